@@ -1,0 +1,36 @@
+"""What a queued message costs in memory beyond its body, by the size of the whole process."""
+
+import gc
+import os
+import resource
+from pathlib import Path
+
+from benchmarks.measure import Figure
+from benchmarks.put_get import BODY, UNIT, manager
+
+MESSAGES = 200_000
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory now (at most, where the system does not tell)."""
+    gc.collect()
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text().split()[1]) * resource.getpagesize()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # macOS: in bytes
+
+
+def memory(path: Path, turns: int = 15) -> list[Figure]:
+    """Fill a queue with 200,000 messages of 256 bytes and see how the process grows."""
+    with manager(path, "Q") as qm:
+        qm.put_many("Q", [os.urandom(BODY) for _ in range(UNIT)])
+        qm.get_many("Q", UNIT)
+        before = resident()
+        for _ in range(MESSAGES // UNIT):
+            qm.put_many("Q", [os.urandom(BODY) for _ in range(UNIT)])
+        grown = resident() - before
+    return [
+        Figure(
+            name="memory of a queued message beyond its body", ours=grown / MESSAGES - BODY, unit="bytes", at_most=600
+        )
+    ]

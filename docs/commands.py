@@ -1,0 +1,24 @@
+"""Write docs/commands.md: what each command's --help says. Run it after changing a command; a test compares."""
+
+from pathlib import Path
+
+from qmgr.cli.main import COMMANDS, help_text
+
+INTRODUCTION = """\
+# Commands
+
+Each command stands under its own name and under `qm`: `crtmqm QM1` is `qm crtmqm QM1`. Options are IBM MQ's words.
+Output goes to stdout; errors go to stderr, a line each, as `AMQnnnnE: sentence`. This page is made from `--help` by
+`python -m docs.commands`.
+"""
+
+
+def text() -> str:
+    """The page."""
+    parts = [INTRODUCTION, f"## qm\n\n```\n{help_text()}```\n"]
+    parts += [f"## {name}\n\n```\n{each.parser().format_help()}```\n" for name, each in COMMANDS.items()]
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    (Path(__file__).parent / "commands.md").write_text(text(), encoding="utf-8")

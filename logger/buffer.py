@@ -1,0 +1,150 @@
+"""Log-buffer pages in private memory: append frames, hand over runs of pages to write. No files, no locks.
+
+There are two halves. Frames go into one of them while the other is being written; taking a run swaps them and carries
+the partial last page over, so that the next run begins with it. The caller's lock guards every method.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+from zlib import crc32
+
+from logger import frame, lsn
+from logger.disk import PAGE, Buffer
+from logger.errors import LogClosed
+from logger.frame import BEGIN, CRC, END, FAR, HEADER, MAGIC, SKIP, VERSION, WHOLE
+
+SMALLEST_PART = 512  # bytes: a record is not split to put less than this at the end of an extent
+
+
+class Run(NamedTuple):
+    """Pages to write: the stream from `base` (a page's first byte) to `tail`."""
+
+    base: int
+    tail: int
+    pages: memoryview  # whole pages
+
+
+class LogBuffer:
+    """The part of the log that is not yet written."""
+
+    def __init__(
+        self,
+        halves: tuple[memoryview, memoryview],
+        *,
+        extent_bytes: int,
+        seed: int,
+        epoch: int,
+        tail: int,
+        partial: Buffer,
+        make_room: Callable[[], None],
+    ) -> None:
+        """`partial` is what the log holds of the page at `tail`; `make_room()` takes and writes the full pages."""
+        self._pages, self._other = halves
+        self._extent_bytes = extent_bytes
+        self._seed = seed
+        self._epoch = epoch
+        self._make_room = make_room
+        self.capacity = len(self._pages)
+        self.max_frame = min(extent_bytes // 8, self.capacity // 2) & -8
+        self.tail = tail  # where the next frame goes
+        self.base = lsn.page_of(tail)
+        self._pages[: len(partial)] = partial
+        self._set_end()
+
+    def _set_end(self) -> None:
+        """No frame may end beyond the end of the half or of the extent."""
+        extent_end = (self.tail // self._extent_bytes + 1) * self._extent_bytes
+        self._end = min(self.base + self.capacity, extent_end)
+
+    @property
+    def room(self) -> int:
+        """Bytes of frames that can be appended without writing any."""
+        return self.base + self.capacity - self.tail
+
+    def append(self, kind: int, uow: int, time: int, durable: int, head: Buffer, data: Buffer = b"") -> int:
+        """Append a record with the body `head + data`; return its LSN. `self.tail` is then the LSN to force."""
+        at = self.tail
+        length = HEADER.size + len(head) + len(data)
+        if length > self.max_frame or at + length > self._end:
+            return self._append_parts(kind, uow, time, durable, head, data)
+        page = self._pages
+        start = at - self.base
+        middle = start + HEADER.size + len(head)
+        end = start + length
+        back = at - durable >> 3
+        HEADER.pack_into(
+            page, start, MAGIC, 0, length, self._epoch, at, uow, time, back if back < FAR else FAR, kind, WHOLE, VERSION
+        )
+        page[start + 48 : middle] = head
+        if data:
+            page[middle:end] = data
+        CRC.pack_into(page, start + 4, crc32(page[start + 8 : end], self._seed))
+        place = at + length + 7 & -8
+        self.tail = place if place & PAGE - 1 <= SKIP else (place | PAGE - 1) + 1
+        return at
+
+    def _append_parts(self, kind: int, uow: int, time: int, durable: int, head: Buffer, data: Buffer) -> int:
+        """Append a record that may need several frames, room in the buffer, or the next extent."""
+        if self.tail > lsn.LAST:
+            raise LogClosed("the log has used up its 64-bit LSNs; move the messages to a new queue manager")
+        body = memoryview(b"".join((head, data)))
+        first, flags, done = 0, BEGIN, 0
+        while True:
+            left = len(body) - done
+            part = min(left, self.max_frame - HEADER.size, self._extent_room() - HEADER.size)
+            if part < min(left, SMALLEST_PART):
+                self._next_extent(time, durable)
+                continue
+            if self.room < HEADER.size + part:
+                self._make_room()
+            done += part
+            if done == len(body):
+                flags |= END
+            at = self._frame(kind, flags, uow, time, durable, body[done - part : done])
+            first = first or at
+            if flags & END:
+                return first
+            flags = 0
+
+    def _extent_room(self) -> int:
+        """Bytes from the tail to the end of its extent."""
+        return self._extent_bytes - self.tail % self._extent_bytes
+
+    def _frame(self, kind: int, flags: int, uow: int, time: int, durable: int, body: Buffer) -> int:
+        at = self.tail
+        back = min(at - durable >> 3, FAR)
+        end = frame.encode_into(
+            self._pages, at - self.base, self._seed, self._epoch, at, uow, time, back, kind, flags, body, b""
+        )
+        self.tail = frame.after(self.base + end)
+        self._set_end()
+        return at
+
+    def _next_extent(self, time: int, durable: int) -> None:
+        """Fill the rest of the extent with a PAD frame, where there is a rest."""
+        if self.tail % self._extent_bytes:
+            if self.room < HEADER.size:
+                self._make_room()
+            at = self._frame(frame.PAD, WHOLE, 0, time, durable, b"")
+            end = (at // self._extent_bytes + 1) * self._extent_bytes
+            while end - self.base > self.capacity:
+                self._make_room()
+            self.tail = end
+        self._set_end()
+
+    def take(self, *, partial: bool) -> Run:
+        """Hand over what there is, without the partial last page unless `partial`, and go on in the other half.
+
+        The pages of the run stay as they are until the next call but one.
+        """
+        base, tail = self.base, self.tail
+        last = lsn.page_of(tail)
+        held = tail - last  # bytes of the partial page
+        taken = last - base + (PAGE if partial and held else 0)
+        run = Run(base, tail if partial else last, self._pages[:taken])
+        at = last - base
+        self._other[:held] = self._pages[at : at + held]
+        self._pages, self._other = self._other, self._pages
+        self.base = last
+        self._set_end()
+        return run

@@ -1,0 +1,34 @@
+"""The clock: wall time, elapsed time and waiting. Nothing else imports `time`."""
+
+import threading
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the queue manager knows of time. Tests give one that moves when told to."""
+
+    def wall_us(self) -> int:
+        """Microseconds since 1970-01-01 UTC; may jump either way."""
+        ...
+
+    def elapsed_ns(self) -> int:
+        """Nanoseconds since some fixed moment; never goes back."""
+        ...
+
+    def wait(self, event: threading.Event, seconds: float | None) -> bool:
+        """Wait until `event` is set, or for `seconds` (None: for ever); return whether it is set."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def wall_us(self) -> int:
+        return time.time_ns() // 1000
+
+    def elapsed_ns(self) -> int:
+        return time.monotonic_ns()
+
+    def wait(self, event: threading.Event, seconds: float | None) -> bool:
+        return event.wait(seconds)

@@ -1,0 +1,108 @@
+"""The log control file `amqhlctl.lfh`: two copies written in turn; the newest whole copy counts.
+
+Each copy has 16 KiB of its own, so that a torn write leaves the other one alone:
+
+    offset  size  field     meaning
+         0     8  magic     "QMGRCTL1": the format's version is its last character
+         8     4  crc       CRC-32 of bytes 12..length
+        12     4  length    of the copy, bytes
+        16     8  number    counts the writes; the copy with the higher one is newer
+        24     -  content   JSON: the fields of `ControlState`
+"""
+
+import json
+import struct
+from typing import Any
+from zlib import crc32
+
+import attrs
+
+from logger.config import LogType
+from logger.disk import Disk, File, write_whole
+from logger.errors import LogDamaged
+
+HEADER = struct.Struct("<8sIIQ")
+MAGIC = b"QMGRCTL1"
+COPY = 16384
+NAME = "amqhlctl.lfh"
+
+
+@attrs.frozen(kw_only=True)
+class ControlState:
+    """What is known of the log as a whole. Changed by `attrs.evolve`, durable when `ControlFile.write` returns."""
+
+    log_id: bytes  # 16 bytes: the identity that every extent, frame and segment carries
+    log_type: LogType
+    extent_bytes: int
+    epoch: int  # of the latest start
+    epoch_from: int  # LSN at which it began: a frame of an earlier epoch from there on was left by a write that was lost
+    head: int  # oldest LSN that a restart needs
+    checkpoint: int  # LSN of the latest complete checkpoint
+    durable: int  # an LSN that was durable when this was written
+    clean_end: int  # the exact end of the log after an end in order; 0 while running or after a crash
+    extents: tuple[tuple[int, int], ...]  # (file number, sequence) of every extent file; sequence 0: none yet
+
+    def encode(self, number: int) -> bytes:
+        fields = attrs.asdict(self) | {"log_id": self.log_id.hex(), "log_type": self.log_type.value}
+        content = json.dumps(fields).encode()
+        length = HEADER.size + len(content)
+        rest = HEADER.pack(MAGIC, 0, length, number)[12:] + content
+        return MAGIC + crc32(rest).to_bytes(4, "little") + rest
+
+
+def decode(copy: bytes) -> tuple[int, ControlState] | None:
+    """(number, state) of one copy, or None when it is not whole."""
+    if len(copy) < HEADER.size:
+        return None
+    magic, crc, length, number = HEADER.unpack_from(copy)
+    if magic != MAGIC or not HEADER.size <= length <= len(copy) or crc32(copy[12:length]) != crc:
+        return None
+    fields: dict[str, Any] = json.loads(copy[HEADER.size : length])
+    fields["log_id"] = bytes.fromhex(fields["log_id"])
+    fields["log_type"] = LogType(fields["log_type"])
+    fields["extents"] = tuple((number, sequence) for number, sequence in fields["extents"])
+    return number, ControlState(**fields)
+
+
+def read(disk: Disk, path: str) -> tuple[int, ControlState]:
+    """The newest whole copy in the control file at `path`. Raises LogDamaged when there is none."""
+    try:
+        file = disk.open_read(path)
+    except FileNotFoundError:
+        raise LogDamaged(f"the log control file {path} is missing; restore it from a backup", path=path) from None
+    try:
+        copies = [decode(file.read(at, COPY)) for at in (0, COPY)]
+    finally:
+        file.close()
+    whole = [copy for copy in copies if copy is not None]
+    if not whole:
+        raise LogDamaged(
+            f"the log control file {path} has no whole copy; restore it from a backup of this queue manager", path=path
+        )
+    return max(whole, key=lambda copy: copy[0])
+
+
+def create(disk: Disk, path: str, state: ControlState) -> None:
+    """Make the control file, both copies alike; the caller syncs the directory."""
+    write_whole(disk, path, state.encode(1).ljust(COPY, b"\0") + state.encode(2).ljust(COPY, b"\0"))
+
+
+class ControlFile:
+    """The control file, open for life: the descriptor that may have seen an error is the one that syncs."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._number, self.state = read(disk, path)
+        self.path = path
+        self._file: File = disk.open(path)
+
+    def write(self, state: ControlState) -> None:
+        """Make `state` durable in the older copy. Raises OSError."""
+        number = self._number + 1
+        data = state.encode(number)
+        assert len(data) <= COPY, "511 extents fit into a copy"
+        self._file.write(COPY * ((number - 1) % 2), data)
+        self._file.sync()
+        self._number, self.state = number, state
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,310 @@
+"""The disk: files, names and locks. Nothing else opens, writes, syncs or names a file.
+
+What holds, here and in the simulated disk of the tests: a write is durable once a `sync` of that file that began
+after it has returned; a created, renamed or removed name is durable once `sync_dir` of its directory has returned.
+"""
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import sys
+from collections.abc import Callable
+from typing import Protocol
+
+from logger.errors import LogInUse
+
+PAGE = 4096  # bytes; the unit of alignment for direct writes
+
+Buffer = bytes | bytearray | memoryview
+Path = str | os.PathLike[str]  # as callers may give one
+
+
+class File(Protocol):
+    """One open file. Every method raises OSError."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return `size` bytes from `offset`, fewer only where the file ends."""
+        ...
+
+    def write(self, offset: int, data: Buffer) -> None:
+        """Write all of `data` at `offset`, going on after a short write."""
+        ...
+
+    def sync(self) -> None:
+        """Make durable what was written before this call began."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def size(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    """Ownership of a lock file, held until released or until the process ends."""
+
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A tree of names. Paths are absolute, with `/` between the parts. Every method raises OSError."""
+
+    def open(self, path: str, *, create: bool = False, direct: bool = False) -> File:
+        """Open for reading and writing. `create`: must not exist yet. `direct`: whole aligned pages are written."""
+        ...
+
+    def open_read(self, path: str) -> File: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def list(self, path: str) -> list[str]:
+        """The names in a directory, sorted; [] when there is no such directory."""
+        ...
+
+    def rename(self, old: str, new: str) -> None: ...
+
+    def unlink(self, path: str) -> None: ...
+
+    def mkdir(self, path: str) -> None:
+        """Make one directory; no error when it is there."""
+        ...
+
+    def rmdir(self, path: str) -> None: ...
+
+    def sync_dir(self, path: str) -> None: ...
+
+    def lock(self, path: str, holder: str) -> Lock:
+        """Own the lock file at `path`, leaving `holder` in it to tell others; raises LogInUse with its holder."""
+        ...
+
+    def locked_by(self, path: str) -> str | None:
+        """Who owns the lock file at `path` now, or None."""
+        ...
+
+    def free_bytes(self, path: str) -> tuple[int, int]:
+        """(free, total) bytes of the file system that holds `path`."""
+        ...
+
+    def buffer(self, size: int) -> memoryview:
+        """Zeroed, writable memory, aligned as direct writes want it."""
+        ...
+
+    def entropy(self, size: int) -> bytes: ...
+
+    def process(self) -> str:
+        """This process in words, for lock files and messages: `pid 4711`."""
+        ...
+
+    def on_fork(self, callback: Callable[[], None]) -> None:
+        """Call `callback` in every child that this process forks."""
+        ...
+
+
+class PosixFile:
+    """An open file descriptor."""
+
+    __slots__ = ("fd", "path")
+
+    def __init__(self, fd: int, path: str) -> None:
+        self.fd = fd
+        self.path = path
+
+    def read(self, offset: int, size: int) -> bytes:
+        data = os.pread(self.fd, size, offset)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        got = len(data)
+        while got < size and (data := os.pread(self.fd, size - got, offset + got)):
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def write(self, offset: int, data: Buffer) -> None:
+        done = os.pwrite(self.fd, data, offset)
+        if done == len(data):
+            return
+        view = memoryview(data)
+        while done < len(view):
+            more = os.pwrite(self.fd, view[done:], offset + done)
+            if more == 0:
+                raise OSError(errno.EIO, "the disk takes no more bytes", self.path)
+            done += more
+
+    def sync(self) -> None:
+        os.fdatasync(self.fd)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self.fd, size)
+
+    def size(self) -> int:
+        return os.fstat(self.fd).st_size
+
+    def close(self) -> None:
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class PosixLock:
+    """An flock: unlike a POSIX record lock it does not vanish when some other descriptor of the file is closed."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def release(self) -> None:
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class PosixDisk:
+    """The machine's file systems. Directories are made 0700, files 0600."""
+
+    def open(self, path: str, *, create: bool = False, direct: bool = False) -> PosixFile:
+        flags = os.O_RDWR | os.O_CLOEXEC
+        if create:
+            flags |= os.O_CREAT | os.O_EXCL
+        if direct and hasattr(os, "O_DIRECT"):
+            try:
+                return PosixFile(os.open(path, flags | os.O_DIRECT, 0o600), path)
+            except OSError as exc:
+                if exc.errno != errno.EINVAL:  # EINVAL: this file system has no direct writes
+                    raise
+                flags &= ~os.O_EXCL  # some of them create the file before they refuse
+        return PosixFile(os.open(path, flags, 0o600), path)
+
+    def open_read(self, path: str) -> PosixFile:
+        return PosixFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+
+    def exists(self, path: str) -> bool:
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def list(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def mkdir(self, path: str) -> None:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+
+    def rmdir(self, path: str) -> None:
+        os.rmdir(path)
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str, holder: str) -> PosixLock:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            owner = os.pread(fd, 200, 0).decode("utf-8", "replace").strip()
+            os.close(fd)
+            if exc.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            raise LogInUse(f"{path} is held by {owner or 'another process'}", holder=owner) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, holder.encode() + b"\n", 0)
+        return PosixLock(fd)
+
+    def locked_by(self, path: str) -> str | None:
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return os.pread(fd, 200, 0).decode("utf-8", "replace").strip() or "another process"
+        finally:
+            os.close(fd)
+        return None
+
+    def free_bytes(self, path: str) -> tuple[int, int]:
+        stat = os.statvfs(path)
+        return stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize
+
+    def buffer(self, size: int) -> memoryview:
+        return memoryview(mmap.mmap(-1, size))
+
+    def entropy(self, size: int) -> bytes:
+        return os.urandom(size)
+
+    def process(self) -> str:
+        return f"pid {os.getpid()}"
+
+    def on_fork(self, callback: Callable[[], None]) -> None:
+        os.register_at_fork(after_in_child=callback)
+
+
+def make_dirs(disk: Disk, path: str) -> None:
+    """Make `path` and the directories above it that are missing, durably."""
+    if disk.exists(path):
+        return
+    parent = path.rsplit("/", 1)[0] or "/"
+    make_dirs(disk, parent)
+    disk.mkdir(path)
+    disk.sync_dir(parent)
+
+
+def read_whole(disk: Disk, path: str) -> bytes:
+    """All bytes of a file."""
+    file = disk.open_read(path)
+    try:
+        return file.read(0, file.size())
+    finally:
+        file.close()
+
+
+def write_whole(disk: Disk, path: str, data: Buffer) -> None:
+    """Write `data` as a new file at `path` and sync it; the name is durable when the caller syncs the directory."""
+    if disk.exists(path):
+        disk.unlink(path)
+    file = disk.open(path, create=True)
+    try:
+        file.write(0, data)
+        file.sync()
+    finally:
+        file.close()
+
+
+def replace_file(disk: Disk, path: str, data: Buffer) -> None:
+    """Put `data` in the place of the file at `path`: after any crash it holds the old bytes or the new."""
+    write_whole(disk, path + ".new", data)
+    disk.rename(path + ".new", path)
+    disk.sync_dir(path.rsplit("/", 1)[0])
+
+
+def user_data_path(variable: str, application: str) -> str:
+    """Where this user's data lives: what the environment variable says, else the platform's directory for it."""
+    named = os.environ.get(variable)
+    if named:
+        return os.path.abspath(named)
+    home = os.path.expanduser("~")
+    if sys.platform == "darwin":
+        return f"{home}/Library/Application Support/{application}"
+    return os.path.join(os.environ.get("XDG_DATA_HOME") or f"{home}/.local/share", application)
+
+
+def absolute_path(path: Path) -> str:
+    return os.path.abspath(os.fspath(path))

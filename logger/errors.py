@@ -1,0 +1,46 @@
+"""What can go wrong with the log, sorted by what the caller should do about it.
+
+    LogError
+    ├── LogFull      AMQ7463: no room for this record now; nothing was written
+    ├── LogDamaged   AMQ6767: something that was durable can't be read; an operator decides
+    ├── LogFailed    AMQ6708/6709: a write or sync failed; the log is closed for good until a restart
+    ├── LogClosed    the log was ended, by this program
+    └── LogInUse     another process, or this one, owns the queue manager
+"""
+
+
+class LogError(Exception):
+    """Anything the log refuses or fails at."""
+
+    amq = "AMQ6709"
+
+
+class LogFull(LogError):
+    amq = "AMQ7463"
+
+
+class LogDamaged(LogError):
+    """What was once durable can't be read: names the file, the LSN and the way out."""
+
+    amq = "AMQ6767"
+
+    def __init__(self, text: str, *, path: str = "", lsn: int | None = None) -> None:
+        super().__init__(text)
+        self.path = path
+        self.lsn = lsn
+
+
+class LogFailed(LogError):
+    amq = "AMQ6708"
+
+
+class LogClosed(LogError):
+    amq = "AMQ7017"
+
+
+class LogInUse(LogError):
+    amq = "AMQ7017"
+
+    def __init__(self, text: str, *, holder: str = "") -> None:
+        super().__init__(text)
+        self.holder = holder

@@ -1,0 +1,134 @@
+"""One extent file: a header page, two spare pages, then the pages of records, written with zeros once at full size.
+
+    page  content
+       0  header, in its first 128 bytes
+     1-2  spare pages: versions of the partial last page (`integrity.py`)
+     3-   records: byte (LSN modulo extent bytes) of the stream lies at 12288 + that
+
+    offset  size  field         meaning
+         0     8  magic         "QMGRLOG1": the format's version is its last character
+         8     4  crc           CRC-32 of bytes 12..128
+        12     4  number        the file's number: S0000007.LOG is 7
+        16    16  log id        which queue manager's log
+        32     8  sequence      which part of the stream it holds: LSN divided by extent bytes; 0 = none yet
+        40     8  extent bytes  of records, header and spare pages not counted
+        48     4  epoch         in which it took this sequence
+        52     4  -
+        56     8  time          when it took this sequence, microseconds since 1970-01-01 UTC
+        64    64  -
+"""
+
+import re
+import struct
+from zlib import crc32
+
+import attrs
+
+from logger.disk import PAGE, Disk, File
+
+HEADER = struct.Struct("<8sII16sQQI4xQ64x")
+assert HEADER.size == 128
+MAGIC = b"QMGRLOG1"
+SPARES = 2
+DATA = (1 + SPARES) * PAGE  # where records begin
+ZEROS = bytes(1 << 20)
+NAME = re.compile(r"S(\d{7})\.LOG")
+
+
+def file_name(number: int) -> str:
+    return f"S{number:07d}.LOG"
+
+
+def number_of(name: str) -> int | None:
+    """The number in an extent's file name; None when it is not one."""
+    match = NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+@attrs.frozen(kw_only=True)
+class ExtentHeader:
+    """What the first page of an extent says of it."""
+
+    number: int
+    log_id: bytes
+    sequence: int
+    extent_bytes: int
+    epoch: int
+    time: int
+
+    def encode(self) -> bytes:
+        rest = HEADER.pack(
+            MAGIC, 0, self.number, self.log_id, self.sequence, self.extent_bytes, self.epoch, self.time
+        )[12:]
+        return (MAGIC + crc32(rest).to_bytes(4, "little") + rest).ljust(PAGE, b"\0")
+
+
+def decode_header(page: bytes) -> ExtentHeader | None:
+    """The header in an extent's first page, or None when it is not whole."""
+    if len(page) < HEADER.size:
+        return None
+    magic, crc, number, log_id, sequence, extent_bytes, epoch, time = HEADER.unpack_from(page)
+    if magic != MAGIC or crc32(page[12 : HEADER.size]) != crc:
+        return None
+    return ExtentHeader(
+        number=number, log_id=log_id, sequence=sequence, extent_bytes=extent_bytes, epoch=epoch, time=time
+    )
+
+
+class Extent:
+    """An extent that is open for writing. The header is written by whoever first writes into a new sequence."""
+
+    __slots__ = ("file", "front", "header", "header_written", "path")
+
+    def __init__(self, disk: Disk, file: File, path: str, header: ExtentHeader) -> None:
+        self.file = file
+        self.front = disk.buffer(DATA)
+        self.path = path
+        self.header = header
+        self.header_written = True
+
+    @property
+    def number(self) -> int:
+        return self.header.number
+
+    @property
+    def sequence(self) -> int:
+        return self.header.sequence
+
+    def take_sequence(self, sequence: int, epoch: int, time: int) -> None:
+        """From now on the extent holds this part of the stream; the disk hears of it before the first record."""
+        self.header = attrs.evolve(self.header, sequence=sequence, epoch=epoch, time=time)
+        self.header_written = False
+
+    def write_header(self) -> None:
+        """Write the header, wipe the spare pages, and sync: no record may lie in an extent that does not say what it is."""
+        self.front[:PAGE] = self.header.encode()
+        self.file.write(0, self.front)
+        self.file.sync()
+        self.header_written = True
+
+
+
+
+def create(disk: Disk, directory: str, header: ExtentHeader, *, direct: bool = True) -> Extent:
+    """Make an extent file at full size, filled with zeros, and its header; durable, with its name, on return.
+
+    What an interrupted attempt left behind under the name is replaced. Raises OSError; then nothing is left.
+    """
+    path = f"{directory}/{file_name(header.number)}"
+    if disk.exists(path):
+        disk.unlink(path)
+    file = disk.open(path, create=True, direct=direct)
+    try:
+        size = DATA + header.extent_bytes
+        zeros = disk.buffer(min(len(ZEROS), size))
+        for at in range(0, size, len(zeros)):
+            file.write(at, zeros[: min(len(zeros), size - at)])
+        extent = Extent(disk, file, path, header)
+        extent.write_header()
+        disk.sync_dir(directory)
+    except OSError:
+        file.close()
+        disk.unlink(path)
+        raise
+    return extent

@@ -1,0 +1,112 @@
+"""Frames: how one record becomes bytes in an extent. Never crosses an extent; little-endian; starts at multiples of 8.
+
+    offset  size  field    meaning
+         0     4  magic    "HLRH": a scan for frames beyond a bad one looks for it
+         4     4  crc      CRC-32 of bytes 8..length, seeded by the log's identity: another log's frame fails here
+         8     4  length   header + body, bytes
+        12     4  epoch    which start of the queue manager wrote it; never goes down along the log
+        16     8  lsn      the frame's own LSN: what an earlier lap left behind fails here
+        24     8  uow      unit-of-work number; 0 = none
+        32     8  time     microseconds since 1970-01-01 UTC
+        40     4  back     how far behind `lsn` the log was durable when this was appended, in units of 8 bytes
+        44     2  kind     0 = PAD, the rest of the extent is empty; else recovery.records.Kind
+        46     1  flags    BEGIN 1, END 2: a record is one frame, or several from BEGIN to END
+        47     1  version  1
+        48     -  body     opaque
+
+A header never straddles two pages: where fewer than 48 bytes are left in a page the next frame starts in the next one.
+So a partial page always has room for a trailer behind its last frame (`integrity.py`).
+"""
+
+import struct
+from typing import NamedTuple
+from zlib import crc32
+
+from logger.disk import PAGE, Buffer
+
+HEADER = struct.Struct("<4sIIIQQQIHBB")
+assert HEADER.size == 48
+CRC = struct.Struct("<I")
+MAGIC = b"HLRH"
+VERSION = 1
+PAD = 0
+BEGIN, END = 1, 2
+WHOLE = BEGIN | END
+FAR = 0xFFFFFFFF  # `back` does not reach: says nothing
+SKIP = PAGE - HEADER.size  # a frame that would start beyond this offset of a page starts in the next page
+
+
+class Frame(NamedTuple):
+    """One frame as read; `body` is a view, valid while what it was read from is."""
+
+    lsn: int
+    end: int  # where the next frame starts
+    epoch: int
+    uow: int
+    time: int
+    durable: int  # the log was durable up to here when the frame was appended; 0 where that is not known
+    kind: int
+    flags: int
+    body: memoryview
+
+
+def after(end: int) -> int:
+    """Where the next frame starts when one ends at `end`."""
+    place = end + 7 & -8
+    return place if place & PAGE - 1 <= SKIP else (place | PAGE - 1) + 1
+
+
+def cost(body_bytes: int) -> int:
+    """The most bytes of log that a record of one frame takes, with the gap that may follow it."""
+    return (HEADER.size + body_bytes + 7 & -8) + HEADER.size
+
+
+def encode_into(
+    page: memoryview,
+    at: int,
+    seed: int,
+    epoch: int,
+    lsn: int,
+    uow: int,
+    time: int,
+    back: int,
+    kind: int,
+    flags: int,
+    head: Buffer,
+    data: Buffer,
+) -> int:
+    """Write one frame with the body `head + data` into `page` at `at`; return the offset of its end."""
+    middle = at + HEADER.size + len(head)
+    end = middle + len(data)
+    HEADER.pack_into(page, at, MAGIC, 0, end - at, epoch, lsn, uow, time, back, kind, flags, VERSION)
+    page[at + HEADER.size : middle] = head
+    if data:
+        page[middle:end] = data
+    CRC.pack_into(page, at + 4, crc32(page[at + 8 : end], seed))
+    return end
+
+
+def decode(page: memoryview, at: int, lsn: int, seed: int) -> Frame | None:
+    """The frame with LSN `lsn` at `at` of `page`, or None when there is no whole one."""
+    if at + HEADER.size > len(page):
+        return None
+    magic, crc, length, epoch, own, uow, time, back, kind, flags, version = HEADER.unpack_from(page, at)
+    end = at + length
+    if (
+        own != lsn
+        or magic != MAGIC
+        or version != VERSION
+        or not HEADER.size <= length <= len(page) - at
+        or crc32(page[at + 8 : end], seed) != crc
+    ):
+        return None
+    durable = lsn - back * 8 if back != FAR else 0
+    return Frame(lsn, after(lsn + length), epoch, uow, time, durable, kind, flags, page[at + HEADER.size : end])
+
+
+def length_at(page: memoryview, at: int, lsn: int) -> int:
+    """The length that the frame with LSN `lsn` at `at` claims; 0 when it does not look like that frame at all."""
+    if at + HEADER.size > len(page):
+        return 0
+    magic, _, length, _, own, _, _, _, _, _, version = HEADER.unpack_from(page, at)
+    return length if own == lsn and magic == MAGIC and version == VERSION else 0

@@ -1,0 +1,67 @@
+"""The partial last page: single and triple write, as a plan of writes. Touches no file.
+
+A page goes home (to its place in the extent) once, when it is full. While it is partial, `TripleWrite` puts its
+versions into the extent's two spare pages in turn, so the newest version that commits rely on is never overwritten;
+`SingleWrite` overwrites the page at home. A version in a spare page says in the page's last 48 bytes, which no frame
+reaches, what it is:
+
+    offset  size  field    meaning
+         0     4  magic    "HLSP"
+         4     4  crc      CRC-32 of the page without its last 48 bytes, then of bytes 8..48 of this trailer
+         8     8  page     LSN of the page's first byte
+        16     8  tail     LSN of the first byte that this version does not hold
+        24     4  epoch
+        28     4  -
+        32    16  -
+"""
+
+import struct
+from typing import NamedTuple
+from zlib import crc32
+
+from logger.disk import PAGE
+
+TRAILER = struct.Struct("<4sIQQI20x")
+assert TRAILER.size == 48
+MAGIC = b"HLSP"
+BODY = PAGE - TRAILER.size
+CRC = struct.Struct("<I")
+
+
+class Spare(NamedTuple):
+    """A version of a partial page, as found in a spare page."""
+
+    page: int
+    tail: int
+    epoch: int
+    image: bytes
+
+
+def seal_spare(image: memoryview, page: int, tail: int, epoch: int, seed: int) -> None:
+    """Write the trailer into `image`, the 4096 bytes of a partial page."""
+    assert tail - page <= BODY, "a partial page has room for its trailer"
+    TRAILER.pack_into(image, BODY, MAGIC, 0, page, tail, epoch)
+    CRC.pack_into(image, BODY + 4, crc32(image[BODY + 8 :], crc32(image[:BODY], seed)))
+
+
+def open_spare(image: bytes, seed: int) -> Spare | None:
+    """What the spare page holds, or None when it is not whole."""
+    if len(image) != PAGE:
+        return None
+    magic, crc, page, tail, epoch = TRAILER.unpack_from(image, BODY)
+    if magic != MAGIC or crc32(image[BODY + 8 :], crc32(image[:BODY], seed)) != crc:
+        return None
+    if page % PAGE or not page < tail <= page + BODY:
+        return None
+    return Spare(page, tail, epoch, image)
+
+
+def choose(home: bytes, spares: list[Spare]) -> Spare | None:
+    """The version of a page to believe: None for the one at home, else the newest of `spares` (all of that page).
+
+    Home holds all that the newest spare holds when it was written later and in order; where it does not, it was torn
+    or never written, and nothing beyond the spare was durable.
+    """
+    newest = max(spares, key=lambda spare: (spare.epoch, spare.tail))
+    held = newest.tail - newest.page
+    return None if home[:held] == newest.image[:held] else newest

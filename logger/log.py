@@ -1,0 +1,613 @@
+"""Log: append, force, read, move the head; joins the files above.
+
+One lock, `Log.lock`, guards the buffer, the space and the ring. Whoever changes state by a record holds it over the
+append and the change, so the order of records is the order of effects. Input and output happen outside of it, by one
+thread at a time: the leader. Who forces while there is no leader leads: takes the run of pages that waits, writes and
+syncs it, wakes those whose LSN is durable by then, and hands over to the first of the others. There is no timer; what
+piles up during one sync goes out with the next.
+
+After a failed write or sync nobody knows what reached the disk: the log closes for good.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+from zlib import crc32
+
+import attrs
+
+from logger import control, extent, frame, integrity, lsn
+from logger.buffer import LogBuffer, Run
+from logger.circular import Ring
+from logger.clock import Clock
+from logger.config import LogConfig, LogSync, WriteIntegrity
+from logger.control import ControlFile, ControlState
+from logger.disk import PAGE, Buffer, Disk, File, make_dirs
+from logger.errors import LogClosed, LogDamaged, LogFailed, LogFull
+from logger.extent import DATA, SPARES, Extent, ExtentHeader
+from logger.reader import LogReader, Record
+from logger.space import Space
+from logger.stats import LogStats, WriteStats
+
+EVERYTHING = 1 << 64  # an LSN that no force reaches: waits for its turn to lead
+
+
+class _Force:
+    """One caller that waits for an LSN, and leads when its turn comes."""
+
+    __slots__ = ("lsn", "turn")
+
+    def __init__(self, target: int) -> None:
+        self.lsn = target
+        self.turn: threading.Lock | None = None  # held until the LSN is safe, the log failed, or this caller leads
+
+
+class _Output(NamedTuple):
+    """What a leader has to do, kept until it is wholly done."""
+
+    run: Run
+    new_extents: list[Extent]
+    writes: list[tuple[Extent, int, memoryview]]  # extent, file offset, pages
+
+
+@attrs.frozen(kw_only=True)
+class LogStatus:
+    """The log at a moment. LSNs as ints; sizes in bytes."""
+
+    config: LogConfig
+    files: int
+    file_numbers: tuple[int, ...]  # of the active extents, oldest first
+    epoch: int
+    head: int
+    tail: int
+    durable: int
+    checkpoint: int
+    used: int
+    promised: int
+    capacity: int
+    writes: WriteStats
+
+
+def control_path(directory: str) -> str:
+    return f"{directory}/{control.NAME}"
+
+
+def active_path(directory: str) -> str:
+    return f"{directory}/active"
+
+
+def create(disk: Disk, config: LogConfig, log_id: bytes) -> int:
+    """Make an empty log in `config.path`; return its first LSN. With the control file, made last, the log is there."""
+    make_dirs(disk, active_path(config.path))
+    for number in range(config.primary_files):
+        header = ExtentHeader(
+            number=number, log_id=log_id, sequence=0, extent_bytes=config.extent_bytes, epoch=0, time=0
+        )
+        extent.create(disk, active_path(config.path), header).file.close()
+    first = config.extent_bytes
+    state = ControlState(
+        log_id=log_id,
+        log_type=config.log_type,
+        extent_bytes=config.extent_bytes,
+        epoch=0,
+        epoch_from=first,
+        head=first,
+        checkpoint=first,
+        durable=first,
+        clean_end=first,
+        extents=tuple((number, 0) for number in range(config.primary_files)),
+    )
+    path = control_path(config.path)
+    if disk.exists(path):
+        disk.unlink(path)
+    control.create(disk, path, state)
+    disk.sync_dir(config.path)
+    return first
+
+
+def ring_reader(disk: Disk, ring: Ring, state: ControlState) -> LogReader:
+    """A reader of the extents in `ring`, with file descriptors of its own."""
+    opened: dict[int, File] = {}
+
+    def open_extent(sequence: int) -> File | None:
+        if sequence not in opened and ring.holds(sequence):
+            opened[sequence] = disk.open_read(ring.at(sequence).path)
+        return opened.get(sequence)
+
+    def name(sequence: int) -> str:
+        return ring.at(sequence).path if ring.holds(sequence) else f"the log in {ring.directory}"
+
+    def close() -> None:
+        for file in opened.values():
+            file.close()
+
+    return LogReader(
+        open_extent,
+        extent_bytes=state.extent_bytes,
+        log_id=state.log_id,
+        name=name,
+        close=close,
+        last_epoch=(state.epoch_from, state.epoch),
+    )
+
+
+def read_only(disk: Disk, directory: str) -> tuple[ControlState, LogReader]:
+    """What the control file says of the log in `directory`, and a reader of its extents that owns nothing."""
+    _, state = control.read(disk, control_path(directory))
+    ring = Ring(disk, active_path(directory), state.log_id, state.extent_bytes, direct=False)
+    ring.open(state, read_only=True)
+    return state, ring_reader(disk, ring, state)
+
+
+class Log:
+    """One recovery log, owned by this process: first read, then, after `begin`, written."""
+
+    def __init__(self, disk: Disk, clock: Clock, config: LogConfig) -> None:
+        """Open the control file and every extent. Raises LogDamaged, OSError."""
+        self._disk = disk
+        self._clock = clock
+        self._config = config
+        self._control = ControlFile(disk, control_path(config.path))
+        state = self._control.state
+        if state.extent_bytes != config.extent_bytes:
+            raise LogDamaged(
+                f"LogFilePages is {config.file_pages} in qm.ini, but the log in {config.path} was created with "
+                f"{state.extent_bytes // PAGE}; it can't be changed: set LogFilePages={state.extent_bytes // PAGE}",
+                path=config.path,
+            )
+        self._state = state
+        self._seed = crc32(state.log_id)
+        direct = config.sync is LogSync.ALWAYS  # else the system's memory is meant to take the writes
+        self._ring = Ring(disk, active_path(config.path), state.log_id, state.extent_bytes, direct=direct)
+        self._ring.open(state)
+        self._stats = LogStats()
+        self._triple = config.write_integrity is not WriteIntegrity.SINGLE
+        self.epoch = state.epoch
+        self.lock = threading.Lock()
+        self._growing = threading.Lock()
+        self._changed = threading.Condition(self.lock)  # the leader stepped down, or took a run
+        self._leader: _Force | None = None
+        self._waiting: list[_Force] = []
+        self._large = 0  # appenders that wait for room in the buffer
+        self.parked = False  # a record larger than the buffer is being appended: nobody may lead
+        self._output: _Output | None = None
+        self._unsynced: set[Extent] = set()
+        self._spare = 0  # which of the spare pages is written next
+        self._failure: Exception | None = None
+        self.durable = 0  # everything before this LSN is on stable storage
+        self.safe = 0  # everything before this LSN is as safe as LogSync asks for
+
+    # ---- reading
+
+    @property
+    def state(self) -> ControlState:
+        return self._state
+
+    def read(self, start: int, durable: int) -> tuple[LogReader, Iterator[Record]]:
+        """The records from `start` to the end of the log; see `LogReader.records`."""
+        reader = ring_reader(self._disk, self._ring, self._state)
+        return reader, reader.records(start, durable=max(durable, self._state.durable, self._state.clean_end))
+
+    # ---- beginning and ending
+
+    def begin(self, tail: int, epoch: int, partial: bytes) -> None:
+        """The log ends at `tail`, whose page so far is `partial`: start a new epoch there and accept records.
+
+        What was read may be in the system's memory only, so it is synced before anything is built on it.
+        """
+        config = self._config
+        self._ring.forget_beyond((tail - 1) // config.extent_bytes)
+        self.epoch = max(epoch, self._state.epoch) + 1
+        while len(self._ring) < config.primary_files:
+            self._ring.add(self._ring.make())
+        for sequence in self._ring.sequences():
+            self._ring.at(sequence).file.sync()
+        self.space = Space(
+            config.extent_bytes, config.max_files, len(self._ring), self.floor_of(self._state.head)
+        )
+        half = config.buffer_bytes // 2 // PAGE * PAGE
+        self.buffer = LogBuffer(
+            (self._disk.buffer(half), self._disk.buffer(half)),
+            extent_bytes=config.extent_bytes,
+            seed=self._seed,
+            epoch=self.epoch,
+            tail=tail,
+            partial=partial,
+            make_room=self._write_full_pages,
+        )
+        self.durable = self.safe = tail
+        self._started_at = tail
+        self._write_control(attrs.evolve(self._state, epoch=self.epoch, epoch_from=tail, durable=tail, clean_end=0))
+        self._keep_partial(tail, partial)
+
+    def _keep_partial(self, tail: int, partial: bytes) -> None:
+        """Put the page that the log ended in into a spare page: it may be whole only at home, where it is rewritten.
+
+        Then wipe the other spare page if it speaks of this or a later page: a write that was lost left it behind.
+        """
+        sequence, page = tail // self._config.extent_bytes, lsn.page_of(tail)
+        if not self._ring.holds(sequence):
+            return  # the tail is where the next extent begins, and that one's spare pages are wiped when it is taken
+        held = self._ring.at(sequence)
+        spares = [integrity.open_spare(self._read_page(held.path, n), self._seed) for n in range(1, 1 + SPARES)]
+        of_page = [(s.epoch, s.tail, n) for n, s in enumerate(spares) if s is not None and s.page == page]
+        self._spare = 1 - max(of_page)[2] if of_page else 0
+        kept = -1
+        if partial:
+            kept = self._spare if self._triple else -1
+            with self.lock:
+                output = self._plan(self.buffer.take(partial=True))
+            self._perform(output, sync=True)
+        zeros = self._disk.buffer(PAGE)
+        for n, spare in enumerate(spares):
+            if spare is not None and spare.page >= page and n != kept:
+                held.file.write(PAGE * (1 + n), zeros)
+        held.file.sync()
+
+    def _read_page(self, path: str, number: int) -> bytes:
+        file = self._disk.open_read(path)
+        try:
+            return file.read(PAGE * number, PAGE)
+        finally:
+            file.close()
+
+    def close(self, *, clean: bool) -> None:
+        """Close the files; `clean`: everything is forced, and the control file names the exact end of the log."""
+        try:
+            if clean:
+                self.force(self.buffer.tail, sync=True)
+                self._as_leader(EVERYTHING, lambda: self._write_control(
+                    attrs.evolve(self._now(), durable=self.buffer.tail, clean_end=self.buffer.tail)
+                ))
+        finally:
+            with self.lock:
+                self._stop(LogClosed("the log is closed: the queue manager has ended"))
+            self._control.close()
+            self._ring.close()
+
+    # ---- appending; the caller holds the lock
+
+    def cost(self, body_bytes: int) -> int:
+        """The most bytes of log that a record with this body takes."""
+        whole = frame.cost(body_bytes)
+        return whole + body_bytes // (self.buffer.max_frame - frame.HEADER.size) * 2 * frame.HEADER.size
+
+    def reserve(self, size: int, promise: int) -> None:
+        """Make sure that `size` bytes of records can be appended now, and `promise` bytes are left for later.
+
+        May let go of the lock while it waits for room in the buffer, so call it first and look at the state after.
+        Raises LogFull when the log has no room, LogFailed, LogClosed.
+        """
+        if not self.space.fits(self.buffer.tail, size, promise):
+            raise LogFull(f"the log in {self._config.path} is full")
+        self.make_room(size)
+
+    def make_room(self, size: int) -> None:
+        """The same for records whose room in the log was promised before."""
+        if self._failure is not None:
+            raise self._failure
+        if size > self.buffer.room:
+            self._wait_for_room(size)
+
+    def append(self, kind: int, uow: int, time: int, head: Buffer, data: Buffer = b"") -> int:
+        """Append one record with the body `head + data`; return its LSN. The room was reserved."""
+        return self.buffer.append(kind, uow, time, self.durable, head, data)
+
+    def _wait_for_room(self, size: int) -> None:
+        """Let the leader finish, or write full pages out, until `size` bytes fit, or all that the buffer has."""
+        while size > self.buffer.room:
+            if self._leader is not None:
+                self._large += 1
+                try:
+                    self._changed.wait()
+                finally:
+                    self._large -= 1
+                if self._failure is not None:
+                    raise self._failure
+            elif self.buffer.room >= self.buffer.capacity - PAGE:
+                self.parked = True  # it will be written in pieces, while nobody leads
+                return
+            else:
+                self._write_full_pages()
+        if self._leader is None:
+            self._pass_on()
+
+    def resume(self) -> None:
+        """The record that was larger than the buffer is appended, or was given up: others may lead again."""
+        self.parked = False
+        if self._leader is None:
+            self._pass_on()
+
+    def _write_full_pages(self) -> None:
+        """Write the full pages of the buffer, without a sync. The lock is held and there is no leader."""
+        assert self._leader is None, "room was made before the record was appended"
+        try:
+            if self._output is not None:
+                self._finish(self._output)
+            self._perform(self._plan(self.buffer.take(partial=False)), sync=False)
+        except BaseException as exc:
+            raise self._fail(exc) from exc
+
+    # ---- forcing
+
+    def force(self, target: int, *, sync: bool = False) -> None:
+        """Wait until everything before LSN `target` is durable (as far as LogSync says, or wholly with `sync`).
+
+        At most two syncs: the one under way and the next. Raises LogFailed, LogClosed.
+        """
+        if (self.durable if sync else self.safe) >= target:
+            return
+        if sync and self._config.sync is not LogSync.ALWAYS:
+            self._as_leader(EVERYTHING, lambda: self._write_and_sync(sync=True))
+        else:
+            self._as_leader(target, self._write_and_sync)
+
+    def _as_leader(self, target: int, work: Callable[[], None]) -> None:
+        """Do `work` as the leader when it is this caller's turn, unless its LSN has become safe by then.
+
+        However it ends, followers get a new leader or an error, never silence; that is said twice, because an
+        interrupt can strike once inside the first.
+        """
+        me = _Force(target)
+        try:
+            try:
+                with self.lock:
+                    if self.safe >= target:
+                        return
+                    if self._failure is not None:
+                        raise self._failure
+                    if self._leader is None and not self.parked:
+                        self._leader = me
+                    else:
+                        me.turn = threading.Lock()
+                        me.turn.acquire()
+                        self._waiting.append(me)
+                if me.turn is not None:
+                    me.turn.acquire()
+                    if self._failure is not None:
+                        raise self._failure
+                    if self._leader is not me:
+                        return
+                work()
+            except OSError as exc:
+                with self.lock:
+                    failure = self._fail(exc)
+                raise failure from exc
+            finally:
+                self._leave(me)
+        finally:
+            if self._leader is me or me.turn is not None:
+                self._leave(me)
+
+    def _leave(self, me: _Force) -> None:
+        with self.lock:
+            if self._leader is me:
+                self._step_down()
+            elif me.turn is not None and me in self._waiting:
+                self._waiting.remove(me)
+
+    def _step_down(self) -> None:
+        """Wake those whose LSN is safe; hand the lead to the first of the others."""
+        self._leader = None
+        if self._waiting:
+            safe = self.safe
+            still = []
+            for waiter in self._waiting:
+                if waiter.lsn > safe:
+                    still.append(waiter)
+                elif waiter.turn is not None:
+                    waiter.turn.release()
+            self._waiting = still
+            if not self._large:
+                self._pass_on()
+        if self._large:
+            self._changed.notify_all()
+
+    def _pass_on(self) -> None:
+        if self._waiting and self._failure is None:
+            heir = self._waiting.pop(0)
+            self._leader = heir
+            assert heir.turn is not None
+            heir.turn.release()
+
+    def _write_and_sync(self, sync: bool | None = None) -> None:
+        """Write and sync all that the buffer holds; first what an interrupted leader left undone."""
+        while True:
+            output = self._output
+            left_behind = output is not None
+            if output is None:
+                with self.lock:
+                    try:
+                        output = self._output = self._plan(self.buffer.take(partial=True))
+                    except BaseException as exc:
+                        raise self._fail(exc) from exc
+                    if self._large:
+                        self._changed.notify_all()
+            self._finish(output, sync)
+            if not left_behind:
+                return
+
+    def _finish(self, output: _Output, sync: bool | None = None) -> None:
+        if sync is None:
+            sync = self._config.sync is LogSync.ALWAYS
+        self._perform(output, sync)
+        if sync:
+            self.durable = output.run.tail
+        self.safe = output.run.tail
+        self._output = None
+
+    # ---- writing, as the leader
+
+    def _plan(self, run: Run) -> _Output:
+        """Which pages go where. Takes extents from the ring for the parts of the stream that have none yet."""
+        extent_bytes = self._config.extent_bytes
+        new: list[Extent] = []
+        writes: list[tuple[Extent, int, memoryview]] = []
+        base, pages = run.base, run.pages
+        spare = self._triple and run.tail & PAGE - 1
+        home = len(pages) - PAGE if spare else len(pages)
+        at = 0
+        while at < home:
+            held = self._extent_at(base + at, new)
+            offset = (base + at) % extent_bytes
+            size = min(home - at, extent_bytes - offset)
+            writes.append((held, DATA + offset, pages[at : at + size]))
+            at += size
+        if spare:
+            held = self._extent_at(base + home, new)
+            image = pages[home:]
+            integrity.seal_spare(image, base + home, run.tail, self.epoch, self._seed)
+            writes.append((held, PAGE * (1 + self._spare), image))
+            self._spare = 1 - self._spare
+        return _Output(run, new, writes)
+
+    def _extent_at(self, at: int, new: list[Extent]) -> Extent:
+        sequence = at // self._config.extent_bytes
+        try:
+            return self._ring.at(sequence)
+        except KeyError:
+            taken = self._ring.take(
+                sequence, self.space.floor // self._config.extent_bytes, self.epoch, self._clock.wall_us()
+            )
+            new.append(taken)
+            return taken
+
+    def _perform(self, output: _Output, sync: bool) -> None:
+        """Do the writes and, if asked to, the syncs. Doing it twice is as good as once."""
+        if not output.writes:
+            if not sync or not self._unsynced:
+                return
+        clock = self._clock
+        began = clock.elapsed_ns()
+        if output.new_extents:
+            for held in output.new_extents:
+                held.write_header()
+            self._write_control(self._now())
+        size = 0
+        unsynced = self._unsynced
+        for held, offset, pages in output.writes:
+            held.file.write(offset, pages)
+            size += len(pages)
+            unsynced.add(held)
+        if sync:
+            for held in unsynced:
+                held.file.sync()
+            unsynced.clear()
+        if size:
+            ended = clock.elapsed_ns()
+            self._stats.add(size, ended - began, clock.wall_us(), output.run.base // self._config.extent_bytes)
+
+    def _now(self) -> ControlState:
+        return attrs.evolve(self._state, extents=self._ring.table(), durable=max(self.durable, self._state.durable))
+
+    def _write_control(self, state: ControlState) -> None:
+        self._control.write(state)
+        self._state = state
+
+    # ---- room and the head
+
+    def floor_of(self, head: int) -> int:
+        """The first LSN of the extent that holds `head`."""
+        return head // self._config.extent_bytes * self._config.extent_bytes
+
+    def grow(self) -> bool:
+        """Bring a secondary extent into the ring, without the lock. False when there are as many as may be.
+
+        The control file hears of it when the extent takes a part of the stream. Raises OSError: nothing has changed.
+        """
+        with self._growing:
+            if not self.space.can_grow():
+                return False
+            made = self._ring.make()
+            with self.lock:
+                self._ring.add(made)
+                self.space.set_files(len(self._ring))
+            return True
+
+    def move_head(self, head: int, checkpoint: int) -> None:
+        """A checkpoint at LSN `checkpoint` is complete, and a restart needs nothing before `head`."""
+        assert self._state.head <= head <= checkpoint <= self.durable
+
+        def move() -> None:
+            self._write_control(attrs.evolve(self._now(), head=head, checkpoint=checkpoint))
+            with self.lock:
+                self.space.set_floor(self.floor_of(head))
+
+        self._as_leader(EVERYTHING, move)
+
+    def release_secondaries(self) -> int:
+        """Remove one inactive extent beyond the primaries when the active log leaves room enough; return how many."""
+        dropped: list[Extent] = []
+
+        def release() -> None:
+            with self.lock:
+                config, space = self._config, self.space
+                keep = config.primary_files
+                if len(self._ring) <= keep or not space.would_fit(self.buffer.tail + config.extent_bytes, keep):
+                    return
+                held = self._ring.drop_inactive(space.floor // config.extent_bytes)
+                if held is None:
+                    return
+                space.set_files(len(self._ring))
+                dropped.append(held)
+            self._write_control(self._now())
+            self._ring.remove_file(dropped[0])
+
+        self._as_leader(EVERYTHING, release)
+        return len(dropped)
+
+    # ---- failing, and what is known
+
+    def _fail(self, exc: BaseException) -> LogFailed:
+        """After this nothing is written any more. The lock is held."""
+        failure = LogFailed(
+            f"a write or sync of the log in {self._config.path} failed ({exc or type(exc).__name__}); the queue manager "
+            f"stops, because nobody knows what reached the disk: mend the disk and start it again"
+        )
+        self._stop(failure)
+        return failure
+
+    def stop(self, failure: Exception) -> None:
+        """Nothing is taken or acknowledged any more. The lock may be held by the caller, or by nobody it waits for."""
+        if self._failure is None:
+            self._failure = failure
+        for waiter in list(self._waiting):
+            if waiter.turn is not None and waiter.turn.locked():
+                waiter.turn.release()
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the files, which are the parent's."""
+        self._failure = LogClosed("the log belongs to the parent of this process")
+        self._control.close()
+        self._ring.close()
+
+    def _stop(self, failure: Exception) -> None:
+        if self._failure is None:
+            self._failure = failure
+        for waiter in self._waiting:
+            if waiter.turn is not None:
+                waiter.turn.release()
+        self._waiting = []
+        self._changed.notify_all()
+
+    @property
+    def failure(self) -> Exception | None:
+        return self._failure
+
+    def status(self) -> LogStatus:
+        """The log now. The caller holds the lock."""
+        space = self.space
+        return LogStatus(
+            config=self._config,
+            files=len(self._ring),
+            file_numbers=tuple(self._ring.numbers_in_order(space.floor // self._config.extent_bytes)),
+            epoch=self.epoch,
+            head=self._state.head,
+            tail=self.buffer.tail,
+            durable=self.durable,
+            checkpoint=self._state.checkpoint,
+            used=space.used(self.buffer.tail),
+            promised=space.promised,
+            capacity=space.capacity,
+            writes=self._stats.figures(self.buffer.tail - self._started_at),
+        )

@@ -1,0 +1,213 @@
+"""Records from an LSN onward; tells the torn tail from damage inside. Reads files, never writes.
+
+*Operation*: read frames in order, check each, join the frames of a record. *Goal*: stop exactly where the log ended at
+the crash, and never where it was damaged later. *Plan*: every frame says up to where the log was durable when it was
+written. When the frame at x does not check out, x is the end of the log, unless some later frame says that x was
+durable, or the caller knows a later LSN that was (the end after an end in order, a checkpoint): then it is damage.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+from zlib import crc32
+
+from logger import frame, lsn
+from logger.disk import PAGE, File
+from logger.errors import LogDamaged
+from logger.extent import DATA, SPARES
+from logger.integrity import Spare, choose, open_spare
+
+WINDOW = 1 << 20  # bytes read at a time
+
+
+class Record(NamedTuple):
+    """One record as it lies in the log."""
+
+    lsn: int
+    end: int  # LSN behind its last frame
+    kind: int
+    uow: int
+    epoch: int
+    time: int  # microseconds since 1970-01-01 UTC
+    body: memoryview  # valid until the next record is read
+
+
+class ExtentView:
+    """The pages of one extent as a reader should see them: spare pages in the place of pages torn or not yet home."""
+
+    def __init__(self, file: File, start: int, extent_bytes: int, seed: int) -> None:
+        self._file = file
+        self.start = start  # LSN of its first byte
+        self.end = start + extent_bytes
+        self.spares: dict[int, list[Spare]] = {}
+        self.chosen: dict[int, Spare] = {}  # by page LSN
+        for at in range(PAGE, (1 + SPARES) * PAGE, PAGE):
+            spare = open_spare(file.read(at, PAGE), seed)
+            if spare is not None and start <= spare.page < self.end:
+                self.spares.setdefault(spare.page, []).append(spare)
+        for page, spares in self.spares.items():
+            best = choose(file.read(DATA + page - start, PAGE), spares)
+            if best is not None:
+                self.chosen[page] = best
+
+    def read(self, at: int, size: int) -> memoryview:
+        """Up to `size` bytes of the stream from LSN `at` on, not beyond the extent."""
+        size = min(size, self.end - at)
+        data = self._file.read(DATA + at - self.start, size)
+        for page, spare in self.chosen.items():
+            if at < page + PAGE and page < at + size:
+                patched = bytearray(data.ljust(size, b"\0"))
+                low, high = max(at, page), min(at + size, page + PAGE)
+                patched[low - at : high - at] = spare.image[low - page : high - page]
+                data = bytes(patched)
+        return memoryview(data)
+
+
+class LogReader:
+    """Reads the records of one log. `end` and `epoch` are known once `records` is exhausted."""
+
+    def __init__(
+        self,
+        open_extent: Callable[[int], File | None],
+        *,
+        extent_bytes: int,
+        log_id: bytes,
+        name: Callable[[int], str],
+        close: Callable[[], None],
+        last_epoch: tuple[int, int],
+    ) -> None:
+        """`open_extent(sequence)` gives an extent's file, or None where there is none; `name` its path, for errors.
+
+        `last_epoch`: the LSN at which the latest epoch began, and its number.
+        """
+        self._epoch_from, self._last_epoch = last_epoch
+        self.close = close
+        self._open = open_extent
+        self._name = name
+        self._extent_bytes = extent_bytes
+        self._seed = crc32(log_id)
+        self._view: ExtentView | None = None
+        self._window = memoryview(b"")
+        self._window_at = 0
+        self.end = 0  # where the next record would start
+        self.epoch = 0  # highest seen
+        self.time = 0  # latest time of a record
+
+    def records(self, start: int, *, durable: int = 0, resync: bool = False) -> Iterator[Record]:
+        """Yield the records from LSN `start`, where one begins; with `resync` the rest of one may come first.
+
+        Raises LogDamaged where the log is damaged, and when it ends before the LSN `durable`.
+        """
+        at = start
+        parts: list[bytes] = []
+        first = start
+        while True:
+            this = self._frame(at)
+            if this is None or not self._of_this_life(this):
+                break
+            if this.kind == frame.PAD:
+                at = (at // self._extent_bytes + 1) * self._extent_bytes
+                continue
+            if resync and not this.flags & frame.BEGIN and self.end == 0:
+                at = this.end
+                continue
+            if bool(this.flags & frame.BEGIN) == bool(parts):
+                break  # a record that was abandoned when its rest was lost
+            self.epoch = this.epoch
+            at = this.end
+            if this.flags == frame.WHOLE:
+                self.end = at
+                self.time = this.time
+                yield Record(this.lsn, at, this.kind, this.uow, this.epoch, this.time, this.body)
+                first = at
+                continue
+            if not parts:
+                first = this.lsn
+            parts.append(bytes(this.body))
+            if this.flags & frame.END:
+                body = memoryview(b"".join(parts))
+                parts.clear()
+                self.end = at
+                self.time = this.time
+                yield Record(first, at, this.kind, this.uow, this.epoch, this.time, body)
+        self.end = first if parts else at
+        self._tail_or_damage(at, durable)
+
+    def page_up_to(self, at: int) -> bytes:
+        """What the log holds of the page of LSN `at`, up to there; empty where a page begins."""
+        page = lsn.page_of(at)
+        return bytes(self._window[: at - page]) if at > page and self._move(page, PAGE) else b""
+
+    def _frame(self, at: int) -> frame.Frame | None:
+        """The frame at LSN `at`, or None."""
+        offset = at - self._window_at
+        if not 0 <= offset <= len(self._window) - frame.HEADER.size and not self._move(at, WINDOW):
+            return None
+        offset = at - self._window_at
+        length = frame.length_at(self._window, offset, at)
+        if offset + length > len(self._window):
+            if at + length > (at // self._extent_bytes + 1) * self._extent_bytes:
+                return None  # no frame crosses an extent: a lie about the length
+            self._move(at, max(length, WINDOW))
+            offset = 0
+        return frame.decode(self._window, offset, at, self._seed)
+
+    def _of_this_life(self, this: frame.Frame) -> bool:
+        """False for a frame that a write left behind which a restart has declared lost."""
+        return this.epoch >= (self.epoch if this.lsn < self._epoch_from else max(self.epoch, self._last_epoch))
+
+    def _move(self, at: int, size: int) -> bool:
+        """Read the bytes from `at` into the window; False where no extent holds them."""
+        view = self._view
+        if view is None or not view.start <= at < view.end:
+            sequence = at // self._extent_bytes
+            file = self._open(sequence)
+            if file is None:
+                return False
+            self._view = view = ExtentView(file, sequence * self._extent_bytes, self._extent_bytes, self._seed)
+        self._window = view.read(at, size)
+        self._window_at = at
+        return True
+
+    def _tail_or_damage(self, at: int, durable: int) -> None:
+        """The frame at `at` does not check out: return when that is the torn end of the log, raise when damage."""
+        witness = durable if durable > self.end else self._later_witness(at)
+        if witness <= self.end:
+            return
+        sequence = self.end // self._extent_bytes
+        path = self._name(sequence)
+        raise LogDamaged(
+            f"{path} is damaged at {lsn.text(self.end)}: the log was durable up to {lsn.text(witness)} and can't be "
+            f"read there any more; restore the file from a backup, or start from an older copy of the queue manager",
+            path=path,
+            lsn=self.end,
+        )
+
+    def _later_witness(self, at: int) -> int:
+        """The highest LSN that a frame beyond `at`, of this or a later epoch, says was durable; 0 when none does."""
+        best = 0
+        place = at + 8
+        while True:
+            sequence = place // self._extent_bytes
+            file = self._open(sequence)
+            if file is None:
+                return best
+            view = ExtentView(file, sequence * self._extent_bytes, self._extent_bytes, self._seed)
+            while place < view.end:
+                chunk = view.read(place, WINDOW)
+                best = max(best, self._witness_in(view, chunk, place))
+                place += max(8, len(chunk) - frame.HEADER.size & -8) if len(chunk) == WINDOW else view.end - place
+
+    def _witness_in(self, view: ExtentView, chunk: memoryview, base: int) -> int:
+        """The highest durable LSN that a whole frame with its header in `chunk` speaks of."""
+        data = bytes(chunk)
+        best, found = 0, data.find(frame.MAGIC)
+        while found >= 0:
+            if (base + found) % 8 == 0:
+                length = frame.length_at(chunk, found, base + found)
+                if length and base + found + length <= view.end:
+                    whole = chunk if found + length <= len(chunk) else view.read(base + found, length)
+                    this = frame.decode(whole, found if whole is chunk else 0, base + found, self._seed)
+                    if this is not None and self._of_this_life(this):
+                        best = max(best, this.durable)
+            found = data.find(frame.MAGIC, found + 1)
+        return best

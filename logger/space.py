@@ -1,0 +1,68 @@
+"""Reservation: log bytes used, promised and free; when the log is full. Pure arithmetic: no files, no threads.
+
+`used` is what lies between the first byte of the extent that holds the head and the tail, since extents are given back
+whole. `promised` is what the units of work in flight will need to end: their commit or backout record and, for a unit
+that may be prepared, the rolled-forward copy of its records. Work is accepted only while used + promised fits into the
+extents that exist, so commit and backout never find the log full.
+"""
+
+RESERVE = 20  # percent of the active log that is kept free for ending work and for checkpoints
+EXTENT_WASTE = 2048  # bytes that the end of an extent may lose to padding
+FOR_GETS = 10  # percent of the active log into which no put goes: with the disk full, messages can still be taken
+CHECKPOINT = 16384  # bytes that the records of a checkpoint and of the release sequence may need
+
+
+class Space:
+    """The log's room. All values in bytes of the log stream."""
+
+    def __init__(self, extent_bytes: int, max_files: int, files: int, floor: int) -> None:
+        self._extent = extent_bytes
+        self._max_files = max_files
+        self.floor = floor  # first LSN of the extent that holds the head
+        self.promised = 0
+        self.limit = 0  # no record may end beyond limit - promised
+        self.for_gets = 0  # bytes below the limit that puts leave alone
+        self.soft = 0  # beyond this LSN the release sequence runs
+        self.set_files(files)
+
+    def set_files(self, files: int) -> None:
+        """`files` extents exist now."""
+        self.files = files
+        self._place()
+
+    def set_floor(self, floor: int) -> None:
+        """The head moved into the extent that begins at `floor`."""
+        assert floor >= self.floor
+        self.floor = floor
+        self._place()
+
+    def _place(self) -> None:
+        self.limit = self._limit(self.files)
+        self.for_gets = self.files * self._extent * FOR_GETS // 100
+        self.soft = self.floor + self.capacity * (100 - RESERVE) // 100
+
+    def _limit(self, files: int) -> int:
+        return self.floor + files * (self._extent - EXTENT_WASTE) - CHECKPOINT
+
+    @property
+    def capacity(self) -> int:
+        """All that the configured primaries and secondaries can hold."""
+        return self._max_files * self._extent
+
+    def used(self, tail: int) -> int:
+        return tail - self.floor
+
+    def fits(self, tail: int, size: int, promise: int) -> bool:
+        """Is there room for `size` bytes now and `promise` bytes later?"""
+        return tail + size + self.promised + promise <= self.limit
+
+    def fits_for_checkpoint(self, tail: int, size: int) -> bool:
+        """The same, with the room that is kept for checkpoints."""
+        return tail + size + self.promised <= self.limit + CHECKPOINT
+
+    def would_fit(self, tail: int, files: int) -> bool:
+        """Would a tail there, and what is promised, fit into `files` extents?"""
+        return tail + self.promised <= self._limit(files)
+
+    def can_grow(self) -> bool:
+        return self.files < self._max_files

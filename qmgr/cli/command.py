@@ -1,0 +1,212 @@
+"""What every command shares: its help, its options, its exit code, and one line on stderr for whatever goes wrong.
+
+A command describes itself as a `Command` and raises `Failure`; it meets `argparse` and `sys.exit` only through here.
+Options are IBM MQ's single-dash words. It knows nothing of queue managers.
+"""
+
+import argparse
+import contextlib
+import errno
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import attrs
+
+from logger.errors import LogError
+from qmgr.errors import InUse, MQError, NameError_
+from recovery.errors import RecoveryError
+
+NOT_AVAILABLE = 40
+UNEXPECTED = 71
+NAME_ERROR = 72
+NOT_AUTHORISED = 119
+INTERRUPTED = 130
+BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended
+
+COMMON_CODES = {
+    0: "done",
+    UNEXPECTED: "an unexpected error",
+    NAME_ERROR: "queue manager name not valid or not known",
+    NOT_AUTHORISED: "not authorised: the files belong to somebody else",
+}
+
+
+class Failure(Exception):
+    """The command ends with `code`; its reason is a line `AMQnnnnE: sentence`."""
+
+    def __init__(self, code: int, amq: str, text: str) -> None:
+        super().__init__(f"{amq}: {text}")
+        self.code = code
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser that knows no abbreviations and leaves exit codes and message ids to its command."""
+
+    bad_arguments = 36
+
+    def error(self, message: str) -> NoReturn:
+        amq = "AMQ7076E"
+        if message.startswith("unrecognized"):
+            amq = "AMQ7075E"
+        elif "required" in message or "expected" in message:
+            amq = "AMQ7006E"
+        raise Failure(self.bad_arguments, amq, f"{message}; see {self.prog} --help.")
+
+
+@attrs.frozen(kw_only=True)
+class Command:
+    """One command: what `--help` says of it, its options, and the function that does it and returns its exit code."""
+
+    name: str
+    purpose: str
+    usage: str
+    example: str
+    codes: Mapping[int, str]
+    options: Callable[[Parser], None]
+    run: Callable[[argparse.Namespace], int]
+    notes: str = ""
+    bad_arguments: int = 36
+    quiet: bool = False  # has -z
+
+    def parser(self) -> Parser:
+        parser = Parser(
+            prog=self.name,
+            usage=f"{self.name} {self.usage}",
+            description="\n\n".join(filter(None, [self.purpose, self.notes])),
+            epilog=f"Example:\n  {self.example}\n\nExit codes:\n{self._code_lines()}",
+            formatter_class=_Format,
+            add_help=False,
+            allow_abbrev=False,
+        )
+        parser.bad_arguments = self.bad_arguments
+        self.options(parser)
+        if self.quiet:
+            parser.add_argument("-z", action="store_true", help="no error messages")
+        parser.add_argument(
+            "--data-path", metavar="DIR", type=absolute, help="where the queue managers are; else QMGR_DATA_PATH"
+        )
+        parser.add_argument("--help", action="help", help="say this, and end")
+        return parser
+
+    def main(self, argv: Sequence[str] | None = None) -> int:
+        """Do what the words in `argv` (else those of the command line) say; return the exit code."""
+        words = sys.argv[1:] if argv is None else list(argv)
+        return printed(lambda: self.run(self.parser().parse_args(words)), quiet=self.quiet and "-z" in words)
+
+    def _code_lines(self) -> str:
+        codes = {**COMMON_CODES, self.bad_arguments: "arguments not valid", **self.codes}
+        return "\n".join(f"  {code:>3}  {meaning}" for code, meaning in sorted(codes.items()))
+
+
+class _Format(argparse.RawDescriptionHelpFormatter):
+    """Help of one width, so that docs/commands.md does not depend on the terminal that made it."""
+
+    def __init__(self, prog: str, **other: Any) -> None:
+        super().__init__(prog, **{**other, "width": 110, "max_help_position": 26})
+
+
+def printed(run: Callable[[], int], *, quiet: bool = False) -> int:
+    """Do `run`, which prints; return its exit code, or that of what went wrong, having said so on stderr."""
+    _make_printable()
+    code, text = _attempt(run)
+    if lost := _flushed():
+        code, text = lost
+    if text and not quiet:
+        complain(text)
+    return code
+
+
+def _attempt(run: Callable[[], int]) -> tuple[int, str]:
+    try:
+        return run(), ""
+    except SystemExit as exc:  # argparse, after --help
+        return (exc.code if isinstance(exc.code, int) else 0), ""
+    except KeyboardInterrupt:
+        return INTERRUPTED, ""
+    except Exception as exc:
+        return explain(exc)
+
+
+def explain(exc: Exception) -> tuple[int, str]:
+    """The exit code and the one line that an error becomes."""
+    if isinstance(exc, Failure):
+        return exc.code, str(exc)
+    if isinstance(exc, BrokenPipeError):
+        return BROKEN_PIPE, ""
+    if isinstance(exc, NameError_):
+        return NAME_ERROR, f"AMQ7048E: {exc}"
+    if isinstance(exc, InUse):
+        return NOT_AVAILABLE, f"AMQ8146E: {exc}"
+    if isinstance(exc, MQError):
+        text = str(exc)
+        cause = getattr(exc.__cause__, "amq", "AMQ8101")  # the log's and recovery's errors have a number of their own
+        return UNEXPECTED, text if re.match(r"AMQ\d{4}[IWEST]: ", text) else f"{cause}S: {text}"
+    if isinstance(exc, LogError | RecoveryError):
+        return UNEXPECTED, f"{exc.amq}S: {exc}"
+    if isinstance(exc, PermissionError):
+        return NOT_AUTHORISED, f"AMQ7077E: you are not authorised: {because(exc)}"
+    if isinstance(exc, OSError):
+        return UNEXPECTED, f"AMQ7002S: a file can't be used: {because(exc)}"
+    if os.environ.get("QMGR_TRACEBACK"):
+        traceback.print_exc()
+    return (
+        UNEXPECTED,
+        f"AMQ6118S: internal error {exc!r}; run the command with QMGR_TRACEBACK=1 and report what it says.",
+    )
+
+
+def because(exc: OSError) -> str:
+    """What the system says of a file, as a sentence."""
+    text = exc.strerror or errno.errorcode.get(exc.errno or 0, "unknown error")
+    return f"{text}: {exc.filename}." if exc.filename else f"{text}."
+
+
+def complain(text: str) -> None:
+    """Write a line to stderr, if there is one."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            print(" ".join(text.split("\n")), file=sys.stderr, flush=True)
+
+
+def _make_printable() -> None:
+    """Names and paths may hold what the terminal can't show: show it escaped, fail at nothing."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _flushed() -> tuple[int, str] | None:
+    """Write out what was printed; the exit code and line of an error if it can't be."""
+    if sys.stdout is None:
+        return None
+    try:
+        sys.stdout.flush()
+        return None
+    except OSError as exc:
+        with contextlib.suppress(OSError):
+            sys.stdout.close()  # else the interpreter tries once more, and complains
+        return explain(exc)
+
+
+# Types of options
+
+
+def absolute(text: str) -> str:
+    """A directory, seen from where the user stands."""
+    return str(Path(text).absolute())
+
+
+def whole(option: str, low: int, high: int, code: int) -> Callable[[str], int]:
+    """A whole number from `low` to `high`; the command ends with `code` for any other."""
+
+    def read(text: str) -> int:
+        if text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high:
+            return int(text)
+        raise Failure(code, "AMQ7076E", f"{option} was given {text!r}; allowed: a whole number from {low} to {high}.")
+
+    return read

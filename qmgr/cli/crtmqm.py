@@ -1,0 +1,140 @@
+"""crtmqm: create a queue manager."""
+
+import argparse
+import errno
+
+import qmgr
+from qmgr.cli import access
+from qmgr.cli.command import Command, Failure, Parser, absolute, because, complain, whole
+from qmgr.errors import AlreadyExists, NameError_
+from qmgr.ini import ATTRIBUTES, Directory, Whole
+from qmgr.objects import check_name
+
+EXISTS = 8
+BAD_PARAMETER = 39
+NO_SPACE = 70
+BAD_LOG_PATH = 100
+BAD_LOG_SIZE = 115
+
+LINEAR = {"ll": "linear", "lla": "linear, extents managed by the queue manager", "lln": "linear, extents archived"}
+
+
+def options(parser: Parser) -> None:
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("-lc", action="store_true", help="circular logging (the default)")
+    for option, text in LINEAR.items():
+        kind.add_argument(f"-{option}", action="store_true", help=f"{text}: refused by this version")
+    for option, attribute, text in [
+        ("-lp", "LOGPRIMARYFILES", "primary extents"),
+        ("-ls", "LOGSECONDARYFILES", "secondary extents"),
+        ("-lf", "LOGFILEPAGES", "size of an extent in pages of 4 KiB; can't be changed later"),
+    ]:
+        values = ATTRIBUTES["LOG"][attribute].values
+        assert isinstance(values, Whole)
+        read = whole(option, values.low, values.high, BAD_LOG_SIZE)
+        parser.add_argument(option, metavar="N", type=read, help=f"{text}; {values.low} to {values.high}")
+    parser.add_argument("-ld", metavar="DIR", type=log_directory, help="where logs are; else `log` in the data path")
+    parser.add_argument("-md", metavar="DIR", type=absolute, help="IBM MQ's word for --data-path")
+    unused = "without effect, noted"
+    parser.add_argument("-u", metavar="QUEUE", type=queue, help=f"dead-letter queue: {unused}")
+    parser.add_argument("-d", metavar="QUEUE", type=queue, help=f"default transmission queue: {unused}")
+    parser.add_argument("-c", metavar="TEXT", type=description, help=f"description, up to 64 characters: {unused}")
+    for option, low, text in [
+        ("-h", 1, f"objects that one connection may have open: {unused}"),
+        ("-t", 0, f"trigger interval in milliseconds: {unused}"),
+        ("-x", 1, "puts and gets that one unit of work may have; default 10000"),
+    ]:
+        parser.add_argument(option, metavar="N", type=whole(option, low, 999_999_999, BAD_PARAMETER), help=text)
+    parser.add_argument("-q", action="store_true", help="make it the default queue manager")
+    parser.add_argument("name", metavar="QMgrName", help="up to 48 characters of A-Z a-z 0-9 . / _ %%")
+
+
+def log_directory(text: str) -> str:
+    try:
+        return Directory().read(absolute(text))
+    except ValueError:
+        raise Failure(BAD_LOG_PATH, "AMQ7064E", f"-ld was given {text!r}; allowed: {Directory.allowed}.") from None
+
+
+def queue(text: str) -> str:
+    try:
+        return check_name(text, "queue")
+    except NameError_ as exc:
+        raise Failure(BAD_PARAMETER, "AMQ7076E", str(exc)) from None
+
+
+def description(text: str) -> str:
+    if len(text) > 64 or not text.isprintable():
+        raise Failure(BAD_PARAMETER, "AMQ7076E", f"-c was given {text!r}; allowed: up to 64 printable characters.")
+    return text
+
+
+def run(args: argparse.Namespace) -> int:
+    for option, text in LINEAR.items():
+        if getattr(args, option):
+            why = f"-{option} ({text}) is not available: this version has circular logging only."
+            raise Failure(BAD_PARAMETER, "AMQ7076E", why)
+    if args.md and args.data_path and args.md != args.data_path:
+        raise Failure(BAD_PARAMETER, "AMQ7076E", "-md and --data-path name different directories; give one of the two.")
+    files = (args.lp or 3) + (args.ls or 2)
+    if files > 511:
+        raise Failure(BAD_LOG_SIZE, "AMQ7076E", f"-lp and -ls add up to {files} extents; allowed: 3 to 511.")
+    data_path = args.data_path or args.md
+    _create(args, data_path)
+    for option in "udcht":
+        if getattr(args, option) is not None and not args.z:
+            complain(f"AMQ7076W: -{option} {getattr(args, option)} has no effect in this version.")
+    location = access.known(args.name, data_path)
+    print(f"Queue manager {args.name!r} created.")
+    print(f"Directory {location.data_dir!r} created.")
+    print(f"Log directory {access.log_dir(location)!r} created.")
+    if args.q:
+        print(f"Queue manager {args.name!r} is the default one.")
+    print("Setup completed.")
+    return 0
+
+
+def _create(args: argparse.Namespace, data_path: str | None) -> None:
+    asked = {"log_primary_files": args.lp, "log_secondary_files": args.ls, "log_file_pages": args.lf}
+    asked |= {"max_uncommitted": args.x}
+    if access.exists(args.name, data_path):
+        raise Failure(EXISTS, "AMQ8110E", f"queue manager {args.name!r} exists already.")
+    try:
+        qmgr.create(
+            args.name,
+            data_path=data_path,
+            log_path=args.ld,
+            default=args.q,
+            **{keyword: value for keyword, value in asked.items() if value is not None},
+        )
+    except AlreadyExists as exc:
+        raise Failure(EXISTS, "AMQ8110E", str(exc)) from exc
+    except OSError as exc:
+        if exc.errno == errno.ENOSPC:
+            raise Failure(NO_SPACE, "AMQ7002S", f"there is no room for the queue manager: {because(exc)}") from exc
+        if args.ld and str(exc.filename).startswith(args.ld):
+            raise Failure(BAD_LOG_PATH, "AMQ7064E", f"the log path can't be used: {because(exc)}") from exc
+        raise
+
+
+COMMAND = Command(
+    name="crtmqm",
+    purpose="Create a queue manager.",
+    usage="[-lc | -ll | -lla | -lln] [-lp n] [-ls n] [-lf n] [-ld dir] [-md dir] [-u queue] [-d queue] [-c text]\n"
+    "              [-h n] [-t n] [-x n] [-q] [-z] [--data-path dir] QMgrName",
+    example="crtmqm -lp 8 -lf 16384 -q QM1",
+    codes={
+        EXISTS: "the queue manager exists already",
+        NO_SPACE: "no room on the disk",
+        BAD_LOG_PATH: "log path not valid",
+        BAD_LOG_SIZE: "log size not valid: -lp, -ls, -lf",
+    },
+    options=options,
+    run=run,
+    bad_arguments=BAD_PARAMETER,
+    quiet=True,
+)
+
+
+def main() -> int:
+    return COMMAND.main()

@@ -1,0 +1,43 @@
+"""dltmqm: delete a queue manager and all that it holds."""
+
+import argparse
+
+import qmgr
+from qmgr.cli import access
+from qmgr.cli.command import Command, Failure, Parser
+from qmgr.errors import InUse
+
+RUNNING = 5
+UNKNOWN = 16
+
+
+def options(parser: Parser) -> None:
+    parser.add_argument("name", metavar="QMgrName", help="the queue manager")
+
+
+def run(args: argparse.Namespace) -> int:
+    access.known(args.name, args.data_path, code=UNKNOWN, amq="AMQ8118E")
+    try:
+        qmgr.delete(args.name, data_path=args.data_path)
+    except InUse as exc:
+        text = f"queue manager {args.name!r} is running: {exc.holder or 'another process'} has it. End it first."
+        raise Failure(RUNNING, "AMQ7005E", text) from exc
+    print(f"Queue manager {args.name!r} deleted.")
+    return 0
+
+
+COMMAND = Command(
+    name="dltmqm",
+    purpose="Delete a queue manager: its queues, messages, log and configuration.",
+    notes="It must not be running. There is no way back.",
+    usage="[-z] [--data-path dir] QMgrName",
+    example="dltmqm QM1",
+    codes={RUNNING: "the queue manager is running", UNKNOWN: "the queue manager does not exist"},
+    options=options,
+    run=run,
+    quiet=True,
+)
+
+
+def main() -> int:
+    return COMMAND.main()

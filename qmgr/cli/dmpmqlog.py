@@ -1,0 +1,58 @@
+"""dmpmqlog: the records of the log, as text or JSON."""
+
+import argparse
+
+from logger import lsn
+from qmgr.cli import access
+from qmgr.cli.command import Command, Failure, Parser, absolute, whole
+
+BAD_ARGUMENTS = 36
+
+
+def options(parser: Parser) -> None:
+    first = parser.add_mutually_exclusive_group()
+    first.add_argument("-b", action="store_true", help="begin at the base: the start of the extent that holds the head")
+    first.add_argument("-s", metavar="LSN", type=position, help="begin at this LSN, such as 0:0:4615:42406")
+    extent = whole("-n", 0, 9_999_999, BAD_ARGUMENTS)
+    first.add_argument("-n", metavar="N", type=extent, help="begin at this extent; linear logs only")
+    parser.add_argument("-e", metavar="LSN", type=position, help="end after the record at this LSN")
+    parser.add_argument(
+        "-f", metavar="DIR", type=absolute, help="the directory of amqhlctl.lfh and active/; else LogPath"
+    )
+    parser.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line, the header first")
+
+
+def position(text: str) -> int:
+    try:
+        return lsn.parse(text)
+    except ValueError as exc:
+        raise Failure(BAD_ARGUMENTS, "AMQ7076E", f"{exc}.") from None
+
+
+def run(args: argparse.Namespace) -> int:
+    from recovery import dump
+
+    log_dir = args.f or access.log_dir(access.known(access.named(args.m, args.data_path), args.data_path))
+    first = {"start_lsn": args.s, "end_lsn": args.e, "extent": args.n, "base": args.b}
+    for line in dump.header_lines(access.DISK, log_dir):
+        print(line)
+    for record in dump.dump(access.DISK, log_dir, **first):
+        print(record.json() if args.json else record.text())
+    return 0
+
+
+COMMAND = Command(
+    name="dmpmqlog",
+    purpose="Show the records of the log, from the head (the oldest that a restart needs) to the end.",
+    notes="It only reads, and needs no queue manager: the log may be a copy, or belong to one that is running.",
+    usage="[-b | -s LSN | -n N] [-e LSN] [-f dir] [-m QMgrName] [--json] [--data-path dir]",
+    example="dmpmqlog -b -m QM1",
+    codes={},
+    options=options,
+    run=run,
+)
+
+
+def main() -> int:
+    return COMMAND.main()

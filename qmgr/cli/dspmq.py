@@ -1,0 +1,71 @@
+"""dspmq: the queue managers on a data path and what they are doing."""
+
+import argparse
+
+from qmgr.cli import access
+from qmgr.cli.command import Command, Failure, Parser, complain
+from qmgr.errors import IniError
+from qmgr.locations import Location
+
+NAME_WIDTH = len("QMNAME()") + 48 + 1
+
+
+def options(parser: Parser) -> None:
+    parser.add_argument("-m", metavar="QMgrName", help="only this one")
+    parser.add_argument("-s", action="store_true", help="show the status; the default")
+    parser.add_argument(
+        "-o",
+        action="append",
+        type=shown,
+        metavar="WHAT",
+        help="show `status`, `default` (whether it is the default one) or `all` that is known; may be repeated",
+    )
+    parser.add_argument("-n", action="store_true", help="no translation: there is none")
+
+
+def shown(text: str) -> str:
+    if text not in ("status", "default", "all"):
+        raise Failure(36, "AMQ7076E", f"-o was given {text!r}; allowed: status, default or all.")
+    return text
+
+
+def run(args: argparse.Namespace) -> int:
+    fields_shown = set(args.o or ["status"]) | ({"status"} if args.s else set())
+    default = access.registry(args.data_path).default
+    names = [args.m] if args.m else access.names(args.data_path)
+    for name in names:
+        location = access.known(name, args.data_path)
+        fields = []
+        if fields_shown & {"status", "all"}:
+            fields.append(f"STATUS({access.status(location)})")
+        if fields_shown & {"default", "all"}:
+            fields.append(f"DEFAULT({'yes' if name == default else 'no'})")
+        if "all" in fields_shown:
+            fields += [f"DATAPATH({location.data_dir})", f"LOGPATH({log_path(location)})"]
+        print(f"QMNAME({name})".ljust(NAME_WIDTH), *fields)
+    if not names:
+        complain("AMQ8919I: there are no queue managers on this data path.")
+    return 0
+
+
+def log_path(location: Location) -> str:
+    """Blank when qm.ini can't be read: one bad file must not hide the other queue managers."""
+    try:
+        return access.log_dir(location)
+    except (IniError, OSError):
+        return ""
+
+
+COMMAND = Command(
+    name="dspmq",
+    purpose="Show the queue managers on the data path, one on a line.",
+    usage="[-m QMgrName] [-s] [-o status|default|all] [-n] [--data-path dir]",
+    example="dspmq -o all",
+    codes={},
+    options=options,
+    run=run,
+)
+
+
+def main() -> int:
+    return COMMAND.main()

@@ -1,0 +1,61 @@
+"""qm: one program with all the commands under it, `qm crtmqm QM1` being `crtmqm QM1`."""
+
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+
+from qmgr.cli import crtmqm, dltmqm, dmpmqlog, dspmq, dspmqtrn, rsvmqtrn
+from qmgr.cli.command import Failure, printed
+
+COMMANDS = {module.COMMAND.name: module.COMMAND for module in (crtmqm, dltmqm, dspmq, dspmqtrn, rsvmqtrn, dmpmqlog)}
+
+HELP = """\
+usage: qm COMMAND ...
+
+The commands of the queue manager, under the names that IBM MQ gives them.
+
+{commands}
+
+  qm COMMAND --help   options, example and exit codes of a command
+  qm --version        the version
+
+Example:
+  qm crtmqm QM1
+
+Exit codes:
+  those of the command; 36 for a command that does not exist
+"""
+
+
+def help_text() -> str:
+    return HELP.format(commands="\n".join(f"  {each.name:<10} {each.purpose}" for each in COMMANDS.values()))
+
+
+def qm(argv: Sequence[str] | None = None) -> int:
+    """Do what the words in `argv` (else those of the command line) say; return the exit code."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words and words[0] in COMMANDS:
+        return COMMANDS[words[0]].main(words[1:])
+    return printed(lambda: _say(words))
+
+
+def version() -> str:
+    try:
+        return metadata.version("qmgr")
+    except metadata.PackageNotFoundError:
+        return "of a source tree"
+
+
+def _say(words: Sequence[str]) -> int:
+    if words in (["--version"], ["-V"]):
+        print(f"qmgr {version()}")
+    elif not words or words[0] in ("--help", "-h", "help"):
+        print(help_text(), end="")
+    else:
+        known = ", ".join(COMMANDS)
+        raise Failure(36, "AMQ7075E", f"there is no command {words[0]!r}; there are {known}. See qm --help.")
+    return 0 if words else 36
+
+
+if __name__ == "__main__":
+    sys.exit(qm())

@@ -1,0 +1,62 @@
+"""Things with a time: the steady clock that expiry counts by, and callers that wait for a message."""
+
+import threading
+from collections import deque
+
+from logger.clock import Clock
+
+
+class SteadyClock:
+    """Wall time that never jumps: set once, at the start, then driven by elapsed time.
+
+    Messages keep the moment at which they expire across restarts, so it starts from the wall clock, or from the latest
+    time that the log has seen when the wall clock was set back.
+    """
+
+    def __init__(self, clock: Clock, not_before_us: int) -> None:
+        self._clock = clock
+        self._offset_us = max(clock.wall_us(), not_before_us) - clock.elapsed_ns() // 1000
+
+    def now_us(self) -> int:
+        return self._offset_us + self._clock.elapsed_ns() // 1000
+
+
+class Waiters:
+    """Callers that wait at a queue, first come first served. The queue manager's lock guards it."""
+
+    __slots__ = ("_line",)
+
+    def __init__(self) -> None:
+        self._line: deque[tuple[threading.Event, bool]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._line)
+
+    def join(self, *, selective: bool) -> threading.Event:
+        """Stand in line; the event is set when there may be something. `selective`: only for certain messages."""
+        event = threading.Event()
+        self._line.append((event, selective))
+        return event
+
+    def leave(self, event: threading.Event) -> None:
+        for place in self._line:
+            if place[0] is event:
+                self._line.remove(place)
+                return
+
+    def wake_one(self) -> None:
+        """One message has come: wake the first who takes any, and all who look for certain ones."""
+        left: deque[tuple[threading.Event, bool]] = deque()
+        woken = False
+        for event, selective in self._line:
+            if selective or not woken:
+                event.set()
+                woken = woken or not selective
+            else:
+                left.append((event, selective))
+        self._line = left
+
+    def wake_all(self) -> None:
+        for event, _ in self._line:
+            event.set()
+        self._line.clear()

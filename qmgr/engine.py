@@ -1,0 +1,598 @@
+"""The engine: a verb chooses, its record is appended, applied and forced, and the caller gets the reply.
+
+Every call goes the same way: room is reserved in the log; under the log's lock the verb is checked, its record appended
+and applied; without the lock the log is forced as far as the reply promises. A caller never sees a message whose
+commit is not safe yet: a get or browse that finds one waits for that force too.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import attrs
+
+from logger.clock import Clock
+from logger.errors import LogError, LogFull
+from logger.log import Log
+from qmgr import verbs
+from qmgr.due import SteadyClock
+from qmgr.errors import (
+    AlreadyExists,
+    BackedOut,
+    Mistake,
+    MQError,
+    ObjectInUse,
+    Reason,
+    ResourceProblem,
+    Unavailable,
+    UnknownQueue,
+)
+from qmgr.message import Message, check_id, decode, encode
+from qmgr.objects import QueueDefinition, check_name, with_attributes
+from qmgr.queue import Entry, Queue
+from qmgr.resource import Resource
+from recovery import records
+from recovery.checkpoint import Checkpointer
+from recovery.records import Backout, Commit, Define, Delete, Expire, Get, Prepare, Put, Record, Xid
+from recovery.uows import ACTIVE, BACKED_OUT, PREPARED, Uow
+
+FENCE = 1 << 40  # numbers handed out in one epoch: message ids and units of work are unique over all restarts
+
+
+class Engine:
+    """The queue manager at work, from the end of restart to its end."""
+
+    def __init__(
+        self,
+        name: str,
+        log: Log,
+        clock: Clock,
+        state: Resource,
+        checkpointer: Checkpointer,
+        *,
+        not_before_us: int,
+        max_uncommitted: int,
+        make_space: Callable[[int, int], bool],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        """`make_space(size, promise)`, called without the lock, tries to make room in the log and says if it could."""
+        self.name = name
+        self.log = log
+        self.lock = log.lock
+        self.clock = clock
+        self.state = state
+        self.steady = SteadyClock(clock, not_before_us)
+        self.max_uncommitted = max_uncommitted
+        self.refusal: MQError | None = None  # why no call is taken any more
+        self.quiescing = False  # no new unit of work
+        self.checkpointer = checkpointer
+        self.urgent = False  # the log has passed its threshold
+        self._make_space = make_space
+        self._on_failure = on_failure
+        self._id_prefix = b"AMQ " + name[:12].ljust(12).encode()
+        self._last = (log.epoch + 1 << 40) - 1
+        self._message_numbers = itertools.count((log.epoch << 40) + 1)
+        self._unit_numbers = itertools.count((log.epoch << 40) + 1)
+
+    # ---- the way of every call
+
+    def _append_and_apply(self, record: Record, now: int) -> int:
+        """Log the record and make its change; the LSN to force. The lock is held and the room is reserved.
+
+        What interrupts this leaves log and memory apart, so the queue manager then stops; a restart puts it right.
+        """
+        log = self.log
+        kind, uow, head, data = records.encode(record)
+        try:
+            at = log.append(kind, uow, now, head, data)
+            end = log.buffer.tail
+            self.state.apply(record, at, end, now)
+        except BaseException as exc:
+            self._on_failure(exc)
+            raise
+        self.checkpointer.records += 1
+        if end > log.space.soft:
+            self.urgent = True
+        return end
+
+    def log_locked(self, record: Record) -> int:
+        """Append and apply a record of the queue manager's own; the caller has made room."""
+        return self._append_and_apply(record, self.clock.wall_us())
+
+    def _apply_only(self, record: Record, now: int) -> None:
+        """Make the change of a record that is not logged: non-persistent messages only."""
+        try:
+            self.state.apply(record, 0, 0, now)
+        except BaseException as exc:
+            self._on_failure(exc)
+            raise
+
+    def _reserve(self, size: int, promise: int, kept: int = 0) -> None:
+        """Room for `size` bytes of records now and `promise` later, `kept` left over. The lock is held.
+
+        May let go of the lock: look at the state afterwards. Raises ResourceProblem.
+        """
+        log = self.log
+        for _ in range(8):
+            try:
+                log.reserve(size, promise + kept)
+                return
+            except LogFull:
+                pass
+            self.lock.release()
+            try:
+                more = self._make_space(size, promise + kept)
+            finally:
+                self.lock.acquire()
+            self.check()
+            if not more:
+                break
+        raise ResourceProblem(
+            f"the log of queue manager {self.name!r} is full; commit or back out, or give it more or larger files "
+            f"(LogPrimaryFiles, LogSecondaryFiles)",
+            name=self.name,
+        )
+
+    def check(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+
+    def translated(self, exc: LogError) -> MQError:
+        """What the log says, as callers know it; a log that failed ends the queue manager."""
+        if self.log.failure is not None and self.refusal is None:
+            self._on_failure(self.log.failure)
+        return self.refusal or Unavailable(str(exc), name=self.name)
+
+    def force(self, end: int) -> None:
+        """Wait until the log is safe up to `end`."""
+        try:
+            self.log.force(end)
+        except LogError as exc:
+            raise self.translated(exc) from exc
+
+    # ---- units of work
+
+    def begin(self, xid: Xid | None, owner: str) -> Uow:
+        self.check()
+        if self.quiescing:
+            raise Unavailable(
+                f"queue manager {self.name!r} is ending; no unit of work can begin", reason=Reason.Q_MGR_QUIESCING
+            )
+        with self.lock:
+            self.check()
+            if xid is not None and self.state.uows.by_xid(xid) is not None:
+                raise Mistake(f"{xid} names a unit of work that is in flight or in doubt", reason=Reason.UOW_IN_PROGRESS)
+            number = next(self._unit_numbers)
+            if number > self._last:
+                raise Unavailable("this start has used up its numbers of units of work; end and start the queue manager")
+            unit = Uow(number, xid, began=self.clock.wall_us(), owner=owner)
+            self.state.uows.add(unit)
+            return unit
+
+    def promise_of(self, unit: Uow, queues: int = 0, put_bytes: int = 0, messages: int = 0) -> int:
+        """Log bytes that the unit's end may take, when it has these more queues and messages."""
+        log = self.log
+        promise = log.cost(records.QUEUE_PLACE.size * (len(unit.touched) + queues))
+        if unit.xid is not None:
+            count = len(unit.puts) + len(unit.gets) + messages
+            promise += log.cost(160) + log.cost(records.roll_forward_cost(unit.put_bytes + put_bytes, count, 0))
+        return promise
+
+    def _promise(self, unit: Uow, promise: int) -> None:
+        """From now on so many bytes are kept for the unit's end."""
+        self.log.space.promised += promise - unit.promise
+        unit.promise = promise
+
+    def commit(self, unit: Uow) -> None:
+        """Return when the unit of work is durable. Raises BackedOut, UnitOfWorkEnded."""
+        self.check()
+        end = 0
+        try:
+            with self.lock:
+                self.check()
+                self._end_of(unit)
+                try:
+                    self.check()
+                    if unit.state is not ACTIVE and unit.state is not PREPARED:
+                        raise verbs.ended(unit)
+                    bases: dict[int, int] = {}
+                    for queue, _, _ in unit.puts:
+                        if queue.id not in bases:
+                            bases[queue.id] = queue.next_sequence
+                    record = Commit(unit.number, bases)
+                    if unit.first_lsn:
+                        end = self._append_and_apply(record, self.clock.wall_us())
+                    else:
+                        self._apply_only(record, 0)
+                    self._promise(unit, 0)
+                finally:
+                    if self.log.parked:
+                        self.log.resume()
+            if end:
+                self.log.force(end)
+        except LogError as exc:
+            raise self.translated(exc) from exc
+
+    def _end_of(self, unit: Uow) -> None:
+        """Room in the buffer for the record that ends the unit; its room in the log was promised."""
+        if unit.first_lsn:
+            self.log.make_room(self.log.cost(records.QUEUE_PLACE.size * len(unit.touched)))
+
+    def back_out(self, unit: Uow) -> None:
+        """Undo the unit of work; succeeds too when the queue manager has done so already. Nothing is forced."""
+        self.check()
+        try:
+            with self.lock:
+                self.check()
+                self._end_of(unit)
+                self.check()
+                if unit.state is BACKED_OUT and unit.evicted:
+                    unit.evicted = False
+                    return
+                if unit.state is not ACTIVE and unit.state is not PREPARED:
+                    raise verbs.ended(unit)
+                self.back_out_locked(unit)
+                end = self.log.buffer.tail
+            if unit.xid is not None:
+                self.log.force(end)
+        except LogError as exc:
+            raise self.translated(exc) from exc
+
+    def back_out_locked(self, unit: Uow) -> None:
+        """The same for a caller that holds the lock and has made room."""
+        if unit.first_lsn:
+            self._append_and_apply(Backout(unit.number), self.clock.wall_us())
+        else:
+            self._apply_only(Backout(unit.number), 0)
+        self._promise(unit, 0)
+
+    def prepare(self, unit: Uow) -> None:
+        """Return when the unit of work is durably in doubt: from now on it survives everything until it is resolved."""
+        if unit.xid is None:
+            raise Mistake(
+                f"unit of work {unit.number} was begun without an Xid, so nobody could resolve it; use begin(xid)",
+                reason=Reason.SYNCPOINT_NOT_AVAILABLE,
+            )
+        self.check()
+        record = Prepare(unit.number, unit.xid)
+        size = self.log.cost(len(unit.xid.encode()))
+        try:
+            with self.lock:
+                self.check()
+                promise = self.promise_of(unit)
+                self._reserve(size, max(0, promise - unit.promise))
+                if unit.state is not ACTIVE:
+                    raise verbs.ended(unit)
+                self._promise(unit, promise)
+                end = self._append_and_apply(record, self.clock.wall_us())
+            self.log.force(end)
+        except LogError as exc:
+            raise self.translated(exc) from exc
+
+    def resolve(self, xid: Xid, *, commit: bool) -> None:
+        self.check()
+        with self.lock:
+            unit = self.state.uows.by_xid(xid)
+            known = unit is not None and unit.state is PREPARED
+        if unit is None or not known:
+            raise Mistake(f"no unit of work with {xid} is in doubt", reason=Reason.UOW_NOT_AVAILABLE)
+        if commit:
+            self.commit(unit)
+        else:
+            self.back_out(unit)
+
+    # ---- puts
+
+    def new_message_id(self) -> bytes:
+        number = next(self._message_numbers)
+        if number > self._last:
+            raise Unavailable("this start has used up its message ids; end and start the queue manager")
+        return self._id_prefix + number.to_bytes(8, "big")
+
+    def put(self, unit: Uow | None, name: str, bodies: Iterable[Any], message_id: Any, options: dict[str, Any]) -> list[Message]:
+        """Put messages to one queue, all of them or, where an error is raised, none."""
+        self.check()
+        queue = verbs.known_queue(self.state, name)
+        now = self.clock.wall_us()
+        steady = self.steady.now_us() if options or queue.definition.expiry_cap is not None else 0
+        messages = []
+        encoded = []
+        persistent_bytes = largest = size = 0
+        cost = self.log.cost
+        for body in bodies:
+            one_id = self.new_message_id() if message_id is None else check_id(message_id, "message_id")
+            message = verbs.compose(queue, body, one_id, now, **options)
+            data = encode(message, 0 if message.expiry is None else steady + max(1, int(message.expiry * 1_000_000)))
+            if message.persistent:
+                size += cost(records.QUEUE_PLACE.size + len(data))
+                persistent_bytes += len(data)
+            if len(data) > largest:
+                largest = len(data)
+            messages.append(message)
+            encoded.append(data)
+        self._fits_at_all(size, queue)
+        alone = unit is None and len(messages) == 1
+        if unit is None and not alone:
+            unit = self.begin(None, "")
+            try:
+                self._put_encoded(unit, queue, messages, encoded, size, persistent_bytes, now)
+                self.commit(unit)
+            except BackedOut as exc:
+                raise ResourceProblem(f"the messages need more log than there is: {exc}", name=queue.name) from exc
+            except BaseException:
+                if unit.state is ACTIVE and self.refusal is None:
+                    self.back_out(unit)
+                raise
+        else:
+            end = self._put_encoded(unit, queue, messages, encoded, size, persistent_bytes, now)
+            if alone and end:
+                self.force(end)
+        return messages
+
+    def _fits_at_all(self, size: int, queue: Queue) -> None:
+        if size > self.log.space.capacity // 2:
+            raise Mistake(
+                f"{size} bytes of messages for queue {queue.name!r} can't be logged at once: the log has "
+                f"{self.log.space.capacity} bytes, and half of it is the most that one call may fill",
+                reason=Reason.MSG_TOO_BIG_FOR_Q_MGR,
+                name=queue.name,
+            )
+
+    def _put_encoded(
+        self,
+        unit: Uow | None,
+        queue: Queue,
+        messages: list[Message],
+        encoded: list[bytes],
+        size: int,
+        persistent_bytes: int,
+        now: int,
+    ) -> int:
+        count = len(messages)
+        end = 0
+        try:
+            with self.lock:
+                self.check()
+                if unit is not None and unit.state is not ACTIVE:
+                    raise verbs.ended(unit)
+                try:
+                    if size:
+                        promise = 0
+                        if unit is not None:
+                            promise = self.promise_of(unit, queue.id not in unit.touched, persistent_bytes, count)
+                            self._reserve(size, max(0, promise - unit.promise), self.log.space.for_gets)
+                        else:
+                            self._reserve(size, 0, self.log.space.for_gets)
+                    if queue.deleted:
+                        raise UnknownQueue(f"queue {queue.name!r} was deleted", reason=Reason.Q_DELETED, name=queue.name)
+                    if unit is not None:
+                        verbs.check_unit(unit, count, self.max_uncommitted)
+                    for message in messages:
+                        verbs.check_put(queue, len(message.body), count)
+                    if unit is not None and size:
+                        self._promise(unit, promise)
+                    for message, data in zip(messages, encoded, strict=True):
+                        if unit is None:
+                            record = Put(0, queue.id, queue.next_sequence, data)
+                        else:
+                            record = Put(unit.number, queue.id, len(unit.puts), data)
+                        if message.persistent:
+                            end = self._append_and_apply(record, now)
+                        else:
+                            self._apply_only(record, now)
+                finally:
+                    if self.log.parked:
+                        self.log.resume()
+        except LogError as exc:
+            raise self.translated(exc) from exc
+        return end
+
+    # ---- gets
+
+    def get(
+        self, unit: Uow | None, name: str, limit: int, wait: Any, message_id: Any, correlation_id: Any
+    ) -> list[Message]:
+        """Take up to `limit` messages, waiting up to `wait` seconds for the first; [] when there is none."""
+        self.check()
+        queue = verbs.known_queue(self.state, name)
+        seconds = verbs.check_wait(wait)
+        message_id, correlation_id = verbs.check_selectors(message_id, correlation_id)
+        deadline = None if seconds is None else self.clock.elapsed_ns() + int(seconds * 1e9)
+        while True:
+            event = None
+            with self.lock:
+                try:
+                    found, end, safe = self._get_locked(unit, queue, limit, message_id, correlation_id)
+                except LogError as exc:
+                    raise self.translated(exc) from exc
+                if not found and seconds != 0:
+                    if self.quiescing:
+                        raise Unavailable(f"queue manager {self.name!r} is ending", reason=Reason.Q_MGR_QUIESCING)
+                    event = queue.waiters.join(selective=message_id is not None or correlation_id is not None)
+            if found:
+                if unit is None and end:
+                    self.force(end)
+                elif safe > self.log.safe:
+                    self.force(safe)
+                steady = self.steady.now_us()
+                return [decode(data, queue.name, backouts, steady) for data, backouts in found]
+            if event is None:
+                return []
+            self._wait(queue, event, deadline)
+            if deadline is not None and self.clock.elapsed_ns() >= deadline:
+                seconds = 0.0
+
+    def _wait(self, queue: Queue, event: Any, deadline: int | None) -> None:
+        """Wait for `event` until the deadline; whatever ends it, the place in the line is given up or passed on."""
+        woken = False
+        try:
+            left = None if deadline is None else max(0.0, (deadline - self.clock.elapsed_ns()) / 1e9)
+            woken = self.clock.wait(event, left)
+        finally:
+            if not woken:
+                with self.lock:
+                    if event.is_set():  # woken at the last moment, by a message that another may have to take
+                        queue.waiters.wake_one()
+                    else:
+                        queue.waiters.leave(event)
+
+    def _get_locked(
+        self, unit: Uow | None, queue: Queue, limit: int, message_id: bytes | None, correlation_id: bytes | None
+    ) -> tuple[list[tuple[bytes, int]], int, int]:
+        """(encoded messages with their backout counts, LSN to force outside a unit, LSN that must be safe)."""
+        self.check()
+        if unit is not None and unit.state is not ACTIVE:
+            raise verbs.ended(unit)
+        if limit > 1:
+            limit = min(limit, max(1, queue.depth))
+        promise = 0
+        size = self.log.cost(4 + 8 * limit)
+        if unit is not None:
+            promise = self.promise_of(unit, 0, 0, limit)
+            self._reserve(size, max(0, promise - unit.promise))
+            verbs.check_unit(unit, limit, self.max_uncommitted)
+        else:
+            self._reserve(size, 0)
+        if queue.deleted:
+            raise UnknownQueue(f"queue {queue.name!r} was deleted", reason=Reason.Q_DELETED, name=queue.name)
+        verbs.check_get(queue)
+        now = self.steady.now_us()
+        chosen, expired = self._choose(queue, limit, message_id, correlation_id, now)
+        if not chosen:
+            self.expire_locked(queue, expired)
+            return [], 0, 0
+        found = [(entry.data, entry.backouts) for entry in chosen]
+        safe = max(entry.lsn for entry in chosen)
+        number = 0 if unit is None else unit.number
+        logged = [entry for entry in chosen if entry.persistent]
+        end = 0
+        wall = self.clock.wall_us()
+        if logged:
+            if unit is not None:
+                self._promise(unit, promise)
+            end = self._append_and_apply(Get(number, queue.id, tuple(e.sequence for e in logged), logged), wall)
+        if len(logged) < len(chosen):
+            rest = [entry for entry in chosen if not entry.persistent]
+            self._apply_only(Get(number, queue.id, tuple(e.sequence for e in rest), rest), wall)
+        self.expire_locked(queue, expired)  # last, since it may let go of the lock
+        return found, end, safe
+
+    def _choose(
+        self, queue: Queue, limit: int, message_id: bytes | None, correlation_id: bytes | None, now: int
+    ) -> tuple[list[Entry], list[Entry]]:
+        if limit == 1:
+            entry, expired = verbs.choose(queue, message_id, correlation_id, now)
+            return ([] if entry is None else [entry]), expired
+        several: Iterator[Entry] = (
+            queue.ready() if message_id is None and correlation_id is None else queue.select(message_id, correlation_id)
+        )
+        chosen: list[Entry] = []
+        expired = []
+        for entry in several:
+            if 0 < entry.expires <= now:
+                expired.append(entry)
+            else:
+                chosen.append(entry)
+                if len(chosen) == limit:
+                    break
+        return chosen, expired
+
+    def expire_locked(self, queue: Queue, entries: list[Entry]) -> None:
+        """Remove messages whose time is over, where the log has room for saying so."""
+        wall = self.clock.wall_us()
+        for at in range(0, len(entries), 100):
+            some = entries[at : at + 100]
+            logged = [e for e in some if e.persistent]
+            if logged and self.log.space.fits(self.log.buffer.tail, self.log.cost(4 + 8 * len(logged)), 0):
+                self.log.make_room(self.log.cost(4 + 8 * len(logged)))
+                logged = [e for e in logged if e.status == 0]
+                self._append_and_apply(Expire(queue.id, tuple(e.sequence for e in logged), logged), wall)
+            rest = [e for e in some if not e.persistent and e.status == 0]
+            if rest:
+                self._apply_only(Expire(queue.id, tuple(e.sequence for e in rest), rest), wall)
+
+    def browse(self, name: str, message_id: Any, correlation_id: Any) -> Iterator[Message]:
+        """The messages that could be got now, in that order; each is looked at when its turn comes."""
+        self.check()
+        queue = verbs.known_queue(self.state, name)
+        message_id, correlation_id = verbs.check_selectors(message_id, correlation_id)
+        with self.lock:
+            verbs.check_get(queue)
+            if message_id is None and correlation_id is None:
+                entries = list(queue.ready())
+            else:
+                entries = list(queue.select(message_id, correlation_id))
+        return self._look_at(queue, entries)
+
+    def _look_at(self, queue: Queue, entries: list[Entry]) -> Iterator[Message]:
+        for entry in entries:
+            self.check()
+            data, status = entry.data, entry.status
+            now = self.steady.now_us()
+            if status != 0 or not data or 0 < entry.expires <= now:
+                continue
+            if entry.lsn > self.log.safe:
+                self.force(entry.lsn)
+            yield decode(data, queue.name, entry.backouts, now)
+
+    # ---- definitions
+
+    def define(self, name: Any, attributes: dict[str, Any]) -> QueueDefinition:
+        check_name(name, "queue")
+        plain = with_attributes(QueueDefinition(name=name), attributes)
+
+        def record() -> Record:
+            if name in self.state.queues:
+                raise AlreadyExists(f"queue {name!r} exists; use alter_queue to change it", name=name)
+            return Define(attrs.evolve(plain, id=self.state.next_queue).encode())
+
+        self._change(record, len(plain.encode()) + 20)
+        return plain
+
+    def alter(self, name: Any, attributes: dict[str, Any]) -> QueueDefinition:
+        changed = with_attributes(verbs.known_queue(self.state, name).definition, attributes)
+
+        def record() -> Record:
+            nonlocal changed
+            queue = verbs.known_queue(self.state, name)
+            changed = with_attributes(queue.definition, attributes)
+            return Define(changed.encode())
+
+        self._change(record, len(changed.encode()) + 1024)
+        with self.lock:  # a get that waits hears that gets are disabled now
+            if name in self.state.queues:
+                self.state.queues[name].waiters.wake_all()
+        return changed
+
+    def delete(self, name: Any, *, purge: bool) -> None:
+        def record() -> Record:
+            queue = self.state.queues.get(name)
+            if queue is None:
+                queue = verbs.known_queue(self.state, name)
+            if queue.uncommitted:
+                raise ObjectInUse(
+                    f"queue {name!r} has {queue.uncommitted} messages of units of work that have not ended", name=name
+                )
+            if queue.depth and not purge:
+                raise ObjectInUse(
+                    f"queue {name!r} holds {queue.depth} messages; get them, or delete it with purge=True",
+                    reason=Reason.Q_NOT_EMPTY,
+                    name=name,
+                )
+            return Delete(queue.id)
+
+        check_name(name, "queue")
+        self._change(record, records.QUEUE.size)
+
+    def _change(self, make: Callable[[], Record], size: int) -> None:
+        """Log, apply and force a change of a definition."""
+        self.check()
+        try:
+            with self.lock:
+                self.check()
+                self._reserve(self.log.cost(size), 0)
+                self.check()
+                end = self._append_and_apply(make(), self.clock.wall_us())
+            self.log.force(end)
+        except LogError as exc:
+            raise self.translated(exc) from exc

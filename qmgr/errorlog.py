@@ -1,0 +1,135 @@
+"""The error log: AMQERR01.LOG, as text or JSON; when it is full it becomes 02, and 02 becomes 03.
+
+structlog carries the events; an error log that can't be written is nobody's problem but its own: nothing else happens.
+"""
+
+import contextlib
+import datetime
+import json
+from typing import Any
+
+import structlog
+
+from logger.clock import Clock
+from logger.disk import Disk, File, make_dirs
+from qmgr.ini import ErrorLogConfig, ErrorLogFormat
+
+FILES = 3
+
+# number -> (severity, text); the severities are MQ's: I information, W warning, E error, S severe
+MESSAGES = {
+    "AMQ5041": ("I", "The queue manager's task {task!r} has ended."),
+    "AMQ6287": ("I", "qmgr, {process}."),
+    "AMQ6708": ("E", "A disk has no room or can't be written: {text}"),
+    "AMQ6709": ("E", "The log failed: {text}"),
+    "AMQ7017": ("E", "The log is not available: {text}"),
+    "AMQ7075": ("W", "qm.ini: {text}"),
+    "AMQ7229": ("I", "{count} log records accessed on queue manager {qmgr!r} during the log replay phase."),
+    "AMQ7230": ("I", "Log replay for queue manager {qmgr!r} complete."),
+    "AMQ7231": ("I", "{count} log records accessed on queue manager {qmgr!r} during the recovery phase."),
+    "AMQ7232": ("I", "Transaction manager state recovered for queue manager {qmgr!r}."),
+    "AMQ7233": ("I", "{resolved} out of {in_flight} in-flight transactions resolved for queue manager {qmgr!r}."),
+    "AMQ7463": ("E", "The log for queue manager {qmgr!r} is full."),
+    "AMQ7464": ("I", "The log for queue manager {qmgr!r} is no longer full."),
+    "AMQ7465": ("E", "The log for queue manager {qmgr!r} is full: a long-running transaction holds it."),
+    "AMQ7466": ("W", "The log for queue manager {qmgr!r} is too small for the present rate of data."),
+    "AMQ7469": ("W", "Transaction {number} was rolled back to release log space."),
+    "AMQ7472": ("E", "Object {name}, type queue, is damaged: {text}"),
+    "AMQ7485": ("W", "Transaction {number} was rolled forward to release log space."),
+    "AMQ7486": ("I", "Transaction {number} was preventing log space from being released; its first record is of {since}."),
+    "AMQ8003": ("I", "Queue manager {qmgr!r} started."),
+    "AMQ8004": ("I", "Queue manager {qmgr!r} ended."),
+    "AMQ9001": ("W", "LogSync is {sync}: after a crash of the machine the last moments of the log may be missing."),
+    "AMQ9002": ("E", "A checkpoint could not be taken, the one before counts on: {text}"),
+}
+
+
+class ErrorLogFile:
+    """Where structlog's events end: one line, or one JSON object, for each."""
+
+    def __init__(self, disk: Disk, directory: str, config: ErrorLogConfig) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._config = config
+        self._file: File | None = None
+        self._length = 0
+
+    def msg(self, line: str) -> None:
+        data = line.encode("utf-8", "replace") + b"\n"
+        with contextlib.suppress(OSError):
+            if self._file is None or self._length + len(data) > self._config.size:
+                self._open(len(data))
+            assert self._file is not None
+            self._file.write(self._length, data)
+            self._length += len(data)
+
+    def _open(self, size: int) -> None:
+        self.close()
+        make_dirs(self._disk, self._directory)
+        newest = self._path(1)
+        if self._disk.exists(newest):
+            self._file = self._disk.open(newest)
+            self._length = self._file.size()
+            if self._length + size <= self._config.size:
+                return
+            self.close()
+            for number in range(FILES - 1, 0, -1):
+                if self._disk.exists(self._path(number)):
+                    self._disk.rename(self._path(number), self._path(number + 1))
+        self._file = self._disk.open(newest, create=True)
+        self._length = 0
+
+    def _path(self, number: int) -> str:
+        return f"{self._directory}/AMQERR{number:02d}.LOG"
+
+    def close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):
+                file.close()
+
+
+def open_error_log(disk: Disk, clock: Clock, directory: str, config: ErrorLogConfig, qmgr: str) -> "ErrorLog":
+    return ErrorLog(ErrorLogFile(disk, directory, config), clock, config.format, qmgr, disk.process())
+
+
+class ErrorLog:
+    """Says what happened: `say("AMQ7463")`, with the inserts of the message as keywords."""
+
+    def __init__(self, sink: ErrorLogFile, clock: Clock, form: ErrorLogFormat, qmgr: str, process: str) -> None:
+        self._sink = sink
+        self._clock = clock
+        render = self._as_json if form is ErrorLogFormat.JSON else self._as_text
+        self._log = structlog.wrap_logger(
+            sink, processors=[self._stamp, render], wrapper_class=structlog.BoundLogger, qmgr=qmgr, process=process
+        )
+
+    def say(self, amq: str, **inserts: Any) -> None:
+        self._log.msg(amq, **inserts)
+
+    def close(self) -> None:
+        self._sink.close()
+
+    def _stamp(self, _logger: Any, _method: str, event: Any) -> Any:
+        at = datetime.datetime.fromtimestamp(self._clock.wall_us() / 1e6, datetime.UTC)
+        event["datetime"] = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return event
+
+    def _as_text(self, _logger: Any, _method: str, event: Any) -> str:
+        severity, text = MESSAGES[event["event"]]
+        head = f"{event['datetime']} - QMgr({event['qmgr']}) Process({event['process']})"
+        return f"{head}\n{event['event']}{severity}: {text.format(**event)}\n" + "-" * 80
+
+    def _as_json(self, _logger: Any, _method: str, event: Any) -> str:
+        severity, text = MESSAGES[event["event"]]
+        levels = {"I": "INFO", "W": "WARNING", "E": "ERROR", "S": "SEVERE"}
+        known = {
+            "ibm_messageId": event["event"] + severity,
+            "ibm_datetime": event["datetime"],
+            "ibm_serverName": event["qmgr"],
+            "ibm_processId": event["process"],
+            "loglevel": levels[severity],
+            "message": f"{event['event']}{severity}: {text.format(**event)}",
+        }
+        inserts = {k: v for k, v in event.items() if k not in ("event", "datetime", "qmgr", "process")}
+        return json.dumps(known | {"inserts": inserts}, default=str)

@@ -1,0 +1,171 @@
+"""The errors that callers see: one tree, sorted by what the caller should do, each with its MQ reason code.
+
+    MQError                        .reason: Reason, .name: object name
+    ├── TryAgain                   NoMessageAvailable 2033 · QueueFull 2053 · ResourceProblem 2102 · StorageFull 2192
+    ├── BackedOut                  2003: the unit of work is gone; back it out and start it again
+    ├── Mistake                    the call is wrong: UnknownQueue 2085 · MessageTooBig 2030 · NotAllowed 2051 …
+    ├── Damaged                    2101: an operator runs rcrmqobj or restores
+    └── Unavailable                the queue manager is not there: 2059, ending 2161/2162, failed 2195
+"""
+
+import enum
+import queue
+
+
+class Reason(enum.IntEnum):
+    """MQRC reason codes, by their MQ names."""
+
+    NONE = 0
+    BACKED_OUT = 2003
+    CONNECTION_BROKEN = 2009
+    EXPIRY_ERROR = 2013
+    GET_INHIBITED = 2016
+    HCONN_ERROR = 2018
+    INHIBIT_VALUE_ERROR = 2020
+    SYNCPOINT_LIMIT_REACHED = 2024
+    MD_ERROR = 2026
+    MSG_TOO_BIG_FOR_Q = 2030
+    MSG_TOO_BIG_FOR_Q_MGR = 2031
+    NO_MSG_AVAILABLE = 2033
+    NOT_AUTHORIZED = 2035
+    OBJECT_IN_USE = 2042
+    OPTIONS_ERROR = 2046
+    PERSISTENCE_ERROR = 2047
+    PRIORITY_EXCEEDS_MAXIMUM = 2049
+    PRIORITY_ERROR = 2050
+    PUT_INHIBITED = 2051
+    Q_DELETED = 2052
+    Q_FULL = 2053
+    Q_NOT_EMPTY = 2055
+    Q_SPACE_NOT_AVAILABLE = 2056
+    Q_MGR_NAME_ERROR = 2058
+    Q_MGR_NOT_AVAILABLE = 2059
+    SELECTOR_ERROR = 2067
+    STORAGE_NOT_AVAILABLE = 2071
+    SYNCPOINT_NOT_AVAILABLE = 2072
+    UNKNOWN_OBJECT_NAME = 2085
+    WAIT_INTERVAL_ERROR = 2090
+    OBJECT_ALREADY_EXISTS = 2100
+    OBJECT_DAMAGED = 2101
+    RESOURCE_PROBLEM = 2102
+    UOW_IN_PROGRESS = 2128
+    OBJECT_NAME_ERROR = 2152
+    Q_MGR_QUIESCING = 2161
+    Q_MGR_STOPPING = 2162
+    GMO_ERROR = 2186
+    STORAGE_MEDIUM_FULL = 2192
+    UNEXPECTED_ERROR = 2195
+    FILE_SYSTEM_ERROR = 2208
+    CALL_IN_PROGRESS = 2219
+    UNIT_OF_WORK_NOT_STARTED = 2232
+    UOW_NOT_AVAILABLE = 2255
+    PROPERTY_NAME_ERROR = 2442
+
+
+class MQError(Exception):
+    """Anything the queue manager refuses or fails at: `.reason` says which, the text says what, where and what to do."""
+
+    default_reason = Reason.UNEXPECTED_ERROR
+
+    def __init__(self, text: str, *, reason: Reason | None = None, name: str = "") -> None:
+        self.reason = self.default_reason if reason is None else reason
+        self.name = name
+        super().__init__(f"{text} ({self.reason.value} MQRC_{self.reason.name})")
+
+
+class TryAgain(MQError):
+    """Nothing was done; the same call may work later."""
+
+
+class NoMessageAvailable(TryAgain, queue.Empty):
+    default_reason = Reason.NO_MSG_AVAILABLE
+
+
+class QueueFull(TryAgain, queue.Full):
+    default_reason = Reason.Q_FULL
+
+
+class ResourceProblem(TryAgain):
+    """The log has no room for this call."""
+
+    default_reason = Reason.RESOURCE_PROBLEM
+
+
+class StorageFull(TryAgain):
+    default_reason = Reason.STORAGE_MEDIUM_FULL
+
+
+class BackedOut(MQError):
+    """The queue manager rolled the unit of work back: nothing of it remains."""
+
+    default_reason = Reason.BACKED_OUT
+
+
+class Mistake(MQError):
+    """The call itself is wrong, and would be wrong again; nothing was done."""
+
+    default_reason = Reason.OPTIONS_ERROR
+
+
+class NameError_(Mistake):
+    """A name that is too long, empty, or has characters that are not allowed."""
+
+    default_reason = Reason.OBJECT_NAME_ERROR
+
+
+class UnknownQueue(Mistake):
+    default_reason = Reason.UNKNOWN_OBJECT_NAME
+
+
+class AlreadyExists(Mistake):
+    default_reason = Reason.OBJECT_ALREADY_EXISTS
+
+
+class ObjectInUse(Mistake):
+    default_reason = Reason.OBJECT_IN_USE
+
+
+class MessageTooBig(Mistake):
+    default_reason = Reason.MSG_TOO_BIG_FOR_Q
+
+
+class SyncpointLimit(Mistake):
+    """The unit of work has as many messages as MAXUMSGS allows; commit it or back it out."""
+
+    default_reason = Reason.SYNCPOINT_LIMIT_REACHED
+
+
+class Inhibited(Mistake):
+    """Puts or gets are disabled on the queue."""
+
+    default_reason = Reason.PUT_INHIBITED
+
+
+class UnitOfWorkEnded(Mistake):
+    """The unit of work was already committed, backed out or prepared."""
+
+    default_reason = Reason.UOW_NOT_AVAILABLE
+
+
+class IniError(Mistake, ValueError):
+    """A line of an ini file that can't be accepted: says file, line, attribute, value and what is allowed."""
+
+    default_reason = Reason.OPTIONS_ERROR
+
+
+class Damaged(MQError):
+    default_reason = Reason.OBJECT_DAMAGED
+
+
+class Unavailable(MQError):
+    """The queue manager is not there to serve the call."""
+
+    default_reason = Reason.Q_MGR_NOT_AVAILABLE
+
+
+class InUse(Unavailable):
+    """Somebody owns the queue manager already: `.holder` says who."""
+
+    def __init__(self, text: str, *, holder: str = "", name: str = "") -> None:
+        super().__init__(text, name=name)
+        self.holder = holder

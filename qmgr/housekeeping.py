@@ -1,0 +1,236 @@
+"""Housekeeping: checkpoints when they are due, the release of log space, expired messages, surplus extents.
+
+With a thread of its own it works while calls go on; without one (in a simulation) calls do its work when they are
+done with theirs, so that a whole life is one sequence of steps.
+
+The release sequence runs when the log has passed 80 % of its capacity, or when a call finds no room: a checkpoint, if
+that moves the head; else the unit of work that holds the head is rolled back, or rolled forward if it is prepared;
+then again, until there is room.
+"""
+
+import datetime
+import errno
+import threading
+from collections.abc import Callable
+
+from logger.clock import Clock
+from logger.errors import LogError, LogFull
+from qmgr.engine import Engine
+from qmgr.errorlog import ErrorLog
+from qmgr.queue import READY
+from recovery.checkpoint import Checkpointer
+from recovery.records import RollForward, encode
+from recovery.uows import ACTIVE, Uow
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+RETRY_NS = 1_000_000_000  # after a checkpoint failed for want of disk space
+TICK = 1.0  # seconds between looks at the clock
+
+
+class Housekeeper:
+    """Keeps one queue manager in order."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        checkpointer: Checkpointer,
+        errors: ErrorLog,
+        clock: Clock,
+        *,
+        expiry_seconds: int,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._engine = engine
+        self._checkpointer = checkpointer
+        self._errors = errors
+        self._clock = clock
+        self._expiry_ns = expiry_seconds * 1_000_000_000
+        self._swept_ns = clock.elapsed_ns()
+        self._failed_ns = 0
+        self._on_failure = on_failure
+        self._wake = threading.Event()
+        self._ending = False
+        self._one_at_a_time = threading.RLock()
+        self._was_full = False
+        self._thread: threading.Thread | None = None
+
+    def start_thread(self) -> None:
+        """From now on work while calls go on."""
+        self._thread = threading.Thread(target=self._run, name=f"CHECKPOINT-{self._engine.name}", daemon=True)
+        self._thread.start()
+
+    # ---- being called
+
+    def notice(self) -> None:
+        """A call has ended: is there something to do?"""
+        if self._engine.urgent or self._checkpointer.records >= self._checkpointer.records_max:
+            if self._thread is not None:
+                self._wake.set()
+            else:
+                self.work()
+        elif self._thread is None and self._timed():
+            self.work()
+
+    def stop(self) -> None:
+        """No more work after this."""
+        self._ending = True
+        self._wake.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ending:
+            self._clock.wait(self._wake, TICK)
+            self._wake.clear()
+            if not self._ending and self._engine.refusal is None and (self._engine.urgent or self._timed()):
+                self.work()
+
+    def _timed(self) -> bool:
+        return self._checkpointer.due() or self._clock.elapsed_ns() - self._swept_ns >= self._expiry_ns
+
+    def work(self) -> None:
+        """Do what is due. What goes wrong with a checkpoint is said, and is no reason for a call to fail."""
+        try:
+            with self._one_at_a_time:
+                if self._engine.urgent:
+                    self._engine.urgent = False
+                    self.release()
+                if self._checkpointer.due():
+                    self.checkpoint_if_possible()
+                if self._clock.elapsed_ns() - self._swept_ns >= self._expiry_ns:
+                    self._swept_ns = self._clock.elapsed_ns()
+                    self.sweep()
+        except LogError as exc:
+            if self._engine.log.failure is not None:
+                self._on_failure(exc)
+        except OSError as exc:
+            self._on_failure(exc)
+
+    # ---- checkpoints
+
+    def checkpoint_if_possible(self) -> bool:
+        """Take a checkpoint; False when there is no room for it, on the disk or in the log."""
+        if self._failed_ns and self._clock.elapsed_ns() - self._failed_ns < RETRY_NS:
+            return False
+        try:
+            self.checkpoint()
+        except LogFull:
+            return False
+        except OSError as exc:
+            if exc.errno not in NO_SPACE:
+                raise
+            self._failed_ns = self._clock.elapsed_ns()
+            self._errors.say("AMQ9002", text=str(exc))
+            return False
+        return True
+
+    def checkpoint(self, *, clean: bool = False) -> None:
+        """Take a checkpoint now. Raises OSError, LogError."""
+        self._checkpointer.take(clean=clean)
+        self._failed_ns = 0
+        self._engine.log.release_secondaries()
+
+    # ---- room in the log
+
+    def make_space(self, size: int, promise: int) -> bool:
+        """A call found no room: bring in a secondary, else release space. False when there is no way."""
+        log = self._engine.log
+        try:
+            if log.grow():
+                return True
+        except OSError as exc:
+            if exc.errno not in NO_SPACE:
+                raise
+            self._errors.say("AMQ6708", text=str(exc))
+        with self._one_at_a_time:
+            with log.lock:
+                if log.space.fits(log.buffer.tail, size, promise):
+                    return True  # somebody else has made room meanwhile
+            self._failed_ns = 0
+            self.release(size + promise)
+            with log.lock:
+                fits = log.space.fits(log.buffer.tail, size, promise)
+            if not fits and not self._was_full:
+                self._errors.say("AMQ7463")
+            if fits and self._was_full:
+                self._errors.say("AMQ7464")
+            self._was_full = not fits
+            return fits
+
+    def release(self, needed: int = 0) -> None:
+        """The release sequence, until the log is below its threshold and `needed` bytes fit."""
+        log, engine = self._engine.log, self._engine
+        rolled: set[int] = set()
+        while True:
+            with log.lock:
+                tail, space = log.buffer.tail, log.space
+                if tail <= space.soft and space.fits(tail, needed, 0):
+                    return
+                moves = log.floor_of(self._checkpointer.head_if_taken_now()) > space.floor
+                holder = None if moves else next(iter(engine.state.uows.logged()), None)
+            if moves:
+                if not self.checkpoint_if_possible():
+                    return
+            elif holder is None or holder.number in rolled or not self._release_unit(holder):
+                return
+            else:
+                rolled.add(holder.number)
+
+    def _release_unit(self, unit: Uow) -> bool:
+        """Roll the unit of work back, or forward if it is prepared; False where that was not possible."""
+        log = self._engine.log
+        with log.lock:
+            log.make_room(log.cost(0))
+            if self._engine.state.uows.get(unit.number) is not unit:
+                return True  # it has ended meanwhile
+            since = datetime.datetime.fromtimestamp(unit.logged / 1e6, datetime.UTC).isoformat(timespec="seconds")
+            active = unit.state is ACTIVE
+            if active:
+                unit.evicted = True
+                self._engine.back_out_locked(unit)
+            elif not self._roll_forward(unit):
+                return False
+        self._errors.say("AMQ7486", number=f"0,{unit.number}", since=since)
+        self._errors.say("AMQ7469" if active else "AMQ7485", number=f"0,{unit.number}")
+        return True
+
+    def _roll_forward(self, unit: Uow) -> bool:
+        """Log again what the prepared unit has done, at the tail; its old records can then be given back."""
+        engine, log = self._engine, self._engine.log
+        assert unit.xid is not None
+        record = RollForward(
+            unit.number,
+            unit.xid,
+            [(queue.id, ordinal, entry.data) for queue, ordinal, entry in unit.puts if entry.persistent],
+            [(queue.id, entry.sequence) for queue, entry in unit.gets if entry.persistent],
+        )
+        _, _, head, _ = encode(record)
+        size = log.cost(len(head))
+        if not log.space.fits_for_checkpoint(log.buffer.tail, size - unit.promise):
+            return False
+        log.make_room(size)
+        try:
+            if engine.state.uows.get(unit.number) is unit:  # it may have been resolved while the lock was let go
+                engine.log_locked(record)
+        finally:
+            if log.parked:
+                log.resume()
+        return True
+
+    # ---- expired messages
+
+    def sweep(self) -> None:
+        """Remove the messages whose time is over, a hundred at a time."""
+        engine = self._engine
+        with engine.lock:
+            queues = list(engine.state.queues.values())
+        for queue in queues:
+            now = engine.steady.now_us()
+            with engine.lock:
+                expired = [e for e in queue.ready() if 0 < e.expires <= now] if queue.expiring else []
+            for at in range(0, len(expired), 100):
+                with engine.lock:
+                    some = [e for e in expired[at : at + 100] if e.status == READY]
+                    if queue.deleted or engine.refusal is not None:
+                        break
+                    engine.expire_locked(queue, some)

@@ -1,0 +1,61 @@
+"""Where the files of a queue manager are: <data>/qmgrs/<QM>/ and <log>/<QM>/."""
+
+import attrs
+
+from logger.disk import Disk, Path, absolute_path, user_data_path
+from qmgr.errors import Reason
+from qmgr.objects import check_name, mangle
+
+VARIABLE = "QMGR_DATA_PATH"
+
+
+@attrs.frozen(kw_only=True)
+class Location:
+    """The directories of one queue manager; `log_dir` is where it is made, qm.ini says where it is."""
+
+    name: str
+    data_root: str
+    data_dir: str
+    log_dir: str
+
+    @property
+    def ini(self) -> str:
+        return f"{self.data_dir}/qm.ini"
+
+    @property
+    def lock(self) -> str:
+        return f"{self.data_dir}/qm.lock"
+
+    @property
+    def queues(self) -> str:
+        return f"{self.data_dir}/queues"
+
+    @property
+    def errors(self) -> str:
+        return f"{self.data_dir}/errors"
+
+
+def data_root(data_path: Path | None = None) -> str:
+    """The data path: the argument, else QMGR_DATA_PATH, else the platform's directory for user data."""
+    return absolute_path(data_path) if data_path is not None else user_data_path(VARIABLE, "qmgr")
+
+
+def find(
+    name: str,
+    data_path: Path | None = None,
+    disk: Disk | None = None,
+    *,
+    log_path: Path | None = None,
+) -> Location:
+    """Where the queue manager is, or would be. Raises NameError_ for a name that can't be one."""
+    check_name(name, "queue manager", Reason.Q_MGR_NAME_ERROR)
+    root = data_root(data_path)
+    logs = absolute_path(log_path) if log_path is not None else f"{root}/log"
+    return Location(
+        name=name, data_root=root, data_dir=f"{root}/qmgrs/{mangle(name)}", log_dir=f"{logs}/{mangle(name)}"
+    )
+
+
+def running(location: Location, disk: Disk) -> str | None:
+    """Who owns the queue manager now, or None."""
+    return disk.locked_by(location.lock)

@@ -1,0 +1,774 @@
+"""QueueManager and UnitOfWork: what an application holds; creating, starting and ending a queue manager."""
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import attrs
+
+from logger import log as logs
+from logger.clock import Clock, SystemClock
+from logger.config import LogConfig, LogSync, LogType, WriteIntegrity
+from logger.disk import Disk, Path, PosixDisk, absolute_path, make_dirs, read_whole, write_whole
+from logger.errors import LogClosed, LogDamaged, LogError, LogInUse
+from qmgr import ini, locations, mqsini
+from qmgr.engine import Engine
+from qmgr.errorlog import ErrorLog, open_error_log
+from qmgr.errors import (
+    AlreadyExists,
+    Damaged,
+    InUse,
+    Mistake,
+    MQError,
+    NoMessageAvailable,
+    Reason,
+    StorageFull,
+    Unavailable,
+)
+from qmgr.housekeeping import NO_SPACE, Housekeeper
+from qmgr.ini import Config, Tuning
+from qmgr.locations import Location
+from qmgr.message import Message, Value
+from qmgr.objects import QueueDefinition
+from qmgr.resource import Resource
+from qmgr.verbs import check_limit, known_queue
+from recovery.checkpoint import Checkpoint, Checkpointer, Triggers, encode_file, read_files, write_file
+from recovery.errors import RecoveryError
+from recovery.records import Xid
+from recovery.restart import RestartReport, restart
+from recovery.uows import ACTIVE, Uow, UowState
+
+
+@attrs.frozen(kw_only=True)
+class QueueInfo(QueueDefinition):
+    """A queue's definition with how it stands now."""
+
+    depth: int = 0  # messages that can be got, and puts that are not committed yet
+    uncommitted: int = 0
+    damaged: str = ""  # why nothing can be done with it
+
+
+@attrs.frozen(kw_only=True)
+class TransactionInfo:
+    """A unit of work as an operator sees it. Moments in microseconds since 1970-01-01 UTC."""
+
+    number: int
+    state: UowState
+    xid: Xid | None
+    started: int
+    log_started: int  # when its first record was logged; 0: nothing is logged
+    first_lsn: int
+    puts: int
+    gets: int
+    owner: str
+
+
+@attrs.frozen(kw_only=True)
+class Status:
+    """The queue manager now."""
+
+    name: str
+    state: str
+    log: logs.LogStatus
+    log_sync: str
+    checkpoints: int  # since the start
+    checkpoint_seconds: float  # that the last one took
+    units_of_work: int
+    in_doubt: int
+    queues: int
+    messages: int
+    restart: RestartReport
+
+
+class UnitOfWork:
+    """Puts and gets that happen wholly or not at all. As a `with` block it commits, or backs out on an exception."""
+
+    def __init__(self, manager: "QueueManager", unit: Uow) -> None:
+        self._manager = manager
+        self._unit = unit
+
+    def __repr__(self) -> str:
+        return f"<UnitOfWork {self.id} {self.state.value}>"
+
+    @property
+    def id(self) -> int:
+        """The number of the unit of work: unique over all restarts."""
+        return self._unit.number
+
+    @property
+    def state(self) -> UowState:
+        return self._unit.state
+
+    @property
+    def xid(self) -> Xid | None:
+        return self._unit.xid
+
+    def put(
+        self,
+        queue: str,
+        body: bytes,
+        *,
+        persistent: bool | None = None,
+        priority: int | None = None,
+        expiry: float | None = None,
+        message_id: bytes | None = None,
+        correlation_id: bytes | None = None,
+        reply_to: str | None = None,
+        properties: Mapping[str, Value] | None = None,
+        format: str | None = None,
+    ) -> Message:
+        """Put a message, which others see when the unit of work is committed; see `QueueManager.put`."""
+        options = _options(persistent, priority, expiry, correlation_id, reply_to, properties, format)
+        return self._manager._put(self._unit, queue, (body,), message_id, options)[0]
+
+    def put_many(self, queue: str, bodies: Iterable[bytes], **options: Any) -> list[Message]:
+        """Put a message for each body, all with the same options; all of them are put, or none."""
+        return self._manager._put(self._unit, queue, bodies, *_split(options))
+
+    def get(
+        self,
+        queue: str,
+        *,
+        wait: float | None = 0.0,
+        message_id: bytes | None = None,
+        correlation_id: bytes | None = None,
+    ) -> Message:
+        """Take a message, which is gone when the unit of work is committed; see `QueueManager.get`."""
+        return self._manager._get_one(self._unit, queue, wait, message_id, correlation_id)
+
+    def get_many(
+        self,
+        queue: str,
+        limit: int,
+        *,
+        wait: float | None = 0.0,
+        message_id: bytes | None = None,
+        correlation_id: bytes | None = None,
+    ) -> list[Message]:
+        """Take up to `limit` messages, waiting for the first of them only; [] when there is none."""
+        return self._manager._get(self._unit, queue, check_limit(limit), wait, message_id, correlation_id)
+
+    def prepare(self) -> None:
+        """First phase: when this returns the unit of work is in doubt, whatever crashes, until it is resolved."""
+        self._manager._engine.prepare(self._unit)
+        self._manager._housekeeper.notice()
+
+    def commit(self) -> None:
+        """Return when all of it is durable. Raises BackedOut (2003) when the queue manager has rolled it back."""
+        self._manager._engine.commit(self._unit)
+        self._manager._housekeeper.notice()
+
+    def backout(self) -> None:
+        """Undo all of it; messages that were got return to their places with a higher backout count."""
+        self._manager._engine.back_out(self._unit)
+        self._manager._housekeeper.notice()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        if kind is None:
+            if self._unit.state is ACTIVE or self._unit.evicted:
+                self.commit()
+        elif self._unit.state is ACTIVE:
+            with contextlib.suppress(MQError):  # the exception that brought us here is the one to hear of
+                self.backout()
+
+
+class QueueManager:
+    """A queue manager in this process. Thread-safe. Leaving a `with` block ends it in order."""
+
+    def __init__(self, location: Location, disk: Disk, clock: Clock, *, background: bool) -> None:
+        """Start it: own it, restart from its log, take a checkpoint. Use `qmgr.start`."""
+        self.name = location.name
+        self._location = location
+        self._disk = disk
+        self._clock = clock
+        self._ended: threading.Lock = threading.Lock()
+        self._state = "starting"
+        if not disk.exists(location.ini):
+            raise Unavailable(
+                f"there is no queue manager {location.name!r} in {location.data_root}; create it first (crtmqm)",
+                reason=Reason.Q_MGR_NAME_ERROR,
+                name=location.name,
+            )
+        self.config = ini.parse(read_whole(disk, location.ini), location.ini)
+        try:
+            self._lock = disk.lock(location.lock, f"{disk.process()}")
+        except LogInUse as exc:
+            raise InUse(
+                f"queue manager {self.name!r} is running already: {exc.holder or 'another process'} holds it",
+                holder=exc.holder,
+                name=self.name,
+            ) from None
+        try:
+            self._errors = open_error_log(disk, clock, location.errors, self.config.error_log, self.name)
+            self._restart(background)
+        except BaseException:
+            self._lock.release()
+            raise
+        self._state = "running"
+        me = weakref.ref(self)
+        disk.on_fork(lambda: _in_child(me()))
+
+    def _restart(self, background: bool) -> None:
+        disk, clock, config, errors = self._disk, self._clock, self.config, self._errors
+        tuning = config.tuning
+        errors.say("AMQ6287", process=disk.process())
+        for note in config.ignored:
+            errors.say("AMQ7075", text=f"{note} is known to IBM MQ and has no effect here")
+        if config.log.sync is not LogSync.ALWAYS:
+            errors.say("AMQ9001", sync=config.log.sync.value)
+        log = logs.Log(disk, clock, config.log)
+        try:
+            checkpoints = read_files(disk, self._location.data_dir, log.state.log_id)
+            state = Resource(disk, self._location.queues, log.state.log_id)
+            checkpoint, report = restart(log, clock, state, checkpoints)
+            self._report(report, state)
+            triggers = Triggers(
+                records_max=tuning.checkpoint_log_records_max,
+                records_min=tuning.checkpoint_log_records_min,
+                wait_us=tuning.checkpoint_wait_minutes * 60_000_000,
+            )
+            checkpointer = Checkpointer(disk, clock, self._location.data_dir, log, state, triggers)
+            self.restart_report = report
+            self._log = log
+            self._checkpointer = checkpointer
+            self._engine = Engine(
+                self.name,
+                log,
+                clock,
+                state,
+                checkpointer,
+                not_before_us=checkpoint.time,
+                max_uncommitted=tuning.max_uncommitted_messages,
+                make_space=lambda size, promise: self._housekeeper.make_space(size, promise),
+                on_failure=self._fail,
+            )
+            for unit in state.uows:
+                unit.promise = self._engine.promise_of(unit)
+                log.space.promised += unit.promise
+            self._housekeeper = Housekeeper(
+                self._engine,
+                checkpointer,
+                errors,
+                clock,
+                expiry_seconds=tuning.expiry_interval,
+                on_failure=self._fail,
+            )
+            try:
+                self._housekeeper.checkpoint()
+            except OSError as exc:
+                if exc.errno not in NO_SPACE:
+                    raise
+                errors.say("AMQ9002", text=str(exc))
+            else:
+                state.sweep()
+        except BaseException:
+            log.close(clean=False)
+            raise
+        if background:
+            self._housekeeper.start_thread()
+        errors.say("AMQ8003")
+
+    def _report(self, report: RestartReport, state: Resource) -> None:
+        say = self._errors.say
+        say("AMQ7229", count=report.records_replayed)
+        say("AMQ7230")
+        say("AMQ7231", count=report.records_recovered)
+        say("AMQ7232")
+        say("AMQ7233", resolved=report.resolved, in_flight=report.in_flight)
+        for queue in state.by_id.values():
+            if queue.damaged:
+                say("AMQ7472", name=queue.name, text=queue.damaged)
+
+    # ---- ending
+
+    def _fail(self, exc: BaseException) -> None:
+        """Something went wrong that leaves memory or disk unknown: nothing is taken or acknowledged any more."""
+        if self._engine.refusal is None:
+            text = str(exc) or type(exc).__name__
+            self._engine.refusal = Unavailable(
+                f"queue manager {self.name!r} has stopped: {text}; start it again", name=self.name
+            )
+            self._state = "failed"
+            self._errors.say("AMQ6709", text=text)
+        self._log.stop(LogClosed(f"the queue manager has stopped: {exc}"))
+        for queue in list(self._engine.state.queues.values()):
+            queue.waiters.wake_all()
+
+    def _forked(self) -> None:
+        """This is a child process: the queue manager belongs to its parent."""
+        self._engine.refusal = Unavailable(
+            f"queue manager {self.name!r} was started by the parent of this process; a forked child can't use it: "
+            f"start the child before the queue manager, or with another start method than fork",
+            reason=Reason.HCONN_ERROR,
+            name=self.name,
+        )
+        self._state = "forked"
+        self._log.abandon()
+        self._lock.release()
+
+    def end(self, mode: str = "quiesce") -> None:
+        """End it in order. "quiesce" lets the units of work of other threads end first, "immediate" backs them out."""
+        if mode not in ("quiesce", "immediate"):
+            raise Mistake(f"mode is 'quiesce' or 'immediate', not {mode!r}")
+        if self._state in ("ended", "forked"):
+            return
+        with self._ended:
+            if self._state == "running":
+                self._state = "ending"
+                try:
+                    self._end_in_order(mode)
+                finally:
+                    self._close()
+
+    def _end_in_order(self, mode: str) -> None:
+        engine, log = self._engine, self._log
+        engine.quiescing = True
+        for queue in list(engine.state.queues.values()):
+            with engine.lock:
+                queue.waiters.wake_all()
+        if mode == "quiesce":
+            self._await_units()
+        self._housekeeper.stop()
+        with engine.lock:
+            for unit in engine.state.uows:
+                if unit.state is ACTIVE:
+                    log.make_room(log.cost(0))
+                    unit.evicted = True
+                    engine.back_out_locked(unit)
+            engine.refusal = Unavailable(
+                f"queue manager {self.name!r} has ended", reason=Reason.Q_MGR_STOPPING, name=self.name
+            )
+            engine.state.keep_non_persistent()
+        try:
+            self._housekeeper.checkpoint(clean=True)
+        except OSError as exc:
+            if exc.errno not in NO_SPACE:
+                raise
+            self._errors.say("AMQ9002", text=str(exc))
+        log.close(clean=True)
+        self._errors.say("AMQ8004")
+
+    def _await_units(self) -> None:
+        """Wait until the units of work that living threads other than this one have begun are over."""
+        me = threading.get_ident()
+        never = threading.Event()
+        while True:
+            alive = {t.ident for t in threading.enumerate()} - {me}
+            with self._engine.lock:
+                busy = [u for u in self._engine.state.uows if u.state is ACTIVE and u.thread in alive]
+            if not busy or self._engine.refusal is not None:
+                return
+            self._clock.wait(never, 0.01)
+
+    def _close(self) -> None:
+        self._housekeeper.stop()
+        with contextlib.suppress(OSError, LogError):
+            self._log.close(clean=False)
+        if self._engine.refusal is None:
+            self._engine.refusal = Unavailable(f"queue manager {self.name!r} has ended", name=self.name)
+        self._errors.close()
+        self._lock.release()
+        self._state = "ended"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        if self._state == "failed":
+            self._state = "running"
+            self._engine.quiescing = True
+            with contextlib.suppress(MQError):
+                self.abandon()
+            return
+        self.end("quiesce" if kind is None else "immediate")
+
+    def abandon(self) -> None:
+        """Let go of a queue manager that has failed: its files are closed as a crash would leave them."""
+        with self._ended:
+            if self._state not in ("ended", "forked"):
+                self._close()
+
+    # ---- messages
+
+    def put(
+        self,
+        queue: str,
+        body: bytes,
+        *,
+        persistent: bool | None = None,
+        priority: int | None = None,
+        expiry: float | None = None,
+        message_id: bytes | None = None,
+        correlation_id: bytes | None = None,
+        reply_to: str | None = None,
+        properties: Mapping[str, Value] | None = None,
+        format: str | None = None,
+    ) -> Message:
+        """Put a message outside a unit of work; a persistent one is durable when this returns.
+
+        `None` takes the queue's default, and for `message_id` a new one. `expiry` in seconds. Raises QueueFull (2053),
+        MessageTooBig (2030), Inhibited (2051), UnknownQueue (2085), ResourceProblem (2102: the log has no room).
+        """
+        options = _options(persistent, priority, expiry, correlation_id, reply_to, properties, format)
+        return self._put(None, queue, (body,), message_id, options)[0]
+
+    def put_many(self, queue: str, bodies: Iterable[bytes], **options: Any) -> list[Message]:
+        """Put a message for each body in one unit of work of its own, all with the same options."""
+        return self._put(None, queue, bodies, *_split(options))
+
+    def get(
+        self,
+        queue: str,
+        *,
+        wait: float | None = 0.0,
+        message_id: bytes | None = None,
+        correlation_id: bytes | None = None,
+    ) -> Message:
+        """Take a message for good: highest priority first, then the order of commit.
+
+        `wait` in seconds, None for ever. Raises NoMessageAvailable (2033, also a queue.Empty), Inhibited (2016).
+        """
+        return self._get_one(None, queue, wait, message_id, correlation_id)
+
+    def get_many(
+        self,
+        queue: str,
+        limit: int,
+        *,
+        wait: float | None = 0.0,
+        message_id: bytes | None = None,
+        correlation_id: bytes | None = None,
+    ) -> list[Message]:
+        """Take up to `limit` messages for good, wholly or not at all; [] when there is none within `wait` seconds."""
+        return self._get(None, queue, check_limit(limit), wait, message_id, correlation_id)
+
+    def browse(
+        self, queue: str, *, message_id: bytes | None = None, correlation_id: bytes | None = None
+    ) -> Iterator[Message]:
+        """Look at the messages that could be got, in that order, taking nothing away."""
+        return self._engine.browse(queue, message_id, correlation_id)
+
+    def _put(
+        self, unit: Uow | None, queue: str, bodies: Iterable[Any], message_id: Any, options: dict[str, Any]
+    ) -> list[Message]:
+        messages = self._engine.put(unit, queue, bodies, message_id, options)
+        self._housekeeper.notice()
+        return messages
+
+    def _get(
+        self, unit: Uow | None, queue: str, limit: int, wait: Any, message_id: Any, correlation_id: Any
+    ) -> list[Message]:
+        found = self._engine.get(unit, queue, limit, wait, message_id, correlation_id)
+        self._housekeeper.notice()
+        return found
+
+    def _get_one(self, unit: Uow | None, queue: str, wait: Any, message_id: Any, correlation_id: Any) -> Message:
+        found = self._get(unit, queue, 1, wait, message_id, correlation_id)
+        if found:
+            return found[0]
+        raise NoMessageAvailable(f"queue {queue!r} has no message for this get", name=queue)
+
+    # ---- units of work
+
+    def begin(self, xid: Xid | None = None) -> UnitOfWork:
+        """Begin a unit of work; with an `xid` it can be prepared, for two-phase commit."""
+        if xid is not None and not isinstance(xid, Xid):
+            raise Mistake(f"xid is an Xid, not {xid!r}")
+        unit = self._engine.begin(xid, self._disk.process())
+        unit.thread = threading.get_ident()
+        return UnitOfWork(self, unit)
+
+    def in_doubt(self) -> list[Xid]:
+        """The prepared units of work that nobody has resolved yet."""
+        self._engine.check()
+        with self._engine.lock:
+            return [unit.xid for unit in self._engine.state.uows.in_doubt() if unit.xid is not None]
+
+    def resolve(self, xid: Xid, commit: bool) -> None:
+        """End a unit of work that is in doubt. Raises Mistake when none of that name is."""
+        if not isinstance(xid, Xid) or not isinstance(commit, bool):
+            raise Mistake(f"resolve takes an Xid and True or False, not {xid!r} and {commit!r}")
+        self._engine.resolve(xid, commit=commit)
+        self._housekeeper.notice()
+
+    def transactions(self) -> list[TransactionInfo]:
+        """Every unit of work that has not ended, oldest first."""
+        self._engine.check()
+        with self._engine.lock:
+            return [
+                TransactionInfo(
+                    number=u.number,
+                    state=u.state,
+                    xid=u.xid,
+                    started=u.began,
+                    log_started=u.logged,
+                    first_lsn=u.first_lsn,
+                    puts=len(u.puts),
+                    gets=len(u.gets),
+                    owner=u.owner,
+                )
+                for u in sorted(self._engine.state.uows, key=lambda u: u.number)
+            ]
+
+    # ---- objects
+
+    def define_queue(self, name: str, **attributes: Any) -> QueueInfo:
+        """Define a local queue; the keywords are the MQSC attributes in words. Raises AlreadyExists (2100)."""
+        self._engine.define(name, attributes)
+        return self.queue(name)
+
+    def alter_queue(self, name: str, **attributes: Any) -> QueueInfo:
+        """Change attributes of a queue."""
+        self._engine.alter(name, attributes)
+        return self.queue(name)
+
+    def delete_queue(self, name: str, purge: bool = False) -> None:
+        """Delete a queue. Raises ObjectInUse: 2055 when it holds messages and not `purge`, 2042 with uncommitted ones."""
+        self._engine.delete(name, purge=purge)
+        self._housekeeper.notice()
+
+    def queues(self) -> list[QueueInfo]:
+        """All queues, by name."""
+        self._engine.check()
+        with self._engine.lock:
+            names = sorted(self._engine.state.queues)
+        return [self.queue(name) for name in names]
+
+    def queue(self, name: str) -> QueueInfo:
+        """The definition of a queue, and its depth. Raises UnknownQueue (2085)."""
+        self._engine.check()
+        with self._engine.lock:
+            queue = self._engine.state.queues.get(name) or known_queue(self._engine.state, name)
+            return QueueInfo(
+                **attrs.asdict(queue.definition),
+                depth=queue.depth,
+                uncommitted=queue.uncommitted,
+                damaged=queue.damaged,
+            )
+
+    # ---- operations
+
+    def checkpoint(self) -> None:
+        """Take a checkpoint now. Raises StorageFull (2192) when the disk has no room for it."""
+        self._engine.check()
+        try:
+            self._housekeeper.checkpoint()
+        except OSError as exc:
+            if exc.errno in NO_SPACE:
+                raise StorageFull(f"there is no disk space for a checkpoint ({exc})", name=self.name) from exc
+            self._fail(exc)
+            self._engine.check()
+        except LogError as exc:
+            raise self._engine.translated(exc) from exc
+
+    def status(self) -> Status:
+        """How the queue manager and its log stand."""
+        self._engine.check()
+        with self._engine.lock:
+            state = self._engine.state
+            return Status(
+                name=self.name,
+                state=self._state,
+                log=self._log.status(),
+                log_sync=self.config.log.sync.value,
+                checkpoints=self._checkpointer.count,
+                checkpoint_seconds=self._checkpointer.last_seconds,
+                units_of_work=len(state.uows),
+                in_doubt=len(state.uows.in_doubt()),
+                queues=len(state.queues),
+                messages=sum(queue.depth for queue in state.queues.values()),
+                restart=self.restart_report,
+            )
+
+
+def _in_child(manager: QueueManager | None) -> None:
+    if manager is not None:
+        manager._forked()
+
+
+def _options(
+    persistent: Any, priority: Any, expiry: Any, correlation_id: Any, reply_to: Any, properties: Any, format: Any
+) -> dict[str, Any]:
+    """What a put was given, without what was not."""
+    options: dict[str, Any] = {}
+    if persistent is not None:
+        options["persistent"] = persistent
+    if priority is not None:
+        options["priority"] = priority
+    if expiry is not None:
+        options["expiry"] = expiry
+    if correlation_id is not None:
+        options["correlation_id"] = correlation_id
+    if reply_to is not None:
+        options["reply_to"] = reply_to
+    if properties is not None:
+        options["properties"] = properties
+    if format is not None:
+        options["format"] = format
+    return options
+
+
+OPTIONS = frozenset(
+    ("persistent", "priority", "expiry", "message_id", "correlation_id", "reply_to", "properties", "format")
+)
+
+
+def _split(options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """(message_id, the other options) of put_many."""
+    for name in options:
+        if name not in OPTIONS:
+            raise TypeError(f"put_many() has no option {name!r}")
+    return options.pop("message_id", None), options
+
+
+# ---- creating, starting, deleting
+
+
+def create(
+    name: str,
+    *,
+    data_path: Path | None = None,
+    log_path: Path | None = None,
+    log_type: str = "circular",
+    log_primary_files: int = 3,
+    log_secondary_files: int = 2,
+    log_file_pages: int = 4096,
+    log_buffer_pages: int = 0,
+    log_write_integrity: str = "TripleWrite",
+    log_sync: str = "always",
+    log_sync_interval: int = 1000,
+    max_uncommitted: int = 10_000,
+    default: bool = False,
+    disk: Disk | None = None,
+    clock: Clock | None = None,
+) -> None:
+    """Create a queue manager (crtmqm). The keywords are the Log stanza of its qm.ini; `log_sync_interval` in ms.
+
+    A queue manager exists once its qm.ini does, which is made last: what an interrupted attempt left behind is made anew.
+    Raises AlreadyExists (2100), Mistake.
+    """
+    disk = disk or PosixDisk()
+    location = locations.find(name, data_path, disk, log_path=log_path)
+    if str(log_type).lower() != "circular":
+        raise Mistake(f"log_type is {log_type!r}; this version has circular logging only: 'circular'")
+    try:
+        config = Config(
+            log=LogConfig(
+                path=location.log_dir,
+                log_type=LogType.CIRCULAR,
+                primary_files=log_primary_files,
+                secondary_files=log_secondary_files,
+                file_pages=log_file_pages,
+                buffer_pages=log_buffer_pages,
+                write_integrity=WriteIntegrity(log_write_integrity),
+                sync=LogSync(log_sync),
+                sync_interval_ms=log_sync_interval,
+            ),
+            tuning=Tuning(max_uncommitted_messages=max_uncommitted),
+        )
+        text = ini.render(config)
+    except (ValueError, TypeError) as exc:
+        raise exc if isinstance(exc, MQError) else Mistake(f"queue manager {name!r} can't be created: {exc}") from exc
+    make_dirs(disk, location.data_dir)
+    try:
+        lock = disk.lock(location.lock, disk.process())
+    except LogInUse as exc:
+        raise InUse(f"queue manager {name!r} is in use by {exc.holder}", holder=exc.holder, name=name) from None
+    try:
+        if disk.exists(location.ini):
+            raise AlreadyExists(f"queue manager {name!r} exists in {location.data_root}", name=name)
+        log_id = disk.entropy(16)
+        first = logs.create(disk, config.log, log_id)
+        start = Checkpoint(
+            log_id=log_id.hex(),
+            lsn=first,
+            head=first,
+            durable=first,
+            epoch=0,
+            time=(clock or SystemClock()).wall_us(),
+            clean=True,
+            counters={"queue": 1, "segment": 1},
+            units={},
+        )
+        make_dirs(disk, location.queues)
+        make_dirs(disk, location.errors)
+        write_file(disk, location.data_dir, encode_file(start, []))
+        write_whole(disk, location.ini + ".new", text.encode())
+        disk.rename(location.ini + ".new", location.ini)
+        disk.sync_dir(location.data_dir)
+    finally:
+        lock.release()
+    mqsini.add(
+        disk,
+        f"{location.data_root}/mqs.ini",
+        mqsini.Entry(name=name, prefix=location.data_root, directory=location.data_dir.rsplit("/", 1)[1]),
+        default=default,
+    )
+
+
+def start(
+    name: str,
+    *,
+    data_path: Path | None = None,
+    disk: Disk | None = None,
+    clock: Clock | None = None,
+    background: bool = True,
+) -> QueueManager:
+    """Start a queue manager in this process (strmqm), restarting from its log.
+
+    `background=False` gives it no thread of its own: calls do its housekeeping. Raises InUse when it is running, IniError,
+    Damaged when its files can't be believed, Unavailable when there is none of that name.
+    """
+    disk = disk or PosixDisk()
+    location = locations.find(name, data_path, disk)
+    try:
+        return QueueManager(location, disk, clock or SystemClock(), background=background)
+    except (LogDamaged, RecoveryError) as exc:
+        raise Damaged(f"queue manager {name!r} can't be started: {exc}", name=name) from exc
+    except LogError as exc:
+        raise Unavailable(f"queue manager {name!r} can't be started: {exc}", name=name) from exc
+    except OSError as exc:
+        reason = Reason.STORAGE_MEDIUM_FULL if exc.errno in NO_SPACE else Reason.FILE_SYSTEM_ERROR
+        raise Unavailable(f"queue manager {name!r} can't be started: {exc}", reason=reason, name=name) from exc
+
+
+def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None) -> None:
+    """Delete a queue manager with its log and all its messages (dltmqm). It must not be running."""
+    disk = disk or PosixDisk()
+    location = locations.find(name, data_path, disk)
+    if not disk.exists(location.ini):
+        raise Unavailable(
+            f"there is no queue manager {name!r} in {location.data_root}", reason=Reason.Q_MGR_NAME_ERROR, name=name
+        )
+    try:
+        lock = disk.lock(location.lock, disk.process())
+    except LogInUse as exc:
+        raise InUse(f"queue manager {name!r} is running: {exc.holder} holds it", holder=exc.holder, name=name) from None
+    try:
+        log_dir = ini.parse(read_whole(disk, location.ini), location.ini).log.path
+        disk.unlink(location.ini)  # from here on it does not exist
+        disk.sync_dir(location.data_dir)
+        _remove_tree(disk, absolute_path(log_dir))
+        _remove_tree(disk, location.data_dir)
+    finally:
+        lock.release()
+    mqsini.remove(disk, f"{location.data_root}/mqs.ini", name)
+
+
+def _remove_tree(disk: Disk, path: str) -> None:
+    """Remove what is below `path`, and it."""
+    if disk.exists(path):
+        for name in disk.list(path):
+            try:
+                disk.unlink(f"{path}/{name}")
+            except (IsADirectoryError, PermissionError):
+                _remove_tree(disk, f"{path}/{name}")
+        disk.rmdir(path)
+
+

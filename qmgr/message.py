@@ -1,0 +1,228 @@
+"""Messages: what callers see, and their encoding, made once at the put and then the same in log, memory and segment.
+
+    offset  size  field           meaning
+         0     1  version         1
+         1     1  flags           1: persistent
+         2     1  priority        0-9
+         3     1  format length   of the format name, bytes
+         4     1  reply-to length of the queue name, bytes
+         5     3  -
+         8     4  properties      their length, bytes
+        12     4  -
+        16     8  put time        microseconds since 1970-01-01 UTC
+        24     8  expires         when, by the queue manager's steady clock, in the same unit; 0 = never
+        32    24  message id
+        56    24  correlation id
+        80     -  format, reply-to, properties, body
+
+A property: length of the name u8, type u8 (1 str, 2 int, 3 float, 4 bool, 5 bytes), length of the value u32, name, value.
+"""
+
+import datetime
+import struct
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import attrs
+
+from qmgr.errors import Mistake, Reason
+from qmgr.objects import check_name
+
+HEADER = struct.Struct("<BBBBB3xI4xQQ24s24s")
+assert HEADER.size == 80
+VERSION = 1
+PERSISTENT = 1
+NO_ID = bytes(24)
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+FACTS = struct.Struct("<xBB21xQ")  # flags, priority, expires: what a queue needs to know of an encoded message
+PROPERTY = struct.Struct("<BBI")
+MAX_EXPIRY = 999_999_999 / 10  # seconds: MQ counts tenths in nine digits
+
+Value = str | int | float | bool | bytes
+NO_PROPERTIES: Mapping[str, Value] = MappingProxyType({})
+
+
+@attrs.define(eq=False)
+class Message:
+    """A message as put or got."""
+
+    body: bytes
+    message_id: bytes  # 24 bytes
+    correlation_id: bytes  # 24 bytes
+    priority: int
+    persistent: bool
+    expiry: float | None  # seconds left when it was put, got or browsed; None: for ever
+    backout_count: int
+    queue: str
+    put_time_us: int = attrs.field(repr=False)
+    reply_to: str = ""
+    format: str = ""
+    properties: Mapping[str, Value] = NO_PROPERTIES
+
+    @property
+    def put_time(self) -> datetime.datetime:
+        """When it was put, by the queue manager's clock, UTC."""
+        return EPOCH + datetime.timedelta(microseconds=self.put_time_us)
+
+
+def encode(message: Message, expires: int) -> bytes:
+    """The bytes of `message`; `expires` in microseconds of the steady clock, 0 for never."""
+    if message.reply_to or message.format or message.properties:
+        form, reply_to = message.format.encode(), message.reply_to.encode()
+        properties = encode_properties(message.properties)
+        rest = b"".join((form, reply_to, properties, message.body))
+        lengths = len(form), len(reply_to), len(properties)
+    else:
+        rest, lengths = message.body, (0, 0, 0)
+    return (
+        HEADER.pack(
+            VERSION,
+            PERSISTENT if message.persistent else 0,
+            message.priority,
+            *lengths,
+            message.put_time_us,
+            expires,
+            message.message_id,
+            message.correlation_id,
+        )
+        + rest
+    )
+
+
+def decode(data: bytes, queue: str, backout_count: int, steady_us: int) -> Message:
+    """The message in `data`; `steady_us` is now, for the seconds that it has left."""
+    _, flags, priority, form, reply, props, put_time, expires, message_id, correlation_id = HEADER.unpack_from(data)
+    expiry = max(0, expires - steady_us) / 1e6 if expires else None
+    at = 80
+    reply_to = format_name = ""
+    properties = NO_PROPERTIES
+    if form or reply or props:
+        format_name = data[at : at + form].decode()
+        reply_to = data[at + form : at + form + reply].decode()
+        at += form + reply
+        properties = decode_properties(data[at : at + props])
+        at += props
+    return Message(
+        data[at:], message_id, correlation_id, priority, flags & PERSISTENT == 1, expiry, backout_count, queue,
+        put_time, reply_to, format_name, properties,
+    )  # fmt: skip
+
+
+def ids_of(data: bytes) -> tuple[bytes, bytes]:
+    """(message id, correlation id) of an encoded message."""
+    return data[32:56], data[56:80]
+
+
+def encode_properties(properties: Mapping[str, Value]) -> bytes:
+    parts: list[bytes] = []
+    for name, value in properties.items():
+        match value:
+            case bool():
+                kind, data = 4, bytes([value])
+            case str():
+                kind, data = 1, value.encode()
+            case int():
+                kind, data = 2, value.to_bytes(8, "little", signed=True)
+            case float():
+                kind, data = 3, struct.pack("<d", value)
+            case _:
+                kind, data = 5, bytes(value)
+        encoded = name.encode()
+        parts += (PROPERTY.pack(len(encoded), kind, len(data)), encoded, data)
+    return b"".join(parts)
+
+
+def decode_properties(data: bytes) -> Mapping[str, Value]:
+    properties: dict[str, Value] = {}
+    at = 0
+    while at < len(data):
+        name_length, kind, length = PROPERTY.unpack_from(data, at)
+        at += PROPERTY.size
+        name = data[at : at + name_length].decode()
+        value = data[at + name_length : at + name_length + length]
+        at += name_length + length
+        match kind:
+            case 1:
+                properties[name] = value.decode()
+            case 2:
+                properties[name] = int.from_bytes(value, "little", signed=True)
+            case 3:
+                (properties[name],) = struct.unpack("<d", value)
+            case 4:
+                properties[name] = value == b"\1"
+            case _:
+                properties[name] = value
+    return MappingProxyType(properties)
+
+
+# ---- what callers may ask for
+
+
+def check_body(body: object) -> bytes:
+    if type(body) is bytes:
+        return body
+    if isinstance(body, (bytes, bytearray, memoryview)):
+        return bytes(body)
+    raise Mistake(f"a message body is bytes, not {type(body).__name__}; encode text first", reason=Reason.MD_ERROR)
+
+
+def check_id(value: object, what: str) -> bytes:
+    """An id of 24 bytes; a shorter one is filled up with zero bytes, as MQ does."""
+    if not isinstance(value, bytes) or len(value) > 24:
+        raise Mistake(f"{what} is at most 24 bytes, not {value!r}", reason=Reason.MD_ERROR)
+    return value.ljust(24, b"\0")
+
+
+def check_priority(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise Mistake(f"priority is a whole number from 0 to 9, not {value!r}", reason=Reason.PRIORITY_ERROR)
+    if value > 9:
+        raise Mistake(f"priority is at most 9, not {value}", reason=Reason.PRIORITY_EXCEEDS_MAXIMUM)
+    return value
+
+
+def check_persistent(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise Mistake(f"persistent is True, False or None, not {value!r}", reason=Reason.PERSISTENCE_ERROR)
+    return value
+
+
+def check_expiry(value: object) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value <= MAX_EXPIRY:
+        raise Mistake(
+            f"expiry is seconds, more than 0 and at most {MAX_EXPIRY}, not {value!r}", reason=Reason.EXPIRY_ERROR
+        )
+    return value
+
+
+def check_format(value: object) -> str:
+    if not isinstance(value, str) or not value.isascii() or not value.isprintable() or len(value) > 8:
+        raise Mistake(f"format is at most 8 printable ASCII characters, not {value!r}", reason=Reason.MD_ERROR)
+    return value
+
+
+def check_reply_to(value: object) -> str:
+    return "" if value == "" else check_name(value, "reply-to queue")
+
+
+def check_properties(properties: object) -> Mapping[str, Value]:
+    """Names are 1 to 255 bytes of text; values str, int of 64 bits, float, bool or bytes."""
+    if not isinstance(properties, Mapping):
+        raise Mistake(f"properties is a mapping, not {type(properties).__name__}", reason=Reason.PROPERTY_NAME_ERROR)
+    for name, value in properties.items():
+        if not isinstance(name, str) or not 1 <= len(name.encode("utf-8", "replace")) <= 255:
+            raise Mistake(f"a property's name is text of 1 to 255 bytes, not {name!r}", reason=Reason.PROPERTY_NAME_ERROR)
+        if not isinstance(value, (str, int, float, bytes)):
+            raise Mistake(
+                f"property {name!r} is a {type(value).__name__}; allowed: str, int, float, bool, bytes",
+                reason=Reason.PROPERTY_NAME_ERROR,
+            )
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise Mistake(f"property {name!r} does not fit into 64 bits", reason=Reason.PROPERTY_NAME_ERROR)
+        try:
+            (name + value if isinstance(value, str) else name).encode()
+        except UnicodeEncodeError:
+            raise Mistake(
+                f"property {name!r} has text that UTF-8 can't hold", reason=Reason.PROPERTY_NAME_ERROR
+            ) from None
+    return dict(properties)

@@ -1,0 +1,195 @@
+"""mqs.ini: the queue managers on a data path, and which is the default; edits leave foreign lines and comments alone.
+
+A queue manager exists when its own qm.ini does; this file only lists, so a missing one is an empty one. The functions
+on text are pure; `add`, `remove` and `set_default` change the file at `path` under a lock, old or new after any crash.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+import attrs
+
+from logger.clock import Clock, SystemClock
+from logger.disk import Disk, make_dirs, read_whole, replace_file
+from logger.errors import LogInUse
+from qmgr.errors import IniError, InUse
+from qmgr.ini import INDENT, complaint, lines
+
+MANAGER = "QUEUEMANAGER"
+DEFAULT = "DEFAULTQUEUEMANAGER"
+LOCK_TRIES = 200
+LOCK_PAUSE = 0.02  # seconds
+
+
+@attrs.frozen(kw_only=True)
+class Entry:
+    """One QueueManager stanza: the queue manager's directory is `<prefix>/qmgrs/<directory>`."""
+
+    name: str
+    prefix: str
+    directory: str
+
+
+@attrs.frozen(kw_only=True)
+class MqsIni:
+    """What the file says."""
+
+    entries: tuple[Entry, ...] = ()
+    default: str | None = None
+
+    def find(self, name: str) -> Entry | None:
+        return next((entry for entry in self.entries if entry.name == name), None)
+
+
+@attrs.define
+class _Stanza:
+    """Where a stanza stands in the text, from its first line to its last attribute, and what it says."""
+
+    name: str
+    first: int
+    last: int
+    attributes: dict[str, str] = attrs.field(factory=dict)  # by upper-case name
+
+    def get(self, name: str) -> str | None:
+        return self.attributes.get(name.upper())
+
+
+# Text
+
+
+def parse(text: str | bytes, path: str) -> MqsIni:
+    """What the text of an mqs.ini says; raises IniError. Stanzas and attributes unknown here are nobody's mistake."""
+    entries: dict[str, Entry] = {}
+    default = None
+    for stanza in _stanzas(text, path):
+        if stanza.name == MANAGER:
+            entry = Entry(
+                name=_required(stanza, "Name", path),
+                prefix=_required(stanza, "Prefix", path),
+                directory=_required(stanza, "Directory", path),
+            )
+            if entry.name in entries:
+                raise complaint("AMQ7076", path, stanza.first, f"queue manager {entry.name!r} is listed twice.")
+            entries[entry.name] = entry
+        elif stanza.name == DEFAULT:
+            default = _required(stanza, "Name", path)
+    return MqsIni(entries=tuple(entries.values()), default=default)
+
+
+def with_entry(text: str, entry: Entry, path: str) -> str:
+    """`text` with a stanza for `entry`, in place of the one it had."""
+    _check(entry)
+    if parse(text, path).find(entry.name) == entry:
+        return text
+    said = {"Name": entry.name, "Prefix": entry.prefix, "Directory": entry.directory}
+    stanza = ["QueueManager:", *(f"{INDENT}{name}={value}" for name, value in said.items())]
+    return _appended(without_entry(text, entry.name, path, keep_default=True), stanza)
+
+
+def without_entry(text: str, name: str, path: str, *, keep_default: bool = False) -> str:
+    """`text` without the stanza of `name`, nor the default stanza if that names it."""
+    kinds = {MANAGER} if keep_default else {MANAGER, DEFAULT}
+    return _without(text, [s for s in _stanzas(text, path) if s.name in kinds and s.get("Name") == name])
+
+
+def with_default(text: str, name: str, path: str) -> str:
+    """`text` with `name` as the default queue manager."""
+    if parse(text, path).default == name:
+        return text
+    kept = _without(text, [s for s in _stanzas(text, path) if s.name == DEFAULT])
+    return _appended(kept, ["DefaultQueueManager:", f"{INDENT}Name={name}"])
+
+
+def _stanzas(text: str | bytes, path: str) -> list[_Stanza]:
+    found: list[_Stanza] = []
+    for line in lines(text, path):
+        if line.value is None:
+            found.append(_Stanza(line.name.upper(), line.number, line.number))
+        elif not found:
+            raise complaint("AMQ6162", path, line.number, f"attribute {line.name!r} stands before the first stanza.")
+        elif found[-1].name in (MANAGER, DEFAULT) and found[-1].get(line.name) is not None:
+            raise complaint("AMQ7076", path, line.number, f"attribute {line.name} was given in this stanza already.")
+        else:
+            found[-1].attributes[line.name.upper()] = line.value
+            found[-1].last = line.number
+    return found
+
+
+def _required(stanza: _Stanza, name: str, path: str) -> str:
+    value = stanza.get(name)
+    if not value:
+        raise complaint("AMQ7006", path, stanza.first, f"the stanza that begins here has no {name}; it is required.")
+    return value
+
+
+def _check(entry: Entry) -> None:
+    for name, value in attrs.asdict(entry).items():
+        if not value or not value.isprintable() or value != value.strip() or set("#;") & set(value):
+            raise IniError(f"AMQ7076E: mqs.ini can't hold the {name} {value!r}: use printable characters, no # or ;.")
+
+
+def _without(text: str, stanzas: list[_Stanza]) -> str:
+    dropped = {number for stanza in stanzas for number in range(stanza.first, stanza.last + 1)}
+    return "\n".join(line for number, line in enumerate(text.split("\n"), 1) if number not in dropped)
+
+
+def _appended(text: str, stanza: list[str]) -> str:
+    gap = "" if not text or text.endswith("\n") else "\n"
+    return text + gap + "\n".join(stanza) + "\n"
+
+
+# The file
+
+
+def read(disk: Disk, path: str) -> MqsIni:
+    """What the file at `path` says; nothing, if there is none. Raises IniError and OSError."""
+    return parse(read_whole(disk, path), path) if disk.exists(path) else MqsIni()
+
+
+def add(disk: Disk, path: str, entry: Entry, *, default: bool = False, clock: Clock | None = None) -> None:
+    """List `entry`, and make it the default if `default`."""
+
+    def change(text: str) -> str:
+        listed = with_entry(text, entry, path)
+        return with_default(listed, entry.name, path) if default else listed
+
+    _edit(disk, path, change, clock)
+
+
+def remove(disk: Disk, path: str, name: str, *, clock: Clock | None = None) -> None:
+    """List `name` no more."""
+    _edit(disk, path, lambda text: without_entry(text, name, path), clock)
+
+
+def set_default(disk: Disk, path: str, name: str, *, clock: Clock | None = None) -> None:
+    """Make `name` the queue manager that commands mean when they name none."""
+    _edit(disk, path, lambda text: with_default(text, name, path), clock)
+
+
+def _edit(disk: Disk, path: str, change: Callable[[str], str], clock: Clock | None) -> None:
+    make_dirs(disk, path.rsplit("/", 1)[0])
+    with _locked(disk, path + ".lock", clock or SystemClock()):
+        before = read_whole(disk, path) if disk.exists(path) else b""
+        parse(before, path)  # refuses what it can't read: an edit must not lose it
+        after = change(before.decode("utf-8")).encode("utf-8")
+        if after != before:
+            replace_file(disk, path, after)
+
+
+@contextlib.contextmanager
+def _locked(disk: Disk, path: str, clock: Clock) -> Iterator[None]:
+    """Own the lock file at `path`, waiting a few seconds for another command to be done with it."""
+    pause = threading.Event()
+    for attempt in range(LOCK_TRIES):
+        try:
+            lock = disk.lock(path, disk.process())
+            break
+        except LogInUse as exc:
+            if attempt == LOCK_TRIES - 1:
+                raise InUse(f"mqs.ini is being changed: {exc}. Try again later.", holder=exc.holder) from exc
+            clock.wait(pause, LOCK_PAUSE)
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,117 @@
+"""Names and definitions of queues: frozen, checked when made, as JSON in the log and the checkpoint."""
+
+import json
+import re
+from typing import Any
+
+import attrs
+
+from qmgr.errors import Mistake, NameError_, Reason
+
+NAME = re.compile(r"[A-Za-z0-9._/%]{1,48}")
+MAX_MESSAGE_LENGTH = 104_857_600
+UNLIMITED = 999_999_999
+
+
+def check_name(name: object, what: str, reason: Reason = Reason.OBJECT_NAME_ERROR) -> str:
+    """`name` when it can be one: 1 to 48 of A-Z a-z 0-9 . / _ %."""
+    if isinstance(name, str) and NAME.fullmatch(name):
+        return name
+    raise NameError_(
+        f"{name!r} can't be the name of a {what}: use 1 to 48 of the characters A-Z a-z 0-9 . / _ %",
+        reason=reason,
+        name=str(name)[:48],
+    )
+
+
+def mangle(name: str) -> str:
+    """The name as a file name: `.` becomes `!`, `/` becomes `&`."""
+    return name.replace(".", "!").replace("/", "&")
+
+
+def unmangle(name: str) -> str:
+    return name.replace("!", ".").replace("&", "/")
+
+
+def _refuse(attribute: str, value: object, allowed: str) -> Mistake:
+    return Mistake(f"{attribute} is {value!r}; allowed: {allowed}", reason=Reason.OPTIONS_ERROR)
+
+
+def _whole(low: int, high: int) -> Any:
+    def check(_: object, attribute: "attrs.Attribute[int]", value: int) -> None:
+        if type(value) is not int or not low <= value <= high:
+            raise _refuse(attribute.name, value, f"a whole number from {low} to {high}")
+
+    return check
+
+
+def _flag(_: object, attribute: "attrs.Attribute[bool]", value: bool) -> None:
+    if not isinstance(value, bool):
+        raise _refuse(attribute.name, value, "True or False")
+
+
+def _one_of(*allowed: str) -> Any:
+    def check(_: object, attribute: "attrs.Attribute[str]", value: str) -> None:
+        if value not in allowed:
+            raise _refuse(attribute.name, value, " or ".join(allowed))
+
+    return check
+
+
+def _text(most: int) -> Any:
+    def check(_: object, attribute: "attrs.Attribute[str]", value: str) -> None:
+        if not isinstance(value, str) or len(value) > most or not value.isprintable():
+            raise _refuse(attribute.name, value, f"text of at most {most} printable characters")
+
+    return check
+
+
+def _queue_or_blank(_: object, attribute: "attrs.Attribute[str]", value: str) -> None:
+    if value != "":
+        check_name(value, "queue")
+
+
+def _expiry_cap(_: object, attribute: "attrs.Attribute[float | None]", value: float | None) -> None:
+    if value is not None and (not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < 1e9):
+        raise _refuse(attribute.name, value, "seconds, more than 0 and less than 1e9, or None")
+
+
+@attrs.frozen(kw_only=True)
+class QueueDefinition:
+    """A local queue. Attributes are those of DEFINE QLOCAL, in words."""
+
+    name: str
+    id: int = 0  # number of the queue in log records; given by the queue manager, never again
+    description: str = attrs.field(default="", validator=_text(64))  # DESCR
+    put_enabled: bool = attrs.field(default=True, validator=_flag)  # PUT
+    get_enabled: bool = attrs.field(default=True, validator=_flag)  # GET
+    default_priority: int = attrs.field(default=0, validator=_whole(0, 9))  # DEFPRTY
+    default_persistence: bool = attrs.field(default=True, validator=_flag)  # DEFPSIST
+    max_depth: int = attrs.field(default=UNLIMITED, validator=_whole(0, UNLIMITED))  # MAXDEPTH
+    max_message_length: int = attrs.field(default=4_194_304, validator=_whole(0, MAX_MESSAGE_LENGTH))  # MAXMSGL
+    delivery_sequence: str = attrs.field(default="PRIORITY", validator=_one_of("PRIORITY", "FIFO"))  # MSGDLVSQ
+    non_persistent_class: str = attrs.field(default="NORMAL", validator=_one_of("NORMAL", "HIGH"))  # NPMCLASS
+    backout_threshold: int = attrs.field(default=0, validator=_whole(0, UNLIMITED))  # BOTHRESH
+    backout_queue: str = attrs.field(default="", validator=_queue_or_blank)  # BOQNAME
+    image_recoverable: str = attrs.field(default="QMGR", validator=_one_of("QMGR", "YES", "NO"))  # IMGRCOVQ
+    depth_high: int = attrs.field(default=80, validator=_whole(0, 100))  # QDEPTHHI, percent of max_depth
+    depth_low: int = attrs.field(default=20, validator=_whole(0, 100))  # QDEPTHLO
+    expiry_cap: float | None = attrs.field(default=None, validator=_expiry_cap)  # CAPEXPRY, seconds
+
+    def encode(self) -> bytes:
+        return json.dumps(attrs.asdict(self)).encode()
+
+
+ATTRIBUTES = frozenset(f.name for f in attrs.fields(QueueDefinition)) - {"name", "id"}
+
+
+def decode_definition(data: bytes) -> QueueDefinition:
+    return QueueDefinition(**json.loads(data))
+
+
+def with_attributes(definition: QueueDefinition, attributes: dict[str, Any]) -> QueueDefinition:
+    """`definition` with these attributes changed. Raises Mistake that names the attribute and what is allowed."""
+    for name in attributes:
+        if name not in ATTRIBUTES:
+            raise Mistake(f"a queue has no attribute {name!r}; it has {', '.join(sorted(ATTRIBUTES))}")
+    return attrs.evolve(definition, **attributes)

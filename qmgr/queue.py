@@ -1,0 +1,263 @@
+"""One queue: priority, then the order of commit; what can be got, what is locked, what is gone.
+
+Ten lanes, one for each priority, hold the entries in the order of their sequence numbers. An entry that is taken or
+locked stays where it is until it comes to the front of its lane; one that is given back goes to the lane's heap, from
+where it finds its old place. The caller's lock guards every method.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Iterator
+
+from qmgr.due import Waiters
+from qmgr.message import FACTS, PERSISTENT, ids_of
+from qmgr.objects import QueueDefinition
+from qmgr.segments import Segment
+
+READY, LOCKED, GONE = 0, 1, 2
+NOWHERE = 0  # no segment has the entry
+
+
+class Entry:
+    """A message on a queue."""
+
+    __slots__ = ("backouts", "cell", "data", "expires", "lsn", "persistent", "priority", "segment", "sequence", "status")
+
+    def __init__(self, data: bytes) -> None:
+        flags, self.priority, self.expires = FACTS.unpack_from(data)
+        self.persistent = flags & PERSISTENT
+        self.data = data
+        self.status = READY
+        self.sequence = 0
+        self.backouts = 0
+        self.lsn = 0  # callers may see it once the log is safe up to here
+        self.segment = NOWHERE
+        self.cell = 0
+
+    def __lt__(self, other: "Entry") -> bool:
+        return self.sequence < other.sequence
+
+
+class Lane:
+    """The entries of one priority."""
+
+    __slots__ = ("dead", "given_back", "line")
+
+    def __init__(self) -> None:
+        self.line: deque[Entry] = deque()
+        self.given_back: list[Entry] = []  # a heap; its entries may stand in the line as well
+        self.dead = 0  # entries of the line that were taken from its middle
+
+    def first(self) -> Entry | None:
+        """The entry that a get takes next, still in its place."""
+        line = self.line
+        while line and line[0].status != READY:
+            line.popleft()
+        heap = self.given_back
+        if not heap:
+            return line[0] if line else None
+        while heap and heap[0].status != READY:
+            heapq.heappop(heap)
+        if not line or (heap and heap[0].sequence < line[0].sequence):
+            return heap[0] if heap else None
+        return line[0]
+
+    def entries(self) -> Iterator[Entry]:
+        """All that are ready, in order."""
+        last = None
+        both = heapq.merge(self.line, sorted(self.given_back)) if self.given_back else iter(self.line)
+        for entry in both:
+            if entry.status == READY and entry is not last:
+                last = entry
+                yield entry
+
+    def took_from_middle(self) -> None:
+        """Keep the line from filling up with what is not there any more."""
+        self.dead += 1
+        if self.dead > 64 and self.dead > len(self.line) // 2:
+            self.line = deque(entry for entry in self.line if entry.status != GONE)
+            self.dead = 0
+
+
+class Queue:
+    """A local queue and its messages."""
+
+    def __init__(self, definition: QueueDefinition) -> None:
+        self.definition = definition
+        self.id = definition.id
+        self.next_sequence = 1
+        self.depth = 0  # what is ready, and puts that are not committed yet
+        self.uncommitted = 0  # puts and gets of units of work that have not ended
+        self.expiring = 0  # messages that have been added with a time to expire
+        self.damaged = ""  # why nothing can be done with it; empty when all is well
+        self.deleted = False
+        self.waiters = Waiters()
+        self.fresh: list[Entry] = []  # persistent, and in no segment yet
+        self.backed_out: dict[int, Entry] = {}  # persistent entries with a backout count, by sequence
+        self.segments: dict[int, Segment] = {}
+        self.changed = True  # since the last checkpoint
+        self.line = b""  # what the last checkpoint says of the queue
+        self._lanes = [Lane() for _ in range(10)]
+        self._by_message_id: dict[bytes, list[Entry]] | None = None
+        self._by_correlation_id: dict[bytes, list[Entry]] | None = None
+        self._by_sequence: dict[int, Entry] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    def redefine(self, definition: QueueDefinition) -> None:
+        """Take new attributes; a new order of delivery puts what is there into other lanes."""
+        reorder = definition.delivery_sequence != self.definition.delivery_sequence
+        entries = sorted(self.ready()) if reorder else []
+        self.definition = definition
+        self.changed = True
+        if reorder:
+            self._lanes = [Lane() for _ in range(10)]
+            for entry in entries:
+                self._lane(entry).line.append(entry)
+
+    def _lane(self, entry: Entry) -> Lane:
+        return self._lanes[entry.priority if self.definition.delivery_sequence == "PRIORITY" else 0]
+
+    # ---- looking
+
+    def first(self) -> Entry | None:
+        """The entry that a get takes next: highest priority, then lowest sequence."""
+        for priority in (9, 8, 7, 6, 5, 4, 3, 2, 1, 0):
+            lane = self._lanes[priority]
+            if (lane.line or lane.given_back) and (entry := lane.first()) is not None:
+                return entry
+        return None
+
+    def ready(self) -> Iterator[Entry]:
+        """All entries that can be got, in the order in which they would be."""
+        for lane in reversed(self._lanes):
+            yield from lane.entries()
+
+    def select(self, message_id: bytes | None, correlation_id: bytes | None) -> Iterator[Entry]:
+        """The ready entries with these ids, in the order of delivery, from an index that is made when first asked for."""
+        if message_id is not None:
+            if self._by_message_id is None:
+                self._by_message_id = self._index(0)
+            index, key, other = self._by_message_id, message_id, correlation_id
+        else:
+            assert correlation_id is not None
+            if self._by_correlation_id is None:
+                self._by_correlation_id = self._index(1)
+            index, key, other = self._by_correlation_id, correlation_id, None
+        found = [e for e in index.get(key, ()) if e.status != GONE]
+        if found:
+            index[key] = found
+        else:
+            index.pop(key, None)
+        fifo = self.definition.delivery_sequence == "FIFO"
+        ready = [e for e in found if e.status == READY and (other is None or ids_of(e.data)[1] == other)]
+        yield from sorted(ready, key=lambda e: (0 if fifo else -e.priority, e.sequence))
+
+    def _index(self, which: int) -> dict[bytes, list[Entry]]:
+        index: dict[bytes, list[Entry]] = {}
+        for lane in self._lanes:
+            for entry in {id(e): e for e in (*lane.line, *lane.given_back)}.values():
+                if entry.status != GONE:
+                    index.setdefault(ids_of(entry.data)[which], []).append(entry)
+        return index
+
+    def find(self, sequence: int) -> Entry:
+        """The entry with this sequence; for replay, where it is nearly always the next one. Raises KeyError."""
+        if self._by_sequence is None:
+            for lane in self._lanes:
+                entry = lane.first()
+                if entry is not None and entry.sequence == sequence:
+                    return entry
+            self._by_sequence = {e.sequence: e for lane in self._lanes for e in (*lane.line, *lane.given_back)}
+        entry = self._by_sequence[sequence]
+        if entry.status != READY:
+            raise KeyError(f"message {sequence} of queue {self.name} is taken twice")
+        return entry
+
+    def forget_sequences(self) -> None:
+        """The replay is over."""
+        self._by_sequence = None
+
+    # ---- changing; only `State.apply` calls these
+
+    def add(self, entry: Entry, sequence: int, lsn: int) -> None:
+        """A message becomes visible; it was counted in `depth` when it was put."""
+        entry.sequence = sequence
+        entry.lsn = lsn
+        if sequence >= self.next_sequence:
+            self.next_sequence = sequence + 1
+        (self._lanes[entry.priority] if self.definition.delivery_sequence == "PRIORITY" else self._lanes[0]).line.append(
+            entry
+        )
+        if entry.persistent:
+            self.fresh.append(entry)
+            self.changed = True
+        if entry.expires:
+            self.expiring += 1
+        if self._by_message_id is not None or self._by_correlation_id is not None:
+            self._add_to_indexes(entry)
+        if self._by_sequence is not None:
+            self._by_sequence[sequence] = entry
+        if self.waiters:
+            self.waiters.wake_one()
+
+    def _add_to_indexes(self, entry: Entry) -> None:
+        message_id, correlation_id = ids_of(entry.data)
+        if self._by_message_id is not None:
+            self._by_message_id.setdefault(message_id, []).append(entry)
+        if self._by_correlation_id is not None:
+            self._by_correlation_id.setdefault(correlation_id, []).append(entry)
+
+    def lock(self, entry: Entry) -> None:
+        """A unit of work gets the message: nobody else sees it."""
+        entry.status = LOCKED
+        self.depth -= 1
+        self.uncommitted += 1
+
+    def give_back(self, entry: Entry, *, count: bool) -> None:
+        """The unit of work that had locked it was backed out; `count` it."""
+        entry.status = READY
+        self.depth += 1
+        self.uncommitted -= 1
+        heapq.heappush(self._lane(entry).given_back, entry)
+        if count:
+            entry.backouts += 1
+            if entry.persistent:
+                self.backed_out[entry.sequence] = entry
+                self.changed = True
+        if self.waiters:
+            self.waiters.wake_one()
+
+    def take(self, entry: Entry) -> None:
+        """A ready message is got outside a unit of work, or its time is over."""
+        self.depth -= 1
+        self.remove(entry)
+
+    def remove(self, entry: Entry) -> None:
+        """The message is gone for good."""
+        lane = self._lane(entry)
+        in_middle = not (lane.line and lane.line[0] is entry)
+        entry.status = GONE
+        if entry.expires:
+            self.expiring -= 1
+        if in_middle:
+            lane.took_from_middle()
+        else:
+            lane.line.popleft()
+        entry.data = b""
+        if entry.persistent:
+            self.changed = True
+            if entry.backouts:
+                self.backed_out.pop(entry.sequence, None)
+            if entry.segment:
+                self.segments[entry.segment].mark_gone(entry.cell)
+
+    def load(self, entries: list[Entry]) -> None:
+        """Become what a checkpoint held; in the order of their sequences."""
+        for entry in entries:
+            self._lane(entry).line.append(entry)
+        self.depth = len(entries)
+        self.expiring = sum(1 for entry in entries if entry.expires)
+        self.backed_out = {e.sequence: e for e in entries if e.backouts and e.persistent}

@@ -1,0 +1,148 @@
+"""All queues and units of work. `apply(record)` is the only durable change, live and in replay."""
+
+from collections.abc import Callable
+from typing import Any
+
+from qmgr.objects import decode_definition
+from qmgr.queue import Entry, Queue
+from recovery import records, uows
+from recovery.uows import Uow, UowTable
+
+
+class State:
+    """What the log protects. The log's lock guards it."""
+
+    def __init__(self) -> None:
+        self.queues: dict[str, Queue] = {}
+        self.by_id: dict[int, Queue] = {}
+        self.uows = UowTable()
+        self.next_queue = 1
+        self.next_segment = 1
+        self.retired: list[tuple[str, int]] = []  # (queue name, segment): no checkpoint to come refers to them
+        self._effects: dict[type[Any], Callable[[Any, int, int, int], None]] = {
+            records.Put: self._put,
+            records.Get: self._get,
+            records.Expire: self._expire,
+            records.Commit: self._commit,
+            records.Backout: self._backout,
+            records.Prepare: self._prepare,
+            records.RollForward: self._roll_forward,
+            records.Define: self._define,
+            records.Delete: self._delete,
+            records.CheckpointMark: self._checkpoint,
+        }
+
+    def apply(self, record: records.Record, lsn: int, end: int, time: int) -> None:
+        """Make the change; `lsn` and `end` are 0 for a record that is not logged. Raises KeyError where it can't fit."""
+        self._effects[type(record)](record, lsn, end, time)
+
+    def _unit(self, number: int, lsn: int, time: int) -> Uow:
+        """The unit of work; in replay its first record brings it into being."""
+        unit = self.uows.get(number)
+        if unit is None:
+            unit = Uow(number, began=time)
+            self.uows.add(unit)
+        if lsn and not unit.first_lsn:
+            unit.first_lsn = lsn
+            unit.logged = time
+        return unit
+
+    def _put(self, record: records.Put, lsn: int, end: int, time: int) -> None:
+        queue = self.by_id[record.queue]
+        if queue.damaged:
+            return
+        entry = Entry(record.message)
+        queue.depth += 1
+        if record.uow:
+            unit = self._unit(record.uow, lsn, time)
+            unit.puts.append((queue, record.place, entry))
+            queue.uncommitted += 1
+            if lsn:
+                unit.touched.add(queue.id)
+                unit.put_bytes += len(record.message)
+        else:
+            queue.add(entry, record.place, end)
+
+    def _get(self, record: records.Get, lsn: int, end: int, time: int) -> None:
+        queue = self.by_id[record.queue]
+        if queue.damaged:
+            return
+        entries = record.found or [queue.find(sequence) for sequence in record.sequences]
+        if record.uow:
+            unit = self._unit(record.uow, lsn, time)
+            for entry in entries:
+                queue.lock(entry)
+                unit.gets.append((queue, entry))
+        else:
+            for entry in entries:
+                queue.take(entry)
+
+    def _expire(self, record: records.Expire, lsn: int, end: int, time: int) -> None:
+        queue = self.by_id[record.queue]
+        if queue.damaged:
+            return
+        for entry in record.found or [queue.find(sequence) for sequence in record.sequences]:
+            queue.take(entry)
+
+    def _commit(self, record: records.Commit, lsn: int, end: int, time: int) -> None:
+        unit = self._unit(record.uow, 0, time)
+        bases = record.bases
+        for queue, entry in unit.gets:
+            queue.uncommitted -= 1
+            queue.remove(entry)
+        for queue, ordinal, entry in unit.puts:
+            queue.uncommitted -= 1
+            queue.add(entry, bases[queue.id] + ordinal, end if entry.persistent else 0)
+        self._end(unit, uows.COMMITTED)
+
+    def _backout(self, record: records.Backout, lsn: int, end: int, time: int) -> None:
+        unit = self._unit(record.uow, 0, time)
+        for queue, _, _ in unit.puts:
+            queue.depth -= 1
+            queue.uncommitted -= 1
+        for queue, entry in unit.gets:
+            queue.give_back(entry, count=True)
+        self._end(unit, uows.BACKED_OUT)
+
+    def _end(self, unit: Uow, outcome: uows.UowState) -> None:
+        unit.state = outcome
+        unit.puts, unit.gets = [], []
+        self.uows.remove(unit)
+
+    def _prepare(self, record: records.Prepare, lsn: int, end: int, time: int) -> None:
+        unit = self._unit(record.uow, lsn, time)
+        unit.xid = record.xid
+        unit.state = uows.PREPARED
+
+    def _roll_forward(self, record: records.RollForward, lsn: int, end: int, time: int) -> None:
+        unit = self._unit(record.uow, lsn, time)
+        if unit.first_lsn == lsn:  # the records that it replaces lie before the head: this is all there is
+            for number, ordinal, message in record.puts:
+                self._put(records.Put(record.uow, number, ordinal, message), lsn, end, time)
+            for number, sequence in record.gets:
+                self._get(records.Get(record.uow, number, (sequence,)), lsn, end, time)
+        unit.first_lsn = lsn
+        unit.logged = time
+        unit.xid = record.xid
+        unit.state = uows.PREPARED
+
+    def _define(self, record: records.Define, lsn: int, end: int, time: int) -> None:
+        definition = decode_definition(record.definition)
+        queue = self.by_id.get(definition.id)
+        if queue is not None:
+            queue.redefine(definition)
+            return
+        queue = Queue(definition)
+        self.queues[definition.name] = queue
+        self.by_id[definition.id] = queue
+        self.next_queue = max(self.next_queue, definition.id + 1)
+
+    def _delete(self, record: records.Delete, lsn: int, end: int, time: int) -> None:
+        queue = self.by_id.pop(record.queue)
+        del self.queues[queue.name]
+        queue.deleted = True
+        self.retired += ((queue.name, number) for number in queue.segments)
+        queue.waiters.wake_all()
+
+    def _checkpoint(self, record: records.CheckpointMark, lsn: int, end: int, time: int) -> None:
+        """Nothing: it says where a checkpoint lies."""

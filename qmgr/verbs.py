@@ -1,0 +1,159 @@
+"""What calls ask for, checked against the state: may it be done, and what does it choose? Changes nothing."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from qmgr import message as m
+from qmgr.errors import (
+    BackedOut,
+    Damaged,
+    Inhibited,
+    MessageTooBig,
+    Mistake,
+    QueueFull,
+    Reason,
+    SyncpointLimit,
+    UnitOfWorkEnded,
+    UnknownQueue,
+)
+from qmgr.message import NO_ID, NO_PROPERTIES, Message
+from qmgr.objects import check_name
+from qmgr.queue import Entry, Queue
+from qmgr.state import State
+from recovery.uows import ACTIVE, BACKED_OUT, Uow
+
+
+def known_queue(state: State, name: object) -> Queue:
+    """The queue of that name. Raises NameError_, UnknownQueue, Damaged."""
+    queue = state.queues.get(name) if isinstance(name, str) else None
+    if queue is None:
+        check_name(name, "queue")
+        raise UnknownQueue(f"there is no queue {name!r}; define it first", name=str(name))
+    if queue.damaged:
+        raise Damaged(f"queue {name!r} is damaged: {queue.damaged}; delete it or restore a backup", name=queue.name)
+    return queue
+
+
+def compose(
+    queue: Queue,
+    body: Any,
+    message_id: bytes,
+    put_time_us: int,
+    *,
+    persistent: bool | None = None,
+    priority: int | None = None,
+    expiry: float | None = None,
+    correlation_id: bytes | None = None,
+    reply_to: str | None = None,
+    properties: Mapping[str, Any] | None = None,
+    format: str | None = None,
+) -> Message:
+    """The message that a put asks for, with the queue's defaults. Raises Mistake."""
+    definition = queue.definition
+    if type(body) is not bytes:
+        body = m.check_body(body)
+    if definition.expiry_cap is not None:
+        expiry = definition.expiry_cap if expiry is None else min(m.check_expiry(expiry), definition.expiry_cap)
+    return Message(
+        body,
+        message_id,
+        NO_ID if correlation_id is None else m.check_id(correlation_id, "correlation_id"),
+        definition.default_priority if priority is None else m.check_priority(priority),
+        definition.default_persistence if persistent is None else m.check_persistent(persistent),
+        None if expiry is None else m.check_expiry(expiry),
+        0,
+        queue.name,
+        put_time_us,
+        "" if reply_to is None else m.check_reply_to(reply_to),
+        "" if format is None else m.check_format(format),
+        NO_PROPERTIES if properties is None else m.check_properties(properties),
+    )
+
+
+def check_put(queue: Queue, size: int, count: int = 1) -> None:
+    """May `count` messages of at most `size` bytes be put? Raises Inhibited, MessageTooBig, QueueFull."""
+    definition = queue.definition
+    if not definition.put_enabled:
+        raise Inhibited(f"puts to queue {queue.name!r} are disabled", name=queue.name)
+    if size > definition.max_message_length:
+        raise MessageTooBig(
+            f"a message of {size} bytes is longer than the {definition.max_message_length} (max_message_length) that "
+            f"queue {queue.name!r} takes",
+            name=queue.name,
+        )
+    if queue.depth + count > definition.max_depth:
+        raise QueueFull(
+            f"queue {queue.name!r} holds {queue.depth} messages and max_depth is {definition.max_depth}",
+            name=queue.name,
+        )
+
+
+def check_get(queue: Queue) -> None:
+    if not queue.definition.get_enabled:
+        raise Inhibited(f"gets from queue {queue.name!r} are disabled", name=queue.name, reason=Reason.GET_INHIBITED)
+
+
+def check_unit(unit: Uow, count: int, most: int) -> None:
+    """May the unit of work go on, with `count` more messages? Raises BackedOut, UnitOfWorkEnded, SyncpointLimit."""
+    if unit.state is not ACTIVE:
+        raise ended(unit)
+    if len(unit.puts) + len(unit.gets) + count > most:
+        raise SyncpointLimit(
+            f"a unit of work has at most {most} messages (MaxUncommittedMsgs); commit it or back it out, and go on in "
+            f"another"
+        )
+
+
+def ended(unit: Uow) -> BackedOut | UnitOfWorkEnded:
+    """Why nothing more can be done in a unit of work."""
+    if unit.state is BACKED_OUT and unit.evicted:
+        return BackedOut(
+            f"unit of work {unit.number} was rolled back by the queue manager to release log space; back it out and "
+            f"start it again"
+        )
+    return UnitOfWorkEnded(f"unit of work {unit.number} is {unit.state.value}; begin another one")
+
+
+def choose(
+    queue: Queue, message_id: bytes | None, correlation_id: bytes | None, now_us: int
+) -> tuple[Entry | None, list[Entry]]:
+    """(the entry that a get takes, those it passes over because their time is over)."""
+    expired: list[Entry] = []
+    if message_id is not None or correlation_id is not None:
+        for entry in queue.select(message_id, correlation_id):
+            if not 0 < entry.expires <= now_us:
+                return entry, expired
+            expired.append(entry)
+        return None, expired
+    entry_or_none = queue.first()
+    if entry_or_none is None or not 0 < entry_or_none.expires <= now_us:
+        return entry_or_none, expired
+    for entry in queue.ready():
+        if not 0 < entry.expires <= now_us:
+            return entry, expired
+        expired.append(entry)
+    return None, expired
+
+
+def check_wait(wait: Any) -> float | None:
+    """Seconds to wait, None for ever. Raises Mistake."""
+    if wait is None:
+        return None
+    if not isinstance(wait, (int, float)) or isinstance(wait, bool) or not wait >= 0:
+        raise Mistake(
+            f"wait is seconds, 0 or more, or None for ever, not {wait!r}", reason=Reason.WAIT_INTERVAL_ERROR
+        )
+    return None if wait == float("inf") else wait
+
+
+def check_selectors(message_id: Any, correlation_id: Any) -> tuple[bytes | None, bytes | None]:
+    return (
+        None if message_id is None else m.check_id(message_id, "message_id"),
+        None if correlation_id is None else m.check_id(correlation_id, "correlation_id"),
+    )
+
+
+def check_limit(limit: Any) -> int:
+    if type(limit) is not int or limit < 1:
+        raise Mistake(f"limit is a whole number, 1 or more, not {limit!r}", reason=Reason.OPTIONS_ERROR)
+    return limit

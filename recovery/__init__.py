@@ -1,0 +1,1 @@
+"""Records, units of work, checkpoints and restart; not queues as a user sees them."""

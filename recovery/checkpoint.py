@@ -1,0 +1,203 @@
+"""Checkpoints: when to take one, the checkpoint file, and the head that it gives.
+
+`amqalchk.fil` is written whole to a new file, synced and renamed; the one before stays as `amqalchk.old`. It holds:
+
+    offset  size  field     meaning
+         0     8  magic     "QMGRCHK1": the format's version is its last character
+         8     4  crc       CRC-32 of bytes 12..length
+        12     8  length    of the whole file, bytes
+        20     -  lines     JSON, one a line: first the fields of `Checkpoint`, then the catalogue, a line per object
+
+A checkpoint is fuzzy only in time: it holds the state as of its LSN, taken under the lock in memory, and is written
+while work goes on.
+"""
+
+import json
+import struct
+import threading
+from typing import Any
+from zlib import crc32
+
+import attrs
+
+from logger import lsn
+from logger.clock import Clock
+from logger.disk import Disk, read_whole, write_whole
+from logger.errors import LogFull
+from logger.log import Log
+from recovery.errors import CheckpointDamaged
+from recovery.records import CheckpointMark, Kind, encode
+from recovery.resource import ResourceManager
+
+HEADER = struct.Struct("<8sIQ")
+MAGIC = b"QMGRCHK1"
+NAME = "amqalchk.fil"
+PREVIOUS = "amqalchk.old"
+
+
+@attrs.frozen(kw_only=True)
+class Checkpoint:
+    """What the checkpoint file says before the catalogue."""
+
+    log_id: str  # hex
+    lsn: int  # the state is that before this LSN
+    head: int
+    durable: int  # the log was durable up to here when the file was written
+    epoch: int
+    time: int
+    clean: bool  # taken while ending in order, behind all work
+    counters: dict[str, int]
+    units: dict[int, int]  # number -> first LSN of the units of work that were in flight or in doubt
+
+
+def encode_file(checkpoint: Checkpoint, catalogue: list[bytes]) -> bytes:
+    lines = b"\n".join([json.dumps(attrs.asdict(checkpoint)).encode(), *catalogue])
+    rest = HEADER.pack(MAGIC, 0, HEADER.size + len(lines))[12:] + lines
+    return MAGIC + crc32(rest).to_bytes(4, "little") + rest
+
+
+def decode_file(data: bytes) -> tuple[Checkpoint, list[bytes]] | None:
+    """(checkpoint, catalogue), or None when the file is not whole."""
+    if len(data) < HEADER.size:
+        return None
+    magic, crc, length = HEADER.unpack_from(data)
+    if magic != MAGIC or length != len(data) or crc32(data[12:]) != crc:
+        return None
+    first, *catalogue = data[HEADER.size :].split(b"\n")
+    fields: dict[str, Any] = json.loads(first)
+    fields["units"] = {int(number): first_lsn for number, first_lsn in fields["units"].items()}
+    return Checkpoint(**fields), catalogue
+
+
+def read_files(disk: Disk, directory: str, log_id: bytes) -> list[tuple[Checkpoint, list[bytes]]]:
+    """The whole checkpoint files in `directory`, newest first. Raises CheckpointDamaged when there is none."""
+    found = []
+    foreign = ""
+    for name in (NAME, PREVIOUS):
+        path = f"{directory}/{name}"
+        if not disk.exists(path):
+            continue
+        decoded = decode_file(read_whole(disk, path))
+        if decoded is not None and decoded[0].log_id != log_id.hex():
+            foreign = f"; {path} belongs to another queue manager"
+        elif decoded is not None:
+            found.append(decoded)
+    if not found:
+        raise CheckpointDamaged(
+            f"{directory}/{NAME} and {PREVIOUS} can't be read{foreign}: the queue manager can't be restarted without "
+            f"a checkpoint; restore both from a backup"
+        )
+    return sorted(found, key=lambda one: -one[0].lsn)
+
+
+def write_file(disk: Disk, directory: str, data: bytes) -> None:
+    """Put a new checkpoint file in place, keeping the one before. Whatever crashes, a whole one is there."""
+    path, previous = f"{directory}/{NAME}", f"{directory}/{PREVIOUS}"
+    write_whole(disk, path + ".new", data)
+    if disk.exists(path):
+        disk.rename(path, previous)
+    disk.rename(path + ".new", path)
+    disk.sync_dir(directory)
+
+
+@attrs.frozen(kw_only=True)
+class Triggers:
+    """When a checkpoint is due: by records, or by time when there are enough records."""
+
+    records_max: int = 50000
+    records_min: int = 100
+    wait_us: int = 30 * 60 * 1_000_000
+
+
+class Checkpointer:
+    """Takes checkpoints of one queue manager, one at a time."""
+
+    def __init__(
+        self, disk: Disk, clock: Clock, directory: str, log: Log, resource: ResourceManager, triggers: Triggers
+    ) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._directory = directory
+        self._log = log
+        self._resource = resource
+        self._triggers = triggers
+        self._one_at_a_time = threading.Lock()
+        self.records = 0  # logged since the last checkpoint began; counted by whoever appends
+        self.count = 0  # taken since the start
+        self.last_ns = clock.elapsed_ns()
+        self.last_seconds = 0.0
+
+    @property
+    def records_max(self) -> int:
+        return self._triggers.records_max
+
+    def due(self) -> bool:
+        triggers = self._triggers
+        if self.records >= triggers.records_max:
+            return True
+        waited_us = (self._clock.elapsed_ns() - self.last_ns) // 1000
+        return waited_us >= triggers.wait_us and self.records >= max(1, triggers.records_min)
+
+    def head_if_taken_now(self) -> int:
+        """Where the head would come to lie. The caller holds the lock."""
+        logged = self._resource.uows.logged()
+        return logged[0].first_lsn if logged else self._log.buffer.tail
+
+    def take(self, *, clean: bool = False) -> Checkpoint:
+        """Take a checkpoint. Raises OSError when it can't be written (the last one counts on), LogFull, LogFailed."""
+        with self._one_at_a_time:
+            began = self._clock.elapsed_ns()
+            log = self._log
+            with log.lock:
+                marked, end = self._mark(Kind.START_CHECKPOINT, {"units": len(self._resource.uows.logged())})
+                units = {u.number: u.first_lsn for u in self._resource.uows.logged()}
+                snapshot = self._resource.snapshot()
+                counters = self._resource.counters()  # with what the snapshot itself has taken
+                records, self.records = self.records, 0
+            try:
+                log.force(end, sync=True)
+                catalogue = list(snapshot.write())
+                checkpoint = Checkpoint(
+                    log_id=log.state.log_id.hex(),
+                    lsn=marked,
+                    head=min(marked, *units.values()) if units else marked,
+                    durable=log.durable,
+                    epoch=log.epoch,
+                    time=self._clock.wall_us(),
+                    clean=clean,
+                    counters=counters,
+                    units=units,
+                )
+                write_file(self._disk, self._directory, encode_file(checkpoint, catalogue))
+            except BaseException:
+                with log.lock:
+                    snapshot.give_up()
+                    self.records += records
+                raise
+            with log.lock:
+                snapshot.finish()
+            log.move_head(checkpoint.head, checkpoint.lsn)
+            snapshot.clean_up()
+            with log.lock:
+                self._mark_if_room(Kind.END_CHECKPOINT, {"lsn": lsn.text(marked)})
+            self.count += 1
+            self.last_ns = self._clock.elapsed_ns()
+            self.last_seconds = (self.last_ns - began) / 1e9
+            return checkpoint
+
+    def _mark(self, kind: Kind, notes: dict[str, Any]) -> tuple[int, int]:
+        """Append a checkpoint record, if need be into the room that is kept for them; (LSN, end)."""
+        log = self._log
+        code, uow, head, data = encode(CheckpointMark(kind, json.dumps(notes).encode()))
+        size = log.cost(len(head))
+        try:
+            log.reserve(size, 0)
+        except LogFull:
+            if not log.space.fits_for_checkpoint(log.buffer.tail, size):
+                raise
+        at = log.append(code, uow, self._clock.wall_us(), head, data)
+        return at, log.buffer.tail
+
+    def _mark_if_room(self, kind: Kind, notes: dict[str, Any]) -> None:
+        if self._log.failure is None and self._log.space.fits(self._log.buffer.tail, self._log.cost(128), 0):
+            self._mark(kind, notes)

@@ -1,0 +1,85 @@
+"""The transaction table: units of work in flight and in doubt, and the first LSN of each. One state table.
+
+    ACTIVE ──prepare──▶ PREPARED ──▶ COMMITTED | BACKED_OUT
+    ACTIVE ──▶ COMMITTED | BACKED_OUT
+
+What a unit of work has put and got are lists that the resource manager fills; here nobody looks inside.
+"""
+
+import enum
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from recovery.records import Xid
+
+
+class UowState(enum.Enum):
+    ACTIVE = "active"
+    PREPARED = "prepared"
+    COMMITTED = "committed"
+    BACKED_OUT = "backed out"
+
+
+ACTIVE, PREPARED, COMMITTED, BACKED_OUT = UowState
+
+NEXT = {
+    (ACTIVE, "prepare"): PREPARED,
+    (ACTIVE, "commit"): COMMITTED,
+    (ACTIVE, "backout"): BACKED_OUT,
+    (PREPARED, "commit"): COMMITTED,
+    (PREPARED, "backout"): BACKED_OUT,
+}  # any other pair is a mistake of the caller
+
+
+@attrs.define(eq=False)
+class Uow:
+    """One unit of work. Moments in microseconds since 1970-01-01 UTC."""
+
+    number: int
+    xid: Xid | None = None
+    state: UowState = ACTIVE
+    first_lsn: int = 0  # of its first record; 0: nothing is logged
+    began: int = 0
+    logged: int = 0  # when its first record was logged
+    puts: list[Any] = attrs.Factory(list)
+    gets: list[Any] = attrs.Factory(list)
+    touched: set[int] = attrs.Factory(set)  # queues that it has put persistent messages to
+    put_bytes: int = 0  # of the encoded persistent messages
+    promise: int = 0  # log bytes reserved for its end
+    evicted: bool = False  # rolled back by the queue manager, which its application does not know yet
+    owner: str = ""
+    thread: int = 0  # that began it
+
+
+class UowTable:
+    """Units of work by number."""
+
+    def __init__(self) -> None:
+        self._units: dict[int, Uow] = {}
+
+    def __len__(self) -> int:
+        return len(self._units)
+
+    def __iter__(self) -> Iterator[Uow]:
+        return iter(list(self._units.values()))
+
+    def get(self, number: int) -> Uow | None:
+        return self._units.get(number)
+
+    def add(self, unit: Uow) -> None:
+        self._units[unit.number] = unit
+
+    def remove(self, unit: Uow) -> None:
+        self._units.pop(unit.number, None)
+
+    def logged(self) -> list[Uow]:
+        """Those whose records the log must keep, oldest first record first."""
+        return sorted((u for u in self._units.values() if u.first_lsn), key=lambda u: u.first_lsn)
+
+    def in_doubt(self) -> list[Uow]:
+        return sorted((u for u in self._units.values() if u.state is PREPARED), key=lambda u: u.number)
+
+    def by_xid(self, xid: Xid) -> Uow | None:
+        return next((u for u in self._units.values() if u.xid == xid), None)

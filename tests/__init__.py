@@ -1,0 +1,1 @@
+"""The tests; a package, so that `tests.sim` and `tests.model` can be imported from every folder below."""

@@ -1,0 +1,133 @@
+"""The queue manager as dicts and lists: what a caller may see, with no log and no disk."""
+
+import copy
+from collections.abc import Callable, Hashable
+
+import attrs
+
+Seen = tuple[bytes, int, bytes, bytes, int]  # body, priority, message id, correlation id, backout count
+Observed = dict[str, tuple[str, list[Seen]]]  # each queue's description, and its messages in order
+
+
+@attrs.define
+class Msg:
+    """A message. `unsure`: a crash left it open whether the backout count is one higher; b"" as id: not known yet."""
+
+    body: bytes
+    priority: int
+    persistent: bool
+    message_id: bytes
+    correlation_id: bytes = bytes(24)
+    backouts: int = 0
+    unsure: bool = False
+    held: Hashable = None  # the unit of work that put or got it and has not ended
+
+    def seen(self) -> Seen:
+        return (self.body, self.priority, self.message_id, self.correlation_id, self.backouts)
+
+
+@attrs.define
+class Unit:
+    """A unit of work: its puts are in no queue yet, its gets are still in theirs, held."""
+
+    puts: list[tuple[str, Msg]] = attrs.field(factory=list)
+    gets: list[tuple[str, Msg]] = attrs.field(factory=list)
+    prepared: bool = False
+
+
+@attrs.define
+class Model:
+    queues: dict[str, list[Msg]] = attrs.field(factory=dict)
+    descriptions: dict[str, str] = attrs.field(factory=dict)
+    units: dict[Hashable, Unit] = attrs.field(factory=dict)
+
+    def copy(self) -> "Model":
+        return copy.deepcopy(self)
+
+    def begin(self, unit: Hashable) -> None:
+        self.units[unit] = Unit()
+
+    def define(self, queue: str, description: str = "") -> None:
+        self.queues.setdefault(queue, [])
+        self.descriptions[queue] = description
+
+    def delete(self, queue: str) -> None:
+        del self.queues[queue], self.descriptions[queue]
+
+    def put(self, queue: str, msgs: list[Msg], unit: Hashable = None) -> None:
+        if unit is not None:
+            self.units[unit].puts += [(queue, msg) for msg in msgs]
+            return
+        there = self.queues[queue]
+        for msg in msgs:  # priority first, then the order of commit
+            place = next((n for n, other in enumerate(there) if other.priority < msg.priority), len(there))
+            there.insert(place, msg)
+
+    def find(self, queue: str, limit: int = 1, match: Callable[[Msg], bool] = lambda msg: True) -> list[Msg]:
+        """The messages that a get takes."""
+        return [msg for msg in self.queues[queue] if msg.held is None and match(msg)][:limit]
+
+    def get(self, queue: str, msgs: list[Msg], unit: Hashable = None) -> None:
+        for msg in msgs:
+            if unit is None:
+                self.queues[queue] = [other for other in self.queues[queue] if other is not msg]
+            else:
+                msg.held = unit
+                self.units[unit].gets.append((queue, msg))
+
+    def commit(self, unit: Hashable) -> None:
+        ended = self.units.pop(unit)
+        for queue, msg in ended.gets:
+            self.get(queue, [msg])
+        for queue, msg in ended.puts:
+            self.put(queue, [msg])
+
+    def backout(self, unit: Hashable) -> None:
+        for _, msg in self.units.pop(unit).gets:
+            msg.held = None
+            msg.backouts += 1
+
+    def end(self) -> None:
+        """The queue manager ends in order: what is open is backed out, what is not persistent goes."""
+        for unit in [name for name, unit in self.units.items() if not unit.prepared]:
+            self.backout(unit)
+        for queue, msgs in self.queues.items():
+            self.queues[queue] = [msg for msg in msgs if msg.persistent]
+        for unit in self.units.values():
+            unit.puts = [(queue, msg) for queue, msg in unit.puts if msg.persistent]
+            unit.gets = [(queue, msg) for queue, msg in unit.gets if msg.persistent]
+
+    def crash(self) -> None:
+        """The same, but nobody knows whether the gets that nothing waited for had reached the log."""
+        for unit in self.units.values():
+            if not unit.prepared:
+                for _, msg in unit.gets:
+                    msg.unsure = True
+        self.end()
+
+    def in_doubt(self) -> set[Hashable]:
+        return {name for name, unit in self.units.items() if unit.prepared}
+
+    def seen(self) -> Observed:
+        """What a browse of every queue shows."""
+        return {
+            queue: (self.descriptions[queue], [msg.seen() for msg in self.find(queue, 1 << 60)])
+            for queue in self.queues
+        }
+
+    def agrees(self, seen: Observed, in_doubt: set[Hashable]) -> bool:
+        """Whether that is what this model says; what it is unsure of it takes from there."""
+        if in_doubt != self.in_doubt() or seen.keys() != self.queues.keys():
+            return False
+        for queue, (description, found) in seen.items():
+            mine = self.find(queue, 1 << 60)
+            if len(mine) != len(found) or description != self.descriptions[queue]:
+                return False
+            for msg, other in zip(mine, found, strict=True):
+                if msg.unsure and other[4] == msg.backouts - 1:
+                    msg.backouts -= 1
+                msg.unsure = False
+                msg.message_id = msg.message_id or other[2]
+                if msg.seen() != other:
+                    return False
+        return True

@@ -1,0 +1,407 @@
+"""The commands, run as people run them: exit codes, what goes to stdout and stderr, and never a traceback."""
+
+import importlib.util
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import qmgr
+from qmgr.cli.command import Command
+from qmgr.cli.main import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+SMALL = "-lp 2 -ls 1 -lf 64"
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def run(data: Path) -> Run:
+    """Run `qm WORDS` on a data path of its own; nothing may ever show a traceback."""
+
+    def run(words: str, **options: object) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "qmgr.cli.main", *shlex.split(words)],
+            **{
+                "capture_output": True,
+                "text": True,
+                "cwd": ROOT,
+                "env": {**os.environ, "QMGR_DATA_PATH": str(data), "PYTHONDEVMODE": ""},
+                "timeout": 60,
+                **options,
+            },
+        )
+        assert "Traceback" not in (done.stderr or "")
+        assert "AMQ6118" not in (done.stderr or "")
+        return done
+
+    return run
+
+
+@pytest.fixture
+def in_doubt(run: Run, data: Path) -> tuple[qmgr.Xid, qmgr.Xid]:
+    """A queue manager QM1 with two units of work in doubt, and a message that nobody doubts."""
+    xids = qmgr.Xid(5067085, b"\x01\xabglobal", b"b1"), qmgr.Xid(5067085, b"\x02global", b"")
+    assert run(f"crtmqm {SMALL} QM1").returncode == 0
+    with qmgr.start("QM1", data_path=str(data)) as manager:
+        manager.define_queue("Q")
+        manager.put("Q", b"there anyway")
+        for xid in xids:
+            unit = manager.begin(xid)
+            unit.put("Q", b"in doubt " + xid.bqual)
+            unit.prepare()
+    return xids
+
+
+@pytest.fixture
+def owner(run: Run, data: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that has QM1."""
+    assert run(f"crtmqm {SMALL} QM1").returncode == 0
+    code = "import sys, qmgr\nwith qmgr.start('QM1'):\n  print('up', flush=True); sys.stdin.read()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "QMGR_DATA_PATH": str(data)},
+    )
+    assert process.stdin is not None and process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    yield process
+    process.communicate("")
+
+
+def numbers(text: str) -> list[str]:
+    """The transaction numbers, as the scripts of IBM MQ users find them."""
+    return re.findall(r"AMQ7056: Transaction number (\S+) ", text)
+
+
+# Help
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda c: c.name)
+def test_help_has_purpose_example_and_exit_codes(command: Command):
+    text = command.parser().format_help()
+    assert command.purpose in text
+    assert f"Example:\n  {command.name} " in text
+    assert re.search(r"Exit codes:\n +0  done\n", text)
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda c: c.name)
+def test_usage_names_every_option(command: Command):
+    usage = command.parser().format_usage()
+    for option in command.parser()._option_string_actions:
+        if option != "--help":
+            assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", usage), option
+
+
+def test_help_of_a_command_ends_well(run: Run):
+    assert run("dspmq --help").returncode == 0
+    assert "dspmqtrn" in run("--help").stdout
+    assert run("").returncode == 36
+    assert re.match(r"qmgr \S+", run("--version").stdout)
+
+
+def test_commands_md_is_current():
+    spec = importlib.util.spec_from_file_location("docs_commands", ROOT / "docs" / "commands.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert page == module.text(), "run python -m docs.commands"
+
+
+def test_every_command_is_installed_under_its_own_name():
+    scripts = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for name in COMMANDS:
+        assert f'{name} = "qmgr.cli.{name}:main"' in scripts
+    assert 'qm = "qmgr.cli.main:qm"' in scripts
+
+
+# Bad words
+
+
+@pytest.mark.parametrize(
+    "words, code, amq",
+    [
+        ("frobnicate", 36, "AMQ7075E"),
+        ("crtmqm", 39, "AMQ7006E"),
+        ("crtmqm A B", 39, "AMQ7075E"),
+        ("crtmqm -foo A", 39, "AMQ7075E"),
+        ("crtmqm -lp", 39, "AMQ7006E"),
+        ("crtmqm -lp 1 A", 115, "AMQ7076E"),
+        ("crtmqm -ls 0 A", 115, "AMQ7076E"),
+        ("crtmqm -lp 510 -ls 2 A", 115, "AMQ7076E"),
+        ("crtmqm -lf 65536 A", 115, "AMQ7076E"),
+        ("crtmqm -x 0 A", 39, "AMQ7076E"),
+        ("crtmqm -x ten A", 39, "AMQ7076E"),
+        ("crtmqm -lc -ll A", 39, "AMQ7076E"),
+        ("crtmqm -ll A", 39, "AMQ7076E"),
+        ("crtmqm -lla A", 39, "AMQ7076E"),
+        ("crtmqm -lln A", 39, "AMQ7076E"),
+        ("crtmqm -md /x --data-path /y A", 39, "AMQ7076E"),
+        (f"crtmqm -c {'x' * 65} A", 39, "AMQ7076E"),
+        ("crtmqm 'A B'", 72, "AMQ7048E"),
+        ("crtmqm 'A;B'", 72, "AMQ7048E"),
+        ("crtmqm ''", 72, "AMQ7048E"),
+        (f"crtmqm {'A' * 49}", 72, "AMQ7048E"),
+        ("crtmqm -u 'no such name!' A", 39, "AMQ7076E"),
+        ("crtmqm -ld '/a#b' A", 100, "AMQ7064E"),
+        ("dltmqm", 36, "AMQ7006E"),
+        ("dltmqm NOSUCH", 16, "AMQ8118E"),
+        ("dspmq -o everything", 36, "AMQ7076E"),
+        ("dspmq -m NOSUCH", 72, "AMQ7048E"),
+        ("dspmqtrn", 72, "AMQ7048E"),
+        ("dspmqtrn -m NOSUCH", 72, "AMQ7048E"),
+        ("rsvmqtrn -b 0,1", 36, "AMQ7006E"),
+        ("rsvmqtrn -m A", 36, "AMQ7006E"),
+        ("rsvmqtrn -m A -b", 36, "AMQ7006E"),
+        ("rsvmqtrn -m A -b -c 0,1", 36, "AMQ7076E"),
+        ("rsvmqtrn -m A -b first", 36, "AMQ7076E"),
+        ("rsvmqtrn -m A -b 1,1", 36, "AMQ7076E"),
+        ("rsvmqtrn -m A -a 0,1", 36, "AMQ7006E"),
+        ("rsvmqtrn -m A -a", 72, "AMQ7048E"),
+        ("rsvmqtrn -m A -r 1 0,1", 34, "AMQ7107E"),
+        ("rsvmqtrn -m A -b 0,1", 72, "AMQ7048E"),
+        ("dmpmqlog -s 1:2", 36, "AMQ7076E"),
+        ("dmpmqlog -n 10000000", 36, "AMQ7076E"),
+        ("dmpmqlog -b -n 1", 36, "AMQ7076E"),
+        ("dmpmqlog -m NOSUCH", 72, "AMQ7048E"),
+        ("dmpmqlog -f /nowhere", 71, "AMQ"),
+    ],
+)
+def test_bad_words_get_one_line_and_the_exit_code_of_ibm_mq(run: Run, data: Path, words: str, code: int, amq: str):
+    done = run(words)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith(amq)
+    assert done.stderr.count("\n") == 1
+    assert not (data / "qmgrs").exists()
+
+
+def test_z_says_nothing_of_errors(run: Run):
+    done = run("dltmqm -z NOSUCH")
+    assert (done.returncode, done.stdout, done.stderr) == (16, "", "")
+
+
+# crtmqm, dspmq, dltmqm
+
+
+def test_a_queue_manager_is_created_shown_and_deleted(run: Run, data: Path):
+    made = run(f"crtmqm {SMALL} -q -x 7 saturn.queue/manager")
+    assert (made.returncode, made.stderr) == (0, "")
+    home = data / "qmgrs" / "saturn!queue&manager"
+    assert made.stdout.splitlines() == [
+        "Queue manager 'saturn.queue/manager' created.",
+        f"Directory '{home}' created.",
+        f"Log directory '{data}/log/saturn!queue&manager' created.",
+        "Queue manager 'saturn.queue/manager' is the default one.",
+        "Setup completed.",
+    ]
+    text = (home / "qm.ini").read_text(encoding="utf-8")
+    for line in ("LogPrimaryFiles=2", "LogFilePages=64", "MaxUncommittedMsgs=7"):
+        assert f"   {line}\n" in text
+    assert run(f"crtmqm {SMALL} A").returncode == 0
+
+    shown = run("dspmq")
+    assert shown.stdout.splitlines() == [
+        "QMNAME(A)".ljust(57) + "STATUS(Ended normally)",
+        "QMNAME(saturn.queue/manager)".ljust(57) + "STATUS(Ended normally)",
+    ]
+    assert "DEFAULT(yes)" in run("dspmq -m saturn.queue/manager -o default").stdout
+    everything = run("dspmq -o all -m A").stdout
+    assert f"STATUS(Ended normally) DEFAULT(no) DATAPATH({data}/qmgrs/A) LOGPATH({data}/log/A)" in everything
+
+    gone = run("dltmqm saturn.queue/manager")
+    assert (gone.returncode, gone.stdout) == (0, "Queue manager 'saturn.queue/manager' deleted.\n")
+    assert not home.exists()
+    assert not (data / "log" / home.name).exists()
+    assert run("dltmqm saturn.queue/manager").returncode == 16
+    assert run("dspmq").stdout.count("QMNAME") == 1
+
+
+def test_without_queue_managers_dspmq_shows_nothing(run: Run):
+    done = run("dspmq")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith("AMQ8919I")
+
+
+def test_creating_twice_is_refused_and_harms_nothing(run: Run, data: Path):
+    assert run(f"crtmqm {SMALL} QM1").returncode == 0
+    before = (data / "qmgrs" / "QM1" / "qm.ini").read_bytes()
+    again = run("crtmqm -lp 9 QM1")
+    assert (again.returncode, again.stderr[:8]) == (8, "AMQ8110E")
+    assert (data / "qmgrs" / "QM1" / "qm.ini").read_bytes() == before
+    assert run("dspmqtrn -m QM1").returncode == 102
+
+
+def test_options_without_effect_are_noted(run: Run):
+    done = run(f"crtmqm {SMALL} -c 'The first' -u DEAD -d XMIT -t 5 -h 6 QM1")
+    assert done.returncode == 0
+    assert [line[:12] for line in done.stderr.splitlines()] == [f"AMQ7076W: -{each}" for each in "udcht"]
+
+
+def test_a_log_path_and_a_data_path_of_their_own(run: Run, tmp_path: Path):
+    done = run(f"crtmqm {SMALL} -ld {tmp_path}/logs --data-path {tmp_path}/elsewhere QM1")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "logs" / "QM1" / "active" / "S0000000.LOG").exists()
+    assert "QMNAME(QM1)" in run(f"dspmq --data-path {tmp_path}/elsewhere").stdout
+    assert run("dspmq").stdout == ""
+
+
+def test_a_relative_data_path_is_seen_from_where_the_user_stands(run: Run, tmp_path: Path):
+    here = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
+    assert run(f"crtmqm {SMALL} --data-path here QM1", **here).returncode == 0
+    assert (tmp_path / "here" / "qmgrs" / "QM1" / "qm.ini").exists()
+
+
+def test_a_path_that_is_a_file_is_refused(run: Run, data: Path):
+    data.write_text("not a directory")
+    for words, code in [("crtmqm QM1", 71), ("crtmqm -ld /dev/null/log --data-path {}2 QM1", 100)]:
+        done = run(words.format(data))
+        assert done.returncode == code
+        assert re.match(r"AMQ70(02|64)", done.stderr)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_directory_of_somebody_else_is_refused(run: Run, tmp_path: Path, data: Path):
+    data.mkdir(mode=0o500)
+    done = run("crtmqm QM1")
+    assert (done.returncode, done.stderr[:8]) == (119, "AMQ7077E")
+
+
+def test_a_damaged_qm_ini_is_explained(run: Run, data: Path):
+    assert run(f"crtmqm {SMALL} QM1").returncode == 0
+    path = data / "qmgrs" / "QM1" / "qm.ini"
+    path.write_bytes(path.read_bytes() + b"\xff\n")
+    for words in ("dspmqtrn -m QM1", "dmpmqlog -m QM1"):
+        done = run(words)
+        assert done.returncode == 71
+        assert done.stderr.startswith(f"AMQ6162E: {path}, line ")
+
+
+# A queue manager that somebody has
+
+
+def test_a_running_queue_manager_is_shown_and_left_alone(run: Run, owner: subprocess.Popen[str]):
+    assert "STATUS(Running)" in run("dspmq -m QM1").stdout
+    for words, code, amq in [
+        ("dltmqm QM1", 5, "AMQ7005E"),
+        ("dspmqtrn -m QM1", 40, "AMQ8146E"),
+        ("rsvmqtrn -m QM1 -c 0,1", 40, "AMQ8146E"),
+    ]:
+        done = run(words)
+        assert (done.returncode, done.stderr[:8]) == (code, amq)
+        assert f"pid {owner.pid}" in done.stderr
+    assert run("dmpmqlog -m QM1").returncode == 0
+    assert owner.poll() is None
+
+
+def test_a_killed_queue_manager_ended_unexpectedly(run: Run, owner: subprocess.Popen[str]):
+    owner.kill()
+    owner.wait()
+    assert "STATUS(Ended unexpectedly)" in run("dspmq -m QM1").stdout
+    assert run("dspmqtrn -m QM1").returncode == 102
+    assert "STATUS(Ended normally)" in run("dspmq -m QM1").stdout
+
+
+# Transactions
+
+
+def test_units_of_work_in_doubt_are_shown_and_resolved(run: Run, data: Path, in_doubt: tuple[qmgr.Xid, qmgr.Xid]):
+    shown = run("dspmqtrn -m QM1")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    first, second = numbers(shown.stdout)
+    assert (
+        "   XID: formatID 5067085, gtrid_length 8, bqual_length 2\n"
+        "        gtrid [01AB676C6F62616C]\n"
+        "        bqual [6231]\n"
+    ) in shown.stdout
+    assert numbers(run("dspmqtrn -e -m QM1").stdout) == [first, second]
+    assert numbers(run("dspmqtrn -a -m QM1").stdout) == [first, second]
+    assert run("dspmqtrn -q -m QM1").stdout.splitlines() == [
+        f"TRANNUM({number}) UOWSTATE(PREPARED)" for number in (first, second)
+    ]
+    for option in ("-i", "-h"):
+        assert run(f"dspmqtrn {option} -m QM1").returncode == 102
+
+    committed = run(f"rsvmqtrn -m QM1 -c {first}")
+    assert (committed.returncode, committed.stdout) == (0, f"AMQ7053I: Transaction {first} was committed.\n")
+    backed_out = run(f"rsvmqtrn -m QM1 -b {second.replace(',', '.')}")
+    assert (backed_out.returncode, backed_out.stdout) == (0, f"AMQ7054I: Transaction {second} was backed out.\n")
+    assert run("dspmqtrn -m QM1").returncode == 102
+    with qmgr.start("QM1", data_path=str(data)) as manager:
+        assert [message.body for message in manager.browse("Q")] == [b"there anyway", b"in doubt b1"]
+
+
+def test_what_is_not_in_doubt_is_not_resolved(run: Run, in_doubt: tuple[qmgr.Xid, qmgr.Xid]):
+    (first, _) = numbers(run("dspmqtrn -m QM1").stdout)
+    for words in ("-c 0,999999", "-b 999999", f"-f {first}"):
+        done = run(f"rsvmqtrn -m QM1 {words}")
+        assert (done.returncode, done.stderr[:8]) == (85, "AMQ7055E")
+    done = run("rsvmqtrn -m QM1 -a")
+    assert done.returncode == 0
+    assert "nothing to resolve" in done.stderr
+    assert len(numbers(run("dspmqtrn -m QM1").stdout)) == 2
+
+
+# dmpmqlog
+
+
+def test_the_log_is_dumped_as_text_and_json(run: Run, in_doubt: tuple[qmgr.Xid, qmgr.Xid]):
+    text = run("dmpmqlog -b -m QM1")
+    assert (text.returncode, text.stderr) == (0, "")
+    assert text.stdout.count("LOG RECORD - LSN <") > 5
+    lines = [json.loads(line) for line in run("dmpmqlog -b --json -m QM1").stdout.splitlines()]
+    assert len(lines) == text.stdout.count("LOG RECORD - LSN <") + 1
+
+
+# Streams
+
+
+def test_a_reader_that_leaves_is_no_error(run: Run, in_doubt: tuple[qmgr.Xid, qmgr.Xid]):
+    read, write = os.pipe()
+    os.close(read)
+    for words in ("dmpmqlog -b -m QM1", "dspmq", "dspmq --help", "--help"):
+        done = run(words, capture_output=False, stdout=write, stderr=subprocess.PIPE)
+        assert done.stderr == "", words
+        assert done.returncode in (0, 141)
+    os.close(write)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_behind_stdout_is_said(run: Run):
+    with open("/dev/full", "w") as full:
+        assert run(f"crtmqm {SMALL} QM1", capture_output=False, stdout=full, stderr=subprocess.PIPE).returncode == 71
+        done = run("dspmq", capture_output=False, stdout=full, stderr=subprocess.PIPE)
+    assert done.stderr.startswith("AMQ7002S")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&-"])
+def test_closed_streams_are_no_error(data: Path, closed: str):
+    env = {**os.environ, "QMGR_DATA_PATH": str(data)}
+    for words, code in [("dspmq", 0), ("dltmqm NOSUCH", 16), ("--help", 0)]:
+        command = f"{shlex.quote(sys.executable)} -m qmgr.cli.main {words} {closed}"
+        done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=ROOT, env=env, timeout=60)
+        assert done.returncode == code
+        assert "Traceback" not in done.stderr
+        assert "Exception" not in done.stderr
+
+
+def test_names_that_the_terminal_cannot_show_are_escaped(run: Run, data: Path):
+    env = {**os.environ, "QMGR_DATA_PATH": str(data), "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = run("crtmqm Zürich", env=env)
+    assert done.returncode == 72
+    assert "Z\\xfcrich" in done.stderr

@@ -1,0 +1,297 @@
+"""qm.ini: what is read, what is refused and how, and that a written file reads back the same."""
+
+import enum
+import operator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logger.config import LogConfig, LogSync, LogType, WriteIntegrity
+from qmgr import ini
+from qmgr.errors import IniError, MQError
+from qmgr.ini import ATTRIBUTES, STANZAS, Attribute, Choice, Config, Directory, ErrorLogConfig, Tuning, Whole
+
+ROOT = Path(__file__).parents[2]
+PATH = "/data/qmgrs/QM1/qm.ini"
+LOG = "Log:\n   LogPath=/log/QM1/\n"
+EVERY = [attribute for attributes in STANZAS.values() for attribute in attributes]
+
+
+def refusal(text: str | bytes) -> str:
+    """The sentence of the IniError that `text` gets; it always names the file."""
+    with pytest.raises(IniError) as caught:
+        ini.parse(text, PATH)
+    said = str(caught.value)
+    assert PATH in said
+    assert "\n" not in said
+    return said
+
+
+# Reading
+
+
+def test_the_smallest_file_gives_the_defaults():
+    assert ini.parse(LOG, PATH) == Config(log=LogConfig(path="/log/QM1"))
+
+
+def test_a_file_in_the_style_of_ibm_mq():
+    config = ini.parse(
+        """\
+#*******************************************************************#
+#* Module Name: qm.ini                                             *#
+#*******************************************************************#
+ExitPath:
+   ExitsDefaultPath=/var/mqm/exits
+Log:
+   LogPrimaryFiles=16
+   LogSecondaryFiles = 4
+   LogFilePages=16384
+   LogType=LINEAR
+   LogBufferPages=4096        ; 16 MB
+   LogPath=/var/mqm/log/QM1/  # with a comment
+   LogWriteIntegrity=TripleWrite
+   LogManagement=Automatic
+Service:
+   Name=AuthorizationService
+   EntryPoints=14
+Service:
+   Name=Other
+TuningParameters:
+   DefaultPQBufferSize=10485760
+   SuppressDspAuthFail=YES
+Channels:
+   MaxChannels=200
+""",
+        PATH,
+    )
+    assert config.log == LogConfig(
+        path="/var/mqm/log/QM1",
+        log_type=LogType.LINEAR,
+        primary_files=16,
+        secondary_files=4,
+        file_pages=16384,
+        buffer_pages=4096,
+    )
+    assert config.log_management is ini.LogManagement.AUTOMATIC
+    assert config.tuning == Tuning(default_pq_buffer_size=10_485_760)
+    assert config.ignored == (
+        "stanza ExitPath (line 4)",
+        "stanza Service (line 15)",
+        "stanza Service (line 18)",
+        "attribute SuppressDspAuthFail of stanza TuningParameters (line 22)",
+        "stanza Channels (line 23)",
+    )
+
+
+def test_names_and_words_are_read_in_any_case_and_crlf_is_a_line_end():
+    text = "LOG :\r\n\tlogpath\t=\t/x\r\n\tLOGTYPE=linear\r\n\tlogsync=OS\r\n; end"
+    assert ini.parse(text, PATH).log == LogConfig(path="/x", log_type=LogType.LINEAR, sync=LogSync.OS)
+
+
+def test_bytes_and_text_are_read_alike():
+    text = "Log:\n LogPath=/Zürich/日本\n"
+    assert ini.parse(text.encode(), PATH) == ini.parse(text, PATH)
+
+
+def test_a_stanza_may_come_in_two_parts():
+    assert ini.parse("Log:\nLogPath=/x\nTCP:\nLog:\nLogPrimaryFiles=9", PATH).log.primary_files == 9
+
+
+def test_small_buffers_are_raised_to_the_minimum():
+    assert ini.parse(LOG + "LogBufferPages=1", PATH).log.buffer_pages == 18
+
+
+def test_impl_sync_open_output_may_be_off():
+    tuned = ini.parse(LOG + "TuningParameters:\nImplSyncOpenOutput=Off", PATH)
+    assert tuned.tuning.implicit_sync_open_output == 0
+    assert "ImplSyncOpenOutput=OFF" in ini.render(tuned)
+
+
+@pytest.mark.parametrize("attribute", EVERY, ids=lambda a: a.name)
+def test_ranges_are_those_of_the_configuration_classes(attribute: Attribute):
+    """The table says what is allowed, the classes enforce it: neither may accept what the other refuses."""
+    part, _, name = attribute.field.rpartition(".")
+    kind: Any = {"": Config, "log": LogConfig, "tuning": Tuning, "error_log": ErrorLogConfig}[part]
+    assert name in attrs.fields_dict(kind)
+    if isinstance(attribute.values, Whole) and name != "buffer_pages":
+        given_ = {"path": "/x"} if kind is LogConfig else {}
+        edges = [*attribute.values.words.values(), attribute.values.low, attribute.values.high]
+        for edge in edges:
+            other = {"primary_files": "secondary_files", "secondary_files": "primary_files"}.get(name)
+            rest = {other: max(1, min(2, 511 - edge))} if other else {}
+            if (edge, name) == (509, "secondary_files"):
+                rest = {"primary_files": 2}
+            kind(**given_, **{name: edge}, **rest)
+        for outside in {min(edges) - 1, max(edges) + 1}:
+            with pytest.raises(ValueError):
+                kind(**given_, **{name: outside})
+
+
+# Refusing
+
+
+@pytest.mark.parametrize(
+    "text, line, amq, words",
+    [
+        ("Lag:\n", 1, "AMQ7075E", ["'Lag'", "Log, TuningParameters"]),
+        (LOG + "   LogFiles=3\n", 3, "AMQ7075E", ["'LogFiles'", "stanza Log", "LogPrimaryFiles"]),
+        (LOG + "LogPrimaryFiles=1", 3, "AMQ7076E", ["'1'", "LogPrimaryFiles", "stanza Log", "from 2 to 510"]),
+        (LOG + "LogPrimaryFiles=511", 3, "AMQ7076E", ["from 2 to 510"]),
+        (LOG + "LogPrimaryFiles=", 3, "AMQ7076E", ["''"]),
+        (LOG + "LogPrimaryFiles=three", 3, "AMQ7076E", ["'three'"]),
+        (LOG + "LogPrimaryFiles=-3", 3, "AMQ7076E", ["'-3'"]),
+        (LOG + "LogPrimaryFiles=1_0", 3, "AMQ7076E", ["'1_0'"]),
+        (LOG + "LogPrimaryFiles=٣", 3, "AMQ7076E", ["from 2 to 510"]),
+        (LOG + "LogPrimaryFiles=" + "9" * 4000, 3, "AMQ7076E", ["9..."]),
+        (LOG + "LogPrimaryFiles=510\nLogSecondaryFiles=2", 4, "AMQ7076E", ["add up to 512", "3 to 511"]),
+        (LOG + "LogPrimaryFiles=510", 3, "AMQ7076E", ["add up to 512"]),
+        (LOG + "LogType=REPLICATED", 3, "AMQ7076E", ["'REPLICATED'", "CIRCULAR or LINEAR"]),
+        (LOG + "LogSync=never", 3, "AMQ7076E", ["always, interval or os"]),
+        (LOG + "LogFilePages=64\n\nlogfilepages=64", 5, "AMQ7076E", ["LogFilePages", "line 3 already"]),
+        ("Log:\nLogPath=log/QM1", 2, "AMQ7076E", ["'log/QM1'", "absolute path"]),
+        ("Log:\nLogPath=/a\u2028b", 2, "AMQ7076E", ["absolute path"]),
+        ("TCP:\nPort=1\n\nLog:\nLogType=LINEAR", 4, "AMQ7006E", ["stanza Log has no LogPath", "required"]),
+        ("LogPath=/x\nLog:\n", 1, "AMQ6162E", ["'LogPath'", "before the first stanza"]),
+        (LOG + "LogType CIRCULAR", 3, "AMQ6162E", ["'LogType CIRCULAR'", "`Name=value`"]),
+        (LOG + "= 3", 3, "AMQ6162E", ["'= 3'"]),
+        (LOG + ":", 3, "AMQ6162E", ["':'"]),
+        (LOG + "TuningParameters:\nCheckPointWaitLen=4", 4, "AMQ7076E", ["TuningParameters", "from 5 to 60"]),
+        (LOG + "QMErrorLog:\nErrorLogFormat=xml", 4, "AMQ7076E", ["text or json"]),
+        (LOG.encode() + b"# caf\xe9\n", 3, "AMQ6162E", ["0xe9", "UTF-8"]),
+        (LOG + "# \0", 3, "AMQ6162E", ["U+0000"]),
+        (LOG + "# \ud800", 3, "AMQ6162E", ["U+D800"]),
+        ("\ufeff" + LOG, 1, "AMQ6162E", ["byte order mark"]),
+        (("\ufeff" + LOG).encode(), 1, "AMQ6162E", ["byte order mark"]),
+        (LOG.encode("utf-16"), 1, "AMQ6162E", ["0xff"]),
+        (LOG + "#" * 5000, 3, "AMQ6162E", ["longer than 4096 characters"]),
+    ],
+)  # fmt: skip
+def test_a_refusal_says_line_name_value_and_what_is_allowed(text: str | bytes, line: int, amq: str, words: list[str]):
+    said = refusal(text)
+    assert said.startswith(f"{amq}: {PATH}, line {line}: ")
+    for word in words:
+        assert word in said
+
+
+def test_an_empty_file_lacks_its_log_stanza():
+    assert refusal("").startswith(f"AMQ7006E: {PATH}: stanza Log is missing; LogPath is required.")
+
+
+def test_a_huge_file_is_refused_unread():
+    assert "longer than 1048576 bytes" in refusal("x" * 10_000_000)
+    assert "longer than 1048576 bytes" in refusal(b"\n" * 10_000_000)
+
+
+@given(st.one_of(st.binary(), st.text(), st.text("Log:Path=/LogType#;\n\r\t 1\0\ufeff")))
+def test_any_text_gives_a_configuration_or_an_ini_error(text: str | bytes):
+    try:
+        ini.parse(text, PATH)
+    except IniError as exc:
+        assert PATH in str(exc)  # and nothing but an IniError ever comes
+
+
+def test_an_ini_error_is_an_mq_error_and_a_value_error():
+    assert issubclass(IniError, MQError)
+    assert issubclass(IniError, ValueError)
+
+
+# Writing
+
+PATHS = st.text(st.characters(min_codepoint=32, exclude_categories=["C", "Z"], exclude_characters="#;"), max_size=30)
+
+
+def values_of(attribute: Attribute) -> st.SearchStrategy[Any]:
+    values = attribute.values
+    if isinstance(values, Whole):
+        return st.sampled_from([*values.words.values(), values.low, values.high]) | st.integers(values.low, values.high)
+    if isinstance(values, Choice):
+        members: list[enum.Enum] = list(values.words.values())
+        return st.sampled_from(members)
+    assert isinstance(values, Directory)
+    return PATHS.map(lambda text: ("/" + text).rstrip("/") or "/")
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> Config:
+    parts: dict[str, dict[str, Any]] = {"": {}, "log": {}, "tuning": {}, "error_log": {}}
+    for attribute in EVERY:
+        part, _, name = attribute.field.rpartition(".")
+        parts[part][name] = draw(values_of(attribute))
+    log = parts["log"]
+    log["secondary_files"] = min(log["secondary_files"], 511 - log["primary_files"])
+    tuning, error_log = Tuning(**parts["tuning"]), ErrorLogConfig(**parts["error_log"])
+    return Config(log=LogConfig(**log), tuning=tuning, error_log=error_log, **parts[""])
+
+
+@given(configs())
+def test_a_rendered_configuration_parses_to_itself(config: Config):
+    assert ini.parse(ini.render(config), PATH) == config
+    assert ini.parse(ini.render(config).encode(), PATH) == config
+
+
+def test_the_rendered_file_looks_like_one_of_ibm_mq():
+    text = ini.render(Config(log=LogConfig(path="/log/QM1"), tuning=Tuning(max_uncommitted_messages=5)))
+    assert text.splitlines()[3:] == [
+        "Log:",
+        "   LogPrimaryFiles=3",
+        "   LogSecondaryFiles=2",
+        "   LogFilePages=4096",
+        "   LogType=CIRCULAR",
+        "   LogBufferPages=0",
+        "   LogPath=/log/QM1/",
+        "   LogWriteIntegrity=TripleWrite",
+        "   LogManagement=Manual",
+        "   LogSync=always",
+        "   LogSyncInterval=1000",
+        "TuningParameters:",
+        "   MaxUncommittedMsgs=5",
+    ]
+
+
+@pytest.mark.parametrize("path", ["/a#b", "/a;b", "/a\nLogType=LINEAR", "relative", "/a ", "", "/" + "x" * 5000])
+def test_a_path_that_no_file_can_say_is_not_written(path: str):
+    with pytest.raises(IniError, match=r"qm\.ini can't hold LogPath="):
+        ini.render(Config(log=LogConfig(path=path)))
+
+
+def test_write_integrity_is_written_as_ibm_mq_spells_it():
+    config = Config(log=LogConfig(path="/x", write_integrity=WriteIntegrity.DOUBLE))
+    assert "LogWriteIntegrity=DoubleWrite" in ini.render(config)
+
+
+# The example
+
+
+def test_the_example_names_every_attribute_with_its_default():
+    text = (ROOT / "qm.ini.example").read_text(encoding="utf-8")
+    config = ini.parse(text, "qm.ini.example")
+    assert config == Config(log=LogConfig(path=config.log.path))
+    assert config.ignored == ()
+    named = [line.name for line in ini.lines(text, "qm.ini.example") if line.value is not None]
+    assert named == [attribute.name for attribute in EVERY]
+    for line in text.splitlines():
+        if "=" in line and not line.startswith("#"):
+            assert "#" in line, f"{line!r} does not say what it does"
+
+
+def test_every_field_of_the_configuration_has_an_attribute():
+    fields = {f"log.{f}" for f in attrs.fields_dict(LogConfig)} | {f"tuning.{f}" for f in attrs.fields_dict(Tuning)}
+    fields |= {f"error_log.{f}" for f in attrs.fields_dict(ErrorLogConfig)} | {"log_management"}
+    assert {attribute.field for attribute in EVERY} == fields
+    assert sum(len(known) for known in ATTRIBUTES.values()) == len(EVERY)
+    example = Config(log=LogConfig(path="/x"))
+    for attribute in EVERY:
+        assert operator.attrgetter(attribute.field)(example) is not None
+
+
+def test_the_manual_page_has_a_row_for_every_attribute():
+    page = (ROOT / "docs" / "qm-ini.md").read_text(encoding="utf-8")
+    example = Config(log=LogConfig(path="/x"))
+    for attribute in EVERY:
+        default = f"`{attribute.values.write(ini.attribute_value(attribute, example))}`"
+        row = [f"`{attribute.name}`", "required" if attribute.required else default, attribute.values.allowed]
+        assert f"| {' | '.join([*row, attribute.about])} |" in page

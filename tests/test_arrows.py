@@ -1,0 +1,93 @@
+"""Imports go one way, the edge of the system is in two files, and no module is left over."""
+
+import ast
+import graphlib
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ["logger", "recovery", "qmgr"]  # each imports only itself and those before it
+DEPENDENCIES = {"attrs", "sortedcontainers", "structlog"}
+FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+# What knows the machine, and the only files that may import it.
+EDGE = {
+    "fcntl": ["logger/disk.py"],
+    "mmap": ["logger/disk.py"],
+    "os": ["logger/disk.py", "qmgr/cli/"],
+    "time": ["logger/clock.py"],
+    "io": ["qmgr/cli/"],
+    "pathlib": ["qmgr/cli/"],
+    "random": [],
+    "secrets": [],
+    "shutil": ["qmgr/cli/"],
+    "socket": [],
+    "subprocess": [],
+    "tempfile": [],
+    "uuid": [],
+}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in FILES}
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The full names of the modules that a file imports, wherever in the file."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0 and node.module, f"{path}: relative import in line {node.lineno}"
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in MODULES else node.module
+
+
+def of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("path", FILES, ids=of)
+def test_a_package_imports_only_the_packages_to_its_right(path: Path) -> None:
+    package = path.relative_to(ROOT).parts[0]
+    allowed = {*PACKAGES[: PACKAGES.index(package) + 1], *DEPENDENCIES, *sys.stdlib_module_names}
+    assert {name.split(".")[0] for name in imports(path)} <= allowed
+
+
+def test_the_packages_files_stand_in_one_order() -> None:
+    graph = {name: {other for other in imports(path) if other in MODULES} for name, path in MODULES.items()}
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError with the cycle
+
+
+@pytest.mark.parametrize("path", FILES, ids=of)
+def test_only_the_edge_knows_the_machine(path: Path) -> None:
+    for name in imports(path):
+        allowed = EDGE.get(name.split(".")[0])
+        assert allowed is None or any(of(path).startswith(place) for place in allowed), f"{of(path)} imports {name}"
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if of(path) != "logger/disk.py"], ids=of)
+def test_only_the_edge_opens_files_and_reads_the_clock(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            assert called not in ("open", "datetime.now", "datetime.datetime.now", "datetime.utcnow", "date.today"), (
+                f"{of(path)}:{node.lineno} calls {called}"
+            )
+
+
+def test_every_module_is_imported_by_something() -> None:
+    scripts: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    used = {target.split(":")[0] for target in scripts.values()}
+    used |= {name for path in FILES for name in imports(path)}
+    used |= {".".join(name.split(".")[:depth]) for name in used for depth in range(1, name.count(".") + 1)}
+    assert sorted(set(MODULES) - used - set(PACKAGES)) == []

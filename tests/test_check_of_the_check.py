@@ -1,0 +1,77 @@
+"""The check of the check: leave out one kind of sync, and the crash sweep must notice. Else it proves nothing.
+
+Faults 19 is one of these: a checkpoint that claims more than the queue files hold.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.sim.disk import SimDisk
+from tests.sim.life import Life, Setup, Violation
+from tests.sim.loss import LOSE_ALL, mixed
+from tests.test_crash import ACKNOWLEDGED, born, checkpoints, laps, sweep
+
+Ignore = Callable[[str, str], bool]
+
+KINDS: dict[str, Ignore] = {
+    "log extent": lambda kind, path: kind == "sync" and path.endswith(".LOG"),
+    "control file": lambda kind, path: kind == "sync" and path.endswith(".lfh"),
+    "segment (row 19)": lambda kind, path: kind == "sync" and path.endswith(".seg"),
+    "checkpoint file": lambda kind, path: kind == "sync" and "amqalchk" in path,
+    "directory": lambda kind, path: kind == "sync_dir",
+    "directory of the queues": lambda kind, path: kind == "sync_dir" and "/queues" in path,
+    "directory of the checkpoint file": lambda kind, path: kind == "sync_dir" and path.endswith("/qmgrs/SIM"),
+    "directory of the log extents": lambda kind, path: kind == "sync_dir" and path.endswith("/active"),
+}
+
+
+def hunt(ignore: Ignore | None) -> None:
+    """Short lives with everything in them; raises Violation where a promise is broken."""
+
+    def disk() -> SimDisk:
+        made = SimDisk()
+        made.ignore_sync = ignore
+        return made
+
+    for verb in ("put", "commit", "define", "delete"):
+        life = Life(disk=disk())
+        try:
+            born(life)
+            ACKNOWLEDGED[verb](life)
+            life.crash(LOSE_ALL)
+            life.restart()
+        except Violation:
+            raise
+        except Exception as exc:
+            raise Violation(f"{verb}: {exc!r}") from exc
+
+    def script(life: Life) -> None:
+        checkpoints(life)
+        life.define("NEW")
+        life.put("NEW", size=4000)
+        life.checkpoint()
+        laps(life, 1.5)
+        life.end()
+        life.start()
+        life.check()
+        life.put("A", size=10)
+
+    sweep(
+        script,
+        lambda moment: [LOSE_ALL if moment % 2 else mixed(moment)],
+        setup=Setup(primary_files=2, secondary_files=2),
+        prelude=born,
+        every=3,
+        disk=disk(),
+    )
+
+
+def test_with_every_sync_in_place_the_hunt_finds_nothing() -> None:
+    hunt(None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_row_19_a_sync_left_out_is_noticed(kind: str) -> None:
+    with pytest.raises(Violation):
+        hunt(KINDS[kind])

@@ -1,0 +1,778 @@
+"""Every state a crash can leave, at every call that changes the disk: what was acknowledged is there, whole, once.
+
+A script is lived once. Before each change of the disk the life is forked: the fork loses what the loss says, restarts,
+is compared with what is allowed, works on, loses everything unsynced at once, and is compared again.
+Rows are those of the fault list in `docs/testing.md`.
+"""
+
+import errno
+import threading
+from collections.abc import Callable, Iterable
+
+import pytest
+
+import qmgr
+from tests.conftest import SOAK
+from tests.sim.disk import SimCrash, SimDisk
+from tests.sim.life import LINEAR, SINGLE, TRIPLE, Life, Setup, Violation
+from tests.sim.loss import (
+    DATA_ONLY,
+    KEEP_ALL,
+    LOSE_ALL,
+    NAMES_ONLY,
+    NOISED,
+    SIZES_ONLY,
+    ZEROED,
+    Loss,
+    mixed,
+)
+
+PAGE = 4096
+Script = Callable[[Life], None]
+XID = qmgr.Xid(1, b"global", b"branch")
+EVERY_LOSS = (KEEP_ALL, LOSE_ALL, NAMES_ONLY, SIZES_ONLY, DATA_ONLY, ZEROED, NOISED)
+ATOMIC_LOSS = (KEEP_ALL, LOSE_ALL, NAMES_ONLY, SIZES_ONLY, DATA_ONLY)
+
+
+class Sweep:
+    """Looks at the states a crash can leave before each change of the disk."""
+
+    def __init__(
+        self,
+        life: Life,
+        losses: Callable[[int], Iterable[Loss]],
+        *,
+        every: int = 1,
+        deeper: "Callable[[Life, int], None] | None" = None,
+    ) -> None:
+        self.life = life
+        self.losses = losses
+        self.every = every
+        self.deeper = deeper
+        self.moments = 0
+        self.states = 0
+        self.on = True
+        self._last_durable: object = None
+
+    def __enter__(self) -> "Sweep":
+        self.life.disk.before_effect = self.look
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.life.disk.before_effect = None
+
+    def look(self, kind: str, path: str) -> None:
+        """Called before each change of the disk."""
+        self.moments += 1
+        if not self.on or self.moments % self.every:
+            return
+        for loss in self.losses(self.moments):
+            self.states += 1
+            fork = self.life.fork(loss)
+            try:
+                self.examine(fork)
+            except (Violation, Exception) as exc:
+                raise Violation(
+                    f"before {kind} {path} (moment {self.moments}), {loss}: {exc!r}\n{fork.tell()}"
+                ) from exc
+
+    def examine(self, fork: Life) -> None:
+        """Restart the fork, compare, work on, lose everything that is not synced, compare again."""
+        if self.deeper is not None:
+            self.deeper(fork, self.moments)
+        fork.restart()
+        work_on(fork)
+        fork.crash(LOSE_ALL)
+        fork.restart()
+
+
+def work_on(life: Life) -> None:
+    """A little of everything, after a restart."""
+    if "AFTER" not in life.model.queues:
+        life.define("AFTER")
+    life.put("AFTER", size=100)
+    unit = life.begin()
+    for queue in sorted(life.model.queues):
+        life.put(queue, size=300, priority=2, unit=unit)
+        life.get(queue, unit=unit)
+    life.commit(unit)
+    life.get("AFTER")
+
+
+def sweep(
+    script: Script,
+    losses: Callable[[int], Iterable[Loss]],
+    *,
+    setup: Setup = TRIPLE,
+    prelude: Script | None = None,
+    every: int = 1,
+    deeper: "Callable[[Life, int], None] | None" = None,
+    disk: SimDisk | None = None,
+) -> Sweep:
+    """Live `prelude`, then `script` with a look before every change of the disk."""
+    life = Life(setup, disk)
+    if prelude is not None:
+        prelude(life)
+    with Sweep(life, losses, every=every, deeper=deeper) as found:
+        script(life)
+        found.look("end of script", "-")
+    assert found.states
+    return found
+
+
+def mixes(number: int, *, atomic: bool = False) -> Callable[[int], list[Loss]]:
+    """So many random losses at each moment."""
+    return lambda moment: [mixed(moment * 1000 + n, atomic=atomic) for n in range(number * (10 if SOAK else 1))]
+
+
+def always(*losses: Loss) -> Callable[[int], tuple[Loss, ...]]:
+    """These losses at each moment."""
+    return lambda moment: losses
+
+
+# -- scripts -------------------------------------------------------------------------------------------------------
+
+
+def born(life: Life) -> None:
+    """A queue manager with two queues and a few messages."""
+    life.create()
+    life.start()
+    life.define("A", "first")
+    life.define("B")
+    for n in range(4):
+        life.put("A", priority=n % 2)
+
+
+def everything(life: Life) -> None:
+    """A short life with every verb in it."""
+    life.create()
+    life.start()
+    life.define("A", "first")
+    life.define("B")
+    life.put("A", size=1)
+    life.put("A", size=5000, priority=5)
+    life.put("A", persistent=False)
+    life.put("B", number=3, size=700)
+    life.get("A")
+    one, two = life.begin(), life.begin()
+    life.put("A", unit=one, priority=1)
+    life.put("B", unit=one, size=2000)
+    life.get("B", unit=two, limit=2)
+    life.put("A", unit=two)
+    life.commit(one)
+    life.checkpoint()
+    life.backout(two)
+    doubt = life.begin(XID)
+    life.put("A", unit=doubt, priority=9)
+    life.get("B", unit=doubt)
+    life.prepare(doubt)
+    life.alter("B", "second")
+    life.define("C")
+    life.put("C", size=9000)
+    life.checkpoint()
+    life.get("C")
+    life.delete("C")
+    life.put("B", number=2, size=100)
+    life.end()
+    life.start()
+    life.check()
+    life.put("A", size=50)
+    life.resolve(XID, commit=True)
+    three = life.begin()
+    life.get("A", unit=three)
+    life.get("B", unit=three, limit=2)
+    life.commit(three)
+    life.checkpoint()
+    life.put("B", size=30)
+    life.end()
+
+
+# -- a. power loss and kill ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("setup", [TRIPLE, SINGLE, LINEAR], ids=["triple", "single", "linear"])
+def test_row_01_killed_before_any_change_of_the_disk(setup: Setup) -> None:
+    """Faults 1: the process dies, the machine lives: every prefix of the calls."""
+    found = sweep(everything, always(KEEP_ALL), setup=setup)
+    assert found.moments > 150
+
+
+@pytest.mark.parametrize("setup", [TRIPLE, SINGLE, LINEAR], ids=["triple", "single", "linear"])
+def test_row_02_all_unsynced_writes_lost_at_any_moment(setup: Setup) -> None:
+    """Faults 2."""
+    sweep(everything, always(LOSE_ALL), setup=setup)
+
+
+@pytest.mark.parametrize("setup", [TRIPLE, SINGLE, LINEAR], ids=["triple", "single", "linear"])
+def test_row_03_any_subset_of_the_unsynced_writes_lost(setup: Setup) -> None:
+    """Faults 3: later writes durable, earlier ones lost; random subsets."""
+    sweep(everything, mixes(2, atomic=setup.atomic), setup=setup)
+
+
+@pytest.mark.parametrize("setup", [TRIPLE, SINGLE], ids=["triple", "single"])
+def test_row_04_the_tail_torn_at_every_sector(setup: Setup) -> None:
+    """Faults 4: prefixes, suffixes and holes of the last writes."""
+    life = Life(setup)
+    born(life)
+    disk = life.disk
+    torn = 0
+
+    def look(kind: str, path: str) -> None:
+        nonlocal torn
+        if kind != "sync" or not path.endswith(".LOG"):
+            return
+        sectors = disk.unsynced_sectors(path)
+        torn += sectors
+        for cut in range(sectors + 1):
+            for picture in ("prefix", "suffix", "hole"):
+                loss = Loss(seed=cut, sectors=picture, cut=cut, sizes="new", names="new")
+                fork = life.fork(loss)
+                fork.restart()
+                fork.crash(LOSE_ALL)
+                fork.restart()
+
+    disk.before_effect = look
+    for size in (1, 700, 3000, 9000):
+        life.put("A", size=size)
+    unit = life.begin()
+    life.get("A", limit=2, unit=unit)
+    life.put("B", size=6000, unit=unit)
+    life.commit(unit)
+    disk.before_effect = None
+    assert torn > 60
+
+
+@pytest.mark.parametrize("loss", [ZEROED, NOISED], ids=["zeroed", "noise"])
+def test_row_05_a_page_rewritten_over_durable_records_and_destroyed(loss: Loss) -> None:
+    """Faults 5: with TripleWrite whatever is being written may be destroyed wholly; older records survive."""
+    sweep(everything, always(loss))
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [SIZES_ONLY, Loss(sectors="new", sizes="old", names="new"), Loss(seed=6, sectors="new", names="new")],
+    ids=["data lost", "size lost", "any size"],
+)
+def test_row_06_size_and_data_lost_apart(loss: Loss) -> None:
+    """Faults 6."""
+    sweep(everything, always(loss))
+
+
+def laps(life: Life, number: float) -> None:
+    """Fill the log so many times over, with little left on the queues."""
+    capacity = life.setup.file_pages * PAGE * (life.setup.primary_files + life.setup.secondary_files)
+    turns = int(number * capacity / 15000)
+    for turn in range(turns):
+        life.put("A", size=12000, priority=turn % 3)
+        if turn % 4 == 3:
+            unit = life.begin()
+            life.get("A", unit=unit, limit=4)
+            life.put("B", unit=unit, size=10)
+            life.commit(unit)
+    life.get("B", limit=1 << 20)
+
+
+def wrapped(life: Life) -> None:
+    born(life)
+    laps(life, 3.2)
+    assert laps_of(life) >= 3
+
+
+def laps_of(life: Life) -> float:
+    """How many times the log has gone round all its files."""
+    files = life.setup.primary_files + life.setup.secondary_files
+    return float(life.qm.status().log.tail) / (life.setup.file_pages * PAGE * files)
+
+
+@pytest.mark.parametrize("setup", [TRIPLE, SINGLE], ids=["triple", "single"])
+def test_row_07_records_of_an_earlier_lap_are_never_replayed(setup: Setup) -> None:
+    """Faults 7: the log has gone round three times, so what lies beyond its end are whole records of earlier laps."""
+
+    def script(life: Life) -> None:
+        for size in (10, 4000, 12000, 30000):
+            life.put("A", size=size)
+            life.get("A")
+
+    sweep(script, mixes(6, atomic=setup.atomic), setup=setup, prelude=wrapped)
+    sweep(script, always(LOSE_ALL, SIZES_ONLY), setup=setup, prelude=wrapped)
+
+
+@pytest.mark.parametrize("setup", [TRIPLE, LINEAR], ids=["circular", "linear"])
+def test_row_08_any_new_name_lost_also_while_the_queue_manager_is_made(setup: Setup) -> None:
+    """Faults 8."""
+    losses = [DATA_ONLY, Loss(seed=1, sectors="new", sizes="new"), Loss(seed=2, sectors="new", sizes="new")]
+    sweep(everything, always(*losses), setup=setup)
+
+
+def checkpoints(life: Life) -> None:
+    """A checkpoint every few units, with something to write and something gone in each."""
+    for turn in range(4):
+        life.put("A", number=3, size=600)
+        life.get("A", limit=2)
+        unit = life.begin()
+        life.put("B", unit=unit, size=100)
+        life.checkpoint()
+        life.commit(unit)
+        if turn == 2:
+            life.get("A", limit=100)
+
+
+def test_row_09_a_rename_lost_and_what_relied_on_it_done() -> None:
+    """Faults 9: the checkpoint file and the control file are replaced, then segments and log are let go."""
+    losses = [Loss(seed=n, sectors="new", sizes="new") for n in range(4)]
+    sweep(checkpoints, always(*losses), prelude=born)
+
+
+def test_row_10_a_rename_durable_and_the_content_not() -> None:
+    """Faults 10."""
+    sweep(everything, always(NAMES_ONLY, SIZES_ONLY))
+    sweep(checkpoints, always(NAMES_ONLY), prelude=born)
+
+
+def test_row_11_a_removed_file_that_is_back_changes_nothing() -> None:
+    """Faults 11: a deleted queue stays deleted, its old messages stay gone, also when the name is used again."""
+
+    def script(life: Life) -> None:
+        life.put("B", number=3, size=5000)
+        life.checkpoint()
+        life.delete("B")
+        life.checkpoint()
+        life.define("B", "again")
+        life.put("B", size=7)
+        life.checkpoint()
+        life.get("B")
+        life.checkpoint()
+
+    sweep(script, always(DATA_ONLY, LOSE_ALL), prelude=born)
+    sweep(script, mixes(3), prelude=born)
+
+
+def test_row_12_no_acknowledgement_for_a_write_after_the_sync_began() -> None:
+    """Faults 12: while one commit is being synced another thread commits; its acknowledgement means its own sync."""
+    life = Life(TRIPLE)
+    born(life)
+    qm, disk = life.qm, life.disk
+    acknowledged: list[bytes] = []
+    in_sync, go_on = threading.Event(), threading.Event()
+    first = [True]
+
+    def slow(path: str) -> None:
+        if first[0] and path.endswith(".LOG"):
+            first[0] = False
+            in_sync.set()
+            assert go_on.wait(10)
+
+    def put(body: bytes) -> None:
+        qm.put("B", body)
+        acknowledged.append(body)
+
+    disk.during_sync = slow
+    leader = threading.Thread(target=put, args=(b"leader",))
+    leader.start()
+    assert in_sync.wait(10)
+    others = [threading.Thread(target=put, args=(b"%d" % n,)) for n in range(8)]
+    for thread in others:
+        thread.start()
+    for thread in others:
+        thread.join(0.02)
+    assert not acknowledged  # nobody is told anything while the first sync is still under way
+    before = disk.snapshot(LOSE_ALL)
+    go_on.set()
+    for thread in [leader, *others]:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert len(acknowledged) == 9
+    disk.during_sync = None
+
+    def bodies(found: SimDisk) -> set[bytes]:
+        again = Life(TRIPLE, found)
+        again.start()
+        return {m.body for m in again.qm.browse("B")}
+
+    assert bodies(before) == set()
+    assert bodies(disk.crash(LOSE_ALL)) == set(acknowledged)
+
+
+def test_row_13_a_queue_directory_lost() -> None:
+    """Faults 13: mkdir is lost unless the directory above it is synced."""
+
+    def script(life: Life) -> None:
+        for name in ("D.ONE", "D/TWO"):
+            life.define(name)
+            life.put(name, size=3000)
+            life.checkpoint()
+        life.put("D.ONE", size=20)
+
+    losses = [DATA_ONLY, LOSE_ALL, *(Loss(seed=n, sectors="new", sizes="new") for n in range(3))]
+    sweep(script, always(*losses), prelude=born)
+
+
+def secondaries(life: Life) -> None:
+    """A long unit of work makes the log take its secondary files, and gives them back."""
+    unit = life.begin()
+    for _ in range(30):
+        if not life.put("A", size=16000, unit=unit):
+            break
+    life.checkpoint()
+    if unit in life.open:
+        life.backout(unit)
+    life.checkpoint()
+    laps(life, 0.5)
+
+
+MANY = Setup(primary_files=2, secondary_files=2)
+
+
+@pytest.mark.parametrize("setup", [MANY, LINEAR], ids=["circular", "linear"])
+def test_row_14_a_log_file_lost_between_create_and_use(setup: Setup) -> None:
+    """Faults 14: create, fill, header, sync, directory: each may be the last."""
+    sweep(born, mixes(3), setup=setup)
+    sweep(secondaries, mixes(1), setup=setup, prelude=born, every=2)
+    sweep(secondaries, always(LOSE_ALL), setup=setup, prelude=born, every=3)
+
+
+ACKNOWLEDGED: dict[str, Script] = {
+    "put": lambda life: life.put("A") and None,
+    "put_many": lambda life: life.put("A", number=5) and None,
+    "get": lambda life: life.get("A") and None,
+    "get_many": lambda life: life.get("A", limit=3) and None,
+    "commit": lambda life: life.commit(unit_of(life)),
+    "prepare": lambda life: life.prepare(unit_of(life, XID)),
+    "commit of a prepared unit": lambda life: commit_prepared(life),
+    "resolve, backing out": lambda life: resolve_prepared(life),
+    "define": lambda life: life.define("NEW", "of the queue"),
+    "alter": lambda life: life.alter("A", "altered"),
+    "delete": lambda life: life.delete("A"),
+    "checkpoint": lambda life: life.checkpoint(),
+    "end": lambda life: life.end(),
+}
+
+
+def unit_of(life: Life, xid: object = None) -> object:
+    unit = life.begin(xid)
+    life.get("A", unit=unit)
+    life.put("A", priority=7, unit=unit)
+    life.put("B", size=5000, unit=unit)
+    return unit
+
+
+def commit_prepared(life: Life) -> None:
+    unit = unit_of(life, XID)
+    life.prepare(unit)
+    life.commit(unit)
+
+
+def resolve_prepared(life: Life) -> None:
+    life.prepare(unit_of(life, XID))
+    life.resolve(XID, commit=False)
+
+
+@pytest.mark.parametrize("verb", ACKNOWLEDGED)
+def test_row_15_each_kind_of_acknowledgement_holds(verb: str) -> None:
+    """Faults 15: whatever returned is there after the loss of everything unsynced, at once and two restarts later."""
+    for loss in (LOSE_ALL, ZEROED, NOISED, DATA_ONLY, *(mixed(seed) for seed in range(5))):
+        life = Life(TRIPLE)
+        born(life)
+        ACKNOWLEDGED[verb](life)
+        assert len(life.allowed) == 1
+        for _ in range(3):
+            life.crash(loss)
+            life.restart()
+        life.settle()
+
+
+# -- b. recovery and log life --------------------------------------------------------------------------------------
+
+
+def deeper(depth: int, losses: Callable[[int], Iterable[Loss]], every: int) -> Callable[[Life, int], None]:
+    """Crash inside recovery, at every change it makes; inside the recovery of that, down to `depth`."""
+
+    def look(fork: Life, moment: int) -> None:
+        again = fork.fork(KEEP_ALL)
+        again.restarts = fork.restarts
+        inner = Sweep(again, losses, every=every, deeper=deeper(depth - 1, losses, every * 5) if depth > 2 else None)
+        with inner:
+            again.restart()
+
+    return look
+
+
+@pytest.mark.parametrize("setup", [TRIPLE, SINGLE, LINEAR], ids=["triple", "single", "linear"])
+def test_row_16_crash_inside_recovery_at_every_change(setup: Setup) -> None:
+    """Faults 16: twice at every change of it, three times at some."""
+    losses = [LOSE_ALL, KEEP_ALL, mixed(16, atomic=setup.atomic)]
+    sweep(
+        everything,
+        lambda moment: [losses[moment % 3]],
+        setup=setup,
+        every=1 if SOAK else 11,
+        deeper=deeper(3, lambda moment: [mixed(moment, atomic=setup.atomic)], 1 if SOAK else 2),
+    )
+
+
+@pytest.mark.parametrize("setup", [TRIPLE, SINGLE], ids=["triple", "single"])
+def test_row_17_recover_work_on_crash_again(setup: Setup) -> None:
+    """Faults 17: second, third and fourth round from over a hundred lossy states; no LSN is used twice."""
+    states = 0
+    for seed in range(400 if SOAK else 40):
+        life = Life(setup, seed=seed)
+        born(life)
+        ends: list[int] = []
+        for round_ in range(4):
+            life.disk.crash_after(1 + (seed * 7 + round_ * 3) % 23, part=(seed % 4) / 4)
+            try:
+                for n in range(50):
+                    life.put("A", size=1 + (n * 977 + seed) % 9000)
+                    unit = life.begin()
+                    life.get("A", unit=unit)
+                    life.put("B", unit=unit)
+                    life.commit(unit)
+            except SimCrash:
+                states += 1
+            life.crash(mixed(seed * 10 + round_, atomic=setup.atomic))
+            life.restart()
+            report = life.qm.restart_report
+            assert not ends or report.epoch > ends[-1], (seed, report)
+            ends.append(report.epoch)
+    assert states >= 100
+
+
+@pytest.mark.parametrize("setup", [TRIPLE, SINGLE, LINEAR], ids=["triple", "single", "linear"])
+def test_row_18_a_checkpoint_half_done(setup: Setup) -> None:
+    """Faults 18: the old checkpoint is good until the new one is wholly durable."""
+    atomic = setup.atomic
+    sweep(checkpoints, mixes(3, atomic=atomic), setup=setup, prelude=born)
+    sweep(checkpoints, always(*(ATOMIC_LOSS if atomic else EVERY_LOSS)), setup=setup, prelude=born, every=2)
+
+
+BORDERS = (1, 3900, 4096, 8150, 12288, 100_000, 300_000)
+
+
+@pytest.mark.parametrize("size", BORDERS)
+def test_row_20_a_record_over_borders_whose_second_part_is_lost(size: int) -> None:
+    """Faults 20: messages of one byte to more than a log file; the next life writes over what was abandoned."""
+
+    def script(life: Life) -> None:
+        life.put("A", size=size)
+        life.get("A")
+        life.put("B", size=size)
+
+    setup = Setup(primary_files=3, secondary_files=2)
+    sweep(script, mixes(4), setup=setup, prelude=born)
+    sweep(script, always(LOSE_ALL, KEEP_ALL), setup=setup, prelude=born)
+
+
+@pytest.mark.parametrize("setup", [TRIPLE, SINGLE], ids=["triple", "single"])
+def test_row_21_crash_at_each_switch_while_the_log_wraps(setup: Setup) -> None:
+    """Faults 21: three laps and more; the head never runs over the oldest LSN that a restart needs."""
+    life = Life(setup)
+    born(life)
+    switches = 0
+    seen: set[str] = set()
+
+    def look(kind: str, path: str) -> None:
+        nonlocal switches
+        if kind == "write" and path.endswith(".LOG"):
+            if path in seen:
+                return
+            seen.clear()
+            seen.add(path)
+            switches += 1
+        elif not (path.endswith(".lfh") or ("checkpoint" in life.story[-1])):
+            return
+        for loss in (LOSE_ALL, mixed(life.disk.effects, atomic=setup.atomic)):
+            fork = life.fork(loss)
+            fork.restart()
+            fork.put("A", size=100)
+            fork.crash(LOSE_ALL)
+            fork.restart()
+
+    life.disk.before_effect = look
+    laps(life, 3.5)
+    life.disk.before_effect = None
+    assert laps_of(life) >= 3
+    assert switches >= 9
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT], ids=["ENOSPC", "EDQUOT"])
+def test_row_22_a_secondary_file_that_can_not_be_made(error: int) -> None:
+    """Faults 22: the n-th call on the way to a secondary fails; work goes on, and a restart finds all of it."""
+    for kind in ("create", "write", "sync", "sync_dir"):
+        for nth in (1, 2, 3):
+            life = Life(MANY)
+            born(life)
+            before = set(life.disk.files())
+            life.disk.fail(
+                kind,
+                error,
+                nth=nth,
+                where=lambda path, before=before: path.endswith(".LOG") and path not in before,  # type: ignore[misc]
+            )
+            secondaries(life)
+            life.check()
+            life.crash(LOSE_ALL)
+            life.restart()
+
+
+def test_row_22_crash_while_secondaries_come_and_go() -> None:
+    """Faults 22: states on the way of a secondary from nothing to use to nothing."""
+    found = sweep(secondaries, mixes(1), setup=MANY, prelude=born, every=3)
+    assert found.life.disk.counts["create"] > 5
+    assert any(kind == "unlink" and path.endswith(".LOG") for kind, path in found.life.disk.trace)
+
+
+def test_row_27_prepared_over_twenty_restarts() -> None:
+    """Faults 27: in doubt each time, over checkpoints and wraps; resolved; then never in doubt again."""
+    for commit in (True, False):
+        life = Life(TRIPLE)
+        born(life)
+        life.prepare(unit_of(life, XID))
+        for turn in range(20):
+            assert set(life.qm.in_doubt()) == {XID}
+            if turn % 3 == 0:
+                life.checkpoint()
+            if turn % 5 == 1:
+                laps(life, 0.4)
+            if turn % 4 == 2:
+                life.end()
+                life.start()
+                life.check()
+            else:
+                life.crash(mixed(turn))
+                life.restart()
+        life.resolve(XID, commit=commit)
+        for _ in range(3):
+            life.crash(LOSE_ALL)
+            life.restart()
+            assert not life.qm.in_doubt()
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "backout"])
+def test_row_28_crash_while_a_prepared_unit_is_resolved(commit: bool) -> None:
+    """Faults 28: it is prepared still or as told, nothing else; telling it again works."""
+
+    def prelude(life: Life) -> None:
+        born(life)
+        life.prepare(unit_of(life, XID))
+
+    def script(life: Life) -> None:
+        life.resolve(XID, commit=commit)
+        life.put("A")
+
+    def again(fork: Life, moment: int) -> None:
+        twin = fork.fork(KEEP_ALL)
+        twin.restart()
+        if twin.qm.in_doubt():
+            twin.resolve(XID, commit=commit)
+        twin.crash(LOSE_ALL)
+        twin.restart()
+        assert not twin.qm.in_doubt()
+
+    for losses in (mixes(5), always(*EVERY_LOSS)):
+        sweep(script, losses, prelude=prelude, deeper=again)
+
+
+def test_row_29_crash_in_a_backout_and_in_the_backout_that_recovery_makes() -> None:
+    """Faults 29: what it put is nowhere, what it got is back in its place; twice."""
+
+    def script(life: Life) -> None:
+        one, two = life.begin(), life.begin()
+        life.get("A", unit=one)
+        life.put("B", unit=one, size=5000)
+        life.get("A", unit=two)
+        life.put("A", unit=two, priority=9)
+        life.put("B", size=10)  # forces what came before it
+        life.backout(one)
+        life.put("B", size=10)
+
+    sweep(script, mixes(3), prelude=born, deeper=deeper(2, mixes(1), 1))
+    sweep(script, always(LOSE_ALL, KEEP_ALL), prelude=born)
+
+
+def test_row_31_commit_and_backout_when_the_log_is_full() -> None:
+    """Faults 31: many open units fill the log; every commit and backout of one that is still there succeeds."""
+    life = Life(MANY)
+    born(life)
+    for turn in range(6):
+        units = [life.begin() for _ in range(12)]
+        refused = life.refused
+        for n in range(400):
+            unit = units[n % len(units)]
+            if unit in life.open:
+                life.put("A", size=9000, unit=unit)
+            if life.refused > refused or not any(unit in life.open for unit in units):
+                break
+        else:
+            raise AssertionError("the log never filled up")
+        for n, unit in enumerate(units):
+            if unit in life.open:
+                (life.commit if (n + turn) % 2 else life.backout)(unit)
+        life.check()
+        life.get("A", limit=1 << 20)
+        life.crash(LOSE_ALL)
+        life.restart()
+    assert life.refused + life.rolled_back > 5
+
+
+def test_row_34_order_priority_ids_and_backout_counts_over_restarts() -> None:
+    """Faults 34."""
+    life = Life(TRIPLE)
+    born(life)
+    for n in range(60):
+        life.put("A", priority=n * 7 % 10, correlation=n % 5, size=30 + n * 40)
+        if n % 7 == 3:
+            unit = life.begin()
+            life.get("A", unit=unit, correlation=n % 5)
+            life.get("A", unit=unit)
+            life.put("A", unit=unit, priority=3)
+            (life.backout if n % 2 else life.commit)(unit)
+        if n % 20 == 19:
+            life.checkpoint()
+        if n % 10 == 9:
+            before = life.observe()
+            if n % 20 == 9:
+                life.crash(mixed(n))
+                life.restart()
+            else:
+                life.end()
+                life.start()
+                life.check()
+            assert life.observe() == before
+    assert any(message[4] for message in life.observe()["A"][1])  # some were backed out
+
+
+def test_row_34_expiry_and_properties_over_restarts() -> None:
+    """Faults 34: what else a message carries."""
+    life = Life(TRIPLE)
+    born(life)
+    life.qm.put("B", b"short", expiry=50.0)
+    life.qm.put("B", b"long", expiry=5000.0, reply_to="A", format="MQSTR", properties={"a": 1, "b": "two", "c": b"3"})
+    before = [(m.body, m.reply_to, m.format, dict(m.properties), m.put_time) for m in life.qm.browse("B")]
+    assert [found[0] for found in before] == [b"short", b"long"]
+    life.disk = life.disk.crash(LOSE_ALL)
+    life.start()
+    assert [(m.body, m.reply_to, m.format, dict(m.properties), m.put_time) for m in life.qm.browse("B")] == before
+    life.clock.advance(100)
+    assert [m.body for m in life.qm.browse("B")] == [b"long"]
+    (left,) = [m.expiry for m in life.qm.browse("B")]
+    assert 4800 < left < 4901
+
+
+@pytest.mark.parametrize("setup", [TRIPLE, SINGLE, LINEAR], ids=["triple", "single", "linear"])
+def test_row_37_an_end_in_order_that_is_interrupted(setup: Setup) -> None:
+    """Faults 37: at each step of it."""
+
+    def prelude(life: Life) -> None:
+        born(life)
+        life.prepare(unit_of(life, XID))
+        life.put("A", persistent=False)
+        unit = life.begin()
+        life.get("A", unit=unit)
+        life.put("B", unit=unit)
+
+    def script(life: Life) -> None:
+        life.end()
+
+    atomic = setup.atomic
+    for losses in (mixes(5, atomic=atomic), always(*(ATOMIC_LOSS if atomic else EVERY_LOSS))):
+        sweep(script, losses, setup=setup, prelude=prelude, deeper=deeper(2, mixes(1, atomic=atomic), 2))

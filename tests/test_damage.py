@@ -1,0 +1,375 @@
+"""Damage to what was durable: recovered, refused with the file's name, or one queue damaged; never silent, never worse.
+
+Every test takes the disk of a queue manager that ended in order, or was killed, changes something on it behind the
+queue manager's back, and starts it.
+"""
+
+import itertools
+import random
+import struct
+from collections.abc import Callable
+
+import pytest
+
+import qmgr
+from logger.errors import LogError
+from recovery.errors import RecoveryError
+from tests.conftest import SOAK
+from tests.model import Model
+from tests.sim.disk import SimDisk
+from tests.sim.life import DATA, LOG, NAME, Life, Setup
+from tests.sim.loss import KEEP_ALL
+from tests.test_crash import born, laps
+
+PAGE = 4096
+SECTOR = 512
+XID = qmgr.Xid(7, b"damage", b"")
+REFUSALS = (qmgr.MQError, LogError, RecoveryError)
+
+
+class Past:
+    """A queue manager that was, with older copies of its files."""
+
+    def __init__(self, *, clean: bool) -> None:
+        life = Life(Setup(primary_files=2, secondary_files=1))
+        born(life)
+        self.older: list[SimDisk] = []
+        for turn in range(3):
+            for n in range(6):
+                life.put("A", size=300 + 900 * n, priority=n % 3)
+                life.put("B", size=50)
+            life.define(f"Q{turn}", "one of three")
+            life.put(f"Q{turn}", size=7000)
+            life.get("A", limit=2)
+            if turn == 1:
+                laps(life, 1.3)
+            life.checkpoint()
+            self.older.append(life.disk.snapshot(KEEP_ALL))
+        doubt = life.begin(XID)
+        life.get("A", unit=doubt)
+        life.put("B", unit=doubt)
+        life.prepare(doubt)
+        life.get("B")
+        life.put("Q0", size=2500)
+        self.allowed: list[Model] = []
+        if clean:
+            life.end()
+        else:
+            before = life.model.copy()
+            before.crash()
+            life.put("B", size=100)  # nothing after it says that it was durable
+            self.allowed.append(before)
+        after = life.model.copy()
+        after.crash()
+        self.allowed.append(after)
+        self.disk = life.disk.snapshot(KEEP_ALL)
+        self.clock = life.clock
+        self.files = [path for path in self.disk.files() if not path.endswith(".lock") and self.disk.peek(path)]
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["ended", "killed"])
+def past(request: pytest.FixtureRequest) -> Past:
+    return Past(clean=request.param)
+
+
+def outcome(past: Past, disk: SimDisk, what: str) -> str:
+    """Start on the damaged disk and say how it went; fails where something is lost or changed in silence."""
+    life = Life(disk=disk)
+    life.clock.wall = past.clock.wall
+    try:
+        life.start()
+    except REFUSALS as exc:
+        text = str(exc)
+        assert (
+            "/base/" in text
+            or any(path.rsplit("/", 1)[1] in text for path in past.files)
+            or (".ini" in what and NAME in text)
+        ), f"{what}: a refusal that names no file: {text}"
+        return "refused"
+    except Exception as exc:
+        raise AssertionError(f"{what}: {exc!r}") from exc
+    best = ""
+    for model in past.allowed:
+        best = compare(life, model.copy(), what, final=model is past.allowed[-1]) or best
+    assert best, f"{what}: silently lost or changed"
+    if best == "recovered":  # and it goes on as if nothing had been
+        try:
+            life.qm.put("B", b"more")
+            life.qm.checkpoint()
+            life.disk = life.disk.crash(KEEP_ALL)
+            life.start()
+            assert [m.body for m in life.qm.browse("B")].count(b"more") == 1
+        except REFUSALS as exc:
+            assert "damage" in str(exc).lower() or "/base/" in str(exc), f"{what}: later: {exc!r}"
+    return best
+
+
+def compare(life: Life, model: Model, what: str, *, final: bool) -> str:
+    """ "recovered", "one queue damaged", or "" when it is not this model."""
+    damaged = 0
+    try:
+        names = {queue.name for queue in life.qm.queues() if not queue.name.startswith("SYSTEM.")}
+        if names != model.queues.keys() or set(life.qm.in_doubt()) != model.in_doubt():
+            return ""
+        expected = model.seen()
+        for queue in sorted(names):
+            try:
+                found = [
+                    (m.body, m.priority, m.message_id, m.correlation_id, m.backout_count) for m in life.qm.browse(queue)
+                ]
+            except qmgr.MQError as exc:
+                assert exc.reason == qmgr.Reason.OBJECT_DAMAGED, f"{what}: {exc!r}"
+                damaged += 1
+                continue
+            if found != expected[queue][1]:
+                return ""
+    except qmgr.MQError as exc:
+        raise AssertionError(f"{what}: {exc!r}") from exc
+    if damaged > 1:
+        raise AssertionError(f"{what}: {damaged} queues damaged by one blow")
+    return "one queue damaged" if damaged else "recovered"
+
+
+def spot(rng: random.Random, data: bytes) -> int:
+    """A place in a file: anywhere, or where something is written."""
+    if rng.random() < 0.3:
+        return rng.randrange(len(data))
+    for _ in range(50):
+        at = rng.randrange(len(data))
+        if data[at]:
+            return at
+    return rng.randrange(min(len(data), 2000))
+
+
+def flip(rng: random.Random, data: bytes) -> bytes:
+    at = spot(rng, data)
+    return data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :]
+
+
+def blot(rng: random.Random, data: bytes) -> bytes:
+    """A sector or a page becomes zeros or noise."""
+    size = rng.choice((SECTOR, PAGE))
+    at = spot(rng, data) // size * size
+    size = min(size, len(data) - at)
+    return data[:at] + (bytes(size) if rng.random() < 0.5 else rng.randbytes(size)) + data[at + size :]
+
+
+def cut(rng: random.Random, data: bytes) -> bytes:
+    return data[: rng.choice((0, 1, len(data) // 2, len(data) - 1, spot(rng, data)))]
+
+
+def lie(rng: random.Random, data: bytes) -> bytes:
+    """A length, or what may be one, becomes huge."""
+    at = spot(rng, data) & -4
+    value = rng.choice((2**31, 2**32 - 1, len(data) + 1, 2**31 - 1))
+    return data[:at] + struct.pack("<I", value)[: len(data) - at] + data[at + 4 :]
+
+
+def swap(rng: random.Random, data: bytes) -> bytes:
+    """Two pages of one file change places."""
+    if len(data) < 2 * PAGE:
+        return flip(rng, data)
+    a, b = spot(rng, data) // PAGE, spot(rng, data) // PAGE
+    pages = bytearray(data)
+    pages[a * PAGE : (a + 1) * PAGE], pages[b * PAGE : (b + 1) * PAGE] = (
+        data[b * PAGE : (b + 1) * PAGE],
+        data[a * PAGE : (a + 1) * PAGE],
+    )
+    return bytes(pages)
+
+
+def kind_of(path: str) -> str:
+    name = path.rsplit("/", 1)[1]
+    return "segment" if name.endswith(".seg") else "extent" if name.endswith(".LOG") and name[0] == "S" else name
+
+
+def blows(past: Past, damage: Callable[[random.Random, bytes], bytes], number: int, seed: int) -> dict[str, int]:
+    """So many single damages, in every kind of file in turn; how they went."""
+    rng = random.Random(seed)
+    kinds: dict[str, list[str]] = {}
+    for path in past.files:
+        kinds.setdefault(kind_of(path), []).append(path)
+    went: dict[str, int] = {}
+    for n in range(number * (20 if SOAK else 1)):
+        names = sorted(kinds)
+        path = rng.choice(kinds[names[n % len(names)]] if n % 2 else past.files)
+        before = past.disk.peek(path)
+        after = damage(rng, before)
+        disk = past.disk.snapshot(KEEP_ALL)
+        disk.poke(path, after)
+        how = outcome(past, disk, f"seed {seed} blow {n}: {damage.__name__} in {path}")
+        went[how] = went.get(how, 0) + 1
+    return went
+
+
+def test_the_disk_undamaged_is_recovered(past: Past) -> None:
+    assert outcome(past, past.disk.snapshot(KEEP_ALL), "nothing") == "recovered"
+
+
+def test_row_40_bit_flips_in_every_kind_of_file(past: Past) -> None:
+    """Faults 40: 500 over both pasts."""
+    went = blows(past, flip, 260, 40)
+    assert went["refused"] > 10
+    assert went["one queue damaged"] > 10
+
+
+def test_row_41_sectors_and_pages_zeroed_or_noise(past: Past) -> None:
+    """Faults 41."""
+    went = blows(past, blot, 100, 41)
+    assert went["refused"] > 5
+
+
+def test_row_42_files_cut_and_emptied(past: Past) -> None:
+    """Faults 42."""
+    went = blows(past, cut, 80, 42)
+    assert went["refused"] > 5
+
+
+def test_row_42_each_file_missing(past: Past) -> None:
+    """Faults 42: also each log extent: a gap is never jumped."""
+    for path in past.files:
+        disk = past.disk.snapshot(KEEP_ALL)
+        disk.remove(path)
+        outcome(past, disk, f"{path} missing")
+
+
+def test_row_43_each_file_replaced_by_an_older_copy(past: Past) -> None:
+    """Faults 43: alone, and with another one."""
+    rng = random.Random(43)
+    for age, older in enumerate(past.older):
+        there = [path for path in past.files if path in older.files() and older.peek(path) != past.disk.peek(path)]
+        for path in there:
+            disk = past.disk.snapshot(KEEP_ALL)
+            disk.poke(path, older.peek(path))
+            outcome(past, disk, f"{path} from snapshot {age}")
+        for _ in range(10):
+            two = rng.sample(there, 2)
+            if {kind_of(path) for path in two} == {"segment"}:
+                continue  # two queues may be damaged then
+            disk = past.disk.snapshot(KEEP_ALL)
+            for path in two:
+                disk.poke(path, older.peek(path))
+            outcome(past, disk, f"{two} from snapshot {age}")
+
+
+def test_row_44_pages_in_the_wrong_place(past: Past) -> None:
+    """Faults 44: of the same file, and of another."""
+    blows(past, swap, 60, 44)
+    rng = random.Random(44)
+    for n in range(40):
+        here, there = rng.sample(past.files, 2)
+        data, other = past.disk.peek(here), past.disk.peek(there)
+        at, source = spot(rng, data) // PAGE * PAGE, spot(rng, other) // PAGE * PAGE
+        page = other[source : source + PAGE]
+        disk = past.disk.snapshot(KEEP_ALL)
+        disk.poke(here, data[:at] + page[: len(data) - at] + data[at + PAGE :])
+        outcome(past, disk, f"seed 44 page {n}: {there} at {source} written into {here} at {at}")
+
+
+def test_row_44_files_that_changed_places(past: Past) -> None:
+    """Faults 44: whole files of the same kind, swapped or doubled."""
+    for kind in ("segment", "extent"):
+        files = [path for path in past.files if kind_of(path) == kind]
+        for one, other in itertools.pairwise(files):
+            disk = past.disk.snapshot(KEEP_ALL)
+            disk.poke(one, past.disk.peek(other))
+            outcome(past, disk, f"{other} over {one}")
+
+
+def test_row_45_a_page_that_keeps_its_old_content(past: Past) -> None:
+    """Faults 45: a write that the disk acknowledged and never did."""
+    rng = random.Random(45)
+    tried = 0
+    for age, older in enumerate(past.older):
+        for path in past.files:
+            if path not in older.files():
+                continue
+            now, then = past.disk.peek(path), older.peek(path)
+            pages = [
+                at for at in range(0, min(len(now), len(then)), PAGE) if now[at : at + PAGE] != then[at : at + PAGE]
+            ]
+            for at in rng.sample(pages, min(6, len(pages))):
+                tried += 1
+                disk = past.disk.snapshot(KEEP_ALL)
+                disk.poke(path, now[:at] + then[at : at + PAGE] + now[at + PAGE :])
+                outcome(past, disk, f"{path}: the page at {at} as in snapshot {age}")
+    assert tried > 20
+
+
+def busy_log() -> Life:
+    """Killed with much in the log that no checkpoint holds."""
+    life = Life(Setup(primary_files=3))
+    born(life)
+    for n in range(12):
+        life.put("A", size=2000)
+        life.put("B", size=100 + n)
+    return life
+
+
+def extent_in_use(disk: SimDisk) -> str:
+    """The log extent with the most in it."""
+    extents = [path for path in disk.files(LOG) if kind_of(path) == "extent"]
+    return max(extents, key=lambda path: len(disk.peek(path).rstrip(b"\0")))
+
+
+def test_row_46_damage_in_the_middle_is_refused_and_a_torn_tail_is_not() -> None:
+    """Faults 46: what was acknowledged is never cut off, whichever record of the log is hit."""
+    life = busy_log()
+    base = life.disk.crash(KEEP_ALL)
+    path = extent_in_use(base)
+    data = base.peek(path)
+    used = len(data.rstrip(b"\0"))
+    refused = 0
+    for at in range(3 * PAGE + 100, used - 2 * PAGE, 1777):
+        disk = base.snapshot(KEEP_ALL)
+        disk.poke(path, data[:at] + bytes([data[at] ^ 0x40]) + data[at + 1 :])
+        other = Life(disk=disk)
+        try:
+            other.start()
+        except REFUSALS as exc:
+            refused += 1
+            assert path.rsplit("/", 1)[1] in str(exc), exc
+            assert (
+                disk.peek(path)[3 * PAGE :][: used - 3 * PAGE]
+                == (data[:at] + bytes([data[at] ^ 0x40]) + data[at + 1 :])[3 * PAGE :][: used - 3 * PAGE]
+            ), "a log that was refused was changed"
+        else:
+            other.allowed = [life.model]
+            other.check()  # it hit nothing that counts: an old version in a spare page, say
+    assert refused > 10
+
+
+def test_row_47_the_last_record_before_an_end_in_order_damaged() -> None:
+    """Faults 47: the control file names the exact end, so what was damaged there is not taken for a torn tail."""
+    life = busy_log()
+    life.end()
+    base = life.disk.snapshot(KEEP_ALL)
+    path = extent_in_use(base)
+    data = base.peek(path)
+    used = len(data.rstrip(b"\0"))
+    for back in range(1, 400, 7):
+        at = used - back
+        disk = base.snapshot(KEEP_ALL)
+        disk.poke(path, data[:at] + bytes([data[at] ^ 0x01]) + data[at + 1 :])
+        other = Life(disk=disk)
+        try:
+            other.start()
+        except REFUSALS as exc:
+            assert path.rsplit("/", 1)[1] in str(exc), exc
+        else:
+            other.allowed = [life.model]
+            other.check()
+
+
+def test_row_48_huge_lengths(past: Past) -> None:
+    """Faults 48: nothing is allocated or skipped on the word of a damaged length."""
+    went = blows(past, lie, 120, 48)
+    assert went["refused"] > 5
+
+
+def test_where_the_files_are() -> None:
+    """The names that these tests look for are those that the queue manager uses."""
+    disk = Past(clean=True).disk
+    names = [path.rsplit("/", 1)[1] for path in disk.files()]
+    assert {"qm.ini", "mqs.ini", "amqhlctl.lfh", "S0000000.LOG", "amqalchk.fil"} <= set(names)
+    assert any(path.endswith(".seg") for path in disk.files(DATA))

@@ -1,0 +1,350 @@
+"""Calls that fail: what was acknowledged stays, nothing is acknowledged on a guess, and space that is back is used."""
+
+import errno
+from collections.abc import Callable
+
+import pytest
+
+import qmgr
+from logger.errors import LogError
+from recovery.errors import RecoveryError
+from tests.conftest import SOAK
+from tests.sim.disk import SimDisk
+from tests.sim.life import TRIPLE, Life, Setup
+from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
+from tests.test_crash import XID, born, checkpoints, everything, laps, unit_of, work_on
+
+REFUSALS = (qmgr.MQError, LogError, RecoveryError)
+Where = Callable[[str], bool]
+
+LOG_FILES: Where = lambda path: path.endswith((".LOG", ".lfh"))  # noqa: E731
+QUEUE_FILES: Where = lambda path: path.endswith(".seg") or "amqalchk" in path  # noqa: E731
+
+
+def busy(life: Life) -> None:
+    """Work that writes every kind of file."""
+    checkpoints(life)
+    unit = life.begin()
+    life.get("A", unit=unit)
+    life.put("B", size=5000, unit=unit)
+    life.commit(unit)
+    laps(life, 0.4)
+    life.checkpoint()
+
+
+def until_it_fails(life: Life, script: Callable[[Life], None]) -> qmgr.MQError | None:
+    """Run the script until a call fails other than by a refusal that does nothing; what it failed with."""
+    try:
+        script(life)
+    except qmgr.MQError as exc:
+        return exc
+    return None
+
+
+def assert_stopped(life: Life) -> None:
+    """Nothing is acknowledged any more."""
+    for call in (
+        lambda: life.qm.put("A", b"after the failure"),
+        lambda: life.qm.define_queue("AFTER.FAILURE"),
+        lambda: life.qm.get("A"),
+        lambda: life.qm.checkpoint(),
+    ):
+        with pytest.raises(qmgr.MQError) as caught:
+            call()
+        assert caught.value.reason not in (qmgr.Reason.NO_MSG_AVAILABLE, qmgr.Reason.NONE), caught.value
+
+
+def restarts_whole(life: Life, seed: int) -> None:
+    """Whatever the failed calls left on the disk: everything acknowledged is there."""
+    for loss in (LOSE_ALL, KEEP_ALL, mixed(seed)):
+        fork = life.fork(loss)
+        fork.disk.heal()
+        fork.restart()
+        work_on(fork)
+        fork.crash(LOSE_ALL)
+        fork.restart()
+
+
+# -- row 36 ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["read", "open", "size", "list"])
+def test_row_36_an_error_while_reading_stops_the_restart_and_changes_nothing(kind: str) -> None:
+    """Faults 36: the n-th read fails; nothing is cut; a restart without the error has everything."""
+    life = Life(TRIPLE)
+    born(life)
+    busy(life)
+    life.prepare(unit_of(life, XID))
+    life.put("A", size=9000)
+    base = life.disk.crash(KEEP_ALL)
+    refused = 0
+    for nth in range(1, 200):
+        disk = base.snapshot(KEEP_ALL)
+        fault = disk.fail(kind, errno.EIO, nth=nth)
+        other = Life(disk=disk)
+        try:
+            other.start()
+        except REFUSALS:
+            refused += 1
+        except OSError as exc:
+            raise AssertionError(f"{kind} {nth}: a raw {exc!r}") from exc
+        else:
+            if not fault.fired:
+                break
+            damaged = [q.name for q in other.qm.queues() if is_damaged(other, q.name)]
+            assert len(damaged) <= 1, f"{kind} {nth}: {damaged} are damaged by one error"
+        disk.heal()
+        again = life.fork(KEEP_ALL)
+        again.lose(disk.crash(LOSE_ALL))
+        again.restart()
+    else:
+        raise AssertionError("a restart that reads without end")
+    assert refused or kind in ("size", "list")
+
+
+def is_damaged(life: Life, queue: str) -> bool:
+    try:
+        list(life.qm.browse(queue))
+    except qmgr.MQError as exc:
+        assert exc.reason == qmgr.Reason.OBJECT_DAMAGED
+        return True
+    return False
+
+
+# -- rows 52, 53 -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("once", [True, False], ids=["once", "for good"])
+def test_row_52_a_sync_of_the_log_fails(once: bool) -> None:
+    """Faults 52: the n-th; stop at once, acknowledge nothing more, never sync again as if it were good."""
+    failed = 0
+    for nth in range(1, 200 if SOAK else 80, 1 if SOAK else 2):
+        life = Life(TRIPLE)
+        born(life)
+        fault = life.disk.fail("sync", errno.EIO, nth=nth, once=once, where=LOG_FILES)
+        error = until_it_fails(life, busy)
+        if not fault.fired:
+            break
+        failed += 1
+        assert error is not None, f"sync {nth} failed and nobody was told"
+        assert_stopped(life)
+        restarts_whole(life, nth)
+    assert failed > 20
+
+
+@pytest.mark.parametrize("part", [0.0, 0.5], ids=["none of it", "half of it"])
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EROFS], ids=["EIO", "ENOSPC", "EROFS"])
+def test_row_53_a_write_of_the_log_fails(part: float, error: int) -> None:
+    """Faults 53: the n-th, also after half of it: no half-written record is followed by an acknowledged one."""
+    failed = 0
+    for nth in range(1, 200 if SOAK else 80, 1 if SOAK else 5):
+        life = Life(TRIPLE)
+        born(life)
+        before = set(life.disk.files())
+        fault = life.disk.fail(
+            "write",
+            error,
+            nth=nth,
+            part=part,
+            where=lambda path, before=before: LOG_FILES(path) and path in before,  # type: ignore[misc]
+        )
+        found = until_it_fails(life, busy)
+        if not fault.fired:
+            break
+        failed += 1
+        assert found is not None, f"write {nth} failed and nobody was told"
+        assert_stopped(life)
+        restarts_whole(life, nth)
+    assert failed > 5
+
+
+@pytest.mark.parametrize("kind", ["sync", "write", "create", "sync_dir", "rename", "unlink", "truncate", "open"])
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
+def test_row_52_a_call_on_the_queue_files_fails(kind: str, error: int) -> None:
+    """Faults 52, 54: a checkpoint that fails is told, and costs nothing: the one before it counts on."""
+    for nth in range(1, 60, 1 if SOAK else 4):
+        life = Life(TRIPLE)
+        born(life)
+        fault = life.disk.fail(kind, error, nth=nth, where=lambda path: QUEUE_FILES(path) or "/queues" in path)
+        for _ in range(6):  # a checkpoint fails, the work goes on
+            if until_it_fails(life, checkpoints) is None:
+                break
+        if not fault.fired:
+            break
+        life.allowed = [life.model]
+        life.check()
+        life.checkpoint()
+        restarts_whole(life, nth)
+    life.check()
+
+
+def test_row_52_creation_on_a_disk_that_fails() -> None:
+    """Faults 52, 54: the n-th change of the disk fails while the queue manager is made; then it can be made."""
+    for kind in ("create", "write", "sync", "sync_dir", "mkdir", "rename"):
+        for nth in range(1, 60, 1 if SOAK else 3):
+            disk = SimDisk()
+            fault = disk.fail(kind, errno.ENOSPC, nth=nth)
+            life = Life(disk=disk)
+            try:
+                life.create()
+            except REFUSALS:
+                pass
+            except OSError as exc:
+                raise AssertionError(f"{kind} {nth}: a raw {exc!r}") from exc
+            if not fault.fired:
+                assert life.made
+                break
+            disk.heal()
+            life.restart()
+            work_on(life)
+
+
+# -- row 54 ----------------------------------------------------------------------------------------------------------
+
+
+NO_ROOM = (
+    qmgr.Reason.RESOURCE_PROBLEM,
+    qmgr.Reason.STORAGE_MEDIUM_FULL,
+)
+
+
+def test_row_54_no_space_for_log_extents_then_space_again() -> None:
+    """Faults 54: put is refused with a reason; get, commit and backout go on; puts too when space is back."""
+    life = Life(Setup(primary_files=2, secondary_files=3))
+    born(life)
+    life.put("A", number=20, size=1000)
+    qm, disk = life.qm, life.disk
+    committed, backed = qm.begin(), qm.begin()
+    committed.put("B", b"to be committed")
+    backed.put("B", b"to be backed out")
+    got = committed.get("A")
+    disk.capacity = disk.used  # full
+    sent = 0
+    with pytest.raises(qmgr.MQError) as caught:
+        for _ in range(3000):
+            holder = qm.begin()  # open units of work keep the log from moving on
+            holder.put("B", bytes(9000))
+            sent += 1
+    assert caught.value.reason in NO_ROOM, caught.value
+    assert sent > 5
+    first = next(m.body for m in qm.browse("A"))
+    assert qm.get("A").body == first  # there is room for what makes room
+    for unit, end in ((committed, "commit"), (backed, "backout")):
+        try:
+            getattr(unit, end)()
+        except qmgr.BackedOut:  # the oldest may have been backed out for room, which it is told
+            assert end == "commit"
+            assert got.body in [m.body for m in qm.browse("A")]
+    disk.capacity = None
+    qm.checkpoint()
+    for _ in range(50):
+        qm.put("A", bytes(9000))  # without a restart
+    before = [m.body for m in qm.browse("A")]
+    other = Life(disk=disk.crash(LOSE_ALL))
+    other.start()
+    assert [m.body for m in other.qm.browse("A")] == before
+
+
+def test_row_54_no_space_for_segments_then_space_again() -> None:
+    """Faults 54: a checkpoint that finds no room is told and harmless; with space it succeeds."""
+    life = Life(Setup(primary_files=2, secondary_files=3))
+    born(life)
+    disk = life.disk
+    life.put("A", number=10, size=10_000)
+    disk.capacity = disk.used + 5000
+    with pytest.raises(qmgr.MQError) as caught:
+        life.checkpoint()
+    assert caught.value.reason in (*NO_ROOM, qmgr.Reason.FILE_SYSTEM_ERROR), caught.value
+    life.allowed = [life.model]
+    life.check()
+    life.put("A", size=100)
+    life.get("A", limit=3)
+    unit = life.begin()
+    life.get("A", unit=unit)
+    life.put("B", unit=unit)
+    life.commit(unit)
+    fork = life.fork(LOSE_ALL)
+    fork.disk.capacity = None
+    fork.restart()
+    disk.capacity = None
+    life.checkpoint()
+    life.crash(LOSE_ALL)
+    life.restart()
+
+
+@pytest.mark.parametrize("share", [0.35, 0.6, 0.85, 1.1, 1.6])
+def test_row_54_a_small_disk_from_the_beginning(share: float) -> None:
+    """Faults 54: whatever does not fit is refused with a reason; what was accepted is there."""
+    need = 3 * 67 * 4096
+    disk = SimDisk(capacity=int(need * share))
+    life = Life(disk=disk)
+    try:
+        life.create()
+        life.start()
+        life.define("A")
+        life.define("B")
+        for n in range(60):
+            life.put("A", size=9000)
+            if n % 10 == 9:
+                life.checkpoint()
+    except qmgr.MQError as exc:
+        assert share < 1.2, exc
+    disk.capacity = None
+    life.crash(LOSE_ALL)
+    life.restart()
+    work_on(life)
+
+
+# -- row 59 ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("once", [True, False], ids=["once", "for good"])
+def test_row_59_an_error_at_close_loses_nothing(once: bool) -> None:
+    """Faults 59: what was acknowledged was synced through the descriptor that wrote it, before any close."""
+    for nth in range(1, 12, 1 if SOAK else 3):
+        life = Life(TRIPLE)
+        born(life)
+        life.disk.fail("close", errno.EIO, nth=nth, once=once)
+        until_it_fails(life, busy)
+        restarts_whole(life, nth)
+
+
+def test_row_59_no_file_is_synced_through_a_descriptor_that_did_not_write_it() -> None:
+    """Faults 59: an error is reported to one descriptor only; a sync through another proves nothing."""
+    life = Life(TRIPLE)
+    dirty: dict[str, int] = {}
+    wrong: list[str] = []
+    real_open, real_create = life.disk.open, SimDisk.open
+    assert real_open.__func__ is real_create
+
+    def opened(path: str, *, create: bool = False, direct: bool = False) -> object:
+        file = real_open(path, create=create, direct=direct)
+        write, sync = file.write, file.sync
+        me = id(file)
+
+        class Watched:
+            def __getattr__(self, name: str) -> object:
+                return getattr(file, name)
+
+            def write(self, offset: int, data: bytes) -> None:
+                if dirty.setdefault(path, me) != me:
+                    wrong.append(f"{path} written through two descriptors")
+                write(offset, data)
+
+            def sync(self) -> None:
+                if dirty.get(path, me) != me:
+                    wrong.append(f"{path} synced through another descriptor than it was written")
+                sync()
+                dirty.pop(path, None)
+
+            def close(self) -> None:
+                if dirty.get(path) == me and not path.endswith(("ERR01.LOG", ".lock")):
+                    wrong.append(f"{path} closed before it was synced")
+                dirty.pop(path, None)
+                file.close()
+
+        return Watched()
+
+    life.disk.open = opened  # type: ignore[method-assign, assignment]
+    everything(life)
+    assert not wrong, wrong[:5]

@@ -1,0 +1,112 @@
+"""What the documents say is so: the README's code runs, links lead somewhere, `make` has the targets that are named."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+SET_UP = re.compile(
+    r"^(make|git|pip|python3? -m (pip|venv)|source|cd)\b"
+)  # what a reader does once; not run again here
+
+
+class Block(NamedTuple):
+    language: str
+    code: str
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def blocks(path: Path) -> list[Block]:
+    return [Block(*found.groups()) for found in FENCE.finditer(path.read_text())]
+
+
+def commands(block: Block) -> list[str]:
+    """The commands of a shell block: all its lines, or those after `$ ` when it shows what they print."""
+    lines = block.code.replace("\\\n", "").splitlines()
+    prompted = [line[2:] for line in lines if line.startswith("$ ")]
+    return prompted or [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+def is_shell(block: Block) -> bool:
+    return block.language in ("sh", "bash", "shell", "console")
+
+
+def run(command: list[str], home: Path) -> subprocess.CompletedProcess[str]:
+    """Run in a home of its own, with the commands of this Python on the path."""
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "QMGR_DATA_PATH": str(home / "data"),
+        "XDG_DATA_HOME": str(home),
+    }
+    return subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_the_readmes_code_runs_in_the_order_it_stands(tmp_path: Path) -> None:
+    ran = {"python": 0, "shell": 0}
+    for block in blocks(ROOT / "README.md"):
+        if block.language == "python":
+            done = run([sys.executable, "-c", block.code], tmp_path)
+            crashes = "os._exit" in block.code or "SIGKILL" in block.code
+            assert done.stderr == "" and (crashes or done.returncode == 0), f"{block.code}\n{done.stdout}{done.stderr}"
+            ran["python"] += 1
+        elif is_shell(block):
+            script = [command for command in commands(block) if not SET_UP.match(command)]
+            if script:
+                done = run(["bash", "-euo", "pipefail", "-c", "\n".join(script)], tmp_path)
+                assert done.returncode == 0, f"{block.code}\n{done.stdout}{done.stderr}"
+                assert set(shown(block)) <= set(done.stdout.splitlines()), f"{block.code}\n{done.stdout}"
+                ran["shell"] += 1
+    assert all(ran.values()), "the README should show Python and shell"
+
+
+def shown(block: Block) -> list[str]:
+    """The lines that a block with prompts says its commands print, without those that have `...` in them."""
+    lines = block.code.replace("\\\n", "").splitlines()
+    if not any(line.startswith("$ ") for line in lines):
+        return []
+    return [line for line in lines if not line.startswith("$ ") and "..." not in line]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_links_lead_somewhere(path: Path) -> None:
+    for link in LINK.findall(FENCE.sub("", path.read_text())):
+        if "://" in link or link.startswith("mailto:"):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (path.parent / file).resolve() if file else path
+        assert target.exists(), f"{name(path)} links to {link}"
+        if anchor:
+            assert anchor in anchors(target), f"{name(path)} links to {link}"
+
+
+def anchors(path: Path) -> set[str]:
+    """The names that a document's headings get on GitHub."""
+    headings = re.findall(r"^#+ +(.*?) *$", FENCE.sub("", path.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_make_has_the_targets_that_are_named(path: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"`make ([a-z-]+)", path.read_text()))
+    named |= {
+        command.split()[1]
+        for block in blocks(path)
+        if is_shell(block)
+        for command in commands(block)
+        if command.startswith("make ")
+    }
+    assert named <= targets

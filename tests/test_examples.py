@@ -1,0 +1,131 @@
+"""The examples do what they say, in a process each, and stay short."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = ROOT / "examples"
+SAYS = {
+    "put_get.py": """\
+waiting: ['1 table', '3 chairs', 'do you have lamps?', '2 shelves', '4 shelves']
+first: 1 table for Ada
+asked: do you have lamps? answer to ANSWERS
+rest: ['3 chairs', '2 shelves', '4 shelves']
+nothing left: NO_MSG_AVAILABLE
+""",
+    "syncpoint.py": """\
+before: 1 orders, 0 invoices
+backed out: the printer is out of paper
+after the backout: 1 orders, 0 invoices
+after the commit: 0 orders, 1 invoices
+invoice for 3 chairs
+""",
+    "two_phase.py": """\
+in doubt: ['order 4711']
+parcel: 3 chairs to Ada
+""",
+    "crash_restart.py": """\
+killed after 200 units of work, then restarted
+committed units lost: 0
+half units of work: 0
+in order: True
+""",
+}
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
+    return subprocess.run(
+        [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
+def test_an_example_says_what_it_should(name: str) -> None:
+    done = run(str(EXAMPLES / name))
+    assert (done.stdout, done.stderr, done.returncode) == (SAYS[name], "", 0)
+    assert len((EXAMPLES / name).read_text().splitlines()) < 60
+
+
+def test_flights_all_arrive_although_the_worker_is_killed() -> None:
+    done = run("-m", "examples.flights", "--rows", "30000", "--kills", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Every flight is on its carrier's queue, once, in order." in done.stdout
+    assert "kills" in done.stdout
+
+
+def test_the_audit_of_the_flights_finds_each_kind_of_fault(tmp_path: Path) -> None:
+    import qmgr
+    from examples.flights import data
+    from examples.flights.__main__ import prepare
+    from examples.flights.audit import audit
+    from examples.flights.worker import MARK, NAME, TO, Worker
+
+    source, rows = data.find(), 600
+    prepare(str(tmp_path), source, rows)
+    with qmgr.start(NAME, data_path=str(tmp_path)) as qm:
+        assert len(audit(qm, source, rows)) == rows + 1  # nothing has been put, and the mark says so
+        Worker(qm, source, rows).run()
+        assert audit(qm, source, rows) == []
+        first = qm.get(TO + "UA")
+        assert audit(qm, source, rows) == [f"flight {int(first.correlation_id)} is on no carrier queue"]
+        qm.put(TO + "UA", first.body, correlation_id=first.correlation_id)
+        (wrong,) = audit(qm, source, rows)
+        assert "comes after" in wrong
+        qm.put(TO + "UA", first.body, correlation_id=first.correlation_id)
+        assert f"flight {int(first.correlation_id)} is there 2 times" in audit(qm, source, rows)
+        qm.put(TO + "AA", first.body, correlation_id=first.correlation_id)
+        assert any("is not that row of the file" in wrong for wrong in audit(qm, source, rows))
+        qm.get(MARK)
+        assert any(wrong.startswith("the mark says []") for wrong in audit(qm, source, rows))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--rows", "0"], "'0' is neither a number of rows above 0 nor 'all'"),
+        (["--rows", "many"], "'many' is neither a number of rows above 0 nor 'all'"),
+        (["--kills", "-1"], "'-1' is not a number from 0 to 100"),
+        (["--seed", "x"], "invalid int value: 'x'"),
+        (["--color"], "unrecognized arguments: --color"),
+    ],
+)
+def test_wrong_arguments_of_the_flights_get_a_sentence(arguments: list[str], sentence: str) -> None:
+    done = run("-m", "examples.flights", *arguments)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_flights_on_a_path_that_is_a_file_get_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    done = run("-m", "examples.flights", "--rows", "100", "--data-path", str(path))
+    assert done.returncode == 1
+    assert done.stderr.startswith("the demo can't go on: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_file_that_is_not_the_flights_is_refused(tmp_path: Path) -> None:
+    from examples.flights import data
+
+    path = tmp_path / "flights.csv.zip"
+    path.write_bytes(b"no zip file")
+    with pytest.raises(data.NoData, match="can't be read as the flights"):
+        next(data.flights(path))
+
+
+def test_the_benchmarks_run() -> None:
+    done = run("-m", "benchmarks.run", "--quick", "--only", "move")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "move A → B" in done.stdout
+
+
+def test_a_wrong_name_of_a_benchmark_gets_a_sentence() -> None:
+    done = run("-m", "benchmarks.run", "--only", "nothing")
+    assert done.returncode == 2
+    assert "invalid choice: 'nothing'" in done.stderr

@@ -1,0 +1,177 @@
+"""The log alone under crashes: what was forced is read back, in order, and nothing else but what came right after it.
+
+One seed is one life: append, force, move the head, crash at any change of the disk, read, go on.
+"""
+
+import random
+
+import pytest
+
+from logger import log as logs
+from logger.config import LogConfig, WriteIntegrity
+from logger.errors import LogFailed, LogFull
+from logger.log import Log
+from tests.conftest import SOAK
+from tests.sim.clock import SimClock
+from tests.sim.disk import SimCrash, SimDisk
+from tests.sim.loss import LOSE_ALL, mixed
+
+LOG_ID = b"0123456789abcdef"
+KIND = 257
+Entry = tuple[int, int, bytes]  # LSN, LSN of its end, body
+
+
+def short(entries: list[Entry]) -> str:
+    """The last entries, for a message."""
+    return f"{len(entries)} records, the last {[one[:2] for one in entries[-3:]]}"
+
+
+class LogLife:
+    """A log, and the list of what was appended to it."""
+
+    def __init__(self, seed: int, integrity: WriteIntegrity) -> None:
+        self.rng = random.Random(seed)
+        self.atomic = integrity is WriteIntegrity.SINGLE
+        self.config = LogConfig(
+            path="/log/QM",
+            primary_files=2,
+            secondary_files=1,
+            file_pages=64,
+            buffer_pages=18,
+            write_integrity=integrity,
+        )
+        self.disk = SimDisk(seed)
+        self.clock = SimClock()
+        logs.create(self.disk, self.config, LOG_ID)
+        self.appended: list[Entry] = []  # all since the head
+        self.histories = [
+            self.appended
+        ]  # what may be read: the last one, or where nothing was forced since, an earlier
+        self.forced = 0  # the end of what was forced
+        self.epochs: list[int] = []
+        self.crashes = 0
+        self.start()
+
+    def start(self) -> None:
+        """Read the log, compare, and begin to write it, with a record that is forced: as a restart does.
+
+        Until it is, the restart has told nobody anything, and the next one may find what an earlier one could have.
+        """
+        self.log = Log(self.disk, self.clock, self.config)
+        reader, records = self.log.read(self.log.state.head, 0)
+        found = [(one.lsn, one.end, bytes(one.body)) for one in records]
+        if not any(self.continues(found, history) for history in self.histories):
+            raise AssertionError(f"read {short(found)}; forced {self.forced}; {[short(h) for h in self.histories]}")
+        assert not self.epochs or reader.epoch <= self.epochs[-1]
+        self.appended = found
+        self.histories.append(found)
+        self.log.begin(reader.end, reader.epoch, reader.page_up_to(reader.end))
+        reader.close()
+        assert not self.epochs or self.log.epoch > self.epochs[-1]
+        self.epochs.append(self.log.epoch)
+        self.append(30, reserve=False)  # there is always room for a checkpoint
+        self.force()
+
+    def continues(self, found: list[Entry], history: list[Entry]) -> bool:
+        """Whether that is the beginning of this history, with all that was forced."""
+        expected = [one for one in history if one[0] >= self.log.state.head]
+        lost = expected[len(found) :]
+        return found == expected[: len(found)] and (not lost or lost[0][1] > self.forced)
+
+    def append(self, size: int, *, reserve: bool = True) -> None:
+        body = self.rng.randbytes(size)
+        log = self.log
+        with log.lock:
+            if reserve:
+                log.reserve(log.cost(size), 0)
+            lsn = log.buffer.tail
+            self.appended.append((-1, lsn + 1, body))  # it may be found from here on, whole, whatever comes next
+            at = log.append(KIND, 7, self.clock.wall_us(), body[: size // 2], body[size // 2 :])
+            self.appended[-1] = (at, log.buffer.tail, body)
+            if log.parked:
+                log.resume()
+
+    def force(self) -> None:
+        tail = self.log.buffer.tail
+        self.log.force(tail)
+        self.forced = max(self.forced, tail)
+        self.histories = [self.appended]
+
+    def move_head(self) -> None:
+        """As after a checkpoint: the head goes to a record near the durable end, and extents become free."""
+        durable = [one for one in self.appended if one[1] <= self.forced]
+        if durable:
+            head = self.rng.choice(durable[-3:])[0]
+            if head >= self.log.state.head:
+                self.log.move_head(head, head)
+
+    def make_room(self) -> None:
+        self.force()
+        self.move_head()
+        self.log.grow()
+
+    def step(self) -> None:
+        kind = self.rng.random()
+        size = self.rng.choice((1, 20, 300, 3000, 5000, 20000, 40000, 90000))
+        try:
+            if kind < 0.55:
+                self.append(size)
+            elif kind < 0.85:
+                self.force()
+            elif kind < 0.93:
+                self.force()
+                self.move_head()
+            elif kind < 0.97:
+                self.log.release_secondaries()
+            else:
+                self.log.close(clean=True)
+                self.start()
+        except LogFull:
+            self.make_room()
+
+    def crash(self) -> None:
+        """Lose what was not synced; now and then crash inside the start too."""
+        self.crashes += 1
+        self.disk = self.disk.crash(mixed(self.rng.randrange(1 << 30), atomic=self.atomic))
+        while self.rng.random() < 0.3:
+            self.disk.crash_after(self.rng.randint(1, 12), self.rng.random())
+            try:
+                self.start()
+                break
+            except (SimCrash, LogFailed):
+                assert self.disk.dead
+                self.disk = self.disk.crash(mixed(self.rng.randrange(1 << 30), atomic=self.atomic))
+        else:
+            self.start()
+        self.disk.no_crash()
+
+    def live(self, steps: int) -> None:
+        for _ in range(steps):
+            if self.rng.random() < 0.3:
+                self.disk.crash_after(self.rng.randint(1, 10), self.rng.choice((0.0, self.rng.random())))
+            try:
+                self.step()
+            except (SimCrash, LogFailed):  # a writer that is interrupted says that the log failed
+                assert self.disk.dead
+                self.appended[:] = [one for one in self.appended if one[0] >= 0]
+                self.crash()
+        self.disk = self.disk.crash(LOSE_ALL)
+        self.start()
+
+
+@pytest.mark.parametrize("integrity", [WriteIntegrity.TRIPLE, WriteIntegrity.SINGLE], ids=["triple", "single"])
+def test_any_crash_keeps_what_was_forced_and_only_what_came_right_after_it(integrity: WriteIntegrity) -> None:
+    """Faults 1-7, 16, 17, 20, 21 at the level of the log."""
+    crashes = laps = 0
+    failed: list[str] = []
+    for seed in range(1500 if SOAK else 40):
+        life = LogLife(seed, integrity)
+        try:
+            life.live(600 if seed % 20 == 0 else 120)
+        except Exception as exc:
+            failed.append(f"seed {seed}: {exc!r}")
+        crashes += life.crashes
+        laps = max(laps, life.forced // (life.config.extent_bytes * 3))
+    assert not failed, f"{len(failed)} lives: {failed[:5]}"
+    assert crashes > 100
+    assert laps >= 3

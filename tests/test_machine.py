@@ -1,0 +1,245 @@
+"""The real queue manager against the model: whatever is called in whatever order, whatever crashes, they agree.
+
+`test_a_random_life...` lives long lives from seeds; the state machine lets Hypothesis look for the short program that
+breaks a promise, and shrink it.
+"""
+
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+import qmgr
+from tests.conftest import SOAK
+from tests.sim.life import QUEUES, SINGLE, TRIPLE, Life, Setup, random_life
+from tests.sim.loss import mixed
+from tests.test_crash import laps_of
+
+SETUPS = {
+    "triple": TRIPLE,
+    "single": SINGLE,
+    "two secondaries": Setup(secondary_files=2),
+    "linear": Setup(log_type="linear"),
+}
+
+
+@pytest.mark.parametrize("name", SETUPS)
+def test_a_random_life_keeps_every_promise(name: str) -> None:
+    """P1-P6; faults 1-18, 20-22, 27-29, 31, 34, 37 in any mixture."""
+    setup = SETUPS[name]
+    failed: list[str] = []
+    restarts = 0
+    for seed in range(3000 if SOAK else 25):
+        life = Life(setup, seed=seed)
+        try:
+            random_life(life, random.Random(seed), 80)
+        except Exception as exc:
+            failed.append(f"seed {seed} of {name}: {exc!r}\n{life.tell()}")
+            if len(failed) >= 3:
+                break
+        restarts += life.restarts
+    assert not failed, "\n\n".join(failed)
+    assert restarts > 200
+
+
+@pytest.mark.parametrize("name", ["triple", "single", "two secondaries"])
+def test_a_long_life_goes_round_the_log_many_times(name: str) -> None:
+    """P5, P6: the log wraps three times and more, with a crash now and then."""
+    for seed in range(50 if SOAK else 3):
+        life = Life(SETUPS[name], seed=seed)
+        try:
+            random_life(life, random.Random(-seed - 1), 700, crashes=0.04)
+        except Exception as exc:
+            raise AssertionError(f"seed {seed} of {name}: {exc!r}\n{life.tell()}") from exc
+        assert laps_of(life) >= 3, f"seed {seed} of {name}"
+
+
+SIZES = st.sampled_from([1, 50, 700, 4096, 13000])
+PRIORITIES = st.sampled_from([0, 4, 9])
+
+
+class Machine(RuleBasedStateMachine):
+    """Calls on both sides; a crash may strike inside any of them."""
+
+    units = Bundle("units")
+    setup_name = "triple"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.life = Life(SETUPS[self.setup_name])
+
+    def do(self, call: Callable[[], object]) -> object:
+        """Make a call; when the disk dies in it, restart from what is left."""
+        try:
+            return call()
+        except BaseException:
+            if not self.life.disk.dead:
+                raise
+            self.life.crash(mixed(self.loss, atomic=self.life.setup.atomic))
+            self.recover([])
+            return None
+
+    def recover(self, depths: list[int]) -> None:
+        """Restart, with a crash inside after so many changes of the disk, as often as there are numbers."""
+        for number, depth in enumerate(depths):
+            self.life.disk.crash_after(depth)
+            try:
+                self.life.restart()
+            except BaseException:
+                if not self.life.disk.dead:
+                    raise
+                self.life.crash(mixed(self.loss + number, atomic=self.life.setup.atomic))
+            else:
+                self.life.disk.no_crash()
+                return
+        self.life.restart()
+
+    @initialize()
+    def born(self) -> None:
+        self.loss = 0
+        self.life.create()
+        self.life.start()
+        for queue in QUEUES[:2]:
+            self.life.define(queue)
+
+    @rule(effects=st.integers(1, 15), part=st.sampled_from([0.0, 0.3, 0.9]), loss=st.integers(0, 9999))
+    def crash_soon(self, effects: int, part: float, loss: int) -> None:
+        """The disk dies at one of the next changes, inside whatever is called then."""
+        self.loss = loss
+        self.life.disk.crash_after(effects, part)
+
+    @rule(loss=st.integers(0, 9999), depths=st.lists(st.integers(1, 40), max_size=3))
+    def crash_now(self, loss: int, depths: list[int]) -> None:
+        self.loss = loss
+        self.life.crash(mixed(loss, atomic=self.life.setup.atomic))
+        self.recover(depths)
+
+    @rule()
+    def end_and_start(self) -> None:
+        def call() -> None:
+            self.life.end()
+            self.life.start()
+            self.life.check()
+
+        self.do(call)
+
+    @rule(
+        queue=st.sampled_from(QUEUES),
+        size=SIZES,
+        number=st.sampled_from([1, 1, 3]),
+        priority=PRIORITIES,
+        persistent=st.booleans(),
+        correlation=st.integers(0, 2),
+    )
+    def put(self, queue: str, size: int, number: int, priority: int, persistent: bool, correlation: int) -> None:
+        if queue in self.life.model.queues:
+            self.do(
+                lambda: self.life.put(
+                    queue,
+                    size=size,
+                    number=number,
+                    priority=priority,
+                    persistent=persistent,
+                    correlation=correlation,
+                )
+            )
+
+    @rule(unit=units, queue=st.sampled_from(QUEUES), size=SIZES, priority=PRIORITIES, number=st.sampled_from([1, 1, 3]))
+    def put_in_unit(self, unit: object, queue: str, size: int, priority: int, number: int) -> None:
+        if self.active(unit) and queue in self.life.model.queues:
+            self.do(lambda: self.life.put(queue, size=size, number=number, priority=priority, unit=unit))
+
+    @rule(queue=st.sampled_from(QUEUES), limit=st.sampled_from([1, 1, 4]), correlation=st.none() | st.integers(0, 2))
+    def get(self, queue: str, limit: int, correlation: int | None) -> None:
+        if queue in self.life.model.queues:
+            self.do(lambda: self.life.get(queue, limit=limit, correlation=correlation))
+
+    @rule(queue=st.sampled_from(QUEUES), data=st.data())
+    def get_by_message_id(self, queue: str, data: st.DataObject) -> None:
+        there = [msg.message_id for msg in self.life.model.queues.get(queue, ())]
+        if there:
+            number = int.from_bytes(data.draw(st.sampled_from(there)), "big")
+            self.do(lambda: self.life.get(queue, message_id=number))
+
+    @rule(unit=units, queue=st.sampled_from(QUEUES), limit=st.sampled_from([1, 1, 4]))
+    def get_in_unit(self, unit: object, queue: str, limit: int) -> None:
+        if self.active(unit) and queue in self.life.model.queues:
+            self.do(lambda: self.life.get(queue, limit=limit, unit=unit))
+
+    @precondition(lambda self: len(self.life.model.units) < 4)
+    @rule(target=units, prepares=st.booleans())
+    def begin(self, prepares: bool) -> object:
+        self.life.count += 1
+        key = self.do(lambda: self.life.begin(qmgr.Xid(1, b"%d" % self.life.count, b"") if prepares else None))
+        return key if key is not None else multiple()
+
+    def active(self, unit: object) -> bool:
+        return unit in self.life.open and not self.life.model.units[unit].prepared  # type: ignore[index]
+
+    @rule(unit=units)
+    def commit(self, unit: object) -> None:
+        if unit in self.life.open:
+            self.do(lambda: self.life.commit(unit))
+
+    @rule(unit=units)
+    def backout(self, unit: object) -> None:
+        if unit in self.life.open:
+            self.do(lambda: self.life.backout(unit))
+
+    @rule(unit=units)
+    def prepare(self, unit: object) -> None:
+        if self.active(unit) and isinstance(unit, qmgr.Xid):
+            self.do(lambda: self.life.prepare(unit))
+
+    @rule(unit=units, commit=st.booleans())
+    def resolve(self, unit: object, commit: bool) -> None:
+        if unit in self.life.model.in_doubt():
+            self.do(lambda: self.life.resolve(unit, commit=commit))
+
+    @rule()
+    def checkpoint(self) -> None:
+        self.do(self.life.checkpoint)
+
+    @rule(queue=st.sampled_from(QUEUES))
+    def define_alter_or_delete(self, queue: str) -> None:
+        life = self.life
+        if queue not in life.model.queues:
+            self.do(lambda: life.define(queue, f"made at {life.count}"))
+        elif life.model.queues[queue] or life.used_by_units(queue):
+            self.do(lambda: life.alter(queue, f"altered at {life.count}"))
+        else:
+            self.do(lambda: life.delete(queue))
+
+    @invariant()
+    def the_queue_manager_agrees_with_the_model(self) -> None:
+        if self.life.qm is not None:
+            self.life.check()
+
+    def teardown(self) -> None:
+        if self.life.qm is not None:
+            self.life.disk.no_crash()
+            self.life.settle()
+
+
+@pytest.mark.parametrize("name", ["triple", "single"])
+def test_no_program_breaks_a_promise(name: str) -> None:
+    """P1-P6, by Hypothesis: the smallest program that does is printed."""
+
+    class Named(Machine):
+        setup_name = name
+
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        Named, settings=settings(max_examples=1500 if SOAK else 40, stateful_step_count=40)
+    )

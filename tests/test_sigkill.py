@@ -1,0 +1,154 @@
+"""Real processes on a real disk, killed with SIGKILL at random moments; the next process is the audit of the last.
+
+Faults 1, with the operating system instead of the simulated disk: what SIGKILL can show is the order of calls, torn
+appends and the lock, not what a power failure loses.
+"""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import qmgr
+from tests.conftest import SOAK
+from tests.kill_worker import NAME
+from tests.model import Model, Msg
+
+ROOT = Path(__file__).parent.parent
+
+
+class Book:
+    """What the worker of one thread was told, and the one call that it was in when it died."""
+
+    def __init__(self) -> None:
+        self.model = Model()
+        self.trying: dict[str, Any] | None = None
+
+    def after(self, call: dict[str, Any]) -> Model:
+        """The model after this call."""
+        model = self.model.copy()
+        if "resolve" in call:
+            model.commit(call["resolve"])
+            return model
+        unit = call.get("prepare")
+        if "get" in call:
+            model.get(call["get"], model.find(call["get"]))
+            return model
+        if unit is not None:
+            model.begin(unit)
+        for queue, number in call.get("gets", ()):
+            model.get(queue, model.find(queue, 1, lambda msg, body=b"%d" % number: msg.body == body), unit)
+        for queue, number, priority in call.get("puts", ()):
+            model.put(queue, [Msg(b"%d" % number, priority, True, b"")], unit)
+        if unit is not None:
+            model.units[unit].prepared = True
+        return model
+
+    def hear(self, line: dict[str, Any]) -> None:
+        if line["do"] == "try":
+            self.trying = line
+        elif line["do"] == "done" and self.trying is not None:
+            self.model = self.after(self.trying)
+            self.trying = None
+        elif line["do"] == "none":
+            assert self.trying is not None
+            assert not self.model.find(self.trying["get"]), "a queue was said to be empty"
+            self.trying = None
+
+    def allowed(self) -> list[Model]:
+        return [self.model] if self.trying is None else [self.model, self.after(self.trying)]
+
+
+class Rounds:
+    """Worker after worker on one queue manager."""
+
+    def __init__(self, base: Path, threads: int) -> None:
+        self.data, self.log, self.threads = str(base / "data"), str(base / "log"), threads
+        self.books = [Book() for _ in range(threads)]
+        for n, book in enumerate(self.books):
+            book.model.define(f"T{n}.A")
+            book.model.define(f"T{n}.B")
+        self.acknowledged = 0
+        qmgr.create(
+            NAME, data_path=self.data, log_path=self.log, log_primary_files=2, log_secondary_files=2, log_file_pages=64
+        )
+
+    def round(self, seed: int, seconds: float) -> None:
+        """Start a worker, compare what it found with the books, let it work for so long, kill it."""
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "tests.kill_worker", self.data, self.log, str(seed), str(self.threads)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=ROOT,
+        )
+        assert worker.stdout is not None and worker.stderr is not None
+        try:
+            found: dict[str, dict[str, list[int]]] = {"found": {}, "resolved": {}}
+            in_doubt: set[str] = set()
+            for raw in worker.stdout:
+                line = json.loads(raw)
+                if line["do"] == "begin":
+                    break
+                if line["do"] == "in doubt":
+                    in_doubt = set(line["xids"])
+                else:
+                    found[line["do"]][line["queue"]] = line["bodies"]
+            else:
+                raise AssertionError(f"seed {seed}: the worker did not start: {worker.stderr.read().decode()}")
+            for book in self.books:
+                self.compare(seed, book, found, in_doubt)
+            if seed < 0:
+                assert worker.wait(20) == 0
+                return
+            time.sleep(seconds)
+            worker.send_signal(signal.SIGKILL)
+            rest, errors = worker.communicate(timeout=20)
+            assert worker.returncode == -signal.SIGKILL, f"seed {seed}: it died of itself: {errors.decode()}"
+            assert not errors, f"seed {seed}: {errors.decode()}"
+            for raw in rest.splitlines(keepends=True):
+                if raw.endswith(b"\n"):
+                    line = json.loads(raw)
+                    self.books[line["thread"]].hear(line)
+                    self.acknowledged += line["do"] == "done"
+        finally:
+            worker.kill()
+            worker.wait()
+            worker.stdout.close()
+            worker.stderr.close()
+
+    def compare(self, seed: int, book: Book, found: dict[str, dict[str, list[int]]], in_doubt: set[str]) -> None:
+        """What was found is the state after the last call that returned, or after the one that did not."""
+        report = []
+        for model in book.allowed():
+            mine = {str(xid) for xid in model.in_doubt()}
+            others = {str(xid) for book in self.books for model in book.allowed() for xid in model.in_doubt()} - mine
+            expected = {queue: [int(msg.body) for msg in model.find(queue, 1 << 60)] for queue in model.queues}
+            wrong = {q: (bodies, found["found"][q]) for q, bodies in expected.items() if found["found"][q] != bodies}
+            if wrong or not mine <= in_doubt or (in_doubt - others) - mine:
+                report.append(f"{wrong} in doubt: expected {mine}, found {in_doubt}")
+                continue
+            for xid in mine:
+                model.commit(xid)
+            for queue in model.queues:
+                assert [int(msg.body) for msg in model.find(queue, 1 << 60)] == found["resolved"][queue], f"seed {seed}"
+            book.model = model
+            book.trying = None
+            return
+        raise AssertionError(f"seed {seed}: (expected, found) is {' or '.join(report)}")
+
+
+@pytest.mark.parametrize(("threads", "rounds"), [(1, 32), (4, 22)], ids=["one thread", "four threads"])
+def test_row_01_killed_at_random_moments(tmp_path: Path, threads: int, rounds: int) -> None:
+    """Faults 1: at least 50 rounds over both."""
+    rng = random.Random(threads)
+    life = Rounds(tmp_path, threads)
+    for n in range(rounds * (20 if SOAK else 1)):
+        life.round(n + 1, rng.choice((0.01, 0.1, 0.25, 0.4)) * rng.random())
+    life.round(-1, 0)
+    assert life.acknowledged > rounds * 5
