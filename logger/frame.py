@@ -56,11 +56,6 @@ def after(end: int) -> int:
     return place if place & PAGE - 1 <= SKIP else (place | PAGE - 1) + 1
 
 
-def cost(body_bytes: int) -> int:
-    """The most bytes of log that a record of one frame takes, with the gap that may follow it."""
-    return (HEADER.size + body_bytes + 7 & -8) + HEADER.size
-
-
 def encode_into(
     page: memoryview,
     at: int,

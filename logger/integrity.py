@@ -7,7 +7,7 @@ reaches, what it is:
 
     offset  size  field    meaning
          0     4  magic    "HLSP"
-         4     4  crc      CRC-32 of the page without its last 48 bytes, then of bytes 8..48 of this trailer
+         4     4  crc      CRC-32 of the page up to `tail`, then of bytes 8..48 of this trailer
          8     8  page     LSN of the page's first byte
         16     8  tail     LSN of the first byte that this version does not hold
         24     4  epoch
@@ -39,9 +39,10 @@ class Spare(NamedTuple):
 
 def seal_spare(image: memoryview, page: int, tail: int, epoch: int, seed: int) -> None:
     """Write the trailer into `image`, the 4096 bytes of a partial page."""
-    assert tail - page <= BODY, "a partial page has room for its trailer"
+    held = tail - page
+    assert held <= BODY, "a partial page has room for its trailer"
     TRAILER.pack_into(image, BODY, MAGIC, 0, page, tail, epoch)
-    CRC.pack_into(image, BODY + 4, crc32(image[BODY + 8 :], crc32(image[:BODY], seed)))
+    CRC.pack_into(image, BODY + 4, crc32(image[BODY + 8 :], crc32(image[:held], seed)))
 
 
 def open_spare(image: bytes, seed: int) -> Spare | None:
@@ -49,9 +50,9 @@ def open_spare(image: bytes, seed: int) -> Spare | None:
     if len(image) != PAGE:
         return None
     magic, crc, page, tail, epoch = TRAILER.unpack_from(image, BODY)
-    if magic != MAGIC or crc32(image[BODY + 8 :], crc32(image[:BODY], seed)) != crc:
+    if magic != MAGIC or page % PAGE or not page < tail <= page + BODY:
         return None
-    if page % PAGE or not page < tail <= page + BODY:
+    if crc32(image[BODY + 8 :], crc32(image[: tail - page], seed)) != crc:
         return None
     return Spare(page, tail, epoch, image)
 

@@ -29,6 +29,7 @@ from logger.reader import LogReader, Record
 from logger.space import Space
 from logger.stats import LogStats, WriteStats
 
+FRAME_COST = frame.HEADER.size + 7 + frame.HEADER.size  # header, filling to 8, and the gap that may follow it
 EVERYTHING = 1 << 64  # an LSN that no force reaches: waits for its turn to lead
 
 
@@ -161,6 +162,7 @@ class Log:
         self._ring = Ring(disk, active_path(config.path), state.log_id, state.extent_bytes, direct=direct)
         self._ring.open(state)
         self._stats = LogStats()
+        self._always = config.sync is LogSync.ALWAYS
         self._triple = config.write_integrity is not WriteIntegrity.SINGLE
         self.epoch = state.epoch
         self.lock = threading.Lock()
@@ -215,6 +217,7 @@ class Log:
             partial=partial,
             make_room=self._write_full_pages,
         )
+        self._one_frame = self.buffer.max_frame - frame.HEADER.size
         self.durable = self.safe = tail
         self._started_at = tail
         self._write_control(attrs.evolve(self._state, epoch=self.epoch, epoch_from=tail, durable=tail, clean_end=0))
@@ -256,7 +259,7 @@ class Log:
         try:
             if clean:
                 self.force(self.buffer.tail, sync=True)
-                self._as_leader(EVERYTHING, lambda: self._write_control(
+                self._as_leader(EVERYTHING, lambda _: self._write_control(
                     attrs.evolve(self._now(), durable=self.buffer.tail, clean_end=self.buffer.tail)
                 ))
         finally:
@@ -269,8 +272,9 @@ class Log:
 
     def cost(self, body_bytes: int) -> int:
         """The most bytes of log that a record with this body takes."""
-        whole = frame.cost(body_bytes)
-        return whole + body_bytes // (self.buffer.max_frame - frame.HEADER.size) * 2 * frame.HEADER.size
+        if body_bytes <= self._one_frame:
+            return body_bytes + FRAME_COST
+        return body_bytes + FRAME_COST + body_bytes // self._one_frame * 2 * frame.HEADER.size
 
     def reserve(self, size: int, promise: int) -> None:
         """Make sure that `size` bytes of records can be appended now, and `promise` bytes are left for later.
@@ -323,7 +327,7 @@ class Log:
         assert self._leader is None, "room was made before the record was appended"
         try:
             if self._output is not None:
-                self._finish(self._output)
+                self._finish(self._output, sync=self._always)
             self._perform(self._plan(self.buffer.take(partial=False)), sync=False)
         except BaseException as exc:
             raise self._fail(exc) from exc
@@ -335,14 +339,12 @@ class Log:
 
         At most two syncs: the one under way and the next. Raises LogFailed, LogClosed.
         """
-        if (self.durable if sync else self.safe) >= target:
-            return
         if sync and self._config.sync is not LogSync.ALWAYS:
-            self._as_leader(EVERYTHING, lambda: self._write_and_sync(sync=True))
-        else:
-            self._as_leader(target, self._write_and_sync)
+            self._as_leader(EVERYTHING, lambda _: self._write_up_to(0, sync=True))
+        elif self.safe < target:
+            self._as_leader(target, self._write_up_to)
 
-    def _as_leader(self, target: int, work: Callable[[], None]) -> None:
+    def _as_leader(self, target: int, work: Callable[[int], None]) -> None:
         """Do `work` as the leader when it is this caller's turn, unless its LSN has become safe by then.
 
         However it ends, followers get a new leader or an error, never silence; that is said twice, because an
@@ -368,7 +370,7 @@ class Log:
                         raise self._failure
                     if self._leader is not me:
                         return
-                work()
+                work(target)
             except OSError as exc:
                 with self.lock:
                     failure = self._fail(exc)
@@ -410,30 +412,32 @@ class Log:
             assert heir.turn is not None
             heir.turn.release()
 
-    def _write_and_sync(self, sync: bool | None = None) -> None:
-        """Write and sync all that the buffer holds; first what an interrupted leader left undone."""
-        while True:
-            output = self._output
-            left_behind = output is not None
-            if output is None:
-                with self.lock:
-                    try:
-                        output = self._output = self._plan(self.buffer.take(partial=True))
-                    except BaseException as exc:
-                        raise self._fail(exc) from exc
-                    if self._large:
-                        self._changed.notify_all()
-            self._finish(output, sync)
-            if not left_behind:
-                return
-
-    def _finish(self, output: _Output, sync: bool | None = None) -> None:
+    def _write_up_to(self, target: int, *, sync: bool | None = None) -> None:
+        """Write all that the buffer holds, and sync it unless LogSync says no; first what an interrupted leader left."""
         if sync is None:
-            sync = self._config.sync is LogSync.ALWAYS
-        self._perform(output, sync)
+            sync = self._always
+        output = self._output or self._take()
+        self._finish(output, sync=sync)
+        if self.safe < target:
+            self._finish(self._take(), sync=sync)
+
+    def _take(self) -> _Output:
+        """Everything that waits to be written, with a plan where it goes."""
+        with self.lock:
+            try:
+                output = self._output = self._plan(self.buffer.take(partial=True))
+            except BaseException as exc:  # pages that were taken and not planned are lost
+                raise self._fail(exc) from exc
+            if self._large:
+                self._changed.notify_all()
+            return output
+
+    def _finish(self, output: _Output, *, sync: bool) -> None:
+        self._perform(output, sync=sync)
+        tail = output.run.tail
         if sync:
-            self.durable = output.run.tail
-        self.safe = output.run.tail
+            self.durable = tail
+        self.safe = tail
         self._output = None
 
     # ---- writing, as the leader
@@ -472,13 +476,10 @@ class Log:
             new.append(taken)
             return taken
 
-    def _perform(self, output: _Output, sync: bool) -> None:
+    def _perform(self, output: _Output, *, sync: bool) -> None:
         """Do the writes and, if asked to, the syncs. Doing it twice is as good as once."""
-        if not output.writes:
-            if not sync or not self._unsynced:
-                return
-        clock = self._clock
-        began = clock.elapsed_ns()
+        elapsed_ns = self._clock.elapsed_ns
+        began = elapsed_ns()
         if output.new_extents:
             for held in output.new_extents:
                 held.write_header()
@@ -494,8 +495,7 @@ class Log:
                 held.file.sync()
             unsynced.clear()
         if size:
-            ended = clock.elapsed_ns()
-            self._stats.add(size, ended - began, clock.wall_us(), output.run.base // self._config.extent_bytes)
+            self._stats.add(size, elapsed_ns() - began, self._clock, output.run.base // self._config.extent_bytes)
 
     def _now(self) -> ControlState:
         return attrs.evolve(self._state, extents=self._ring.table(), durable=max(self.durable, self._state.durable))
@@ -528,7 +528,7 @@ class Log:
         """A checkpoint at LSN `checkpoint` is complete, and a restart needs nothing before `head`."""
         assert self._state.head <= head <= checkpoint <= self.durable
 
-        def move() -> None:
+        def move(_: int) -> None:
             self._write_control(attrs.evolve(self._now(), head=head, checkpoint=checkpoint))
             with self.lock:
                 self.space.set_floor(self.floor_of(head))
@@ -539,7 +539,7 @@ class Log:
         """Remove one inactive extent beyond the primaries when the active log leaves room enough; return how many."""
         dropped: list[Extent] = []
 
-        def release() -> None:
+        def release(_: int) -> None:
             with self.lock:
                 config, space = self._config, self.space
                 keep = config.primary_files

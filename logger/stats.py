@@ -1,8 +1,10 @@
-"""How large and how slow the writes of the log were: short, long, maximum, and by extent. No files, no clock."""
+"""How large and how slow the writes of the log were: short, long, maximum, and by extent. No files."""
 
 from collections import deque
 
 import attrs
+
+from logger.clock import Clock
 
 SHORT, LONG, EXTENTS = 64, 1024, 8
 
@@ -45,8 +47,8 @@ class LogStats:
         self._long_max = 0
         self._extents: deque[list[int]] = deque(maxlen=EXTENTS)  # [sequence, longest ns]
 
-    def add(self, size: int, ns: int, at: int, sequence: int) -> None:
-        """One write of `size` bytes took `ns`, ended at wall time `at` and lay in the extent with this sequence."""
+    def add(self, size: int, ns: int, clock: Clock, sequence: int) -> None:
+        """One write of `size` bytes took `ns`, has just ended, and lay in the extent with this sequence."""
         times = self._times
         if len(times) == LONG:
             self._long_sum -= times[0]
@@ -62,7 +64,7 @@ class LogStats:
         if size > self.size_max:
             self.size_max = size
         if ns > self.time_max:
-            self.time_max, self.time_max_at = ns, at
+            self.time_max, self.time_max_at = ns, clock.wall_us()
         if self._short_sum > self._short_max and len(times) >= SHORT:
             self._short_max = self._short_sum
         if self._long_sum > self._long_max and len(times) == LONG:

@@ -18,7 +18,7 @@ from qmgr import verbs
 from qmgr.due import SteadyClock
 from qmgr.errors import (
     AlreadyExists,
-    BackedOut,
+    MessageTooBig,
     Mistake,
     MQError,
     ObjectInUse,
@@ -33,9 +33,10 @@ from qmgr.queue import Entry, Queue
 from qmgr.resource import Resource
 from recovery import records
 from recovery.checkpoint import Checkpointer
-from recovery.records import Backout, Commit, Define, Delete, Expire, Get, Prepare, Put, Record, Xid
+from recovery.records import Backout, Commit, Define, Delete, Expire, Get, Prepare, Put, PutMany, Record, Xid
 from recovery.uows import ACTIVE, BACKED_OUT, PREPARED, Uow
 
+PUT_HEAD = records.QUEUE_PLACE.size
 FENCE = 1 << 40  # numbers handed out in one epoch: message ids and units of work are unique over all restarts
 
 
@@ -70,9 +71,9 @@ class Engine:
         self._make_space = make_space
         self._on_failure = on_failure
         self._id_prefix = b"AMQ " + name[:12].ljust(12).encode()
-        self._last = (log.epoch + 1 << 40) - 1
-        self._message_numbers = itertools.count((log.epoch << 40) + 1)
-        self._unit_numbers = itertools.count((log.epoch << 40) + 1)
+        self._last = (log.epoch + 1) * FENCE - 1
+        self._message_numbers = itertools.count(log.epoch * FENCE + 1)
+        self._unit_numbers = itertools.count(log.epoch * FENCE + 1)
 
     # ---- the way of every call
 
@@ -289,103 +290,123 @@ class Engine:
             raise Unavailable("this start has used up its message ids; end and start the queue manager")
         return self._id_prefix + number.to_bytes(8, "big")
 
-    def put(self, unit: Uow | None, name: str, bodies: Iterable[Any], message_id: Any, options: dict[str, Any]) -> list[Message]:
-        """Put messages to one queue, all of them or, where an error is raised, none."""
-        self.check()
-        queue = verbs.known_queue(self.state, name)
+    def put(self, unit: Uow | None, name: str, body: Any, message_id: Any, options: dict[str, Any]) -> Message:
+        """Put one message; outside a unit of work a persistent one is durable when this returns."""
+        if self.refusal is not None:
+            raise self.refusal
+        queue = self.state.queues.get(name)
+        if queue is None or queue.damaged:
+            queue = verbs.known_queue(self.state, name)
         now = self.clock.wall_us()
-        steady = self.steady.now_us() if options or queue.definition.expiry_cap is not None else 0
-        messages = []
-        encoded = []
-        persistent_bytes = largest = size = 0
-        cost = self.log.cost
-        for body in bodies:
-            one_id = self.new_message_id() if message_id is None else check_id(message_id, "message_id")
-            message = verbs.compose(queue, body, one_id, now, **options)
-            data = encode(message, 0 if message.expiry is None else steady + max(1, int(message.expiry * 1_000_000)))
-            if message.persistent:
-                size += cost(records.QUEUE_PLACE.size + len(data))
-                persistent_bytes += len(data)
-            if len(data) > largest:
-                largest = len(data)
-            messages.append(message)
-            encoded.append(data)
-        self._fits_at_all(size, queue)
-        alone = unit is None and len(messages) == 1
-        if unit is None and not alone:
-            unit = self.begin(None, "")
-            try:
-                self._put_encoded(unit, queue, messages, encoded, size, persistent_bytes, now)
-                self.commit(unit)
-            except BackedOut as exc:
-                raise ResourceProblem(f"the messages need more log than there is: {exc}", name=queue.name) from exc
-            except BaseException:
-                if unit.state is ACTIVE and self.refusal is None:
-                    self.back_out(unit)
-                raise
-        else:
-            end = self._put_encoded(unit, queue, messages, encoded, size, persistent_bytes, now)
-            if alone and end:
-                self.force(end)
-        return messages
-
-    def _fits_at_all(self, size: int, queue: Queue) -> None:
-        if size > self.log.space.capacity // 2:
-            raise Mistake(
-                f"{size} bytes of messages for queue {queue.name!r} can't be logged at once: the log has "
-                f"{self.log.space.capacity} bytes, and half of it is the most that one call may fill",
-                reason=Reason.MSG_TOO_BIG_FOR_Q_MGR,
-                name=queue.name,
-            )
-
-    def _put_encoded(
-        self,
-        unit: Uow | None,
-        queue: Queue,
-        messages: list[Message],
-        encoded: list[bytes],
-        size: int,
-        persistent_bytes: int,
-        now: int,
-    ) -> int:
-        count = len(messages)
+        one_id = self.new_message_id() if message_id is None else check_id(message_id, "message_id")
+        message = verbs.compose(queue, body, one_id, now, options)
+        data = encode(message, self._expires(message.expiry))
         end = 0
+        size = self.log.cost(len(data) + PUT_HEAD) if message.persistent else 0
         try:
             with self.lock:
-                self.check()
-                if unit is not None and unit.state is not ACTIVE:
-                    raise verbs.ended(unit)
                 try:
+                    self._admit(unit, queue, 1, len(message.body), size, len(data))
+                    if unit is None:
+                        record = Put(0, queue.id, queue.next_sequence, data)
+                    else:
+                        record = Put(unit.number, queue.id, len(unit.puts), data)
                     if size:
-                        promise = 0
-                        if unit is not None:
-                            promise = self.promise_of(unit, queue.id not in unit.touched, persistent_bytes, count)
-                            self._reserve(size, max(0, promise - unit.promise), self.log.space.for_gets)
-                        else:
-                            self._reserve(size, 0, self.log.space.for_gets)
-                    if queue.deleted:
-                        raise UnknownQueue(f"queue {queue.name!r} was deleted", reason=Reason.Q_DELETED, name=queue.name)
-                    if unit is not None:
-                        verbs.check_unit(unit, count, self.max_uncommitted)
-                    for message in messages:
-                        verbs.check_put(queue, len(message.body), count)
-                    if unit is not None and size:
-                        self._promise(unit, promise)
-                    for message, data in zip(messages, encoded, strict=True):
-                        if unit is None:
-                            record = Put(0, queue.id, queue.next_sequence, data)
-                        else:
-                            record = Put(unit.number, queue.id, len(unit.puts), data)
-                        if message.persistent:
-                            end = self._append_and_apply(record, now)
-                        else:
-                            self._apply_only(record, now)
+                        end = self._append_and_apply(record, now)
+                    else:
+                        self._apply_only(record, now)
                 finally:
                     if self.log.parked:
                         self.log.resume()
+            if unit is None and end:
+                self.log.force(end)
         except LogError as exc:
             raise self.translated(exc) from exc
-        return end
+        return message
+
+    def put_many(
+        self, unit: Uow | None, name: str, bodies: Iterable[Any], message_id: Any, options: dict[str, Any]
+    ) -> list[Message]:
+        """Put messages to one queue with one record: all of them or, where an error is raised, none."""
+        self.check()
+        queue = verbs.known_queue(self.state, name)
+        now = self.clock.wall_us()
+        given_id = None if message_id is None else check_id(message_id, "message_id")
+        new_id, compose = self.new_message_id, verbs.compose
+        messages = [compose(queue, body, given_id or new_id(), now, options) for body in bodies]
+        if not messages:
+            return messages
+        expires = self._expires(messages[0].expiry)
+        encoded = [encode(message, expires) for message in messages]
+        total = sum(map(len, encoded))
+        count = len(messages)
+        end = 0
+        size = self.log.cost(records.put_many_cost(total, count)) if messages[0].persistent else 0
+        try:
+            with self.lock:
+                try:
+                    self._admit(unit, queue, count, max(len(message.body) for message in messages), size, total)
+                    if unit is None:
+                        record = PutMany(0, queue.id, queue.next_sequence, encoded)
+                    else:
+                        record = PutMany(unit.number, queue.id, len(unit.puts), encoded)
+                    if size:
+                        end = self._append_and_apply(record, now)
+                        self.checkpointer.records += count - 1
+                    else:
+                        self._apply_only(record, now)
+                finally:
+                    if self.log.parked:
+                        self.log.resume()
+            if unit is None and end:
+                self.log.force(end)
+        except LogError as exc:
+            raise self.translated(exc) from exc
+        return messages
+
+    def _expires(self, expiry: float | None) -> int:
+        """When a message expires that is put now, in microseconds of the steady clock; 0 for never."""
+        return 0 if expiry is None else self.steady.now_us() + max(1, int(expiry * 1_000_000))
+
+    def _admit(self, unit: Uow | None, queue: Queue, count: int, largest: int, size: int, put_bytes: int) -> None:
+        """May these messages be put, and has the log room for `size` bytes of record and for the unit's end?
+
+        The lock is held; it may be let go of while room is made, so all else is checked afterwards.
+        """
+        self.check()
+        promise = 0
+        if size:
+            if size > self.log.space.capacity // 2:
+                raise self._too_much(size, queue)
+            if unit is None:
+                self._reserve(size, 0, self.log.space.for_gets)
+            else:
+                if unit.state is not ACTIVE:
+                    raise verbs.ended(unit)
+                new = queue.id not in unit.touched
+                promise = self.promise_of(unit, new, put_bytes, count) if new or unit.xid else unit.promise
+                self._reserve(size, max(0, promise - unit.promise), self.log.space.for_gets)
+        if queue.deleted:
+            raise UnknownQueue(f"queue {queue.name!r} was deleted", reason=Reason.Q_DELETED, name=queue.name)
+        if unit is not None:
+            verbs.check_unit(unit, count, self.max_uncommitted)
+        definition = queue.definition
+        if (
+            largest > definition.max_message_length
+            or queue.depth + count > definition.max_depth
+            or not definition.put_enabled
+        ):
+            verbs.check_put(queue, largest, count)
+        if promise and unit is not None:
+            self._promise(unit, promise)
+
+    def _too_much(self, size: int, queue: Queue) -> MessageTooBig:
+        return MessageTooBig(
+            f"{size} bytes of messages for queue {queue.name!r} can't be logged at once: the log has "
+            f"{self.log.space.capacity} bytes, and half of it is the most that one call may fill",
+            reason=Reason.MSG_TOO_BIG_FOR_Q_MGR,
+            name=queue.name,
+        )
 
     # ---- gets
 
@@ -448,7 +469,9 @@ class Engine:
         promise = 0
         size = self.log.cost(4 + 8 * limit)
         if unit is not None:
-            promise = self.promise_of(unit, 0, 0, limit)
+            promise = unit.promise
+            if not promise or unit.xid is not None:
+                promise = self.promise_of(unit, 0, 0, limit)
             self._reserve(size, max(0, promise - unit.promise))
             verbs.check_unit(unit, limit, self.max_uncommitted)
         else:

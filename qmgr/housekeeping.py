@@ -47,6 +47,7 @@ class Housekeeper:
         self._expiry_ns = expiry_seconds * 1_000_000_000
         self._swept_ns = clock.elapsed_ns()
         self._failed_ns = 0
+        self._records_max = checkpointer.records_max
         self._on_failure = on_failure
         self._wake = threading.Event()
         self._ending = False
@@ -63,11 +64,11 @@ class Housekeeper:
 
     def notice(self) -> None:
         """A call has ended: is there something to do?"""
-        if self._engine.urgent or self._checkpointer.records >= self._checkpointer.records_max:
-            if self._thread is not None:
-                self._wake.set()
-            else:
+        if self._engine.urgent or self._checkpointer.records >= self._records_max:
+            if self._thread is None:
                 self.work()
+            elif not self._wake.is_set():
+                self._wake.set()
         elif self._thread is None and self._timed():
             self.work()
 

@@ -34,7 +34,7 @@ from qmgr.locations import Location
 from qmgr.message import Message, Value
 from qmgr.objects import QueueDefinition
 from qmgr.resource import Resource
-from qmgr.verbs import check_limit, known_queue
+from qmgr.verbs import PLAIN, check_limit, known_queue
 from recovery.checkpoint import Checkpoint, Checkpointer, Triggers, encode_file, read_files, write_file
 from recovery.errors import RecoveryError
 from recovery.records import Xid
@@ -122,11 +122,14 @@ class UnitOfWork:
     ) -> Message:
         """Put a message, which others see when the unit of work is committed; see `QueueManager.put`."""
         options = _options(persistent, priority, expiry, correlation_id, reply_to, properties, format)
-        return self._manager._put(self._unit, queue, (body,), message_id, options)[0]
+        manager = self._manager
+        message = manager._engine.put(self._unit, queue, body, message_id, options)
+        manager._housekeeper.notice()
+        return message
 
     def put_many(self, queue: str, bodies: Iterable[bytes], **options: Any) -> list[Message]:
         """Put a message for each body, all with the same options; all of them are put, or none."""
-        return self._manager._put(self._unit, queue, bodies, *_split(options))
+        return self._manager._put_many(self._unit, queue, bodies, *_split(options))
 
     def get(
         self,
@@ -416,11 +419,13 @@ class QueueManager:
         MessageTooBig (2030), Inhibited (2051), UnknownQueue (2085), ResourceProblem (2102: the log has no room).
         """
         options = _options(persistent, priority, expiry, correlation_id, reply_to, properties, format)
-        return self._put(None, queue, (body,), message_id, options)[0]
+        message = self._engine.put(None, queue, body, message_id, options)
+        self._housekeeper.notice()
+        return message
 
     def put_many(self, queue: str, bodies: Iterable[bytes], **options: Any) -> list[Message]:
         """Put a message for each body in one unit of work of its own, all with the same options."""
-        return self._put(None, queue, bodies, *_split(options))
+        return self._put_many(None, queue, bodies, *_split(options))
 
     def get(
         self,
@@ -454,10 +459,10 @@ class QueueManager:
         """Look at the messages that could be got, in that order, taking nothing away."""
         return self._engine.browse(queue, message_id, correlation_id)
 
-    def _put(
+    def _put_many(
         self, unit: Uow | None, queue: str, bodies: Iterable[Any], message_id: Any, options: dict[str, Any]
     ) -> list[Message]:
-        messages = self._engine.put(unit, queue, bodies, message_id, options)
+        messages = self._engine.put_many(unit, queue, bodies, message_id, options)
         self._housekeeper.notice()
         return messages
 
@@ -596,22 +601,25 @@ def _options(
     persistent: Any, priority: Any, expiry: Any, correlation_id: Any, reply_to: Any, properties: Any, format: Any
 ) -> dict[str, Any]:
     """What a put was given, without what was not."""
-    options: dict[str, Any] = {}
-    if persistent is not None:
-        options["persistent"] = persistent
-    if priority is not None:
-        options["priority"] = priority
-    if expiry is not None:
-        options["expiry"] = expiry
-    if correlation_id is not None:
-        options["correlation_id"] = correlation_id
-    if reply_to is not None:
-        options["reply_to"] = reply_to
-    if properties is not None:
-        options["properties"] = properties
-    if format is not None:
-        options["format"] = format
-    return options
+    if (
+        persistent is None
+        and priority is None
+        and correlation_id is None
+        and properties is None
+        and expiry is None
+        and reply_to is None
+        and format is None
+    ):
+        return PLAIN
+    return {
+        "persistent": persistent,
+        "priority": priority,
+        "expiry": expiry,
+        "correlation_id": correlation_id,
+        "reply_to": reply_to,
+        "properties": properties,
+        "format": format,
+    }
 
 
 OPTIONS = frozenset(

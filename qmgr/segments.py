@@ -1,7 +1,8 @@
 """Message segments: append-only files of cells, written by checkpoints only; a cell is an encoded message.
 
 A segment means what the checkpoint says: its length, and which of its cells are gone. What lies beyond the length was
-left behind by a checkpoint that was not completed, and is cut off before the next one appends.
+left behind by a checkpoint that was not completed, and is cut off before the next one appends. What a checkpoint
+appends begins at a page of its own: a page that holds durable cells is never written again.
 
     offset  size  field        meaning                        of the file's header, 64 bytes
          0     8  magic        "QMGRSEG1": the format's version is its last character
@@ -17,6 +18,8 @@ left behind by a checkpoint that was not completed, and is cut off before the ne
          8     8  sequence     the message's on its queue
         16     4  backouts     when the cell was written
         20     -  message      encoded
+
+A cell begins at a multiple of 8; where its length would stand there is 0 where the next one begins in the next page.
 """
 
 import base64
@@ -26,7 +29,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from logger.disk import Disk, File, make_dirs
+from logger.disk import PAGE, Disk, File, make_dirs
 from recovery.errors import QueueDamaged
 
 HEADER = struct.Struct("<8sII16sI28x")
@@ -104,6 +107,11 @@ def encode_cell(seed: int, index: int, sequence: int, backouts: int, message: by
     return crc32(rest, seed ^ index & 0xFFFFFFFF).to_bytes(4, "little") + rest
 
 
+def _page_after(at: int) -> int:
+    """The first byte of the page that begins at `at` or behind it."""
+    return (at + PAGE - 1) // PAGE * PAGE
+
+
 class SegmentWriter:
     """Appends cells to one segment of a queue; durable when `finish` has returned."""
 
@@ -115,7 +123,7 @@ class SegmentWriter:
         self.segment = segment
         self._seed = seed_of(log_id, segment.number)
         self.cells = 0
-        self.length = segment.length
+        self.length = _page_after(segment.length)
         self._new = segment.cells == 0
         self._parts: list[bytes] = []
         self._held = 0
@@ -139,8 +147,9 @@ class SegmentWriter:
         """Add a message; return its cell number."""
         index = self.segment.cells + self.cells
         cell = encode_cell(self._seed, index, sequence, backouts, message)
-        self._parts.append(cell)
-        self._held += len(cell)
+        gap = -len(cell) % 8
+        self._parts += (cell, bytes(gap))
+        self._held += len(cell) + gap
         self.cells += 1
         if self._held >= CHUNK:
             self._flush()
@@ -184,17 +193,19 @@ def read_cells(disk: Disk, directory: str, log_id: bytes, queue: int, segment: S
         raise QueueDamaged(f"segment {path} is not segment {segment.number} of this queue, or its header is damaged")
     view = memoryview(data)
     seed = seed_of(log_id, segment.number)
-    at = HEADER.size
+    at = PAGE
     for index in range(segment.cells):
+        if at + 8 <= segment.length and view[at + 4 : at + 8] == bytes(4):
+            at = _page_after(at)
         if at + CELL.size > segment.length:
             raise QueueDamaged(f"segment {path} ends in the middle of cell {index}")
         crc, length, sequence, backouts = CELL.unpack_from(view, at)
         end = at + length
-        gone = segment.is_gone(index)
-        if not CELL.size <= length <= segment.length - at or crc32(view[at + 4 : end], seed ^ index & 0xFFFFFFFF) != crc:
+        whole = CELL.size <= length <= segment.length - at
+        if not whole or crc32(view[at + 4 : end], seed ^ index & 0xFFFFFFFF) != crc:
             raise QueueDamaged(f"segment {path} is damaged in cell {index}, at byte {at}")
-        if not gone:
+        if not segment.is_gone(index):
             yield Cell(index, sequence, backouts, bytes(view[at + CELL.size : end]))
-        at = end
-    if at != segment.length:
+        at = end + 7 & -8
+    if segment.cells and at != segment.length:
         raise QueueDamaged(f"segment {path} has other cells than the checkpoint knows of")

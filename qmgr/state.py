@@ -21,6 +21,7 @@ class State:
         self.retired: list[tuple[str, int]] = []  # (queue name, segment): no checkpoint to come refers to them
         self._effects: dict[type[Any], Callable[[Any, int, int, int], None]] = {
             records.Put: self._put,
+            records.PutMany: self._put_many,
             records.Get: self._get,
             records.Expire: self._expire,
             records.Commit: self._commit,
@@ -62,6 +63,23 @@ class State:
                 unit.put_bytes += len(record.message)
         else:
             queue.add(entry, record.place, end)
+
+    def _put_many(self, record: records.PutMany, lsn: int, end: int, time: int) -> None:
+        queue = self.by_id[record.queue]
+        if queue.damaged:
+            return
+        queue.depth += len(record.messages)
+        place = record.place
+        if record.uow:
+            unit = self._unit(record.uow, lsn, time)
+            queue.uncommitted += len(record.messages)
+            if lsn:
+                unit.touched.add(queue.id)
+                unit.put_bytes += sum(map(len, record.messages))
+            unit.puts += ((queue, place + n, Entry(message)) for n, message in enumerate(record.messages))
+        else:
+            for sequence, message in enumerate(record.messages, place):
+                queue.add(Entry(message), sequence, end)
 
     def _get(self, record: records.Get, lsn: int, end: int, time: int) -> None:
         queue = self.by_id[record.queue]

@@ -34,38 +34,45 @@ def known_queue(state: State, name: object) -> Queue:
     return queue
 
 
-def compose(
-    queue: Queue,
-    body: Any,
-    message_id: bytes,
-    put_time_us: int,
-    *,
-    persistent: bool | None = None,
-    priority: int | None = None,
-    expiry: float | None = None,
-    correlation_id: bytes | None = None,
-    reply_to: str | None = None,
-    properties: Mapping[str, Any] | None = None,
-    format: str | None = None,
-) -> Message:
+PLAIN: dict[str, Any] = {}  # the options of a put that gives none
+
+
+def compose(queue: Queue, body: Any, message_id: bytes, put_time_us: int, options: Mapping[str, Any]) -> Message:
     """The message that a put asks for, with the queue's defaults. Raises Mistake."""
     definition = queue.definition
     if type(body) is not bytes:
         body = m.check_body(body)
+    if not options and definition.expiry_cap is None:
+        return Message(
+            body,
+            message_id,
+            NO_ID,
+            definition.default_priority,
+            definition.default_persistence,
+            None,
+            0,
+            queue.name,
+            put_time_us,
+        )
+    get = options.get
+    persistent, priority, expiry = get("persistent"), get("priority"), get("expiry")
+    correlation_id, reply_to, form, properties = get("correlation_id"), get("reply_to"), get("format"), get("properties")
+    if expiry is not None:
+        expiry = m.check_expiry(expiry)
     if definition.expiry_cap is not None:
-        expiry = definition.expiry_cap if expiry is None else min(m.check_expiry(expiry), definition.expiry_cap)
+        expiry = definition.expiry_cap if expiry is None else min(expiry, definition.expiry_cap)
     return Message(
         body,
         message_id,
         NO_ID if correlation_id is None else m.check_id(correlation_id, "correlation_id"),
         definition.default_priority if priority is None else m.check_priority(priority),
         definition.default_persistence if persistent is None else m.check_persistent(persistent),
-        None if expiry is None else m.check_expiry(expiry),
+        expiry,
         0,
         queue.name,
         put_time_us,
         "" if reply_to is None else m.check_reply_to(reply_to),
-        "" if format is None else m.check_format(format),
+        "" if form is None else m.check_format(form),
         NO_PROPERTIES if properties is None else m.check_properties(properties),
     )
 

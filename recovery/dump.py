@@ -21,6 +21,7 @@ from recovery.records import Kind, Xid
 COMPONENTS = {256: "AQM", 512: "AOC", 768: "ATM", 1024: "ALM"}
 NAMES = {
     Kind.PUT: "Put Message",
+    Kind.PUT_MANY: "Put Messages",
     Kind.GET: "Get Message",
     Kind.EXPIRE: "Expire Message",
     Kind.DEFINE: "Create Object",
@@ -112,6 +113,9 @@ def _details(record: records.Record, names: dict[int, str]) -> dict[str, Any]:
         case records.Put(uow, number, place, message):
             place_name = "ordinal" if uow else "sequence"
             return queue(number) | {place_name: place, "message_bytes": len(message)}
+        case records.PutMany(uow, number, place, messages):
+            place_name = "ordinal" if uow else "sequence"
+            return queue(number) | {place_name: place, "messages": len(messages), "message_bytes": sum(map(len, messages))}
         case records.Get(_, number, sequences) | records.Expire(number, sequences):
             return queue(number) | {"sequences": list(sequences)}
         case records.Commit(_, bases):

@@ -4,6 +4,7 @@ The unit-of-work number, the time and the LSN stand in the frame (`logger/frame.
 
     PUT            queue u32, place u64, then the encoded message: outside a unit of work (number 0) `place` is its
                    sequence on the queue; in one it is its ordinal among the unit's puts to that queue
+    PUT_MANY       queue u32, place u64 of the first message, count u32, the length u32 of each, then the messages
     GET            queue u32, then the sequence u64 of each message taken
     EXPIRE         queue u32, then the sequence u64 of each message removed because its time was over
     COMMIT         per queue with persistent puts: queue u32, sequence u64 of ordinal 0
@@ -18,8 +19,8 @@ The unit-of-work number, the time and the LSN stand in the frame (`logger/frame.
 
 import enum
 import struct
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import attrs
 
@@ -36,6 +37,7 @@ class Kind(enum.IntEnum):
     """Record types; numbers in the families of the queue manager's components: AQM 256, AOC 512, ATM 768, ALM 1024."""
 
     PUT = 257
+    PUT_MANY = 258
     GET = 259
     EXPIRE = 261
     DEFINE = 513
@@ -80,6 +82,16 @@ class Put:
     queue: int
     place: int  # sequence when uow is 0, else ordinal
     message: bytes
+
+
+@attrs.define
+class PutMany:
+    """Messages go to a queue in one call, in places that follow each other."""
+
+    uow: int
+    queue: int
+    place: int
+    messages: list[bytes]
 
 
 @attrs.define
@@ -148,7 +160,7 @@ class CheckpointMark:
     notes: bytes  # JSON
 
 
-Record = Put | Get | Expire | Commit | Backout | Prepare | RollForward | Define | Delete | CheckpointMark
+Record = Put | PutMany | Get | Expire | Commit | Backout | Prepare | RollForward | Define | Delete | CheckpointMark
 
 
 def encode_sequences(queue: int, sequences: tuple[int, ...] | list[int]) -> bytes:
@@ -173,34 +185,52 @@ def roll_forward_cost(puts_bytes: int, puts: int, gets: int) -> int:
     return LENGTH16.size + XID.size + 2 * MAX_XID_PART + puts_bytes + puts * (PART.size + 4) + gets * PART.size
 
 
+def put_many_cost(messages_bytes: int, count: int) -> int:
+    """Bytes of the body of a PUT_MANY record."""
+    return QUEUE_PLACE.size + 4 + 4 * count + messages_bytes
+
+
+def _encode_put_many(record: PutMany) -> tuple[int, int, bytes, bytes]:
+    messages = record.messages
+    count = len(messages)
+    head = QUEUE_PLACE.pack(record.queue, record.place) + struct.pack(f"<I{count}I", count, *map(len, messages))
+    return 258, record.uow, head, b"".join(messages)
+
+
+ENCODERS: dict[type[Any], Callable[[Any], tuple[int, int, bytes, bytes]]] = {
+    Put: lambda r: (257, r.uow, QUEUE_PLACE.pack(r.queue, r.place), r.message),
+    PutMany: _encode_put_many,
+    Get: lambda r: (259, r.uow, encode_sequences(r.queue, r.sequences), b""),
+    Expire: lambda r: (261, 0, encode_sequences(r.queue, r.sequences), b""),
+    Commit: lambda r: (771, r.uow, encode_bases(r.bases), b""),
+    Backout: lambda r: (772, r.uow, b"", b""),
+    Prepare: lambda r: (770, r.uow, r.xid.encode(), b""),
+    RollForward: lambda r: (774, r.uow, encode_roll_forward(r), b""),
+    Define: lambda r: (513, 0, r.definition, b""),
+    Delete: lambda r: (514, 0, QUEUE.pack(r.queue), b""),
+    CheckpointMark: lambda r: (int(r.kind), 0, r.notes, b""),
+}
+
+
 def encode(record: Record) -> tuple[int, int, bytes, bytes]:
     """(kind, unit-of-work number, head, data): the record's body is `head + data`, left apart to spare a copy."""
-    match record:
-        case Put(uow, queue, place, message):
-            return Kind.PUT, uow, QUEUE_PLACE.pack(queue, place), message
-        case Get(uow, queue, sequences):
-            return Kind.GET, uow, encode_sequences(queue, sequences), b""
-        case Expire(queue, sequences):
-            return Kind.EXPIRE, 0, encode_sequences(queue, sequences), b""
-        case Commit(uow, bases):
-            return Kind.COMMIT, uow, encode_bases(bases), b""
-        case Backout(uow):
-            return Kind.BACKOUT, uow, b"", b""
-        case Prepare(uow, xid):
-            return Kind.PREPARE, uow, xid.encode(), b""
-        case RollForward(uow):
-            return Kind.ROLL_FORWARD, uow, encode_roll_forward(record), b""
-        case Define(definition):
-            return Kind.DEFINE, 0, definition, b""
-        case Delete(queue):
-            return Kind.DELETE, 0, QUEUE.pack(queue), b""
-        case CheckpointMark(kind, notes):
-            return kind, 0, notes, b""
+    return ENCODERS[type(record)](record)
 
 
 def _sequences(body: memoryview) -> tuple[int, tuple[int, ...]]:
     queue, *sequences = struct.unpack(f"<I{(len(body) - 4) // 8}Q", body)
     return queue, tuple(sequences)
+
+
+def _put_many(uow: int, body: memoryview) -> PutMany:
+    queue, place = QUEUE_PLACE.unpack_from(body)
+    (count,) = LENGTH32.unpack_from(body, QUEUE_PLACE.size)
+    at = QUEUE_PLACE.size + 4 + 4 * count
+    messages = []
+    for length in struct.unpack_from(f"<{count}I", body, QUEUE_PLACE.size + 4):
+        messages.append(bytes(body[at : at + length]))
+        at += length
+    return PutMany(uow, queue, place, messages)
 
 
 def _roll_forward(uow: int, body: memoryview) -> RollForward:
@@ -230,6 +260,8 @@ def decode(kind: int, uow: int, body: memoryview) -> Record:
     if kind == 771:
         return Commit(uow, dict(QUEUE_PLACE.iter_unpack(body)))
     match kind:
+        case Kind.PUT_MANY:
+            return _put_many(uow, body)
         case Kind.EXPIRE:
             return Expire(*_sequences(body))
         case Kind.BACKOUT:
@@ -245,19 +277,3 @@ def decode(kind: int, uow: int, body: memoryview) -> Record:
         case Kind.START_CHECKPOINT | Kind.END_CHECKPOINT:
             return CheckpointMark(Kind(kind), bytes(body))
     raise ValueError(f"record kind {kind} is not known to this version")
-
-
-class Step(NamedTuple):
-    """A record with where and when it was logged."""
-
-    lsn: int
-    end: int
-    epoch: int
-    time: int
-    record: Record
-
-
-def walk(raw: Iterator[Any]) -> Iterator[Step]:
-    """Decode what a `LogReader` yields."""
-    for one in raw:
-        yield Step(one.lsn, one.end, one.epoch, one.time, decode(one.kind, one.uow, one.body))

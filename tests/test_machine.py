@@ -31,7 +31,6 @@ SETUPS = {
     "triple": TRIPLE,
     "single": SINGLE,
     "two secondaries": Setup(secondary_files=2),
-    "linear": Setup(log_type="linear"),
 }
 
 

@@ -30,9 +30,9 @@ class Book:
         self.model = Model()
         self.trying: dict[str, Any] | None = None
 
-    def after(self, call: dict[str, Any]) -> Model:
-        """The model after this call."""
-        model = self.model.copy()
+    @staticmethod
+    def apply(model: Model, call: dict[str, Any]) -> Model:
+        """The model after this call, which it changes."""
         if "resolve" in call:
             model.commit(call["resolve"])
             return model
@@ -54,7 +54,7 @@ class Book:
         if line["do"] == "try":
             self.trying = line
         elif line["do"] == "done" and self.trying is not None:
-            self.model = self.after(self.trying)
+            self.apply(self.model, self.trying)
             self.trying = None
         elif line["do"] == "none":
             assert self.trying is not None
@@ -62,7 +62,13 @@ class Book:
             self.trying = None
 
     def allowed(self) -> list[Model]:
-        return [self.model] if self.trying is None else [self.model, self.after(self.trying)]
+        return [self.model] if self.trying is None else [self.model, self.apply(self.model.copy(), self.trying)]
+
+
+def call_xid(book: Book) -> set[str]:
+    """What may be in doubt because of the call that did not return."""
+    trying = book.trying or {}
+    return {trying[what] for what in ("prepare", "resolve") if what in trying}
 
 
 class Rounds:
@@ -87,7 +93,8 @@ class Rounds:
             stderr=subprocess.PIPE,
             cwd=ROOT,
         )
-        assert worker.stdout is not None and worker.stderr is not None
+        assert worker.stdout is not None
+        assert worker.stderr is not None
         try:
             found: dict[str, dict[str, list[int]]] = {"found": {}, "resolved": {}}
             in_doubt: set[str] = set()
@@ -101,14 +108,15 @@ class Rounds:
                     found[line["do"]][line["queue"]] = line["bodies"]
             else:
                 raise AssertionError(f"seed {seed}: the worker did not start: {worker.stderr.read().decode()}")
-            for book in self.books:
-                self.compare(seed, book, found, in_doubt)
+            told = [self.compare(seed, book, found, in_doubt) for book in self.books]
+            assert in_doubt == set().union(*told), f"seed {seed}"
             if seed < 0:
                 assert worker.wait(20) == 0
                 return
             time.sleep(seconds)
             worker.send_signal(signal.SIGKILL)
-            rest, errors = worker.communicate(timeout=20)
+            rest, errors = worker.stdout.read(), worker.stderr.read()
+            worker.wait(20)
             assert worker.returncode == -signal.SIGKILL, f"seed {seed}: it died of itself: {errors.decode()}"
             assert not errors, f"seed {seed}: {errors.decode()}"
             for raw in rest.splitlines(keepends=True):
@@ -122,15 +130,17 @@ class Rounds:
             worker.stdout.close()
             worker.stderr.close()
 
-    def compare(self, seed: int, book: Book, found: dict[str, dict[str, list[int]]], in_doubt: set[str]) -> None:
-        """What was found is the state after the last call that returned, or after the one that did not."""
+    def compare(self, seed: int, book: Book, found: dict[str, dict[str, list[int]]], in_doubt: set[str]) -> set[str]:
+        """What was found is the state after the last call that returned, or after the one that did not.
+
+        Returns what was rightly in doubt.
+        """
         report = []
         for model in book.allowed():
             mine = {str(xid) for xid in model.in_doubt()}
-            others = {str(xid) for book in self.books for model in book.allowed() for xid in model.in_doubt()} - mine
             expected = {queue: [int(msg.body) for msg in model.find(queue, 1 << 60)] for queue in model.queues}
             wrong = {q: (bodies, found["found"][q]) for q, bodies in expected.items() if found["found"][q] != bodies}
-            if wrong or not mine <= in_doubt or (in_doubt - others) - mine:
+            if wrong or not mine <= in_doubt or (call_xid(book) - mine) & in_doubt:
                 report.append(f"{wrong} in doubt: expected {mine}, found {in_doubt}")
                 continue
             for xid in mine:
@@ -139,7 +149,7 @@ class Rounds:
                 assert [int(msg.body) for msg in model.find(queue, 1 << 60)] == found["resolved"][queue], f"seed {seed}"
             book.model = model
             book.trying = None
-            return
+            return mine
         raise AssertionError(f"seed {seed}: (expected, found) is {' or '.join(report)}")
 
 

@@ -1,6 +1,7 @@
 """Where the commands meet the queue manager: finding one, asking who has it, starting it for the time of a command."""
 
 import contextlib
+import json
 from collections.abc import Iterator
 
 import qmgr
@@ -12,6 +13,8 @@ from qmgr.cli.command import NAME_ERROR, NOT_AVAILABLE, Failure
 from qmgr.errors import IniError, InUse
 from qmgr.locations import Location
 from qmgr.objects import unmangle
+from recovery import checkpoint
+from recovery.errors import RecoveryError
 
 DISK = PosixDisk()
 
@@ -71,6 +74,17 @@ def names(data_path: str | None) -> list[str]:
 def log_dir(location: Location) -> str:
     """The log directory that qm.ini names; raises IniError."""
     return ini.parse(read_whole(DISK, location.ini), location.ini).log.path
+
+
+def queue_names(location: Location) -> dict[int, str]:
+    """The names of queues by number as of the last checkpoint, as far as it can be read."""
+    try:
+        _, state = control.read(DISK, f"{log_dir(location)}/{control.NAME}")
+        _, catalogue = checkpoint.read_files(DISK, location.data_dir, state.log_id)[0]
+    except (LogError, RecoveryError):
+        return {}
+    definitions = [json.loads(line)["definition"] for line in catalogue]
+    return {each["id"]: each["name"] for each in definitions}
 
 
 def status(location: Location) -> str:

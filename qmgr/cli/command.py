@@ -198,6 +198,8 @@ def _flushed() -> tuple[int, str] | None:
 
 def absolute(text: str) -> str:
     """A directory, seen from where the user stands."""
+    if not text:
+        raise argparse.ArgumentTypeError("a directory can't be ''")
     return str(Path(text).absolute())
 
 

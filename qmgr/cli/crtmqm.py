@@ -5,7 +5,7 @@ import errno
 
 import qmgr
 from qmgr.cli import access
-from qmgr.cli.command import Command, Failure, Parser, absolute, because, complain, whole
+from qmgr.cli.command import NOT_AVAILABLE, Command, Failure, Parser, absolute, because, complain, whole
 from qmgr.errors import AlreadyExists, NameError_
 from qmgr.ini import ATTRIBUTES, Directory, Whole
 from qmgr.objects import check_name
@@ -125,6 +125,7 @@ COMMAND = Command(
     example="crtmqm -lp 8 -lf 16384 -q QM1",
     codes={
         EXISTS: "the queue manager exists already",
+        NOT_AVAILABLE: "another process is creating it",
         NO_SPACE: "no room on the disk",
         BAD_LOG_PATH: "log path not valid",
         BAD_LOG_SIZE: "log size not valid: -lp, -ls, -lf",

@@ -1,10 +1,12 @@
 """dmpmqlog: the records of the log, as text or JSON."""
 
 import argparse
+import json
 
 from logger import lsn
 from qmgr.cli import access
 from qmgr.cli.command import Command, Failure, Parser, absolute, whole
+from recovery import dump
 
 BAD_ARGUMENTS = 36
 
@@ -14,7 +16,9 @@ def options(parser: Parser) -> None:
     first.add_argument("-b", action="store_true", help="begin at the base: the start of the extent that holds the head")
     first.add_argument("-s", metavar="LSN", type=position, help="begin at this LSN, such as 0:0:4615:42406")
     extent = whole("-n", 0, 9_999_999, BAD_ARGUMENTS)
-    first.add_argument("-n", metavar="N", type=extent, help="begin at this extent; linear logs only")
+    first.add_argument(
+        "-n", metavar="N", type=extent, help="begin at this extent: refused, as it is for linear logs only"
+    )
     parser.add_argument("-e", metavar="LSN", type=position, help="end after the record at this LSN")
     parser.add_argument(
         "-f", metavar="DIR", type=absolute, help="the directory of amqhlctl.lfh and active/; else LogPath"
@@ -31,13 +35,16 @@ def position(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    from recovery import dump
-
-    log_dir = args.f or access.log_dir(access.known(access.named(args.m, args.data_path), args.data_path))
-    first = {"start_lsn": args.s, "end_lsn": args.e, "extent": args.n, "base": args.b}
-    for line in dump.header_lines(access.DISK, log_dir):
-        print(line)
-    for record in dump.dump(access.DISK, log_dir, **first):
+    if args.n is not None:
+        raise Failure(BAD_ARGUMENTS, "AMQ7076E", "-n is for linear logs; this version has circular logging only.")
+    names: dict[int, str] = {}
+    if args.f is None or args.m is not None:
+        location = access.known(access.named(args.m, args.data_path), args.data_path)
+        names = access.queue_names(location)
+    log_dir = args.f or access.log_dir(location)
+    header = dump.header(access.DISK, log_dir)
+    print(json.dumps(header) if args.json else "\n".join(dump.header_lines(header)))
+    for record in dump.dump(access.DISK, log_dir, start_lsn=args.s, end_lsn=args.e, base=args.b, names=names):
         print(record.json() if args.json else record.text())
     return 0
 

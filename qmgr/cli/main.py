@@ -7,7 +7,17 @@ from importlib import metadata
 from qmgr.cli import crtmqm, dltmqm, dmpmqlog, dspmq, dspmqtrn, rsvmqtrn
 from qmgr.cli.command import Failure, printed
 
-COMMANDS = {module.COMMAND.name: module.COMMAND for module in (crtmqm, dltmqm, dspmq, dspmqtrn, rsvmqtrn, dmpmqlog)}
+COMMANDS = {
+    each.name: each
+    for each in (
+        crtmqm.COMMAND,
+        dltmqm.COMMAND,
+        dspmq.COMMAND,
+        dspmqtrn.COMMAND,
+        rsvmqtrn.COMMAND,
+        dmpmqlog.COMMAND,
+    )
+}
 
 HELP = """\
 usage: qm COMMAND ...

@@ -8,13 +8,14 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import qmgr
 from qmgr.cli.command import Command
-from qmgr.cli.main import COMMANDS
+from qmgr.cli.main import COMMANDS, qm
 
 ROOT = Path(__file__).parents[2]
 SMALL = "-lp 2 -ls 1 -lf 64"
@@ -152,6 +153,7 @@ def test_every_command_is_installed_under_its_own_name():
         ("crtmqm -ll A", 39, "AMQ7076E"),
         ("crtmqm -lla A", 39, "AMQ7076E"),
         ("crtmqm -lln A", 39, "AMQ7076E"),
+        ("crtmqm --data-path '' A", 39, "AMQ7076E"),
         ("crtmqm -md /x --data-path /y A", 39, "AMQ7076E"),
         (f"crtmqm -c {'x' * 65} A", 39, "AMQ7076E"),
         ("crtmqm 'A B'", 72, "AMQ7048E"),
@@ -183,11 +185,21 @@ def test_every_command_is_installed_under_its_own_name():
         ("dmpmqlog -f /nowhere", 71, "AMQ"),
     ],
 )
-def test_bad_words_get_one_line_and_the_exit_code_of_ibm_mq(run: Run, data: Path, words: str, code: int, amq: str):
-    done = run(words)
-    assert (done.returncode, done.stdout) == (code, "")
-    assert done.stderr.startswith(amq)
-    assert done.stderr.count("\n") == 1
+def test_bad_words_get_one_line_and_the_exit_code_of_ibm_mq(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    data: Path,
+    words: str,
+    code: int,
+    amq: str,
+):
+    monkeypatch.setenv("QMGR_DATA_PATH", str(data))
+    assert qm(shlex.split(words)) == code
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(amq)
+    assert said.err.count("\n") == 1
+    assert "AMQ6118" not in said.err
     assert not (data / "qmgrs").exists()
 
 
@@ -217,8 +229,8 @@ def test_a_queue_manager_is_created_shown_and_deleted(run: Run, data: Path):
 
     shown = run("dspmq")
     assert shown.stdout.splitlines() == [
-        "QMNAME(A)".ljust(57) + "STATUS(Ended normally)",
-        "QMNAME(saturn.queue/manager)".ljust(57) + "STATUS(Ended normally)",
+        "QMNAME(A)".ljust(58) + "STATUS(Ended normally)",
+        "QMNAME(saturn.queue/manager)".ljust(58) + "STATUS(Ended normally)",
     ]
     assert "DEFAULT(yes)" in run("dspmq -m saturn.queue/manager -o default").stdout
     everything = run("dspmq -o all -m A").stdout
@@ -290,6 +302,33 @@ def test_a_damaged_qm_ini_is_explained(run: Run, data: Path):
         done = run(words)
         assert done.returncode == 71
         assert done.stderr.startswith(f"AMQ6162E: {path}, line ")
+
+
+def test_a_damaged_log_is_explained_and_hides_no_other(run: Run, data: Path):
+    for name in ("A", "B", "C"):
+        assert run(f"crtmqm {SMALL} {name}").returncode == 0
+    (data / "log" / "A" / "amqhlctl.lfh").write_bytes(b"rubbish")
+    (data / "qmgrs" / "B" / "qm.ini").write_bytes(b"rubbish")
+    lines = run("dspmq -o all").stdout.splitlines()
+    assert [re.search(r"STATUS\((.*?)\)", line)[1] for line in lines] == [
+        "Status not available",
+        "Status not available",
+        "Ended normally",
+    ]
+    for words in ("dspmqtrn -m A", "rsvmqtrn -m A -c 0,1", "dmpmqlog -m A"):
+        done = run(words)
+        assert (done.returncode, done.stderr[:8], done.stderr.count("\n")) == (71, "AMQ6767S", 1)
+    assert run("dltmqm A").returncode == 0
+
+
+def test_many_commands_at_once(run: Run, data: Path):
+    with ThreadPoolExecutor(6) as pool:
+        made = list(pool.map(run, [f"crtmqm {SMALL} {name}" for name in "AABCDE"]))
+    codes = [each.returncode for each in made]
+    assert codes[2:] == [0, 0, 0, 0]
+    assert sorted(codes[:2]) in ([0, 8], [0, 40])
+    text = (data / "mqs.ini").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"Name=(\w)", text)) == ["A", "B", "C", "D", "E"]
 
 
 # A queue manager that somebody has

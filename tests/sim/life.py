@@ -47,7 +47,6 @@ class Setup:
 
 TRIPLE = Setup()
 SINGLE = Setup(write_integrity="SingleWrite")
-LINEAR = Setup(log_type="linear")
 
 
 class Life:

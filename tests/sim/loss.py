@@ -29,7 +29,7 @@ class Loss:
     sizes: str = "mixed"  # new, old, mixed: any size the file had since its last sync
     names: str = "mixed"  # new, old, mixed: each name change for itself
     atomic: bool = False  # a sector is old or new, never zero or noise: what SingleWrite asks of the storage
-    cut: int | None = None  # with prefix: exactly so many sectors are new
+    cut: int | None = None  # with prefix, suffix, hole: where in the file's unsynced sectors the cut lies
 
     def picture(self, rng: random.Random) -> str:
         """The picture that the next file shows."""
@@ -52,9 +52,9 @@ class Loss:
             return found
         low, high = 0, len(order)
         if picture in ("prefix", "hole"):
-            high = rng.randint(0, len(order)) if self.cut is None else self.cut
+            high = rng.randint(0, len(order)) if self.cut is None else min(self.cut, len(order))
         elif picture == "suffix":
-            low = rng.randint(0, len(order))
+            low = rng.randint(0, len(order)) if self.cut is None else min(self.cut, len(order))
         if picture == "hole":
             low = rng.randint(high, len(order))
         for position, sector in enumerate(order):
