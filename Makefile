@@ -3,7 +3,7 @@
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 PY := .venv/bin/python
-SOURCES := logger recovery qmgr examples benchmarks tests
+SOURCES := logger recovery qmgr examples benchmarks tests docs
 
 .PHONY: help demo test lint format soak bench clean
 
@@ -22,7 +22,7 @@ lint: .venv/ready  ## ruff and mypy
 	$(PY) -m mypy
 
 format: .venv/ready  ## ruff puts the sources in shape
-	$(PY) -m ruff check --fix $(SOURCES)
+	$(PY) -m ruff check --fix --exit-zero --quiet $(SOURCES)
 	$(PY) -m ruff format $(SOURCES)
 
 soak: .venv/ready  ## the crash tests with many more lives, for an hour or more

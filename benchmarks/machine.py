@@ -44,11 +44,11 @@ def disk(path: Path) -> str:
     return best[1]
 
 
-def describe(path: Path) -> list[str]:
+def describe(path: Path, commit: str) -> list[str]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
     return [
         f"date     {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
-        f"commit   {commit()}",
+        f"commit   {commit}",
         f"machine  {os.cpu_count()} × {processor()}, {memory:.0f} GiB",
         f"disk     {disk(path)}",
         f"system   {platform.platform()}",

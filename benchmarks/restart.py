@@ -59,5 +59,6 @@ def restart(path: Path, turns: int = 15) -> list[Figure]:
         figures += [
             Figure(name=f"restart after 100,000 puts {text}", ours=seconds, unit="s", at_most=1.5),
             Figure(name=f"replay, puts {text}", ours=records, unit="records/s"),
+            Figure(name=f"replay, puts {text}", ours=PUTS / seconds, unit="msg/s"),
         ]
     return figures

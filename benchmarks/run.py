@@ -41,10 +41,10 @@ def line(figure: Figure) -> str:
     ).rstrip()
 
 
-def report(path: Path, names: list[str], turns: int) -> Iterator[str]:
+def report(path: Path, names: list[str], turns: int, commit: str) -> Iterator[str]:
     """Measure, and yield the lines of the report as they come."""
     began = time.monotonic()
-    yield from machine.describe(path)
+    yield from machine.describe(path, commit)
     yield f"method   persistent messages, {BODY} bytes, default settings; sides in turn, {turns} slices of {SECONDS} s;"
     yield "         ours, other: medians over the slices; ratio: median and quartiles of the slices' ratios"
     yield "         raw: write 4 KiB (64 KiB messages: 1 MiB) into a file written with zeros before, then fdatasync"
@@ -65,13 +65,15 @@ def main() -> int:
     args = arguments()
     path: Path = args.path.absolute()
     path.mkdir(parents=True, exist_ok=True)
+    commit = machine.commit()
     lines = []
-    for text in report(path, args.only or list(GROUPS), 3 if args.quick else TURNS):
+    for text in report(path, args.only or list(GROUPS), 3 if args.quick else TURNS, commit):
         print(text, flush=True)
         lines.append(text)
     if not args.quick and not args.only:
         results = machine.ROOT / "benchmarks" / "results"
-        target = results / f"{datetime.date.today()}-{machine.commit()}.txt"
+        results.mkdir(exist_ok=True)
+        target = results / f"{datetime.date.today()}-{commit}.txt"
         target.write_text("\n".join(lines) + "\n")
         print(f"written to {target.relative_to(machine.ROOT)}")
     return 0

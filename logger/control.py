@@ -35,7 +35,7 @@ class ControlState:
     log_type: LogType
     extent_bytes: int
     epoch: int  # of the latest start
-    epoch_from: int  # LSN at which it began: a frame of an earlier epoch from there on was left by a write that was lost
+    epoch_from: int  # LSN where it began: older epochs' frames beyond it were left by lost writes
     head: int  # oldest LSN that a restart needs
     checkpoint: int  # LSN of the latest complete checkpoint
     durable: int  # an LSN that was durable when this was written

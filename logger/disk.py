@@ -15,6 +15,7 @@ from typing import Protocol
 
 from logger.errors import LogInUse
 
+LOCK_ATTEMPTS = 50
 PAGE = 4096  # bytes; the unit of alignment for direct writes
 
 Buffer = bytes | bytearray | memoryview
@@ -215,14 +216,19 @@ class PosixDisk:
 
     def lock(self, path: str, holder: str) -> PosixLock:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            owner = os.pread(fd, 200, 0).decode("utf-8", "replace").strip()
-            os.close(fd)
-            if exc.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise
-            raise LogInUse(f"{path} is held by {owner or 'another process'}", holder=owner) from None
+        for attempt in range(LOCK_ATTEMPTS):
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as exc:
+                if attempt + 1 < LOCK_ATTEMPTS and exc.errno == errno.EWOULDBLOCK:
+                    os.sched_yield()  # `locked_by` holds it for a moment
+                    continue
+                owner = os.pread(fd, 200, 0).decode("utf-8", "replace").strip()
+                os.close(fd)
+                if exc.errno != errno.EWOULDBLOCK:
+                    raise
+                raise LogInUse(f"{path} is held by {owner or 'another process'}", holder=owner) from None
         os.ftruncate(fd, 0)
         os.pwrite(fd, holder.encode() + b"\n", 0)
         return PosixLock(fd)

@@ -101,7 +101,7 @@ class Extent:
         self.header_written = False
 
     def write_header(self) -> None:
-        """Write the header, wipe the spare pages, and sync: no record may lie in an extent that does not say what it is."""
+        """Write the header, wipe the spare pages, sync: records lie only in an extent that says what it is."""
         self.front[:PAGE] = self.header.encode()
         self.file.write(0, self.front)
         self.file.sync()

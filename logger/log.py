@@ -413,7 +413,7 @@ class Log:
             heir.turn.release()
 
     def _write_up_to(self, target: int, *, sync: bool | None = None) -> None:
-        """Write all that the buffer holds, and sync it unless LogSync says no; first what an interrupted leader left."""
+        """Write all that the buffer holds, and sync it unless LogSync says no; first what an interrupt left undone."""
         if sync is None:
             sync = self._always
         output = self._output or self._take()
@@ -553,7 +553,8 @@ class Log:
             self._write_control(self._now())
             self._ring.remove_file(dropped[0])
 
-        self._as_leader(EVERYTHING, release)
+        with self._growing:  # nobody makes a file of the same name before this one is gone
+            self._as_leader(EVERYTHING, release)
         return len(dropped)
 
     # ---- failing, and what is known
@@ -561,8 +562,8 @@ class Log:
     def _fail(self, exc: BaseException) -> LogFailed:
         """After this nothing is written any more. The lock is held."""
         failure = LogFailed(
-            f"a write or sync of the log in {self._config.path} failed ({exc or type(exc).__name__}); the queue manager "
-            f"stops, because nobody knows what reached the disk: mend the disk and start it again"
+            f"a write or sync of the log in {self._config.path} failed ({exc or type(exc).__name__}); the queue "
+            f"manager stops, because nobody knows what reached the disk: mend the disk and start it again"
         )
         self._stop(failure)
         return failure

@@ -10,7 +10,12 @@
             order = uow.get("ORDERS", wait=5.0)
 """
 
-from qmgr.errors import (
+from qmgr import shadows
+
+shadows.check()
+
+from qmgr.creation import create, delete  # noqa: E402
+from qmgr.errors import (  # noqa: E402
     AlreadyExists,
     BackedOut,
     Damaged,
@@ -32,11 +37,11 @@ from qmgr.errors import (
     UnitOfWorkEnded,
     UnknownQueue,
 )
-from qmgr.manager import QueueInfo, QueueManager, Status, TransactionInfo, UnitOfWork, create, delete, start
-from qmgr.message import Message
-from recovery.records import Xid
-from recovery.restart import RestartReport
-from recovery.uows import UowState
+from qmgr.manager import QueueInfo, QueueManager, Status, TransactionInfo, UnitOfWork, start  # noqa: E402
+from qmgr.message import Message  # noqa: E402
+from recovery.records import Xid  # noqa: E402
+from recovery.restart import RestartReport  # noqa: E402
+from recovery.uows import UowState  # noqa: E402
 
 __all__ = [
     "AlreadyExists",

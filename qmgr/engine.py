@@ -162,10 +162,10 @@ class Engine:
         with self.lock:
             self.check()
             if xid is not None and self.state.uows.by_xid(xid) is not None:
-                raise Mistake(f"{xid} names a unit of work that is in flight or in doubt", reason=Reason.UOW_IN_PROGRESS)
+                raise Mistake(f"{xid} names a unit of work in flight or in doubt", reason=Reason.UOW_IN_PROGRESS)
             number = next(self._unit_numbers)
             if number > self._last:
-                raise Unavailable("this start has used up its numbers of units of work; end and start the queue manager")
+                raise Unavailable("this start has used up its units of work; end and start the queue manager")
             unit = Uow(number, xid, began=self.clock.wall_us(), owner=owner)
             self.state.uows.add(unit)
             return unit
@@ -178,6 +178,15 @@ class Engine:
             count = len(unit.puts) + len(unit.gets) + messages
             promise += log.cost(160) + log.cost(records.roll_forward_cost(unit.put_bytes + put_bytes, count, 0))
         return promise
+
+    def use_promise(self, unit: Uow) -> None:
+        """The room for rolling the unit forward is used now; that for its end stays."""
+        self._promise(unit, self.log.cost(records.QUEUE_PLACE.size * len(unit.touched)))
+
+    def promise_again(self, unit: Uow) -> None:
+        """What the unit's end may take, after it was rolled forward."""
+        if self.state.uows.get(unit.number) is unit:
+            self._promise(unit, self.promise_of(unit))
 
     def _promise(self, unit: Uow, promise: int) -> None:
         """From now on so many bytes are kept for the unit's end."""

@@ -36,7 +36,7 @@ MESSAGES = {
     "AMQ7469": ("W", "Transaction {number} was rolled back to release log space."),
     "AMQ7472": ("E", "Object {name}, type queue, is damaged: {text}"),
     "AMQ7485": ("W", "Transaction {number} was rolled forward to release log space."),
-    "AMQ7486": ("I", "Transaction {number} was preventing log space from being released; its first record is of {since}."),
+    "AMQ7486": ("I", "Transaction {number} was preventing log space from being released; it began to log at {since}."),
     "AMQ8003": ("I", "Queue manager {qmgr!r} started."),
     "AMQ8004": ("I", "Queue manager {qmgr!r} ended."),
     "AMQ9001": ("W", "LogSync is {sync}: after a crash of the machine the last moments of the log may be missing."),

@@ -63,7 +63,7 @@ class Reason(enum.IntEnum):
 
 
 class MQError(Exception):
-    """Anything the queue manager refuses or fails at: `.reason` says which, the text says what, where and what to do."""
+    """Anything that is refused or fails: `.reason` says which, the text what, where and what to do."""
 
     default_reason = Reason.UNEXPECTED_ERROR
 

@@ -1,4 +1,4 @@
-"""Housekeeping: checkpoints when they are due, the release of log space, expired messages, surplus extents.
+"""Housekeeping: checkpoints when due, the release of log space, LogSync=interval, expired messages, surplus extents.
 
 With a thread of its own it works while calls go on; without one (in a simulation) calls do its work when they are
 done with theirs, so that a whole life is one sequence of steps.
@@ -9,12 +9,12 @@ then again, until there is room.
 """
 
 import datetime
-import errno
 import threading
 from collections.abc import Callable
 
 from logger.clock import Clock
-from logger.errors import LogError, LogFull
+from logger.errors import LogError
+from qmgr.creation import NO_SPACE
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog
 from qmgr.queue import READY
@@ -22,7 +22,6 @@ from recovery.checkpoint import Checkpointer
 from recovery.records import RollForward, encode
 from recovery.uows import ACTIVE, Uow
 
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 RETRY_NS = 1_000_000_000  # after a checkpoint failed for want of disk space
 TICK = 1.0  # seconds between looks at the clock
 
@@ -38,12 +37,15 @@ class Housekeeper:
         clock: Clock,
         *,
         expiry_seconds: int,
+        sync_ms: int,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self._engine = engine
         self._checkpointer = checkpointer
         self._errors = errors
         self._clock = clock
+        self._sync_ns = sync_ms * 1_000_000  # LogSync=interval; 0: each force syncs, or the system decides
+        self._synced_ns = clock.elapsed_ns()
         self._expiry_ns = expiry_seconds * 1_000_000_000
         self._swept_ns = clock.elapsed_ns()
         self._failed_ns = 0
@@ -81,13 +83,18 @@ class Housekeeper:
 
     def _run(self) -> None:
         while not self._ending:
-            self._clock.wait(self._wake, TICK)
+            self._clock.wait(self._wake, min(TICK, self._sync_ns / 1e9) if self._sync_ns else TICK)
             self._wake.clear()
             if not self._ending and self._engine.refusal is None and (self._engine.urgent or self._timed()):
                 self.work()
 
     def _timed(self) -> bool:
-        return self._checkpointer.due() or self._clock.elapsed_ns() - self._swept_ns >= self._expiry_ns
+        now = self._clock.elapsed_ns()
+        return (
+            self._checkpointer.due()
+            or now - self._swept_ns >= self._expiry_ns
+            or (self._sync_ns > 0 and now - self._synced_ns >= self._sync_ns)
+        )
 
     def work(self) -> None:
         """Do what is due. What goes wrong with a checkpoint is said, and is no reason for a call to fail."""
@@ -98,6 +105,9 @@ class Housekeeper:
                     self.release()
                 if self._checkpointer.due():
                     self.checkpoint_if_possible()
+                if self._sync_ns and self._clock.elapsed_ns() - self._synced_ns >= self._sync_ns:
+                    self._synced_ns = self._clock.elapsed_ns()
+                    self._engine.log.force(self._engine.log.buffer.tail, sync=True)
                 if self._clock.elapsed_ns() - self._swept_ns >= self._expiry_ns:
                     self._swept_ns = self._clock.elapsed_ns()
                     self.sweep()
@@ -109,14 +119,12 @@ class Housekeeper:
 
     # ---- checkpoints
 
-    def checkpoint_if_possible(self) -> bool:
-        """Take a checkpoint; False when there is no room for it, on the disk or in the log."""
-        if self._failed_ns and self._clock.elapsed_ns() - self._failed_ns < RETRY_NS:
+    def checkpoint_if_possible(self, *, clean: bool = False) -> bool:
+        """Take a checkpoint; False when the disk has no room for it."""
+        if self._failed_ns and not clean and self._clock.elapsed_ns() - self._failed_ns < RETRY_NS:
             return False
         try:
-            self.checkpoint()
-        except LogFull:
-            return False
+            self.checkpoint(clean=clean)
         except OSError as exc:
             if exc.errno not in NO_SPACE:
                 raise
@@ -161,7 +169,16 @@ class Housekeeper:
     def release(self, needed: int = 0) -> None:
         """The release sequence, until the log is below its threshold and `needed` bytes fit."""
         log, engine = self._engine.log, self._engine
-        rolled: set[int] = set()
+        rolled: list[Uow] = []
+        try:
+            self._release(needed, rolled)
+        finally:
+            with log.lock:  # their old records are behind the head by now, if they could be released at all
+                for unit in rolled:
+                    engine.promise_again(unit)
+
+    def _release(self, needed: int, rolled: list[Uow]) -> None:
+        log, engine = self._engine.log, self._engine
         while True:
             with log.lock:
                 tail, space = log.buffer.tail, log.space
@@ -172,10 +189,10 @@ class Housekeeper:
             if moves:
                 if not self.checkpoint_if_possible():
                     return
-            elif holder is None or holder.number in rolled or not self._release_unit(holder):
+            elif holder is None or holder in rolled or not self._release_unit(holder):
                 return
             else:
-                rolled.add(holder.number)
+                rolled.append(holder)
 
     def _release_unit(self, unit: Uow) -> bool:
         """Roll the unit of work back, or forward if it is prepared; False where that was not possible."""
@@ -212,6 +229,7 @@ class Housekeeper:
         log.make_room(size)
         try:
             if engine.state.uows.get(unit.number) is unit:  # it may have been resolved while the lock was let go
+                engine.use_promise(unit)
                 engine.log_locked(record)
         finally:
             if log.parked:

@@ -1,4 +1,4 @@
-"""QueueManager and UnitOfWork: what an application holds; creating, starting and ending a queue manager."""
+"""QueueManager and UnitOfWork: what an application holds; starting and ending a queue manager."""
 
 import contextlib
 import threading
@@ -11,16 +11,14 @@ import attrs
 
 from logger import log as logs
 from logger.clock import Clock, SystemClock
-from logger.config import LogConfig, LogSync, LogType, WriteIntegrity
-from logger.disk import Disk, Path, PosixDisk, absolute_path, make_dirs, read_whole, write_whole
-from logger.errors import LogClosed, LogDamaged, LogError, LogInUse
-from qmgr import ini, locations, mqsini
+from logger.config import LogSync
+from logger.disk import Disk, Path, PosixDisk, read_whole
+from logger.errors import LogClosed, LogError
+from qmgr import ini, locations
+from qmgr.creation import NO_SPACE, own, translated
 from qmgr.engine import Engine
-from qmgr.errorlog import ErrorLog, open_error_log
+from qmgr.errorlog import open_error_log
 from qmgr.errors import (
-    AlreadyExists,
-    Damaged,
-    InUse,
     Mistake,
     MQError,
     NoMessageAvailable,
@@ -28,15 +26,13 @@ from qmgr.errors import (
     StorageFull,
     Unavailable,
 )
-from qmgr.housekeeping import NO_SPACE, Housekeeper
-from qmgr.ini import Config, Tuning
+from qmgr.housekeeping import Housekeeper
 from qmgr.locations import Location
 from qmgr.message import Message, Value
 from qmgr.objects import QueueDefinition
 from qmgr.resource import Resource
 from qmgr.verbs import PLAIN, check_limit, known_queue
-from recovery.checkpoint import Checkpoint, Checkpointer, Triggers, encode_file, read_files, write_file
-from recovery.errors import RecoveryError
+from recovery.checkpoint import Checkpointer, Triggers, read_files
 from recovery.records import Xid
 from recovery.restart import RestartReport, restart
 from recovery.uows import ACTIVE, Uow, UowState
@@ -199,18 +195,12 @@ class QueueManager:
                 name=location.name,
             )
         self.config = ini.parse(read_whole(disk, location.ini), location.ini)
+        self._lock = own(disk, location)
+        self._errors = open_error_log(disk, clock, location.errors, self.config.error_log, self.name)
         try:
-            self._lock = disk.lock(location.lock, f"{disk.process()}")
-        except LogInUse as exc:
-            raise InUse(
-                f"queue manager {self.name!r} is running already: {exc.holder or 'another process'} holds it",
-                holder=exc.holder,
-                name=self.name,
-            ) from None
-        try:
-            self._errors = open_error_log(disk, clock, location.errors, self.config.error_log, self.name)
             self._restart(background)
         except BaseException:
+            self._errors.close()
             self._lock.release()
             raise
         self._state = "running"
@@ -260,15 +250,10 @@ class QueueManager:
                 errors,
                 clock,
                 expiry_seconds=tuning.expiry_interval,
+                sync_ms=config.log.sync_interval_ms if config.log.sync is LogSync.INTERVAL else 0,
                 on_failure=self._fail,
             )
-            try:
-                self._housekeeper.checkpoint()
-            except OSError as exc:
-                if exc.errno not in NO_SPACE:
-                    raise
-                errors.say("AMQ9002", text=str(exc))
-            else:
+            if self._housekeeper.checkpoint_if_possible():
                 state.sweep()
         except BaseException:
             log.close(clean=False)
@@ -348,12 +333,7 @@ class QueueManager:
                 f"queue manager {self.name!r} has ended", reason=Reason.Q_MGR_STOPPING, name=self.name
             )
             engine.state.keep_non_persistent()
-        try:
-            self._housekeeper.checkpoint(clean=True)
-        except OSError as exc:
-            if exc.errno not in NO_SPACE:
-                raise
-            self._errors.say("AMQ9002", text=str(exc))
+        self._housekeeper.checkpoint_if_possible(clean=True)
         log.close(clean=True)
         self._errors.say("AMQ8004")
 
@@ -534,7 +514,7 @@ class QueueManager:
         return self.queue(name)
 
     def delete_queue(self, name: str, purge: bool = False) -> None:
-        """Delete a queue. Raises ObjectInUse: 2055 when it holds messages and not `purge`, 2042 with uncommitted ones."""
+        """Delete a queue. Raises ObjectInUse: 2055 while it has messages, unless `purge`; 2042 with uncommitted ones."""
         self._engine.delete(name, purge=purge)
         self._housekeeper.notice()
 
@@ -635,89 +615,7 @@ def _split(options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     return options.pop("message_id", None), options
 
 
-# ---- creating, starting, deleting
-
-
-def create(
-    name: str,
-    *,
-    data_path: Path | None = None,
-    log_path: Path | None = None,
-    log_type: str = "circular",
-    log_primary_files: int = 3,
-    log_secondary_files: int = 2,
-    log_file_pages: int = 4096,
-    log_buffer_pages: int = 0,
-    log_write_integrity: str = "TripleWrite",
-    log_sync: str = "always",
-    log_sync_interval: int = 1000,
-    max_uncommitted: int = 10_000,
-    default: bool = False,
-    disk: Disk | None = None,
-    clock: Clock | None = None,
-) -> None:
-    """Create a queue manager (crtmqm). The keywords are the Log stanza of its qm.ini; `log_sync_interval` in ms.
-
-    A queue manager exists once its qm.ini does, which is made last: what an interrupted attempt left behind is made anew.
-    Raises AlreadyExists (2100), Mistake.
-    """
-    disk = disk or PosixDisk()
-    location = locations.find(name, data_path, disk, log_path=log_path)
-    if str(log_type).lower() != "circular":
-        raise Mistake(f"log_type is {log_type!r}; this version has circular logging only: 'circular'")
-    try:
-        config = Config(
-            log=LogConfig(
-                path=location.log_dir,
-                log_type=LogType.CIRCULAR,
-                primary_files=log_primary_files,
-                secondary_files=log_secondary_files,
-                file_pages=log_file_pages,
-                buffer_pages=log_buffer_pages,
-                write_integrity=WriteIntegrity(log_write_integrity),
-                sync=LogSync(log_sync),
-                sync_interval_ms=log_sync_interval,
-            ),
-            tuning=Tuning(max_uncommitted_messages=max_uncommitted),
-        )
-        text = ini.render(config)
-    except (ValueError, TypeError) as exc:
-        raise exc if isinstance(exc, MQError) else Mistake(f"queue manager {name!r} can't be created: {exc}") from exc
-    make_dirs(disk, location.data_dir)
-    try:
-        lock = disk.lock(location.lock, disk.process())
-    except LogInUse as exc:
-        raise InUse(f"queue manager {name!r} is in use by {exc.holder}", holder=exc.holder, name=name) from None
-    try:
-        if disk.exists(location.ini):
-            raise AlreadyExists(f"queue manager {name!r} exists in {location.data_root}", name=name)
-        log_id = disk.entropy(16)
-        first = logs.create(disk, config.log, log_id)
-        start = Checkpoint(
-            log_id=log_id.hex(),
-            lsn=first,
-            head=first,
-            durable=first,
-            epoch=0,
-            time=(clock or SystemClock()).wall_us(),
-            clean=True,
-            counters={"queue": 1, "segment": 1},
-            units={},
-        )
-        make_dirs(disk, location.queues)
-        make_dirs(disk, location.errors)
-        write_file(disk, location.data_dir, encode_file(start, []))
-        write_whole(disk, location.ini + ".new", text.encode())
-        disk.rename(location.ini + ".new", location.ini)
-        disk.sync_dir(location.data_dir)
-    finally:
-        lock.release()
-    mqsini.add(
-        disk,
-        f"{location.data_root}/mqs.ini",
-        mqsini.Entry(name=name, prefix=location.data_root, directory=location.data_dir.rsplit("/", 1)[1]),
-        default=default,
-    )
+# ---- starting
 
 
 def start(
@@ -730,53 +628,10 @@ def start(
 ) -> QueueManager:
     """Start a queue manager in this process (strmqm), restarting from its log.
 
-    `background=False` gives it no thread of its own: calls do its housekeeping. Raises InUse when it is running, IniError,
-    Damaged when its files can't be believed, Unavailable when there is none of that name.
+    `background=False` gives it no thread of its own: calls do its housekeeping. Raises InUse when it is running,
+    IniError, Damaged when its files can't be believed, Unavailable when there is none of that name.
     """
     disk = disk or PosixDisk()
     location = locations.find(name, data_path, disk)
-    try:
+    with translated(name, "started"):
         return QueueManager(location, disk, clock or SystemClock(), background=background)
-    except (LogDamaged, RecoveryError) as exc:
-        raise Damaged(f"queue manager {name!r} can't be started: {exc}", name=name) from exc
-    except LogError as exc:
-        raise Unavailable(f"queue manager {name!r} can't be started: {exc}", name=name) from exc
-    except OSError as exc:
-        reason = Reason.STORAGE_MEDIUM_FULL if exc.errno in NO_SPACE else Reason.FILE_SYSTEM_ERROR
-        raise Unavailable(f"queue manager {name!r} can't be started: {exc}", reason=reason, name=name) from exc
-
-
-def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None) -> None:
-    """Delete a queue manager with its log and all its messages (dltmqm). It must not be running."""
-    disk = disk or PosixDisk()
-    location = locations.find(name, data_path, disk)
-    if not disk.exists(location.ini):
-        raise Unavailable(
-            f"there is no queue manager {name!r} in {location.data_root}", reason=Reason.Q_MGR_NAME_ERROR, name=name
-        )
-    try:
-        lock = disk.lock(location.lock, disk.process())
-    except LogInUse as exc:
-        raise InUse(f"queue manager {name!r} is running: {exc.holder} holds it", holder=exc.holder, name=name) from None
-    try:
-        log_dir = ini.parse(read_whole(disk, location.ini), location.ini).log.path
-        disk.unlink(location.ini)  # from here on it does not exist
-        disk.sync_dir(location.data_dir)
-        _remove_tree(disk, absolute_path(log_dir))
-        _remove_tree(disk, location.data_dir)
-    finally:
-        lock.release()
-    mqsini.remove(disk, f"{location.data_root}/mqs.ini", name)
-
-
-def _remove_tree(disk: Disk, path: str) -> None:
-    """Remove what is below `path`, and it."""
-    if disk.exists(path):
-        for name in disk.list(path):
-            try:
-                disk.unlink(f"{path}/{name}")
-            except (IsADirectoryError, PermissionError):
-                _remove_tree(disk, f"{path}/{name}")
-        disk.rmdir(path)
-
-

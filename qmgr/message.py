@@ -15,7 +15,8 @@
         56    24  correlation id
         80     -  format, reply-to, properties, body
 
-A property: length of the name u8, type u8 (1 str, 2 int, 3 float, 4 bool, 5 bytes), length of the value u32, name, value.
+A property: length of its name u8, type u8 (1 str, 2 int, 3 float, 4 bool, 5 bytes), length of its value u32, name,
+value.
 """
 
 import datetime
@@ -211,7 +212,7 @@ def check_properties(properties: object) -> Mapping[str, Value]:
         raise Mistake(f"properties is a mapping, not {type(properties).__name__}", reason=Reason.PROPERTY_NAME_ERROR)
     for name, value in properties.items():
         if not isinstance(name, str) or not 1 <= len(name.encode("utf-8", "replace")) <= 255:
-            raise Mistake(f"a property's name is text of 1 to 255 bytes, not {name!r}", reason=Reason.PROPERTY_NAME_ERROR)
+            raise Mistake(f"a property name is text of 1 to 255 bytes, not {name!r}", reason=Reason.PROPERTY_NAME_ERROR)
         if not isinstance(value, (str, int, float, bytes)):
             raise Mistake(
                 f"property {name!r} is a {type(value).__name__}; allowed: str, int, float, bool, bytes",

@@ -21,7 +21,18 @@ NOWHERE = 0  # no segment has the entry
 class Entry:
     """A message on a queue."""
 
-    __slots__ = ("backouts", "cell", "data", "expires", "lsn", "persistent", "priority", "segment", "sequence", "status")
+    __slots__ = (
+        "backouts",
+        "cell",
+        "data",
+        "expires",
+        "lsn",
+        "persistent",
+        "priority",
+        "segment",
+        "sequence",
+        "status",
+    )
 
     def __init__(self, data: bytes) -> None:
         flags, self.priority, self.expires = FACTS.unpack_from(data)
@@ -136,7 +147,7 @@ class Queue:
             yield from lane.entries()
 
     def select(self, message_id: bytes | None, correlation_id: bytes | None) -> Iterator[Entry]:
-        """The ready entries with these ids, in the order of delivery, from an index that is made when first asked for."""
+        """The ready entries with these ids, in the order of delivery, from an index made when first asked for."""
         if message_id is not None:
             if self._by_message_id is None:
                 self._by_message_id = self._index(0)
@@ -188,9 +199,7 @@ class Queue:
         entry.lsn = lsn
         if sequence >= self.next_sequence:
             self.next_sequence = sequence + 1
-        (self._lanes[entry.priority] if self.definition.delivery_sequence == "PRIORITY" else self._lanes[0]).line.append(
-            entry
-        )
+        self._lane(entry).line.append(entry)
         if entry.persistent:
             self.fresh.append(entry)
             self.changed = True

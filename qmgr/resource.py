@@ -10,13 +10,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from logger.disk import Disk
-
 from qmgr.objects import decode_definition, mangle
 from qmgr.queue import GONE, Entry, Queue
 from qmgr.segments import HEADER, LARGEST, Segment, SegmentWriter, from_description, read_cells, segment_path
 from qmgr.state import State
 from recovery.errors import QueueDamaged
-
 
 
 class Resource(State):

@@ -34,7 +34,7 @@ class State:
         }
 
     def apply(self, record: records.Record, lsn: int, end: int, time: int) -> None:
-        """Make the change; `lsn` and `end` are 0 for a record that is not logged. Raises KeyError where it can't fit."""
+        """Make the change; `lsn` and `end` are 0 for a record that is not logged. Raises KeyError if it can't fit."""
         self._effects[type(record)](record, lsn, end, time)
 
     def _unit(self, number: int, lsn: int, time: int) -> Uow:

@@ -56,7 +56,8 @@ def compose(queue: Queue, body: Any, message_id: bytes, put_time_us: int, option
         )
     get = options.get
     persistent, priority, expiry = get("persistent"), get("priority"), get("expiry")
-    correlation_id, reply_to, form, properties = get("correlation_id"), get("reply_to"), get("format"), get("properties")
+    correlation_id, reply_to = get("correlation_id"), get("reply_to")
+    form, properties = get("format"), get("properties")
     if expiry is not None:
         expiry = m.check_expiry(expiry)
     if definition.expiry_cap is not None:

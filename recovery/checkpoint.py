@@ -23,7 +23,6 @@ import attrs
 from logger import lsn
 from logger.clock import Clock
 from logger.disk import Disk, read_whole, write_whole
-from logger.errors import LogFull
 from logger.log import Log
 from recovery.errors import CheckpointDamaged
 from recovery.records import CheckpointMark, Kind, encode
@@ -144,7 +143,7 @@ class Checkpointer:
         return logged[0].first_lsn if logged else self._log.buffer.tail
 
     def take(self, *, clean: bool = False) -> Checkpoint:
-        """Take a checkpoint. Raises OSError when it can't be written (the last one counts on), LogFull, LogFailed."""
+        """Take a checkpoint. Raises OSError when it can't be written (the last one counts on), LogFailed."""
         with self._one_at_a_time:
             began = self._clock.elapsed_ns()
             log = self._log
@@ -179,25 +178,22 @@ class Checkpointer:
             log.move_head(checkpoint.head, checkpoint.lsn)
             snapshot.clean_up()
             with log.lock:
-                self._mark_if_room(Kind.END_CHECKPOINT, {"lsn": lsn.text(marked)})
+                self._mark(Kind.END_CHECKPOINT, {"lsn": lsn.text(marked)})
             self.count += 1
             self.last_ns = self._clock.elapsed_ns()
             self.last_seconds = (self.last_ns - began) / 1e9
             return checkpoint
 
     def _mark(self, kind: Kind, notes: dict[str, Any]) -> tuple[int, int]:
-        """Append a checkpoint record, if need be into the room that is kept for them; (LSN, end)."""
+        """Append a checkpoint record, if need be into the room that is kept for them; (LSN, end).
+
+        The record is there to be read by people: where not even that room is left, the tail will do as the LSN.
+        """
         log = self._log
         code, uow, head, data = encode(CheckpointMark(kind, json.dumps(notes).encode()))
         size = log.cost(len(head))
-        try:
-            log.reserve(size, 0)
-        except LogFull:
-            if not log.space.fits_for_checkpoint(log.buffer.tail, size):
-                raise
+        log.make_room(size)
+        if not log.space.fits_for_checkpoint(log.buffer.tail, size):
+            return log.buffer.tail, log.buffer.tail
         at = log.append(code, uow, self._clock.wall_us(), head, data)
         return at, log.buffer.tail
-
-    def _mark_if_room(self, kind: Kind, notes: dict[str, Any]) -> None:
-        if self._log.failure is None and self._log.space.fits(self._log.buffer.tail, self._log.cost(128), 0):
-            self._mark(kind, notes)

@@ -92,7 +92,7 @@ class DumpRecord:
 
 
 def _moment(us: int) -> str:
-    return (datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=us)).isoformat(" ", "milliseconds")  # noqa: DTZ001
+    return (datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=us)).isoformat(" ", "milliseconds")
 
 
 def _shown(value: Any) -> str:
@@ -115,7 +115,8 @@ def _details(record: records.Record, names: dict[int, str]) -> dict[str, Any]:
             return queue(number) | {place_name: place, "message_bytes": len(message)}
         case records.PutMany(uow, number, place, messages):
             place_name = "ordinal" if uow else "sequence"
-            return queue(number) | {place_name: place, "messages": len(messages), "message_bytes": sum(map(len, messages))}
+            total = sum(map(len, messages))
+            return queue(number) | {place_name: place, "messages": len(messages), "message_bytes": total}
         case records.Get(_, number, sequences) | records.Expire(number, sequences):
             return queue(number) | {"sequences": list(sequences)}
         case records.Commit(_, bases):

@@ -11,7 +11,7 @@ Observed = dict[str, tuple[str, list[Seen]]]  # each queue's description, and it
 
 @attrs.define
 class Msg:
-    """A message. `unsure`: a crash left it open whether the backout count is one higher; b"" as id: not known yet."""
+    """A message. b"" as id: not known yet. A backout waits for no sync, so a crash may leave an older backout count."""
 
     body: bytes
     priority: int
@@ -19,7 +19,8 @@ class Msg:
     message_id: bytes
     correlation_id: bytes = bytes(24)
     backouts: int = 0
-    unsure: bool = False
+    sure: int = 0  # the backout count that no crash can take back
+    least: int = 0  # after a crash: the lowest that may be found; else the same as `backouts`
     held: Hashable = None  # the unit of work that put or got it and has not ended
 
     def seen(self) -> Seen:
@@ -86,6 +87,13 @@ class Model:
         for _, msg in self.units.pop(unit).gets:
             msg.held = None
             msg.backouts += 1
+            msg.least = msg.backouts
+
+    def forced(self) -> None:
+        """Something was made durable, and so was all that came before it."""
+        for msgs in self.queues.values():
+            for msg in msgs:
+                msg.sure = msg.backouts
 
     def end(self) -> None:
         """The queue manager ends in order: what is open is backed out, what is not persistent goes."""
@@ -98,12 +106,11 @@ class Model:
             unit.gets = [(queue, msg) for queue, msg in unit.gets if msg.persistent]
 
     def crash(self) -> None:
-        """The same, but nobody knows whether the gets that nothing waited for had reached the log."""
-        for unit in self.units.values():
-            if not unit.prepared:
-                for _, msg in unit.gets:
-                    msg.unsure = True
+        """The same, but nobody knows whether the gets and backouts that nothing waited for had reached the log."""
         self.end()
+        for msgs in self.queues.values():
+            for msg in msgs:
+                msg.least = msg.sure
 
     def in_doubt(self) -> set[Hashable]:
         return {name for name, unit in self.units.items() if unit.prepared}
@@ -124,9 +131,8 @@ class Model:
             if len(mine) != len(found) or description != self.descriptions[queue]:
                 return False
             for msg, other in zip(mine, found, strict=True):
-                if msg.unsure and other[4] == msg.backouts - 1:
-                    msg.backouts -= 1
-                msg.unsure = False
+                if msg.least <= other[4] <= msg.backouts:
+                    msg.sure = msg.least = msg.backouts = other[4]
                 msg.message_id = msg.message_id or other[2]
                 if msg.seen() != other:
                     return False

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.sim.disk import SimDisk
 from tests.sim.life import Life, Setup, Violation
 from tests.sim.loss import LOSE_ALL, mixed
 from tests.test_crash import ACKNOWLEDGED, born, checkpoints, laps, sweep
@@ -29,15 +28,11 @@ KINDS: dict[str, Ignore] = {
 def hunt(ignore: Ignore | None) -> None:
     """Short lives with everything in them; raises Violation where a promise is broken."""
 
-    def disk() -> SimDisk:
-        made = SimDisk()
-        made.ignore_sync = ignore
-        return made
-
     for verb in ("put", "commit", "define", "delete"):
-        life = Life(disk=disk())
+        life = Life()
         try:
             born(life)
+            life.disk.ignore_sync = ignore
             ACKNOWLEDGED[verb](life)
             life.crash(LOSE_ALL)
             life.restart()
@@ -45,6 +40,10 @@ def hunt(ignore: Ignore | None) -> None:
             raise
         except Exception as exc:
             raise Violation(f"{verb}: {exc!r}") from exc
+
+    def prelude(life: Life) -> None:
+        born(life)
+        life.disk.ignore_sync = ignore  # from here on: creation is not what is checked
 
     def script(life: Life) -> None:
         checkpoints(life)
@@ -61,9 +60,8 @@ def hunt(ignore: Ignore | None) -> None:
         script,
         lambda moment: [LOSE_ALL if moment % 2 else mixed(moment)],
         setup=Setup(primary_files=2, secondary_files=2),
-        prelude=born,
+        prelude=prelude,
         every=3,
-        disk=disk(),
     )
 
 

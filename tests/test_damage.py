@@ -34,6 +34,7 @@ class Past:
         life = Life(Setup(primary_files=2, secondary_files=1))
         born(life)
         self.older: list[SimDisk] = []
+        self.then: list[Model] = []  # what a crash at each of those moments would have left
         for turn in range(3):
             for n in range(6):
                 life.put("A", size=300 + 900 * n, priority=n % 3)
@@ -45,6 +46,8 @@ class Past:
                 laps(life, 1.3)
             life.checkpoint()
             self.older.append(life.disk.snapshot(KEEP_ALL))
+            self.then.append(life.model.copy())
+            self.then[-1].crash()
         doubt = life.begin(XID)
         life.get("A", unit=doubt)
         life.put("B", unit=doubt)
@@ -63,6 +66,7 @@ class Past:
         after.crash()
         self.allowed.append(after)
         self.disk = life.disk.snapshot(KEEP_ALL)
+        self.clean = clean
         self.clock = life.clock
         self.files = [path for path in self.disk.files() if not path.endswith(".lock") and self.disk.peek(path)]
 
@@ -72,8 +76,11 @@ def past(request: pytest.FixtureRequest) -> Past:
     return Past(clean=request.param)
 
 
-def outcome(past: Past, disk: SimDisk, what: str) -> str:
-    """Start on the damaged disk and say how it went; fails where something is lost or changed in silence."""
+def outcome(past: Past, disk: SimDisk, what: str, also: Model | None = None) -> str:
+    """Start on the damaged disk and say how it went; fails where something is lost or changed in silence.
+
+    `also`: a state that nothing on the disk contradicts.
+    """
     life = Life(disk=disk)
     life.clock.wall = past.clock.wall
     try:
@@ -89,8 +96,8 @@ def outcome(past: Past, disk: SimDisk, what: str) -> str:
     except Exception as exc:
         raise AssertionError(f"{what}: {exc!r}") from exc
     best = ""
-    for model in past.allowed:
-        best = compare(life, model.copy(), what, final=model is past.allowed[-1]) or best
+    for model in past.allowed if also is None else [*past.allowed, also]:
+        best = compare(life, model.copy(), what) or best
     assert best, f"{what}: silently lost or changed"
     if best == "recovered":  # and it goes on as if nothing had been
         try:
@@ -104,7 +111,7 @@ def outcome(past: Past, disk: SimDisk, what: str) -> str:
     return best
 
 
-def compare(life: Life, model: Model, what: str, *, final: bool) -> str:
+def compare(life: Life, model: Model, what: str) -> str:
     """ "recovered", "one queue damaged", or "" when it is not this model."""
     damaged = 0
     try:
@@ -209,14 +216,16 @@ def test_the_disk_undamaged_is_recovered(past: Past) -> None:
 def test_row_40_bit_flips_in_every_kind_of_file(past: Past) -> None:
     """Faults 40: 500 over both pasts."""
     went = blows(past, flip, 260, 40)
-    assert went["refused"] > 10
+    assert went["refused"] >= 2
     assert went["one queue damaged"] > 10
+    assert went["recovered"] > 100  # second copies, spare pages, or nothing that counts
 
 
 def test_row_41_sectors_and_pages_zeroed_or_noise(past: Past) -> None:
     """Faults 41."""
     went = blows(past, blot, 100, 41)
-    assert went["refused"] > 5
+    assert went["refused"] >= 2
+    assert went["one queue damaged"] >= 2
 
 
 def test_row_42_files_cut_and_emptied(past: Past) -> None:
@@ -234,14 +243,19 @@ def test_row_42_each_file_missing(past: Past) -> None:
 
 
 def test_row_43_each_file_replaced_by_an_older_copy(past: Past) -> None:
-    """Faults 43: alone, and with another one."""
+    """Faults 43: alone, and with another one.
+
+    One thing can't be told: when nobody said where the log ended, an older copy of the extent that it ended in, as old
+    as the latest checkpoint or younger, is the disk of a queue manager that was killed then. An end in order says so.
+    """
     rng = random.Random(43)
     for age, older in enumerate(past.older):
+        also = past.then[age] if age == len(past.older) - 1 and not past.clean else None
         there = [path for path in past.files if path in older.files() and older.peek(path) != past.disk.peek(path)]
         for path in there:
             disk = past.disk.snapshot(KEEP_ALL)
             disk.poke(path, older.peek(path))
-            outcome(past, disk, f"{path} from snapshot {age}")
+            outcome(past, disk, f"{path} from snapshot {age}", also if kind_of(path) == "extent" else None)
         for _ in range(10):
             two = rng.sample(there, 2)
             if {kind_of(path) for path in two} == {"segment"}:
@@ -249,7 +263,7 @@ def test_row_43_each_file_replaced_by_an_older_copy(past: Past) -> None:
             disk = past.disk.snapshot(KEEP_ALL)
             for path in two:
                 disk.poke(path, older.peek(path))
-            outcome(past, disk, f"{two} from snapshot {age}")
+            outcome(past, disk, f"{two} from snapshot {age}", also if "extent" in map(kind_of, two) else None)
 
 
 def test_row_44_pages_in_the_wrong_place(past: Past) -> None:
@@ -364,7 +378,8 @@ def test_row_47_the_last_record_before_an_end_in_order_damaged() -> None:
 def test_row_48_huge_lengths(past: Past) -> None:
     """Faults 48: nothing is allocated or skipped on the word of a damaged length."""
     went = blows(past, lie, 120, 48)
-    assert went["refused"] > 5
+    assert went["refused"] >= 2
+    assert went["one queue damaged"] >= 2
 
 
 def test_where_the_files_are() -> None:

@@ -59,7 +59,7 @@ def test_a_long_life_goes_round_the_log_many_times(name: str) -> None:
     for seed in range(50 if SOAK else 3):
         life = Life(SETUPS[name], seed=seed)
         try:
-            random_life(life, random.Random(-seed - 1), 700, crashes=0.04)
+            random_life(life, random.Random(-seed - 1), 1100, crashes=0.03)
         except Exception as exc:
             raise AssertionError(f"seed {seed} of {name}: {exc!r}\n{life.tell()}") from exc
         assert laps_of(life) >= 3, f"seed {seed} of {name}"

@@ -12,7 +12,7 @@ from qmgr import ini, locations, mqsini
 from qmgr.cli.command import NAME_ERROR, NOT_AVAILABLE, Failure
 from qmgr.errors import IniError, InUse
 from qmgr.locations import Location
-from qmgr.objects import unmangle
+from qmgr.objects import NAME, mangle, unmangle
 from recovery import checkpoint
 from recovery.errors import RecoveryError
 
@@ -68,7 +68,8 @@ def started(name: str, data_path: str | None) -> Iterator[qmgr.QueueManager]:
 def names(data_path: str | None) -> list[str]:
     """The queue managers that exist, in order."""
     directory = f"{locations.data_root(data_path)}/qmgrs"
-    return sorted(unmangle(each) for each in DISK.list(directory) if DISK.exists(f"{directory}/{each}/qm.ini"))
+    found = {unmangle(each): each for each in DISK.list(directory) if DISK.exists(f"{directory}/{each}/qm.ini")}
+    return sorted(name for name, each in found.items() if NAME.fullmatch(name) and mangle(name) == each)
 
 
 def log_dir(location: Location) -> str:

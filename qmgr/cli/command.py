@@ -1,7 +1,7 @@
 """What every command shares: its help, its options, its exit code, and one line on stderr for whatever goes wrong.
 
 A command describes itself as a `Command` and raises `Failure`; it meets `argparse` and `sys.exit` only through here.
-Options are IBM MQ's single-dash words. It knows nothing of queue managers.
+Options are IBM MQ's single-dash words. It opens no file and starts no queue manager.
 """
 
 import argparse

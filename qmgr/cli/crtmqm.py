@@ -95,10 +95,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _create(args: argparse.Namespace, data_path: str | None) -> None:
-    asked = {"log_primary_files": args.lp, "log_secondary_files": args.ls, "log_file_pages": args.lf}
-    asked |= {"max_uncommitted": args.x}
     if access.exists(args.name, data_path):
         raise Failure(EXISTS, "AMQ8110E", f"queue manager {args.name!r} exists already.")
+    access.registry(data_path)  # a damaged mqs.ini is better heard of before than after
+    asked = {
+        "log_primary_files": args.lp,
+        "log_secondary_files": args.ls,
+        "log_file_pages": args.lf,
+        "max_uncommitted": args.x,
+    }
     try:
         qmgr.create(
             args.name,

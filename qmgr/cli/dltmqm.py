@@ -17,6 +17,7 @@ def options(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     access.known(args.name, args.data_path, code=UNKNOWN, amq="AMQ8118E")
+    access.registry(args.data_path)  # a damaged mqs.ini is better heard of before than after
     try:
         qmgr.delete(args.name, data_path=args.data_path)
     except InUse as exc:

@@ -321,6 +321,25 @@ def test_a_damaged_log_is_explained_and_hides_no_other(run: Run, data: Path):
     assert run("dltmqm A").returncode == 0
 
 
+def test_a_damaged_mqs_ini_is_explained_before_anything_is_done(run: Run, data: Path):
+    assert run(f"crtmqm {SMALL} A").returncode == 0
+    (data / "mqs.ini").write_bytes(b"rubbish")
+    for words in (f"crtmqm {SMALL} B", "dltmqm A", "dspmq"):
+        done = run(words)
+        assert (done.returncode, done.stdout) == (71, "")
+        assert done.stderr.startswith(f"AMQ6162E: {data}/mqs.ini, line 1: ")
+    assert sorted(each.name for each in (data / "qmgrs").iterdir()) == ["A"]
+
+
+def test_strange_directories_are_not_shown(run: Run, data: Path):
+    assert run(f"crtmqm {SMALL} A").returncode == 0
+    for stranger in ("A.B", "no name", "empty"):
+        (data / "qmgrs" / stranger).mkdir()
+    for stranger in ("A.B", "no name"):
+        (data / "qmgrs" / stranger / "qm.ini").touch()
+    assert re.findall(r"QMNAME\((.*?)\)", run("dspmq").stdout) == ["A"]
+
+
 def test_many_commands_at_once(run: Run, data: Path):
     with ThreadPoolExecutor(6) as pool:
         made = list(pool.map(run, [f"crtmqm {SMALL} {name}" for name in "AABCDE"]))

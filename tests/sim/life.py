@@ -97,6 +97,7 @@ class Life:
         self.story.append("end")
         after = self.model.copy()
         after.end()
+        after.forced()
         open_now, self.open = self.open, {key: unit for key, unit in self.open.items() if key in self.model.in_doubt()}
         crashed = self.model.copy()
         crashed.crash()
@@ -230,6 +231,7 @@ class Life:
         after.put(queue, msgs, unit)
         target = self.qm if unit is None else self.open[unit]
         named = {"priority": priority, "persistent": persistent, "correlation_id": correlation.to_bytes(24, "big")}
+        forces = persistent and unit is None
         text = (
             f"put {queue} #{self.count} x{number} size={size} priority={priority} persistent={persistent} unit={unit}"
         )
@@ -241,9 +243,13 @@ class Life:
 
             for msg in msgs:
                 msg.message_id = b""  # not known if the call does not return
-            return self._call(text + " many", after, batch, unit)
+            return self._call(text + " many", after, batch, unit, forces=forces)
         return self._call(
-            text, after, lambda: target.put(queue, msgs[0].body, message_id=msgs[0].message_id, **named), unit
+            text,
+            after,
+            lambda: target.put(queue, msgs[0].body, message_id=msgs[0].message_id, **named),
+            unit,
+            forces=forces,
         )
 
     def get(
@@ -283,7 +289,8 @@ class Life:
 
         text = f"get {queue} limit={limit} {named} unit={unit}"
         gone = self.rolled_back
-        if not self._call(text, after, call, unit):
+        forces = unit is None and any(msg.persistent for msg in expected)
+        if not self._call(text, after, call, unit, forces=forces):
             return 0
         if len(got) < len(expected) and (many or limit > 1):
             # a batch may stop early where the log has no room for all of it; what it gave must be the first of them
@@ -326,14 +333,15 @@ class Life:
         after = self.model.copy()
         after.commit(unit)
         target = self.open[unit]
-        self._call(f"commit {unit}", after, lambda: target.commit(), unit)
+        forces = any(msg.persistent for _, msg in [*self.model.units[unit].puts, *self.model.units[unit].gets])
+        self._call(f"commit {unit}", after, lambda: target.commit(), unit, forces=forces)
         self.open.pop(unit, None)
 
     def backout(self, unit: Hashable) -> None:
         after = self.model.copy()
         after.backout(unit)
         target = self.open[unit]
-        self._call(f"backout {unit}", after, lambda: target.backout(), unit)
+        self._call(f"backout {unit}", after, lambda: target.backout(), unit, forces=False)
         self.open.pop(unit, None)
 
     def prepare(self, unit: Hashable) -> None:
@@ -353,9 +361,16 @@ class Life:
         self.model = model
         self.allowed = [model]
 
-    def _call(self, text: str, after: Model, real: Callable[[], Any], unit: Hashable = None) -> bool:
-        """Make one call that leads from the model to `after`; False where it was refused and did nothing."""
+    def _call(
+        self, text: str, after: Model, real: Callable[[], Any], unit: Hashable = None, *, forces: bool = True
+    ) -> bool:
+        """Make one call that leads from the model to `after`; False where it was refused and did nothing.
+
+        `forces`: when it returns, it and all before it is durable.
+        """
         self.story.append(text)
+        if forces:
+            after.forced()
         before = self._before = self.model
         self.allowed = [before, after]
         try:

@@ -1,0 +1,156 @@
+"""Creating and deleting a queue manager."""
+
+import contextlib
+import errno
+from collections.abc import Iterator
+
+from logger import log as logs
+from logger.clock import Clock, SystemClock
+from logger.config import LogConfig, LogSync, LogType, WriteIntegrity
+from logger.disk import Disk, Lock, Path, PosixDisk, make_dirs, read_whole, replace_file
+from logger.errors import LogDamaged, LogError, LogInUse
+from qmgr import ini, locations, mqsini
+from qmgr.errors import AlreadyExists, Damaged, InUse, Mistake, MQError, Reason, Unavailable
+from qmgr.ini import Config, Tuning
+from qmgr.locations import Location
+from recovery.checkpoint import Checkpoint, encode_file, write_file
+from recovery.errors import RecoveryError
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+def create(
+    name: str,
+    *,
+    data_path: Path | None = None,
+    log_path: Path | None = None,
+    log_type: str = "circular",
+    log_primary_files: int = 3,
+    log_secondary_files: int = 2,
+    log_file_pages: int = 4096,
+    log_buffer_pages: int = 0,
+    log_write_integrity: str = "TripleWrite",
+    log_sync: str = "always",
+    log_sync_interval: int = 1000,
+    max_uncommitted: int = 10_000,
+    default: bool = False,
+    disk: Disk | None = None,
+    clock: Clock | None = None,
+) -> None:
+    """Create a queue manager (crtmqm). The keywords are the Log stanza of its qm.ini; `log_sync_interval` in ms.
+
+    It exists once its qm.ini does, which is made last: what an interrupted attempt left behind is made anew. Raises
+    AlreadyExists (2100), Mistake, Unavailable when the disk is full or can't be written.
+    """
+    disk = disk or PosixDisk()
+    location = locations.find(name, data_path, disk, log_path=log_path)
+    if str(log_type).lower() != "circular":
+        raise Mistake(f"log_type is {log_type!r}; this version has circular logging only: 'circular'")
+    try:
+        config = Config(
+            log=LogConfig(
+                path=location.log_dir,
+                log_type=LogType.CIRCULAR,
+                primary_files=log_primary_files,
+                secondary_files=log_secondary_files,
+                file_pages=log_file_pages,
+                buffer_pages=log_buffer_pages,
+                write_integrity=WriteIntegrity(log_write_integrity),
+                sync=LogSync(log_sync),
+                sync_interval_ms=log_sync_interval,
+            ),
+            tuning=Tuning(max_uncommitted_messages=max_uncommitted),
+        )
+        text = ini.render(config)
+    except (ValueError, TypeError) as exc:
+        raise exc if isinstance(exc, MQError) else Mistake(f"queue manager {name!r} can't be created: {exc}") from exc
+    with translated(name, "created"):
+        make_dirs(disk, location.data_dir)
+        lock = own(disk, location)
+        try:
+            if disk.exists(location.ini):
+                raise AlreadyExists(f"queue manager {name!r} exists in {location.data_root}", name=name)
+            _make(disk, location, config.log, text, (clock or SystemClock()).wall_us())
+        finally:
+            lock.release()
+        entry = mqsini.Entry(name=name, prefix=location.data_root, directory=location.data_dir.rsplit("/", 1)[1])
+        mqsini.add(disk, f"{location.data_root}/mqs.ini", entry, default=default)
+
+
+def _make(disk: Disk, location: Location, log: LogConfig, text: str, now_us: int) -> None:
+    """Make the files of a new queue manager; `text` is that of its qm.ini."""
+    log_id = disk.entropy(16)
+    first = logs.create(disk, log, log_id)
+    start = Checkpoint(
+        log_id=log_id.hex(),
+        lsn=first,
+        head=first,
+        durable=first,
+        epoch=0,
+        time=now_us,
+        clean=True,
+        counters={"queue": 1, "segment": 1},
+        units={},
+    )
+    make_dirs(disk, location.queues)
+    make_dirs(disk, location.errors)
+    write_file(disk, location.data_dir, encode_file(start, []))
+    replace_file(disk, location.ini, text.encode())
+
+
+def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None) -> None:
+    """Delete a queue manager with its log and all its messages (dltmqm). It must not be running."""
+    disk = disk or PosixDisk()
+    location = locations.find(name, data_path, disk)
+    if not disk.exists(location.ini):
+        raise Unavailable(
+            f"there is no queue manager {name!r} in {location.data_root}", reason=Reason.Q_MGR_NAME_ERROR, name=name
+        )
+    with translated(name, "deleted"):
+        lock = own(disk, location)
+        try:
+            log_dir = ini.parse(read_whole(disk, location.ini), location.ini).log.path
+            disk.unlink(location.ini)  # from here on it does not exist
+            disk.sync_dir(location.data_dir)
+            _remove_tree(disk, log_dir)
+            _remove_tree(disk, location.data_dir)
+        finally:
+            lock.release()
+        mqsini.remove(disk, f"{location.data_root}/mqs.ini", name)
+
+
+def own(disk: Disk, location: Location) -> Lock:
+    """Own the queue manager until the lock is released or the process ends. Raises InUse, saying who has it."""
+    try:
+        return disk.lock(location.lock, disk.process())
+    except LogInUse as exc:
+        raise InUse(
+            f"queue manager {location.name!r} is running already: {exc.holder or 'another process'} holds it",
+            holder=exc.holder,
+            name=location.name,
+        ) from None
+
+
+@contextlib.contextmanager
+def translated(name: str, done: str) -> Iterator[None]:
+    """What the packages below say, as callers know it: queue manager `name` can't be `done`."""
+    try:
+        yield
+    except (LogDamaged, RecoveryError) as exc:
+        raise Damaged(f"queue manager {name!r} can't be {done}: {exc}", name=name) from exc
+    except LogError as exc:
+        raise Unavailable(f"queue manager {name!r} can't be {done}: {exc}", name=name) from exc
+    except OSError as exc:
+        reason = Reason.STORAGE_MEDIUM_FULL if exc.errno in NO_SPACE else Reason.FILE_SYSTEM_ERROR
+        raise Unavailable(f"queue manager {name!r} can't be {done}: {exc}", reason=reason, name=name) from exc
+
+
+def _remove_tree(disk: Disk, path: str) -> None:
+    """Remove what is below `path`, and it."""
+    if disk.exists(path):
+        for name in disk.list(path):
+            try:
+                disk.unlink(f"{path}/{name}")
+            except (IsADirectoryError, PermissionError):
+                _remove_tree(disk, f"{path}/{name}")
+        disk.rmdir(path)
