@@ -1,21 +1,21 @@
 """One extent file: a header page, two spare pages, then the pages of records, written with zeros once at full size.
 
-    page  content
-       0  header, in its first 128 bytes
-     1-2  spare pages: versions of the partial last page (`integrity.py`)
-     3-   records: byte (LSN modulo extent bytes) of the stream lies at 12288 + that
+page  content
+   0  header, in its first 128 bytes
+ 1-2  spare pages: versions of the partial last page (`integrity.py`)
+ 3-   records: byte (LSN modulo extent bytes) of the stream lies at 12288 + that
 
-    offset  size  field         meaning
-         0     8  magic         "QMGRLOG1": the format's version is its last character
-         8     4  crc           CRC-32 of bytes 12..128
-        12     4  number        the file's number: S0000007.LOG is 7
-        16    16  log id        which queue manager's log
-        32     8  sequence      which part of the stream it holds: LSN divided by extent bytes; 0 = none yet
-        40     8  extent bytes  of records, header and spare pages not counted
-        48     4  epoch         in which it took this sequence
-        52     4  -
-        56     8  time          when it took this sequence, microseconds since 1970-01-01 UTC
-        64    64  -
+offset  size  field         meaning
+     0     8  magic         "QMGRLOG1": the format's version is its last character
+     8     4  crc           CRC-32 of bytes 12..128
+    12     4  number        the file's number: S0000007.LOG is 7
+    16    16  log id        which queue manager's log
+    32     8  sequence      which part of the stream it holds: LSN divided by extent bytes; 0 = none yet
+    40     8  extent bytes  of records, header and spare pages not counted
+    48     4  epoch         in which it took this sequence
+    52     4  -
+    56     8  time          when it took this sequence, microseconds since 1970-01-01 UTC
+    64    64  -
 """
 
 import re
@@ -57,9 +57,9 @@ class ExtentHeader:
     time: int
 
     def encode(self) -> bytes:
-        rest = HEADER.pack(
-            MAGIC, 0, self.number, self.log_id, self.sequence, self.extent_bytes, self.epoch, self.time
-        )[12:]
+        rest = HEADER.pack(MAGIC, 0, self.number, self.log_id, self.sequence, self.extent_bytes, self.epoch, self.time)[
+            12:
+        ]
         return (MAGIC + crc32(rest).to_bytes(4, "little") + rest).ljust(PAGE, b"\0")
 
 
@@ -106,8 +106,6 @@ class Extent:
         self.file.write(0, self.front)
         self.file.sync()
         self.header_written = True
-
-
 
 
 def create(disk: Disk, directory: str, header: ExtentHeader, *, direct: bool = True) -> Extent:

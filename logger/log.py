@@ -26,6 +26,7 @@ from logger.disk import PAGE, Buffer, Disk, File, make_dirs
 from logger.errors import LogClosed, LogDamaged, LogFailed, LogFull
 from logger.extent import DATA, SPARES, Extent, ExtentHeader
 from logger.reader import LogReader, Record
+from logger.soon import Callback, Forcer
 from logger.space import Space
 from logger.stats import LogStats, WriteStats
 
@@ -173,6 +174,7 @@ class Log:
         self._large = 0  # appenders that wait for room in the buffer
         self.parked = False  # a record larger than the buffer is being appended: nobody may lead
         self._output: _Output | None = None
+        self._forcer = Forcer(self.force)
         self._unsynced: set[Extent] = set()
         self._spare = 0  # which of the spare pages is written next
         self._failure: Exception | None = None
@@ -204,9 +206,7 @@ class Log:
             self._ring.add(self._ring.make())
         for sequence in self._ring.sequences():
             self._ring.at(sequence).file.sync()
-        self.space = Space(
-            config.extent_bytes, config.max_files, len(self._ring), self.floor_of(self._state.head)
-        )
+        self.space = Space(config.extent_bytes, config.max_files, len(self._ring), self.floor_of(self._state.head))
         half = config.buffer_bytes // 2 // PAGE * PAGE
         self.buffer = LogBuffer(
             (self._disk.buffer(half), self._disk.buffer(half)),
@@ -256,12 +256,16 @@ class Log:
 
     def close(self, *, clean: bool) -> None:
         """Close the files; `clean`: everything is forced, and the control file names the exact end of the log."""
+        self._forcer.end()
         try:
             if clean:
                 self.force(self.buffer.tail, sync=True)
-                self._as_leader(EVERYTHING, lambda _: self._write_control(
-                    attrs.evolve(self._now(), durable=self.buffer.tail, clean_end=self.buffer.tail)
-                ))
+                self._as_leader(
+                    EVERYTHING,
+                    lambda _: self._write_control(
+                        attrs.evolve(self._now(), durable=self.buffer.tail, clean_end=self.buffer.tail)
+                    ),
+                )
         finally:
             with self.lock:
                 self._stop(LogClosed("the log is closed: the queue manager has ended"))
@@ -343,6 +347,10 @@ class Log:
             self._as_leader(EVERYTHING, lambda _: self._write_up_to(0, sync=True))
         elif self.safe < target:
             self._as_leader(target, self._write_up_to)
+
+    def force_soon(self, target: int, callback: Callback) -> None:
+        """Return at once; a thread calls `callback(None)` when `target` is safe, or `callback(error)`."""
+        self._forcer.ask(target, callback)
 
     def _as_leader(self, target: int, work: Callable[[int], None]) -> None:
         """Do `work` as the leader when it is this caller's turn, unless its LSN has become safe by then.

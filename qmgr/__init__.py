@@ -1,13 +1,13 @@
 """qmgr: a transactional queue manager in this process, that loses nothing whatever crashes.
 
-    import qmgr
+import qmgr
 
-    qmgr.create("QM1")
-    with qmgr.start("QM1") as qm:
-        qm.define_queue("ORDERS")
-        qm.put("ORDERS", b"one order")
-        with qm.begin() as uow:
-            order = uow.get("ORDERS", wait=5.0)
+qmgr.create("QM1")
+with qmgr.start("QM1") as qm:
+    qm.define_queue("ORDERS")
+    qm.put("ORDERS", b"one order")
+    with qm.begin() as uow:
+        order = uow.get("ORDERS", wait=5.0)
 """
 
 from qmgr import shadows

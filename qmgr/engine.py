@@ -229,7 +229,7 @@ class Engine:
             self.log.make_room(self.log.cost(records.QUEUE_PLACE.size * len(unit.touched)))
 
     def back_out(self, unit: Uow) -> None:
-        """Undo the unit of work; succeeds too when the queue manager has done so already. Nothing is forced."""
+        """Undo the unit of work; succeeds too when the queue manager has done so already."""
         self.check()
         try:
             with self.lock:
@@ -241,9 +241,10 @@ class Engine:
                     return
                 if unit.state is not ACTIVE and unit.state is not PREPARED:
                     raise verbs.ended(unit)
+                counts = any(entry.persistent for _, entry in unit.gets)
                 self.back_out_locked(unit)
                 end = self.log.buffer.tail
-            if unit.xid is not None:
+            if counts or unit.xid is not None:  # a higher backout count is a promise too
                 self.log.force(end)
         except LogError as exc:
             raise self.translated(exc) from exc

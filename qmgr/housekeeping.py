@@ -153,8 +153,12 @@ class Housekeeper:
             self._errors.say("AMQ6708", text=str(exc))
         with self._one_at_a_time:
             with log.lock:
-                if log.space.fits(log.buffer.tail, size, promise):
+                space = log.space
+                if space.fits(log.buffer.tail, size, promise):
                     return True  # somebody else has made room meanwhile
+                held = log.floor_of(self._checkpointer.head_if_taken_now()) == space.floor
+            if not self._was_full:
+                self._errors.say("AMQ7465" if held else "AMQ7466")
             self._failed_ns = 0
             self.release(size + promise)
             with log.lock:

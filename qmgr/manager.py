@@ -514,7 +514,7 @@ class QueueManager:
         return self.queue(name)
 
     def delete_queue(self, name: str, purge: bool = False) -> None:
-        """Delete a queue. Raises ObjectInUse: 2055 while it has messages, unless `purge`; 2042 with uncommitted ones."""
+        """Delete a queue. Raises ObjectInUse: 2055 while it has messages and not `purge`, 2042 with uncommitted ones."""
         self._engine.delete(name, purge=purge)
         self._housekeeper.notice()
 

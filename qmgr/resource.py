@@ -228,5 +228,3 @@ class StateSnapshot:
             path = segment_path(state.queue_directory(name), number)
             if state.disk.exists(path):
                 state.disk.unlink(path)
-
-

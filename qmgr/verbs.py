@@ -148,9 +148,7 @@ def check_wait(wait: Any) -> float | None:
     if wait is None:
         return None
     if not isinstance(wait, (int, float)) or isinstance(wait, bool) or not wait >= 0:
-        raise Mistake(
-            f"wait is seconds, 0 or more, or None for ever, not {wait!r}", reason=Reason.WAIT_INTERVAL_ERROR
-        )
+        raise Mistake(f"wait is seconds, 0 or more, or None for ever, not {wait!r}", reason=Reason.WAIT_INTERVAL_ERROR)
     return None if wait == float("inf") else wait
 
 

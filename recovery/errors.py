@@ -1,9 +1,9 @@
 """What can go wrong with checkpoints and restart.
 
-    RecoveryError
-    ├── CheckpointDamaged   no checkpoint file can be read
-    ├── NotRecoverable      the checkpoint and the log do not fit together
-    └── QueueDamaged        one queue's store can't be read: that queue alone is unusable
+RecoveryError
+├── CheckpointDamaged   no checkpoint file can be read
+├── NotRecoverable      the checkpoint and the log do not fit together
+└── QueueDamaged        one queue's store can't be read: that queue alone is unusable
 """
 
 

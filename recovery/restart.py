@@ -130,5 +130,3 @@ def back_out(log: Log, clock: Clock, resource: ResourceManager, unit: Uow) -> No
         at = log.append(code, number, now, head, data)
         end = log.buffer.tail
     resource.apply(record, at, end, now)
-
-

@@ -1,0 +1,57 @@
+"""Forcing for event loops: `force_soon` returns at once, and a thread calls back when the LSN is safe. No files."""
+
+import threading
+from collections.abc import Callable
+
+Callback = Callable[[Exception | None], None]
+
+
+class Forcer:
+    """One thread, started when first asked for, that forces for all who can't block."""
+
+    def __init__(self, force: Callable[[int], None]) -> None:
+        self._force = force
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._asked: list[tuple[int, Callback]] = []
+        self._thread: threading.Thread | None = None
+        self._ended = False
+
+    def ask(self, target: int, callback: Callback) -> None:
+        """Call `callback(None)` once everything before `target` is safe, or `callback(error)`; from another thread."""
+        with self._lock:
+            self._asked.append((target, callback))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="LOGGER-IO", daemon=True)
+                self._thread.start()
+        self._wake.set()
+
+    def end(self) -> None:
+        """Answer what is still asked, then stop."""
+        self._ended = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait()
+            self._wake.clear()
+            with self._lock:
+                asked, self._asked = self._asked, []
+            if asked:
+                self._answer(asked)
+            elif self._ended:
+                return
+
+    def _answer(self, asked: list[tuple[int, Callback]]) -> None:
+        """One force serves everyone who has asked by now."""
+        error: Exception | None = None
+        try:
+            self._force(max(target for target, _ in asked))
+        except Exception as exc:
+            error = exc
+        for _, callback in asked:
+            callback(error)
+        if self._ended:
+            self._wake.set()
