@@ -132,6 +132,10 @@ class LogBuffer:
             self.tail = end
         self._set_end()
 
+    def copy_page(self, image: memoryview, start: int, end: int) -> None:
+        """Copy these bytes of the page that waits to be written to their places in `image`."""
+        image[start:end] = self._pages[start:end]
+
     def take(self, *, partial: bool) -> Run:
         """Hand over what there is, without the partial last page unless `partial`, and go on in the other half.
 

@@ -37,12 +37,11 @@ class Spare(NamedTuple):
     image: bytes
 
 
-def seal_spare(image: memoryview, page: int, tail: int, epoch: int, seed: int) -> None:
-    """Write the trailer into `image`, the 4096 bytes of a partial page."""
-    held = tail - page
-    assert held <= BODY, "a partial page has room for its trailer"
+def seal_spare(image: memoryview, page: int, tail: int, epoch: int, crc: int) -> None:
+    """Write the trailer into `image`, the 4096 bytes of a partial page; `crc` is the seeded CRC of what it holds."""
+    assert tail - page <= BODY, "a partial page has room for its trailer"
     TRAILER.pack_into(image, BODY, MAGIC, 0, page, tail, epoch)
-    CRC.pack_into(image, BODY + 4, crc32(image[BODY + 8 :], crc32(image[:held], seed)))
+    CRC.pack_into(image, BODY + 4, crc32(image[BODY + 8 :], crc))
 
 
 def open_spare(image: bytes, seed: int) -> Spare | None:

@@ -50,6 +50,7 @@ class _Output(NamedTuple):
     run: Run
     new_extents: list[Extent]
     writes: list[tuple[Extent, int, memoryview]]  # extent, file offset, pages
+    spare: bool  # the last of them goes to a spare page
 
 
 @attrs.frozen(kw_only=True)
@@ -172,11 +173,15 @@ class Log:
         self._leader: _Force | None = None
         self._waiting: list[_Force] = []
         self._large = 0  # appenders that wait for room in the buffer
-        self.parked = False  # a record larger than the buffer is being appended: nobody may lead
+        self._writing = False  # the leader writes, without the lock
         self._output: _Output | None = None
         self._forcer = Forcer(self.force)
         self._unsynced: set[Extent] = set()
-        self._spare = 0  # which of the spare pages is written next
+        self._spare = 0  # which of the spare pages is written next: not the one that holds the newest durable version
+        self._spare_written = False  # and it is not synced yet
+        self._extent_bytes = config.extent_bytes
+        self._image = disk.buffer(PAGE)  # what goes to a spare page in a small force
+        self._imaged = 0, 0, 0  # which page it has, how much of it, and the CRC of that
         self._failure: Exception | None = None
         self.durable = 0  # everything before this LSN is on stable storage
         self.safe = 0  # everything before this LSN is as safe as LogSync asks for
@@ -207,7 +212,7 @@ class Log:
         for sequence in self._ring.sequences():
             self._ring.at(sequence).file.sync()
         self.space = Space(config.extent_bytes, config.max_files, len(self._ring), self.floor_of(self._state.head))
-        half = config.buffer_bytes // 2 // PAGE * PAGE
+        half = config.buffer_bytes
         self.buffer = LogBuffer(
             (self._disk.buffer(half), self._disk.buffer(half)),
             extent_bytes=config.extent_bytes,
@@ -260,12 +265,8 @@ class Log:
         try:
             if clean:
                 self.force(self.buffer.tail, sync=True)
-                self._as_leader(
-                    EVERYTHING,
-                    lambda _: self._write_control(
-                        attrs.evolve(self._now(), durable=self.buffer.tail, clean_end=self.buffer.tail)
-                    ),
-                )
+                ended = attrs.evolve(self._now(), durable=self.buffer.tail, clean_end=self.buffer.tail)
+                self._exclusively(lambda: self._write_control(ended))
         finally:
             with self.lock:
                 self._stop(LogClosed("the log is closed: the queue manager has ended"))
@@ -286,9 +287,11 @@ class Log:
         May let go of the lock while it waits for room in the buffer, so call it first and look at the state after.
         Raises LogFull when the log has no room, LogFailed, LogClosed.
         """
-        if not self.space.fits(self.buffer.tail, size, promise):
+        buffer, space = self.buffer, self.space
+        if buffer.tail + size + space.promised + promise > space.limit:
             raise LogFull(f"the log in {self._config.path} is full")
-        self.make_room(size)
+        if self._failure is not None or size > buffer.base + buffer.capacity - buffer.tail:
+            self.make_room(size)
 
     def make_room(self, size: int) -> None:
         """The same for records whose room in the log was promised before."""
@@ -302,33 +305,30 @@ class Log:
         return self.buffer.append(kind, uow, time, self.durable, head, data)
 
     def _wait_for_room(self, size: int) -> None:
-        """Let the leader finish, or write full pages out, until `size` bytes fit, or all that the buffer has."""
-        while size > self.buffer.room:
-            if self._leader is not None:
-                self._large += 1
-                try:
-                    self._changed.wait()
-                finally:
-                    self._large -= 1
-                if self._failure is not None:
-                    raise self._failure
-            elif self.buffer.room >= self.buffer.capacity - PAGE:
-                self.parked = True  # it will be written in pieces, while nobody leads
-                return
-            else:
-                self._write_full_pages()
-        if self._leader is None:
-            self._pass_on()
+        """Wait for the pages being written, or write full pages out, until `size` bytes fit, or all the buffer has.
 
-    def resume(self) -> None:
-        """The record that was larger than the buffer is appended, or was given up: others may lead again."""
-        self.parked = False
-        if self._leader is None:
-            self._pass_on()
+        A record larger than the buffer is then written in pieces while it is appended, under the lock.
+        """
+        buffer = self.buffer
+        self._large += 1
+        try:
+            while size > buffer.room:
+                if self._writing:
+                    self._changed.wait()
+                    if self._failure is not None:
+                        raise self._failure
+                elif buffer.room >= buffer.capacity - PAGE:
+                    return
+                else:
+                    self._write_full_pages()
+        finally:
+            self._large -= 1
+            if self._leader is None:
+                self._pass_on()
 
     def _write_full_pages(self) -> None:
-        """Write the full pages of the buffer, without a sync. The lock is held and there is no leader."""
-        assert self._leader is None, "room was made before the record was appended"
+        """Write the full pages of the buffer, without a sync. The lock is held and nobody writes."""
+        assert not self._writing, "room was made before the record was appended"
         try:
             if self._output is not None:
                 self._finish(self._output, sync=self._always)
@@ -343,7 +343,7 @@ class Log:
 
         At most two syncs: the one under way and the next. Raises LogFailed, LogClosed.
         """
-        if sync and self._config.sync is not LogSync.ALWAYS:
+        if sync and not self._always:
             self._as_leader(EVERYTHING, lambda _: self._write_up_to(0, sync=True))
         elif self.safe < target:
             self._as_leader(target, self._write_up_to)
@@ -366,7 +366,7 @@ class Log:
                         return
                     if self._failure is not None:
                         raise self._failure
-                    if self._leader is None and not self.parked:
+                    if self._leader is None and not self._large:
                         self._leader = me
                     else:
                         me.turn = threading.Lock()
@@ -399,6 +399,7 @@ class Log:
     def _step_down(self) -> None:
         """Wake those whose LSN is safe; hand the lead to the first of the others."""
         self._leader = None
+        self._writing = False
         if self._waiting:
             safe = self.safe
             still = []
@@ -414,24 +415,81 @@ class Log:
             self._changed.notify_all()
 
     def _pass_on(self) -> None:
-        if self._waiting and self._failure is None:
+        if self._waiting and not self._large and self._failure is None:
             heir = self._waiting.pop(0)
             self._leader = heir
             assert heir.turn is not None
             heir.turn.release()
 
+    def _exclusively(self, work: Callable[[], None]) -> None:
+        """Do `work` while nobody else writes anything."""
+
+        def as_leader(_: int) -> None:
+            with self.lock:
+                self._writing = True
+            work()
+
+        self._as_leader(EVERYTHING, as_leader)
+
     def _write_up_to(self, target: int, *, sync: bool | None = None) -> None:
         """Write all that the buffer holds, and sync it unless LogSync says no; first what an interrupt left undone."""
         if sync is None:
             sync = self._always
-        output = self._output or self._take()
-        self._finish(output, sync=sync)
+        if self._output is None and self._write_one_page(sync=sync):
+            return
+        self._finish(self._take(), sync=sync)
         if self.safe < target:
             self._finish(self._take(), sync=sync)
 
-    def _take(self) -> _Output:
-        """Everything that waits to be written, with a plan where it goes."""
+    def _write_one_page(self, *, sync: bool) -> bool:
+        """The usual small force: all that waits is one partial page, which goes to a spare page. False if it is not.
+
+        The page stays in the buffer, so there is nothing to remember while it is written.
+        """
+        began = self._clock.elapsed_ns()
+        image = self._image
         with self.lock:
+            buffer = self.buffer
+            base, tail = buffer.base, buffer.tail
+            size = tail - base
+            sequence = base // self._extent_bytes
+            if not (self._triple and 0 < size <= integrity.BODY and self._ring.holds(sequence)):
+                return False
+            self._writing = True
+            page, held, crc = self._imaged
+            if page != base:
+                held, crc = 0, self._seed
+            buffer.copy_page(image, held, size)
+            extent = self._ring.at(sequence)
+        crc = crc32(image[held:size], crc)
+        integrity.seal_spare(image, base, tail, self.epoch, crc)
+        self._imaged = base, size, crc
+        extent.file.write(PAGE * (1 + self._spare), image)
+        self._spare_written = True
+        self._unsynced.add(extent)
+        if sync:
+            self._sync()
+            self.durable = tail
+        self.safe = tail
+        self._stats.add(PAGE, self._clock.elapsed_ns() - began, self._clock, sequence)
+        return True
+
+    def _sync(self) -> None:
+        """Sync what was written since the last sync; from then on the other spare page may be overwritten."""
+        unsynced = self._unsynced
+        for held in unsynced:
+            held.file.sync()
+        unsynced.clear()
+        if self._spare_written:
+            self._spare = 1 - self._spare
+            self._spare_written = False
+
+    def _take(self) -> _Output:
+        """What an interrupted leader left undone, else everything that waits to be written, with a plan where it goes."""
+        with self.lock:
+            self._writing = True
+            if self._output is not None:
+                return self._output
             try:
                 output = self._output = self._plan(self.buffer.take(partial=True))
             except BaseException as exc:  # pages that were taken and not planned are lost
@@ -468,10 +526,10 @@ class Log:
         if spare:
             held = self._extent_at(base + home, new)
             image = pages[home:]
-            integrity.seal_spare(image, base + home, run.tail, self.epoch, self._seed)
+            crc = crc32(image[: run.tail - base - home], self._seed)
+            integrity.seal_spare(image, base + home, run.tail, self.epoch, crc)
             writes.append((held, PAGE * (1 + self._spare), image))
-            self._spare = 1 - self._spare
-        return _Output(run, new, writes)
+        return _Output(run, new, writes, bool(spare))
 
     def _extent_at(self, at: int, new: list[Extent]) -> Extent:
         sequence = at // self._config.extent_bytes
@@ -498,10 +556,9 @@ class Log:
             held.file.write(offset, pages)
             size += len(pages)
             unsynced.add(held)
+        self._spare_written = self._spare_written or output.spare
         if sync:
-            for held in unsynced:
-                held.file.sync()
-            unsynced.clear()
+            self._sync()
         if size:
             self._stats.add(size, elapsed_ns() - began, self._clock, output.run.base // self._config.extent_bytes)
 
@@ -536,18 +593,18 @@ class Log:
         """A checkpoint at LSN `checkpoint` is complete, and a restart needs nothing before `head`."""
         assert self._state.head <= head <= checkpoint <= self.durable
 
-        def move(_: int) -> None:
+        def move() -> None:
             self._write_control(attrs.evolve(self._now(), head=head, checkpoint=checkpoint))
             with self.lock:
                 self.space.set_floor(self.floor_of(head))
 
-        self._as_leader(EVERYTHING, move)
+        self._exclusively(move)
 
     def release_secondaries(self) -> int:
         """Remove one inactive extent beyond the primaries when the active log leaves room enough; return how many."""
         dropped: list[Extent] = []
 
-        def release(_: int) -> None:
+        def release() -> None:
             with self.lock:
                 config, space = self._config, self.space
                 keep = config.primary_files
@@ -562,7 +619,7 @@ class Log:
             self._ring.remove_file(dropped[0])
 
         with self._growing:  # nobody makes a file of the same name before this one is gone
-            self._as_leader(EVERYTHING, release)
+            self._exclusively(release)
         return len(dropped)
 
     # ---- failing, and what is known

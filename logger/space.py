@@ -21,6 +21,7 @@ class Space:
         self.floor = floor  # first LSN of the extent that holds the head
         self.promised = 0
         self.limit = 0  # no record may end beyond limit - promised
+        self.largest = self.capacity // 2  # bytes that one call may log
         self.for_gets = 0  # bytes below the limit that puts leave alone
         self.soft = 0  # beyond this LSN the release sequence runs
         self.set_files(files)

@@ -7,7 +7,7 @@ commit is not safe yet: a get or browse that finds one waits for that force too.
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 
@@ -27,17 +27,25 @@ from qmgr.errors import (
     Unavailable,
     UnknownQueue,
 )
-from qmgr.message import Message, check_id, decode, encode
+from qmgr.message import Message, check_id, decode, encode_head
 from qmgr.objects import QueueDefinition, check_name, with_attributes
-from qmgr.queue import Entry, Queue
+from qmgr.queue import READY, Entry, Queue
 from qmgr.resource import Resource
 from recovery import records
 from recovery.checkpoint import Checkpointer
 from recovery.records import Backout, Commit, Define, Delete, Expire, Get, Prepare, Put, PutMany, Record, Xid
 from recovery.uows import ACTIVE, BACKED_OUT, PREPARED, Uow
 
-PUT_HEAD = records.QUEUE_PLACE.size
+PUT_HEAD = QUEUE_AND_SEQUENCE = records.QUEUE_PLACE.size
 FENCE = 1 << 40  # numbers handed out in one epoch: message ids and units of work are unique over all restarts
+
+
+class _Found(NamedTuple):
+    """What a get has taken."""
+
+    messages: list[tuple[bytes, bytes, int]]  # head, body, backout count
+    force: int  # the LSN that must be safe before anybody hears of it
+    now: int  # by the steady clock; 0 where no message of the queue expires
 
 
 class Engine:
@@ -82,11 +90,12 @@ class Engine:
 
         What interrupts this leaves log and memory apart, so the queue manager then stops; a restart puts it right.
         """
-        log = self.log
         kind, uow, head, data = records.encode(record)
+        log = self.log
+        buffer = log.buffer
         try:
-            at = log.append(kind, uow, now, head, data)
-            end = log.buffer.tail
+            at = buffer.append(kind, uow, now, log.durable, head, data)
+            end = buffer.tail
             self.state.apply(record, at, end, now)
         except BaseException as exc:
             self._on_failure(exc)
@@ -114,15 +123,16 @@ class Engine:
         May let go of the lock: look at the state afterwards. Raises ResourceProblem.
         """
         log = self.log
+        kept += promise
         for _ in range(8):
             try:
-                log.reserve(size, promise + kept)
+                log.reserve(size, kept)
                 return
             except LogFull:
                 pass
             self.lock.release()
             try:
-                more = self._make_space(size, promise + kept)
+                more = self._make_space(size, kept)
             finally:
                 self.lock.acquire()
             self.check()
@@ -154,21 +164,21 @@ class Engine:
     # ---- units of work
 
     def begin(self, xid: Xid | None, owner: str) -> Uow:
-        self.check()
+        if self.refusal is not None:
+            raise self.refusal
         if self.quiescing:
             raise Unavailable(
                 f"queue manager {self.name!r} is ending; no unit of work can begin", reason=Reason.Q_MGR_QUIESCING
             )
+        number = next(self._unit_numbers)
+        if number > self._last:
+            raise Unavailable("this start has used up its units of work; end and start the queue manager")
+        unit = Uow(number, xid, began=self.clock.wall_us(), owner=owner)
         with self.lock:
-            self.check()
             if xid is not None and self.state.uows.by_xid(xid) is not None:
                 raise Mistake(f"{xid} names a unit of work in flight or in doubt", reason=Reason.UOW_IN_PROGRESS)
-            number = next(self._unit_numbers)
-            if number > self._last:
-                raise Unavailable("this start has used up its units of work; end and start the queue manager")
-            unit = Uow(number, xid, began=self.clock.wall_us(), owner=owner)
             self.state.uows.add(unit)
-            return unit
+        return unit
 
     def promise_of(self, unit: Uow, queues: int = 0, put_bytes: int = 0, messages: int = 0) -> int:
         """Log bytes that the unit's end may take, when it has these more queues and messages."""
@@ -195,46 +205,32 @@ class Engine:
 
     def commit(self, unit: Uow) -> None:
         """Return when the unit of work is durable. Raises BackedOut, UnitOfWorkEnded."""
-        self.check()
         end = 0
         try:
             with self.lock:
-                self.check()
-                self._end_of(unit)
-                try:
-                    self.check()
-                    if unit.state is not ACTIVE and unit.state is not PREPARED:
-                        raise verbs.ended(unit)
-                    bases: dict[int, int] = {}
-                    for queue, _, _ in unit.puts:
-                        if queue.id not in bases:
-                            bases[queue.id] = queue.next_sequence
-                    record = Commit(unit.number, bases)
-                    if unit.first_lsn:
-                        end = self._append_and_apply(record, self.clock.wall_us())
-                    else:
-                        self._apply_only(record, 0)
+                if unit.first_lsn:  # its room in the log was promised
+                    self.log.make_room(self.log.cost(records.QUEUE_PLACE.size * len(unit.touched)))
+                if self.refusal is not None:
+                    raise self.refusal
+                if unit.state is not ACTIVE and unit.state is not PREPARED:
+                    raise verbs.ended(unit)
+                bases = {queue.id: queue.next_sequence for queue, _, _ in unit.puts}
+                if unit.first_lsn:
+                    end = self._append_and_apply(Commit(unit.number, bases), self.clock.wall_us())
                     self._promise(unit, 0)
-                finally:
-                    if self.log.parked:
-                        self.log.resume()
+                else:
+                    self._apply_only(Commit(unit.number, bases), 0)
             if end:
                 self.log.force(end)
         except LogError as exc:
             raise self.translated(exc) from exc
 
-    def _end_of(self, unit: Uow) -> None:
-        """Room in the buffer for the record that ends the unit; its room in the log was promised."""
-        if unit.first_lsn:
-            self.log.make_room(self.log.cost(records.QUEUE_PLACE.size * len(unit.touched)))
-
     def back_out(self, unit: Uow) -> None:
         """Undo the unit of work; succeeds too when the queue manager has done so already."""
-        self.check()
         try:
             with self.lock:
-                self.check()
-                self._end_of(unit)
+                if unit.first_lsn:
+                    self.log.make_room(self.log.cost(0))
                 self.check()
                 if unit.state is BACKED_OUT and unit.evicted:
                     unit.evicted = False
@@ -310,24 +306,22 @@ class Engine:
         now = self.clock.wall_us()
         one_id = self.new_message_id() if message_id is None else check_id(message_id, "message_id")
         message = verbs.compose(queue, body, one_id, now, options)
-        data = encode(message, self._expires(message.expiry))
+        body = message.body
+        head = encode_head(message, 0 if message.expiry is None else self._expires(message.expiry))
+        size = len(head) + len(body)
+        cost = self.log.cost(PUT_HEAD + size) if message.persistent else 0
         end = 0
-        size = self.log.cost(len(data) + PUT_HEAD) if message.persistent else 0
         try:
             with self.lock:
-                try:
-                    self._admit(unit, queue, 1, len(message.body), size, len(data))
-                    if unit is None:
-                        record = Put(0, queue.id, queue.next_sequence, data)
-                    else:
-                        record = Put(unit.number, queue.id, len(unit.puts), data)
-                    if size:
-                        end = self._append_and_apply(record, now)
-                    else:
-                        self._apply_only(record, now)
-                finally:
-                    if self.log.parked:
-                        self.log.resume()
+                self._admit(unit, queue, 1, len(body), cost, size)
+                if unit is None:
+                    record = Put(0, queue.id, queue.next_sequence, head, body)
+                else:
+                    record = Put(unit.number, queue.id, len(unit.puts), head, body)
+                if cost:
+                    end = self._append_and_apply(record, now)
+                else:
+                    self._apply_only(record, now)
             if unit is None and end:
                 self.log.force(end)
         except LogError as exc:
@@ -346,59 +340,62 @@ class Engine:
         messages = [compose(queue, body, given_id or new_id(), now, options) for body in bodies]
         if not messages:
             return messages
-        expires = self._expires(messages[0].expiry)
-        encoded = [encode(message, expires) for message in messages]
-        total = sum(map(len, encoded))
+        expires = 0 if messages[0].expiry is None else self._expires(messages[0].expiry)
+        encoded: list[tuple[bytes, bytes | None]] = [(encode_head(message, expires), message.body) for message in messages]
+        largest = max([len(message.body) for message in messages])
+        total = sum([len(head) + len(body) for head, body in encoded if body is not None])
         count = len(messages)
         end = 0
         size = self.log.cost(records.put_many_cost(total, count)) if messages[0].persistent else 0
         try:
             with self.lock:
-                try:
-                    self._admit(unit, queue, count, max(len(message.body) for message in messages), size, total)
-                    if unit is None:
-                        record = PutMany(0, queue.id, queue.next_sequence, encoded)
-                    else:
-                        record = PutMany(unit.number, queue.id, len(unit.puts), encoded)
-                    if size:
-                        end = self._append_and_apply(record, now)
-                        self.checkpointer.records += count - 1
-                    else:
-                        self._apply_only(record, now)
-                finally:
-                    if self.log.parked:
-                        self.log.resume()
+                self._admit(unit, queue, count, largest, size, total)
+                if unit is None:
+                    record = PutMany(0, queue.id, queue.next_sequence, encoded)
+                else:
+                    record = PutMany(unit.number, queue.id, len(unit.puts), encoded)
+                if size:
+                    end = self._append_and_apply(record, now)
+                    self.checkpointer.records += count - 1
+                else:
+                    self._apply_only(record, now)
             if unit is None and end:
                 self.log.force(end)
         except LogError as exc:
             raise self.translated(exc) from exc
         return messages
 
-    def _expires(self, expiry: float | None) -> int:
-        """When a message expires that is put now, in microseconds of the steady clock; 0 for never."""
-        return 0 if expiry is None else self.steady.now_us() + max(1, int(expiry * 1_000_000))
+    def _expires(self, expiry: float) -> int:
+        """When a message expires that is put now, in microseconds of the steady clock."""
+        return self.steady.now_us() + max(1, int(expiry * 1_000_000))
 
     def _admit(self, unit: Uow | None, queue: Queue, count: int, largest: int, size: int, put_bytes: int) -> None:
         """May these messages be put, and has the log room for `size` bytes of record and for the unit's end?
 
         The lock is held; it may be let go of while room is made, so all else is checked afterwards.
         """
-        self.check()
+        if self.refusal is not None:
+            raise self.refusal
         promise = 0
         if size:
-            if size > self.log.space.capacity // 2:
+            space = self.log.space
+            if size > space.largest:
                 raise self._too_much(size, queue)
             if unit is None:
-                self._reserve(size, 0, self.log.space.for_gets)
+                self._reserve(size, 0, space.for_gets)
             else:
                 if unit.state is not ACTIVE:
                     raise verbs.ended(unit)
+                promise = unit.promise
                 new = queue.id not in unit.touched
-                promise = self.promise_of(unit, new, put_bytes, count) if new or unit.xid else unit.promise
-                self._reserve(size, max(0, promise - unit.promise), self.log.space.for_gets)
+                if new or unit.xid is not None:
+                    promise = self.promise_of(unit, new, put_bytes, count)
+                self._reserve(size, promise - unit.promise, space.for_gets)
         if queue.deleted:
             raise UnknownQueue(f"queue {queue.name!r} was deleted", reason=Reason.Q_DELETED, name=queue.name)
-        if unit is not None:
+        if unit is not None and (
+            unit.state is not ACTIVE or len(unit.puts) + len(unit.gets) + count > self.max_uncommitted
+        ):
             verbs.check_unit(unit, count, self.max_uncommitted)
         definition = queue.definition
         if (
@@ -407,13 +404,13 @@ class Engine:
             or not definition.put_enabled
         ):
             verbs.check_put(queue, largest, count)
-        if promise and unit is not None:
+        if unit is not None and promise != unit.promise:
             self._promise(unit, promise)
 
     def _too_much(self, size: int, queue: Queue) -> MessageTooBig:
         return MessageTooBig(
             f"{size} bytes of messages for queue {queue.name!r} can't be logged at once: the log has "
-            f"{self.log.space.capacity} bytes, and half of it is the most that one call may fill",
+            f"{self.log.space.capacity} bytes, and a call may fill {self.log.space.largest} of them at the most",
             reason=Reason.MSG_TOO_BIG_FOR_Q_MGR,
             name=queue.name,
         )
@@ -424,29 +421,33 @@ class Engine:
         self, unit: Uow | None, name: str, limit: int, wait: Any, message_id: Any, correlation_id: Any
     ) -> list[Message]:
         """Take up to `limit` messages, waiting up to `wait` seconds for the first; [] when there is none."""
-        self.check()
-        queue = verbs.known_queue(self.state, name)
-        seconds = verbs.check_wait(wait)
-        message_id, correlation_id = verbs.check_selectors(message_id, correlation_id)
-        deadline = None if seconds is None else self.clock.elapsed_ns() + int(seconds * 1e9)
+        if self.refusal is not None:
+            raise self.refusal
+        queue = self.state.queues.get(name)
+        if queue is None or queue.damaged:
+            queue = verbs.known_queue(self.state, name)
+        if message_id is not None or correlation_id is not None:
+            message_id, correlation_id = verbs.check_selectors(message_id, correlation_id)
+        seconds = 0.0 if wait == 0.0 else verbs.check_wait(wait)
+        deadline = None if not seconds else self.clock.elapsed_ns() + int(seconds * 1e9)
         while True:
             event = None
-            with self.lock:
-                try:
-                    found, end, safe = self._get_locked(unit, queue, limit, message_id, correlation_id)
-                except LogError as exc:
-                    raise self.translated(exc) from exc
-                if not found and seconds != 0:
-                    if self.quiescing:
-                        raise Unavailable(f"queue manager {self.name!r} is ending", reason=Reason.Q_MGR_QUIESCING)
-                    event = queue.waiters.join(selective=message_id is not None or correlation_id is not None)
-            if found:
-                if unit is None and end:
-                    self.force(end)
-                elif safe > self.log.safe:
-                    self.force(safe)
-                steady = self.steady.now_us()
-                return [decode(data, queue.name, backouts, steady) for data, backouts in found]
+            try:
+                with self.lock:
+                    found = self._get_locked(unit, queue, limit, message_id, correlation_id)
+                    if found is None and seconds != 0.0:
+                        if self.quiescing:
+                            raise Unavailable(
+                                f"queue manager {self.name!r} is ending", reason=Reason.Q_MGR_QUIESCING
+                            )
+                        event = queue.waiters.join(selective=message_id is not None or correlation_id is not None)
+                if found is not None:
+                    if found.force > self.log.safe:
+                        self.log.force(found.force)
+                    name, now = queue.name, found.now
+                    return [decode(head, body, name, backouts, now) for head, body, backouts in found.messages]
+            except LogError as exc:
+                raise self.translated(exc) from exc
             if event is None:
                 return []
             self._wait(queue, event, deadline)
@@ -469,51 +470,59 @@ class Engine:
 
     def _get_locked(
         self, unit: Uow | None, queue: Queue, limit: int, message_id: bytes | None, correlation_id: bytes | None
-    ) -> tuple[list[tuple[bytes, int]], int, int]:
-        """(encoded messages with their backout counts, LSN to force outside a unit, LSN that must be safe)."""
-        self.check()
-        if unit is not None and unit.state is not ACTIVE:
-            raise verbs.ended(unit)
+    ) -> "_Found | None":
+        """Choose messages, log and apply that they are taken. The lock is held, and may be let go of at the beginning."""
+        if self.refusal is not None:
+            raise self.refusal
         if limit > 1:
             limit = min(limit, max(1, queue.depth))
         promise = 0
-        size = self.log.cost(4 + 8 * limit)
-        if unit is not None:
+        size = self.log.cost(QUEUE_AND_SEQUENCE * limit)
+        if unit is None:
+            self._reserve(size, 0)
+        else:
+            if unit.state is not ACTIVE:
+                raise verbs.ended(unit)
             promise = unit.promise
             if not promise or unit.xid is not None:
                 promise = self.promise_of(unit, 0, 0, limit)
-            self._reserve(size, max(0, promise - unit.promise))
-            verbs.check_unit(unit, limit, self.max_uncommitted)
-        else:
-            self._reserve(size, 0)
+            self._reserve(size, promise - unit.promise)
+            if unit.state is not ACTIVE or len(unit.puts) + len(unit.gets) + limit > self.max_uncommitted:
+                verbs.check_unit(unit, limit, self.max_uncommitted)
         if queue.deleted:
             raise UnknownQueue(f"queue {queue.name!r} was deleted", reason=Reason.Q_DELETED, name=queue.name)
-        verbs.check_get(queue)
-        now = self.steady.now_us()
+        if not queue.definition.get_enabled:
+            verbs.check_get(queue)
+        now = self.steady.now_us() if queue.expiring else 0
         chosen, expired = self._choose(queue, limit, message_id, correlation_id, now)
         if not chosen:
             self.expire_locked(queue, expired)
-            return [], 0, 0
-        found = [(entry.data, entry.backouts) for entry in chosen]
-        safe = max(entry.lsn for entry in chosen)
+            return None
+        messages = [(entry.head, entry.body, entry.backouts) for entry in chosen]
+        safe = max([entry.lsn for entry in chosen])
         number = 0 if unit is None else unit.number
         logged = [entry for entry in chosen if entry.persistent]
-        end = 0
-        wall = self.clock.wall_us()
         if logged:
-            if unit is not None:
+            if unit is not None and promise != unit.promise:
                 self._promise(unit, promise)
-            end = self._append_and_apply(Get(number, queue.id, tuple(e.sequence for e in logged), logged), wall)
+            record = Get(number, queue.id, tuple([entry.sequence for entry in logged]), logged)
+            end = self._append_and_apply(record, self.clock.wall_us())
+            if unit is None:
+                safe = end
         if len(logged) < len(chosen):
             rest = [entry for entry in chosen if not entry.persistent]
-            self._apply_only(Get(number, queue.id, tuple(e.sequence for e in rest), rest), wall)
-        self.expire_locked(queue, expired)  # last, since it may let go of the lock
-        return found, end, safe
+            self._apply_only(Get(number, queue.id, tuple([entry.sequence for entry in rest]), rest), 0)
+        if expired:
+            self.expire_locked(queue, expired)  # last, since it may let go of the lock
+        return _Found(messages, safe, now)
 
     def _choose(
         self, queue: Queue, limit: int, message_id: bytes | None, correlation_id: bytes | None, now: int
     ) -> tuple[list[Entry], list[Entry]]:
         if limit == 1:
+            entry = queue.first()
+            if message_id is None and correlation_id is None and (entry is None or not entry.expires):
+                return ([] if entry is None else [entry]), []
             entry, expired = verbs.choose(queue, message_id, correlation_id, now)
             return ([] if entry is None else [entry]), expired
         several: Iterator[Entry] = (
@@ -538,9 +547,9 @@ class Engine:
             logged = [e for e in some if e.persistent]
             if logged and self.log.space.fits(self.log.buffer.tail, self.log.cost(4 + 8 * len(logged)), 0):
                 self.log.make_room(self.log.cost(4 + 8 * len(logged)))
-                logged = [e for e in logged if e.status == 0]
+                logged = [e for e in logged if e.status == READY]
                 self._append_and_apply(Expire(queue.id, tuple(e.sequence for e in logged), logged), wall)
-            rest = [e for e in some if not e.persistent and e.status == 0]
+            rest = [e for e in some if not e.persistent and e.status == READY]
             if rest:
                 self._apply_only(Expire(queue.id, tuple(e.sequence for e in rest), rest), wall)
 
@@ -560,13 +569,13 @@ class Engine:
     def _look_at(self, queue: Queue, entries: list[Entry]) -> Iterator[Message]:
         for entry in entries:
             self.check()
-            data, status = entry.data, entry.status
+            body, status = entry.body, entry.status
             now = self.steady.now_us()
-            if status != 0 or not data or 0 < entry.expires <= now:
+            if status != READY or 0 < entry.expires <= now:
                 continue
             if entry.lsn > self.log.safe:
                 self.force(entry.lsn)
-            yield decode(data, queue.name, entry.backouts, now)
+            yield decode(entry.head, body, queue.name, entry.backouts, now)
 
     # ---- definitions
 

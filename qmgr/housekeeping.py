@@ -223,7 +223,7 @@ class Housekeeper:
         record = RollForward(
             unit.number,
             unit.xid,
-            [(queue.id, ordinal, entry.data) for queue, ordinal, entry in unit.puts if entry.persistent],
+            [(queue.id, ordinal, entry.head + entry.body) for queue, ordinal, entry in unit.puts if entry.persistent],
             [(queue.id, entry.sequence) for queue, entry in unit.gets if entry.persistent],
         )
         _, _, head, _ = encode(record)
@@ -231,13 +231,9 @@ class Housekeeper:
         if not log.space.fits_for_checkpoint(log.buffer.tail, size - unit.promise):
             return False
         log.make_room(size)
-        try:
-            if engine.state.uows.get(unit.number) is unit:  # it may have been resolved while the lock was let go
-                engine.use_promise(unit)
-                engine.log_locked(record)
-        finally:
-            if log.parked:
-                log.resume()
+        if engine.state.uows.get(unit.number) is unit:  # it may have been resolved while the lock was let go
+            engine.use_promise(unit)
+            engine.log_locked(record)
         return True
 
     # ---- expired messages

@@ -188,6 +188,7 @@ class QueueManager:
         self._clock = clock
         self._ended: threading.Lock = threading.Lock()
         self._state = "starting"
+        self._process = disk.process()
         if not disk.exists(location.ini):
             raise Unavailable(
                 f"there is no queue manager {location.name!r} in {location.data_root}; create it first (crtmqm)",
@@ -465,7 +466,7 @@ class QueueManager:
         """Begin a unit of work; with an `xid` it can be prepared, for two-phase commit."""
         if xid is not None and not isinstance(xid, Xid):
             raise Mistake(f"xid is an Xid, not {xid!r}")
-        unit = self._engine.begin(xid, self._disk.process())
+        unit = self._engine.begin(xid, self._process)
         unit.thread = threading.get_ident()
         return UnitOfWork(self, unit)
 

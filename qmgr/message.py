@@ -66,15 +66,15 @@ class Message:
         return EPOCH + datetime.timedelta(microseconds=self.put_time_us)
 
 
-def encode(message: Message, expires: int) -> bytes:
-    """The bytes of `message`; `expires` in microseconds of the steady clock, 0 for never."""
+def encode_head(message: Message, expires: int) -> bytes:
+    """All but the body of `message`, which follows it unchanged; `expires` by the steady clock, 0 for never."""
     if message.reply_to or message.format or message.properties:
         form, reply_to = message.format.encode(), message.reply_to.encode()
         properties = encode_properties(message.properties)
-        rest = b"".join((form, reply_to, properties, message.body))
+        rest = form + reply_to + properties
         lengths = len(form), len(reply_to), len(properties)
     else:
-        rest, lengths = message.body, (0, 0, 0)
+        rest, lengths = b"", (0, 0, 0)
     return (
         HEADER.pack(
             VERSION,
@@ -90,28 +90,42 @@ def encode(message: Message, expires: int) -> bytes:
     )
 
 
-def decode(data: bytes, queue: str, backout_count: int, steady_us: int) -> Message:
-    """The message in `data`; `steady_us` is now, for the seconds that it has left."""
-    _, flags, priority, form, reply, props, put_time, expires, message_id, correlation_id = HEADER.unpack_from(data)
+def split(encoded: bytes) -> tuple[bytes, bytes]:
+    """(head, body) of an encoded message."""
+    end = HEADER.size + encoded[3] + encoded[4] + int.from_bytes(encoded[8:12], "little")
+    return encoded[:end], encoded[end:]
+
+
+def decode(head: bytes, body: bytes, queue: str, backout_count: int, steady_us: int) -> Message:
+    """The message; `steady_us` is now, for the seconds that it has left."""
+    _, flags, priority, form, reply, props, put_time, expires, message_id, correlation_id = HEADER.unpack_from(head)
+    persistent = flags & PERSISTENT == 1
     expiry = max(0, expires - steady_us) / 1e6 if expires else None
-    at = 80
-    reply_to = format_name = ""
-    properties = NO_PROPERTIES
-    if form or reply or props:
-        format_name = data[at : at + form].decode()
-        reply_to = data[at + form : at + form + reply].decode()
-        at += form + reply
-        properties = decode_properties(data[at : at + props])
-        at += props
+    if len(head) == 80:
+        return Message(
+            body, message_id, correlation_id, priority, persistent, expiry, backout_count, queue, put_time
+        )
+    reply_at = 80 + form
+    properties_at = reply_at + reply
     return Message(
-        data[at:], message_id, correlation_id, priority, flags & PERSISTENT == 1, expiry, backout_count, queue,
-        put_time, reply_to, format_name, properties,
-    )  # fmt: skip
+        body,
+        message_id,
+        correlation_id,
+        priority,
+        persistent,
+        expiry,
+        backout_count,
+        queue,
+        put_time,
+        head[reply_at:properties_at].decode(),
+        head[80:reply_at].decode(),
+        decode_properties(head[properties_at:]) if props else NO_PROPERTIES,
+    )
 
 
-def ids_of(data: bytes) -> tuple[bytes, bytes]:
+def ids_of(head: bytes) -> tuple[bytes, bytes]:
     """(message id, correlation id) of an encoded message."""
-    return data[32:56], data[56:80]
+    return head[32:56], head[56:80]
 
 
 def encode_properties(properties: Mapping[str, Value]) -> bytes:

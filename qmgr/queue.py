@@ -10,12 +10,14 @@ from collections import deque
 from collections.abc import Iterator
 
 from qmgr.due import Waiters
-from qmgr.message import FACTS, PERSISTENT, ids_of
+from qmgr.message import FACTS, PERSISTENT, ids_of, split
 from qmgr.objects import QueueDefinition
 from qmgr.segments import Segment
 
 READY, LOCKED, GONE = 0, 1, 2
 NOWHERE = 0  # no segment has the entry
+
+Index = dict[bytes, dict[int, "Entry"]]  # by id, then by sequence
 
 
 class Entry:
@@ -23,9 +25,11 @@ class Entry:
 
     __slots__ = (
         "backouts",
+        "body",
         "cell",
-        "data",
         "expires",
+        "head",
+        "in_heap",
         "lsn",
         "persistent",
         "priority",
@@ -34,16 +38,21 @@ class Entry:
         "status",
     )
 
-    def __init__(self, data: bytes) -> None:
-        flags, self.priority, self.expires = FACTS.unpack_from(data)
+    def __init__(self, head: bytes, body: bytes | None) -> None:
+        """`head` with all of the message when no `body` is given apart."""
+        if body is None:
+            head, body = split(head)
+        flags, self.priority, self.expires = FACTS.unpack_from(head)
         self.persistent = flags & PERSISTENT
-        self.data = data
+        self.head = head
+        self.body = body
         self.status = READY
         self.sequence = 0
         self.backouts = 0
         self.lsn = 0  # callers may see it once the log is safe up to here
         self.segment = NOWHERE
         self.cell = 0
+        self.in_heap = False
 
     def __lt__(self, other: "Entry") -> bool:
         return self.sequence < other.sequence
@@ -68,7 +77,7 @@ class Lane:
         if not heap:
             return line[0] if line else None
         while heap and heap[0].status != READY:
-            heapq.heappop(heap)
+            heapq.heappop(heap).in_heap = False
         if not line or (heap and heap[0].sequence < line[0].sequence):
             return heap[0] if heap else None
         return line[0]
@@ -109,8 +118,9 @@ class Queue:
         self.changed = True  # since the last checkpoint
         self.line = b""  # what the last checkpoint says of the queue
         self._lanes = [Lane() for _ in range(10)]
-        self._by_message_id: dict[bytes, list[Entry]] | None = None
-        self._by_correlation_id: dict[bytes, list[Entry]] | None = None
+        self._occupied = 0  # a bit for each lane that may have entries
+        self._by_message_id: Index | None = None
+        self._by_correlation_id: Index | None = None
         self._by_sequence: dict[int, Entry] | None = None
 
     @property
@@ -124,21 +134,28 @@ class Queue:
         self.definition = definition
         self.changed = True
         if reorder:
+            for entry in (entry for lane in self._lanes for entry in lane.given_back):
+                entry.in_heap = False
             self._lanes = [Lane() for _ in range(10)]
             for entry in entries:
                 self._lane(entry).line.append(entry)
 
     def _lane(self, entry: Entry) -> Lane:
-        return self._lanes[entry.priority if self.definition.delivery_sequence == "PRIORITY" else 0]
+        """Where the entry belongs; it counts as occupied from now on."""
+        priority = entry.priority if self.definition.delivery_sequence == "PRIORITY" else 0
+        self._occupied |= 1 << priority
+        return self._lanes[priority]
 
     # ---- looking
 
     def first(self) -> Entry | None:
         """The entry that a get takes next: highest priority, then lowest sequence."""
-        for priority in (9, 8, 7, 6, 5, 4, 3, 2, 1, 0):
-            lane = self._lanes[priority]
-            if (lane.line or lane.given_back) and (entry := lane.first()) is not None:
+        while self._occupied:
+            priority = self._occupied.bit_length() - 1
+            entry = self._lanes[priority].first()
+            if entry is not None:
                 return entry
+            self._occupied ^= 1 << priority
         return None
 
     def ready(self) -> Iterator[Entry]:
@@ -157,21 +174,17 @@ class Queue:
             if self._by_correlation_id is None:
                 self._by_correlation_id = self._index(1)
             index, key, other = self._by_correlation_id, correlation_id, None
-        found = [e for e in index.get(key, ()) if e.status != GONE]
-        if found:
-            index[key] = found
-        else:
-            index.pop(key, None)
+        found = index.get(key, {}).values()
         fifo = self.definition.delivery_sequence == "FIFO"
-        ready = [e for e in found if e.status == READY and (other is None or ids_of(e.data)[1] == other)]
+        ready = [e for e in found if e.status == READY and (other is None or ids_of(e.head)[1] == other)]
         yield from sorted(ready, key=lambda e: (0 if fifo else -e.priority, e.sequence))
 
-    def _index(self, which: int) -> dict[bytes, list[Entry]]:
-        index: dict[bytes, list[Entry]] = {}
+    def _index(self, which: int) -> Index:
+        index: Index = {}
         for lane in self._lanes:
-            for entry in {id(e): e for e in (*lane.line, *lane.given_back)}.values():
+            for entry in (*lane.line, *lane.given_back):
                 if entry.status != GONE:
-                    index.setdefault(ids_of(entry.data)[which], []).append(entry)
+                    index.setdefault(ids_of(entry.head)[which], {})[entry.sequence] = entry
         return index
 
     def find(self, sequence: int) -> Entry:
@@ -213,11 +226,14 @@ class Queue:
             self.waiters.wake_one()
 
     def _add_to_indexes(self, entry: Entry) -> None:
-        message_id, correlation_id = ids_of(entry.data)
-        if self._by_message_id is not None:
-            self._by_message_id.setdefault(message_id, []).append(entry)
-        if self._by_correlation_id is not None:
-            self._by_correlation_id.setdefault(correlation_id, []).append(entry)
+        for index, key in zip((self._by_message_id, self._by_correlation_id), ids_of(entry.head), strict=True):
+            if index is not None:
+                index.setdefault(key, {})[entry.sequence] = entry
+
+    def _remove_from_indexes(self, entry: Entry) -> None:
+        for index, key in zip((self._by_message_id, self._by_correlation_id), ids_of(entry.head), strict=True):
+            if index is not None and index.setdefault(key, {}).pop(entry.sequence, None) and not index[key]:
+                del index[key]
 
     def lock(self, entry: Entry) -> None:
         """A unit of work gets the message: nobody else sees it."""
@@ -230,7 +246,10 @@ class Queue:
         entry.status = READY
         self.depth += 1
         self.uncommitted -= 1
-        heapq.heappush(self._lane(entry).given_back, entry)
+        if not entry.in_heap:
+            entry.in_heap = True
+            heapq.heappush(self._lane(entry).given_back, entry)
+        self._add_to_indexes(entry)  # which may have been made while it was locked
         if count:
             entry.backouts += 1
             if entry.persistent:
@@ -255,7 +274,9 @@ class Queue:
             lane.took_from_middle()
         else:
             lane.line.popleft()
-        entry.data = b""
+        if self._by_message_id is not None or self._by_correlation_id is not None:
+            self._remove_from_indexes(entry)
+        entry.body = b""
         if entry.persistent:
             self.changed = True
             if entry.backouts:

@@ -68,7 +68,7 @@ class Resource(State):
     def _load_segment(self, queue: Queue, segment: Segment, backouts: dict[int, int]) -> Iterator[Entry]:
         """The entries of one segment. A non-persistent one is kept in memory alone: its cell counts as gone now."""
         for cell in read_cells(self.disk, self.queue_directory(queue.name), self.log_id, queue.id, segment):
-            entry = Entry(cell.message)
+            entry = Entry(cell.message, None)
             entry.sequence = cell.sequence
             entry.backouts = backouts.get(cell.sequence, cell.backouts)
             if entry.persistent:
@@ -121,7 +121,7 @@ class _QueueSnapshot:
         self.definition = queue.definition
         self.next_sequence = queue.next_sequence
         self.was_damaged = queue.damaged
-        self.batch = [(e, e.data, e.backouts) for e in queue.fresh if e.status != GONE]
+        self.batch = [(e, e.head, e.body, e.backouts) for e in queue.fresh if e.status != GONE]
         queue.fresh = []
         self.segments = [Segment(s.number, s.length, s.cells, bytes(s.gone)) for s in queue.segments.values()]
         self.backouts = {sequence: entry.backouts for sequence, entry in queue.backed_out.items()}
@@ -181,8 +181,8 @@ class StateSnapshot:
         writer = SegmentWriter(state.disk, state.queue_directory(queue.name), state.log_id, queue.id, target)
         placed: list[tuple[Entry, int]] = []
         try:
-            for entry, data, backouts in snapshot.batch:
-                placed.append((entry, writer.append(entry.sequence, backouts, data)))
+            for entry, head, body, backouts in snapshot.batch:
+                placed.append((entry, writer.append(entry.sequence, backouts, head + body)))
             writer.finish()
         except BaseException:
             writer.abandon()
@@ -217,7 +217,7 @@ class StateSnapshot:
         for snapshot in self._changed.values():
             queue = snapshot.queue
             queue.changed = True
-            queue.fresh = [entry for entry, _, _ in snapshot.batch if entry.status != GONE] + queue.fresh
+            queue.fresh = [entry for entry, *_ in snapshot.batch if entry.status != GONE] + queue.fresh
             for segment in queue.segments.values():
                 segment.sealed = True  # a sync may have failed: nothing is ever appended to it again
         self._state.retired = [r for r in self._retired if r not in self._state.retired] + self._state.retired

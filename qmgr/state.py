@@ -52,7 +52,7 @@ class State:
         queue = self.by_id[record.queue]
         if queue.damaged:
             return
-        entry = Entry(record.message)
+        entry = Entry(record.message, record.body)
         queue.depth += 1
         if record.uow:
             unit = self._unit(record.uow, lsn, time)
@@ -60,7 +60,7 @@ class State:
             queue.uncommitted += 1
             if lsn:
                 unit.touched.add(queue.id)
-                unit.put_bytes += len(record.message)
+                unit.put_bytes += len(entry.head) + len(entry.body)
         else:
             queue.add(entry, record.place, end)
 
@@ -73,13 +73,14 @@ class State:
         if record.uow:
             unit = self._unit(record.uow, lsn, time)
             queue.uncommitted += len(record.messages)
+            entries = [Entry(message, body) for message, body in record.messages]
             if lsn:
                 unit.touched.add(queue.id)
-                unit.put_bytes += sum(map(len, record.messages))
-            unit.puts += ((queue, place + n, Entry(message)) for n, message in enumerate(record.messages))
+                unit.put_bytes += sum(len(entry.head) + len(entry.body) for entry in entries)
+            unit.puts += ((queue, place + n, entry) for n, entry in enumerate(entries))
         else:
-            for sequence, message in enumerate(record.messages, place):
-                queue.add(Entry(message), sequence, end)
+            for sequence, (message, body) in enumerate(record.messages, place):
+                queue.add(Entry(message, body), sequence, end)
 
     def _get(self, record: records.Get, lsn: int, end: int, time: int) -> None:
         queue = self.by_id[record.queue]

@@ -34,6 +34,7 @@ def known_queue(state: State, name: object) -> Queue:
     return queue
 
 
+LONGEST_WAIT = 1e9  # seconds: more is for ever, since the system can't wait for centuries
 PLAIN: dict[str, Any] = {}  # the options of a put that gives none
 
 
@@ -149,7 +150,7 @@ def check_wait(wait: Any) -> float | None:
         return None
     if not isinstance(wait, (int, float)) or isinstance(wait, bool) or not wait >= 0:
         raise Mistake(f"wait is seconds, 0 or more, or None for ever, not {wait!r}", reason=Reason.WAIT_INTERVAL_ERROR)
-    return None if wait == float("inf") else wait
+    return None if wait > LONGEST_WAIT else wait
 
 
 def check_selectors(message_id: Any, correlation_id: Any) -> tuple[bytes | None, bytes | None]:

@@ -115,7 +115,7 @@ def _details(record: records.Record, names: dict[int, str]) -> dict[str, Any]:
             return queue(number) | {place_name: place, "message_bytes": len(message)}
         case records.PutMany(uow, number, place, messages):
             place_name = "ordinal" if uow else "sequence"
-            total = sum(map(len, messages))
+            total = sum(len(message) for message, _ in messages)
             return queue(number) | {place_name: place, "messages": len(messages), "message_bytes": total}
         case records.Get(_, number, sequences) | records.Expire(number, sequences):
             return queue(number) | {"sequences": list(sequences)}

@@ -81,7 +81,8 @@ class Put:
     uow: int
     queue: int
     place: int  # sequence when uow is 0, else ordinal
-    message: bytes
+    message: bytes  # encoded; without its body where that is given apart, to spare a copy
+    body: bytes | None = None
 
 
 @attrs.define
@@ -91,7 +92,7 @@ class PutMany:
     uow: int
     queue: int
     place: int
-    messages: list[bytes]
+    messages: list[tuple[bytes, bytes | None]]  # as in Put
 
 
 @attrs.define
@@ -164,11 +165,13 @@ Record = Put | PutMany | Get | Expire | Commit | Backout | Prepare | RollForward
 
 
 def encode_sequences(queue: int, sequences: tuple[int, ...] | list[int]) -> bytes:
+    if len(sequences) == 1:
+        return QUEUE_PLACE.pack(queue, sequences[0])
     return struct.pack(f"<I{len(sequences)}Q", queue, *sequences)
 
 
 def encode_bases(bases: dict[int, int]) -> bytes:
-    return b"".join(QUEUE_PLACE.pack(queue, base) for queue, base in bases.items())
+    return b"".join([QUEUE_PLACE.pack(queue, base) for queue, base in bases.items()])
 
 
 def encode_roll_forward(record: RollForward) -> bytes:
@@ -193,12 +196,13 @@ def put_many_cost(messages_bytes: int, count: int) -> int:
 def _encode_put_many(record: PutMany) -> tuple[int, int, bytes, bytes]:
     messages = record.messages
     count = len(messages)
-    head = QUEUE_PLACE.pack(record.queue, record.place) + struct.pack(f"<I{count}I", count, *map(len, messages))
-    return 258, record.uow, head, b"".join(messages)
+    lengths = [len(message) + len(body or b"") for message, body in messages]
+    head = QUEUE_PLACE.pack(record.queue, record.place) + struct.pack(f"<I{count}I", count, *lengths)
+    return 258, record.uow, head, b"".join([part for message in messages for part in message if part is not None])
 
 
 ENCODERS: dict[type[Any], Callable[[Any], tuple[int, int, bytes, bytes]]] = {
-    Put: lambda r: (257, r.uow, QUEUE_PLACE.pack(r.queue, r.place), r.message),
+    Put: lambda r: (257, r.uow, QUEUE_PLACE.pack(r.queue, r.place) + r.message, r.body or b""),
     PutMany: _encode_put_many,
     Get: lambda r: (259, r.uow, encode_sequences(r.queue, r.sequences), b""),
     Expire: lambda r: (261, 0, encode_sequences(r.queue, r.sequences), b""),
@@ -226,9 +230,9 @@ def _put_many(uow: int, body: memoryview) -> PutMany:
     queue, place = QUEUE_PLACE.unpack_from(body)
     (count,) = LENGTH32.unpack_from(body, QUEUE_PLACE.size)
     at = QUEUE_PLACE.size + 4 + 4 * count
-    messages = []
+    messages: list[tuple[bytes, bytes | None]] = []
     for length in struct.unpack_from(f"<{count}I", body, QUEUE_PLACE.size + 4):
-        messages.append(bytes(body[at : at + length]))
+        messages.append((bytes(body[at : at + length]), None))
         at += length
     return PutMany(uow, queue, place, messages)
 

@@ -76,10 +76,10 @@ class UowTable:
 
     def logged(self) -> list[Uow]:
         """Those whose records the log must keep, oldest first record first."""
-        return sorted((u for u in self._units.values() if u.first_lsn), key=lambda u: u.first_lsn)
+        return sorted((u for u in self if u.first_lsn), key=lambda u: u.first_lsn)
 
     def in_doubt(self) -> list[Uow]:
-        return sorted((u for u in self._units.values() if u.state is PREPARED), key=lambda u: u.number)
+        return sorted((u for u in self if u.state is PREPARED), key=lambda u: u.number)
 
     def by_xid(self, xid: Xid) -> Uow | None:
-        return next((u for u in self._units.values() if u.xid == xid), None)
+        return next((u for u in self if u.xid == xid), None)

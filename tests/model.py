@@ -112,6 +112,14 @@ class Model:
             for msg in msgs:
                 msg.least = msg.sure
 
+    def depths(self) -> dict[str, int]:
+        """What can be got from each queue, and what is put and not committed."""
+        found = {queue: len(self.find(queue, 1 << 60)) for queue in self.queues}
+        for unit in self.units.values():
+            for queue, _ in unit.puts:
+                found[queue] += 1
+        return found
+
     def in_doubt(self) -> set[Hashable]:
         return {name for name, unit in self.units.items() if unit.prepared}
 

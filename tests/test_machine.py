@@ -30,20 +30,32 @@ from tests.test_crash import laps_of
 SETUPS = {
     "triple": TRIPLE,
     "single": SINGLE,
-    "two secondaries": Setup(secondary_files=2),
+    "two secondaries": Setup(secondary_files=2, checkpoint_records=7),
 }
 
 
-@pytest.mark.parametrize("name", SETUPS)
+def drawn(seed: int) -> Setup:
+    """Any way to make a queue manager that is small."""
+    rng = random.Random(f"setup {seed}")
+    return Setup(
+        write_integrity=rng.choice(("SingleWrite", "TripleWrite")),
+        primary_files=rng.randint(2, 4),
+        secondary_files=rng.randint(1, 3),
+        buffer_pages=rng.choice((18, 18, 40, 200)),
+        checkpoint_records=rng.choice((0, 0, 1, 3, 20)),
+    )
+
+
+@pytest.mark.parametrize("name", [*SETUPS, "drawn"])
 def test_a_random_life_keeps_every_promise(name: str) -> None:
     """P1-P6; faults 1-18, 20-22, 27-29, 31, 34, 37 in any mixture."""
-    setup = SETUPS[name]
     failed: list[str] = []
     restarts = 0
     for seed in range(3000 if SOAK else 25):
+        setup = drawn(seed) if name == "drawn" else SETUPS[name]
         life = Life(setup, seed=seed)
         try:
-            random_life(life, random.Random(seed), 80)
+            random_life(life, random.Random(f"{name} {seed}"), 80)
         except Exception as exc:
             failed.append(f"seed {seed} of {name}: {exc!r}\n{life.tell()}")
             if len(failed) >= 3:
@@ -242,3 +254,46 @@ def test_no_program_breaks_a_promise(name: str) -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         Named, settings=settings(max_examples=1500 if SOAK else 40, stateful_step_count=40)
     )
+
+
+# -- what was found by these tests once: the smallest program for each --------------------------------------------------
+
+
+def born() -> Life:
+    life = Life()
+    life.create()
+    life.start()
+    life.define("A")
+    return life
+
+
+def test_a_message_given_back_is_found_by_its_id() -> None:
+    """The index was made while the message was locked."""
+    life = born()
+    life.put("A")  # taken by the unit of work, and passed over
+    one = life.count
+    life.put("A")
+    unit = life.begin()
+    life.get("A", unit=unit)
+    life.get("A", limit=1)
+    life.get("A", message_id=12345)
+    life.get("A", correlation=77)
+    life.backout(unit)
+    assert life.get("A", message_id=one) == 1
+
+
+def test_a_message_given_back_is_found_in_replay() -> None:
+    """The index by sequence was made, in the replay, while the message was locked."""
+    life = born()
+    for n in range(6):
+        life.put("A", correlation=n)
+    unit = life.begin(qmgr.Xid(1, b"x", b""))
+    life.get("A", unit=unit)
+    life.prepare(unit)
+    life.checkpoint()
+    life.get("A")
+    life.get("A", correlation=4)  # from the middle: the replay needs the index for it
+    life.resolve(unit, commit=False)
+    life.get("A")
+    life.crash()
+    life.restart()

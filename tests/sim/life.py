@@ -38,6 +38,7 @@ class Setup:
     secondary_files: int = 1
     file_pages: int = 64
     buffer_pages: int = 18
+    checkpoint_records: int = 0  # a checkpoint by itself after so many log records; 0: the default
 
     @property
     def atomic(self) -> bool:
@@ -62,6 +63,7 @@ class Life:
         self.qm: Any = None
         self.open: dict[Hashable, Any] = {}
         self.count = 0
+        self.epoch = 0
         self.refused = 0  # calls that the log had no room for
         self.rolled_back = 0  # units of work that the queue manager backed out to gain room
         self.restarts = 0
@@ -85,12 +87,21 @@ class Life:
             disk=self.disk,
             clock=self.clock,
         )
+        if self.setup.checkpoint_records:
+            path = f"{DATA}/qmgrs/{NAME}/qm.ini"
+            text = self.disk.peek(path).decode().rstrip()
+            records = self.setup.checkpoint_records
+            self.disk.poke(path, f"{text}\nTuningParameters:\n   CheckPointLogRecdMax={records}\n".encode())
         self.made = True
 
     def start(self) -> None:
         self.story.append("start")
         self.qm = qmgr.start(NAME, data_path=DATA, disk=self.disk, clock=self.clock, background=False)
         self.restarts += 1
+        epoch = self.qm.restart_report.epoch
+        if epoch <= self.epoch:
+            raise Violation(f"epoch {epoch} comes after {self.epoch}\n{self.tell()}")
+        self.epoch = epoch
 
     def end(self) -> None:
         """End in order. What is open is backed out; what is in doubt stays so."""
@@ -131,6 +142,7 @@ class Life:
         other.allowed = self.allowed
         other.made = self.made
         other.count = self.count + 1000
+        other.epoch = self.epoch
         other.story = [*self.story, f"crash {loss}"]
         other.lose(other.disk)
         return other
@@ -170,8 +182,17 @@ class Life:
         for model in self.allowed:
             if model.agrees(seen, in_doubt):
                 self._is(model)
-                return
-        raise Violation(difference(self.allowed, seen, in_doubt))
+                break
+        else:
+            raise Violation(difference(self.allowed, seen, in_doubt))
+        depths = {queue.name: queue.depth for queue in self.qm.queues() if queue.name in seen}
+        if depths != self.model.depths():
+            raise Violation(f"depths are {depths}, should be {self.model.depths()}\n{self.tell()}")
+        log = self.qm.status().log
+        if not self.model.units and log.promised:
+            raise Violation(f"no unit of work, and {log.promised} bytes of log are promised\n{self.tell()}")
+        if log.used > log.capacity:
+            raise Violation(f"the log holds {log.used} bytes of {log.capacity}\n{self.tell()}")
 
     def settle(self) -> None:
         """Resolve everything that is in doubt, this way and that, and look again: what was held shows itself."""
@@ -243,7 +264,7 @@ class Life:
 
             for msg in msgs:
                 msg.message_id = b""  # not known if the call does not return
-            return self._call(text + " many", after, batch, unit, forces=forces)
+            return self._call(f"{text} many", after, batch, unit, forces=forces)
         return self._call(
             text,
             after,

@@ -1,0 +1,1 @@
+"""Tests of the modules of qmgr, and for qmgr of its public interface."""

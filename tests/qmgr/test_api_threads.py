@@ -1,0 +1,241 @@
+"""Many threads at once: nothing lost, nothing doubled, the order of each producer kept; checkpoints go on beside them."""
+
+import random
+import threading
+from collections.abc import Callable
+
+import pytest
+
+import qmgr
+from tests.qmgr.world import Call, bodies
+
+Real = Callable[..., qmgr.QueueManager]
+PRODUCERS, EACH = 4, 150
+
+
+def sent() -> list[bytes]:
+    return [b"%d.%d" % (p, n) for p in range(PRODUCERS) for n in range(EACH)]
+
+
+def in_order_of_each(found: list[bytes]) -> bool:
+    """Do the messages of every producer come in the order in which it put them?"""
+    last: dict[bytes, int] = {}
+    for body in found:
+        producer, n = body.split(b".")
+        if int(n) <= last.get(producer, -1):
+            return False
+        last[producer] = int(n)
+    return True
+
+
+@pytest.mark.parametrize("sync", ["always", "os"])
+def test_eight_threads_move_messages_and_lose_none(real: Real, sync: str) -> None:
+    """Four put to A, two move A to B in units of work that they sometimes back out, one checkpoints, one looks."""
+    qm = real(log_sync=sync)
+    for name in ("A", "B"):
+        qm.define_queue(name)
+    total = PRODUCERS * EACH
+    stop = threading.Event()
+    moving = threading.Lock()  # the movers take turns, so that the order on B is that on A
+
+    def produce(p: int) -> None:
+        for n in range(EACH):
+            if n % 3:
+                qm.put("A", b"%d.%d" % (p, n), persistent=n % 5 != 0)
+            else:
+                with qm.begin() as unit:
+                    unit.put("A", b"%d.%d" % (p, n))
+
+    def move(seed: int) -> int:
+        rng = random.Random(seed)
+        moved = 0
+        while not stop.is_set():
+            with moving:
+                try:
+                    with qm.begin() as unit:
+                        for message in unit.get_many("A", rng.randint(1, 10), wait=0.005):
+                            unit.put("B", message.body, correlation_id=message.message_id)
+                        if rng.random() < 0.2:
+                            raise ZeroDivisionError
+                        here = len(qm.transactions()) and unit._unit.puts
+                        count = len(here) if isinstance(here, list) else 0
+                    moved += count
+                except ZeroDivisionError:
+                    pass
+            if qm.queue("B").depth + 0 >= total:
+                stop.set()
+        return moved
+
+    def look() -> int:
+        looks = 0
+        while not stop.is_set():
+            assert in_order_of_each(bodies(qm, "B"))
+            assert len(bodies(qm, "A")) <= total
+            qm.status()
+            qm.queues()
+            looks += 1
+        return looks
+
+    def checkpoint() -> int:
+        count = 0
+        while not stop.is_set():
+            qm.checkpoint()
+            count += 1
+        return count
+
+    calls = [Call(lambda p=p: produce(p)) for p in range(PRODUCERS)]  # type: ignore[misc]
+    calls += [Call(lambda s=s: move(s)) for s in range(2)]  # type: ignore[misc]
+    calls += [Call(look), Call(checkpoint)]
+    results = [call.outcome(60) for call in calls]
+    assert results[-1] > 0 and results[-2] > 0
+    found = bodies(qm, "B")
+    assert sorted(found) == sorted(sent())
+    assert in_order_of_each(found)
+    assert len({m.correlation_id for m in qm.browse("B")}) == total
+    assert (qm.queue("A").depth, qm.queue("A").uncommitted, qm.status().units_of_work) == (0, 0, 0)
+    persistent = [m.body for m in qm.browse("B") if m.persistent]
+    qm.end()
+    again = real()
+    assert bodies(again, "B") == persistent
+
+
+def test_competing_consumers_get_each_message_once(real: Real) -> None:
+    qm = real()
+    qm.define_queue("A")
+
+    def consume(transactional: bool) -> list[bytes]:
+        found: list[bytes] = []
+        while True:
+            if transactional:
+                with qm.begin() as unit:
+                    body = unit.get("A", wait=None).body
+            else:
+                body = qm.get("A", wait=None).body
+            if body == b"stop":
+                return found
+            found.append(body)
+
+    consumers = [Call(lambda n=n: consume(n % 2 == 0)) for n in range(6)]  # type: ignore[misc]
+    for producer in [Call(lambda p=p: [qm.put("A", b"%d.%d" % (p, n)) for n in range(EACH)]) for p in range(2)]:  # type: ignore[misc]
+        producer.outcome(60)
+    qm.put_many("A", [b"stop"] * 6)
+    found = [call.outcome(60) for call in consumers]
+    assert sorted(body for some in found for body in some) == sorted(b"%d.%d" % (p, n) for p in range(2) for n in range(EACH))
+    assert all(in_order_of_each(some) for some in found)
+
+
+def test_group_commit_shares_syncs(real: Real) -> None:
+    """Commits of many threads that arrive during one sync go out with the next: fewer writes than commits."""
+    qm = real()
+    qm.define_queue("A")
+    before = qm.status().log.writes.writes
+    calls = [Call(lambda: [qm.put("A", b"x") for _ in range(100)]) for _ in range(8)]
+    for call in calls:
+        call.outcome(60)
+    assert qm.queue("A").depth == 800
+    assert 0 < qm.status().log.writes.writes - before < 800
+
+
+def test_threads_defining_and_deleting(real: Real) -> None:
+    qm = real()
+
+    def churn(t: int) -> None:
+        for n in range(15):
+            name = f"Q{t}.{n}"
+            qm.define_queue(name)
+            qm.put(name, b"x")
+            if n % 2:
+                qm.delete_queue(name, purge=True)
+            else:
+                qm.alter_queue(name, max_depth=n)
+
+    for call in [Call(lambda t=t: churn(t)) for t in range(4)]:  # type: ignore[misc]
+        call.outcome(60)
+    expected = sorted(f"Q{t}.{n}" for t in range(4) for n in range(0, 15, 2))
+    assert sorted(q.name for q in qm.queues()) == expected
+    assert len({q.id for q in qm.queues()}) == len(expected)
+    qm.end()
+    again = real()
+    assert sorted(q.name for q in again.queues()) == expected
+    assert all(bodies(again, name) == [b"x"] for name in expected)
+
+
+def test_one_queue_name_goes_to_one_definer(real: Real) -> None:
+    qm = real()
+
+    def define() -> bool:
+        try:
+            qm.define_queue("Q")
+        except qmgr.AlreadyExists:
+            return False
+        return True
+
+    calls = [Call(define) for _ in range(6)]
+    assert sorted(call.outcome(60) for call in calls) == [False] * 5 + [True]
+
+
+def test_one_xid_goes_to_one_unit(real: Real) -> None:
+    qm = real()
+    xid = qmgr.Xid(1, b"g", b"")
+
+    def begin() -> bool:
+        try:
+            qm.begin(xid)
+        except qmgr.Mistake:
+            return False
+        return True
+
+    calls = [Call(begin) for _ in range(6)]
+    assert sorted(call.outcome(60) for call in calls) == [False] * 5 + [True]
+
+
+def test_large_messages_of_several_threads(real: Real) -> None:
+    """Records larger than the log buffer, between small ones."""
+    qm = real()
+    qm.define_queue("A")
+
+    def work(t: int) -> None:
+        for n in range(12):
+            body = b"%d.%d" % (t, n) + bytes(50_000 if n % 3 == 0 else 10)
+            with qm.begin() as unit:
+                unit.put("A", body)
+            found = qm.get_many("A", 1)
+            assert len(found) <= 1
+            for message in found:
+                assert message.body.rstrip(b"\0").count(b".") == 1
+
+    for call in [Call(lambda t=t: work(t)) for t in range(4)]:  # type: ignore[misc]
+        call.outcome(60)
+    assert qm.status().units_of_work == 0
+    assert len(qm.get_many("A", 100)) + qm.queue("A").depth <= 48
+    assert qm.queue("A").depth == 0
+
+
+def test_ending_while_threads_work(real: Real) -> None:
+    """end() from one thread: the others hear of it, what they were told is there, and two may end at once."""
+    qm = real()
+    qm.define_queue("A")
+    done: list[list[bytes]] = [[] for _ in range(4)]
+    started = threading.Barrier(5)
+
+    def work(t: int) -> None:
+        n = 0
+        started.wait()
+        while True:
+            try:
+                with qm.begin() as unit:
+                    unit.put("A", b"%d.%d" % (t, n))
+            except qmgr.Unavailable:
+                return
+            done[t].append(b"%d.%d" % (t, n))
+            n += 1
+
+    calls = [Call(lambda t=t: work(t)) for t in range(4)]  # type: ignore[misc]
+    started.wait()
+    while not all(done):
+        pass
+    ends = [Call(qm.end) for _ in range(2)]
+    for call in (*ends, *calls):
+        call.outcome(60)
+    found = bodies(real(), "A")
+    assert sorted(found) == sorted(body for some in done for body in some)

@@ -1,0 +1,382 @@
+"""Waiting for messages: who is woken, in which order, by what; and what ends a wait."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import qmgr
+from qmgr import Reason
+from tests.qmgr.world import Call, World, reason_of
+
+Real = Callable[..., qmgr.QueueManager]
+
+
+@pytest.fixture
+def qm(real: Real) -> qmgr.QueueManager:
+    manager = real()
+    manager.define_queue("A")
+    manager.define_queue("B")
+    return manager
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that another thread is about to do."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "it does not happen"
+        time.sleep(0.001)
+
+
+def waiting(qm: qmgr.QueueManager, queue: str) -> int:
+    with qm._engine.lock:
+        return len(qm._engine.state.queues[queue].waiters._line)
+
+
+def waiter(qm: qmgr.QueueManager, call: Callable[[], Any], queue: str = "A") -> Call:
+    """Make a call that waits at the queue, and return when it stands in line."""
+    before = waiting(qm, queue)
+    made = Call(call)
+    until(lambda: waiting(qm, queue) > before or not made.is_alive())
+    return made
+
+
+def test_a_wait_ends_with_2033_after_its_time_and_not_before(world: World) -> None:
+    with pytest.raises(qmgr.NoMessageAvailable):
+        world.qm.get("A", wait=2.5)
+    assert world.clock.waited == [2.5]
+    assert world.qm.get_many("A", 5, wait=1) == []
+    with world.qm.begin() as unit, pytest.raises(qmgr.NoMessageAvailable):
+        unit.get("A", wait=4)
+    assert world.clock.waited == [2.5, 1.0, 4.0]
+
+
+def test_no_wait_is_the_default(world: World) -> None:
+    with pytest.raises(qmgr.NoMessageAvailable):
+        world.qm.get("A")
+    assert world.clock.waited == []
+
+
+def test_a_message_that_is_there_is_taken_at_once(world: World) -> None:
+    world.qm.put("A", b"x")
+    assert world.qm.get("A", wait=None).body == b"x"
+    assert world.clock.waited == []
+
+
+@pytest.mark.parametrize("wait", [None, 30.0])
+def test_a_put_wakes(qm: qmgr.QueueManager, wait: float | None) -> None:
+    call = waiter(qm, lambda: qm.get("A", wait=wait).body)
+    qm.put("A", b"x")
+    assert call.outcome() == b"x"
+
+
+def test_a_non_persistent_put_wakes(qm: qmgr.QueueManager) -> None:
+    call = waiter(qm, lambda: qm.get("A", wait=None).body)
+    qm.put("A", b"x", persistent=False)
+    assert call.outcome() == b"x"
+
+
+def test_a_commit_wakes_and_not_the_put_before_it(qm: qmgr.QueueManager) -> None:
+    call = waiter(qm, lambda: qm.get("A", wait=None).body)
+    unit = qm.begin()
+    unit.put("A", b"x")
+    assert waiting(qm, "A") == 1
+    unit.commit()
+    assert call.outcome() == b"x"
+
+
+def test_a_backout_wakes(qm: qmgr.QueueManager) -> None:
+    qm.put("A", b"x")
+    unit = qm.begin()
+    unit.get("A")
+    call = waiter(qm, lambda: qm.get("A", wait=None))
+    unit.backout()
+    got = call.outcome()
+    assert (got.body, got.backout_count) == (b"x", 1)
+
+
+def test_a_resolution_wakes(qm: qmgr.QueueManager) -> None:
+    xid = qmgr.Xid(1, b"g", b"b")
+    unit = qm.begin(xid)
+    unit.put("A", b"x")
+    unit.prepare()
+    call = waiter(qm, lambda: qm.get("A", wait=None).body)
+    qm.resolve(xid, commit=True)
+    assert call.outcome() == b"x"
+
+
+def test_put_many_wakes_as_many_as_it_brings(qm: qmgr.QueueManager) -> None:
+    calls = [waiter(qm, lambda: qm.get("A", wait=None).body) for _ in range(4)]
+    qm.put_many("A", [b"0", b"1", b"2"])
+    until(lambda: sum(call.is_alive() for call in calls) == 1)
+    qm.put("A", b"3")
+    assert sorted(call.outcome() for call in calls) == [b"0", b"1", b"2", b"3"]
+
+
+def test_who_came_first_is_served_first(qm: qmgr.QueueManager) -> None:
+    calls = [waiter(qm, lambda: qm.get("A", wait=None).body) for _ in range(5)]
+    for n, call in enumerate(calls):
+        qm.put("A", b"%d" % n)
+        assert call.outcome() == b"%d" % n
+
+
+def test_waiters_in_units_of_work(qm: qmgr.QueueManager) -> None:
+    def move() -> bytes:
+        with qm.begin() as unit:
+            message = unit.get("A", wait=None)
+            unit.put("B", message.body)
+            return message.body
+
+    calls = [waiter(qm, move) for _ in range(3)]
+    for n in range(3):
+        qm.put("A", b"%d" % n)
+    assert [call.outcome() for call in calls] == [b"0", b"1", b"2"]
+    assert sorted(m.body for m in qm.get_many("B", 9)) == [b"0", b"1", b"2"]
+
+
+def test_a_waiter_for_an_id_takes_only_that(qm: qmgr.QueueManager) -> None:
+    wanted = waiter(qm, lambda: qm.get("A", wait=None, correlation_id=b"mine").body)
+    any_ = waiter(qm, lambda: qm.get("A", wait=None).body)
+    qm.put("A", b"other", correlation_id=b"other")
+    assert any_.outcome() == b"other"
+    until(lambda: waiting(qm, "A") == 1)
+    assert wanted.is_alive()
+    qm.put("A", b"mine", correlation_id=b"mine")
+    assert wanted.outcome() == b"mine"
+
+
+def test_waiters_at_other_queues_sleep_on(qm: qmgr.QueueManager) -> None:
+    call = waiter(qm, lambda: qm.get("A", wait=None).body)
+    qm.put("B", b"x")
+    qm.put("B", b"y")
+    assert waiting(qm, "A") == 1
+    qm.put("A", b"z")
+    assert call.outcome() == b"z"
+
+
+def test_get_many_waits_for_the_first_only(qm: qmgr.QueueManager) -> None:
+    call = waiter(qm, lambda: qm.get_many("A", 10, wait=None))
+    qm.put("A", b"x")
+    assert [m.body for m in call.outcome()] == [b"x"]
+
+
+def test_a_waiter_that_gives_up_leaves_no_place(qm: qmgr.QueueManager) -> None:
+    with pytest.raises(qmgr.NoMessageAvailable):
+        qm.get("A", wait=0.01)
+    assert waiting(qm, "A") == 0
+    call = waiter(qm, lambda: qm.get("A", wait=None).body)
+    qm.put("A", b"x")
+    assert call.outcome() == b"x"
+
+
+def test_inhibiting_gets_ends_waits_with_2016(qm: qmgr.QueueManager) -> None:
+    calls = [waiter(qm, lambda: qm.get("A", wait=None)) for _ in range(3)]
+    qm.alter_queue("A", description="this does not matter")
+    until(lambda: waiting(qm, "A") == 3)
+    qm.alter_queue("A", get_enabled=False)
+    for call in calls:
+        with pytest.raises(qmgr.Inhibited) as caught:
+            call.outcome()
+        assert caught.value.reason == Reason.GET_INHIBITED
+
+
+def test_deleting_the_queue_ends_waits_with_2052(qm: qmgr.QueueManager) -> None:
+    calls = [waiter(qm, lambda: qm.get("A", wait=None)), waiter(qm, lambda: qm.begin().get("A", wait=60))]
+    qm.delete_queue("A")
+    for call in calls:
+        with pytest.raises(qmgr.UnknownQueue) as caught:
+            call.outcome()
+        assert caught.value.reason == Reason.Q_DELETED == 2052
+
+
+@pytest.mark.parametrize("mode", ["quiesce", "immediate"])
+def test_the_end_ends_waits_with_2161_or_2162(qm: qmgr.QueueManager, mode: str) -> None:
+    calls = [
+        waiter(qm, lambda: qm.get("A", wait=None)),
+        waiter(qm, lambda: qm.get("A", wait=600)),
+        waiter(qm, lambda: qm.begin().get("A", wait=None)),
+        waiter(qm, lambda: qm.get_many("A", 5, wait=None, message_id=b"x")),
+    ]
+    ending = Call(lambda: qm.end(mode))
+    for call in calls:
+        with pytest.raises(qmgr.Unavailable) as caught:
+            call.outcome()
+        assert caught.value.reason in (Reason.Q_MGR_QUIESCING, Reason.Q_MGR_STOPPING)
+    ending.outcome()
+
+
+def test_quiesce_waits_for_units_of_other_threads(qm: qmgr.QueueManager) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with qm.begin() as unit:
+            unit.put("A", b"1")
+            begun.set()
+            go.wait()
+            unit.put("A", b"2")
+
+    worker = Call(work)
+    begun.wait()
+    ending = Call(lambda: qm.end("quiesce"))
+    until(lambda: qm._engine.quiescing)
+    with pytest.raises(qmgr.Unavailable) as caught:
+        qm.begin()
+    assert caught.value.reason == Reason.Q_MGR_QUIESCING == 2161
+    assert ending.is_alive()
+    go.set()
+    worker.outcome()
+    ending.outcome()
+
+
+def test_quiesce_does_not_wait_for_units_that_nobody_will_end(qm: qmgr.QueueManager) -> None:
+    Call(lambda: qm.begin().put("A", b"x")).outcome()  # its thread is gone
+    qm.begin().put("A", b"y")  # this thread is the one that ends
+    Call(lambda: None).outcome()
+    qm.end("quiesce")
+    with pytest.raises(qmgr.Unavailable):
+        qm.put("A", b"")
+
+
+def test_immediate_backs_out_units_of_other_threads(real: Real) -> None:
+    qm = real()
+    qm.define_queue("A")
+    begun, go = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with qm.begin() as unit:
+            unit.put("A", b"1")
+            begun.set()
+            go.wait()
+
+    worker = Call(work)
+    begun.wait()
+    qm.end("immediate")
+    go.set()
+    with pytest.raises(qmgr.MQError) as caught:
+        worker.outcome()
+    assert reason_of(caught.value) in (Reason.Q_MGR_STOPPING, Reason.BACKED_OUT)
+    assert real().queue("A").depth == 0
+
+
+def test_a_wait_in_a_unit_that_another_thread_ends(qm: qmgr.QueueManager) -> None:
+    """The wake-up that it gets and can't use goes to the next in line."""
+    unit = qm.begin()
+    unit.put("B", b"")
+    first = waiter(qm, lambda: unit.get("A", wait=None))
+    second = waiter(qm, lambda: qm.get("A", wait=None).body)
+    unit.backout()
+    qm.put("A", b"x")
+    with pytest.raises(qmgr.MQError) as caught:
+        first.outcome()
+    assert reason_of(caught.value) == Reason.UOW_NOT_AVAILABLE
+    assert second.outcome(5) == b"x"
+
+
+def test_a_wait_that_is_interrupted_passes_its_turn_on(qm: qmgr.QueueManager) -> None:
+    """Row 65: KeyboardInterrupt during a wait leaves nothing behind."""
+
+    class Interrupted(Exception):
+        pass
+
+    real_wait = qm._clock.wait
+
+    def wait(event: threading.Event, seconds: float | None) -> bool:
+        if threading.current_thread() is threading.main_thread():
+            until(event.is_set)  # the message has come: interrupted just then
+            raise Interrupted
+        return real_wait(event, seconds)
+
+    qm._engine.clock.wait = wait  # type: ignore[method-assign]
+    behind = Call(lambda: (until(lambda: waiting(qm, "A") == 1), qm.get("A", wait=None).body)[1])
+    putter = Call(lambda: (until(lambda: waiting(qm, "A") == 2), qm.put("A", b"x")))
+    with pytest.raises(Interrupted):
+        qm.get("A", wait=None)
+    putter.outcome()
+    assert behind.outcome() == b"x"
+
+
+def test_a_failed_log_ends_waits(qm: qmgr.QueueManager) -> None:
+    call = waiter(qm, lambda: qm.get("A", wait=None))
+    qm._fail(OSError(5, "the disk is gone"))
+    with pytest.raises(qmgr.Unavailable, match="the disk is gone"):
+        call.outcome()
+
+
+# ---- the clock jumps
+
+
+@pytest.mark.parametrize("jump", [-1e9, -3600, 3600, 1e9])
+def test_row_68_a_wait_is_measured_by_elapsed_time(world: World, jump: float) -> None:
+    real_wait = world.clock.wait
+
+    def wait(event: threading.Event, seconds: float | None) -> bool:
+        world.clock.jump_wall(jump)
+        return real_wait(event, seconds)
+
+    world.clock.wait = wait  # type: ignore[method-assign]
+    with pytest.raises(qmgr.NoMessageAvailable):
+        world.qm.get("A", wait=5)
+    assert world.clock.waited == [5.0]
+
+
+@pytest.mark.parametrize("jump", [-1e8, -3600, 3600, 1e8])
+def test_row_68_expiry_ignores_jumps_while_running(world: World, jump: float) -> None:
+    world.qm.put("A", b"x", expiry=100)
+    world.clock.jump_wall(jump)
+    assert [m.body for m in world.qm.browse("A")] == [b"x"]
+    world.qm.put("A", b"y", expiry=100)
+    world.clock.advance(90)
+    assert [m.body for m in world.qm.browse("A")] == [b"x", b"y"]
+    assert world.qm.get("A").expiry == pytest.approx(10, abs=1)
+    world.clock.advance(11)
+    assert list(world.qm.browse("A")) == []
+
+
+@pytest.mark.parametrize("crash", [True, False])
+def test_row_68_a_clock_set_back_over_a_restart_lengthens_nothing_for_ever(world: World, crash: bool) -> None:
+    world.qm.put("A", b"x", expiry=100)
+    world.clock.advance(50)
+    world.qm.checkpoint()
+    world.clock.jump_wall(-1e6)
+    world.crash() if crash else world.restart()
+    message = next(world.qm.browse("A"))
+    assert message.expiry is not None
+    assert message.expiry <= 100
+    world.clock.advance(101)
+    assert list(world.qm.browse("A")) == []
+
+
+@pytest.mark.parametrize("crash", [True, False])
+def test_row_68_a_jump_forward_that_is_mended_before_the_restart_expires_nothing(world: World, crash: bool) -> None:
+    world.qm.put("A", b"x", expiry=3600)
+    world.clock.jump_wall(1e7)
+    world.qm.checkpoint()
+    world.clock.jump_wall(-1e7)
+    world.crash() if crash else world.restart()
+    assert [m.body for m in world.qm.browse("A")] == [b"x"]
+
+
+def test_row_68_ids_are_unique_and_order_is_kept_when_the_clock_runs_backwards(world: World) -> None:
+    seen = set()
+    for n in range(6):
+        seen.add(world.qm.put("A", b"%d" % n).message_id)
+        world.clock.jump_wall(-86400)
+        world.restart()
+    assert len(seen) == 6
+    assert [m.body for m in world.qm.browse("A")] == [b"%d" % n for n in range(6)]
+
+
+def test_row_68_checkpoints_and_sweeps_go_by_elapsed_time(world: World) -> None:
+    world.qm.put_many("A", [b""] * 200, expiry=10)
+    before = world.qm.status().checkpoints
+    world.clock.jump_wall(1e7)
+    world.qm.put("B", b"")
+    assert world.qm.status().checkpoints == before
+    assert world.qm.queue("A").depth == 200
+    world.clock.jump_wall(-2e7)
+    world.clock.advance(1801)
+    world.qm.put("B", b"")
+    assert world.qm.status().checkpoints == before + 1
+    assert world.qm.queue("A").depth == 0
