@@ -15,10 +15,6 @@ class LogError(Exception):
     amq = "AMQ6709"
 
 
-class LogFull(LogError):
-    amq = "AMQ7463"
-
-
 class LogDamaged(LogError):
     """What was once durable can't be read: names the file, the LSN and the way out."""
 

@@ -23,7 +23,7 @@ from logger.clock import Clock
 from logger.config import LogConfig, LogSync, WriteIntegrity
 from logger.control import ControlFile, ControlState
 from logger.disk import PAGE, Buffer, Disk, File, make_dirs
-from logger.errors import LogClosed, LogDamaged, LogFailed, LogFull
+from logger.errors import LogClosed, LogDamaged, LogFailed
 from logger.extent import DATA, SPARES, Extent, ExtentHeader
 from logger.reader import LogReader, Record
 from logger.soon import Callback, Forcer
@@ -106,6 +106,36 @@ def create(disk: Disk, config: LogConfig, log_id: bytes) -> int:
     control.create(disk, path, state)
     disk.sync_dir(config.path)
     return first
+
+
+def read_page(disk: Disk, path: str, number: int) -> bytes:
+    file = disk.open_read(path)
+    try:
+        return file.read(PAGE * number, PAGE)
+    finally:
+        file.close()
+
+
+def in_use(disk: Disk, directory: str) -> bool:
+    """Is there a log in `directory` that has been started? One that never was is what a creation left behind."""
+    for name in disk.list(active_path(directory)):
+        if extent.number_of(name) is not None:
+            header = extent.decode_header(read_page(disk, f"{active_path(directory)}/{name}", 0))
+            if header is not None and header.sequence:
+                return True
+    return False
+
+
+def delete(disk: Disk, directory: str) -> None:
+    """Delete the log in `directory`: the files that a log has, and nothing else."""
+    active = active_path(directory)
+    for name in disk.list(active):
+        if extent.number_of(name) is not None:
+            disk.unlink(f"{active}/{name}")
+    if disk.exists(active) and not disk.list(active):
+        disk.rmdir(active)
+    if disk.exists(control_path(directory)):
+        disk.unlink(control_path(directory))
 
 
 def ring_reader(disk: Disk, ring: Ring, state: ControlState) -> LogReader:
@@ -199,8 +229,10 @@ class Log:
 
     # ---- beginning and ending
 
-    def begin(self, tail: int, epoch: int, partial: bytes) -> None:
+    def begin(self, tail: int, epoch: int, partial: bytes, head: int = EVERYTHING) -> None:
         """The log ends at `tail`, whose page so far is `partial`: start a new epoch there and accept records.
+
+        `head` is where the restart began to read: nothing from there on is overwritten before a checkpoint says so.
 
         What was read may be in the system's memory only, so it is synced before anything is built on it.
         """
@@ -211,7 +243,8 @@ class Log:
             self._ring.add(self._ring.make())
         for sequence in self._ring.sequences():
             self._ring.at(sequence).file.sync()
-        self.space = Space(config.extent_bytes, config.max_files, len(self._ring), self.floor_of(self._state.head))
+        floor = self.floor_of(min(self._state.head, head))
+        self.space = Space(config.extent_bytes, config.max_files, len(self._ring), floor)
         half = config.buffer_bytes
         self.buffer = LogBuffer(
             (self._disk.buffer(half), self._disk.buffer(half)),
@@ -237,7 +270,7 @@ class Log:
         if not self._ring.holds(sequence):
             return  # the tail is where the next extent begins, and that one's spare pages are wiped when it is taken
         held = self._ring.at(sequence)
-        spares = [integrity.open_spare(self._read_page(held.path, n), self._seed) for n in range(1, 1 + SPARES)]
+        spares = [integrity.open_spare(read_page(self._disk, held.path, n), self._seed) for n in range(1, 1 + SPARES)]
         of_page = [(s.epoch, s.tail, n) for n, s in enumerate(spares) if s is not None and s.page == page]
         self._spare = 1 - max(of_page)[2] if of_page else 0
         kept = -1
@@ -251,13 +284,6 @@ class Log:
             if spare is not None and spare.page >= page and n != kept:
                 held.file.write(PAGE * (1 + n), zeros)
         held.file.sync()
-
-    def _read_page(self, path: str, number: int) -> bytes:
-        file = self._disk.open_read(path)
-        try:
-            return file.read(PAGE * number, PAGE)
-        finally:
-            file.close()
 
     def close(self, *, clean: bool) -> None:
         """Close the files; `clean`: everything is forced, and the control file names the exact end of the log."""
@@ -281,17 +307,16 @@ class Log:
             return body_bytes + FRAME_COST
         return body_bytes + FRAME_COST + body_bytes // self._one_frame * 2 * frame.HEADER.size
 
-    def reserve(self, size: int, promise: int) -> None:
+    def reserve(self, size: int, promise: int) -> bool:
         """Make sure that `size` bytes of records can be appended now, and `promise` bytes are left for later.
 
-        May let go of the lock while it waits for room in the buffer, so call it first and look at the state after.
-        Raises LogFull when the log has no room, LogFailed, LogClosed.
+        False when the log has no room for them. May let go of the lock while it waits for room in the buffer, so call
+        it first and look at the state after. Raises LogFailed, LogClosed.
         """
         buffer, space = self.buffer, self.space
-        if buffer.tail + size + space.promised + promise > space.limit:
-            raise LogFull(f"the log in {self._config.path} is full")
         if self._failure is not None or size > buffer.base + buffer.capacity - buffer.tail:
             self.make_room(size)
+        return buffer.tail + size + space.promised + promise <= space.limit
 
     def make_room(self, size: int) -> None:
         """The same for records whose room in the log was promised before."""
@@ -485,7 +510,7 @@ class Log:
             self._spare_written = False
 
     def _take(self) -> _Output:
-        """What an interrupted leader left undone, else everything that waits to be written, with a plan where it goes."""
+        """What an interrupted leader left undone, else all that waits to be written, with a plan where it goes."""
         with self.lock:
             self._writing = True
             if self._output is not None:
@@ -591,7 +616,7 @@ class Log:
 
     def move_head(self, head: int, checkpoint: int) -> None:
         """A checkpoint at LSN `checkpoint` is complete, and a restart needs nothing before `head`."""
-        assert self._state.head <= head <= checkpoint <= self.durable
+        assert head <= checkpoint <= self.durable
 
         def move() -> None:
             self._write_control(attrs.evolve(self._now(), head=head, checkpoint=checkpoint))

@@ -40,8 +40,12 @@ class ExtentView:
         self.end = start + extent_bytes
         self.spares: dict[int, list[Spare]] = {}
         self.chosen: dict[int, Spare] = {}  # by page LSN
+        self.bad_spares = 0  # that hold something, and nothing whole
         for at in range(PAGE, (1 + SPARES) * PAGE, PAGE):
-            spare = open_spare(file.read(at, PAGE), seed)
+            image = file.read(at, PAGE)
+            spare = open_spare(image, seed)
+            if spare is None and image.count(0) != PAGE:
+                self.bad_spares += 1
             if spare is not None and start <= spare.page < self.end:
                 self.spares.setdefault(spare.page, []).append(spare)
         for page, spares in self.spares.items():
@@ -172,6 +176,7 @@ class LogReader:
         """The frame at `at` does not check out: return when that is the torn end of the log, raise when damage."""
         witness = durable if durable > self.end else self._later_witness(at)
         if witness <= self.end:
+            self._check_spares()
             return
         sequence = self.end // self._extent_bytes
         path = self._name(sequence)
@@ -181,6 +186,18 @@ class LogReader:
             path=path,
             lsn=self.end,
         )
+
+    def _check_spares(self) -> None:
+        """A crash can tear the spare page that is being written; that both hold nothing whole is damage."""
+        view = self._view
+        if view is not None and view.bad_spares == SPARES and view.start < self.end < view.end:
+            path = self._name(view.start // self._extent_bytes)
+            raise LogDamaged(
+                f"both spare pages of {path} are damaged, so the last records of the log may be missing from "
+                f"{lsn.text(self.end)} on; restore the file from a backup",
+                path=path,
+                lsn=self.end,
+            )
 
     def _later_witness(self, at: int) -> int:
         """The highest LSN that a frame beyond `at`, of this or a later epoch, says was durable; 0 when none does."""

@@ -16,6 +16,7 @@ from qmgr.locations import Location
 from recovery.checkpoint import Checkpoint, encode_file, write_file
 from recovery.errors import RecoveryError
 
+LOG_LOCK = "qm.lock"
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -66,10 +67,15 @@ def create(
         raise exc if isinstance(exc, MQError) else Mistake(f"queue manager {name!r} can't be created: {exc}") from exc
     with translated(name, "created"):
         make_dirs(disk, location.data_dir)
-        lock = own(disk, location)
+        make_dirs(disk, location.log_dir)
+        lock = own(disk, location, location.log_dir)
         try:
             if disk.exists(location.ini):
                 raise AlreadyExists(f"queue manager {name!r} exists in {location.data_root}", name=name)
+            if logs.in_use(disk, location.log_dir):
+                raise AlreadyExists(
+                    f"{location.log_dir} holds the log of another queue manager; give another log path", name=name
+                )
             _make(disk, location, config.log, text, (clock or SystemClock()).wall_us())
         finally:
             lock.release()
@@ -107,25 +113,50 @@ def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None
             f"there is no queue manager {name!r} in {location.data_root}", reason=Reason.Q_MGR_NAME_ERROR, name=name
         )
     with translated(name, "deleted"):
-        lock = own(disk, location)
+        log_dir = ini.parse(read_whole(disk, location.ini), location.ini).log.path
+        lock = own(disk, location, log_dir)
         try:
-            log_dir = ini.parse(read_whole(disk, location.ini), location.ini).log.path
             disk.unlink(location.ini)  # from here on it does not exist
             disk.sync_dir(location.data_dir)
-            _remove_tree(disk, log_dir)
+            logs.delete(disk, log_dir)
+            for path in (f"{log_dir}/{LOG_LOCK}", log_dir):
+                _remove_if_empty(disk, path)
             _remove_tree(disk, location.data_dir)
         finally:
             lock.release()
         mqsini.remove(disk, f"{location.data_root}/mqs.ini", name)
 
 
-def own(disk: Disk, location: Location) -> Lock:
-    """Own the queue manager until the lock is released or the process ends. Raises InUse, saying who has it."""
+class Ownership:
+    """The locks that make a queue manager ours: one beside its data, one beside its log."""
+
+    def __init__(self, *locks: Lock) -> None:
+        self._locks = locks
+
+    def release(self) -> None:
+        for lock in self._locks:
+            lock.release()
+
+
+def own(disk: Disk, location: Location, log_dir: str) -> Ownership:
+    """Own the queue manager until the locks are released or the process ends. Raises InUse, saying who has it.
+
+    The log has a lock of its own, since a copy of the data would lead to the same log.
+    """
+    data_lock = _lock(disk, location, location.lock, "")
     try:
-        return disk.lock(location.lock, disk.process())
+        return Ownership(data_lock, _lock(disk, location, f"{log_dir}/{LOG_LOCK}", f"the log in {log_dir} of "))
+    except BaseException:
+        data_lock.release()
+        raise
+
+
+def _lock(disk: Disk, location: Location, path: str, what: str) -> Lock:
+    try:
+        return disk.lock(path, disk.process())
     except LogInUse as exc:
         raise InUse(
-            f"queue manager {location.name!r} is running already: {exc.holder or 'another process'} holds it",
+            f"{what}queue manager {location.name!r} is running already: {exc.holder or 'another process'} holds it",
             holder=exc.holder,
             name=location.name,
         ) from None
@@ -143,6 +174,17 @@ def translated(name: str, done: str) -> Iterator[None]:
     except OSError as exc:
         reason = Reason.STORAGE_MEDIUM_FULL if exc.errno in NO_SPACE else Reason.FILE_SYSTEM_ERROR
         raise Unavailable(f"queue manager {name!r} can't be {done}: {exc}", reason=reason, name=name) from exc
+
+
+def _remove_if_empty(disk: Disk, path: str) -> None:
+    """Remove a file, or a directory that nobody else has put anything into."""
+    try:
+        disk.unlink(path)
+    except (IsADirectoryError, PermissionError):
+        if not disk.list(path):
+            disk.rmdir(path)
+    except FileNotFoundError:
+        pass
 
 
 def _remove_tree(disk: Disk, path: str) -> None:

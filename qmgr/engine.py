@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import attrs
 
 from logger.clock import Clock
-from logger.errors import LogError, LogFull
+from logger.errors import LogError
 from logger.log import Log
 from qmgr import verbs
 from qmgr.due import SteadyClock
@@ -75,7 +75,10 @@ class Engine:
         self.refusal: MQError | None = None  # why no call is taken any more
         self.quiescing = False  # no new unit of work
         self.checkpointer = checkpointer
+        self._records_max = checkpointer.records_max
         self.urgent = False  # the log has passed its threshold
+        self.attention = False  # there is housekeeping to do
+        self.watchful = False  # nobody but the callers does it: each of them looks
         self._make_space = make_space
         self._on_failure = on_failure
         self._id_prefix = b"AMQ " + name[:12].ljust(12).encode()
@@ -102,7 +105,9 @@ class Engine:
             raise
         self.checkpointer.records += 1
         if end > log.space.soft:
-            self.urgent = True
+            self.urgent = self.attention = True
+        elif self.checkpointer.records >= self._records_max:
+            self.attention = True
         return end
 
     def log_locked(self, record: Record) -> int:
@@ -125,11 +130,8 @@ class Engine:
         log = self.log
         kept += promise
         for _ in range(8):
-            try:
-                log.reserve(size, kept)
+            if log.reserve(size, kept):
                 return
-            except LogFull:
-                pass
             self.lock.release()
             try:
                 more = self._make_space(size, kept)
@@ -209,12 +211,12 @@ class Engine:
         try:
             with self.lock:
                 if unit.first_lsn:  # its room in the log was promised
-                    self.log.make_room(self.log.cost(records.QUEUE_PLACE.size * len(unit.touched)))
+                    self.log.make_room(self.log.cost(QUEUE_AND_SEQUENCE * len(unit.touched)))
                 if self.refusal is not None:
                     raise self.refusal
                 if unit.state is not ACTIVE and unit.state is not PREPARED:
                     raise verbs.ended(unit)
-                bases = {queue.id: queue.next_sequence for queue, _, _ in unit.puts}
+                bases = {number: self.state.by_id[number].next_sequence for number in unit.touched}
                 if unit.first_lsn:
                     end = self._append_and_apply(Commit(unit.number, bases), self.clock.wall_us())
                     self._promise(unit, 0)
@@ -296,15 +298,16 @@ class Engine:
             raise Unavailable("this start has used up its message ids; end and start the queue manager")
         return self._id_prefix + number.to_bytes(8, "big")
 
-    def put(self, unit: Uow | None, name: str, body: Any, message_id: Any, options: dict[str, Any]) -> Message:
+    def put(self, unit: Uow | None, name: str, body: Any, options: verbs.PutOptions) -> Message:
         """Put one message; outside a unit of work a persistent one is durable when this returns."""
         if self.refusal is not None:
             raise self.refusal
-        queue = self.state.queues.get(name)
+        queue = self.state.queues.get(name) if type(name) is str else None
         if queue is None or queue.damaged:
             queue = verbs.known_queue(self.state, name)
         now = self.clock.wall_us()
-        one_id = self.new_message_id() if message_id is None else check_id(message_id, "message_id")
+        given_id = options.get("message_id") if options else None
+        one_id = self.new_message_id() if given_id is None else check_id(given_id, "message_id")
         message = verbs.compose(queue, body, one_id, now, options)
         body = message.body
         head = encode_head(message, 0 if message.expiry is None else self._expires(message.expiry))
@@ -329,19 +332,21 @@ class Engine:
         return message
 
     def put_many(
-        self, unit: Uow | None, name: str, bodies: Iterable[Any], message_id: Any, options: dict[str, Any]
+        self, unit: Uow | None, name: str, bodies: Iterable[Any], options: verbs.PutOptions
     ) -> list[Message]:
         """Put messages to one queue with one record: all of them or, where an error is raised, none."""
         self.check()
         queue = verbs.known_queue(self.state, name)
         now = self.clock.wall_us()
-        given_id = None if message_id is None else check_id(message_id, "message_id")
+        given_id = options.get("message_id")
+        if given_id is not None:
+            given_id = check_id(given_id, "message_id")
         new_id, compose = self.new_message_id, verbs.compose
         messages = [compose(queue, body, given_id or new_id(), now, options) for body in bodies]
         if not messages:
             return messages
         expires = 0 if messages[0].expiry is None else self._expires(messages[0].expiry)
-        encoded: list[tuple[bytes, bytes | None]] = [(encode_head(message, expires), message.body) for message in messages]
+        encoded: list[tuple[bytes, bytes | None]] = [(encode_head(m, expires), m.body) for m in messages]
         largest = max([len(message.body) for message in messages])
         total = sum([len(head) + len(body) for head, body in encoded if body is not None])
         count = len(messages)
@@ -423,18 +428,24 @@ class Engine:
         """Take up to `limit` messages, waiting up to `wait` seconds for the first; [] when there is none."""
         if self.refusal is not None:
             raise self.refusal
-        queue = self.state.queues.get(name)
+        queue = self.state.queues.get(name) if type(name) is str else None
         if queue is None or queue.damaged:
             queue = verbs.known_queue(self.state, name)
         if message_id is not None or correlation_id is not None:
             message_id, correlation_id = verbs.check_selectors(message_id, correlation_id)
         seconds = 0.0 if wait == 0.0 else verbs.check_wait(wait)
         deadline = None if not seconds else self.clock.elapsed_ns() + int(seconds * 1e9)
+        event = None
         while True:
-            event = None
             try:
                 with self.lock:
-                    found = self._get_locked(unit, queue, limit, message_id, correlation_id)
+                    woken, event = event is not None, None
+                    try:
+                        found = self._get_locked(unit, queue, limit, message_id, correlation_id)
+                    except BaseException:
+                        if woken:  # by a message that it does not take: another one may
+                            queue.waiters.wake_one()
+                        raise
                     if found is None and seconds != 0.0:
                         if self.quiescing:
                             raise Unavailable(
@@ -471,7 +482,7 @@ class Engine:
     def _get_locked(
         self, unit: Uow | None, queue: Queue, limit: int, message_id: bytes | None, correlation_id: bytes | None
     ) -> "_Found | None":
-        """Choose messages, log and apply that they are taken. The lock is held, and may be let go of at the beginning."""
+        """Choose messages, log and apply that they are taken. The lock is held, and let go of at the beginning only."""
         if self.refusal is not None:
             raise self.refusal
         if limit > 1:
@@ -495,9 +506,10 @@ class Engine:
             verbs.check_get(queue)
         now = self.steady.now_us() if queue.expiring else 0
         chosen, expired = self._choose(queue, limit, message_id, correlation_id, now)
-        if not chosen:
-            self.expire_locked(queue, expired)
-            return None
+        while not chosen:
+            if not expired or not self.expire_locked(queue, expired):
+                return None
+            chosen, expired = self._choose(queue, limit, message_id, correlation_id, now)
         messages = [(entry.head, entry.body, entry.backouts) for entry in chosen]
         safe = max([entry.lsn for entry in chosen])
         number = 0 if unit is None else unit.number
@@ -539,19 +551,25 @@ class Engine:
                     break
         return chosen, expired
 
-    def expire_locked(self, queue: Queue, entries: list[Entry]) -> None:
-        """Remove messages whose time is over, where the log has room for saying so."""
+    def expire_locked(self, queue: Queue, entries: list[Entry]) -> bool:
+        """Remove messages whose time is over; False where the log has no room for saying so of all of them.
+
+        May let go of the lock.
+        """
+        removed = True
         wall = self.clock.wall_us()
         for at in range(0, len(entries), 100):
             some = entries[at : at + 100]
-            logged = [e for e in some if e.persistent]
-            if logged and self.log.space.fits(self.log.buffer.tail, self.log.cost(4 + 8 * len(logged)), 0):
-                self.log.make_room(self.log.cost(4 + 8 * len(logged)))
-                logged = [e for e in logged if e.status == READY]
-                self._append_and_apply(Expire(queue.id, tuple(e.sequence for e in logged), logged), wall)
+            if self.log.reserve(self.log.cost(QUEUE_AND_SEQUENCE * len(some)), 0):
+                logged = [e for e in some if e.persistent and e.status == READY]
+                if logged:
+                    self._append_and_apply(Expire(queue.id, tuple([e.sequence for e in logged]), logged), wall)
+            else:
+                removed = False
             rest = [e for e in some if not e.persistent and e.status == READY]
             if rest:
-                self._apply_only(Expire(queue.id, tuple(e.sequence for e in rest), rest), wall)
+                self._apply_only(Expire(queue.id, tuple([e.sequence for e in rest]), rest), wall)
+        return removed
 
     def browse(self, name: str, message_id: Any, correlation_id: Any) -> Iterator[Message]:
         """The messages that could be got now, in that order; each is looked at when its turn comes."""
@@ -610,7 +628,7 @@ class Engine:
         def record() -> Record:
             queue = self.state.queues.get(name)
             if queue is None:
-                queue = verbs.known_queue(self.state, name)
+                raise UnknownQueue(f"there is no queue {name!r}", name=name)
             if queue.uncommitted:
                 raise ObjectInUse(
                     f"queue {name!r} has {queue.uncommitted} messages of units of work that have not ended", name=name

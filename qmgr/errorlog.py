@@ -6,6 +6,7 @@ structlog carries the events; an error log that can't be written is nobody's pro
 import contextlib
 import datetime
 import json
+import threading
 from typing import Any
 
 import structlog
@@ -53,10 +54,11 @@ class ErrorLogFile:
         self._config = config
         self._file: File | None = None
         self._length = 0
+        self._lock = threading.Lock()
 
     def msg(self, line: str) -> None:
         data = line.encode("utf-8", "replace") + b"\n"
-        with contextlib.suppress(OSError):
+        with self._lock, contextlib.suppress(OSError):
             if self._file is None or self._length + len(data) > self._config.size:
                 self._open(len(data))
             assert self._file is not None

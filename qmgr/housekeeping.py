@@ -66,6 +66,7 @@ class Housekeeper:
 
     def notice(self) -> None:
         """A call has ended: is there something to do?"""
+        self._engine.attention = self._engine.watchful
         if self._engine.urgent or self._checkpointer.records >= self._records_max:
             if self._thread is None:
                 self.work()

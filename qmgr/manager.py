@@ -3,9 +3,9 @@
 import contextlib
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import attrs
 
@@ -28,10 +28,10 @@ from qmgr.errors import (
 )
 from qmgr.housekeeping import Housekeeper
 from qmgr.locations import Location
-from qmgr.message import Message, Value
+from qmgr.message import Message
 from qmgr.objects import QueueDefinition
 from qmgr.resource import Resource
-from qmgr.verbs import PLAIN, check_limit, known_queue
+from qmgr.verbs import PutOptions, check_limit, known_queue
 from recovery.checkpoint import Checkpointer, Triggers, read_files
 from recovery.records import Xid
 from recovery.restart import RestartReport, restart
@@ -84,6 +84,7 @@ class UnitOfWork:
 
     def __init__(self, manager: "QueueManager", unit: Uow) -> None:
         self._manager = manager
+        self._engine = manager._engine
         self._unit = unit
 
     def __repr__(self) -> str:
@@ -102,30 +103,17 @@ class UnitOfWork:
     def xid(self) -> Xid | None:
         return self._unit.xid
 
-    def put(
-        self,
-        queue: str,
-        body: bytes,
-        *,
-        persistent: bool | None = None,
-        priority: int | None = None,
-        expiry: float | None = None,
-        message_id: bytes | None = None,
-        correlation_id: bytes | None = None,
-        reply_to: str | None = None,
-        properties: Mapping[str, Value] | None = None,
-        format: str | None = None,
-    ) -> Message:
+    def put(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> Message:
         """Put a message, which others see when the unit of work is committed; see `QueueManager.put`."""
-        options = _options(persistent, priority, expiry, correlation_id, reply_to, properties, format)
-        manager = self._manager
-        message = manager._engine.put(self._unit, queue, body, message_id, options)
-        manager._housekeeper.notice()
+        engine = self._engine
+        message = engine.put(self._unit, queue, body, options)
+        if engine.attention:
+            self._manager.look_around()
         return message
 
-    def put_many(self, queue: str, bodies: Iterable[bytes], **options: Any) -> list[Message]:
+    def put_many(self, queue: str, bodies: Iterable[bytes], **options: Unpack[PutOptions]) -> list[Message]:
         """Put a message for each body, all with the same options; all of them are put, or none."""
-        return self._manager._put_many(self._unit, queue, bodies, *_split(options))
+        return self._manager._put_many(self._unit, queue, bodies, options)
 
     def get(
         self,
@@ -152,18 +140,20 @@ class UnitOfWork:
 
     def prepare(self) -> None:
         """First phase: when this returns the unit of work is in doubt, whatever crashes, until it is resolved."""
-        self._manager._engine.prepare(self._unit)
-        self._manager._housekeeper.notice()
+        self._engine.prepare(self._unit)
+        self._manager.look_around()
 
     def commit(self) -> None:
         """Return when all of it is durable. Raises BackedOut (2003) when the queue manager has rolled it back."""
-        self._manager._engine.commit(self._unit)
-        self._manager._housekeeper.notice()
+        engine = self._engine
+        engine.commit(self._unit)
+        if engine.attention:
+            self._manager.look_around()
 
     def backout(self) -> None:
         """Undo all of it; messages that were got return to their places with a higher backout count."""
-        self._manager._engine.back_out(self._unit)
-        self._manager._housekeeper.notice()
+        self._engine.back_out(self._unit)
+        self._manager.look_around()
 
     def __enter__(self) -> Self:
         return self
@@ -196,7 +186,7 @@ class QueueManager:
                 name=location.name,
             )
         self.config = ini.parse(read_whole(disk, location.ini), location.ini)
-        self._lock = own(disk, location)
+        self._lock = own(disk, location, self.config.log.path)
         self._errors = open_error_log(disk, clock, location.errors, self.config.error_log, self.name)
         try:
             self._restart(background)
@@ -220,7 +210,7 @@ class QueueManager:
         try:
             checkpoints = read_files(disk, self._location.data_dir, log.state.log_id)
             state = Resource(disk, self._location.queues, log.state.log_id)
-            checkpoint, report = restart(log, clock, state, checkpoints)
+            _, report = restart(log, clock, state, checkpoints)
             self._report(report, state)
             triggers = Triggers(
                 records_max=tuning.checkpoint_log_records_max,
@@ -237,7 +227,7 @@ class QueueManager:
                 clock,
                 state,
                 checkpointer,
-                not_before_us=checkpoint.time,
+                not_before_us=report.last_time,
                 max_uncommitted=tuning.max_uncommitted_messages,
                 make_space=lambda size, promise: self._housekeeper.make_space(size, promise),
                 on_failure=self._fail,
@@ -261,6 +251,8 @@ class QueueManager:
             raise
         if background:
             self._housekeeper.start_thread()
+        else:
+            self._engine.watchful = self._engine.attention = True
         errors.say("AMQ8003")
 
     def _report(self, report: RestartReport, state: Resource) -> None:
@@ -380,33 +372,21 @@ class QueueManager:
 
     # ---- messages
 
-    def put(
-        self,
-        queue: str,
-        body: bytes,
-        *,
-        persistent: bool | None = None,
-        priority: int | None = None,
-        expiry: float | None = None,
-        message_id: bytes | None = None,
-        correlation_id: bytes | None = None,
-        reply_to: str | None = None,
-        properties: Mapping[str, Value] | None = None,
-        format: str | None = None,
-    ) -> Message:
+    def put(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> Message:
         """Put a message outside a unit of work; a persistent one is durable when this returns.
 
         `None` takes the queue's default, and for `message_id` a new one. `expiry` in seconds. Raises QueueFull (2053),
         MessageTooBig (2030), Inhibited (2051), UnknownQueue (2085), ResourceProblem (2102: the log has no room).
         """
-        options = _options(persistent, priority, expiry, correlation_id, reply_to, properties, format)
-        message = self._engine.put(None, queue, body, message_id, options)
-        self._housekeeper.notice()
+        engine = self._engine
+        message = engine.put(None, queue, body, options)
+        if engine.attention:
+            self.look_around()
         return message
 
-    def put_many(self, queue: str, bodies: Iterable[bytes], **options: Any) -> list[Message]:
+    def put_many(self, queue: str, bodies: Iterable[bytes], **options: Unpack[PutOptions]) -> list[Message]:
         """Put a message for each body in one unit of work of its own, all with the same options."""
-        return self._put_many(None, queue, bodies, *_split(options))
+        return self._put_many(None, queue, bodies, options)
 
     def get(
         self,
@@ -440,18 +420,22 @@ class QueueManager:
         """Look at the messages that could be got, in that order, taking nothing away."""
         return self._engine.browse(queue, message_id, correlation_id)
 
-    def _put_many(
-        self, unit: Uow | None, queue: str, bodies: Iterable[Any], message_id: Any, options: dict[str, Any]
-    ) -> list[Message]:
-        messages = self._engine.put_many(unit, queue, bodies, message_id, options)
-        self._housekeeper.notice()
+    def _put_many(self, unit: Uow | None, queue: str, bodies: Iterable[Any], options: PutOptions) -> list[Message]:
+        messages = self._engine.put_many(unit, queue, bodies, options)
+        if self._engine.attention:
+            self.look_around()
         return messages
+
+    def look_around(self) -> None:
+        """There may be housekeeping to do; called where a call has done its work."""
+        self._housekeeper.notice()
 
     def _get(
         self, unit: Uow | None, queue: str, limit: int, wait: Any, message_id: Any, correlation_id: Any
     ) -> list[Message]:
         found = self._engine.get(unit, queue, limit, wait, message_id, correlation_id)
-        self._housekeeper.notice()
+        if self._engine.attention:
+            self.look_around()
         return found
 
     def _get_one(self, unit: Uow | None, queue: str, wait: Any, message_id: Any, correlation_id: Any) -> Message:
@@ -515,7 +499,7 @@ class QueueManager:
         return self.queue(name)
 
     def delete_queue(self, name: str, purge: bool = False) -> None:
-        """Delete a queue. Raises ObjectInUse: 2055 while it has messages and not `purge`, 2042 with uncommitted ones."""
+        """Delete a queue; with its messages if `purge`. Raises ObjectInUse (2055; 2042 with uncommitted messages)."""
         self._engine.delete(name, purge=purge)
         self._housekeeper.notice()
 
@@ -530,7 +514,9 @@ class QueueManager:
         """The definition of a queue, and its depth. Raises UnknownQueue (2085)."""
         self._engine.check()
         with self._engine.lock:
-            queue = self._engine.state.queues.get(name) or known_queue(self._engine.state, name)
+            queue = self._engine.state.queues.get(name) if isinstance(name, str) else None
+            if queue is None:
+                queue = known_queue(self._engine.state, name)
             return QueueInfo(
                 **attrs.asdict(queue.definition),
                 depth=queue.depth,
@@ -576,44 +562,6 @@ class QueueManager:
 def _in_child(manager: QueueManager | None) -> None:
     if manager is not None:
         manager._forked()
-
-
-def _options(
-    persistent: Any, priority: Any, expiry: Any, correlation_id: Any, reply_to: Any, properties: Any, format: Any
-) -> dict[str, Any]:
-    """What a put was given, without what was not."""
-    if (
-        persistent is None
-        and priority is None
-        and correlation_id is None
-        and properties is None
-        and expiry is None
-        and reply_to is None
-        and format is None
-    ):
-        return PLAIN
-    return {
-        "persistent": persistent,
-        "priority": priority,
-        "expiry": expiry,
-        "correlation_id": correlation_id,
-        "reply_to": reply_to,
-        "properties": properties,
-        "format": format,
-    }
-
-
-OPTIONS = frozenset(
-    ("persistent", "priority", "expiry", "message_id", "correlation_id", "reply_to", "properties", "format")
-)
-
-
-def _split(options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """(message_id, the other options) of put_many."""
-    for name in options:
-        if name not in OPTIONS:
-            raise TypeError(f"put_many() has no option {name!r}")
-    return options.pop("message_id", None), options
 
 
 # ---- starting

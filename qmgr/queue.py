@@ -1,13 +1,15 @@
 """One queue: priority, then the order of commit; what can be got, what is locked, what is gone.
 
 Ten lanes, one for each priority, hold the entries in the order of their sequence numbers. An entry that is taken or
-locked stays where it is until it comes to the front of its lane; one that is given back goes to the lane's heap, from
-where it finds its old place. The caller's lock guards every method.
+locked stays where it is until it comes to the front of its lane; one that is given back is sorted in beside the line,
+and so finds its old place. The caller's lock guards every method.
 """
 
 import heapq
 from collections import deque
 from collections.abc import Iterator
+
+from sortedcontainers import SortedDict
 
 from qmgr.due import Waiters
 from qmgr.message import FACTS, PERSISTENT, ids_of, split
@@ -29,7 +31,6 @@ class Entry:
         "cell",
         "expires",
         "head",
-        "in_heap",
         "lsn",
         "persistent",
         "priority",
@@ -52,7 +53,6 @@ class Entry:
         self.lsn = 0  # callers may see it once the log is safe up to here
         self.segment = NOWHERE
         self.cell = 0
-        self.in_heap = False
 
     def __lt__(self, other: "Entry") -> bool:
         return self.sequence < other.sequence
@@ -65,7 +65,7 @@ class Lane:
 
     def __init__(self) -> None:
         self.line: deque[Entry] = deque()
-        self.given_back: list[Entry] = []  # a heap; its entries may stand in the line as well
+        self.given_back: SortedDict[int, Entry] = SortedDict()  # by sequence; some stand in the line as well
         self.dead = 0  # entries of the line that were taken from its middle
 
     def first(self) -> Entry | None:
@@ -73,19 +73,18 @@ class Lane:
         line = self.line
         while line and line[0].status != READY:
             line.popleft()
-        heap = self.given_back
-        if not heap:
-            return line[0] if line else None
-        while heap and heap[0].status != READY:
-            heapq.heappop(heap).in_heap = False
-        if not line or (heap and heap[0].sequence < line[0].sequence):
-            return heap[0] if heap else None
-        return line[0]
+        back = self.given_back
+        while back:
+            entry: Entry = back.peekitem(0)[1]
+            if entry.status == READY:
+                return entry if not line or entry.sequence <= line[0].sequence else line[0]
+            back.popitem(0)
+        return line[0] if line else None
 
     def entries(self) -> Iterator[Entry]:
         """All that are ready, in order."""
         last = None
-        both = heapq.merge(self.line, sorted(self.given_back)) if self.given_back else iter(self.line)
+        both = heapq.merge(self.line, self.given_back.values()) if self.given_back else iter(self.line)
         for entry in both:
             if entry.status == READY and entry is not last:
                 last = entry
@@ -134,8 +133,6 @@ class Queue:
         self.definition = definition
         self.changed = True
         if reorder:
-            for entry in (entry for lane in self._lanes for entry in lane.given_back):
-                entry.in_heap = False
             self._lanes = [Lane() for _ in range(10)]
             for entry in entries:
                 self._lane(entry).line.append(entry)
@@ -182,7 +179,7 @@ class Queue:
     def _index(self, which: int) -> Index:
         index: Index = {}
         for lane in self._lanes:
-            for entry in (*lane.line, *lane.given_back):
+            for entry in (*lane.line, *lane.given_back.values()):
                 if entry.status != GONE:
                     index.setdefault(ids_of(entry.head)[which], {})[entry.sequence] = entry
         return index
@@ -194,7 +191,7 @@ class Queue:
                 entry = lane.first()
                 if entry is not None and entry.sequence == sequence:
                     return entry
-            self._by_sequence = {e.sequence: e for lane in self._lanes for e in (*lane.line, *lane.given_back)}
+            self._by_sequence = {e.sequence: e for lane in self._lanes for e in (*lane.line, *lane.given_back.values())}
         entry = self._by_sequence[sequence]
         if entry.status != READY:
             raise KeyError(f"message {sequence} of queue {self.name} is taken twice")
@@ -232,8 +229,11 @@ class Queue:
 
     def _remove_from_indexes(self, entry: Entry) -> None:
         for index, key in zip((self._by_message_id, self._by_correlation_id), ids_of(entry.head), strict=True):
-            if index is not None and index.setdefault(key, {}).pop(entry.sequence, None) and not index[key]:
-                del index[key]
+            entries = index.get(key) if index is not None else None
+            if entries is not None and index is not None:
+                entries.pop(entry.sequence, None)
+                if not entries:
+                    del index[key]
 
     def lock(self, entry: Entry) -> None:
         """A unit of work gets the message: nobody else sees it."""
@@ -246,10 +246,10 @@ class Queue:
         entry.status = READY
         self.depth += 1
         self.uncommitted -= 1
-        if not entry.in_heap:
-            entry.in_heap = True
-            heapq.heappush(self._lane(entry).given_back, entry)
+        self._lane(entry).given_back[entry.sequence] = entry
         self._add_to_indexes(entry)  # which may have been made while it was locked
+        if self._by_sequence is not None:
+            self._by_sequence[entry.sequence] = entry
         if count:
             entry.backouts += 1
             if entry.persistent:

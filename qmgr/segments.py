@@ -136,8 +136,8 @@ class SegmentWriter:
             self._file.write(0, encode_header(log_id, queue, segment.number))
         else:
             self._file = disk.open(path)
-            if self._file.size() > segment.length:
-                self._file.truncate(segment.length)
+            if self._file.size() > self.length:
+                self._file.truncate(self.length)
 
     @property
     def full(self) -> bool:
@@ -182,9 +182,7 @@ def read_cells(disk: Disk, directory: str, log_id: bytes, queue: int, segment: S
     except FileNotFoundError:
         raise QueueDamaged(f"segment {path} is missing") from None
     try:
-        data = file.read(0, segment.length)
-    except OSError as exc:
-        raise QueueDamaged(f"segment {path} can't be read ({exc})") from exc
+        data = file.read(0, segment.length)  # an OSError is no damage: the restart stops, and changes nothing
     finally:
         file.close()
     if len(data) < segment.length:

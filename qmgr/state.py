@@ -104,14 +104,15 @@ class State:
             queue.take(entry)
 
     def _commit(self, record: records.Commit, lsn: int, end: int, time: int) -> None:
-        unit = self._unit(record.uow, 0, time)
+        unit = self.uows.get(record.uow) or self._unit(record.uow, 0, time)
         bases = record.bases
         for queue, entry in unit.gets:
             queue.uncommitted -= 1
             queue.remove(entry)
         for queue, ordinal, entry in unit.puts:
             queue.uncommitted -= 1
-            queue.add(entry, bases[queue.id] + ordinal, end if entry.persistent else 0)
+            base = bases.get(queue.id)  # None: only non-persistent ones, in a place that no restart has to find again
+            queue.add(entry, queue.next_sequence if base is None else base + ordinal, end)
         self._end(unit, uows.COMMITTED)
 
     def _backout(self, record: records.Backout, lsn: int, end: int, time: int) -> None:

@@ -1,7 +1,7 @@
 """What calls ask for, checked against the state: may it be done, and what does it choose? Changes nothing."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from qmgr import message as m
 from qmgr.errors import (
@@ -35,10 +35,20 @@ def known_queue(state: State, name: object) -> Queue:
 
 
 LONGEST_WAIT = 1e9  # seconds: more is for ever, since the system can't wait for centuries
-PLAIN: dict[str, Any] = {}  # the options of a put that gives none
+class PutOptions(TypedDict, total=False):
+    """What a put can be given; None, like leaving it out, takes the queue's default, or a new message id."""
+
+    persistent: bool | None
+    priority: int | None  # 0 to 9
+    expiry: float | None  # seconds
+    message_id: bytes | None  # at most 24 bytes
+    correlation_id: bytes | None  # at most 24 bytes
+    reply_to: str | None
+    properties: Mapping[str, m.Value] | None
+    format: str | None
 
 
-def compose(queue: Queue, body: Any, message_id: bytes, put_time_us: int, options: Mapping[str, Any]) -> Message:
+def compose(queue: Queue, body: Any, message_id: bytes, put_time_us: int, options: PutOptions) -> Message:
     """The message that a put asks for, with the queue's defaults. Raises Mistake."""
     definition = queue.definition
     if type(body) is not bytes:
@@ -55,10 +65,12 @@ def compose(queue: Queue, body: Any, message_id: bytes, put_time_us: int, option
             queue.name,
             put_time_us,
         )
-    get = options.get
-    persistent, priority, expiry = get("persistent"), get("priority"), get("expiry")
-    correlation_id, reply_to = get("correlation_id"), get("reply_to")
-    form, properties = get("format"), get("properties")
+    for name in options:
+        if name not in PutOptions.__annotations__:
+            raise TypeError(f"a put has no option {name!r}; it has {', '.join(PutOptions.__annotations__)}")
+    persistent, priority, expiry = options.get("persistent"), options.get("priority"), options.get("expiry")
+    correlation_id, reply_to = options.get("correlation_id"), options.get("reply_to")
+    form, properties = options.get("format"), options.get("properties")
     if expiry is not None:
         expiry = m.check_expiry(expiry)
     if definition.expiry_cap is not None:

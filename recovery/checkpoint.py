@@ -12,9 +12,11 @@ A checkpoint is fuzzy only in time: it holds the state as of its LSN, taken unde
 while work goes on.
 """
 
+import contextlib
 import json
 import struct
 import threading
+from collections.abc import Iterator
 from typing import Any
 from zlib import crc32
 
@@ -23,6 +25,7 @@ import attrs
 from logger import lsn
 from logger.clock import Clock
 from logger.disk import Disk, read_whole, write_whole
+from logger.errors import LogClosed
 from logger.log import Log
 from recovery.errors import CheckpointDamaged
 from recovery.records import CheckpointMark, Kind, encode
@@ -150,9 +153,10 @@ class Checkpointer:
             with log.lock:
                 marked, end = self._mark(Kind.START_CHECKPOINT, {"units": len(self._resource.uows.logged())})
                 units = {u.number: u.first_lsn for u in self._resource.uows.logged()}
-                snapshot = self._resource.snapshot()
-                counters = self._resource.counters()  # with what the snapshot itself has taken
                 records, self.records = self.records, 0
+                with self._whole_or_stop():
+                    snapshot = self._resource.snapshot()
+                counters = self._resource.counters()  # with what the snapshot itself has taken
             try:
                 log.force(end, sync=True)
                 catalogue = list(snapshot.write())
@@ -167,13 +171,17 @@ class Checkpointer:
                     counters=counters,
                     units=units,
                 )
-                write_file(self._disk, self._directory, encode_file(checkpoint, catalogue))
-            except BaseException:
-                with log.lock:
+                data = encode_file(checkpoint, catalogue)
+                write_file(self._disk, self._directory, data)
+            except OSError:
+                with log.lock, self._whole_or_stop():
                     snapshot.give_up()
                     self.records += records
                 raise
-            with log.lock:
+            except BaseException as exc:  # nobody can tell how far it got
+                log.stop(LogClosed(f"a checkpoint was interrupted ({type(exc).__name__})"))
+                raise
+            with self._whole_or_stop(), log.lock:
                 snapshot.finish()
             log.move_head(checkpoint.head, checkpoint.lsn)
             snapshot.clean_up()
@@ -183,6 +191,15 @@ class Checkpointer:
             self.last_ns = self._clock.elapsed_ns()
             self.last_seconds = (self.last_ns - began) / 1e9
             return checkpoint
+
+    @contextlib.contextmanager
+    def _whole_or_stop(self) -> Iterator[None]:
+        """What is interrupted in here leaves memory and checkpoint apart, so the log is stopped: a restart mends it."""
+        try:
+            yield
+        except BaseException as exc:
+            self._log.stop(LogClosed(f"a checkpoint was interrupted ({type(exc).__name__})"))
+            raise
 
     def _mark(self, kind: Kind, notes: dict[str, Any]) -> tuple[int, int]:
         """Append a checkpoint record, if need be into the room that is kept for them; (LSN, end).

@@ -3,7 +3,7 @@
 The unit-of-work number, the time and the LSN stand in the frame (`logger/frame.py`). Bodies, little-endian:
 
     PUT            queue u32, place u64, then the encoded message: outside a unit of work (number 0) `place` is its
-                   sequence on the queue; in one it is its ordinal among the unit's puts to that queue
+                   sequence on the queue; in one it is its ordinal among the unit's puts
     PUT_MANY       queue u32, place u64 of the first message, count u32, the length u32 of each, then the messages
     GET            queue u32, then the sequence u64 of each message taken
     EXPIRE         queue u32, then the sequence u64 of each message removed because its time was over
@@ -171,6 +171,8 @@ def encode_sequences(queue: int, sequences: tuple[int, ...] | list[int]) -> byte
 
 
 def encode_bases(bases: dict[int, int]) -> bytes:
+    if len(bases) == 1:
+        return QUEUE_PLACE.pack(*next(iter(bases.items())))
     return b"".join([QUEUE_PLACE.pack(queue, base) for queue, base in bases.items()])
 
 

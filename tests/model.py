@@ -11,7 +11,7 @@ Observed = dict[str, tuple[str, list[Seen]]]  # each queue's description, and it
 
 @attrs.define
 class Msg:
-    """A message. b"" as id: not known yet. A backout waits for no sync, so a crash may leave an older backout count."""
+    """A message. b"" as id: not known yet. The gets that a crash cuts off may or may not count as backed out."""
 
     body: bytes
     priority: int

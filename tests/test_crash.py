@@ -606,8 +606,10 @@ def test_row_22_a_secondary_file_that_can_not_be_made(error: int) -> None:
             kind,
             error,
             nth=nth,
-            where=lambda path, before=before: path.endswith("/active" if kind == "sync_dir" else ".LOG")  # noqa: B023
-            and path not in before,
+            where=lambda path, before=before: (
+                path.endswith("/active" if kind == "sync_dir" else ".LOG")  # noqa: B023
+                and path not in before
+            ),
         )
         secondaries(life)
         assert fault.fired, kind
@@ -689,6 +691,40 @@ def test_row_29_crash_in_a_backout_and_in_the_backout_that_recovery_makes() -> N
 
     sweep(script, mixes(3), prelude=born, deeper=deeper(2, mixes(1), 1))
     sweep(script, always(LOSE_ALL, KEEP_ALL), prelude=born)
+
+
+def test_row_30_a_long_unit_of_work_meets_the_full_log() -> None:
+    """Faults 30: the oldest is backed out wholly and is told at its next call; a prepared one is kept; others go on."""
+    life = Life(MANY)
+    born(life)
+    life.prepare(unit_of(life, XID))
+    old = life.begin()
+    life.get("A", unit=old)
+    life.put("B", size=100, unit=old)
+    owner = life.open[old]
+    for n in range(300):
+        life.put("A", size=9000)
+        life.get("A")
+        if n % 50 == 0:
+            young = life.begin()
+            life.put("B", size=10, unit=young)
+            life.commit(young)
+        if old not in life.open:
+            break
+    else:
+        raise AssertionError("the oldest unit of work was never backed out")
+    assert not life.refused
+    for call in (lambda: owner.put("A", b"late"), lambda: owner.get("A"), owner.commit):
+        with pytest.raises(qmgr.BackedOut):
+            call()
+    owner.backout()  # succeeds: there is nothing left to undo
+    life.check()
+    assert life.model.in_doubt() == {XID}
+    laps(life, 2)
+    life.crash(LOSE_ALL)
+    life.restart()
+    life.resolve(XID, commit=True)
+    life.check()
 
 
 def test_row_31_commit_and_backout_when_the_log_is_full() -> None:

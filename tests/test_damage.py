@@ -30,8 +30,8 @@ REFUSALS = (qmgr.MQError, LogError, RecoveryError)
 class Past:
     """A queue manager that was, with older copies of its files."""
 
-    def __init__(self, *, clean: bool) -> None:
-        life = Life(Setup(primary_files=2, secondary_files=1))
+    def __init__(self, *, clean: bool, seed: int = 0) -> None:
+        life = Life(Setup(primary_files=2, secondary_files=1), seed=seed)
         born(life)
         self.older: list[SimDisk] = []
         self.then: list[Model] = []  # what a crash at each of those moments would have left
@@ -388,3 +388,81 @@ def test_where_the_files_are() -> None:
     names = [path.rsplit("/", 1)[1] for path in disk.files()]
     assert {"qm.ini", "mqs.ini", "amqhlctl.lfh", "S0000000.LOG", "amqalchk.fil"} <= set(names)
     assert any(path.endswith(".seg") for path in disk.files(DATA))
+
+
+# -- settings and strangers ----------------------------------------------------------------------------------------
+
+
+SETTINGS = {
+    "LogPrimaryFiles": ("2", "3", "9", "1"),
+    "LogSecondaryFiles": ("1", "5", "0"),
+    "LogFilePages": ("65", "128", "4096"),
+    "LogBufferPages": ("0", "18", "600", "4097"),
+    "LogWriteIntegrity": ("SingleWrite", "DoubleWrite", "HalfWrite"),
+    "LogType": ("LINEAR", "SQUARE"),
+    "LogPath": ("/base/elsewhere/", "relative"),
+    "LogSync": ("interval", "os", "never"),
+}
+
+
+def with_setting(text: str, name: str, value: str) -> str:
+    kept = [line for line in text.splitlines() if not line.strip().startswith(f"{name}=")]
+    kept.insert(next(n for n, line in enumerate(kept) if line.strip() == "Log:") + 1, f"   {name}={value}")
+    return "\n".join(kept) + "\n"
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_row_38_a_restart_with_changed_settings(past: Past, name: str) -> None:
+    """Faults 38: accepted or refused with a sentence; nothing is lost either way, and the old settings work again."""
+    (ini,) = [path for path in past.files if path.endswith("/qm.ini")]
+    text = past.disk.peek(ini).decode()
+    for value in SETTINGS[name]:
+        disk = past.disk.snapshot(KEEP_ALL)
+        disk.poke(ini, with_setting(text, name, value).encode())
+        assert outcome(past, disk, f"{name}={value} in qm.ini") in ("recovered", "refused")
+        disk = past.disk.snapshot(KEEP_ALL)
+        disk.poke(ini, with_setting(text, name, value).encode())
+        life = Life(disk=disk)
+        try:
+            life.start()
+        except REFUSALS:
+            pass
+        else:
+            life.qm.end("immediate")
+        again = disk.crash(KEEP_ALL)
+        again.poke(ini, text.encode())
+        assert outcome(past, again, f"{name}: back from {value}") == "recovered"
+
+
+def test_row_39_files_of_another_queue_manager(past: Past) -> None:
+    """Faults 39: every file says whose it is; a stranger's is refused, or damages its one queue."""
+    stranger = Past(clean=past.clean, seed=39)
+    for path in past.files:
+        if path not in stranger.files or path.endswith((".ini", "AMQERR01.LOG")):
+            continue
+        disk = past.disk.snapshot(KEEP_ALL)
+        disk.poke(path, stranger.disk.peek(path))
+        outcome(past, disk, f"{path} of another queue manager")
+    log = [path for path in past.files if path.startswith(LOG)]
+    disk = past.disk.snapshot(KEEP_ALL)
+    for path in log:
+        disk.poke(path, stranger.disk.peek(path))
+    assert outcome(past, disk, "the whole log of another queue manager") == "refused"
+
+
+@pytest.mark.parametrize(
+    ("magic", "newer"), [(b"QMGRLOG1", b"QMGRLOG9"), (b"QMGRCTL1", b"QMGRCTL9"), (b"QMGRCHK1", b"QMGRCHK9")]
+)
+def test_row_39_files_of_a_later_format(past: Past, magic: bytes, newer: bytes) -> None:
+    """Faults 39: a version that is not known is not guessed at."""
+    paths = [path for path in past.files if past.disk.peek(path).startswith(magic)]
+    assert paths
+    disk = past.disk.snapshot(KEEP_ALL)
+    for path in paths:
+        disk.poke(path, past.disk.peek(path).replace(magic, newer))
+    assert outcome(past, disk, f"{newer!r}") in ("refused", "recovered")
+    if magic != b"QMGRLOG1":  # an extent's header only repeats what the control file knows
+        disk = past.disk.snapshot(KEEP_ALL)
+        for path in paths:
+            disk.poke(path, past.disk.peek(path).replace(magic, newer))
+        assert outcome(past, disk, f"{newer!r}") == "refused"

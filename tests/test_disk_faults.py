@@ -1,6 +1,7 @@
 """Calls that fail: what was acknowledged stays, nothing is acknowledged on a guess, and space that is back is used."""
 
 import errno
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -298,6 +299,80 @@ def test_row_54_a_small_disk_from_the_beginning(share: float) -> None:
     life.crash(LOSE_ALL)
     life.restart()
     work_on(life)
+
+
+# -- rows 32, 67 -----------------------------------------------------------------------------------------------------
+
+
+def test_row_32_checkpoints_that_can_not_finish() -> None:
+    """Faults 32: it is said, the log does not grow beyond its files, and all goes on when the cause is gone."""
+    life = Life(Setup(primary_files=2, secondary_files=2))
+    born(life)
+    disk = life.disk
+    files = len([path for path in disk.files() if path.endswith(".LOG")])
+    disk.fail(("write", "create"), errno.ENOSPC, once=False, where=lambda path: QUEUE_FILES(path))
+    for _ in range(300):
+        if not life.put("A", size=9000):
+            break
+    else:
+        raise AssertionError("without a checkpoint the log must fill up")
+    extents = [path for path in disk.files() if path.rsplit("/", 1)[1].startswith("S0")]
+    assert len(extents) <= 4 <= files + 2
+    said = next(disk.peek(path).decode() for path in disk.files() if path.endswith("AMQERR01.LOG"))
+    assert "No space left on device" in said
+    life.check()
+    fork = life.fork(LOSE_ALL)  # a restart is bounded by the log
+    fork.restart()
+    assert fork.qm.restart_report.records_replayed < 400
+    disk.heal()
+    life.clock.advance(2)
+    for _ in range(100):
+        assert life.put("A", size=9000)
+    life.check()
+
+
+def test_row_67_the_thread_that_leads_a_group_commit_dies() -> None:
+    """Faults 67: the others get an error or a new leader, never silence; what they were told is true."""
+    for kind in (KeyboardInterrupt, SystemExit, MemoryError):
+        life = Life(TRIPLE)
+        born(life)
+        qm, disk = life.qm, life.disk
+        in_sync, go_on = threading.Event(), threading.Event()
+        strikes = [kind]
+
+        def strike(path: str, strikes: list[type[BaseException]] = strikes, both: object = (in_sync, go_on)) -> None:
+            if path.endswith(".LOG") and strikes:
+                in_sync.set()  # noqa: B023
+                assert go_on.wait(10)  # noqa: B023
+                raise strikes.pop()("inside the sync")
+
+        done: list[bytes] = []
+        failed: list[BaseException] = []
+
+        def put(body: bytes, qm: object = qm, done: list[bytes] = done, failed: list[BaseException] = failed) -> None:
+            try:
+                qm.put("B", body)  # type: ignore[attr-defined]
+                done.append(body)
+            except BaseException as error:
+                failed.append(error)
+
+        disk.during_sync = strike
+        threads = [threading.Thread(target=put, args=(b"%d" % n,), daemon=True) for n in range(6)]
+        threads[0].start()
+        assert in_sync.wait(10)
+        for thread in threads[1:]:
+            thread.start()
+        go_on.set()
+        for thread in threads:
+            thread.join(20)
+            assert not thread.is_alive(), f"{kind.__name__}: a follower waits for ever"
+        assert len(done) + len(failed) == 6
+        assert any(isinstance(exc, kind) for exc in failed), failed
+        assert all(isinstance(exc, (kind, qmgr.MQError)) for exc in failed), failed
+        disk.during_sync = None
+        again = Life(disk=disk.crash(LOSE_ALL))
+        again.start()
+        assert set(done) <= {m.body for m in again.qm.browse("B")}
 
 
 # -- row 59 ----------------------------------------------------------------------------------------------------------

@@ -5,11 +5,14 @@ One seed is one life: append, force, move the head, crash at any change of the d
 
 import random
 
+import attrs
 import pytest
 
+from logger import control, extent, lsn
 from logger import log as logs
 from logger.config import LogConfig, WriteIntegrity
-from logger.errors import LogFailed, LogFull
+from logger.errors import LogClosed, LogFailed
+from logger.extent import ExtentHeader
 from logger.log import Log
 from tests.conftest import SOAK
 from tests.sim.clock import SimClock
@@ -18,6 +21,12 @@ from tests.sim.loss import LOSE_ALL, mixed
 
 LOG_ID = b"0123456789abcdef"
 KIND = 257
+
+
+class NoRoom(Exception):
+    """The log refused a reservation."""
+
+
 Entry = tuple[int, int, bytes]  # LSN, LSN of its end, body
 
 
@@ -82,14 +91,12 @@ class LogLife:
         body = self.rng.randbytes(size)
         log = self.log
         with log.lock:
-            if reserve:
-                log.reserve(log.cost(size), 0)
+            if reserve and not log.reserve(log.cost(size), 0):
+                raise NoRoom
             lsn = log.buffer.tail
             self.appended.append((-1, lsn + 1, body))  # it may be found from here on, whole, whatever comes next
             at = log.append(KIND, 7, self.clock.wall_us(), body[: size // 2], body[size // 2 :])
             self.appended[-1] = (at, log.buffer.tail, body)
-            if log.parked:
-                log.resume()
 
     def force(self) -> None:
         tail = self.log.buffer.tail
@@ -126,7 +133,7 @@ class LogLife:
             else:
                 self.log.close(clean=True)
                 self.start()
-        except LogFull:
+        except NoRoom:
             self.make_room()
 
     def crash(self) -> None:
@@ -175,3 +182,46 @@ def test_any_crash_keeps_what_was_forced_and_only_what_came_right_after_it(integ
     assert not failed, f"{len(failed)} lives: {failed[:5]}"
     assert crashes > 100
     assert laps >= 3
+
+
+def test_row_70_the_last_lsns() -> None:
+    """Faults 70: just below the limit it works and restarts; at the limit it stops loudly, with nothing lost."""
+    life = LogLife(70, WriteIntegrity.TRIPLE)
+    life.log.close(clean=True)
+    size = life.config.extent_bytes
+    start = lsn.LAST // size * size - 2 * size
+    path = logs.control_path(life.config.path)
+    _, state = control.read(life.disk, path)
+    state = attrs.evolve(
+        state,
+        head=start,
+        checkpoint=start,
+        durable=start,
+        clean_end=start,
+        extents=tuple((number, 0) for number, _ in state.extents),
+    )
+    life.disk.remove(path)
+    control.create(life.disk, path, state)
+    for number, _ in state.extents:
+        header = ExtentHeader(number=number, log_id=LOG_ID, sequence=0, extent_bytes=size, epoch=0, time=0)
+        extent.create(life.disk, logs.active_path(life.config.path), header, direct=True).file.close()
+    life.disk.sync_dir(life.config.path)
+    life.appended, life.forced = [], 0
+    life.histories = [life.appended]
+    life.start()
+    assert life.log.buffer.tail > start
+    appended = 0
+    with pytest.raises(LogClosed):
+        for _ in range(200):
+            try:
+                life.append(30_000)
+                life.force()
+                appended += 1
+            except NoRoom:
+                life.make_room()
+    assert appended > 10
+    life.appended[:] = [one for one in life.appended if one[0] >= 0]
+    life.disk = life.disk.crash(LOSE_ALL)
+    log = Log(life.disk, life.clock, life.config)
+    _, records = log.read(log.state.head, 0)
+    assert life.continues([(one.lsn, one.end, bytes(one.body)) for one in records], life.appended)

@@ -256,7 +256,7 @@ def test_no_program_breaks_a_promise(name: str) -> None:
     )
 
 
-# -- what was found by these tests once: the smallest program for each --------------------------------------------------
+# -- what was found by these tests once: the smallest program for each ------------------------------------------------
 
 
 def born() -> Life:

@@ -362,7 +362,8 @@ class Life:
         after = self.model.copy()
         after.backout(unit)
         target = self.open[unit]
-        self._call(f"backout {unit}", after, lambda: target.backout(), unit, forces=False)
+        forces = any(msg.persistent for _, msg in self.model.units[unit].gets)  # a higher count is a promise too
+        self._call(f"backout {unit}", after, lambda: target.backout(), unit, forces=forces)
         self.open.pop(unit, None)
 
     def prepare(self, unit: Hashable) -> None:
