@@ -9,8 +9,8 @@ from logger.clock import Clock
 class SteadyClock:
     """Wall time that never jumps: set once, at the start, then driven by elapsed time.
 
-    Messages keep the moment at which they expire across restarts, so it starts from the wall clock, or from the latest
-    time that the log has seen when the wall clock was set back.
+    Messages keep the moment at which they expire across restarts, so it starts from the wall clock, or from where it
+    stood at the last checkpoint when the wall clock was set back since.
     """
 
     def __init__(self, clock: Clock, not_before_us: int) -> None:

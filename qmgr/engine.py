@@ -56,10 +56,10 @@ class Engine:
         name: str,
         log: Log,
         clock: Clock,
+        steady: SteadyClock,
         state: Resource,
         checkpointer: Checkpointer,
         *,
-        not_before_us: int,
         max_uncommitted: int,
         make_space: Callable[[int, int], bool],
         on_failure: Callable[[BaseException], None],
@@ -70,7 +70,7 @@ class Engine:
         self.lock = log.lock
         self.clock = clock
         self.state = state
-        self.steady = SteadyClock(clock, not_before_us)
+        self.steady = steady
         self.max_uncommitted = max_uncommitted
         self.refusal: MQError | None = None  # why no call is taken any more
         self.quiescing = False  # no new unit of work
@@ -331,9 +331,7 @@ class Engine:
             raise self.translated(exc) from exc
         return message
 
-    def put_many(
-        self, unit: Uow | None, name: str, bodies: Iterable[Any], options: verbs.PutOptions
-    ) -> list[Message]:
+    def put_many(self, unit: Uow | None, name: str, bodies: Iterable[Any], options: verbs.PutOptions) -> list[Message]:
         """Put messages to one queue with one record: all of them or, where an error is raised, none."""
         self.check()
         queue = verbs.known_queue(self.state, name)
@@ -448,9 +446,7 @@ class Engine:
                         raise
                     if found is None and seconds != 0.0:
                         if self.quiescing:
-                            raise Unavailable(
-                                f"queue manager {self.name!r} is ending", reason=Reason.Q_MGR_QUIESCING
-                            )
+                            raise Unavailable(f"queue manager {self.name!r} is ending", reason=Reason.Q_MGR_QUIESCING)
                         event = queue.waiters.join(selective=message_id is not None or correlation_id is not None)
                 if found is not None:
                     if found.force > self.log.safe:

@@ -16,6 +16,7 @@ from logger.disk import Disk, Path, PosixDisk, read_whole
 from logger.errors import LogClosed, LogError
 from qmgr import ini, locations
 from qmgr.creation import NO_SPACE, own, translated
+from qmgr.due import SteadyClock
 from qmgr.engine import Engine
 from qmgr.errorlog import open_error_log
 from qmgr.errors import (
@@ -210,14 +211,15 @@ class QueueManager:
         try:
             checkpoints = read_files(disk, self._location.data_dir, log.state.log_id)
             state = Resource(disk, self._location.queues, log.state.log_id)
-            _, report = restart(log, clock, state, checkpoints)
+            checkpoint, report = restart(log, clock, state, checkpoints)
             self._report(report, state)
             triggers = Triggers(
                 records_max=tuning.checkpoint_log_records_max,
                 records_min=tuning.checkpoint_log_records_min,
                 wait_us=tuning.checkpoint_wait_minutes * 60_000_000,
             )
-            checkpointer = Checkpointer(disk, clock, self._location.data_dir, log, state, triggers)
+            steady = SteadyClock(clock, checkpoint.time)
+            checkpointer = Checkpointer(disk, clock, self._location.data_dir, log, state, triggers, steady.now_us)
             self.restart_report = report
             self._log = log
             self._checkpointer = checkpointer
@@ -225,9 +227,9 @@ class QueueManager:
                 self.name,
                 log,
                 clock,
+                steady,
                 state,
                 checkpointer,
-                not_before_us=report.last_time,
                 max_uncommitted=tuning.max_uncommitted_messages,
                 make_space=lambda size, promise: self._housekeeper.make_space(size, promise),
                 on_failure=self._fail,

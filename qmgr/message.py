@@ -102,9 +102,7 @@ def decode(head: bytes, body: bytes, queue: str, backout_count: int, steady_us: 
     persistent = flags & PERSISTENT == 1
     expiry = max(0, expires - steady_us) / 1e6 if expires else None
     if len(head) == 80:
-        return Message(
-            body, message_id, correlation_id, priority, persistent, expiry, backout_count, queue, put_time
-        )
+        return Message(body, message_id, correlation_id, priority, persistent, expiry, backout_count, queue, put_time)
     reply_at = 80 + form
     properties_at = reply_at + reply
     return Message(

@@ -35,6 +35,8 @@ def known_queue(state: State, name: object) -> Queue:
 
 
 LONGEST_WAIT = 1e9  # seconds: more is for ever, since the system can't wait for centuries
+
+
 class PutOptions(TypedDict, total=False):
     """What a put can be given; None, like leaving it out, takes the queue's default, or a new message id."""
 

@@ -16,7 +16,7 @@ import contextlib
 import json
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from zlib import crc32
 
@@ -46,7 +46,7 @@ class Checkpoint:
     head: int
     durable: int  # the log was durable up to here when the file was written
     epoch: int
-    time: int
+    time: int  # by the clock that messages expire by
     clean: bool  # taken while ending in order, behind all work
     counters: dict[str, int]
     units: dict[int, int]  # number -> first LSN of the units of work that were in flight or in doubt
@@ -115,14 +115,23 @@ class Checkpointer:
     """Takes checkpoints of one queue manager, one at a time."""
 
     def __init__(
-        self, disk: Disk, clock: Clock, directory: str, log: Log, resource: ResourceManager, triggers: Triggers
+        self,
+        disk: Disk,
+        clock: Clock,
+        directory: str,
+        log: Log,
+        resource: ResourceManager,
+        triggers: Triggers,
+        now_us: Callable[[], int],
     ) -> None:
+        """`now_us` is the clock that messages expire by, which the next start goes on with."""
         self._disk = disk
         self._clock = clock
         self._directory = directory
         self._log = log
         self._resource = resource
         self._triggers = triggers
+        self._now_us = now_us
         self._one_at_a_time = threading.Lock()
         self.records = 0  # logged since the last checkpoint began; counted by whoever appends
         self.count = 0  # taken since the start
@@ -166,7 +175,7 @@ class Checkpointer:
                     head=min(marked, *units.values()) if units else marked,
                     durable=log.durable,
                     epoch=log.epoch,
-                    time=self._clock.wall_us(),
+                    time=self._now_us(),
                     clean=clean,
                     counters=counters,
                     units=units,

@@ -34,12 +34,11 @@ class RestartReport:
     resolved: int  # of those in flight, backed out
     in_doubt: int
     seconds: float
-    last_time: int  # the latest that the log and the checkpoint speak of, microseconds since 1970-01-01 UTC
     torn_tail: bool  # the log did not end with an end in order
 
 
-def replay(log: Log, resource: ResourceManager, checkpoint: Checkpoint) -> tuple[int, int, bytes, int, int]:
-    """Apply the log to what the checkpoint held: (end of the log, epoch, partial last page, records, latest time).
+def replay(log: Log, resource: ResourceManager, checkpoint: Checkpoint) -> tuple[int, int, bytes, int]:
+    """Apply the log to what the checkpoint held: (end of the log, epoch, partial last page, records applied).
 
     Raises LogDamaged, NotRecoverable.
     """
@@ -59,7 +58,7 @@ def replay(log: Log, resource: ResourceManager, checkpoint: Checkpoint) -> tuple
                 ) from exc
             replayed += 1
         resource.replayed()
-        return reader.end, reader.epoch, reader.page_up_to(reader.end), replayed, reader.time
+        return reader.end, reader.epoch, reader.page_up_to(reader.end), replayed
     finally:
         reader.close()
 
@@ -80,7 +79,7 @@ def restart(
         _refuse_unless_log_reaches(log, checkpoint)
     resource.load(catalogue)
     resource.set_counters(checkpoint.counters)
-    end, epoch, partial, replayed, last_time = replay(log, resource, checkpoint)
+    end, epoch, partial, replayed = replay(log, resource, checkpoint)
     was_clean = log.state.clean_end == end
     log.begin(end, max(epoch, checkpoint.epoch), partial, checkpoint.head)
     in_flight = [unit for unit in resource.uows if unit.state is ACTIVE]
@@ -100,7 +99,6 @@ def restart(
         in_doubt=in_doubt,
         seconds=(clock.elapsed_ns() - began) / 1e9,
         torn_tail=not was_clean,
-        last_time=max(last_time, checkpoint.time),
     )
     return checkpoint, report
 

@@ -1,6 +1,5 @@
 """The queue manager as dicts and lists: what a caller may see, with no log and no disk."""
 
-import copy
 from collections.abc import Callable, Hashable
 
 import attrs
@@ -23,6 +22,19 @@ class Msg:
     least: int = 0  # after a crash: the lowest that may be found; else the same as `backouts`
     held: Hashable = None  # the unit of work that put or got it and has not ended
 
+    def copy(self) -> "Msg":
+        return Msg(
+            self.body,
+            self.priority,
+            self.persistent,
+            self.message_id,
+            self.correlation_id,
+            self.backouts,
+            self.sure,
+            self.least,
+            self.held,
+        )
+
     def seen(self) -> Seen:
         return (self.body, self.priority, self.message_id, self.correlation_id, self.backouts)
 
@@ -39,11 +51,25 @@ class Unit:
 @attrs.define
 class Model:
     queues: dict[str, list[Msg]] = attrs.field(factory=dict)
-    descriptions: dict[str, str] = attrs.field(factory=dict)
     units: dict[Hashable, Unit] = attrs.field(factory=dict)
+    descriptions: dict[str, str] = attrs.field(factory=dict)
 
     def copy(self) -> "Model":
-        return copy.deepcopy(self)
+        made: dict[int, Msg] = {}  # a message that is in a queue and in a unit of work is one message
+
+        def one(msg: Msg) -> Msg:
+            if id(msg) not in made:
+                made[id(msg)] = msg.copy()
+            return made[id(msg)]
+
+        return Model(
+            {queue: [one(msg) for msg in msgs] for queue, msgs in self.queues.items()},
+            {
+                key: Unit([(q, one(m)) for q, m in unit.puts], [(q, one(m)) for q, m in unit.gets], unit.prepared)
+                for key, unit in self.units.items()
+            },
+            dict(self.descriptions),
+        )
 
     def begin(self, unit: Hashable) -> None:
         self.units[unit] = Unit()
@@ -97,8 +123,8 @@ class Model:
 
     def end(self) -> None:
         """The queue manager ends in order: what is open is backed out, what is not persistent goes."""
-        for unit in [name for name, unit in self.units.items() if not unit.prepared]:
-            self.backout(unit)
+        for name in [name for name, unit in self.units.items() if not unit.prepared]:
+            self.backout(name)
         for queue, msgs in self.queues.items():
             self.queues[queue] = [msg for msg in msgs if msg.persistent]
         for unit in self.units.values():

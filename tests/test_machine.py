@@ -5,6 +5,8 @@ breaks a promise, and shrink it.
 """
 
 import random
+import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -23,13 +25,14 @@ from hypothesis.stateful import (
 
 import qmgr
 from tests.conftest import SOAK
-from tests.sim.life import QUEUES, SINGLE, TRIPLE, Life, Setup, random_life
+from tests.sim.life import DATA, NAME, QUEUES, SINGLE, TRIPLE, Life, Setup, random_life
 from tests.sim.loss import mixed
 from tests.test_crash import laps_of
 
 SETUPS = {
     "triple": TRIPLE,
     "single": SINGLE,
+    "synced by the system": Setup(log_sync="os"),
     "two secondaries": Setup(secondary_files=2, checkpoint_records=7),
 }
 
@@ -197,7 +200,7 @@ class Machine(RuleBasedStateMachine):
         return key if key is not None else multiple()
 
     def active(self, unit: object) -> bool:
-        return unit in self.life.open and not self.life.model.units[unit].prepared  # type: ignore[index]
+        return unit in self.life.open and not self.life.model.units[unit].prepared
 
     @rule(unit=units)
     def commit(self, unit: object) -> None:
@@ -251,9 +254,7 @@ def test_no_program_breaks_a_promise(name: str) -> None:
     class Named(Machine):
         setup_name = name
 
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        Named, settings=settings(max_examples=1500 if SOAK else 40, stateful_step_count=40)
-    )
+    run_state_machine_as_test(Named, settings=settings(max_examples=1500 if SOAK else 40, stateful_step_count=40))
 
 
 # -- what was found by these tests once: the smallest program for each ------------------------------------------------
@@ -297,3 +298,100 @@ def test_a_message_given_back_is_found_in_replay() -> None:
     life.get("A")
     life.crash()
     life.restart()
+
+
+# -- threads ---------------------------------------------------------------------------------------------------------
+
+
+class Worker(threading.Thread):
+    """Puts numbers in order to its first queue and moves them, in order, to its second; a few in each unit of work."""
+
+    def __init__(self, qm: qmgr.QueueManager, name: str, seed: int) -> None:
+        super().__init__(daemon=True)
+        self.qm = qm
+        self.queues = (f"{name}.A", f"{name}.B")
+        self.rng = random.Random(f"{name} {seed}")
+        self.put = 0  # numbers below this were put, and that was acknowledged
+        self.moved = 0
+        self.trying = (0, 0)  # the same if the call under way succeeds
+        self.stop = False
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            while not self.stop:
+                self.step()
+        except BaseException as exc:
+            self.error = exc
+
+    def step(self) -> None:
+        a, b = self.queues
+        put, moved = self.put, self.moved
+        unit = self.qm.begin()
+        try:
+            for _ in range(self.rng.randint(0, 3)):
+                unit.put(a, b"%d" % put + b"." * self.rng.choice((1, 300, 5000)))
+                put += 1
+            for message in unit.get_many(a, self.rng.randint(1, 5)):
+                assert int(message.body.split(b".")[0]) == moved
+                unit.put(b, message.body)
+                moved += 1
+            if self.rng.random() < 0.1:
+                unit.backout()
+                return
+            self.trying = (put, moved)
+            unit.commit()
+        except (qmgr.ResourceProblem, qmgr.BackedOut):
+            self.trying = (self.put, self.moved)
+            unit.backout()
+            return
+        self.put, self.moved = put, moved
+        if moved > 100 and self.rng.random() < 0.05:
+            self.qm.alter_queue(a, description=f"moved {moved}")
+
+
+def numbers(life: Life, queue: str) -> list[int]:
+    return [int(message.body.split(b".")[0]) for message in life.qm.browse(queue)]
+
+
+@pytest.mark.parametrize("integrity", ["TripleWrite", "SingleWrite"])
+def test_threads_lose_nothing_in_a_crash_at_any_moment(integrity: str) -> None:
+    """Faults 12, 21, 22: group commit, checkpoints, secondaries and wraps at once; the disk is looked at in between."""
+    setup = Setup(write_integrity=integrity, secondary_files=3, checkpoint_records=60)
+    life = Life(setup)
+    life.create()
+    qm = qmgr.start(NAME, data_path=DATA, disk=life.disk, background=True)
+    workers = [Worker(qm, f"W{n}", 1) for n in range(4)]
+    for worker in workers:
+        for queue in worker.queues:
+            qm.define_queue(queue)
+        worker.start()
+    looked = 0
+    until = time.monotonic() + (300 if SOAK else 4)
+    while time.monotonic() < until:
+        time.sleep(0.005)
+        before = [(worker.put, worker.moved) for worker in workers]
+        disk = life.disk.snapshot(mixed(looked, atomic=setup.atomic))
+        after = [worker.trying for worker in workers]
+        other = Life(setup, disk)
+        other.start()
+        looked += 1
+        for worker, least, most in zip(workers, before, after, strict=True):
+            a, b = (numbers(other, queue) for queue in worker.queues)
+            moved = len(b)
+            assert b == list(range(moved)), f"{worker.queues}: {b[:5]}..."
+            assert a == list(range(moved, moved + len(a))), f"{worker.queues}: {a[:5]}..."
+            found = (moved + len(a), moved)
+            assert least[0] <= found[0] <= max(most[0], least[0]), (looked, least, found, most)
+            assert least[1] <= found[1] <= max(most[1], least[1]), (looked, least, found, most)
+        assert not any(worker.error for worker in workers), [worker.error for worker in workers]
+    for worker in workers:
+        worker.stop = True
+    for worker in workers:
+        worker.join(10)
+        assert worker.error is None
+    qm.end()
+    assert looked > 10
+    assert sum(worker.moved for worker in workers) > 200
+    files = [path for kind, path in life.disk.trace if kind == "create" and path.endswith(".LOG")]
+    assert len(files) > setup.primary_files, "no secondary was ever made"

@@ -132,15 +132,16 @@ class SimFile:
         node = self.node
         if plan is not None:
             size = plan[0]
-        grown = offset + size - len(node.live)
-        if grown > 0 and disk.capacity is not None and disk.used + grown > disk.capacity:
-            room = max(0, disk.capacity - disk.used)
-            size = max(0, (len(node.live) + room - offset) // SECTOR * SECTOR)
-            plan = (size, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path))
-        if size:
-            kept = bytes(data if size == len(data) else memoryview(data)[:size])
-            node.pending.append((offset, kept))
-            disk.used += _put(node.live, offset, kept)
+        with disk.gate:
+            grown = offset + size - len(node.live)
+            if grown > 0 and disk.capacity is not None and disk.used + grown > disk.capacity:
+                room = max(0, disk.capacity - disk.used)
+                size = max(0, (len(node.live) + room - offset) // SECTOR * SECTOR)
+                plan = (size, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path))
+            if size:
+                kept = bytes(data if size == len(data) else memoryview(data)[:size])
+                node.pending.append((offset, kept))
+                disk.used += _put(node.live, offset, kept)
         if plan is not None:
             raise plan[1]
 
@@ -161,14 +162,15 @@ class SimFile:
             disk.during_sync(self.path)
         if disk.ignore_sync is not None and disk.ignore_sync("sync", self.path):
             return
-        for offset, data in node.pending[:count]:
-            if data is None:
-                _cut(node.durable, offset)
-                continue
-            _put(node.durable, offset, data)
-            if node.doomed:
-                node.doomed.difference_update(_sectors(offset, len(data)))
-        del node.pending[:count]
+        with disk.gate:
+            for offset, data in node.pending[:count]:
+                if data is None:
+                    _cut(node.durable, offset)
+                    continue
+                _put(node.durable, offset, data)
+                if node.doomed:
+                    node.doomed.difference_update(_sectors(offset, len(data)))
+            del node.pending[:count]
 
     def truncate(self, size: int) -> None:
         disk = self.disk
@@ -176,12 +178,13 @@ class SimFile:
         self._check()
         if not self.writable:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), self.path)
-        grown = size - len(self.node.live)
-        if grown > 0 and disk.capacity is not None and disk.used + grown > disk.capacity:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
-        self.node.pending.append((size, None))
-        _cut(self.node.live, size)
-        disk.used += grown
+        with disk.gate:
+            grown = size - len(self.node.live)
+            if grown > 0 and disk.capacity is not None and disk.used + grown > disk.capacity:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+            self.node.pending.append((size, None))
+            _cut(self.node.live, size)
+            disk.used += grown
 
     def size(self) -> int:
         self.disk._step("size", self.path)
@@ -233,7 +236,7 @@ class SimDisk:
         self._crash_at = 0
         self._crash_part = 0.0
         self._rng = random.Random(f"disk {seed}")
-        self._names = threading.Lock()
+        self.gate = threading.RLock()  # so that `snapshot` may be called while threads write
 
     # -- the Disk protocol ---------------------------------------------------------------------------------------
 
@@ -319,14 +322,14 @@ class SimDisk:
 
     def sync_dir(self, path: str) -> None:
         node = self._find(path)
-        with self._names:
+        with self.gate:
             before = list(self.changes)
         self._step("sync_dir", path)
         if not isinstance(node, DirNode):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         if self.ignore_sync is not None and self.ignore_sync("sync_dir", path):
             return
-        with self._names:
+        with self.gate:
             for change in before:
                 if node in change.waits_for:
                     change.waits_for.remove(node)
@@ -418,7 +421,6 @@ class SimDisk:
         after._rng = random.Random(f"disk {self.seed} {after.generation} {loss.seed}")
         after.max_open = self.max_open
         after.ignore_sync = self.ignore_sync
-        names = self._names_after(loss, rng)
 
         def copy(node: DirNode) -> DirNode:
             found: dict[str, Node] = {}
@@ -431,7 +433,9 @@ class SimDisk:
                     found[name] = FileNode(data, bytearray(data))
             return DirNode(found, dict(found))
 
-        after.root = copy(self.root)
+        with self.gate:
+            names = self._names_after(loss, rng)
+            after.root = copy(self.root)
         return after
 
     # -- for tests: past every step and fault, durable at once ---------------------------------------------------
@@ -542,7 +546,7 @@ class SimDisk:
         return SimFile(self, node, path, writable=writable, direct=direct)
 
     def _change(self, change: NameChange) -> None:
-        with self._names:
+        with self.gate:
             if change.gone is not None:
                 del change.gone[0].live[change.gone[1]]
             if change.come is not None:

@@ -6,7 +6,7 @@ before it, or the state after it, nothing else. `restart` compares what is there
 
 import random
 from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
 
@@ -16,8 +16,6 @@ from tests.model import Model, Msg, Observed
 from tests.sim.clock import SimClock
 from tests.sim.disk import SimDisk
 from tests.sim.loss import LOSE_ALL, Loss, mixed
-
-T = TypeVar("T")
 
 NAME = "SIM"
 DATA = "/base/data"
@@ -38,6 +36,7 @@ class Setup:
     secondary_files: int = 1
     file_pages: int = 64
     buffer_pages: int = 18
+    log_sync: str = "always"  # anything else: a crash takes the last moments, but only they are gone
     checkpoint_records: int = 0  # a checkpoint by itself after so many log records; 0: the default
 
     @property
@@ -58,7 +57,8 @@ class Life:
         self.disk = disk or SimDisk(seed)
         self.clock = SimClock()
         self.model = Model()
-        self.allowed: list[Model] = [self.model]
+        self.allowed: list[Model] = [self.model]  # what may be found after a crash
+        self.crashed = False
         self.made: bool | None = False  # whether the queue manager exists; None: it may
         self.qm: Any = None
         self.open: dict[Hashable, Any] = {}
@@ -84,6 +84,7 @@ class Life:
             log_file_pages=self.setup.file_pages,
             log_buffer_pages=self.setup.buffer_pages,
             log_write_integrity=self.setup.write_integrity,
+            log_sync=self.setup.log_sync,
             disk=self.disk,
             clock=self.clock,
         )
@@ -112,9 +113,9 @@ class Life:
         open_now, self.open = self.open, {key: unit for key, unit in self.open.items() if key in self.model.in_doubt()}
         crashed = self.model.copy()
         crashed.crash()
-        self.allowed = [crashed, after]
+        self.allowed = [*([] if self.setup.log_sync == "always" else self.allowed), crashed, after]
         self.qm.end("immediate" if any(key not in self.model.in_doubt() for key in open_now) else "quiesce")
-        self._is(after)
+        self._is(after, forced=True)
         self.open.clear()
 
     def crash(self, loss: Loss | int = LOSE_ALL) -> None:
@@ -133,7 +134,8 @@ class Life:
             after.crash()
             allowed.append(after)
         self.allowed = allowed
-        self.model = allowed[0]
+        self.model = allowed[-1]
+        self.crashed = True
 
     def fork(self, loss: Loss | int) -> "Life":
         """Another life that goes on from a crash at this moment; this one goes on as if nothing had been."""
@@ -179,12 +181,14 @@ class Life:
     def check(self) -> None:
         """What is there is one of the states that are allowed; from now on it is the only one."""
         seen, in_doubt = self.observe(), set(self.qm.in_doubt())
-        for model in self.allowed:
+        allowed = self.allowed if self.crashed else [self.model]
+        for model in reversed(allowed):
             if model.agrees(seen, in_doubt):
-                self._is(model)
+                self._is(model, forced=self.crashed)
                 break
         else:
-            raise Violation(difference(self.allowed, seen, in_doubt))
+            raise Violation(difference(allowed, seen, in_doubt))
+        self.crashed = False
         depths = {queue.name: queue.depth for queue in self.qm.queues() if queue.name in seen}
         if depths != self.model.depths():
             raise Violation(f"depths are {depths}, should be {self.model.depths()}\n{self.tell()}")
@@ -379,9 +383,13 @@ class Life:
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _is(self, model: Model) -> None:
+    def _is(self, model: Model, *, forced: bool = False) -> None:
+        """This is the state now; `forced`: whatever LogSync says, no crash takes it back."""
         self.model = model
-        self.allowed = [model]
+        if forced or self.setup.log_sync == "always":
+            self.allowed = [model]
+        elif self.allowed[-1] is not model:
+            self.allowed.append(model)
 
     def _call(
         self, text: str, after: Model, real: Callable[[], Any], unit: Hashable = None, *, forces: bool = True
@@ -391,15 +399,17 @@ class Life:
         `forces`: when it returns, it and all before it is durable.
         """
         self.story.append(text)
-        if forces:
+        if forces and self.setup.log_sync == "always":
             after.forced()
         before = self._before = self.model
-        self.allowed = [before, after]
+        allowed = [before] if self.setup.log_sync == "always" else self.allowed
+        self.allowed = [*allowed, after]
         try:
             real()
         except ResourceProblem:
             self.story[-1] += " -> 2102"
             self.refused += 1
+            self.allowed = allowed
             self._is(before)
             self._reconcile()
             return False
@@ -407,12 +417,13 @@ class Life:
             self.story[-1] += " -> 2003"
             if unit is None:
                 raise Violation(f"{text}: 2003 outside a unit of work") from None
+            self.allowed = allowed
             self._is(before)
             self._reconcile()
             if unit in self.model.units:
                 raise Violation(f"{text}: 2003 and the unit of work is still there\n{self.tell()}") from None
             return False
-        self._is(after)
+        self._is(after, forced=text == "checkpoint")
         self._reconcile()
         return True
 

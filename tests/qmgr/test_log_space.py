@@ -1,0 +1,462 @@
+"""The log fills: what is rolled back or forward, who hears of it with which reason code, and that work goes on."""
+
+from collections.abc import Callable
+
+import pytest
+
+import qmgr
+from qmgr import Reason, UowState, Xid
+from tests.qmgr.world import World, bodies
+from tests.sim.loss import LOSE_ALL
+
+XID = Xid(1, b"pins", b"the log")
+BODY = bytes(1000)
+
+
+def fill(world: World, until: Callable[[], bool], most: int = 3000) -> int:
+    """Put to and get from B until something happens; how many times."""
+    for n in range(most):
+        if until():
+            return n
+        world.qm.put("B", BODY)
+        world.qm.get("B")
+    raise AssertionError("it never happens")
+
+
+def victim(world: World) -> qmgr.UnitOfWork:
+    """A unit of work that held the log until the queue manager rolled it back."""
+    world.qm.put("A", b"taken")
+    unit = world.qm.begin()
+    unit.get("A")
+    unit.put("B", b"given")
+    fill(world, lambda: unit.state is UowState.BACKED_OUT)
+    return unit
+
+
+def test_row_30_the_unit_that_holds_the_log_is_rolled_back(world: World) -> None:
+    unit = victim(world)
+    assert bodies(world.qm, "A") == [b"taken"]
+    assert bodies(world.qm, "B") == []
+    assert world.qm.status().units_of_work == 0
+    assert next(world.qm.browse("A")).backout_count == 1
+    for call in (lambda: unit.put("A", b""), lambda: unit.get("A"), lambda: unit.get_many("A", 1), unit.commit):
+        with pytest.raises(qmgr.BackedOut, match="rolled back") as caught:
+            call()
+        assert caught.value.reason == Reason.BACKED_OUT == 2003
+    unit.backout()  # which is what the application should do, succeeds
+    with pytest.raises(qmgr.UnitOfWorkEnded):
+        unit.put("A", b"")
+    errors = world.errors()
+    assert f"AMQ7469W: Transaction 0,{unit.id} was rolled back" in errors
+    assert f"AMQ7486I: Transaction 0,{unit.id} was preventing" in errors
+
+
+def test_row_30_a_with_block_says_that_it_was_backed_out(world: World) -> None:
+    with pytest.raises(qmgr.BackedOut), world.qm.begin() as unit:
+        unit.put("A", b"x")
+        fill(world, lambda: unit.state is UowState.BACKED_OUT)
+    with pytest.raises(ValueError, match="mine"), world.qm.begin() as unit:
+        unit.put("A", b"x")
+        fill(world, lambda: unit.state is UowState.BACKED_OUT)
+        raise ValueError("mine")
+    assert bodies(world.qm, "A") == []
+
+
+def test_row_30_younger_units_go_on(world: World) -> None:
+    old = world.qm.begin()
+    old.put("A", b"old")
+    fill(world, lambda: world.qm.status().log.used > world.qm.status().log.capacity // 2)
+    young = world.qm.begin()
+    young.put("A", b"young")
+    fill(world, lambda: old.state is UowState.BACKED_OUT)
+    assert young.state is UowState.ACTIVE
+    young.commit()
+    world.crash(LOSE_ALL)
+    assert bodies(world.qm, "A") == [b"young"]
+
+
+def test_row_30_a_rollback_is_durable_like_any_other(world: World) -> None:
+    victim(world)
+    world.qm.put("B", b"next")
+    world.crash(LOSE_ALL)
+    assert (bodies(world.qm, "A"), bodies(world.qm, "B")) == ([b"taken"], [b"next"])
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_row_30_a_prepared_unit_is_rolled_forward_and_kept(world: World, commit: bool) -> None:
+    qm = world.qm
+    qm.put("A", b"taken")
+    unit = qm.begin(XID)
+    unit.get("A")
+    unit.put("B", b"given", priority=9)
+    unit.prepare()
+    first = qm.transactions()[0].first_lsn
+    fill(world, lambda: world.qm.transactions()[0].first_lsn > first)
+    assert f"AMQ7485W: Transaction 0,{unit.id} was rolled forward" in world.errors()
+    assert qm.in_doubt() == [XID]
+    for _ in range(3):  # again and again, over crashes
+        moved = world.qm.transactions()[0].first_lsn
+        fill(world, lambda: world.qm.transactions()[0].first_lsn > moved)  # noqa: B023
+        world.crash(LOSE_ALL)
+        assert world.qm.in_doubt() == [XID]
+        assert (bodies(world.qm, "A"), bodies(world.qm, "B")) == ([], [])
+    world.qm.resolve(XID, commit=commit)
+    world.crash(LOSE_ALL)
+    assert (bodies(world.qm, "A"), bodies(world.qm, "B")) == (([], [b"given"]) if commit else ([b"taken"], []))
+
+
+def test_row_31_commit_and_backout_work_when_the_log_is_full(world: World) -> None:
+    """Open units until a put finds no room; then every one that is still there can be ended."""
+    units: list[qmgr.UnitOfWork] = []
+    refused = 0
+    for n in range(60):
+        unit = world.qm.begin(Xid(1, b"%d" % n, b"")) if n % 2 else world.qm.begin()
+        units.append(unit)
+        try:
+            unit.put("A", b"%d" % n + bytes(20_000))
+            if n % 4 == 1:
+                unit.prepare()
+        except (qmgr.ResourceProblem, qmgr.BackedOut):
+            refused += 1
+    assert refused > 0
+    committed = []
+    for n, unit in enumerate(units):
+        if n % 3 == 0:
+            unit.backout()
+            continue
+        try:
+            with_message = unit._unit.puts != []
+            unit.commit()
+        except qmgr.BackedOut:
+            unit.backout()
+        else:
+            committed += [b"%d" % n] if with_message else []
+    assert committed
+    world.crash(LOSE_ALL)
+    assert sorted(body.rstrip(b"\0") for body in bodies(world.qm, "A")) == sorted(committed)
+    assert world.qm.in_doubt() == []
+    world.qm.put("B", bytes(100_000))
+
+
+def in_doubt_until_full(world: World) -> int:
+    """Prepare units of work until the log takes no more; how many there are."""
+    for n in range(200):
+        unit = world.qm.begin(Xid(1, b"%d" % n, b""))
+        try:
+            unit.put("A", bytes(10_000))
+            unit.prepare()
+        except qmgr.ResourceProblem as exc:
+            assert exc.reason == Reason.RESOURCE_PROBLEM == 2102
+            unit.backout()
+            return n
+    raise AssertionError("the log never fills")
+
+
+def test_row_31_a_log_full_of_units_in_doubt_refuses_puts_and_takes_gets(world: World) -> None:
+    world.qm.put_many("B", [b"there"] * 20)
+    count = in_doubt_until_full(world)
+    assert count > 5
+    with pytest.raises(qmgr.ResourceProblem) as caught:
+        world.qm.put("B", bytes(20_000))
+    assert isinstance(caught.value, qmgr.TryAgain)
+    assert "AMQ7463E: The log for queue manager 'QM1' is full" in world.errors()
+    assert len(world.qm.in_doubt()) == count
+    world.qm.put("B", bytes(20_000), persistent=False)
+    for _ in range(20):
+        assert world.qm.get("B").body == b"there"
+    for xid in world.qm.in_doubt():
+        world.qm.resolve(xid, commit=True)
+    world.qm.put("B", bytes(20_000))  # and service resumes, without a restart
+    assert "AMQ7464I" in world.errors()
+    world.crash(LOSE_ALL)
+    assert (world.depths(), world.qm.in_doubt()) == ({"A": count, "B": 1}, [])
+
+
+def test_row_31_a_log_full_of_units_in_doubt_ends_in_order_and_starts_again(world: World) -> None:
+    count = in_doubt_until_full(world)
+    for again in (world.restart, world.crash, world.restart):
+        again()
+        assert len(world.qm.in_doubt()) == count
+    for xid in world.qm.in_doubt():
+        world.qm.resolve(xid, commit=False)
+    assert world.depths() == {"A": 0, "B": 0}
+    world.qm.put("B", bytes(20_000))
+
+
+def test_the_error_log_says_why_there_is_no_room() -> None:
+    """AMQ7465: a long-running transaction holds the log; AMQ7466: it is too small for the rate of data."""
+    world = World()
+    for name in ("A", "B"):
+        world.qm.define_queue(name)
+    victim(world)
+    assert "AMQ7465" in world.errors() or "AMQ7486" in world.errors()
+    assert "AMQ7463" not in world.errors()
+
+
+def test_row_22_secondaries_come_when_they_are_needed_and_go_again() -> None:
+    world = World(log_secondary_files=3)
+    world.qm.define_queue("A")
+    world.qm.define_queue("B")
+    assert world.qm.status().log.files == 2
+    unit = world.qm.begin()
+    unit.put("A", b"holds the head")
+    fill(world, lambda: world.qm.status().log.files == 5 or unit.state is not UowState.ACTIVE)
+    most = world.qm.status().log.files
+    assert most > 2
+    names = {path for path in world.disk.files() if "/active/" in path}
+    assert len(names) == most
+    world.crash(LOSE_ALL)
+    assert world.qm.status().log.files == most
+    for _ in range(10):
+        fill(world, lambda: world.qm.status().checkpoints > 1000 or world.qm.status().log.files == 2, most=100_000)
+        break
+    assert world.qm.status().log.files == 2
+    assert len([path for path in world.disk.files() if "/active/" in path]) == 2
+    world.crash(LOSE_ALL)
+    world.qm.put("A", b"x")
+    assert bodies(world.qm, "A") == [b"x"]
+
+
+def test_row_21_the_log_wraps_many_times_over_restarts(world: World) -> None:
+    for n in range(8):
+        world.qm.put("A", b"%d" % n)
+        fill(world, lambda: False, most=1) if n == 99 else None
+        for _ in range(150):
+            world.qm.put("B", bytes(4000))
+            world.qm.get("B")
+        world.crash(LOSE_ALL) if n % 2 else world.restart()
+    assert bodies(world.qm, "A") == [b"%d" % n for n in range(8)]
+    log = world.qm.status().log
+    assert log.tail > 5 * log.capacity
+    assert log.files <= 3
+
+
+def test_promised_room_is_given_back(world: World) -> None:
+    before = world.qm.status().log.promised
+    for n in range(10):
+        unit = world.qm.begin(Xid(1, b"%d" % n, b"")) if n % 2 else world.qm.begin()
+        unit.put("A", BODY)
+        unit.put("B", BODY)
+        assert world.qm.status().log.promised > before
+        if n % 3 == 0:
+            unit.commit()
+        elif n % 3 == 1:
+            unit.backout()
+        else:
+            unit.put_many("A", [BODY] * 3)
+            unit.commit()
+    assert world.qm.status().log.promised == before
+    unit = world.qm.begin(XID)
+    unit.put("A", BODY)
+    unit.prepare()
+    world.crash()
+    assert world.qm.status().log.promised > 0
+    world.qm.resolve(XID, commit=True)
+    assert world.qm.status().log.promised == 0
+
+
+# ---- checkpoints
+
+
+def test_checkpoints_by_count() -> None:
+    world = World(ini={"CheckPointLogRecdMax": "50"})
+    world.qm.define_queue("A")
+    start = world.qm.status().checkpoints
+    for _ in range(500):
+        world.qm.put("A", b"")
+    assert 9 <= world.qm.status().checkpoints - start <= 10
+    assert world.qm.status().log.head > world.qm.restart_report.end_lsn
+
+
+def test_checkpoints_by_time_when_there_is_enough_to_do() -> None:
+    world = World(ini={"CheckPointWaitLen": "5", "CheckPointLogRecdMin": "10"})
+    world.qm.define_queue("A")
+    start = world.qm.status().checkpoints
+    world.clock.advance(301)
+    world.qm.put("A", b"")
+    assert world.qm.status().checkpoints == start  # too few records
+    for _ in range(10):
+        world.qm.put("A", b"")
+    assert world.qm.status().checkpoints == start + 1
+    for _ in range(20):
+        world.qm.put("A", b"")
+    assert world.qm.status().checkpoints == start + 1  # too early
+    world.clock.advance(301)
+    world.qm.put("A", b"")
+    assert world.qm.status().checkpoints == start + 2
+
+
+def test_checkpoints_at_start_at_end_and_on_demand(world: World) -> None:
+    assert world.qm.status().checkpoints == 1
+    world.qm.put("A", b"x")
+    head = world.qm.status().log.head
+    world.qm.checkpoint()
+    assert world.qm.status().checkpoints == 2
+    assert world.qm.status().log.head > head
+    world.qm.put("A", b"y")
+    world.restart()
+    assert world.qm.restart_report.records_replayed <= 2  # the checkpoint's own
+    assert not world.qm.restart_report.torn_tail
+    world.qm.put("A", b"z")
+    world.crash()
+    assert world.qm.restart_report.records_replayed >= 1
+    assert world.qm.restart_report.torn_tail
+    assert bodies(world.qm, "A") == [b"x", b"y", b"z"]
+
+
+def test_the_restart_report_and_the_error_log_agree(world: World) -> None:
+    world.qm.put("A", b"x")
+    unit = world.qm.begin()
+    unit.get("A")
+    other = world.qm.begin(XID)
+    other.put("B", b"y")
+    other.prepare()
+    world.crash()
+    report = world.qm.restart_report
+    assert (report.in_flight, report.resolved, report.in_doubt) == (2, 1, 1)
+    assert report.head_lsn <= report.checkpoint_lsn <= report.end_lsn
+    errors = world.errors()
+    assert f"AMQ7229I: {report.records_replayed} log records" in errors
+    assert f"AMQ7231I: {report.records_recovered} log records" in errors
+    assert "AMQ7233I: 1 out of 2 in-flight transactions resolved" in errors
+    for amq in ("AMQ7230I", "AMQ7232I", "AMQ8003I", "AMQ6287I"):
+        assert amq in errors
+
+
+# ---- settings
+
+
+@pytest.mark.parametrize("integrity", ["SingleWrite", "DoubleWrite", "TripleWrite"])
+@pytest.mark.parametrize("sync", ["always", "interval", "os"])
+def test_every_log_write_integrity_and_log_sync(integrity: str, sync: str) -> None:
+    world = World(log_write_integrity=integrity, log_sync=sync)
+    world.qm.define_queue("A")
+    for n in range(100):
+        world.qm.put("A", b"%d" % n)
+        if n % 10 == 9:
+            assert world.qm.get("A").body == b"%d" % (n // 10)
+    assert world.qm.status().log_sync == sync
+    assert ("AMQ9001W" in world.errors()) == (sync != "always")
+    expected = [b"%d" % n for n in range(10, 100)]
+    if sync == "always":
+        world.crash(LOSE_ALL)
+    else:
+        world.crash()  # the process dies, and the system's memory lives
+    assert bodies(world.qm, "A") == expected
+    world.restart()
+    assert bodies(world.qm, "A") == expected
+
+
+def test_log_sync_os_loses_only_the_last_moments_of_a_power_loss() -> None:
+    world = World(log_sync="os")
+    world.qm.define_queue("A")
+    world.qm.put("A", b"old")
+    world.qm.checkpoint()
+    for n in range(50):
+        world.qm.put("A", b"%d" % n)
+    world.crash(LOSE_ALL)
+    found = bodies(world.qm, "A")
+    assert found == [b"old", *(b"%d" % n for n in range(50))][: len(found)]
+    assert found[0] == b"old"
+
+
+def test_log_sync_interval_bounds_what_a_power_loss_takes() -> None:
+    world = World(log_sync="interval", log_sync_interval=500)
+    world.qm.define_queue("A")
+    world.qm.put("A", b"old")
+    world.clock.advance(1)
+    world.qm.put("A", b"new")  # any call after the interval, since this simulation has no thread of its own
+    world.crash(LOSE_ALL)
+    assert bodies(world.qm, "A")[:1] == [b"old"]
+
+
+CHANGES = [
+    {"LogPrimaryFiles": "2", "LogSecondaryFiles": "1"},
+    {"LogPrimaryFiles": "6"},
+    {"LogSecondaryFiles": "8"},
+    {"LogBufferPages": "0"},
+    {"LogBufferPages": "4096"},
+    {"LogBufferPages": "1"},
+    {"LogWriteIntegrity": "SingleWrite"},
+    {"LogSync": "os"},
+    {"LogPrimaryFiles": "3", "LogSecondaryFiles": "1", "LogBufferPages": "32", "LogWriteIntegrity": "DoubleWrite"},
+]
+
+
+@pytest.mark.parametrize("how", ["end", "crash"])
+@pytest.mark.parametrize("change", CHANGES, ids=str)
+def test_row_38_a_restart_with_other_settings_loses_nothing(change: dict[str, str], how: str) -> None:
+    """From four primaries and three secondaries, all of them in use for a unit in doubt and one in flight."""
+    world = World(log_primary_files=4, log_secondary_files=3)
+    for name in ("A", "B"):
+        world.qm.define_queue(name)
+    world.qm.put("A", b"taken")
+    unit = world.qm.begin(XID)
+    unit.get("A")
+    unit.put("A", b"in doubt")
+    unit.prepare()
+    fill(world, lambda: world.qm.status().log.files >= 5)
+    for n in range(20):
+        world.qm.put("A", b"%d" % n + bytes(3000))
+    expected = bodies(world.qm, "A")
+    if how == "end":
+        world.qm.end("immediate")
+    else:
+        world.disk = world.disk.crash(LOSE_ALL)
+    for attribute, value in change.items():
+        world.set_ini(attribute, value)
+    world.start()
+    for _ in range(2):
+        assert (bodies(world.qm, "A"), world.qm.in_doubt()) == (expected, [XID])
+        for _ in range(300):
+            world.qm.put("B", bytes(2000))
+            world.qm.get("B")
+        world.crash(LOSE_ALL if change.get("LogSync") != "os" else 0) if how == "crash" else world.restart()
+    world.qm.resolve(XID, commit=True)
+    assert sorted(bodies(world.qm, "A")) == sorted([*expected, b"in doubt"])
+    primaries = int(change.get("LogPrimaryFiles", "4"))
+    assert world.qm.status().log.config.primary_files == primaries
+    fill(world, lambda: world.qm.status().log.files <= primaries, most=20_000)
+    assert sorted(bodies(world.qm, "A")) == sorted([*expected, b"in doubt"])
+
+
+def test_row_38_the_size_of_the_extents_can_not_change(world: World) -> None:
+    world.qm.put("A", b"x")
+    world.qm.end()
+    world.set_ini("LogFilePages", "128")
+    with pytest.raises(qmgr.MQError, match="LogFilePages=64"):
+        world.start()
+    world.set_ini("LogFilePages", "64")
+    world.start()
+    assert bodies(world.qm, "A") == [b"x"]
+
+
+def test_row_38_the_log_may_move_with_its_path(world: World) -> None:
+    world.qm.put("A", b"x")
+    world.qm.end()
+    world.set_ini("LogPath", "/elsewhere/QM1/")
+    with pytest.raises(qmgr.MQError, match="/elsewhere/QM1"):
+        world.start()
+    for path in world.disk.files("/data/log"):
+        world.disk.poke(path.replace("/data/log", "/elsewhere"), world.disk.peek(path))
+    world.start()
+    assert bodies(world.qm, "A") == [b"x"]
+    world.restart()
+    assert bodies(world.qm, "A") == [b"x"]
+
+
+def test_row_38_a_lower_limit_of_messages_in_a_unit_counts_from_the_next_start() -> None:
+    world = World(max_uncommitted=100)
+    world.qm.define_queue("A")
+    unit = world.qm.begin(XID)
+    unit.put_many("A", [b"x"] * 50)
+    unit.prepare()
+    world.qm.end()
+    world.set_ini("MaxUncommittedMsgs", "10") if "MaxUncommittedMsgs" in world.disk.peek(
+        "/data/qmgrs/QM1/qm.ini"
+    ).decode() else world.set_ini("MaxUncommittedMessages", "10")
+    world.start()
+    world.qm.resolve(XID, commit=True)
+    assert world.qm.queue("A").depth == 50
+    with world.qm.begin() as small, pytest.raises(qmgr.SyncpointLimit):
+        small.put_many("A", [b""] * 11)
