@@ -120,6 +120,21 @@ class Ring:
         self._disk.unlink(dropped.path)
         self._disk.sync_dir(self.directory)
 
+    def sweep(self) -> None:
+        """Delete the extent files that a crash left between their making and the control file's word of them."""
+        for name in self._disk.list(self.directory):
+            number = extent.number_of(name)
+            if number is None or number in self._extents:
+                continue
+            path = f"{self.directory}/{name}"
+            file = self._disk.open_read(path)
+            try:
+                header = decode_header(file.read(0, PAGE))
+            finally:
+                file.close()
+            if header is None or (header.log_id == self._log_id and header.sequence == 0):
+                self._disk.unlink(path)
+
     def close(self) -> None:
         for held in self._extents.values():
             held.file.close()

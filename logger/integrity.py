@@ -56,6 +56,21 @@ def open_spare(image: bytes, seed: int) -> Spare | None:
     return Spare(page, tail, epoch, image)
 
 
+def next_spare(images: list[bytes], spares: list[Spare | None], page: int) -> int:
+    """Which spare page to write next when the log ends in `page`: the one that can best be spared.
+
+    A torn one, else one that was never written, else one of another page, else the older one.
+    """
+
+    def worth(number: int) -> tuple[int, int, int]:
+        spare = spares[number]
+        if spare is None:
+            return (0 if any(images[number]) else 1), 0, 0
+        return (3 if spare.page == page else 2), spare.epoch, spare.tail
+
+    return min(range(len(images)), key=worth)
+
+
 def choose(home: bytes, spares: list[Spare]) -> Spare | None:
     """The version of a page to believe: None for the one at home, else the newest of `spares` (all of that page).
 

@@ -260,6 +260,7 @@ class Log:
         self._started_at = tail
         self._write_control(attrs.evolve(self._state, epoch=self.epoch, epoch_from=tail, durable=tail, clean_end=0))
         self._keep_partial(tail, partial)
+        self._ring.sweep()
 
     def _keep_partial(self, tail: int, partial: bytes) -> None:
         """Put the page that the log ended in into a spare page: it may be whole only at home, where it is rewritten.
@@ -270,9 +271,9 @@ class Log:
         if not self._ring.holds(sequence):
             return  # the tail is where the next extent begins, and that one's spare pages are wiped when it is taken
         held = self._ring.at(sequence)
-        spares = [integrity.open_spare(read_page(self._disk, held.path, n), self._seed) for n in range(1, 1 + SPARES)]
-        of_page = [(s.epoch, s.tail, n) for n, s in enumerate(spares) if s is not None and s.page == page]
-        self._spare = 1 - max(of_page)[2] if of_page else 0
+        images = [read_page(self._disk, held.path, n) for n in range(1, 1 + SPARES)]
+        spares = [integrity.open_spare(image, self._seed) for image in images]
+        self._spare = integrity.next_spare(images, spares, page)
         kept = -1
         if partial:
             kept = self._spare if self._triple else -1

@@ -23,6 +23,7 @@ class Space:
         self.limit = 0  # no record may end beyond limit - promised
         self.largest = self.capacity // 2  # bytes that one call may log
         self.for_gets = 0  # bytes below the limit that puts leave alone
+        self.checkpoint_at = 0  # beyond this LSN a checkpoint is taken that moves the head
         self.soft = 0  # beyond this LSN the release sequence runs
         self.set_files(files)
 
@@ -40,6 +41,7 @@ class Space:
     def _place(self) -> None:
         self.limit = self._limit(self.files)
         self.for_gets = self.files * self._extent * FOR_GETS // 100
+        self.checkpoint_at = self.floor + self.files * self._extent * (100 - RESERVE) // 100
         self.soft = self.floor + self.capacity * (100 - RESERVE) // 100
 
     def _limit(self, files: int) -> int:
@@ -64,6 +66,10 @@ class Space:
     def would_fit(self, tail: int, files: int) -> bool:
         """Would a tail there, and what is promised, fit into `files` extents?"""
         return tail + self.promised <= self._limit(files)
+
+    def next_look(self, tail: int) -> int:
+        """The LSN at which somebody has to look after the room in the log again."""
+        return max(self.checkpoint_at, tail + self._extent // 16)
 
     def can_grow(self) -> bool:
         return self.files < self._max_files

@@ -130,11 +130,11 @@ def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None
 class Ownership:
     """The locks that make a queue manager ours: one beside its data, one beside its log."""
 
-    def __init__(self, *locks: Lock) -> None:
-        self._locks = locks
+    def __init__(self) -> None:
+        self.locks: list[Lock] = []
 
     def release(self) -> None:
-        for lock in self._locks:
+        for lock in self.locks:
             lock.release()
 
 
@@ -143,11 +143,13 @@ def own(disk: Disk, location: Location, log_dir: str) -> Ownership:
 
     The log has a lock of its own, since a copy of the data would lead to the same log.
     """
-    data_lock = _lock(disk, location, location.lock, "")
+    held = Ownership()
     try:
-        return Ownership(data_lock, _lock(disk, location, f"{log_dir}/{LOG_LOCK}", f"the log in {log_dir} of "))
+        held.locks.append(_lock(disk, location, location.lock, ""))
+        held.locks.append(_lock(disk, location, f"{log_dir}/{LOG_LOCK}", f"the log in {log_dir} of "))
+        return held
     except BaseException:
-        data_lock.release()
+        held.release()
         raise
 
 

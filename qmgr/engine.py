@@ -76,7 +76,8 @@ class Engine:
         self.quiescing = False  # no new unit of work
         self.checkpointer = checkpointer
         self._records_max = checkpointer.records_max
-        self.urgent = False  # the log has passed its threshold
+        self.look_at = log.space.checkpoint_at  # beyond this LSN somebody has to look after the room in the log
+        self.urgent = False  # the log has passed it
         self.attention = False  # there is housekeeping to do
         self.watchful = False  # nobody but the callers does it: each of them looks
         self._make_space = make_space
@@ -104,7 +105,7 @@ class Engine:
             self._on_failure(exc)
             raise
         self.checkpointer.records += 1
-        if end > log.space.soft:
+        if end > self.look_at:
             self.urgent = self.attention = True
         elif self.checkpointer.records >= self._records_max:
             self.attention = True

@@ -145,6 +145,11 @@ class Housekeeper:
     def make_space(self, size: int, promise: int) -> bool:
         """A call found no room: bring in a secondary, else release space. False when there is no way."""
         log = self._engine.log
+        with self._one_at_a_time:
+            self._move_head()
+            with log.lock:
+                if log.space.fits(log.buffer.tail, size, promise):
+                    return True
         try:
             if log.grow():
                 return True
@@ -181,23 +186,31 @@ class Housekeeper:
             with log.lock:  # their old records are behind the head by now, if they could be released at all
                 for unit in rolled:
                     engine.promise_again(unit)
+                engine.look_at = log.space.next_look(log.buffer.tail)
+
+    def _move_head(self) -> bool:
+        """Take a checkpoint if that gives extents back; False when it would not, or when the disk has no room."""
+        log = self._engine.log
+        with log.lock:
+            moves = log.floor_of(self._checkpointer.head_if_taken_now()) > log.space.floor
+        return moves and self.checkpoint_if_possible()
 
     def _release(self, needed: int, rolled: list[Uow]) -> None:
         log, engine = self._engine.log, self._engine
         while True:
             with log.lock:
                 tail, space = log.buffer.tail, log.space
-                if tail <= space.soft and space.fits(tail, needed, 0):
+                if tail <= space.checkpoint_at and space.fits(tail, needed, 0):
                     return
-                moves = log.floor_of(self._checkpointer.head_if_taken_now()) > space.floor
-                holder = None if moves else next(iter(engine.state.uows.logged()), None)
-            if moves:
-                if not self.checkpoint_if_possible():
-                    return
-            elif holder is None or holder in rolled or not self._release_unit(holder):
+                enough = tail <= space.soft and space.fits(tail, needed, 0)
+                holder = next(iter(engine.state.uows.logged()), None)
+            if self._move_head():
+                continue
+            if enough:
                 return
-            else:
-                rolled.append(holder)
+            if holder is None or holder in rolled or not self._release_unit(holder):
+                return
+            rolled.append(holder)
 
     def _release_unit(self, unit: Uow) -> bool:
         """Roll the unit of work back, or forward if it is prepared; False where that was not possible."""

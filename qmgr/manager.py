@@ -15,10 +15,10 @@ from logger.config import LogSync
 from logger.disk import Disk, Path, PosixDisk, read_whole
 from logger.errors import LogClosed, LogError
 from qmgr import ini, locations
-from qmgr.creation import NO_SPACE, own, translated
+from qmgr.creation import NO_SPACE, Ownership, own, translated
 from qmgr.due import SteadyClock
 from qmgr.engine import Engine
-from qmgr.errorlog import open_error_log
+from qmgr.errorlog import ErrorLog, open_error_log
 from qmgr.errors import (
     Mistake,
     MQError,
@@ -160,12 +160,13 @@ class UnitOfWork:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
-        if kind is None:
-            if self._unit.state is ACTIVE or self._unit.evicted:
+        try:
+            if kind is None and (self._unit.state is ACTIVE or self._unit.evicted):
                 self.commit()
-        elif self._unit.state is ACTIVE:
-            with contextlib.suppress(MQError):  # the exception that brought us here is the one to hear of
-                self.backout()
+        finally:
+            if self._unit.state is ACTIVE:  # an exception brought us here, or an interrupt has struck in the commit
+                with contextlib.suppress(MQError):
+                    self.backout()
 
 
 class QueueManager:
@@ -187,20 +188,28 @@ class QueueManager:
                 name=location.name,
             )
         self.config = ini.parse(read_whole(disk, location.ini), location.ini)
-        self._lock = own(disk, location, self.config.log.path)
-        self._errors = open_error_log(disk, clock, location.errors, self.config.error_log, self.name)
+        self._errors: ErrorLog | None = None
+        self._lock: Ownership | None = None
         try:
-            self._restart(background)
+            self._lock = own(disk, location, self.config.log.path)
+            self._errors = open_error_log(disk, clock, location.errors, self.config.error_log, self.name)
+            self._restart(self._errors, background)
         except BaseException:
-            self._errors.close()
-            self._lock.release()
+            self._let_go()
             raise
         self._state = "running"
         me = weakref.ref(self)
         disk.on_fork(lambda: _in_child(me()))
 
-    def _restart(self, background: bool) -> None:
-        disk, clock, config, errors = self._disk, self._clock, self.config, self._errors
+    def _let_go(self) -> None:
+        """Somebody else may start the queue manager now."""
+        if self._errors is not None:
+            self._errors.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    def _restart(self, errors: ErrorLog, background: bool) -> None:
+        disk, clock, config = self._disk, self._clock, self.config
         tuning = config.tuning
         errors.say("AMQ6287", process=disk.process())
         for note in config.ignored:
@@ -212,7 +221,7 @@ class QueueManager:
             checkpoints = read_files(disk, self._location.data_dir, log.state.log_id)
             state = Resource(disk, self._location.queues, log.state.log_id)
             checkpoint, report = restart(log, clock, state, checkpoints)
-            self._report(report, state)
+            self._report(errors, report, state)
             triggers = Triggers(
                 records_max=tuning.checkpoint_log_records_max,
                 records_min=tuning.checkpoint_log_records_min,
@@ -257,8 +266,8 @@ class QueueManager:
             self._engine.watchful = self._engine.attention = True
         errors.say("AMQ8003")
 
-    def _report(self, report: RestartReport, state: Resource) -> None:
-        say = self._errors.say
+    def _report(self, errors: ErrorLog, report: RestartReport, state: Resource) -> None:
+        say = errors.say
         say("AMQ7229", count=report.records_replayed)
         say("AMQ7230")
         say("AMQ7231", count=report.records_recovered)
@@ -267,6 +276,10 @@ class QueueManager:
         for queue in state.by_id.values():
             if queue.damaged:
                 say("AMQ7472", name=queue.name, text=queue.damaged)
+
+    def _say(self, amq: str, **inserts: Any) -> None:
+        if self._errors is not None:
+            self._errors.say(amq, **inserts)
 
     # ---- ending
 
@@ -278,7 +291,7 @@ class QueueManager:
                 f"queue manager {self.name!r} has stopped: {text}; start it again", name=self.name
             )
             self._state = "failed"
-            self._errors.say("AMQ6709", text=text)
+            self._say("AMQ6709", text=text)
         self._log.stop(LogClosed(f"the queue manager has stopped: {exc}"))
         for queue in list(self._engine.state.queues.values()):
             queue.waiters.wake_all()
@@ -293,7 +306,7 @@ class QueueManager:
         )
         self._state = "forked"
         self._log.abandon()
-        self._lock.release()
+        self._let_go()
 
     def end(self, mode: str = "quiesce") -> None:
         """End it in order. "quiesce" lets the units of work of other threads end first, "immediate" backs them out."""
@@ -302,12 +315,12 @@ class QueueManager:
         if self._state in ("ended", "forked"):
             return
         with self._ended:
-            if self._state == "running":
-                self._state = "ending"
-                try:
+            try:
+                if self._state == "running":
+                    self._state = "ending"
                     self._end_in_order(mode)
-                finally:
-                    self._close()
+            finally:  # also where it has failed, or was interrupted when it was ended before
+                self._close()
 
     def _end_in_order(self, mode: str) -> None:
         engine, log = self._engine, self._log
@@ -330,7 +343,7 @@ class QueueManager:
             engine.state.keep_non_persistent()
         self._housekeeper.checkpoint_if_possible(clean=True)
         log.close(clean=True)
-        self._errors.say("AMQ8004")
+        self._say("AMQ8004")
 
     def _await_units(self) -> None:
         """Wait until the units of work that living threads other than this one have begun are over."""
@@ -350,24 +363,17 @@ class QueueManager:
             self._log.close(clean=False)
         if self._engine.refusal is None:
             self._engine.refusal = Unavailable(f"queue manager {self.name!r} has ended", name=self.name)
-        self._errors.close()
-        self._lock.release()
+        self._let_go()
         self._state = "ended"
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
-        if self._state == "failed":
-            self._state = "running"
-            self._engine.quiescing = True
-            with contextlib.suppress(MQError):
-                self.abandon()
-            return
         self.end("quiesce" if kind is None else "immediate")
 
     def abandon(self) -> None:
-        """Let go of a queue manager that has failed: its files are closed as a crash would leave them."""
+        """Let go of it as a crash would: nothing is ended, the next start recovers."""
         with self._ended:
             if self._state not in ("ended", "forked"):
                 self._close()

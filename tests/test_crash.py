@@ -794,6 +794,42 @@ def test_row_34_expiry_and_properties_over_restarts() -> None:
     assert 4800 < left < 4901
 
 
+def test_row_35_after_a_crash_the_outcome_can_be_asked_and_a_retry_does_not_duplicate() -> None:
+    """Faults 35: an application that knows only what was returned to it does its work exactly once, by the Xid."""
+    steps = ["nothing"]
+
+    def script(life: Life) -> None:
+        unit = life.begin(XID)
+        life.get("A", unit=unit)
+        life.put("B", size=40, priority=9, unit=unit)
+        life.put("A", size=9000, priority=9, unit=unit)
+        life.prepare(unit)
+        steps.append("prepared")
+        life.commit(unit)
+        steps.append("committed")
+
+    def retry(fork: Life, moment: int) -> None:
+        twin = fork.fork(KEEP_ALL)
+        twin.restart()
+        if XID in twin.qm.in_doubt():
+            twin.resolve(XID, commit=True)
+        elif steps[-1] == "nothing":
+            # prepare did not return: it did not happen, or it is in doubt, which was looked at above
+            script(twin)
+            del steps[1:]
+        twin.crash(LOSE_ALL)
+        twin.restart()
+        assert not twin.qm.in_doubt()
+        seen = twin.observe()
+        assert [m[1] for m in seen["B"][1]] == [9]
+        assert [m[1] for m in seen["A"][1]] == [9, 1, 0, 0]
+
+    for losses in (mixes(4), always(*EVERY_LOSS)):
+        del steps[1:]
+        sweep(script, losses, prelude=born, deeper=retry)
+        assert steps == ["nothing", "prepared", "committed"]
+
+
 @EVERY_SETUP
 def test_row_37_an_end_in_order_that_is_interrupted(setup: Setup) -> None:
     """Faults 37: at each step of it."""

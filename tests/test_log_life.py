@@ -11,13 +11,14 @@ import pytest
 from logger import control, extent, lsn
 from logger import log as logs
 from logger.config import LogConfig, WriteIntegrity
+from logger.disk import PAGE
 from logger.errors import LogClosed, LogFailed
 from logger.extent import ExtentHeader
 from logger.log import Log
 from tests.conftest import SOAK
 from tests.sim.clock import SimClock
-from tests.sim.disk import SimCrash, SimDisk
-from tests.sim.loss import LOSE_ALL, mixed
+from tests.sim.disk import SECTOR, SimCrash, SimDisk
+from tests.sim.loss import LOSE_ALL, Loss, mixed
 
 LOG_ID = b"0123456789abcdef"
 KIND = 257
@@ -225,3 +226,37 @@ def test_row_70_the_last_lsns() -> None:
     log = Log(life.disk, life.clock, life.config)
     _, records = log.read(log.state.head, 0)
     assert life.continues([(one.lsn, one.end, bytes(one.body)) for one in records], life.appended)
+
+
+class TornSpares(Loss):
+    """Everything reached the disk but the spare page that was being written, which is noise."""
+
+    def choose(self, rng: random.Random, versions: dict[int, list[bytes]], written: set[int]) -> dict[int, bytes]:
+        spare = range(PAGE // SECTOR, 3 * PAGE // SECTOR)
+        return {n: rng.randbytes(SECTOR) if n in spare else has[-1] for n, has in versions.items()}
+
+
+@pytest.mark.parametrize("before", range(4))
+def test_two_crashes_in_a_row_never_tear_both_spare_pages(before: int) -> None:
+    """The first tears one spare page, with the log ending in a page that the other one does not speak of."""
+    life = LogLife(before, WriteIntegrity.TRIPLE)
+    for _ in range(before):
+        life.append(10)
+        life.force()
+    for size in (3000, 3000, 3000, 3000, 3000):
+        life.append(size)
+    cut_off = life.force  # the first time; then each restart in turn
+    for _ in range(4):
+        states: list[SimDisk] = []
+
+        def look(kind: str, path: str, states: list[SimDisk] = states, disk: SimDisk = life.disk) -> None:
+            if kind == "sync" and path.endswith(".LOG") and disk.unsynced():
+                states.append(disk.snapshot(TornSpares(seed=before, sizes="new", names="new")))
+
+        life.disk.before_effect = look
+        cut_off()
+        assert states
+        life.disk = states[0]
+        life.histories, life.forced = [life.appended], 0  # what was seen after that moment did not happen
+        cut_off = life.start
+    life.start()

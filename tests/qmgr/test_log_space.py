@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 import qmgr
+from logger.disk import make_dirs
 from qmgr import Reason, UowState, Xid
 from tests.qmgr.world import World, bodies
 from tests.sim.loss import LOSE_ALL
@@ -13,14 +14,22 @@ XID = Xid(1, b"pins", b"the log")
 BODY = bytes(1000)
 
 
-def fill(world: World, until: Callable[[], bool], most: int = 3000) -> int:
+def fill(world: World, until: Callable[[], bool]) -> int:
     """Put to and get from B until something happens; how many times."""
-    for n in range(most):
+    for n in range(3000):
         if until():
             return n
         world.qm.put("B", BODY)
         world.qm.get("B")
     raise AssertionError("it never happens")
+
+
+def calm_down(world: World) -> None:
+    """Little work and some checkpoints: the demand for log space falls."""
+    for _ in range(10):
+        world.qm.put("B", b"")
+        world.qm.get("B")
+        world.qm.checkpoint()
 
 
 def victim(world: World) -> qmgr.UnitOfWork:
@@ -206,10 +215,8 @@ def test_row_22_secondaries_come_when_they_are_needed_and_go_again() -> None:
     names = {path for path in world.disk.files() if "/active/" in path}
     assert len(names) == most
     world.crash(LOSE_ALL)
-    assert world.qm.status().log.files == most
-    for _ in range(10):
-        fill(world, lambda: world.qm.status().checkpoints > 1000 or world.qm.status().log.files == 2, most=100_000)
-        break
+    assert 2 <= world.qm.status().log.files <= most
+    calm_down(world)
     assert world.qm.status().log.files == 2
     assert len([path for path in world.disk.files() if "/active/" in path]) == 2
     world.crash(LOSE_ALL)
@@ -220,7 +227,6 @@ def test_row_22_secondaries_come_when_they_are_needed_and_go_again() -> None:
 def test_row_21_the_log_wraps_many_times_over_restarts(world: World) -> None:
     for n in range(8):
         world.qm.put("A", b"%d" % n)
-        fill(world, lambda: False, most=1) if n == 99 else None
         for _ in range(150):
             world.qm.put("B", bytes(4000))
             world.qm.get("B")
@@ -416,7 +422,8 @@ def test_row_38_a_restart_with_other_settings_loses_nothing(change: dict[str, st
     assert sorted(bodies(world.qm, "A")) == sorted([*expected, b"in doubt"])
     primaries = int(change.get("LogPrimaryFiles", "4"))
     assert world.qm.status().log.config.primary_files == primaries
-    fill(world, lambda: world.qm.status().log.files <= primaries, most=20_000)
+    calm_down(world)
+    assert world.qm.status().log.files == primaries
     assert sorted(bodies(world.qm, "A")) == sorted([*expected, b"in doubt"])
 
 
@@ -437,6 +444,7 @@ def test_row_38_the_log_may_move_with_its_path(world: World) -> None:
     world.set_ini("LogPath", "/elsewhere/QM1/")
     with pytest.raises(qmgr.MQError, match="/elsewhere/QM1"):
         world.start()
+    make_dirs(world.disk, "/elsewhere/QM1/active")
     for path in world.disk.files("/data/log"):
         world.disk.poke(path.replace("/data/log", "/elsewhere"), world.disk.peek(path))
     world.start()
@@ -452,9 +460,7 @@ def test_row_38_a_lower_limit_of_messages_in_a_unit_counts_from_the_next_start()
     unit.put_many("A", [b"x"] * 50)
     unit.prepare()
     world.qm.end()
-    world.set_ini("MaxUncommittedMsgs", "10") if "MaxUncommittedMsgs" in world.disk.peek(
-        "/data/qmgrs/QM1/qm.ini"
-    ).decode() else world.set_ini("MaxUncommittedMessages", "10")
+    world.set_ini("MaxUncommittedMsgs", "10")
     world.start()
     world.qm.resolve(XID, commit=True)
     assert world.qm.queue("A").depth == 50

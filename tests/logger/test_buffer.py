@@ -1,0 +1,119 @@
+"""The log buffer: frames in, runs of pages out; together the runs are the stream."""
+
+from zlib import crc32
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logger import frame, lsn
+from logger.buffer import LogBuffer
+from logger.disk import PAGE
+from logger.errors import LogClosed
+
+EXTENT = 64 * PAGE
+SEED = crc32(b"log")
+
+
+class Stream:
+    """A buffer, and all that it has handed over."""
+
+    def __init__(self, pages: int = 9, tail: int = EXTENT) -> None:
+        self.held = bytearray()
+        self.start = tail
+        size = pages * PAGE
+        self.buffer = LogBuffer(
+            (memoryview(bytearray(size)), memoryview(bytearray(size))),
+            extent_bytes=EXTENT, seed=SEED, epoch=3, tail=tail, partial=b"", make_room=self.make_room,
+        )  # fmt: skip
+
+    def make_room(self) -> None:
+        self.take(partial=False)
+
+    def take(self, *, partial: bool) -> None:
+        run = self.buffer.take(partial=partial)
+        assert run.base % PAGE == 0
+        assert len(run.pages) % PAGE == 0
+        at = run.base - self.start
+        self.held[at : at + len(run.pages)] = run.pages
+
+    def frames(self) -> list[frame.Frame]:
+        found, at = [], self.start
+        while at < self.buffer.tail:
+            one = frame.decode(memoryview(self.held), at - self.start, at, SEED)
+            assert one is not None, lsn.text(at)
+            found.append(one)
+            at = (at // EXTENT + 1) * EXTENT if one.kind == frame.PAD else one.end
+        return found
+
+
+sizes = st.lists(st.one_of(st.integers(0, 200), st.integers(3000, 9000), st.integers(30_000, 90_000)), max_size=25)
+
+
+@given(sizes, st.integers(1, 5))
+def test_every_record_comes_back_from_the_runs(lengths: list[int], every: int) -> None:
+    stream = Stream()
+    lsns = []
+    for n, length in enumerate(lengths):
+        if stream.buffer.room < length + 200:
+            stream.make_room()
+        lsns.append(stream.buffer.append(n + 1, n, n, stream.start, b"head", bytes([n % 256]) * length))
+        if n % every == 0:
+            stream.take(partial=True)
+    stream.take(partial=True)
+    parts: dict[int, list[frame.Frame]] = {}
+    for one in stream.frames():
+        if one.kind != frame.PAD:
+            parts.setdefault(one.kind, []).append(one)
+        assert one.lsn % 8 == 0
+        assert one.lsn // EXTENT == (one.lsn + frame.HEADER.size + len(one.body) - 1) // EXTENT, "never across an extent"
+    for n, length in enumerate(lengths):
+        mine = parts[n + 1]
+        assert b"".join(bytes(one.body) for one in mine) == b"head" + bytes([n % 256]) * length
+        assert mine[0].lsn == lsns[n]
+        assert [one.flags & frame.BEGIN for one in mine] == [frame.BEGIN] + [0] * (len(mine) - 1)
+        assert [one.flags & frame.END for one in mine] == [0] * (len(mine) - 1) + [frame.END]
+
+
+def test_a_frame_says_how_far_the_log_was_durable() -> None:
+    stream = Stream()
+    at = stream.buffer.append(5, 0, 0, EXTENT, b"x")
+    late = stream.buffer.append(5, 0, 0, EXTENT + 16, b"y" * 5000)
+    stream.take(partial=True)
+    assert [(one.lsn, one.durable) for one in stream.frames()] == [(at, EXTENT), (late, EXTENT + 16)]
+
+
+def test_a_run_stays_as_it_is_while_the_next_one_fills() -> None:
+    stream = Stream()
+    stream.buffer.append(5, 0, 0, EXTENT, b"first")
+    run = stream.buffer.take(partial=True)
+    before = bytes(run.pages)
+    stream.buffer.append(6, 0, 0, EXTENT, b"second")
+    assert bytes(run.pages) == before
+
+
+def test_going_on_in_a_page_that_a_restart_found_partly_filled() -> None:
+    first = Stream()
+    first.buffer.append(5, 0, 0, EXTENT, b"before")
+    tail = first.buffer.tail
+    first.take(partial=True)
+    partial = bytes(first.held[: tail - EXTENT])
+    size = 9 * PAGE
+    again = LogBuffer(
+        (memoryview(bytearray(size)), memoryview(bytearray(size))),
+        extent_bytes=EXTENT, seed=SEED, epoch=4, tail=tail, partial=partial, make_room=lambda: None,
+    )  # fmt: skip
+    again.append(6, 0, 0, EXTENT, b"after")
+    run = again.take(partial=True)
+    assert (run.base, bytes(run.pages[: len(partial)])) == (EXTENT, partial)
+
+
+def test_row_70_the_stream_stops_loudly_before_its_64_bits_run_out() -> None:
+    stream = Stream(tail=lsn.LAST // EXTENT * EXTENT)
+    with pytest.raises(LogClosed, match="64-bit"):
+        for _ in range(10_000):
+            if stream.buffer.room < 5000:
+                stream.make_room()
+            stream.buffer.append(5, 0, 0, 0, b"x" * 4000)
+            stream.held.clear()
+    assert lsn.LAST <= stream.buffer.tail < 2**64 - EXTENT

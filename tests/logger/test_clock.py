@@ -1,0 +1,21 @@
+"""The machine's clock."""
+
+import datetime
+import threading
+
+from logger.clock import SystemClock
+
+
+def test_wall_time_is_utc_in_microseconds() -> None:
+    now = datetime.datetime.now(datetime.UTC).timestamp()
+    assert abs(SystemClock().wall_us() / 1e6 - now) < 60
+
+
+def test_elapsed_time_never_goes_back_and_a_wait_lasts_as_long_as_asked() -> None:
+    clock = SystemClock()
+    before = clock.elapsed_ns()
+    assert not clock.wait(threading.Event(), 0.01)
+    assert clock.elapsed_ns() - before >= 10_000_000
+    event = threading.Event()
+    event.set()
+    assert clock.wait(event, None)

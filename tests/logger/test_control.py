@@ -1,0 +1,81 @@
+"""The control file: two copies in turn; the newest whole one counts."""
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logger import control
+from logger.config import LogType
+from logger.control import COPY, ControlFile, ControlState
+from logger.errors import LogDamaged
+from tests.sim.disk import SimDisk
+from tests.sim.loss import KEEP_ALL, LOSE_ALL
+
+PATH = "/amqhlctl.lfh"
+
+
+def state(**fields: int) -> ControlState:
+    plain = ControlState(
+        log_id=b"i" * 16, log_type=LogType.CIRCULAR, extent_bytes=262144, epoch=1, epoch_from=262144, head=262144,
+        checkpoint=262144, durable=262144, clean_end=0, extents=((0, 1), (1, 0)),
+    )  # fmt: skip
+    return attrs.evolve(plain, **fields)
+
+
+def made(disk: SimDisk) -> ControlFile:
+    control.create(disk, PATH, state())
+    disk.sync_dir("/")
+    return ControlFile(disk, PATH)
+
+
+@given(st.binary(min_size=16, max_size=16), st.integers(1, 2**40), st.integers(0, 2**63), st.integers(1, 2**50))
+def test_what_is_encoded_is_decoded(log_id: bytes, epoch: int, head: int, number: int) -> None:
+    one = attrs.evolve(state(), log_id=log_id, epoch=epoch, head=head, extents=tuple((n, n * 7) for n in range(511)))
+    encoded = one.encode(number)
+    assert len(encoded) <= COPY
+    assert control.decode(encoded.ljust(COPY, b"\0")) == (number, one)
+    assert control.decode(encoded[:-1]) is None
+    assert control.decode(b"") is None
+
+
+def test_the_newest_whole_copy_counts() -> None:
+    disk = SimDisk()
+    file = made(disk)
+    for epoch in range(2, 6):
+        file.write(state(epoch=epoch))
+        assert control.read(disk, PATH)[1].epoch == epoch
+    whole = disk.peek(PATH)
+    newest = 0 if control.read(disk, PATH)[0] % 2 else 1
+    for at in (newest, 1 - newest):
+        broken = bytearray(whole)
+        broken[COPY * at + 30] ^= 1
+        disk.poke(PATH, bytes(broken))
+        assert control.read(disk, PATH)[1].epoch in ((4, 5) if at == newest else (5,))
+    assert control.read(disk, PATH)[1].epoch == 5
+
+
+def test_a_write_spares_the_newest_copy_so_a_torn_one_costs_nothing() -> None:
+    disk = SimDisk()
+    file = made(disk)
+    for epoch in range(2, 12):
+        for seed in range(8):
+            trial = disk.snapshot(KEEP_ALL)
+            trial.crash_after(1, part=seed / 8)  # the sync never happens
+            with pytest.raises(BaseException, match=""):
+                ControlFile(trial, PATH).write(state(epoch=epoch))
+            after = trial.crash(seed)
+            assert control.read(after, PATH)[1].epoch in (epoch - 1, epoch)
+        file.write(state(epoch=epoch))
+        assert control.read(disk.snapshot(LOSE_ALL), PATH)[1].epoch == epoch
+
+
+def test_row_42_a_control_file_that_is_missing_or_wholly_damaged_is_named() -> None:
+    disk = SimDisk()
+    with pytest.raises(LogDamaged, match="amqhlctl.lfh is missing") as caught:
+        control.read(disk, PATH)
+    assert caught.value.path == PATH
+    for content in (b"", b"x" * 100, bytes(2 * COPY)):
+        disk.poke(PATH, content)
+        with pytest.raises(LogDamaged, match="no whole copy"):
+            control.read(disk, PATH)

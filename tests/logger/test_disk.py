@@ -1,0 +1,91 @@
+"""The real disk: what the protocol promises, on files of this machine."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from logger import disk as disks
+from logger.disk import PAGE, PosixDisk
+from logger.errors import LogInUse
+
+
+def test_reads_and_writes_at_offsets(tmp_path: Path) -> None:
+    disk = PosixDisk()
+    file = disk.open(f"{tmp_path}/f", create=True)
+    file.write(5, b"abc")
+    assert (file.size(), file.read(0, 99)) == (8, bytes(5) + b"abc")
+    file.truncate(6)
+    assert file.read(4, 10) == b"\0a"
+    file.sync()
+    file.close()
+    file.close()
+    with pytest.raises(FileExistsError):
+        disk.open(f"{tmp_path}/f", create=True)
+    with pytest.raises(FileNotFoundError):
+        disk.open(f"{tmp_path}/g")
+
+
+def test_row_53_short_writes_and_reads_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = PosixDisk().open(f"{tmp_path}/f", create=True)
+    real_write, real_read = os.pwrite, os.pread
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real_write(fd, bytes(data)[:7], at))
+    file.write(3, b"a long line of bytes")
+    monkeypatch.setattr(os, "pread", lambda fd, size, at: real_read(fd, min(size, 4), at))
+    assert file.read(3, 100) == b"a long line of bytes"
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: 0)
+    with pytest.raises(OSError, match="no more bytes"):
+        file.write(0, b"x")
+
+
+def test_direct_buffers_are_aligned(tmp_path: Path) -> None:
+    disk = PosixDisk()
+    file = disk.open(f"{tmp_path}/f", create=True, direct=True)
+    page = disk.buffer(2 * PAGE)
+    assert bytes(page) == bytes(2 * PAGE)
+    page[:3] = b"abc"
+    file.write(PAGE, page)
+    file.sync()
+    assert disks.read_whole(disk, f"{tmp_path}/f")[PAGE : PAGE + 3] == b"abc"
+
+
+def test_a_lock_has_one_holder_and_dies_with_it(tmp_path: Path) -> None:
+    disk = PosixDisk()
+    path = f"{tmp_path}/lock"
+    assert disk.locked_by(path) is None
+    lock = disk.lock(path, "somebody")
+    with pytest.raises(LogInUse, match="somebody") as caught:
+        disk.lock(path, "else")
+    assert caught.value.holder == "somebody"
+    assert disk.locked_by(path) == "somebody"
+    os.close(os.open(path, os.O_RDONLY))  # which would end a POSIX record lock
+    assert disk.locked_by(path) == "somebody"
+    lock.release()
+    lock.release()
+    assert disk.locked_by(path) is None
+    disk.lock(path, "next").release()
+
+
+def test_replace_file_leaves_no_trace_of_its_work(tmp_path: Path) -> None:
+    disk = PosixDisk()
+    for data in (b"one", b"two"):
+        disks.replace_file(disk, f"{tmp_path}/f", data)
+        assert disks.read_whole(disk, f"{tmp_path}/f") == data
+    assert disk.list(str(tmp_path)) == ["f"]
+    assert disk.list(f"{tmp_path}/none") == []
+
+
+def test_the_data_path_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_PATH", "/some/where")
+    assert disks.user_data_path("SOME_PATH", "app") == "/some/where"
+    monkeypatch.delenv("SOME_PATH")
+    monkeypatch.setenv("XDG_DATA_HOME", "/xdg")
+    monkeypatch.setattr("sys.platform", "linux")
+    assert disks.user_data_path("SOME_PATH", "app") == "/xdg/app"
+
+
+def test_free_space_and_entropy(tmp_path: Path) -> None:
+    free, total = PosixDisk().free_bytes(str(tmp_path))
+    assert 0 <= free <= total
+    assert len({PosixDisk().entropy(16) for _ in range(10)}) == 10
+    assert PosixDisk().process() == f"pid {os.getpid()}"

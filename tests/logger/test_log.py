@@ -1,0 +1,325 @@
+"""The log as a whole: append, force, read back; what a crash leaves; when it stops for good."""
+
+import errno
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logger import log as logs
+from logger.config import LogConfig, LogSync, WriteIntegrity
+from logger.disk import PAGE
+from logger.errors import LogClosed, LogDamaged, LogError, LogFailed, LogFull
+from logger.log import Log
+from logger.reader import LogReader
+from tests.sim.clock import SimClock
+from tests.sim.disk import SimDisk
+from tests.sim.loss import KEEP_ALL, LOSE_ALL
+
+ID = b"identity of 16 b"
+EXTENT = 64 * PAGE
+
+
+def config(**options: Any) -> LogConfig:
+    return LogConfig(path="/log", primary_files=2, secondary_files=1, file_pages=64, buffer_pages=18, **options)
+
+
+def made(**options: Any) -> tuple[SimDisk, Log]:
+    disk = SimDisk()
+    logs.create(disk, config(**options), ID)
+    disk.sync_dir("/")
+    return disk, begun(disk, **options)[1]
+
+
+def begun(disk: SimDisk, **options: Any) -> tuple[list[bytes], Log]:
+    """(the bodies that are in the log, the log ready to go on)."""
+    log = Log(disk, SimClock(), config(**options))
+    reader, records = log.read(log.state.head, 0)
+    bodies = [bytes(record.body) for record in records]
+    log.begin(reader.end, reader.epoch, reader.page_up_to(reader.end))
+    reader.close()
+    return bodies, log
+
+
+def append(log: Log, body: bytes) -> int:
+    """Append a record and return the LSN to force."""
+    with log.lock:
+        log.reserve(log.cost(len(body)), 0)
+        log.append(300, 0, 0, body)
+        return log.buffer.tail
+
+
+def restarted(disk: SimDisk, loss: Any = LOSE_ALL, **options: Any) -> list[bytes]:
+    return begun(disk.crash(loss), **options)[0]
+
+
+@pytest.mark.parametrize("integrity", list(WriteIntegrity))
+@pytest.mark.parametrize("size", [0, 1, 100, 4000, 4048, 5000, 33_000, 100_000])
+def test_what_was_forced_is_there_after_a_crash(integrity: WriteIntegrity, size: int) -> None:
+    disk, log = made(write_integrity=integrity)
+    bodies = [bytes([n]) * size for n in range(3)]
+    for body in bodies:
+        log.force(append(log, body))
+    assert log.durable == log.buffer.tail
+    assert restarted(disk, write_integrity=integrity) == bodies
+
+
+def test_what_was_not_forced_may_be_lost_but_only_from_the_end() -> None:
+    disk, log = made()
+    bodies = [b"%d" % n for n in range(20)]
+    for n, body in enumerate(bodies):
+        end = append(log, body)
+        if n == 9:
+            log.force(end)
+    for loss in (LOSE_ALL, KEEP_ALL, 1, 2, 3):
+        found = begun(disk.snapshot(loss))[0]
+        assert found == bodies[: len(found)]
+        assert len(found) >= 10
+
+
+@given(st.lists(st.tuples(st.integers(0, 6000), st.booleans()), max_size=40), st.integers(0, 1000))
+def test_any_crash_keeps_a_prefix_with_all_that_was_forced(steps: list[tuple[int, bool]], seed: int) -> None:
+    disk, log = made()
+    bodies: list[bytes] = []
+    forced = 0
+    for n, (size, force) in enumerate(steps):
+        body = bytes([n]) * size
+        try:
+            end = append(log, body)
+        except LogFull:
+            break
+        bodies.append(body)
+        if force:
+            log.force(end)
+            forced = len(bodies)
+    found = restarted(disk, seed)
+    assert found == bodies[: len(found)]
+    assert len(found) >= forced
+
+
+def test_a_force_of_what_is_safe_writes_nothing() -> None:
+    disk, log = made()
+    end = append(log, b"x")
+    log.force(end)
+    effects = disk.effects
+    log.force(end)
+    log.force(0)
+    assert disk.effects == effects
+
+
+def test_one_force_is_one_sync() -> None:
+    disk, log = made()
+    log.force(append(log, b"first of the extent, which syncs the header too"))
+    for body in (b"x", b"y" * 5000, b"z"):
+        before = disk.counts["sync"]
+        log.force(append(log, body))
+        assert disk.counts["sync"] == before + 1
+
+
+def test_group_commit_one_sync_serves_all_that_wait() -> None:
+    _, log = made()
+    log.force(append(log, b""))
+    ends = [append(log, b"%d" % n) for n in range(30)]
+    before = log._stats.writes
+    threads = [threading.Thread(target=log.force, args=(end,)) for end in ends]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert 1 <= log._stats.writes - before <= 3
+    assert log.durable >= max(ends)
+
+
+def test_the_log_is_full_when_the_head_stays() -> None:
+    disk, log = made()
+    log.force(append(log, b"first"))
+    with pytest.raises(LogFull):
+        for _ in range(1000):
+            append(log, bytes(4000))
+    assert log.grow()
+    append(log, bytes(4000))
+    assert not log.grow()
+    with pytest.raises(LogFull):
+        for _ in range(1000):
+            append(log, bytes(4000))
+    log.force(log.buffer.tail)
+    used = log.space.used(log.buffer.tail)
+    assert used > 2 * EXTENT
+    log.move_head(log.buffer.tail, log.buffer.tail)
+    append(log, bytes(4000))
+    assert disk.exists("/log/active/S0000002.LOG")
+    assert log.release_secondaries() == 1
+    assert not disk.exists("/log/active/S0000002.LOG")
+
+
+@pytest.mark.parametrize("integrity", [WriteIntegrity.SINGLE, WriteIntegrity.TRIPLE])
+def test_row_21_many_laps(integrity: WriteIntegrity) -> None:
+    disk, log = made(write_integrity=integrity)
+    for n in range(40):
+        for _ in range(20):
+            log.force(append(log, bytes([n]) * 3000))
+        log.move_head(log.buffer.tail, log.buffer.tail)
+        end = append(log, b"after %d" % n)
+        log.force(end)
+        if n % 7 == 0:
+            disk = disk.crash(n)
+            found, log = begun(disk, write_integrity=integrity)
+            assert found == [b"after %d" % n]
+    assert log.buffer.tail > 8 * 3 * EXTENT
+
+
+def test_epochs_and_lsns_only_grow() -> None:
+    disk, log = made()
+    last = (log.epoch, log.buffer.tail)
+    for n in range(10):
+        append(log, b"lost")
+        if n % 2:
+            log.force(append(log, b"kept"))
+        disk = disk.crash(LOSE_ALL)
+        _, log = begun(disk)
+        log.force(append(log, b"of the new epoch"))
+        assert log.epoch > last[0]
+        assert log.buffer.tail > last[1] - 200
+        last = (log.epoch, log.buffer.tail)
+
+
+@pytest.mark.parametrize("kind", ["write", "sync"])
+def test_row_52_after_a_failed_write_or_sync_nothing_is_written_any_more(kind: str) -> None:
+    disk, log = made()
+    log.force(append(log, b"good"))
+    end = append(log, b"bad")
+    disk.fail(kind, errno.EIO)
+    with pytest.raises(LogFailed, match="mend the disk"):
+        log.force(end)
+    effects = disk.effects
+    disk.heal()
+    for call in (lambda: log.force(end), lambda: append(log, b"more"), lambda: log.force(end + 8)):
+        with pytest.raises(LogFailed):
+            call()
+    assert disk.effects == effects
+    assert restarted(disk)[:1] == [b"good"]
+
+
+def test_row_47_a_clean_end_names_the_exact_end() -> None:
+    disk, log = made()
+    append(log, b"one")
+    append(log, b"two")
+    tail = log.buffer.tail
+    log.close(clean=True)
+    with pytest.raises(LogClosed):
+        log.force(tail + 8)
+    state = Log(disk, SimClock(), config()).state
+    assert state.clean_end == tail
+    for path in disk.files("/log/active"):
+        disk.poke(path, disk.peek(path)[: 3 * PAGE] + bytes(len(disk.peek(path)) - 3 * PAGE))
+        disk.poke(path, disk.peek(path)[:PAGE] + bytes(2 * PAGE) + disk.peek(path)[3 * PAGE :])
+    with pytest.raises(LogDamaged, match="is damaged at"):
+        begun(disk)
+
+
+def test_row_46_damage_in_the_middle_is_not_the_torn_tail() -> None:
+    disk, log = made()
+    ends = []
+    for n in range(30):
+        ends.append(append(log, bytes([65 + n]) * 1000))
+        log.force(ends[-1])
+    path = "/log/active/S0000000.LOG"
+    content = bytearray(disk.peek(path))
+    content[3 * PAGE + ends[9] - EXTENT + 200] ^= 1
+    disk.poke(path, bytes(content))
+    with pytest.raises(LogDamaged) as caught:
+        restarted(disk, KEEP_ALL)
+    assert caught.value.path == path
+    assert caught.value.lsn == ends[9]
+
+
+def test_a_reader_that_owns_nothing_sees_the_same() -> None:
+    disk, log = made()
+    bodies = [bytes([n]) * 2000 for n in range(10)]
+    for body in bodies:
+        log.force(append(log, body))
+    effects = disk.effects
+    state, reader = logs.read_only(disk, "/log")
+    assert isinstance(reader, LogReader)
+    assert [bytes(record.body) for record in reader.records(state.head)] == bodies
+    reader.close()
+    assert disk.effects == effects
+
+
+def test_records_carry_what_they_were_given() -> None:
+    _, log = made()
+    with log.lock:
+        log.reserve(1000, 0)
+        first = log.append(300, 7, 123456, b"head", b"data")
+        second = log.append(65535, 2**63, 1, b"")
+        tail = log.buffer.tail
+    log.force(tail)
+    reader, records = log.read(first, 0)
+    one, two = [(r.lsn, r.end, r.kind, r.uow, r.epoch, r.time, bytes(r.body)) for r in records]
+    assert one == (first, second, 300, 7, log.epoch, 123456, b"headdata")
+    assert two == (second, tail, 65535, 2**63, log.epoch, 1, b"")
+    reader.close()
+
+
+@pytest.mark.parametrize("sync", [LogSync.OS, LogSync.INTERVAL])
+def test_lazy_modes_write_and_sync_only_when_asked(sync: LogSync) -> None:
+    disk, log = made(sync=sync)
+    log.force(append(log, b"first"), sync=True)
+    before = disk.counts["sync"]
+    log.force(append(log, b"second"))
+    assert disk.counts["sync"] == before
+    assert begun(disk.snapshot(KEEP_ALL), sync=sync)[0] == [b"first", b"second"]
+    assert begun(disk.snapshot(LOSE_ALL), sync=sync)[0][:1] == [b"first"]
+    log.force(log.buffer.tail, sync=True)
+    assert restarted(disk, sync=sync) == [b"first", b"second"]
+
+
+@given(st.integers(0, 2_000_000))
+def test_a_cost_covers_what_a_record_takes(size: int) -> None:
+    _, log = made()
+    assert log.cost(size) >= size + 48
+    if size < 150_000:
+        before = log.buffer.tail
+        assert append(log, bytes(size)) - before <= log.cost(size) + 2048  # and what an extent's end may waste
+
+
+def test_force_soon_calls_back_when_it_is_durable() -> None:
+    disk, log = made()
+    end = append(log, b"x")
+    done = threading.Event()
+    heard: list[Exception | None] = []
+
+    def callback(error: Exception | None) -> None:
+        heard.append(error)
+        done.set()
+
+    log.force_soon(end, callback)
+    assert done.wait(20)
+    assert heard == [None]
+    assert log.durable >= end
+    assert restarted(disk) == [b"x"]
+
+
+def test_force_soon_hears_of_a_failure() -> None:
+    disk, log = made()
+    end = append(log, b"x")
+    disk.fail("sync", errno.EIO, once=False)
+    done = threading.Event()
+    heard: list[Exception | None] = []
+
+    def callback(error: Exception | None) -> None:
+        heard.append(error)
+        done.set()
+
+    log.force_soon(end, callback)
+    assert done.wait(20)
+    assert isinstance(heard[0], LogError)
+
+
+def test_row_38_extents_of_another_size_are_refused() -> None:
+    disk, _ = made()
+    with pytest.raises(LogError, match="LogFilePages=64"):
+        Log(disk.crash(), SimClock(), LogConfig(path="/log", file_pages=128))
