@@ -189,7 +189,9 @@ class Engine:
         promise = log.cost(records.QUEUE_PLACE.size * (len(unit.touched) + queues))
         if unit.xid is not None:
             count = len(unit.puts) + len(unit.gets) + messages
-            promise += log.cost(160) + log.cost(records.roll_forward_cost(unit.put_bytes + put_bytes, count, 0))
+            promise += log.cost(records.roll_forward_cost(unit.put_bytes + put_bytes, count, 0))
+            if unit.state is ACTIVE:
+                promise += log.cost(records.LARGEST_XID)
         return promise
 
     def use_promise(self, unit: Uow) -> None:
@@ -269,12 +271,15 @@ class Engine:
         try:
             with self.lock:
                 self.check()
-                promise = self.promise_of(unit)
-                self._reserve(size, max(0, promise - unit.promise))
+                if not unit.promise:
+                    promise = self.promise_of(unit)
+                    self._reserve(promise, 0, self.log.space.for_gets)
+                    self._promise(unit, promise)
+                self.log.make_room(size)  # its room in the log was promised
                 if unit.state is not ACTIVE:
                     raise verbs.ended(unit)
-                self._promise(unit, promise)
                 end = self._append_and_apply(record, self.clock.wall_us())
+                self._promise(unit, self.promise_of(unit))
             self.log.force(end)
         except LogError as exc:
             raise self.translated(exc) from exc

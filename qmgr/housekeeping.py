@@ -66,7 +66,9 @@ class Housekeeper:
 
     def notice(self) -> None:
         """A call has ended: is there something to do?"""
-        self._engine.attention = self._engine.watchful
+        if self._was_full:
+            self._look_whether_full()
+        self._engine.attention = self._engine.watchful or self._was_full
         if self._engine.urgent or self._checkpointer.records >= self._records_max:
             if self._thread is None:
                 self.work()
@@ -171,10 +173,17 @@ class Housekeeper:
                 fits = log.space.fits(log.buffer.tail, size, promise)
             if not fits and not self._was_full:
                 self._errors.say("AMQ7463")
-            if fits and self._was_full:
-                self._errors.say("AMQ7464")
-            self._was_full = not fits
+                self._was_full = self._engine.attention = True
             return fits
+
+    def _look_whether_full(self) -> None:
+        """Say so when a put would find room again."""
+        log = self._engine.log
+        with log.lock:
+            fits = log.space.fits(log.buffer.tail, log.space.for_gets, 0)
+        if fits:
+            self._was_full = False
+            self._errors.say("AMQ7464")
 
     def release(self, needed: int = 0) -> None:
         """The release sequence, until the log is below its threshold and `needed` bytes fit."""

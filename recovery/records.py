@@ -31,6 +31,7 @@ LENGTH16 = struct.Struct("<H")
 PART = struct.Struct("<BIQ")
 LENGTH32 = struct.Struct("<I")
 MAX_XID_PART = 64  # bytes of gtrid and of bqual
+LARGEST_XID = XID.size + 2 * MAX_XID_PART
 
 
 class Kind(enum.IntEnum):
@@ -187,7 +188,7 @@ def encode_roll_forward(record: RollForward) -> bytes:
 
 def roll_forward_cost(puts_bytes: int, puts: int, gets: int) -> int:
     """The most bytes that the body of a ROLL_FORWARD record takes."""
-    return LENGTH16.size + XID.size + 2 * MAX_XID_PART + puts_bytes + puts * (PART.size + 4) + gets * PART.size
+    return LENGTH16.size + LARGEST_XID + puts_bytes + puts * (PART.size + 4) + gets * PART.size
 
 
 def put_many_cost(messages_bytes: int, count: int) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.sim.life import Life, Setup, Violation
 from tests.sim.loss import LOSE_ALL, mixed
-from tests.test_crash import ACKNOWLEDGED, born, checkpoints, laps, sweep
+from tests.test_crash import ACKNOWLEDGED, born, checkpoints, secondaries, sweep
 
 Ignore = Callable[[str, str], bool]
 
@@ -50,7 +50,7 @@ def hunt(ignore: Ignore | None) -> None:
         life.define("NEW")
         life.put("NEW", size=4000)
         life.checkpoint()
-        laps(life, 1.5)
+        secondaries(life)
         life.end()
         life.start()
         life.check()

@@ -411,7 +411,7 @@ def test_row_13_a_queue_directory_lost() -> None:
 def secondaries(life: Life) -> None:
     """A long unit of work makes the log take its secondary files, and gives them back."""
     unit = life.begin()
-    for _ in range(30):
+    for _ in range(49):
         if not life.put("A", size=16000, unit=unit):
             break
     life.checkpoint()

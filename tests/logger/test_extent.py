@@ -59,7 +59,7 @@ def test_row_14_what_an_interrupted_attempt_left_is_replaced() -> None:
 
 def test_a_new_sequence_wipes_the_spare_pages_of_the_last_lap() -> None:
     disk = SimDisk()
-    made = extent.create(disk, "", HEADER)
+    made = extent.create(disk, "", HEADER, direct=False)
     made.file.write(PAGE, b"s" * 2 * PAGE)
     made.take_sequence(30, epoch=4, time=6)
     assert (made.sequence, made.header_written) == (30, False)

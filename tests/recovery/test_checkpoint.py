@@ -1,0 +1,139 @@
+"""The checkpoint file: written whole, two generations, read back or refused; and when a checkpoint is due."""
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import qmgr
+from recovery import checkpoint
+from recovery.checkpoint import NAME, PREVIOUS, Checkpoint
+from recovery.errors import CheckpointDamaged
+from tests.qmgr.world import DATA, World, bodies
+from tests.qmgr.world import NAME as QM
+from tests.sim.disk import SimCrash, SimDisk
+
+ID = b"i" * 16
+lines = st.binary(max_size=60).map(lambda data: data.replace(b"\n", b""))
+
+
+def one(lsn: int, **fields: object) -> Checkpoint:
+    plain = Checkpoint(
+        log_id=ID.hex(), lsn=lsn, head=lsn, durable=lsn, epoch=1, time=5, clean=False,
+        counters={"queue": 1, "segment": 1}, units={},
+    )  # fmt: skip
+    return attrs.evolve(plain, **fields)
+
+
+@given(st.integers(0, 2**63), st.dictionaries(st.integers(1, 2**63), st.integers(1, 2**63)), st.lists(lines))
+def test_what_is_encoded_is_decoded(lsn: int, units: dict[int, int], catalogue: list[bytes]) -> None:
+    made = one(lsn, units=units)
+    assert checkpoint.decode_file(checkpoint.encode_file(made, catalogue)) == (made, catalogue)
+
+
+@given(st.lists(lines, max_size=3), st.data())
+def test_row_40_any_flip_or_cut_is_noticed(catalogue: list[bytes], data: st.DataObject) -> None:
+    whole = checkpoint.encode_file(one(8), catalogue)
+    broken = bytearray(whole)
+    broken[data.draw(st.integers(0, len(whole) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    assert checkpoint.decode_file(bytes(broken)) is None
+    assert checkpoint.decode_file(whole[: data.draw(st.integers(0, len(whole) - 1))]) is None
+    assert checkpoint.decode_file(whole + b"x") is None
+
+
+def write(disk: SimDisk, lsn: int) -> None:
+    checkpoint.write_file(disk, "", checkpoint.encode_file(one(lsn), [b"line"]))
+
+
+def test_the_newest_comes_first_and_the_one_before_is_kept() -> None:
+    disk = SimDisk()
+    for lsn in (8, 16, 24):
+        write(disk, lsn)
+    assert [found.lsn for found, _ in checkpoint.read_files(disk, "", ID)] == [24, 16]
+    disk.poke(f"/{NAME}", b"damaged")
+    assert [found.lsn for found, _ in checkpoint.read_files(disk, "", ID)] == [16]
+    disk.remove(f"/{NAME}")
+    assert [found.lsn for found, _ in checkpoint.read_files(disk, "", ID)] == [16]
+    disk.poke(f"/{PREVIOUS}", b"")
+    with pytest.raises(CheckpointDamaged, match="restore both from a backup"):
+        checkpoint.read_files(disk, "", ID)
+
+
+def test_row_39_another_queue_managers_checkpoint_is_refused() -> None:
+    disk = SimDisk()
+    write(disk, 8)
+    with pytest.raises(CheckpointDamaged, match="belongs to another queue manager"):
+        checkpoint.read_files(disk, "", b"j" * 16)
+
+
+@pytest.mark.parametrize("part", [0.0, 0.5])
+def test_row_18_a_whole_checkpoint_is_there_whatever_crashes(part: float) -> None:
+    n = 0
+    crashed = True
+    while crashed:
+        n += 1
+        for seed in range(6):
+            disk = SimDisk()
+            write(disk, 8)
+            write(disk, 16)
+            disk.crash_after(n, part=part)
+            try:
+                write(disk, 24)
+                crashed = False
+            except SimCrash:
+                crashed = True
+            found = [made.lsn for made, _ in checkpoint.read_files(disk.crash(seed), "", ID)]
+            assert found[0] in ((16, 24) if crashed else (24,)), (n, seed, found)
+    assert n > 5
+
+
+def test_a_checkpoint_that_finds_no_disk_space_leaves_the_one_before(world: World) -> None:
+    """Row 54: it is refused with 2192, work goes on, and when there is space again so does the next checkpoint."""
+    world.qm.put("A", b"1")
+    world.qm.checkpoint()
+    world.qm.put("A", b"2")
+    world.disk.fail(("create", "write"), 28, once=False, where=lambda path: "/qmgrs/" in path)
+    with pytest.raises(qmgr.StorageFull) as caught:
+        world.qm.checkpoint()
+    assert caught.value.reason == qmgr.Reason.STORAGE_MEDIUM_FULL == 2192
+    world.qm.put("A", b"3")
+    assert world.qm.get("A").body == b"1"
+    world.disk.heal()
+    world.qm.checkpoint()
+    world.crash()
+    assert bodies(world.qm, "A") == [b"2", b"3"]
+
+
+def test_what_a_failed_checkpoint_was_to_write_the_next_one_writes(world: World) -> None:
+    world.qm.put_many("A", [b"%d" % n for n in range(10)])
+    for nth in range(1, 8):
+        world.disk.fail(("create", "write"), 28, nth=nth, where=lambda path: "/qmgrs/" in path)
+        try:
+            world.qm.checkpoint()
+        except qmgr.StorageFull:
+            world.qm.put("A", b"after %d" % nth)
+        world.disk.heal()
+    expected = bodies(world.qm, "A")
+    assert len(expected) > 10
+    world.qm.checkpoint()
+    assert bodies(world.crash(), "A") == expected
+    world.restart()
+    assert bodies(world.qm, "A") == expected
+
+
+def test_row_43_the_checkpoint_before_will_do_while_the_log_reaches_back(world: World) -> None:
+    for n in range(5):
+        world.qm.put("A", b"%d" % n)
+        world.qm.checkpoint()
+    world.qm.put("A", b"5")
+    world.disk = world.disk.crash()
+    world.disk.poke(f"{DATA}/qmgrs/{QM}/{NAME}", b"damaged")
+    world.start()
+    assert bodies(world.qm, "A") == [b"%d" % n for n in range(6)]
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.qm.define_queue("A")
+    return made
