@@ -159,39 +159,35 @@ class Checkpointer:
         with self._one_at_a_time:
             began = self._clock.elapsed_ns()
             log = self._log
-            with log.lock:
-                marked, end = self._mark(Kind.START_CHECKPOINT, {"units": len(self._resource.uows.logged())})
-                units = {u.number: u.first_lsn for u in self._resource.uows.logged()}
-                records, self.records = self.records, 0
-                with self._whole_or_stop():
+            with self._whole_or_stop():
+                with log.lock:
+                    marked, end = self._mark(Kind.START_CHECKPOINT, {"units": len(self._resource.uows.logged())})
+                    units = {u.number: u.first_lsn for u in self._resource.uows.logged()}
+                    records, self.records = self.records, 0
                     snapshot = self._resource.snapshot()
-                counters = self._resource.counters()  # with what the snapshot itself has taken
-            try:
-                log.force(end, sync=True)
-                catalogue = list(snapshot.write())
-                checkpoint = Checkpoint(
-                    log_id=log.state.log_id.hex(),
-                    lsn=marked,
-                    head=min(marked, *units.values()) if units else marked,
-                    durable=log.durable,
-                    epoch=log.epoch,
-                    time=self._now_us(),
-                    clean=clean,
-                    counters=counters,
-                    units=units,
-                )
-                data = encode_file(checkpoint, catalogue)
-                write_file(self._disk, self._directory, data)
-            except OSError:
-                with log.lock, self._whole_or_stop():
-                    snapshot.give_up()
-                    self.records += records
-                raise
-            except BaseException as exc:  # nobody can tell how far it got
-                log.stop(LogClosed(f"a checkpoint was interrupted ({type(exc).__name__})"))
-                raise
-            with self._whole_or_stop(), log.lock:
-                snapshot.finish()
+                    counters = self._resource.counters()  # with what the snapshot itself has taken
+                try:
+                    log.force(end, sync=True)
+                    catalogue = list(snapshot.write())
+                    checkpoint = Checkpoint(
+                        log_id=log.state.log_id.hex(),
+                        lsn=marked,
+                        head=min(marked, *units.values()) if units else marked,
+                        durable=log.durable,
+                        epoch=log.epoch,
+                        time=self._now_us(),
+                        clean=clean,
+                        counters=counters,
+                        units=units,
+                    )
+                    write_file(self._disk, self._directory, encode_file(checkpoint, catalogue))
+                except OSError:
+                    with log.lock:
+                        snapshot.give_up()
+                        self.records += records
+                    raise
+                with log.lock:
+                    snapshot.finish()
             log.move_head(checkpoint.head, checkpoint.lsn)
             snapshot.clean_up()
             with log.lock:
@@ -206,6 +202,8 @@ class Checkpointer:
         """What is interrupted in here leaves memory and checkpoint apart, so the log is stopped: a restart mends it."""
         try:
             yield
+        except OSError:
+            raise  # what could not be written is still to be written
         except BaseException as exc:
             self._log.stop(LogClosed(f"a checkpoint was interrupted ({type(exc).__name__})"))
             raise

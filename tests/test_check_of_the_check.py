@@ -61,7 +61,7 @@ def hunt(ignore: Ignore | None) -> None:
         lambda moment: [LOSE_ALL if moment % 2 else mixed(moment)],
         setup=Setup(primary_files=2, secondary_files=2),
         prelude=prelude,
-        every=3,
+        every=1,
     )
 
 

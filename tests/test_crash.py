@@ -14,7 +14,7 @@ import pytest
 import qmgr
 from tests.conftest import SOAK
 from tests.sim.disk import SimCrash, SimDisk
-from tests.sim.life import SINGLE, TRIPLE, Life, Setup, Violation
+from tests.sim.life import SINGLE, TRIPLE, Life, Lookout, Setup, Violation
 from tests.sim.loss import (
     DATA_ONLY,
     KEEP_ALL,
@@ -52,20 +52,11 @@ class Sweep:
         self.deeper = deeper
         self.moments = 0
         self.states = 0
-        self.on = True
-        self._last_durable: object = None
-
-    def __enter__(self) -> "Sweep":
-        self.life.disk.before_effect = self.look
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.life.disk.before_effect = None
 
     def look(self, kind: str, path: str) -> None:
         """Called before each change of the disk."""
         self.moments += 1
-        if not self.on or self.moments % self.every:
+        if self.moments % self.every:
             return
         for loss in self.losses(self.moments):
             self.states += 1
@@ -114,9 +105,11 @@ def sweep(
     life = Life(setup, disk)
     if prelude is not None:
         prelude(life)
-    with Sweep(life, losses, every=every, deeper=deeper) as found:
+    found = Sweep(life, losses, every=every, deeper=deeper)
+    with Lookout(life.disk, found.look):
         script(life)
-        found.look("end of script", "-")
+    found.moments = found.moments // every * every + every - 1
+    found.look("end of script", "-")
     assert found.states
     return found
 
@@ -232,14 +225,13 @@ def test_row_04_the_tail_torn_at_every_sector(setup: Setup) -> None:
                 fork.crash(LOSE_ALL)
                 fork.restart()
 
-    disk.before_effect = look
-    for size in (1, 700, 3000, 9000):
-        life.put("A", size=size)
-    unit = life.begin()
-    life.get("A", limit=2, unit=unit)
-    life.put("B", size=6000, unit=unit)
-    life.commit(unit)
-    disk.before_effect = None
+    with Lookout(disk, look):
+        for size in (1, 700, 3000, 9000):
+            life.put("A", size=size)
+        unit = life.begin()
+        life.get("A", limit=2, unit=unit)
+        life.put("B", size=6000, unit=unit)
+        life.commit(unit)
     assert torn > 60
 
 
@@ -491,7 +483,7 @@ def deeper(depth: int, losses: Callable[[int], Iterable[Loss]], every: int) -> C
         again = fork.fork(KEEP_ALL)
         again.restarts = fork.restarts
         inner = Sweep(again, losses, every=every, deeper=deeper(depth - 1, losses, every * 5) if depth > 2 else None)
-        with inner:
+        with Lookout(again.disk, inner.look):
             again.restart()
 
     return look
@@ -587,9 +579,8 @@ def test_row_21_crash_at_each_switch_while_the_log_wraps(setup: Setup) -> None:
             fork.crash(LOSE_ALL)
             fork.restart()
 
-    life.disk.before_effect = look
-    laps(life, 3.5)
-    life.disk.before_effect = None
+    with Lookout(life.disk, look):
+        laps(life, 3.5)
     assert laps_of(life) >= 3
     assert switches >= 9
 

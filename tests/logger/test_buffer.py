@@ -66,7 +66,9 @@ def test_every_record_comes_back_from_the_runs(lengths: list[int], every: int) -
         if one.kind != frame.PAD:
             parts.setdefault(one.kind, []).append(one)
         assert one.lsn % 8 == 0
-        assert one.lsn // EXTENT == (one.lsn + frame.HEADER.size + len(one.body) - 1) // EXTENT, "never across an extent"
+        assert one.lsn // EXTENT == (one.lsn + frame.HEADER.size + len(one.body) - 1) // EXTENT, (
+            "never across an extent"
+        )
     for n, length in enumerate(lengths):
         mine = parts[n + 1]
         assert b"".join(bytes(one.body) for one in mine) == b"head" + bytes([n % 256]) * length

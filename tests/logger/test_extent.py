@@ -25,7 +25,9 @@ def test_other_names_have_no_number(name: str) -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**60), st.integers(0, 2**32 - 1), st.integers(0, 2**60), st.data())
-def test_headers_come_back_whole_or_not_at_all(number: int, sequence: int, epoch: int, time: int, data: st.DataObject) -> None:
+def test_headers_come_back_whole_or_not_at_all(
+    number: int, sequence: int, epoch: int, time: int, data: st.DataObject
+) -> None:
     header = attrs.evolve(HEADER, number=number, sequence=sequence, epoch=epoch, time=time)
     page = bytearray(header.encode())
     assert len(page) == PAGE

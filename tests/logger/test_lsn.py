@@ -24,7 +24,9 @@ def test_the_form_that_mq_people_know() -> None:
     assert lsn.text((4615 << 16) + 42406) == "<0:0:4615:42406>"
 
 
-@pytest.mark.parametrize("word", ["", "1", "0:0:1", "0:0:0:65536", "a:b:c:d", "0:0:0:-1", "<0:0:0:1:2>", "0:0::1", "²:0:0:0"])
+@pytest.mark.parametrize(
+    "word", ["", "1", "0:0:1", "0:0:0:65536", "a:b:c:d", "0:0:0:-1", "<0:0:0:1:2>", "0:0::1", "²:0:0:0"]
+)
 def test_what_is_no_lsn_is_refused_with_a_sentence(word: str) -> None:
     with pytest.raises(ValueError, match="is not an LSN"):
         lsn.parse(word)

@@ -525,7 +525,9 @@ WRONG_PUTS: list[tuple[dict[str, Any], Reason]] = [
 
 
 @pytest.mark.parametrize(("options", "reason"), WRONG_PUTS, ids=lambda value: str(value)[:50])
-def test_a_wrong_put_is_a_mistake_and_changes_nothing(qm: qmgr.QueueManager, options: dict[str, Any], reason: Reason) -> None:
+def test_a_wrong_put_is_a_mistake_and_changes_nothing(
+    qm: qmgr.QueueManager, options: dict[str, Any], reason: Reason
+) -> None:
     options = {"body": b""} | options
     with pytest.raises(qmgr.Mistake) as caught:
         qm.put("A", **options)

@@ -260,7 +260,9 @@ class KillingDisk(PosixDisk):
 
 
 @pytest.mark.parametrize("how", [Died(), KeyboardInterrupt(), OSError(5, "EIO")], ids=["died", "interrupt", "EIO"])
-def test_row_67_followers_of_a_leader_that_dies_get_a_new_leader_or_an_error(tmp_path: Path, how: BaseException) -> None:
+def test_row_67_followers_of_a_leader_that_dies_get_a_new_leader_or_an_error(
+    tmp_path: Path, how: BaseException
+) -> None:
     qmgr.create(NAME, data_path=tmp_path, **SMALL)
     followers = 5
     disk = KillingDisk(lambda: len(qm._log._waiting) >= followers, how)

@@ -120,7 +120,9 @@ def test_competing_consumers_get_each_message_once(real: Real) -> None:
         producer.outcome(60)
     qm.put_many("A", [b"stop"] * 6)
     found = [call.outcome(60) for call in consumers]
-    assert sorted(body for some in found for body in some) == sorted(b"%d.%d" % (p, n) for p in range(2) for n in range(EACH))
+    assert sorted(body for some in found for body in some) == sorted(
+        b"%d.%d" % (p, n) for p in range(2) for n in range(EACH)
+    )
     assert all(in_order_of_each(some) for some in found)
 
 

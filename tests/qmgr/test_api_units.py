@@ -394,7 +394,8 @@ def test_something_else_than_an_xid_is_refused(qm: qmgr.QueueManager, wrong: Any
 
 
 @pytest.mark.parametrize(
-    "parts", [(2**31, b"g", b""), ("1", b"g", b""), (1, b"", b""), (1, b"g" * 65, b""), (1, b"g", b"b" * 65), (1, "g", b"")]
+    "parts",
+    [(2**31, b"g", b""), ("1", b"g", b""), (1, b"", b""), (1, b"g" * 65, b""), (1, b"g", b"b" * 65), (1, "g", b"")],
 )
 def test_a_wrong_xid_is_refused_when_it_is_made(parts: Any) -> None:
     with pytest.raises(ValueError, match="Xid"):

@@ -138,7 +138,9 @@ def made() -> World:
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
-def test_row_65_an_interrupt_at_every_line_leaves_no_lock_and_no_half(call: Callable[[World, qmgr.UnitOfWork], None]) -> None:
+def test_row_65_an_interrupt_at_every_line_leaves_no_lock_and_no_half(
+    call: Callable[[World, qmgr.UnitOfWork], None],
+) -> None:
     base = made()
     done, durable = CALLS[call]
     n, step = 0, 1 if call in (put, get, commit) else 3

@@ -49,6 +49,33 @@ TRIPLE = Setup()
 SINGLE = Setup(write_integrity="SingleWrite")
 
 
+class Lookout:
+    """Looks at the disk before each change of it. What it finds wrong is raised at the end of the `with` block.
+
+    Not at once: that would be inside the queue manager, which may take it for a failing disk and say nothing.
+    """
+
+    def __init__(self, disk: SimDisk, look: Callable[[str, str], None]) -> None:
+        self.disk = disk
+        self.look = look
+        self.failure: Exception | None = None
+
+    def _before_effect(self, kind: str, path: str) -> None:
+        if self.failure is None:
+            try:
+                self.look(kind, path)
+            except Exception as exc:
+                self.failure = exc
+
+    def __enter__(self) -> None:
+        self.disk.before_effect = self._before_effect
+
+    def __exit__(self, *exc: object) -> None:
+        self.disk.before_effect = None
+        if self.failure is not None:
+            raise self.failure
+
+
 class Life:
     """A queue manager, its model, and what may be found if it dies now."""
 

@@ -1,0 +1,60 @@
+"""The steady clock and the line of those who wait."""
+
+import threading
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qmgr.due import SteadyClock, Waiters
+from tests.sim.clock import SimClock
+
+
+@given(
+    st.lists(st.one_of(st.floats(0, 1e6).map(lambda s: ("pass", s)), st.floats(-1e8, 1e8).map(lambda s: ("jump", s))))
+)
+def test_row_68_steady_time_is_elapsed_time(steps: list[tuple[str, float]]) -> None:
+    clock = SimClock()
+    steady = SteadyClock(clock, 0)
+    start, expected = steady.now_us(), 0.0
+    for what, seconds in steps:
+        if what == "pass":
+            clock.advance(seconds)
+            expected += seconds
+        else:
+            clock.jump_wall(seconds)
+        assert abs(steady.now_us() - start - expected * 1e6) <= len(steps) + expected * 1e-3
+
+
+def test_row_68_it_never_starts_before_what_the_log_has_seen() -> None:
+    clock = SimClock(wall_us=1_000_000)
+    assert SteadyClock(clock, 5_000_000).now_us() == 5_000_000
+    assert 1_000_000 <= SteadyClock(clock, 0).now_us() < 1_000_100
+
+
+def test_first_come_first_woken() -> None:
+    line = Waiters()
+    events = [line.join(selective=False) for _ in range(3)]
+    assert line
+    for n in range(3):
+        line.wake_one()
+        assert [event.is_set() for event in events] == [k <= n for k in range(3)]
+    assert not line
+    line.wake_one()
+
+
+def test_those_who_look_for_certain_messages_are_always_woken() -> None:
+    line = Waiters()
+    selective, plain, later, also = (line.join(selective=s) for s in (True, False, False, True))
+    line.wake_one()
+    assert [event.is_set() for event in (selective, plain, later, also)] == [True, True, False, True]
+
+
+def test_leaving_and_waking_all() -> None:
+    line = Waiters()
+    events = [line.join(selective=False) for _ in range(4)]
+    line.leave(events[1])
+    line.leave(events[1])
+    line.leave(threading.Event())
+    line.wake_all()
+    assert [event.is_set() for event in events] == [True, False, True, True]
+    assert not line

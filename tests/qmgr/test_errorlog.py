@@ -1,0 +1,64 @@
+"""The error log: text or JSON, three files in turn, and nobody's problem when it can't be written."""
+
+import errno
+import json
+
+from qmgr.errorlog import MESSAGES, open_error_log
+from qmgr.ini import ErrorLogConfig, ErrorLogFormat
+from tests.qmgr.world import World, bodies
+from tests.sim.clock import SimClock
+from tests.sim.disk import SimDisk
+
+INSERTS = {
+    "task": "t", "process": "p", "text": "x", "count": 1, "resolved": 1, "in_flight": 2, "number": "0,1",
+    "name": "Q", "since": "s", "sync": "os",
+}  # fmt: skip
+
+
+def test_every_message_can_be_said_in_both_forms() -> None:
+    for form in ErrorLogFormat:
+        disk = SimDisk()
+        log = open_error_log(disk, SimClock(), "/errors", ErrorLogConfig(format=form), "QM1")
+        for amq in MESSAGES:
+            log.say(amq, **INSERTS)
+        log.close()
+        written = disk.peek("/errors/AMQERR01.LOG").decode()
+        assert all(amq + severity in written for amq, (severity, _) in MESSAGES.items())
+        if form is ErrorLogFormat.JSON:
+            lines = [json.loads(line) for line in written.splitlines()]
+            assert len(lines) == len(MESSAGES)
+            assert all(line["ibm_datetime"].endswith("Z") and line["ibm_serverName"] == "QM1" for line in lines)
+
+
+def test_three_files_in_turn() -> None:
+    disk = SimDisk()
+    log = open_error_log(disk, SimClock(), "/errors", ErrorLogConfig(size=32_768), "QM1")
+    for n in range(1000):
+        log.say("AMQ6709", text=f"number {n} " + "x" * 100)
+    log.close()
+    assert disk.files("/errors") == [f"/errors/AMQERR0{n}.LOG" for n in (1, 2, 3)]
+    assert all(len(disk.peek(path)) <= 32_768 for path in disk.files("/errors"))
+    newest = disk.peek("/errors/AMQERR01.LOG").decode()
+    assert "number 999" in newest
+    assert "number 0 " not in "".join(disk.peek(path).decode() for path in disk.files("/errors"))
+
+
+def test_a_restart_goes_on_in_the_same_file() -> None:
+    disk = SimDisk()
+    for n in range(3):
+        log = open_error_log(disk, SimClock(), "/errors", ErrorLogConfig(), "QM1")
+        log.say("AMQ6709", text=f"start {n}")
+        log.close()
+    written = disk.peek("/errors/AMQERR01.LOG").decode()
+    assert all(f"start {n}" in written for n in range(3))
+
+
+def test_row_60_an_error_log_that_can_not_be_written_stops_nothing() -> None:
+    world = World()
+    world.qm.define_queue("A")
+    world.qm.end()
+    world.disk.fail(("create", "write"), errno.EIO, once=False, where=lambda path: "/errors/" in path)
+    world.start()
+    world.qm.put("A", b"x")
+    world.restart()
+    assert bodies(world.qm, "A") == [b"x"]

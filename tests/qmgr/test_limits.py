@@ -1,0 +1,98 @@
+"""Row 70: LSN, message id, unit number and epoch near their ends: it stops loudly, and loses nothing."""
+
+import itertools
+
+import attrs
+import pytest
+
+import qmgr
+from logger import control, lsn
+from recovery import checkpoint
+from tests.qmgr.world import DATA, NAME, World, bodies
+
+CONTROL = f"{DATA}/log/{NAME}/amqhlctl.lfh"
+EXTENT = 64 * 4096
+
+
+def moved(*, at: int = 0, epoch: int = 0) -> World:
+    """A new queue manager whose log begins at this LSN, in this epoch."""
+    world = World(start=False)
+    _, state = control.read(world.disk, CONTROL)
+    at = at or state.head
+    state = attrs.evolve(state, epoch=epoch, epoch_from=at, head=at, checkpoint=at, durable=at, clean_end=at)
+    world.disk.poke(CONTROL, state.encode(1).ljust(control.COPY, b"\0") + state.encode(2).ljust(control.COPY, b"\0"))
+    path = f"{DATA}/qmgrs/{NAME}/{checkpoint.NAME}"
+    decoded = checkpoint.decode_file(world.disk.peek(path))
+    assert decoded is not None
+    made = attrs.evolve(decoded[0], lsn=at, head=at, durable=at, epoch=epoch)
+    world.disk.poke(path, checkpoint.encode_file(made, decoded[1]))
+    return world
+
+
+@pytest.mark.parametrize("power", [31, 32, 33, 40, 48, 63])
+def test_row_70_lsns_beyond_every_word_size_work(power: int) -> None:
+    world = moved(at=2**power // EXTENT * EXTENT)
+    world.start()
+    world.qm.define_queue("A")
+    for n in range(30):
+        world.qm.put("A", b"%d" % n + bytes(20_000))
+        world.qm.get("A") if n < 20 else None
+    world.crash()
+    assert [body.rstrip(b"\0") for body in bodies(world.qm, "A")] == [b"%d" % n for n in range(20, 30)]
+    assert world.qm.status().log.tail > 2**power
+
+
+def test_row_70_the_log_stops_loudly_before_its_lsns_run_out() -> None:
+    world = moved(at=lsn.LAST // EXTENT * EXTENT - EXTENT)
+    world.start()
+    world.qm.define_queue("A")
+    acknowledged = 0
+    with pytest.raises(qmgr.Unavailable, match="LSN"):
+        for n in range(2000):
+            world.qm.put("A", b"%d" % n + bytes(3000))
+            acknowledged = n + 1
+            world.qm.get("A")
+    assert acknowledged > 10
+    with pytest.raises(qmgr.Unavailable):
+        world.qm.put("A", b"")
+    assert world.qm._log.buffer.tail < 2**64 - EXTENT
+
+
+def test_row_70_the_ids_of_one_start_run_out_loudly_and_a_restart_has_more() -> None:
+    world = World()
+    world.qm.define_queue("A")
+    world.qm.put("A", b"before")
+    engine = world.qm._engine
+    engine._message_numbers = itertools.count(engine._last - 1)
+    engine._unit_numbers = itertools.count(engine._last)
+    seen = {world.qm.put("A", b"last but one").message_id, world.qm.put("A", b"last").message_id}
+    with world.qm.begin() as unit:
+        unit.put("A", b"with an id", message_id=b"own")
+    for call in (lambda: world.qm.put("A", b"x"), lambda: world.qm.put_many("A", [b"x"]), world.qm.begin):
+        with pytest.raises(qmgr.Unavailable, match="start"):
+            call()
+    assert bodies(world.qm, "A") == [b"before", b"last but one", b"last", b"with an id"]
+    world.restart()
+    seen.add(world.qm.put("A", b"x").message_id)
+    assert len(seen) == 3
+
+
+@pytest.mark.parametrize("epoch", [2**24 - 3, 2**32 - 3])
+def test_row_70_an_epoch_near_its_end_works_or_stops_loudly(epoch: int) -> None:
+    """Numbers of messages and units count from the epoch times 2**40, in 64 bits; frames carry it in 32."""
+    world = moved(epoch=epoch)
+    acknowledged = 0
+    seen = set()
+    for n in range(6):
+        try:
+            world.start()
+            if n == 0:
+                world.qm.define_queue("A")
+            with world.qm.begin() as unit:
+                seen.add(unit.put("A", b"%d" % n).message_id)
+            acknowledged += 1
+            world.qm.end()
+        except qmgr.MQError as exc:
+            assert "start" in str(exc) or "epoch" in str(exc)
+            break
+    assert len(seen) == acknowledged

@@ -1,0 +1,46 @@
+"""Names and definitions."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qmgr import Mistake, Reason, objects
+from qmgr.objects import QueueDefinition
+
+names = st.from_regex(r"[A-Za-z0-9._/%]{1,48}", fullmatch=True)
+
+
+@given(names)
+def test_names_become_file_names_and_names_again(name: str) -> None:
+    assert objects.check_name(name, "queue") == name
+    mangled = objects.mangle(name)
+    assert objects.unmangle(mangled) == name
+    assert "/" not in mangled and "." not in mangled
+
+
+@given(names, names)
+def test_two_names_never_share_a_file(one: str, two: str) -> None:
+    assert (objects.mangle(one) == objects.mangle(two)) == (one == two)
+
+
+@given(st.text(max_size=60))
+def test_everything_else_is_refused(name: str) -> None:
+    if objects.NAME.fullmatch(name) is None:
+        with pytest.raises(Mistake) as caught:
+            objects.check_name(name, "queue")
+        assert caught.value.reason == Reason.OBJECT_NAME_ERROR
+        assert len(caught.value.name) <= 48
+
+
+@given(names, st.integers(0, 9), st.text(st.characters(categories=["L", "N"]), max_size=64), st.floats(0.001, 1e8))
+def test_a_definition_comes_back(name: str, priority: int, description: str, cap: float) -> None:
+    one = QueueDefinition(name=name, id=7, default_priority=priority, description=description, expiry_cap=cap)
+    assert objects.decode_definition(one.encode()) == one
+
+
+def test_with_attributes_changes_only_those() -> None:
+    one = QueueDefinition(name="Q", id=3, max_depth=5)
+    two = objects.with_attributes(one, {"description": "x"})
+    assert (two.name, two.id, two.max_depth, two.description) == ("Q", 3, 5, "x")
+    with pytest.raises(Mistake, match="no attribute 'name'"):
+        objects.with_attributes(one, {"name": "R"})
