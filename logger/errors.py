@@ -1,7 +1,6 @@
 """What can go wrong with the log, sorted by what the caller should do about it.
 
 LogError
-├── LogFull      AMQ7463: no room for this record now; nothing was written
 ├── LogDamaged   AMQ6767: something that was durable can't be read; an operator decides
 ├── LogFailed    AMQ6708/6709: a write or sync failed; the log is closed for good until a restart
 ├── LogClosed    the log was ended, by this program

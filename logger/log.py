@@ -31,6 +31,7 @@ from logger.space import Space
 from logger.stats import LogStats, WriteStats
 
 FRAME_COST = frame.HEADER.size + 7 + frame.HEADER.size  # header, filling to 8, and the gap that may follow it
+LAST_EPOCH = (1 << 24) - 1  # numbers that are unique over all restarts have 24 bits for it
 EVERYTHING = 1 << 64  # an LSN that no force reaches: waits for its turn to lead
 
 
@@ -239,6 +240,11 @@ class Log:
         config = self._config
         self._ring.forget_beyond((tail - 1) // config.extent_bytes)
         self.epoch = max(epoch, self._state.epoch) + 1
+        if self.epoch > LAST_EPOCH:
+            raise LogClosed(
+                f"the log in {config.path} has been started {LAST_EPOCH} times and can't be started again; move the "
+                f"messages to a new queue manager"
+            )
         while len(self._ring) < config.primary_files:
             self._ring.add(self._ring.make())
         for sequence in self._ring.sequences():

@@ -319,6 +319,11 @@ class QueueManager:
                 if self._state == "running":
                     self._state = "ending"
                     self._end_in_order(mode)
+            except (OSError, LogError) as exc:
+                raise Unavailable(
+                    f"queue manager {self.name!r} could not be ended in order ({exc}); the next start recovers it",
+                    name=self.name,
+                ) from exc
             finally:  # also where it has failed, or was interrupted when it was ended before
                 self._close()
 
@@ -333,8 +338,8 @@ class QueueManager:
         self._housekeeper.stop()
         with engine.lock:
             for unit in engine.state.uows:
+                log.make_room(log.cost(0))
                 if unit.state is ACTIVE:
-                    log.make_room(log.cost(0))
                     unit.evicted = True
                     engine.back_out_locked(unit)
             engine.refusal = Unavailable(

@@ -6,7 +6,7 @@ import errno
 import qmgr
 from qmgr.cli import access
 from qmgr.cli.command import NOT_AVAILABLE, Command, Failure, Parser, absolute, because, complain, whole
-from qmgr.errors import AlreadyExists, NameError_
+from qmgr.errors import AlreadyExists, NameError_, Unavailable
 from qmgr.ini import ATTRIBUTES, Directory, Whole
 from qmgr.objects import check_name
 
@@ -114,12 +114,15 @@ def _create(args: argparse.Namespace, data_path: str | None) -> None:
         )
     except AlreadyExists as exc:
         raise Failure(EXISTS, "AMQ8110E", str(exc)) from exc
-    except OSError as exc:
-        if exc.errno == errno.ENOSPC:
-            raise Failure(NO_SPACE, "AMQ7002S", f"there is no room for the queue manager: {because(exc)}") from exc
-        if args.ld and str(exc.filename).startswith(args.ld):
-            raise Failure(BAD_LOG_PATH, "AMQ7064E", f"the log path can't be used: {because(exc)}") from exc
-        raise
+    except Unavailable as exc:
+        system = exc.__cause__
+        if not isinstance(system, OSError):
+            raise
+        if system.errno == errno.ENOSPC:
+            raise Failure(NO_SPACE, "AMQ7002S", f"there is no room for the queue manager: {because(system)}") from exc
+        if args.ld and str(system.filename).startswith(args.ld):
+            raise Failure(BAD_LOG_PATH, "AMQ7064E", f"the log path can't be used: {because(system)}") from exc
+        raise system from None
 
 
 COMMAND = Command(

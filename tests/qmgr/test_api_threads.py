@@ -1,7 +1,9 @@
-"""Many threads at once: nothing lost, nothing doubled, the order of each producer kept; checkpoints go on beside them."""
+"""Many threads: nothing lost, nothing doubled, the order of each producer kept, with checkpoints beside them."""
 
+import contextlib
 import random
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -48,23 +50,17 @@ def test_eight_threads_move_messages_and_lose_none(real: Real, sync: str) -> Non
 
     def move(seed: int) -> int:
         rng = random.Random(seed)
-        moved = 0
+        turns = 0
         while not stop.is_set():
-            with moving:
-                try:
-                    with qm.begin() as unit:
-                        for message in unit.get_many("A", rng.randint(1, 10), wait=0.005):
-                            unit.put("B", message.body, correlation_id=message.message_id)
-                        if rng.random() < 0.2:
-                            raise ZeroDivisionError
-                        here = len(qm.transactions()) and unit._unit.puts
-                        count = len(here) if isinstance(here, list) else 0
-                    moved += count
-                except ZeroDivisionError:
-                    pass
-            if qm.queue("B").depth + 0 >= total:
+            turns += 1
+            with moving, contextlib.suppress(ZeroDivisionError), qm.begin() as unit:
+                for message in unit.get_many("A", rng.randint(1, 10), wait=0.005):
+                    unit.put("B", message.body, correlation_id=message.message_id)
+                if rng.random() < 0.2:
+                    raise ZeroDivisionError
+            if qm.queue("B").depth - qm.queue("B").uncommitted >= total:
                 stop.set()
-        return moved
+        return turns
 
     def look() -> int:
         looks = 0
@@ -87,7 +83,7 @@ def test_eight_threads_move_messages_and_lose_none(real: Real, sync: str) -> Non
     calls += [Call(lambda s=s: move(s)) for s in range(2)]  # type: ignore[misc]
     calls += [Call(look), Call(checkpoint)]
     results = [call.outcome(60) for call in calls]
-    assert results[-1] > 0 and results[-2] > 0
+    assert min(results[-4:]) > 0
     found = bodies(qm, "B")
     assert sorted(found) == sorted(sent())
     assert in_order_of_each(found)
@@ -235,7 +231,7 @@ def test_ending_while_threads_work(real: Real) -> None:
     calls = [Call(lambda t=t: work(t)) for t in range(4)]  # type: ignore[misc]
     started.wait()
     while not all(done):
-        pass
+        time.sleep(0.001)
     ends = [Call(qm.end) for _ in range(2)]
     for call in (*ends, *calls):
         call.outcome(60)

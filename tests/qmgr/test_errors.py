@@ -37,6 +37,33 @@ def test_place_and_default_reason(kind: type[qmgr.MQError]) -> None:
     assert str(error) == f"what happened ({reason} MQRC_{Reason(reason).name})"
 
 
+NUMBERS = {
+    "BACKED_OUT": 2003,
+    "GET_INHIBITED": 2016,
+    "SYNCPOINT_LIMIT_REACHED": 2024,
+    "MSG_TOO_BIG_FOR_Q": 2030,
+    "MSG_TOO_BIG_FOR_Q_MGR": 2031,
+    "NO_MSG_AVAILABLE": 2033,
+    "OBJECT_IN_USE": 2042,
+    "PUT_INHIBITED": 2051,
+    "Q_DELETED": 2052,
+    "Q_FULL": 2053,
+    "Q_NOT_EMPTY": 2055,
+    "Q_MGR_NAME_ERROR": 2058,
+    "OBJECT_ALREADY_EXISTS": 2100,
+    "RESOURCE_PROBLEM": 2102,
+    "Q_MGR_QUIESCING": 2161,
+    "Q_MGR_STOPPING": 2162,
+    "STORAGE_MEDIUM_FULL": 2192,
+    "UOW_NOT_AVAILABLE": 2255,
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_reason_codes_are_those_of_mq(name: str) -> None:
+    assert Reason[name].value == NUMBERS[name]
+
+
 def test_every_error_of_the_interface_is_in_the_tree() -> None:
     public = {value for value in vars(qmgr).values() if isinstance(value, type) and issubclass(value, qmgr.MQError)}
     assert public - {qmgr.MQError, qmgr.TryAgain, qmgr.Mistake} <= set(TREE)

@@ -85,4 +85,4 @@ def test_what_callers_may_ask_for() -> None:
     assert message.check_expiry(1) == 1
     for check, wrong in ((message.check_body, "x"), (message.check_priority, 1.0), (message.check_format, "123456789")):
         with pytest.raises(Mistake):
-            check(wrong)  # type: ignore[operator]
+            check(wrong)

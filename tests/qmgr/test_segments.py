@@ -99,7 +99,7 @@ def test_row_42_cut_missing_or_foreign_files_are_damage() -> None:
     whole = disk.peek(PATH)
     for content in (b"", whole[:-1], whole[:PAGE], bytes(len(whole))):
         disk.poke(PATH, content)
-        with pytest.raises(QueueDamaged, match="segment /q/00000005.seg"):
+        with pytest.raises(QueueDamaged, match=r"segment /q/00000005\.seg"):
             read(disk, segment)
     disk.poke(PATH, whole)
     for log_id, queue in ((b"j" * 16, 7), (ID, 8)):
@@ -126,8 +126,9 @@ def test_row_44_a_cell_of_another_place_is_damage() -> None:
 def test_a_segment_fills_up() -> None:
     disk = SimDisk()
     writer = SegmentWriter(disk, "/q", ID, 7, Segment(5))
-    assert not writer.full
+    seen = [writer.full]
     for n in range(LARGEST // (1 << 20) + 1):
         writer.append(n, 0, bytes(1 << 20))
-    assert writer.full
+    seen.append(writer.full)
+    assert seen == [False, True]
     writer.abandon()

@@ -23,7 +23,7 @@ def test_counters_never_go_down() -> None:
     world = World()
     state = world.qm._engine.state
     before = state.counters()
-    state.set_counters({name: 0 for name in before})
+    state.set_counters(dict.fromkeys(before, 0))
     assert state.counters() == before
     state.set_counters({name: value + 5 for name, value in before.items()})
     assert state.counters() == {name: value + 5 for name, value in before.items()}

@@ -93,7 +93,7 @@ def test_row_43_a_log_and_a_checkpoint_of_different_moments_are_refused_or_repla
     world.qm.end()
     old = {path: world.disk.peek(path) for path in world.disk.files() if "/log/" not in path}
     world.start()
-    for n in range(600):
+    for _ in range(600):
         world.qm.put("A", bytes(3000))
         world.qm.get("A")
     world.qm.put("A", b"new")
