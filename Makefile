@@ -14,7 +14,7 @@ demo: .venv/ready  ## the flights of 2013 through a queue manager that is killed
 	@$(PY) -m examples.flights $(ARGS)
 
 test: lint  ## lint, types and all tests; ARGS="-k flights"
-	$(PY) -m pytest --durations=15 $(ARGS)
+	$(PY) -m pytest -n auto --dist worksteal --durations=15 $(ARGS)
 
 lint: .venv/ready  ## ruff and mypy
 	$(PY) -m ruff check $(SOURCES)
