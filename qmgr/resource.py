@@ -186,7 +186,7 @@ class StateSnapshot:
         placed: list[tuple[Entry, int]] = []
         try:
             for entry, head, body, backouts in snapshot.batch:
-                placed.append((entry, writer.append(entry.sequence, backouts, head + body)))
+                placed.append((entry, writer.append(entry.sequence, backouts, head, body)))
             writer.finish()
         except BaseException:
             writer.abandon()

@@ -35,6 +35,9 @@ from recovery.errors import QueueDamaged
 HEADER = struct.Struct("<8sII16sI28x")
 assert HEADER.size == 64
 CELL = struct.Struct("<IIQI")
+CRC = struct.Struct("<I")  # the first field of a cell, and the others
+FACTS = struct.Struct("<IQI")
+GAPS = [bytes(-length % 8) for length in range(8)]  # that fill a cell up to a multiple of 8, by its length modulo 8
 MAGIC = b"QMGRSEG1"
 LARGEST = 16 << 20  # bytes: a segment of this size is not appended to
 CHUNK = 1 << 20  # bytes of cells put together for one write
@@ -102,11 +105,6 @@ def encode_header(log_id: bytes, queue: int, number: int) -> bytes:
     return MAGIC + crc32(rest).to_bytes(4, "little") + rest
 
 
-def encode_cell(seed: int, index: int, sequence: int, backouts: int, message: bytes) -> bytes:
-    rest = CELL.pack(0, CELL.size + len(message), sequence, backouts)[4:] + message
-    return crc32(rest, seed ^ index & 0xFFFFFFFF).to_bytes(4, "little") + rest
-
-
 def _page_after(at: int) -> int:
     """The first byte of the page that begins at `at` or behind it."""
     return (at + PAGE - 1) // PAGE * PAGE
@@ -143,13 +141,14 @@ class SegmentWriter:
     def full(self) -> bool:
         return self.length + self._held >= LARGEST
 
-    def append(self, sequence: int, backouts: int, message: bytes) -> int:
-        """Add a message; return its cell number."""
+    def append(self, sequence: int, backouts: int, message: bytes, body: bytes = b"") -> int:
+        """Add a message, whose body may be given apart; return its cell number."""
         index = self.segment.cells + self.cells
-        cell = encode_cell(self._seed, index, sequence, backouts, message)
-        gap = -len(cell) % 8
-        self._parts += (cell, bytes(gap))
-        self._held += len(cell) + gap
+        length = CELL.size + len(message) + len(body)
+        facts = FACTS.pack(length, sequence, backouts)
+        crc = crc32(body, crc32(message, crc32(facts, self._seed ^ index & 0xFFFFFFFF)))
+        self._parts += (CRC.pack(crc), facts, message, body, GAPS[length & 7])
+        self._held += length + 7 & -8
         self.cells += 1
         if self._held >= CHUNK:
             self._flush()
