@@ -27,7 +27,7 @@ from qmgr.errors import (
     Unavailable,
     UnknownQueue,
 )
-from qmgr.message import Message, check_id, decode, encode_head
+from qmgr.message import Message, check_id, decode, encode_head, encode_heads
 from qmgr.objects import QueueDefinition, check_name, with_attributes
 from qmgr.queue import READY, Entry, Queue
 from qmgr.resource import Resource
@@ -343,16 +343,18 @@ class Engine:
         queue = verbs.known_queue(self.state, name)
         now = self.clock.wall_us()
         given_id = options.get("message_id")
+        new_id = self.new_message_id
         if given_id is not None:
-            given_id = check_id(given_id, "message_id")
-        new_id, compose = self.new_message_id, verbs.compose
-        messages = [compose(queue, body, given_id or new_id(), now, options) for body in bodies]
+            one_id = check_id(given_id, "message_id")
+            new_id = lambda: one_id  # noqa: E731
+        messages = verbs.compose_many(queue, bodies, new_id, now, options)
         if not messages:
             return messages
         expires = 0 if messages[0].expiry is None else self._expires(messages[0].expiry)
-        encoded: list[tuple[bytes, bytes | None]] = [(encode_head(m, expires), m.body) for m in messages]
+        heads = encode_heads(messages, expires)
+        encoded: list[tuple[bytes, bytes | None]] = [(head, m.body) for head, m in zip(heads, messages, strict=True)]
         largest = max([len(message.body) for message in messages])
-        total = sum([len(head) + len(body) for head, body in encoded if body is not None])
+        total = sum(map(len, heads)) + sum([len(message.body) for message in messages])
         count = len(messages)
         end = 0
         size = self.log.cost(records.put_many_cost(total, count)) if messages[0].persistent else 0

@@ -90,6 +90,18 @@ def encode_head(message: Message, expires: int) -> bytes:
     )
 
 
+def encode_heads(messages: list[Message], expires: int) -> list[bytes]:
+    """The same for messages that were put in one call, with the same options."""
+    first = messages[0]
+    if first.reply_to or first.format or first.properties:
+        return [encode_head(message, expires) for message in messages]
+    pack, flags, priority, now = HEADER.pack, PERSISTENT if first.persistent else 0, first.priority, first.put_time_us
+    return [
+        pack(VERSION, flags, priority, 0, 0, 0, now, expires, message.message_id, message.correlation_id)
+        for message in messages
+    ]
+
+
 def split(encoded: bytes) -> tuple[bytes, bytes]:
     """(head, body) of an encoded message."""
     end = HEADER.size + encoded[3] + encoded[4] + int.from_bytes(encoded[8:12], "little")

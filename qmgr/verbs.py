@@ -1,6 +1,6 @@
 """What calls ask for, checked against the state: may it be done, and what does it choose? Changes nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypedDict
 
 from qmgr import message as m
@@ -91,6 +91,35 @@ def compose(queue: Queue, body: Any, message_id: bytes, put_time_us: int, option
         "" if form is None else m.check_format(form),
         NO_PROPERTIES if properties is None else m.check_properties(properties),
     )
+
+
+def compose_many(
+    queue: Queue, bodies: Iterable[Any], new_id: Callable[[], bytes], put_time_us: int, options: PutOptions
+) -> list[Message]:
+    """The messages that a put of many asks for; the options are looked at once."""
+    bodies = [body if type(body) is bytes else m.check_body(body) for body in bodies]
+    if not bodies:
+        return []
+    first = compose(queue, bodies[0], new_id(), put_time_us, options)
+    correlation_id, priority, persistent, expiry = first.correlation_id, first.priority, first.persistent, first.expiry
+    name, reply_to, form, properties = first.queue, first.reply_to, first.format, first.properties
+    return [first] + [
+        Message(
+            body,
+            new_id(),
+            correlation_id,
+            priority,
+            persistent,
+            expiry,
+            0,
+            name,
+            put_time_us,
+            reply_to,
+            form,
+            properties,
+        )
+        for body in bodies[1:]
+    ]
 
 
 def check_put(queue: Queue, size: int, count: int = 1) -> None:
