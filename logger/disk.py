@@ -50,6 +50,9 @@ class Lock(Protocol):
     def release(self) -> None: ...
 
 
+Locks = list[Lock]
+
+
 class Disk(Protocol):
     """A tree of names. Paths are absolute, with `/` between the parts. Every method raises OSError."""
 
@@ -77,8 +80,11 @@ class Disk(Protocol):
 
     def sync_dir(self, path: str) -> None: ...
 
-    def lock(self, path: str, holder: str) -> Lock:
-        """Own the lock file at `path`, leaving `holder` in it to tell others; raises LogInUse with its holder."""
+    def lock(self, path: str, holder: str, held: Locks | None = None) -> Lock:
+        """Own the lock file at `path`, leaving `holder` in it to tell others; raises LogInUse with its holder.
+
+        The lock is put into `held` before it is taken, so that whoever is interrupted here can still release it.
+        """
         ...
 
     def locked_by(self, path: str) -> str | None:
@@ -217,8 +223,11 @@ class PosixDisk:
         finally:
             os.close(fd)
 
-    def lock(self, path: str, holder: str) -> PosixLock:
+    def lock(self, path: str, holder: str, held: Locks | None = None) -> PosixLock:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = PosixLock(fd)
+        if held is not None:
+            held.append(lock)
         for attempt in range(LOCK_ATTEMPTS):
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -228,13 +237,13 @@ class PosixDisk:
                     os.sched_yield()  # `locked_by` holds it for a moment
                     continue
                 owner = os.pread(fd, 200, 0).decode("utf-8", "replace").strip()
-                os.close(fd)
+                lock.release()
                 if exc.errno != errno.EWOULDBLOCK:
                     raise
                 raise LogInUse(f"{path} is held by {owner or 'another process'}", holder=owner) from None
         os.ftruncate(fd, 0)
         os.pwrite(fd, holder.encode() + b"\n", 0)
-        return PosixLock(fd)
+        return lock
 
     def locked_by(self, path: str) -> str | None:
         try:

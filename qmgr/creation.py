@@ -138,24 +138,24 @@ class Ownership:
             lock.release()
 
 
-def own(disk: Disk, location: Location, log_dir: str) -> Ownership:
+def own(disk: Disk, location: Location, log_dir: str, held: Ownership | None = None) -> Ownership:
     """Own the queue manager until the locks are released or the process ends. Raises InUse, saying who has it.
 
     The log has a lock of its own, since a copy of the data would lead to the same log.
     """
-    held = Ownership()
+    held = held or Ownership()
     try:
-        held.locks.append(_lock(disk, location, location.lock, ""))
-        held.locks.append(_lock(disk, location, f"{log_dir}/{LOG_LOCK}", f"the log in {log_dir} of "))
+        _lock(disk, location, location.lock, "", held)
+        _lock(disk, location, f"{log_dir}/{LOG_LOCK}", f"the log in {log_dir} of ", held)
         return held
     except BaseException:
         held.release()
         raise
 
 
-def _lock(disk: Disk, location: Location, path: str, what: str) -> Lock:
+def _lock(disk: Disk, location: Location, path: str, what: str, held: Ownership) -> None:
     try:
-        return disk.lock(path, disk.process())
+        disk.lock(path, disk.process(), held.locks)
     except LogInUse as exc:
         raise InUse(
             f"{what}queue manager {location.name!r} is running already: {exc.holder or 'another process'} holds it",

@@ -24,39 +24,36 @@ class SteadyClock:
 class Waiters:
     """Callers that wait at a queue, first come first served. The queue manager's lock guards it."""
 
-    __slots__ = ("_line",)
+    __slots__ = ("line",)
 
     def __init__(self) -> None:
-        self._line: deque[tuple[threading.Event, bool]] = deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._line)
+        self.line: deque[tuple[threading.Event, bool]] = deque()
 
     def join(self, *, selective: bool) -> threading.Event:
         """Stand in line; the event is set when there may be something. `selective`: only for certain messages."""
         event = threading.Event()
-        self._line.append((event, selective))
+        self.line.append((event, selective))
         return event
 
     def leave(self, event: threading.Event) -> None:
-        for place in self._line:
+        for place in self.line:
             if place[0] is event:
-                self._line.remove(place)
+                self.line.remove(place)
                 return
 
     def wake_one(self) -> None:
         """One message has come: wake the first who takes any, and all who look for certain ones."""
         left: deque[tuple[threading.Event, bool]] = deque()
         woken = False
-        for event, selective in self._line:
+        for event, selective in self.line:
             if selective or not woken:
                 event.set()
                 woken = woken or not selective
             else:
                 left.append((event, selective))
-        self._line = left
+        self.line = left
 
     def wake_all(self) -> None:
-        for event, _ in self._line:
+        for event, _ in self.line:
             event.set()
-        self._line.clear()
+        self.line.clear()

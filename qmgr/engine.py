@@ -27,16 +27,33 @@ from qmgr.errors import (
     Unavailable,
     UnknownQueue,
 )
-from qmgr.message import Message, check_id, decode, encode_head, encode_heads
+from qmgr.message import Descriptor, Message, check_body, check_id, decode
 from qmgr.objects import QueueDefinition, check_name, with_attributes
 from qmgr.queue import READY, Entry, Queue
 from qmgr.resource import Resource
+from qmgr.state import work_of
 from recovery import records
 from recovery.checkpoint import Checkpointer
-from recovery.records import Backout, Commit, Define, Delete, Expire, Get, Prepare, Put, PutMany, Record, Xid
+from recovery.records import (
+    GET_COST,
+    PUT_COST,
+    Backout,
+    Calls,
+    Commit,
+    Define,
+    Delete,
+    Expire,
+    Get,
+    Prepare,
+    Put,
+    PutMany,
+    Record,
+    Xid,
+)
 from recovery.uows import ACTIVE, BACKED_OUT, PREPARED, Uow
 
-PUT_HEAD = QUEUE_AND_SEQUENCE = records.QUEUE_PLACE.size
+QUEUE_AND_SEQUENCE = records.QUEUE_PLACE.size
+HOLD = 64 << 10  # bytes: a unit of work's calls are logged together when they come to so much, or when it ends
 FENCE = 1 << 40  # numbers handed out in one epoch: message ids and units of work are unique over all restarts
 
 
@@ -80,6 +97,8 @@ class Engine:
         self.urgent = False  # the log has passed it
         self.attention = False  # there is housekeeping to do
         self.watchful = False  # nobody but the callers does it: each of them looks
+        self._holding: dict[Uow, None] = {}  # units of work with calls that are not logged yet, in their order
+        self._hold = min(HOLD, log.buffer.max_frame // 2)
         self._make_space = make_space
         self._on_failure = on_failure
         self._id_prefix = b"AMQ " + name[:12].ljust(12).encode()
@@ -94,7 +113,7 @@ class Engine:
 
         What interrupts this leaves log and memory apart, so the queue manager then stops; a restart puts it right.
         """
-        kind, uow, head, data = records.encode(record)
+        kind, uow, head, data = record.encode()
         log = self.log
         buffer = log.buffer
         try:
@@ -166,7 +185,7 @@ class Engine:
 
     # ---- units of work
 
-    def begin(self, xid: Xid | None, owner: str) -> Uow:
+    def begin(self, xid: Xid | None, owner: str, thread: int) -> Uow:
         if self.refusal is not None:
             raise self.refusal
         if self.quiescing:
@@ -176,17 +195,19 @@ class Engine:
         number = next(self._unit_numbers)
         if number > self._last:
             raise Unavailable("this start has used up its units of work; end and start the queue manager")
-        unit = Uow(number, xid, began=self.clock.wall_us(), owner=owner)
+        unit = Uow(number, xid, began=self.clock.wall_us(), owner=owner, thread=thread)
         with self.lock:
             if xid is not None and self.state.uows.by_xid(xid) is not None:
                 raise Mistake(f"{xid} names a unit of work in flight or in doubt", reason=Reason.UOW_IN_PROGRESS)
             self.state.uows.add(unit)
         return unit
 
-    def promise_of(self, unit: Uow, queues: int = 0, put_bytes: int = 0, messages: int = 0) -> int:
-        """Log bytes that the unit's end may take, when it has these more queues and messages."""
+    def promise_of(self, unit: Uow, cost: int = 0, queues: int = 0, put_bytes: int = 0, messages: int = 0) -> int:
+        """Log bytes that the unit's calls and its end may take, when it has these more."""
         log = self.log
-        promise = log.cost(records.QUEUE_PLACE.size * (len(unit.touched) + queues))
+        promise = log.cost(self._outcome(unit, queues))
+        if unit.held + cost:
+            promise += log.cost(unit.held + cost)
         if unit.xid is not None:
             count = len(unit.puts) + len(unit.gets) + messages
             promise += log.cost(records.roll_forward_cost(unit.put_bytes + put_bytes, count, 0))
@@ -194,9 +215,13 @@ class Engine:
                 promise += log.cost(records.LARGEST_XID)
         return promise
 
+    def _outcome(self, unit: Uow, queues: int = 0) -> int:
+        """Bytes of the unit's outcome without its calls."""
+        return 4 + QUEUE_AND_SEQUENCE * (len(unit.touched) + queues)
+
     def use_promise(self, unit: Uow) -> None:
         """The room for rolling the unit forward is used now; that for its end stays."""
-        self._promise(unit, self.log.cost(records.QUEUE_PLACE.size * len(unit.touched)))
+        self._promise(unit, self.log.cost(self._outcome(unit)))
 
     def promise_again(self, unit: Uow) -> None:
         """What the unit's end may take, after it was rolled forward."""
@@ -208,20 +233,80 @@ class Engine:
         self.log.space.promised += promise - unit.promise
         unit.promise = promise
 
+    def _room_in(self, unit: Uow, count: int, cost: int, queue: Queue | None, put_bytes: int) -> int:
+        """May the unit of work go on with `count` messages, and has the log room for `cost` more bytes of calls?
+
+        Returns how much more is to be promised for its end. The lock is held; it may be let go of while room is made.
+        `queue`: that of a put.
+        """
+        if self.refusal is not None:
+            raise self.refusal
+        if unit.state is not ACTIVE:
+            raise verbs.ended(unit)
+        more = 0
+        if cost:
+            new = queue is not None and queue.id not in unit.touched
+            if unit.held and not new and unit.xid is None and unit.held + cost <= self._hold:
+                more = cost
+            else:
+                more = self.promise_of(unit, cost, new, put_bytes, count) - unit.promise
+            self._reserve(0, more, 0 if queue is None else self.log.space.for_gets)
+        if unit.state is not ACTIVE or len(unit.puts) + len(unit.gets) + count > self.max_uncommitted:
+            verbs.check_unit(unit, count, self.max_uncommitted)
+        return more
+
+    def log_held(self, but: Uow | None = None) -> None:
+        """Log the calls that units of work have held back. The lock is held; it may be let go of while room is made.
+
+        Whoever appends a record does this first, `but` for the unit whose outcome it is: so calls are in the log
+        before all that came after them.
+        """
+        for unit in list(self._holding):
+            if unit is not but:
+                self._log_calls(unit)
+
+    def _log_calls(self, unit: Uow) -> None:
+        self.log.make_room(self.log.cost(unit.held))
+        if unit.held and unit.state is ACTIVE:
+            self._append_and_apply(Calls(unit.number, self._held(unit)), self.clock.wall_us())
+            self._promise(unit, self.promise_of(unit))
+
+    def _held(self, unit: Uow) -> records.Work:
+        """What the unit of work has done and not logged; it is logged now."""
+        self._holding.pop(unit, None)
+        puts, gets = unit.puts[unit.puts_logged :], unit.gets[unit.gets_logged :]
+        self.checkpointer.records += len(puts) + len(gets)
+        return work_of(puts, gets)
+
+    def _hold_back(self, unit: Uow, cost: int, more: int) -> None:
+        """The unit of work has made calls that take so many bytes of log record, and has been promised more room."""
+        if cost:
+            self._holding[unit] = None
+            unit.held += cost
+            self._promise(unit, unit.promise + more)
+
+    def make_room_for_end(self, unit: Uow) -> None:
+        """Room in the log buffer for the unit's end; that in the log was promised. May let go of the lock."""
+        if unit.promise or unit.first_lsn:
+            self.log.make_room(self.log.cost(self._outcome(unit) + unit.held))
+
     def commit(self, unit: Uow) -> None:
         """Return when the unit of work is durable. Raises BackedOut, UnitOfWorkEnded."""
         end = 0
         try:
             with self.lock:
-                if unit.first_lsn:  # its room in the log was promised
-                    self.log.make_room(self.log.cost(QUEUE_AND_SEQUENCE * len(unit.touched)))
+                if len(self._holding) > (unit.held > 0):
+                    self.log_held(unit)
+                self.make_room_for_end(unit)
                 if self.refusal is not None:
                     raise self.refusal
                 if unit.state is not ACTIVE and unit.state is not PREPARED:
                     raise verbs.ended(unit)
-                bases = {number: self.state.by_id[number].next_sequence for number in unit.touched}
-                if unit.first_lsn:
-                    end = self._append_and_apply(Commit(unit.number, bases), self.clock.wall_us())
+                queues = self.state.by_id
+                bases = {number: queues[number].next_sequence for number in unit.touched}
+                if unit.held or unit.first_lsn:
+                    work = self._held(unit) if unit.held else None
+                    end = self._append_and_apply(Commit(unit.number, bases, work), self.clock.wall_us())
                     self._promise(unit, 0)
                 else:
                     self._apply_only(Commit(unit.number, bases), 0)
@@ -234,29 +319,32 @@ class Engine:
         """Undo the unit of work; succeeds too when the queue manager has done so already."""
         try:
             with self.lock:
-                if unit.first_lsn:
-                    self.log.make_room(self.log.cost(0))
+                self.log_held(unit)
+                self.make_room_for_end(unit)
                 self.check()
                 if unit.state is BACKED_OUT and unit.evicted:
                     unit.evicted = False
                     return
                 if unit.state is not ACTIVE and unit.state is not PREPARED:
                     raise verbs.ended(unit)
-                counts = any(entry.persistent for _, entry in unit.gets)
-                self.back_out_locked(unit)
+                counts = self.back_out_locked(unit)
                 end = self.log.buffer.tail
-            if counts or unit.xid is not None:  # a higher backout count is a promise too
+            if counts or unit.xid is not None:
                 self.log.force(end)
         except LogError as exc:
             raise self.translated(exc) from exc
 
-    def back_out_locked(self, unit: Uow) -> None:
-        """The same for a caller that holds the lock and has made room."""
-        if unit.first_lsn:
-            self._append_and_apply(Backout(unit.number), self.clock.wall_us())
+    def back_out_locked(self, unit: Uow) -> bool:
+        """The same for a caller that holds the lock and has made room; True if it raised a backout count for good."""
+        self._holding.pop(unit, None)
+        counts = any(entry.persistent for _, entry in unit.gets)
+        if unit.first_lsn or counts:  # a higher backout count is a promise too
+            work = work_of([], unit.gets[unit.gets_logged :])
+            self._append_and_apply(Backout(unit.number, work), self.clock.wall_us())
         else:
             self._apply_only(Backout(unit.number), 0)
         self._promise(unit, 0)
+        return counts
 
     def prepare(self, unit: Uow) -> None:
         """Return when the unit of work is durably in doubt: from now on it survives everything until it is resolved."""
@@ -275,6 +363,7 @@ class Engine:
                     promise = self.promise_of(unit)
                     self._reserve(promise, 0, self.log.space.for_gets)
                     self._promise(unit, promise)
+                self.log_held()
                 self.log.make_room(size)  # its room in the log was promised
                 if unit.state is not ACTIVE:
                     raise verbs.ended(unit)
@@ -304,119 +393,124 @@ class Engine:
             raise Unavailable("this start has used up its message ids; end and start the queue manager")
         return self._id_prefix + number.to_bytes(8, "big")
 
-    def put(self, unit: Uow | None, name: str, body: Any, options: verbs.PutOptions) -> Message:
-        """Put one message; outside a unit of work a persistent one is durable when this returns."""
+    def _described(self, name: str, options: verbs.PutOptions) -> tuple[Queue, Descriptor]:
+        """The queue that a put names, and what it says of its messages."""
         if self.refusal is not None:
             raise self.refusal
         queue = self.state.queues.get(name) if type(name) is str else None
         if queue is None or queue.damaged:
             queue = verbs.known_queue(self.state, name)
-        now = self.clock.wall_us()
+        if options or queue.definition.expiry_cap is not None:
+            return queue, verbs.describe(queue, options, self._expires)
+        return queue, queue.plain
+
+    def put(self, unit: Uow | None, name: str, body: Any, options: verbs.PutOptions) -> Message:
+        """Put one message; outside a unit of work a persistent one is durable when this returns."""
+        queue, descriptor = self._described(name, options)
+        if type(body) is not bytes:
+            body = check_body(body)
         given_id = options.get("message_id") if options else None
         one_id = self.new_message_id() if given_id is None else check_id(given_id, "message_id")
-        message = verbs.compose(queue, body, one_id, now, options)
-        body = message.body
-        head = encode_head(message, 0 if message.expiry is None else self._expires(message.expiry))
-        size = len(head) + len(body)
-        cost = self.log.cost(PUT_HEAD + size) if message.persistent else 0
-        end = 0
+        now = self.clock.wall_us()
+        head = descriptor.head(one_id, now)
         try:
-            with self.lock:
-                self._admit(unit, queue, 1, len(body), cost, size)
-                if unit is None:
-                    record = Put(0, queue.id, queue.next_sequence, head, body)
-                else:
-                    record = Put(unit.number, queue.id, len(unit.puts), head, body)
-                if cost:
-                    end = self._append_and_apply(record, now)
-                else:
-                    self._apply_only(record, now)
-            if unit is None and end:
-                self.log.force(end)
+            if unit is not None:
+                with self.lock:
+                    self._put_in_unit(unit, queue, [(head, body)], descriptor.persistent, len(body))
+            else:
+                end = 0
+                with self.lock:
+                    if descriptor.persistent:
+                        self._admit(queue, 1, len(body), self.log.cost(QUEUE_AND_SEQUENCE + len(head) + len(body)))
+                        end = self._append_and_apply(Put(queue.id, queue.next_sequence, head, body), now)
+                    else:
+                        self._admit(queue, 1, len(body), 0)
+                        self._apply_only(Put(queue.id, queue.next_sequence, head, body), now)
+                if end:
+                    self.log.force(end)
         except LogError as exc:
             raise self.translated(exc) from exc
-        return message
+        return Message(body, head, queue.name, 0, descriptor.expiry)
 
     def put_many(self, unit: Uow | None, name: str, bodies: Iterable[Any], options: verbs.PutOptions) -> list[Message]:
         """Put messages to one queue with one record: all of them or, where an error is raised, none."""
-        self.check()
-        queue = verbs.known_queue(self.state, name)
+        queue, descriptor = self._described(name, options)
+        bodies = [body if type(body) is bytes else check_body(body) for body in bodies]
+        if not bodies:
+            return []
         now = self.clock.wall_us()
         given_id = options.get("message_id")
-        new_id = self.new_message_id
-        if given_id is not None:
-            one_id = check_id(given_id, "message_id")
-            new_id = lambda: one_id  # noqa: E731
-        messages = verbs.compose_many(queue, bodies, new_id, now, options)
-        if not messages:
-            return messages
-        expires = 0 if messages[0].expiry is None else self._expires(messages[0].expiry)
-        heads = encode_heads(messages, expires)
-        encoded: list[tuple[bytes, bytes | None]] = [(head, m.body) for head, m in zip(heads, messages, strict=True)]
-        largest = max([len(message.body) for message in messages])
-        total = sum(map(len, heads)) + sum([len(message.body) for message in messages])
-        count = len(messages)
-        end = 0
-        size = self.log.cost(records.put_many_cost(total, count)) if messages[0].persistent else 0
+        one_id = b"" if given_id is None else check_id(given_id, "message_id")
+        new_id, head_of = self.new_message_id, descriptor.head
+        messages = [(head_of(one_id or new_id(), now), body) for body in bodies]
+        largest = max(map(len, bodies))
         try:
-            with self.lock:
-                self._admit(unit, queue, count, largest, size, total)
-                if unit is None:
-                    record = PutMany(0, queue.id, queue.next_sequence, encoded)
-                else:
-                    record = PutMany(unit.number, queue.id, len(unit.puts), encoded)
-                if size:
-                    end = self._append_and_apply(record, now)
-                    self.checkpointer.records += count - 1
-                else:
-                    self._apply_only(record, now)
-            if unit is None and end:
-                self.log.force(end)
+            if unit is not None:
+                with self.lock:
+                    self._put_in_unit(unit, queue, messages, descriptor.persistent, largest)
+            else:
+                end, count = 0, len(messages)
+                with self.lock:
+                    if descriptor.persistent:
+                        total = sum(map(len, bodies)) + count * len(messages[0][0])
+                        self._admit(queue, count, largest, self.log.cost(records.put_many_cost(total, count)))
+                        end = self._append_and_apply(PutMany(queue.id, queue.next_sequence, messages), now)
+                        self.checkpointer.records += count - 1
+                    else:
+                        self._admit(queue, count, largest, 0)
+                        self._apply_only(PutMany(queue.id, queue.next_sequence, messages), now)
+                if end:
+                    self.log.force(end)
         except LogError as exc:
             raise self.translated(exc) from exc
-        return messages
+        name, expiry = queue.name, descriptor.expiry
+        return [Message(body, head, name, 0, expiry) for head, body in messages]
 
     def _expires(self, expiry: float) -> int:
         """When a message expires that is put now, in microseconds of the steady clock."""
         return self.steady.now_us() + max(1, int(expiry * 1_000_000))
 
-    def _admit(self, unit: Uow | None, queue: Queue, count: int, largest: int, size: int, put_bytes: int) -> None:
-        """May these messages be put, and has the log room for `size` bytes of record and for the unit's end?
+    def _admit(self, queue: Queue, count: int, largest: int, cost: int) -> None:
+        """May these messages be put outside a unit of work, and has the log room for `cost` bytes of record?
 
         The lock is held; it may be let go of while room is made, so all else is checked afterwards.
         """
         if self.refusal is not None:
             raise self.refusal
-        promise = 0
-        if size:
-            space = self.log.space
-            if size > space.largest:
-                raise self._too_much(size, queue)
-            if unit is None:
-                self._reserve(size, 0, space.for_gets)
-            else:
-                if unit.state is not ACTIVE:
-                    raise verbs.ended(unit)
-                promise = unit.promise
-                new = queue.id not in unit.touched
-                if new or unit.xid is not None:
-                    promise = self.promise_of(unit, new, put_bytes, count)
-                self._reserve(size, promise - unit.promise, space.for_gets)
-        if queue.deleted:
-            raise UnknownQueue(f"queue {queue.name!r} was deleted", reason=Reason.Q_DELETED, name=queue.name)
-        if unit is not None and (
-            unit.state is not ACTIVE or len(unit.puts) + len(unit.gets) + count > self.max_uncommitted
-        ):
-            verbs.check_unit(unit, count, self.max_uncommitted)
-        definition = queue.definition
-        if (
-            largest > definition.max_message_length
-            or queue.depth + count > definition.max_depth
-            or not definition.put_enabled
-        ):
+        if cost:
+            self._check_cost(cost, queue)
+            if self._holding:
+                self.log_held()
+            self._reserve(cost, 0, self.log.space.for_gets)
+        if queue.depth + count > queue.room_to or largest > queue.max_length:
             verbs.check_put(queue, largest, count)
-        if unit is not None and promise != unit.promise:
-            self._promise(unit, promise)
+
+    def _put_in_unit(
+        self, unit: Uow, queue: Queue, messages: list[records.Parts], persistent: bool, largest: int
+    ) -> None:
+        """Put messages in a unit of work, if that may be. The lock is held; it may be let go of while room is made."""
+        cost = size = 0
+        if persistent:
+            for head, body in messages:
+                size += len(head) + len(body)
+            cost = size + PUT_COST * len(messages)
+            self._check_cost(cost, queue)
+        more = self._room_in(unit, len(messages), cost, queue, size)
+        if queue.depth + len(messages) > queue.room_to or largest > queue.max_length:
+            verbs.check_put(queue, largest, len(messages))
+        try:
+            for head, body in messages:
+                self.state.hold_put(unit, queue, len(unit.puts), Entry(head, body))
+            self._hold_back(unit, cost, more)
+        except BaseException as exc:  # what interrupts this leaves counts that do not fit together
+            self._on_failure(exc)
+            raise
+        if unit.held >= self._hold:
+            self._log_calls(unit)
+
+    def _check_cost(self, cost: int, queue: Queue) -> None:
+        if cost > self.log.space.largest:
+            raise self._too_much(cost, queue)
 
     def _too_much(self, size: int, queue: Queue) -> MessageTooBig:
         return MessageTooBig(
@@ -428,15 +522,60 @@ class Engine:
 
     # ---- gets
 
-    def get(
-        self, unit: Uow | None, name: str, limit: int, wait: Any, message_id: Any, correlation_id: Any
-    ) -> list[Message]:
-        """Take up to `limit` messages, waiting up to `wait` seconds for the first; [] when there is none."""
+    def _known(self, name: str) -> Queue:
+        """The queue that a get names."""
         if self.refusal is not None:
             raise self.refusal
         queue = self.state.queues.get(name) if type(name) is str else None
         if queue is None or queue.damaged:
             queue = verbs.known_queue(self.state, name)
+        return queue
+
+    def get_first(self, unit: Uow | None, name: str) -> Message | None:
+        """The usual get: take the message at the front. None where that is not all there is to it: use `get` then."""
+        queue = self._known(name)
+        try:
+            with self.lock:
+                more = 0
+                if unit is not None:
+                    more = self._room_in(unit, 1, GET_COST, None, 0)
+                else:
+                    if self._holding:
+                        self.log_held()
+                    self._reserve(self.log.cost(QUEUE_AND_SEQUENCE), 0)
+                entry = queue.first()
+                if entry is None or not entry.persistent or entry.expires or not queue.get_enabled:
+                    return None
+                body = entry.body
+                if unit is not None:
+                    self._hold_gets(unit, queue, [entry], GET_COST, more)
+                    end = entry.lsn
+                else:
+                    record = Get(queue.id, (entry.sequence,), [entry])
+                    end = self._append_and_apply(record, self.clock.wall_us())
+            if end > self.log.safe:
+                self.log.force(end)
+        except LogError as exc:
+            raise self.translated(exc) from exc
+        return Message(body, entry.head, queue.name, entry.backouts)
+
+    def _hold_gets(self, unit: Uow, queue: Queue, entries: list[Entry], cost: int, more: int) -> None:
+        """Take messages in a unit of work. The lock is held."""
+        try:
+            for entry in entries:
+                self.state.hold_get(unit, queue, entry)
+            self._hold_back(unit, cost, more)
+        except BaseException as exc:  # as for puts
+            self._on_failure(exc)
+            raise
+        if unit.held >= self._hold:
+            self._log_calls(unit)
+
+    def get(
+        self, unit: Uow | None, name: str, limit: int, wait: Any, message_id: Any, correlation_id: Any
+    ) -> list[Message]:
+        """Take up to `limit` messages, waiting up to `wait` seconds for the first; [] when there is none."""
+        queue = self._known(name)
         if message_id is not None or correlation_id is not None:
             message_id, correlation_id = verbs.check_selectors(message_id, correlation_id)
         seconds = 0.0 if wait == 0.0 else verbs.check_wait(wait)
@@ -491,22 +630,13 @@ class Engine:
             raise self.refusal
         if limit > 1:
             limit = min(limit, max(1, queue.depth))
-        promise = 0
-        size = self.log.cost(QUEUE_AND_SEQUENCE * limit)
-        if unit is None:
-            self._reserve(size, 0)
+        more = 0
+        if unit is not None:
+            more = self._room_in(unit, limit, GET_COST * limit, None, 0)
         else:
-            if unit.state is not ACTIVE:
-                raise verbs.ended(unit)
-            promise = unit.promise
-            if not promise or unit.xid is not None:
-                promise = self.promise_of(unit, 0, 0, limit)
-            self._reserve(size, promise - unit.promise)
-            if unit.state is not ACTIVE or len(unit.puts) + len(unit.gets) + limit > self.max_uncommitted:
-                verbs.check_unit(unit, limit, self.max_uncommitted)
-        if queue.deleted:
-            raise UnknownQueue(f"queue {queue.name!r} was deleted", reason=Reason.Q_DELETED, name=queue.name)
-        if not queue.definition.get_enabled:
+            self.log_held()
+            self._reserve(self.log.cost(QUEUE_AND_SEQUENCE * limit), 0)
+        if not queue.get_enabled:
             verbs.check_get(queue)
         now = self.steady.now_us() if queue.expiring else 0
         chosen, expired = self._choose(queue, limit, message_id, correlation_id, now)
@@ -516,18 +646,18 @@ class Engine:
             chosen, expired = self._choose(queue, limit, message_id, correlation_id, now)
         messages = [(entry.head, entry.body, entry.backouts) for entry in chosen]
         safe = max([entry.lsn for entry in chosen])
-        number = 0 if unit is None else unit.number
-        logged = [entry for entry in chosen if entry.persistent]
-        if logged:
-            if unit is not None and promise != unit.promise:
-                self._promise(unit, promise)
-            record = Get(number, queue.id, tuple([entry.sequence for entry in logged]), logged)
-            end = self._append_and_apply(record, self.clock.wall_us())
-            if unit is None:
-                safe = end
-        if len(logged) < len(chosen):
-            rest = [entry for entry in chosen if not entry.persistent]
-            self._apply_only(Get(number, queue.id, tuple([entry.sequence for entry in rest]), rest), 0)
+        if unit is not None:
+            logged = sum([1 for entry in chosen if entry.persistent])
+            self._hold_gets(unit, queue, chosen, GET_COST * logged, more if logged else 0)
+        else:
+            for persistent in (0, 1):
+                some = [entry for entry in chosen if entry.persistent == persistent]
+                if some:
+                    record = Get(queue.id, [entry.sequence for entry in some], some)
+                    if persistent:
+                        safe = self._append_and_apply(record, self.clock.wall_us())
+                    else:
+                        self._apply_only(record, 0)
         if expired:
             self.expire_locked(queue, expired)  # last, since it may let go of the lock
         return _Found(messages, safe, now)
@@ -654,6 +784,7 @@ class Engine:
         try:
             with self.lock:
                 self.check()
+                self.log_held()
                 self._reserve(self.log.cost(size), 0)
                 self.check()
                 end = self._append_and_apply(make(), self.clock.wall_us())

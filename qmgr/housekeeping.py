@@ -18,8 +18,9 @@ from qmgr.creation import NO_SPACE
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog
 from qmgr.queue import READY
+from qmgr.state import work_of
 from recovery.checkpoint import Checkpointer
-from recovery.records import RollForward, encode
+from recovery.records import RollForward
 from recovery.uows import ACTIVE, Uow
 
 RETRY_NS = 1_000_000_000  # after a checkpoint failed for want of disk space
@@ -137,7 +138,12 @@ class Housekeeper:
         return True
 
     def checkpoint(self, *, clean: bool = False) -> None:
-        """Take a checkpoint now. Raises OSError, LogError."""
+        """Take a checkpoint now. Raises OSError, LogError.
+
+        What units of work have held back is logged first, as it is before any record.
+        """
+        with self._engine.lock:
+            self._engine.log_held()
         self._checkpointer.take(clean=clean)
         self._failed_ns = 0
         self._engine.log.release_secondaries()
@@ -225,7 +231,8 @@ class Housekeeper:
         """Roll the unit of work back, or forward if it is prepared; False where that was not possible."""
         log = self._engine.log
         with log.lock:
-            log.make_room(log.cost(0))
+            self._engine.log_held(unit)
+            self._engine.make_room_for_end(unit)
             if self._engine.state.uows.get(unit.number) is not unit:
                 return True  # it has ended meanwhile
             since = datetime.datetime.fromtimestamp(unit.logged / 1e6, datetime.UTC).isoformat(timespec="seconds")
@@ -243,14 +250,9 @@ class Housekeeper:
         """Log again what the prepared unit has done, at the tail; its old records can then be given back."""
         engine, log = self._engine, self._engine.log
         assert unit.xid is not None
-        record = RollForward(
-            unit.number,
-            unit.xid,
-            [(queue.id, ordinal, entry.head + entry.body) for queue, ordinal, entry in unit.puts if entry.persistent],
-            [(queue.id, entry.sequence) for queue, entry in unit.gets if entry.persistent],
-        )
-        _, _, head, _ = encode(record)
-        size = log.cost(len(head))
+        record = RollForward(unit.number, unit.xid, work_of(unit.puts, unit.gets))
+        _, _, head, data = record.encode()
+        size = log.cost(len(head) + len(data))
         if not log.space.fits_for_checkpoint(log.buffer.tail, size - unit.promise):
             return False
         log.make_room(size)

@@ -32,7 +32,7 @@ from qmgr.locations import Location
 from qmgr.message import Message
 from qmgr.objects import QueueDefinition
 from qmgr.resource import Resource
-from qmgr.verbs import PutOptions, check_limit, known_queue
+from qmgr.verbs import PutOptions, check_limit, check_wait, known_queue
 from recovery.checkpoint import Checkpointer, Triggers, read_files
 from recovery.records import Xid
 from recovery.restart import RestartReport, restart
@@ -189,24 +189,23 @@ class QueueManager:
             )
         self.config = ini.parse(read_whole(disk, location.ini), location.ini)
         self._errors: ErrorLog | None = None
-        self._lock: Ownership | None = None
+        self._lock = Ownership()
         try:
-            self._lock = own(disk, location, self.config.log.path)
+            own(disk, location, self.config.log.path, self._lock)
             self._errors = open_error_log(disk, clock, location.errors, self.config.error_log, self.name)
             self._restart(self._errors, background)
+            me = weakref.ref(self)
+            disk.on_fork(lambda: _in_child(me()))
+            self._state = "running"
         except BaseException:
             self._let_go()
             raise
-        self._state = "running"
-        me = weakref.ref(self)
-        disk.on_fork(lambda: _in_child(me()))
 
     def _let_go(self) -> None:
         """Somebody else may start the queue manager now."""
         if self._errors is not None:
             self._errors.close()
-        if self._lock is not None:
-            self._lock.release()
+        self._lock.release()
 
     def _restart(self, errors: ErrorLog, background: bool) -> None:
         disk, clock, config = self._disk, self._clock, self.config
@@ -338,7 +337,7 @@ class QueueManager:
         self._housekeeper.stop()
         with engine.lock:
             for unit in engine.state.uows:
-                log.make_room(log.cost(0))
+                engine.make_room_for_end(unit)
                 if unit.state is ACTIVE:
                     unit.evicted = True
                     engine.back_out_locked(unit)
@@ -452,6 +451,15 @@ class QueueManager:
         return found
 
     def _get_one(self, unit: Uow | None, queue: str, wait: Any, message_id: Any, correlation_id: Any) -> Message:
+        if message_id is None and correlation_id is None:
+            if wait != 0.0:
+                check_wait(wait)
+            engine = self._engine
+            message = engine.get_first(unit, queue)
+            if message is not None:
+                if engine.attention:
+                    self.look_around()
+                return message
         found = self._get(unit, queue, 1, wait, message_id, correlation_id)
         if found:
             return found[0]
@@ -463,9 +471,7 @@ class QueueManager:
         """Begin a unit of work; with an `xid` it can be prepared, for two-phase commit."""
         if xid is not None and not isinstance(xid, Xid):
             raise Mistake(f"xid is an Xid, not {xid!r}")
-        unit = self._engine.begin(xid, self._process)
-        unit.thread = threading.get_ident()
-        return UnitOfWork(self, unit)
+        return UnitOfWork(self, self._engine.begin(xid, self._process, threading.get_ident()))
 
     def in_doubt(self) -> list[Xid]:
         """The prepared units of work that nobody has resolved yet."""

@@ -29,13 +29,14 @@ import attrs
 from qmgr.errors import Mistake, Reason
 from qmgr.objects import check_name
 
-HEADER = struct.Struct("<BBBBB3xI4xQQ24s24s")
-assert HEADER.size == 80
+HEAD = struct.Struct("<16sQQ24s24s")
+FACTS = struct.Struct("<BBBBB3xI4x")  # its first field
+assert HEAD.size == 80 and FACTS.size == 16
 VERSION = 1
 PERSISTENT = 1
 NO_ID = bytes(24)
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-FACTS = struct.Struct("<xBB21xQ")  # flags, priority, expires: what a queue needs to know of an encoded message
+STANDING = struct.Struct("<xBB21xQ")  # flags, priority, expires: what a queue needs to know of an encoded message
 PROPERTY = struct.Struct("<BBI")
 MAX_EXPIRY = 999_999_999 / 10  # seconds: MQ counts tenths in nine digits
 
@@ -43,94 +44,112 @@ Value = str | int | float | bool | bytes
 NO_PROPERTIES: Mapping[str, Value] = MappingProxyType({})
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Message:
-    """A message as put or got."""
+    """A message as put or got: a view of its encoding, from which each property is read when it is asked for."""
 
     body: bytes
-    message_id: bytes  # 24 bytes
-    correlation_id: bytes  # 24 bytes
-    priority: int
-    persistent: bool
-    expiry: float | None  # seconds left when it was put, got or browsed; None: for ever
-    backout_count: int
+    head: bytes  # all but the body, encoded
     queue: str
-    put_time_us: int = attrs.field(repr=False)
-    reply_to: str = ""
-    format: str = ""
-    properties: Mapping[str, Value] = NO_PROPERTIES
+    backout_count: int = 0
+    expiry: float | None = None  # seconds left when it was put, got or browsed; None: for ever
+
+    def __repr__(self) -> str:
+        facts = {name: getattr(self, name) for name in SHOWN}
+        return f"Message({', '.join([f'{name}={value!r}' for name, value in facts.items()])})"
+
+    @property
+    def message_id(self) -> bytes:
+        """24 bytes, unique."""
+        return self.head[32:56]
+
+    @property
+    def correlation_id(self) -> bytes:
+        """24 bytes, the application's."""
+        return self.head[56:80]
+
+    @property
+    def priority(self) -> int:
+        return self.head[2]
+
+    @property
+    def persistent(self) -> bool:
+        return self.head[1] & PERSISTENT == PERSISTENT
+
+    @property
+    def put_time_us(self) -> int:
+        """When it was put, by the queue manager's clock: microseconds since 1970-01-01 UTC."""
+        return int.from_bytes(self.head[16:24], "little")
 
     @property
     def put_time(self) -> datetime.datetime:
         """When it was put, by the queue manager's clock, UTC."""
         return EPOCH + datetime.timedelta(microseconds=self.put_time_us)
 
+    @property
+    def format(self) -> str:
+        return self.head[80 : 80 + self.head[3]].decode()
 
-def encode_head(message: Message, expires: int) -> bytes:
-    """All but the body of `message`, which follows it unchanged; `expires` by the steady clock, 0 for never."""
-    if message.reply_to or message.format or message.properties:
-        form, reply_to = message.format.encode(), message.reply_to.encode()
-        properties = encode_properties(message.properties)
-        rest = form + reply_to + properties
-        lengths = len(form), len(reply_to), len(properties)
-    else:
-        rest, lengths = b"", (0, 0, 0)
-    return (
-        HEADER.pack(
-            VERSION,
-            PERSISTENT if message.persistent else 0,
-            message.priority,
-            *lengths,
-            message.put_time_us,
-            expires,
-            message.message_id,
-            message.correlation_id,
-        )
-        + rest
-    )
+    @property
+    def reply_to(self) -> str:
+        at = 80 + self.head[3]
+        return self.head[at : at + self.head[4]].decode()
+
+    @property
+    def properties(self) -> Mapping[str, Value]:
+        return decode_properties(self.head[80 + self.head[3] + self.head[4] :])
 
 
-def encode_heads(messages: list[Message], expires: int) -> list[bytes]:
-    """The same for messages that were put in one call, with the same options."""
-    first = messages[0]
-    if first.reply_to or first.format or first.properties:
-        return [encode_head(message, expires) for message in messages]
-    pack, flags, priority, now = HEADER.pack, PERSISTENT if first.persistent else 0, first.priority, first.put_time_us
-    return [
-        pack(VERSION, flags, priority, 0, 0, 0, now, expires, message.message_id, message.correlation_id)
-        for message in messages
-    ]
+SHOWN = (
+    *("body", "message_id", "correlation_id", "priority", "persistent", "expiry", "backout_count", "queue"),
+    *("reply_to", "format", "properties"),
+)
+
+
+@attrs.define
+class Descriptor:
+    """What one put says of its messages beside their bodies, as it is encoded."""
+
+    facts: bytes  # the first 16 bytes of the header
+    persistent: bool
+    expires: int  # by the steady clock; 0 = never
+    expiry: float | None  # seconds
+    correlation_id: bytes
+    rest: bytes  # format, reply-to, properties
+
+    def head(self, message_id: bytes, put_time_us: int) -> bytes:
+        """All but the body of the message with this id."""
+        return HEAD.pack(self.facts, put_time_us, self.expires, message_id, self.correlation_id) + self.rest
+
+
+def describe(
+    priority: int,
+    persistent: bool,
+    *,
+    expires: int = 0,
+    expiry: float | None = None,
+    correlation_id: bytes = NO_ID,
+    reply_to: str = "",
+    form: str = "",
+    properties: Mapping[str, Value] = NO_PROPERTIES,
+) -> Descriptor:
+    rest = form.encode(), reply_to.encode(), encode_properties(properties)
+    flags = PERSISTENT if persistent else 0
+    facts = FACTS.pack(VERSION, flags, priority, len(rest[0]), len(rest[1]), len(rest[2]))
+    return Descriptor(facts, persistent, expires, expiry, correlation_id, b"".join(rest))
 
 
 def split(encoded: bytes) -> tuple[bytes, bytes]:
     """(head, body) of an encoded message."""
-    end = HEADER.size + encoded[3] + encoded[4] + int.from_bytes(encoded[8:12], "little")
+    end = HEAD.size + encoded[3] + encoded[4] + int.from_bytes(encoded[8:12], "little")
     return encoded[:end], encoded[end:]
 
 
 def decode(head: bytes, body: bytes, queue: str, backout_count: int, steady_us: int) -> Message:
     """The message; `steady_us` is now, for the seconds that it has left."""
-    _, flags, priority, form, reply, props, put_time, expires, message_id, correlation_id = HEADER.unpack_from(head)
-    persistent = flags & PERSISTENT == 1
+    expires = int.from_bytes(head[24:32], "little")
     expiry = max(0, expires - steady_us) / 1e6 if expires else None
-    if len(head) == 80:
-        return Message(body, message_id, correlation_id, priority, persistent, expiry, backout_count, queue, put_time)
-    reply_at = 80 + form
-    properties_at = reply_at + reply
-    return Message(
-        body,
-        message_id,
-        correlation_id,
-        priority,
-        persistent,
-        expiry,
-        backout_count,
-        queue,
-        put_time,
-        head[reply_at:properties_at].decode(),
-        head[80:reply_at].decode(),
-        decode_properties(head[properties_at:]) if props else NO_PROPERTIES,
-    )
+    return Message(body, head, queue, backout_count, expiry)
 
 
 def ids_of(head: bytes) -> tuple[bytes, bytes]:
@@ -158,6 +177,8 @@ def encode_properties(properties: Mapping[str, Value]) -> bytes:
 
 
 def decode_properties(data: bytes) -> Mapping[str, Value]:
+    if not data:
+        return NO_PROPERTIES
     properties: dict[str, Value] = {}
     at = 0
     while at < len(data):

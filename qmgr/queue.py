@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from sortedcontainers import SortedDict
 
 from qmgr.due import Waiters
-from qmgr.message import FACTS, PERSISTENT, ids_of, split
+from qmgr.message import PERSISTENT, STANDING, describe, ids_of, split
 from qmgr.objects import QueueDefinition
 from qmgr.segments import Segment
 
@@ -39,20 +39,21 @@ class Entry:
         "status",
     )
 
-    def __init__(self, head: bytes, body: bytes | None) -> None:
-        """`head` with all of the message when no `body` is given apart."""
-        if body is None:
+    def __init__(self, head: bytes, body: bytes) -> None:
+        """`head` may hold all of the message, with `body` empty."""
+        if not body:
             head, body = split(head)
-        flags, self.priority, self.expires = FACTS.unpack_from(head)
+        flags, self.priority, self.expires = STANDING.unpack_from(head)
         self.persistent = flags & PERSISTENT
         self.head = head
         self.body = body
         self.status = READY
-        self.sequence = 0
         self.backouts = 0
-        self.lsn = 0  # callers may see it once the log is safe up to here
         self.segment = NOWHERE
-        self.cell = 0
+
+    sequence: int
+    lsn: int  # callers may see it once the log is safe up to here
+    cell: int  # of its segment
 
     def __lt__(self, other: "Entry") -> bool:
         return self.sequence < other.sequence
@@ -73,6 +74,7 @@ class Lane:
         line = self.line
         while line and line[0].status != READY:
             line.popleft()
+            self.dead -= 1
         back = self.given_back
         while back:
             entry: Entry = back.peekitem(0)[1]
@@ -90,11 +92,16 @@ class Lane:
                 last = entry
                 yield entry
 
-    def took_from_middle(self) -> None:
-        """Keep the line from filling up with what is not there any more."""
+    def took(self, entry: Entry) -> None:
+        """The entry is not ready any more. In the middle of the line it stays for now, but the line must not fill up
+        with what is not there."""
+        line = self.line
+        if line and line[0] is entry:
+            line.popleft()
+            return
         self.dead += 1
-        if self.dead > 64 and self.dead > len(self.line) // 2:
-            self.line = deque(entry for entry in self.line if entry.status != GONE)
+        if self.dead > 64 and self.dead > len(line) // 2:
+            self.line = deque([entry for entry in line if entry.status == READY])
             self.dead = 0
 
 
@@ -102,7 +109,6 @@ class Queue:
     """A local queue and its messages."""
 
     def __init__(self, definition: QueueDefinition) -> None:
-        self.definition = definition
         self.id = definition.id
         self.next_sequence = 1
         self.depth = 0  # what is ready, and puts that are not committed yet
@@ -121,25 +127,40 @@ class Queue:
         self._by_message_id: Index | None = None
         self._by_correlation_id: Index | None = None
         self._by_sequence: dict[int, Entry] | None = None
+        self._indexed = False  # there is one of the three
+        self._settle(definition)
 
-    @property
-    def name(self) -> str:
-        return self.definition.name
+    def _settle(self, definition: QueueDefinition) -> None:
+        """Take attributes, and what every put and get looks at of them."""
+        self.definition = definition
+        self.name = definition.name
+        self.room_to = definition.max_depth if definition.put_enabled else -1  # the depth that puts may reach
+        self.max_length = definition.max_message_length
+        self.get_enabled = definition.get_enabled
+        self.plain = describe(definition.default_priority, definition.default_persistence)  # of a put without options
+        self._fifo = definition.delivery_sequence == "FIFO"
 
     def redefine(self, definition: QueueDefinition) -> None:
         """Take new attributes; a new order of delivery puts what is there into other lanes."""
         reorder = definition.delivery_sequence != self.definition.delivery_sequence
         entries = sorted(self.ready()) if reorder else []
-        self.definition = definition
+        self._settle(definition)
         self.changed = True
         if reorder:
             self._lanes = [Lane() for _ in range(10)]
             for entry in entries:
                 self._lane(entry).line.append(entry)
 
+    def retire(self) -> None:
+        """It is deleted; who still holds it finds that out."""
+        self.deleted = True
+        self.room_to = -1
+        self.get_enabled = False
+        self.waiters.wake_all()
+
     def _lane(self, entry: Entry) -> Lane:
         """Where the entry belongs; it counts as occupied from now on."""
-        priority = entry.priority if self.definition.delivery_sequence == "PRIORITY" else 0
+        priority = 0 if self._fifo else entry.priority
         self._occupied |= 1 << priority
         return self._lanes[priority]
 
@@ -172,11 +193,11 @@ class Queue:
                 self._by_correlation_id = self._index(1)
             index, key, other = self._by_correlation_id, correlation_id, None
         found = index.get(key, {}).values()
-        fifo = self.definition.delivery_sequence == "FIFO"
         ready = [e for e in found if e.status == READY and (other is None or ids_of(e.head)[1] == other)]
-        yield from sorted(ready, key=lambda e: (0 if fifo else -e.priority, e.sequence))
+        yield from sorted(ready, key=lambda e: (0 if self._fifo else -e.priority, e.sequence))
 
     def _index(self, which: int) -> Index:
+        self._indexed = True
         index: Index = {}
         for lane in self._lanes:
             for entry in (*lane.line, *lane.given_back.values()):
@@ -191,6 +212,7 @@ class Queue:
                 entry = lane.first()
                 if entry is not None and entry.sequence == sequence:
                     return entry
+            self._indexed = True
             self._by_sequence = {e.sequence: e for lane in self._lanes for e in (*lane.line, *lane.given_back.values())}
         entry = self._by_sequence[sequence]
         if entry.status != READY:
@@ -200,6 +222,7 @@ class Queue:
     def forget_sequences(self) -> None:
         """The replay is over."""
         self._by_sequence = None
+        self._indexed = self._by_message_id is not None or self._by_correlation_id is not None
 
     # ---- changing; only `State.apply` calls these
 
@@ -215,14 +238,14 @@ class Queue:
             self.changed = True
         if entry.expires:
             self.expiring += 1
-        if self._by_message_id is not None or self._by_correlation_id is not None:
+        if self._indexed:
             self._add_to_indexes(entry)
-        if self._by_sequence is not None:
-            self._by_sequence[sequence] = entry
-        if self.waiters:
+        if self.waiters.line:
             self.waiters.wake_one()
 
     def _add_to_indexes(self, entry: Entry) -> None:
+        if self._by_sequence is not None:
+            self._by_sequence[entry.sequence] = entry
         for index, key in zip((self._by_message_id, self._by_correlation_id), ids_of(entry.head), strict=True):
             if index is not None:
                 index.setdefault(key, {})[entry.sequence] = entry
@@ -240,6 +263,7 @@ class Queue:
         entry.status = LOCKED
         self.depth -= 1
         self.uncommitted += 1
+        self._lane(entry).took(entry)
 
     def give_back(self, entry: Entry, *, count: bool) -> None:
         """The unit of work that had locked it was backed out; `count` it."""
@@ -247,34 +271,33 @@ class Queue:
         self.depth += 1
         self.uncommitted -= 1
         self._lane(entry).given_back[entry.sequence] = entry
-        self._add_to_indexes(entry)  # which may have been made while it was locked
-        if self._by_sequence is not None:
-            self._by_sequence[entry.sequence] = entry
+        if self._indexed:
+            self._add_to_indexes(entry)  # which may have been made while it was locked
         if count:
             entry.backouts += 1
             if entry.persistent:
                 self.backed_out[entry.sequence] = entry
                 self.changed = True
-        if self.waiters:
+        if self.waiters.line:
             self.waiters.wake_one()
 
     def take(self, entry: Entry) -> None:
         """A ready message is got outside a unit of work, or its time is over."""
+        entry.status = GONE
         self.depth -= 1
-        self.remove(entry)
+        self._lane(entry).took(entry)
+        self._forget(entry)
 
     def remove(self, entry: Entry) -> None:
-        """The message is gone for good."""
-        lane = self._lane(entry)
-        in_middle = not (lane.line and lane.line[0] is entry)
+        """A locked message is gone for good."""
         entry.status = GONE
+        self.uncommitted -= 1
+        self._forget(entry)
+
+    def _forget(self, entry: Entry) -> None:
         if entry.expires:
             self.expiring -= 1
-        if in_middle:
-            lane.took_from_middle()
-        else:
-            lane.line.popleft()
-        if self._by_message_id is not None or self._by_correlation_id is not None:
+        if self._indexed:
             self._remove_from_indexes(entry)
         entry.body = b""
         if entry.persistent:

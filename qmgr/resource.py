@@ -68,8 +68,8 @@ class Resource(State):
     def _load_segment(self, queue: Queue, segment: Segment, backouts: dict[int, int]) -> Iterator[Entry]:
         """The entries of one segment. A non-persistent one is kept in memory alone: its cell counts as gone now."""
         for cell in read_cells(self.disk, self.queue_directory(queue.name), self.log_id, queue.id, segment):
-            entry = Entry(cell.message, None)
-            entry.sequence = cell.sequence
+            entry = Entry(cell.message, b"")
+            entry.sequence, entry.lsn = cell.sequence, 0
             entry.backouts = backouts.get(cell.sequence, cell.backouts)
             if entry.persistent:
                 entry.segment, entry.cell = segment.number, cell.number

@@ -23,7 +23,8 @@ class State:
             records.Put: self._put,
             records.PutMany: self._put_many,
             records.Get: self._get,
-            records.Expire: self._expire,
+            records.Expire: self._get,
+            records.Calls: self._calls,
             records.Commit: self._commit,
             records.Backout: self._backout,
             records.Prepare: self._prepare,
@@ -37,6 +38,43 @@ class State:
         """Make the change; `lsn` and `end` are 0 for a record that is not logged. Raises KeyError if it can't fit."""
         self._effects[type(record)](record, lsn, end, time)
 
+    # ---- messages outside units of work
+
+    def _put(self, record: records.Put, lsn: int, end: int, time: int) -> None:
+        queue = self.by_id[record.queue]
+        if not queue.damaged:
+            queue.depth += 1
+            queue.add(Entry(record.head, record.body), record.sequence, end)
+
+    def _put_many(self, record: records.PutMany, lsn: int, end: int, time: int) -> None:
+        queue = self.by_id[record.queue]
+        if not queue.damaged:
+            queue.depth += len(record.messages)
+            for sequence, (head, body) in enumerate(record.messages, record.sequence):
+                queue.add(Entry(head, body), sequence, end)
+
+    def _get(self, record: records.Get | records.Expire, lsn: int, end: int, time: int) -> None:
+        queue = self.by_id[record.queue]
+        if not queue.damaged:
+            for entry in record.found or [queue.find(sequence) for sequence in record.sequences]:
+                queue.take(entry)
+
+    # ---- units of work: their calls are volatile until they are logged, at the latest with the outcome
+
+    def hold_put(self, unit: Uow, queue: Queue, ordinal: int, entry: Entry) -> None:
+        """A unit of work has put a message, which nobody sees before it commits."""
+        queue.depth += 1
+        queue.uncommitted += 1
+        unit.puts.append((queue, ordinal, entry))
+        if entry.persistent:
+            unit.touched.add(queue.id)
+            unit.put_bytes += len(entry.head) + len(entry.body)
+
+    def hold_get(self, unit: Uow, queue: Queue, entry: Entry) -> None:
+        """A unit of work has got a message, which nobody else sees unless it is backed out."""
+        queue.lock(entry)
+        unit.gets.append((queue, entry))
+
     def _unit(self, number: int, lsn: int, time: int) -> Uow:
         """The unit of work; in replay its first record brings it into being."""
         unit = self.uows.get(number)
@@ -48,66 +86,29 @@ class State:
             unit.logged = time
         return unit
 
-    def _put(self, record: records.Put, lsn: int, end: int, time: int) -> None:
-        queue = self.by_id[record.queue]
-        if queue.damaged:
-            return
-        entry = Entry(record.message, record.body)
-        queue.depth += 1
-        if record.uow:
-            unit = self._unit(record.uow, lsn, time)
-            unit.puts.append((queue, record.place, entry))
-            queue.uncommitted += 1
-            if lsn:
-                unit.touched.add(queue.id)
-                unit.put_bytes += len(entry.head) + len(entry.body)
-        else:
-            queue.add(entry, record.place, end)
+    def _join(self, unit: Uow, work: records.Work | None) -> None:
+        """Calls that the unit of work has made: in replay they are made here."""
+        if work is not None and not work.done:
+            for number, ordinal, messages in work.puts:
+                queue = self.by_id[number]
+                if not queue.damaged:
+                    for place, (head, body) in enumerate(messages, ordinal):
+                        self.hold_put(unit, queue, place, Entry(head, body))
+            for number, sequences in work.gets:
+                queue = self.by_id[number]
+                if not queue.damaged:
+                    for sequence in sequences:
+                        self.hold_get(unit, queue, queue.find(sequence))
+        unit.puts_logged, unit.gets_logged, unit.held = len(unit.puts), len(unit.gets), 0
 
-    def _put_many(self, record: records.PutMany, lsn: int, end: int, time: int) -> None:
-        queue = self.by_id[record.queue]
-        if queue.damaged:
-            return
-        queue.depth += len(record.messages)
-        place = record.place
-        if record.uow:
-            unit = self._unit(record.uow, lsn, time)
-            queue.uncommitted += len(record.messages)
-            entries = [Entry(message, body) for message, body in record.messages]
-            if lsn:
-                unit.touched.add(queue.id)
-                unit.put_bytes += sum(len(entry.head) + len(entry.body) for entry in entries)
-            unit.puts += ((queue, place + n, entry) for n, entry in enumerate(entries))
-        else:
-            for sequence, (message, body) in enumerate(record.messages, place):
-                queue.add(Entry(message, body), sequence, end)
-
-    def _get(self, record: records.Get, lsn: int, end: int, time: int) -> None:
-        queue = self.by_id[record.queue]
-        if queue.damaged:
-            return
-        entries = record.found or [queue.find(sequence) for sequence in record.sequences]
-        if record.uow:
-            unit = self._unit(record.uow, lsn, time)
-            for entry in entries:
-                queue.lock(entry)
-                unit.gets.append((queue, entry))
-        else:
-            for entry in entries:
-                queue.take(entry)
-
-    def _expire(self, record: records.Expire, lsn: int, end: int, time: int) -> None:
-        queue = self.by_id[record.queue]
-        if queue.damaged:
-            return
-        for entry in record.found or [queue.find(sequence) for sequence in record.sequences]:
-            queue.take(entry)
+    def _calls(self, record: records.Calls, lsn: int, end: int, time: int) -> None:
+        self._join(self._unit(record.uow, lsn, time), record.work)
 
     def _commit(self, record: records.Commit, lsn: int, end: int, time: int) -> None:
-        unit = self.uows.get(record.uow) or self._unit(record.uow, 0, time)
+        unit = self._unit(record.uow, lsn, time)
+        self._join(unit, record.work)
         bases = record.bases
         for queue, entry in unit.gets:
-            queue.uncommitted -= 1
             queue.remove(entry)
         for queue, ordinal, entry in unit.puts:
             queue.uncommitted -= 1
@@ -116,7 +117,8 @@ class State:
         self._end(unit, uows.COMMITTED)
 
     def _backout(self, record: records.Backout, lsn: int, end: int, time: int) -> None:
-        unit = self._unit(record.uow, 0, time)
+        unit = self._unit(record.uow, lsn, time)
+        self._join(unit, record.work)
         for queue, _, _ in unit.puts:
             queue.depth -= 1
             queue.uncommitted -= 1
@@ -137,14 +139,13 @@ class State:
     def _roll_forward(self, record: records.RollForward, lsn: int, end: int, time: int) -> None:
         unit = self._unit(record.uow, lsn, time)
         if unit.first_lsn == lsn:  # the records that it replaces lie before the head: this is all there is
-            for number, ordinal, message in record.puts:
-                self._put(records.Put(record.uow, number, ordinal, message), lsn, end, time)
-            for number, sequence in record.gets:
-                self._get(records.Get(record.uow, number, (sequence,)), lsn, end, time)
+            self._join(unit, record.work)
         unit.first_lsn = lsn
         unit.logged = time
         unit.xid = record.xid
         unit.state = uows.PREPARED
+
+    # ---- definitions
 
     def _define(self, record: records.Define, lsn: int, end: int, time: int) -> None:
         definition = decode_definition(record.definition)
@@ -160,9 +161,32 @@ class State:
     def _delete(self, record: records.Delete, lsn: int, end: int, time: int) -> None:
         queue = self.by_id.pop(record.queue)
         del self.queues[queue.name]
-        queue.deleted = True
+        queue.retire()
         self.retired += ((queue.name, number) for number in queue.segments)
-        queue.waiters.wake_all()
 
     def _checkpoint(self, record: records.CheckpointMark, lsn: int, end: int, time: int) -> None:
         """Nothing: it says where a checkpoint lies."""
+
+
+def work_of(puts: list[tuple[Queue, int, Entry]], gets: list[tuple[Queue, Entry]]) -> records.Work:
+    """Calls that a unit of work has made, as a record has them: the persistent ones, in runs."""
+    work = records.Work(done=True)
+    last: Queue | None = None
+    place = 0
+    messages: list[records.Parts] = []
+    for queue, ordinal, entry in puts:
+        if entry.persistent:
+            if queue is not last or ordinal != place:
+                last, messages = queue, []
+                work.puts.append((queue.id, ordinal, messages))
+            messages.append((entry.head, entry.body))
+            place = ordinal + 1
+    last = None
+    sequences: list[int] = []
+    for queue, entry in gets:
+        if entry.persistent:
+            if queue is not last:
+                last, sequences = queue, []
+                work.gets.append((queue.id, sequences))
+            sequences.append(entry.sequence)
+    return work

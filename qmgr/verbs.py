@@ -1,6 +1,6 @@
 """What calls ask for, checked against the state: may it be done, and what does it choose? Changes nothing."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypedDict
 
 from qmgr import message as m
@@ -16,7 +16,7 @@ from qmgr.errors import (
     UnitOfWorkEnded,
     UnknownQueue,
 )
-from qmgr.message import NO_ID, NO_PROPERTIES, Message
+from qmgr.message import NO_ID, NO_PROPERTIES, Descriptor
 from qmgr.objects import check_name
 from qmgr.queue import Entry, Queue
 from qmgr.state import State
@@ -50,23 +50,9 @@ class PutOptions(TypedDict, total=False):
     format: str | None
 
 
-def compose(queue: Queue, body: Any, message_id: bytes, put_time_us: int, options: PutOptions) -> Message:
-    """The message that a put asks for, with the queue's defaults. Raises Mistake."""
+def describe(queue: Queue, options: PutOptions, expires_at: Callable[[float], int]) -> Descriptor:
+    """What a put asks for, with the queue's defaults; `expires_at(seconds)` by the steady clock. Raises Mistake."""
     definition = queue.definition
-    if type(body) is not bytes:
-        body = m.check_body(body)
-    if not options and definition.expiry_cap is None:
-        return Message(
-            body,
-            message_id,
-            NO_ID,
-            definition.default_priority,
-            definition.default_persistence,
-            None,
-            0,
-            queue.name,
-            put_time_us,
-        )
     for name in options:
         if name not in PutOptions.__annotations__:
             raise TypeError(f"a put has no option {name!r}; it has {', '.join(PutOptions.__annotations__)}")
@@ -77,54 +63,23 @@ def compose(queue: Queue, body: Any, message_id: bytes, put_time_us: int, option
         expiry = m.check_expiry(expiry)
     if definition.expiry_cap is not None:
         expiry = definition.expiry_cap if expiry is None else min(expiry, definition.expiry_cap)
-    return Message(
-        body,
-        message_id,
-        NO_ID if correlation_id is None else m.check_id(correlation_id, "correlation_id"),
+    return m.describe(
         definition.default_priority if priority is None else m.check_priority(priority),
         definition.default_persistence if persistent is None else m.check_persistent(persistent),
-        expiry,
-        0,
-        queue.name,
-        put_time_us,
-        "" if reply_to is None else m.check_reply_to(reply_to),
-        "" if form is None else m.check_format(form),
-        NO_PROPERTIES if properties is None else m.check_properties(properties),
+        expires=0 if expiry is None else expires_at(expiry),
+        expiry=expiry,
+        correlation_id=NO_ID if correlation_id is None else m.check_id(correlation_id, "correlation_id"),
+        reply_to="" if reply_to is None else m.check_reply_to(reply_to),
+        form="" if form is None else m.check_format(form),
+        properties=NO_PROPERTIES if properties is None else m.check_properties(properties),
     )
 
 
-def compose_many(
-    queue: Queue, bodies: Iterable[Any], new_id: Callable[[], bytes], put_time_us: int, options: PutOptions
-) -> list[Message]:
-    """The messages that a put of many asks for; the options are looked at once."""
-    bodies = [body if type(body) is bytes else m.check_body(body) for body in bodies]
-    if not bodies:
-        return []
-    first = compose(queue, bodies[0], new_id(), put_time_us, options)
-    correlation_id, priority, persistent, expiry = first.correlation_id, first.priority, first.persistent, first.expiry
-    name, reply_to, form, properties = first.queue, first.reply_to, first.format, first.properties
-    return [first] + [
-        Message(
-            body,
-            new_id(),
-            correlation_id,
-            priority,
-            persistent,
-            expiry,
-            0,
-            name,
-            put_time_us,
-            reply_to,
-            form,
-            properties,
-        )
-        for body in bodies[1:]
-    ]
-
-
 def check_put(queue: Queue, size: int, count: int = 1) -> None:
-    """May `count` messages of at most `size` bytes be put? Raises Inhibited, MessageTooBig, QueueFull."""
+    """May `count` messages of at most `size` bytes be put? Raises UnknownQueue, Inhibited, MessageTooBig, QueueFull."""
     definition = queue.definition
+    if queue.deleted:
+        raise UnknownQueue(f"queue {queue.name!r} was deleted", reason=Reason.Q_DELETED, name=queue.name)
     if not definition.put_enabled:
         raise Inhibited(f"puts to queue {queue.name!r} are disabled", name=queue.name)
     if size > definition.max_message_length:
@@ -141,6 +96,8 @@ def check_put(queue: Queue, size: int, count: int = 1) -> None:
 
 
 def check_get(queue: Queue) -> None:
+    if queue.deleted:
+        raise UnknownQueue(f"queue {queue.name!r} was deleted", reason=Reason.Q_DELETED, name=queue.name)
     if not queue.definition.get_enabled:
         raise Inhibited(f"gets from queue {queue.name!r} are disabled", name=queue.name, reason=Reason.GET_INHIBITED)
 

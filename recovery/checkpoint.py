@@ -28,7 +28,7 @@ from logger.disk import Disk, read_whole, write_whole
 from logger.errors import LogClosed
 from logger.log import Log
 from recovery.errors import CheckpointDamaged
-from recovery.records import CheckpointMark, Kind, encode
+from recovery.records import CheckpointMark, Kind
 from recovery.resource import ResourceManager
 
 HEADER = struct.Struct("<8sIQ")
@@ -214,7 +214,7 @@ class Checkpointer:
         The record is there to be read by people: where not even that room is left, the tail will do as the LSN.
         """
         log = self._log
-        code, uow, head, data = encode(CheckpointMark(kind, json.dumps(notes).encode()))
+        code, uow, head, data = CheckpointMark(kind, json.dumps(notes).encode()).encode()
         size = log.cost(len(head))
         log.make_room(size)
         if not log.space.fits_for_checkpoint(log.buffer.tail, size):

@@ -23,6 +23,7 @@ NAMES = {
     Kind.PUT: "Put Message",
     Kind.PUT_MANY: "Put Messages",
     Kind.GET: "Get Message",
+    Kind.CALLS: "Unit of Work Calls",
     Kind.EXPIRE: "Expire Message",
     Kind.DEFINE: "Create Object",
     Kind.DELETE: "Delete Object",
@@ -109,22 +110,35 @@ def _details(record: records.Record, names: dict[int, str]) -> dict[str, Any]:
     def queue(number: int) -> dict[str, Any]:
         return {"queue": names.get(number, f"#{number}"), "queue_id": number}
 
+    def runs(work: records.Work | None) -> dict[str, Any]:
+        if work is None:
+            return {}
+        puts = [
+            queue(number)
+            | {"ordinal": place, "messages": len(messages), "message_bytes": sum(len(one) for one, _ in messages)}
+            for number, place, messages in work.puts
+        ]
+        gets = [queue(number) | {"sequences": sequences} for number, sequences in work.gets]
+        return {"puts": puts, "gets": gets}
+
     match record:
-        case records.Put(uow, number, place, message):
-            place_name = "ordinal" if uow else "sequence"
-            return queue(number) | {place_name: place, "message_bytes": len(message)}
-        case records.PutMany(uow, number, place, messages):
-            place_name = "ordinal" if uow else "sequence"
+        case records.Put(number, sequence, message):
+            return queue(number) | {"sequence": sequence, "message_bytes": len(message)}
+        case records.PutMany(number, sequence, messages):
             total = sum(len(message) for message, _ in messages)
-            return queue(number) | {place_name: place, "messages": len(messages), "message_bytes": total}
-        case records.Get(_, number, sequences) | records.Expire(number, sequences):
+            return queue(number) | {"sequence": sequence, "messages": len(messages), "message_bytes": total}
+        case records.Get(number, sequences) | records.Expire(number, sequences):
             return queue(number) | {"sequences": list(sequences)}
-        case records.Commit(_, bases):
-            return {"sequences": {names.get(number, f"#{number}"): base for number, base in bases.items()}}
+        case records.Calls(_, work):
+            return runs(work)
+        case records.Commit(_, bases, work):
+            return {"sequences": {names.get(number, f"#{number}"): base for number, base in bases.items()}} | runs(work)
+        case records.Backout(_, work):
+            return runs(work)
         case records.Prepare(_, xid):
             return _xid(xid)
-        case records.RollForward(_, xid, puts, gets):
-            return _xid(xid) | {"puts": len(puts), "gets": len(gets)}
+        case records.RollForward(_, xid, work):
+            return _xid(xid) | runs(work)
         case records.Define(definition):
             fields: dict[str, Any] = json.loads(definition)
             names[fields["id"]] = fields["name"]
@@ -133,8 +147,6 @@ def _details(record: records.Record, names: dict[int, str]) -> dict[str, Any]:
             return queue(number)
         case records.CheckpointMark(_, notes):
             return {"notes": json.loads(notes)}
-        case _:
-            return {}
 
 
 def header(disk: Disk, log_dir: str) -> dict[str, Any]:

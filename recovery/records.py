@@ -2,24 +2,30 @@
 
 The unit-of-work number, the time and the LSN stand in the frame (`logger/frame.py`). Bodies, little-endian:
 
-    PUT            queue u32, place u64, then the encoded message: outside a unit of work (number 0) `place` is its
-                   sequence on the queue; in one it is its ordinal among the unit's puts
-    PUT_MANY       queue u32, place u64 of the first message, count u32, the length u32 of each, then the messages
+    PUT            queue u32, sequence u64, then the encoded message
+    PUT_MANY       queue u32, sequence u64 of the first message, count u32, the length u32 of each, then the messages
     GET            queue u32, then the sequence u64 of each message taken
+    CALLS          runs: what a unit of work has put and got so far
     EXPIRE         queue u32, then the sequence u64 of each message removed because its time was over
-    COMMIT         per queue with persistent puts: queue u32, sequence u64 of ordinal 0
-    BACKOUT        -
+    COMMIT         count u32; for so many queues with persistent puts: queue u32, sequence u64 of ordinal 0; then the
+                   runs that were not logged before
+    BACKOUT        the runs of gets that were not logged before
     PREPARE        format id i32, length of gtrid u8, gtrid, bqual
-    ROLL_FORWARD   an xid as above with its whole length u16 before it; then per put 1, queue, ordinal, length u32 and
-                   message, per get 2, queue, sequence: replaces what the unit of work logged before
+    ROLL_FORWARD   length u16, an xid as above; then runs: replaces what the unit of work logged before
     DEFINE         JSON: a queue's definition, also when it is altered
     DELETE         queue u32
     CHECKPOINT     JSON: what a checkpoint holds in numbers; written where it begins, and where it is complete
+
+PUT, PUT_MANY and GET are those outside a unit of work. A run of a unit's calls, in their order:
+
+    puts           1 u8, queue u32, ordinal u64 of the first among the unit's puts, count u32, the length u32 of each
+                   message, then the messages
+    gets           2 u8, queue u32, count u32, the sequence u64 of each message
 """
 
 import enum
 import struct
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -28,8 +34,11 @@ QUEUE_PLACE = struct.Struct("<IQ")
 QUEUE = struct.Struct("<I")
 XID = struct.Struct("<iB")
 LENGTH16 = struct.Struct("<H")
-PART = struct.Struct("<BIQ")
+PUTS = struct.Struct("<BIQI")
+GETS = struct.Struct("<BII")
 LENGTH32 = struct.Struct("<I")
+PUT_COST = PUTS.size + 4  # the most bytes of a run that a put takes beside its message
+GET_COST = GETS.size + 8  # and a get
 MAX_XID_PART = 64  # bytes of gtrid and of bqual
 LARGEST_XID = XID.size + 2 * MAX_XID_PART
 
@@ -40,6 +49,7 @@ class Kind(enum.IntEnum):
     PUT = 257
     PUT_MANY = 258
     GET = 259
+    CALLS = 260
     EXPIRE = 261
     DEFINE = 513
     DELETE = 514
@@ -75,35 +85,46 @@ def decode_xid(body: bytes) -> Xid:
     return Xid(format_id, body[XID.size : XID.size + gtrid_length], body[XID.size + gtrid_length :])
 
 
+Encoded = tuple[int, int, bytes, bytes]  # kind, unit of work, and the body in two parts, to spare a copy
+Parts = tuple[bytes, bytes]  # an encoded message, for the same reason in two parts; the second may be empty
+
+
 @attrs.define
 class Put:
-    """A message goes to a queue: at once (uow 0), or invisible until its unit of work commits."""
+    """A message goes to a queue."""
 
-    uow: int
     queue: int
-    place: int  # sequence when uow is 0, else ordinal
-    message: bytes  # encoded; without its body where that is given apart, to spare a copy
-    body: bytes | None = None
+    sequence: int
+    head: bytes
+    body: bytes = b""
+
+    def encode(self) -> Encoded:
+        return 257, 0, QUEUE_PLACE.pack(self.queue, self.sequence) + self.head, self.body
 
 
 @attrs.define
 class PutMany:
     """Messages go to a queue in one call, in places that follow each other."""
 
-    uow: int
     queue: int
-    place: int
-    messages: list[tuple[bytes, bytes | None]]  # as in Put
+    sequence: int  # of the first
+    messages: list[Parts]
+
+    def encode(self) -> Encoded:
+        head = QUEUE_PLACE.pack(self.queue, self.sequence) + LENGTH32.pack(len(self.messages))
+        return 258, 0, head, b"".join(_with_lengths(self.messages))
 
 
 @attrs.define
 class Get:
-    """Messages are taken: for good (uow 0), or locked until the unit of work ends."""
+    """Messages are taken for good."""
 
-    uow: int
     queue: int
-    sequences: tuple[int, ...]
+    sequences: Sequence[int]
     found: list[Any] | None = None  # what has these sequences, where the caller holds it in hand
+
+    def encode(self) -> Encoded:
+        return 259, 0, _encode_sequences(self.queue, self.sequences), b""
 
 
 @attrs.define
@@ -111,25 +132,72 @@ class Expire:
     """Messages whose time is over are removed."""
 
     queue: int
-    sequences: tuple[int, ...]
+    sequences: Sequence[int]
     found: list[Any] | None = None
+
+    def encode(self) -> Encoded:
+        return 261, 0, _encode_sequences(self.queue, self.sequences), b""
+
+
+@attrs.define
+class Work:
+    """Puts and gets of a unit of work, in runs."""
+
+    puts: list[tuple[int, int, list[Parts]]] = attrs.Factory(list)  # queue, ordinal of the first, messages
+    gets: list[tuple[int, list[int]]] = attrs.Factory(list)  # queue, sequences
+    done: bool = False  # memory has it already: the calls were made before they were logged
+
+    def encode(self) -> list[bytes]:
+        parts: list[bytes] = []
+        for queue, ordinal, messages in self.puts:
+            parts.append(PUTS.pack(1, queue, ordinal, len(messages)))
+            parts += _with_lengths(messages)
+        for queue, sequences in self.gets:
+            parts.append(GETS.pack(2, queue, len(sequences)))
+            parts.append(struct.pack(f"<{len(sequences)}Q", *sequences))
+        return parts
+
+
+@attrs.define
+class Calls:
+    """What a unit of work has put and got: invisible, and locked, until it ends."""
+
+    uow: int
+    work: Work
+
+    def encode(self) -> Encoded:
+        return 260, self.uow, b"", b"".join(self.work.encode())
 
 
 @attrs.define
 class Commit:
     uow: int
     bases: dict[int, int]  # queue -> sequence of ordinal 0
+    work: Work | None = None
+
+    def encode(self) -> Encoded:
+        head = LENGTH32.pack(len(self.bases))
+        for queue, base in self.bases.items():
+            head += QUEUE_PLACE.pack(queue, base)
+        return 771, self.uow, head, b"" if self.work is None else b"".join(self.work.encode())
 
 
 @attrs.define
 class Backout:
     uow: int
+    work: Work | None = None
+
+    def encode(self) -> Encoded:
+        return 772, self.uow, b"", b"" if self.work is None else b"".join(self.work.encode())
 
 
 @attrs.define
 class Prepare:
     uow: int
     xid: Xid
+
+    def encode(self) -> Encoded:
+        return 770, self.uow, self.xid.encode(), b""
 
 
 @attrs.define
@@ -138,8 +206,11 @@ class RollForward:
 
     uow: int
     xid: Xid
-    puts: list[tuple[int, int, bytes]]  # queue, ordinal, message
-    gets: list[tuple[int, int]]  # queue, sequence
+    work: Work
+
+    def encode(self) -> Encoded:
+        xid = self.xid.encode()
+        return 774, self.uow, LENGTH16.pack(len(xid)) + xid, b"".join(self.work.encode())
 
 
 @attrs.define
@@ -148,10 +219,16 @@ class Define:
 
     definition: bytes  # JSON, with the queue's number under "id"
 
+    def encode(self) -> Encoded:
+        return 513, 0, self.definition, b""
+
 
 @attrs.define
 class Delete:
     queue: int
+
+    def encode(self) -> Encoded:
+        return 514, 0, QUEUE.pack(self.queue), b""
 
 
 @attrs.define
@@ -161,34 +238,32 @@ class CheckpointMark:
     kind: Kind
     notes: bytes  # JSON
 
+    def encode(self) -> Encoded:
+        return int(self.kind), 0, self.notes, b""
 
-Record = Put | PutMany | Get | Expire | Commit | Backout | Prepare | RollForward | Define | Delete | CheckpointMark
+
+Record = (
+    Put | PutMany | Get | Expire | Calls | Commit | Backout | Prepare | RollForward | Define | Delete | CheckpointMark
+)
 
 
-def encode_sequences(queue: int, sequences: tuple[int, ...] | list[int]) -> bytes:
+def _with_lengths(messages: list[Parts]) -> list[bytes]:
+    if len(messages) == 1:
+        head, body = messages[0]
+        return [LENGTH32.pack(len(head) + len(body)), head, body]
+    lengths = [len(head) + len(body) for head, body in messages]
+    return [struct.pack(f"<{len(lengths)}I", *lengths), *[part for message in messages for part in message]]
+
+
+def _encode_sequences(queue: int, sequences: Sequence[int]) -> bytes:
     if len(sequences) == 1:
         return QUEUE_PLACE.pack(queue, sequences[0])
     return struct.pack(f"<I{len(sequences)}Q", queue, *sequences)
 
 
-def encode_bases(bases: dict[int, int]) -> bytes:
-    if len(bases) == 1:
-        return QUEUE_PLACE.pack(*next(iter(bases.items())))
-    return b"".join([QUEUE_PLACE.pack(queue, base) for queue, base in bases.items()])
-
-
-def encode_roll_forward(record: RollForward) -> bytes:
-    xid = record.xid.encode()
-    parts = [LENGTH16.pack(len(xid)), xid]
-    for queue, ordinal, message in record.puts:
-        parts += (PART.pack(1, queue, ordinal), LENGTH32.pack(len(message)), message)
-    parts += (PART.pack(2, queue, sequence) for queue, sequence in record.gets)
-    return b"".join(parts)
-
-
 def roll_forward_cost(puts_bytes: int, puts: int, gets: int) -> int:
     """The most bytes that the body of a ROLL_FORWARD record takes."""
-    return LENGTH16.size + LARGEST_XID + puts_bytes + puts * (PART.size + 4) + gets * PART.size
+    return LENGTH16.size + LARGEST_XID + puts_bytes + puts * PUT_COST + gets * GET_COST
 
 
 def put_many_cost(messages_bytes: int, count: int) -> int:
@@ -196,32 +271,37 @@ def put_many_cost(messages_bytes: int, count: int) -> int:
     return QUEUE_PLACE.size + 4 + 4 * count + messages_bytes
 
 
-def _encode_put_many(record: PutMany) -> tuple[int, int, bytes, bytes]:
-    messages = record.messages
-    count = len(messages)
-    lengths = [len(message) + len(body or b"") for message, body in messages]
-    head = QUEUE_PLACE.pack(record.queue, record.place) + struct.pack(f"<I{count}I", count, *lengths)
-    return 258, record.uow, head, b"".join([part for message in messages for part in message if part is not None])
+def _messages(body: memoryview, at: int, count: int) -> tuple[list[Parts], int]:
+    """The messages whose lengths begin at `at`, and where they end."""
+    messages: list[Parts] = []
+    lengths = struct.unpack_from(f"<{count}I", body, at)
+    at += 4 * count
+    for length in lengths:
+        if at + length > len(body):
+            raise ValueError("a message is longer than its record")
+        messages.append((bytes(body[at : at + length]), b""))
+        at += length
+    return messages, at
 
 
-ENCODERS: dict[type[Any], Callable[[Any], tuple[int, int, bytes, bytes]]] = {
-    Put: lambda r: (257, r.uow, QUEUE_PLACE.pack(r.queue, r.place) + r.message, r.body or b""),
-    PutMany: _encode_put_many,
-    Get: lambda r: (259, r.uow, encode_sequences(r.queue, r.sequences), b""),
-    Expire: lambda r: (261, 0, encode_sequences(r.queue, r.sequences), b""),
-    Commit: lambda r: (771, r.uow, encode_bases(r.bases), b""),
-    Backout: lambda r: (772, r.uow, b"", b""),
-    Prepare: lambda r: (770, r.uow, r.xid.encode(), b""),
-    RollForward: lambda r: (774, r.uow, encode_roll_forward(r), b""),
-    Define: lambda r: (513, 0, r.definition, b""),
-    Delete: lambda r: (514, 0, QUEUE.pack(r.queue), b""),
-    CheckpointMark: lambda r: (int(r.kind), 0, r.notes, b""),
-}
-
-
-def encode(record: Record) -> tuple[int, int, bytes, bytes]:
-    """(kind, unit-of-work number, head, data): the record's body is `head + data`, left apart to spare a copy."""
-    return ENCODERS[type(record)](record)
+def _work(body: memoryview, at: int) -> Work | None:
+    """The runs from `at` on, None where there are none."""
+    if at == len(body):
+        return None
+    work = Work()
+    while at < len(body):
+        if body[at] == 1:
+            _, queue, ordinal, count = PUTS.unpack_from(body, at)
+            messages, at = _messages(body, at + PUTS.size, count)
+            work.puts.append((queue, ordinal, messages))
+        elif body[at] == 2:
+            _, queue, count = GETS.unpack_from(body, at)
+            at += GETS.size
+            work.gets.append((queue, list(struct.unpack_from(f"<{count}Q", body, at))))
+            at += 8 * count
+        else:
+            raise ValueError(f"a run of kind {body[at]} is not known to this version")
+    return work
 
 
 def _sequences(body: memoryview) -> tuple[int, tuple[int, ...]]:
@@ -229,54 +309,32 @@ def _sequences(body: memoryview) -> tuple[int, tuple[int, ...]]:
     return queue, tuple(sequences)
 
 
-def _put_many(uow: int, body: memoryview) -> PutMany:
-    queue, place = QUEUE_PLACE.unpack_from(body)
-    (count,) = LENGTH32.unpack_from(body, QUEUE_PLACE.size)
-    at = QUEUE_PLACE.size + 4 + 4 * count
-    messages: list[tuple[bytes, bytes | None]] = []
-    for length in struct.unpack_from(f"<{count}I", body, QUEUE_PLACE.size + 4):
-        messages.append((bytes(body[at : at + length]), None))
-        at += length
-    return PutMany(uow, queue, place, messages)
-
-
-def _roll_forward(uow: int, body: memoryview) -> RollForward:
-    (length,) = LENGTH16.unpack_from(body)
-    at = LENGTH16.size + length
-    record = RollForward(uow, decode_xid(bytes(body[LENGTH16.size : at])), [], [])
-    while at < len(body):
-        what, queue, place = PART.unpack_from(body, at)
-        at += PART.size
-        if what == 1:
-            (length,) = LENGTH32.unpack_from(body, at)
-            at += LENGTH32.size
-            record.puts.append((queue, place, bytes(body[at : at + length])))
-            at += length
-        else:
-            record.gets.append((queue, place))
-    return record
-
-
 def decode(kind: int, uow: int, body: memoryview) -> Record:
     """The record that a frame of this kind holds. Raises ValueError for a kind that this version does not know."""
-    if kind == 257:
-        queue, place = QUEUE_PLACE.unpack_from(body)
-        return Put(uow, queue, place, bytes(body[QUEUE_PLACE.size :]))
-    if kind == 259:
-        return Get(uow, *_sequences(body))
-    if kind == 771:
-        return Commit(uow, dict(QUEUE_PLACE.iter_unpack(body)))
     match kind:
+        case Kind.PUT:
+            queue, sequence = QUEUE_PLACE.unpack_from(body)
+            return Put(queue, sequence, bytes(body[QUEUE_PLACE.size :]))
+        case Kind.GET:
+            return Get(*_sequences(body))
+        case Kind.COMMIT:
+            at = LENGTH32.size + LENGTH32.unpack_from(body)[0] * QUEUE_PLACE.size
+            return Commit(uow, dict(QUEUE_PLACE.iter_unpack(body[LENGTH32.size : at])), _work(body, at))
         case Kind.PUT_MANY:
-            return _put_many(uow, body)
+            queue, sequence = QUEUE_PLACE.unpack_from(body)
+            (count,) = LENGTH32.unpack_from(body, QUEUE_PLACE.size)
+            return PutMany(queue, sequence, _messages(body, QUEUE_PLACE.size + LENGTH32.size, count)[0])
+        case Kind.CALLS:
+            return Calls(uow, _work(body, 0) or Work())
         case Kind.EXPIRE:
             return Expire(*_sequences(body))
         case Kind.BACKOUT:
-            return Backout(uow)
+            return Backout(uow, _work(body, 0))
         case Kind.PREPARE:
             return Prepare(uow, decode_xid(bytes(body)))
         case Kind.ROLL_FORWARD:
-            return _roll_forward(uow, body)
+            at = LENGTH16.size + LENGTH16.unpack_from(body)[0]
+            return RollForward(uow, decode_xid(bytes(body[LENGTH16.size : at])), _work(body, at) or Work())
         case Kind.DEFINE:
             return Define(bytes(body))
         case Kind.DELETE:

@@ -15,7 +15,7 @@ from logger.errors import LogDamaged
 from logger.log import Log
 from recovery.checkpoint import Checkpoint
 from recovery.errors import NotRecoverable
-from recovery.records import Backout, decode, encode
+from recovery.records import Backout, decode
 from recovery.resource import ResourceManager
 from recovery.uows import ACTIVE, Uow
 
@@ -126,7 +126,7 @@ def back_out(log: Log, clock: Clock, resource: ResourceManager, unit: Uow) -> No
     now = clock.wall_us()
     at = end = 0
     if unit.first_lsn:
-        code, number, head, data = encode(record)
+        code, number, head, data = record.encode()
         at = log.append(code, number, now, head, data)
         end = log.buffer.tail
     resource.apply(record, at, end, now)

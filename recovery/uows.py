@@ -45,6 +45,9 @@ class Uow:
     logged: int = 0  # when its first record was logged
     puts: list[Any] = attrs.Factory(list)
     gets: list[Any] = attrs.Factory(list)
+    puts_logged: int = 0  # of its puts; the others are held back, and logged together
+    gets_logged: int = 0
+    held: int = 0  # the most bytes of log record that those held back take
     touched: set[int] = attrs.Factory(set)  # queues that it has put persistent messages to
     put_bytes: int = 0  # of the encoded persistent messages
     promise: int = 0  # log bytes reserved for its end

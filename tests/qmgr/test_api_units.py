@@ -226,7 +226,9 @@ def test_transactions_tell_what_is_going_on(world: World) -> None:
     assert world.qm.transactions()[0].first_lsn == 0  # nothing is logged yet
     unit.get("A")
     (info,) = world.qm.transactions()
-    assert (info.puts, info.gets) == (1, 1)
+    assert (info.puts, info.gets, info.first_lsn) == (1, 1, 0)  # logged with its end, or before somebody else's record
+    world.qm.put("B", b"")
+    (info,) = world.qm.transactions()
     assert info.first_lsn > 0
     assert info.log_started >= info.started > 0
     unit.commit()

@@ -32,7 +32,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 def waiting(qm: qmgr.QueueManager, queue: str) -> int:
     with qm._engine.lock:
-        return len(qm._engine.state.queues[queue].waiters._line)
+        return len(qm._engine.state.queues[queue].waiters.line)
 
 
 def waiter(qm: qmgr.QueueManager, call: Callable[[], Any], queue: str = "A") -> Call:
@@ -130,10 +130,10 @@ def test_waiters_in_units_of_work(qm: qmgr.QueueManager) -> None:
             return message.body
 
     calls = [waiter(qm, move) for _ in range(3)]
-    for n in range(3):
+    for n, call in enumerate(calls):
         qm.put("A", b"%d" % n)
-    assert [call.outcome() for call in calls] == [b"0", b"1", b"2"]
-    assert sorted(m.body for m in qm.get_many("B", 9)) == [b"0", b"1", b"2"]
+        assert call.outcome() == b"%d" % n
+    assert [m.body for m in qm.get_many("B", 9)] == [b"0", b"1", b"2"]
 
 
 def test_a_waiter_for_an_id_takes_only_that(qm: qmgr.QueueManager) -> None:

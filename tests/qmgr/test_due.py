@@ -38,7 +38,7 @@ def test_first_come_first_woken() -> None:
     for n in range(3):
         line.wake_one()
         assert [event.is_set() for event in events] == [k <= n for k in range(3)]
-    assert not line
+    assert not line.line
     line.wake_one()
 
 
@@ -57,4 +57,4 @@ def test_leaving_and_waking_all() -> None:
     line.leave(threading.Event())
     line.wake_all()
     assert [event.is_set() for event in events] == [True, False, True, True]
-    assert not line
+    assert not line.line

@@ -29,6 +29,7 @@ def world() -> World:
     unit.commit()
     other = qm.begin()
     other.put("A", b"never")
+    other.get("A")
     other.backout()
     qm.put("A", b"short", expiry=1)
     made.clock.advance(5)

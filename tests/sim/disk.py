@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from logger.disk import Buffer
+from logger.disk import Buffer, Locks
 from logger.errors import LogInUse
 from tests.sim.loss import KEEP_ALL, Loss, mixed
 
@@ -335,11 +335,14 @@ class SimDisk:
                     change.waits_for.remove(node)
             self._settle()
 
-    def lock(self, path: str, holder: str) -> SimLock:
+    def lock(self, path: str, holder: str, held: Locks | None = None) -> SimLock:
         self._step("lock", path)
         owner = self.locks.get(path)
         if owner is not None:
             raise LogInUse(f"{path} is held by {owner}", holder=owner)
+        lock = SimLock(self, path)
+        if held is not None:
+            held.append(lock)
         parent, name = self._parent(path)
         node = parent.live.get(name)
         if node is None:
@@ -352,7 +355,7 @@ class SimDisk:
         self.used += len(text) - len(node.live)
         node.live[:] = text
         self.locks[path] = holder
-        return SimLock(self, path)
+        return lock
 
     def locked_by(self, path: str) -> str | None:
         self._step("locked_by", path)
