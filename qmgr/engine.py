@@ -31,7 +31,6 @@ from qmgr.message import Descriptor, Message, check_body, check_id, decode
 from qmgr.objects import QueueDefinition, check_name, with_attributes
 from qmgr.queue import READY, Entry, Queue
 from qmgr.resource import Resource
-from qmgr.state import work_of
 from recovery import records
 from recovery.checkpoint import Checkpointer
 from recovery.records import (
@@ -49,10 +48,15 @@ from recovery.records import (
     PutMany,
     Record,
     Xid,
+    run_of_get,
+    run_of_put,
+    run_of_puts,
 )
 from recovery.uows import ACTIVE, BACKED_OUT, PREPARED, Uow
 
 QUEUE_AND_SEQUENCE = records.QUEUE_PLACE.size
+COUNT = records.LENGTH32.size
+MANY_QUEUES = 1000  # in one unit of work: its outcome takes one frame as long as they are fewer
 HOLD = 64 << 10  # bytes: a unit of work's calls are logged together when they come to so much, or when it ends
 FENCE = 1 << 40  # numbers handed out in one epoch: message ids and units of work are unique over all restarts
 
@@ -99,6 +103,7 @@ class Engine:
         self.watchful = False  # nobody but the callers does it: each of them looks
         self._holding: dict[Uow, None] = {}  # units of work with calls that are not logged yet, in their order
         self._hold = min(HOLD, log.buffer.max_frame // 2)
+        self._frame = log.cost(0)
         self._make_space = make_space
         self._on_failure = on_failure
         self._id_prefix = b"AMQ " + name[:12].ljust(12).encode()
@@ -147,17 +152,19 @@ class Engine:
 
         May let go of the lock: look at the state afterwards. Raises ResourceProblem.
         """
-        log = self.log
-        kept += promise
+        if not self.log.reserve(size, promise + kept):
+            self._find_room(size, promise + kept)
+
+    def _find_room(self, size: int, kept: int) -> None:
         for _ in range(8):
-            if log.reserve(size, kept):
-                return
             self.lock.release()
             try:
                 more = self._make_space(size, kept)
             finally:
                 self.lock.acquire()
             self.check()
+            if self.log.reserve(size, kept):
+                return
             if not more:
                 break
         raise ResourceProblem(
@@ -195,9 +202,12 @@ class Engine:
         number = next(self._unit_numbers)
         if number > self._last:
             raise Unavailable("this start has used up its units of work; end and start the queue manager")
-        unit = Uow(number, xid, began=self.clock.wall_us(), owner=owner, thread=thread)
+        unit = Uow(number, xid, self.clock.wall_us(), owner, thread)
+        if xid is None:
+            self.state.uows.add(unit)
+            return unit
         with self.lock:
-            if xid is not None and self.state.uows.by_xid(xid) is not None:
+            if self.state.uows.by_xid(xid) is not None:
                 raise Mistake(f"{xid} names a unit of work in flight or in doubt", reason=Reason.UOW_IN_PROGRESS)
             self.state.uows.add(unit)
         return unit
@@ -217,7 +227,7 @@ class Engine:
 
     def _outcome(self, unit: Uow, queues: int = 0) -> int:
         """Bytes of the unit's outcome without its calls."""
-        return 4 + QUEUE_AND_SEQUENCE * (len(unit.touched) + queues)
+        return COUNT + QUEUE_AND_SEQUENCE * (len(unit.touched) + queues)
 
     def use_promise(self, unit: Uow) -> None:
         """The room for rolling the unit forward is used now; that for its end stays."""
@@ -246,12 +256,20 @@ class Engine:
         more = 0
         if cost:
             new = queue is not None and queue.id not in unit.touched
-            if unit.held and not new and unit.xid is None and unit.held + cost <= self._hold:
-                more = cost
+            if unit.held + cost <= self._hold and unit.xid is None and len(unit.touched) < MANY_QUEUES:
+                more = cost + (
+                    QUEUE_AND_SEQUENCE if new else 0
+                )  # the usual case of what stands below, and nothing else
+                more += (0 if unit.held else self._frame) + (0 if unit.promise else self._frame + COUNT)
             else:
                 more = self.promise_of(unit, cost, new, put_bytes, count) - unit.promise
-            self._reserve(0, more, 0 if queue is None else self.log.space.for_gets)
-        if unit.state is not ACTIVE or len(unit.puts) + len(unit.gets) + count > self.max_uncommitted:
+            log = self.log
+            kept = 0 if queue is None else log.space.for_gets
+            if log.buffer.tail + log.space.promised + more + kept > log.space.limit:
+                self._reserve(0, more, kept)
+                if unit.state is not ACTIVE:
+                    raise verbs.ended(unit)
+        if len(unit.puts) + len(unit.gets) + count > self.max_uncommitted:
             verbs.check_unit(unit, count, self.max_uncommitted)
         return more
 
@@ -268,26 +286,29 @@ class Engine:
     def _log_calls(self, unit: Uow) -> None:
         self.log.make_room(self.log.cost(unit.held))
         if unit.held and unit.state is ACTIVE:
-            self._append_and_apply(Calls(unit.number, self._held(unit)), self.clock.wall_us())
+            self._append_and_apply(Calls(unit.number, self._held(unit), done=True), self.clock.wall_us())
             self._promise(unit, self.promise_of(unit))
 
-    def _held(self, unit: Uow) -> records.Work:
-        """What the unit of work has done and not logged; it is logged now."""
-        self._holding.pop(unit, None)
-        puts, gets = unit.puts[unit.puts_logged :], unit.gets[unit.gets_logged :]
-        self.checkpointer.records += len(puts) + len(gets)
-        return work_of(puts, gets)
+    def _held(self, unit: Uow) -> bytes:
+        """The runs of what the unit of work has done and not logged; they are logged now."""
+        del self._holding[unit]
+        parts, unit.runs, unit.held, unit.gets_logged = unit.runs, [], 0, len(unit.gets)
+        self.checkpointer.records += len(parts) // 2
+        return b"".join(parts)
 
-    def _hold_back(self, unit: Uow, cost: int, more: int) -> None:
-        """The unit of work has made calls that take so many bytes of log record, and has been promised more room."""
-        if cost:
-            self._holding[unit] = None
-            unit.held += cost
-            self._promise(unit, unit.promise + more)
+    def _hold_back(self, unit: Uow, parts: list[bytes], cost: int, more: int) -> None:
+        """The unit of work has made calls, to be logged later, and was promised more room for them and for its end."""
+        unit.runs += parts
+        unit.held += cost
+        unit.promise += more
+        self.log.space.promised += more
+        self._holding[unit] = None
 
     def make_room_for_end(self, unit: Uow) -> None:
         """Room in the log buffer for the unit's end; that in the log was promised. May let go of the lock."""
-        if unit.promise or unit.first_lsn:
+        if unit.xid is None:
+            self.log.make_room(unit.promise)
+        else:
             self.log.make_room(self.log.cost(self._outcome(unit) + unit.held))
 
     def commit(self, unit: Uow) -> None:
@@ -302,14 +323,13 @@ class Engine:
                     raise self.refusal
                 if unit.state is not ACTIVE and unit.state is not PREPARED:
                     raise verbs.ended(unit)
-                queues = self.state.by_id
-                bases = {number: queues[number].next_sequence for number in unit.touched}
+                bases = {number: queue.next_sequence for number, queue in unit.touched.items()}
                 if unit.held or unit.first_lsn:
-                    work = self._held(unit) if unit.held else None
-                    end = self._append_and_apply(Commit(unit.number, bases, work), self.clock.wall_us())
+                    runs = self._held(unit) if unit.held else b""
+                    end = self._append_and_apply(Commit(unit.number, bases, runs, True), self.clock.wall_us())
                     self._promise(unit, 0)
                 else:
-                    self._apply_only(Commit(unit.number, bases), 0)
+                    self._apply_only(Commit(unit.number, bases, done=True), 0)
             if end:
                 self.log.force(end)
         except LogError as exc:
@@ -339,10 +359,11 @@ class Engine:
         self._holding.pop(unit, None)
         counts = any(entry.persistent for _, entry in unit.gets)
         if unit.first_lsn or counts:  # a higher backout count is a promise too
-            work = work_of([], unit.gets[unit.gets_logged :])
-            self._append_and_apply(Backout(unit.number, work), self.clock.wall_us())
+            held = unit.gets[unit.gets_logged :]
+            runs = b"".join([run_of_get(queue.id, entry.sequence) for queue, entry in held if entry.persistent])
+            self._append_and_apply(Backout(unit.number, runs, done=True), self.clock.wall_us())
         else:
-            self._apply_only(Backout(unit.number), 0)
+            self._apply_only(Backout(unit.number, done=True), 0)
         self._promise(unit, 0)
         return counts
 
@@ -415,8 +436,10 @@ class Engine:
         head = descriptor.head(one_id, now)
         try:
             if unit is not None:
+                size = len(head) + len(body)
+                entry = Entry(head, body, descriptor.persistent, descriptor.priority, descriptor.expires)
                 with self.lock:
-                    self._put_in_unit(unit, queue, [(head, body)], descriptor.persistent, len(body))
+                    self._put_in_unit(unit, queue, [entry], size, len(body))
             else:
                 end = 0
                 with self.lock:
@@ -446,8 +469,11 @@ class Engine:
         largest = max(map(len, bodies))
         try:
             if unit is not None:
+                size = sum(map(len, bodies)) + len(bodies) * len(messages[0][0])
+                persistent, priority, expires = descriptor.persistent, descriptor.priority, descriptor.expires
+                entries = [Entry(head, body, persistent, priority, expires) for head, body in messages]
                 with self.lock:
-                    self._put_in_unit(unit, queue, messages, descriptor.persistent, largest)
+                    self._put_in_unit(unit, queue, entries, size, largest)
             else:
                 end, count = 0, len(messages)
                 with self.lock:
@@ -478,39 +504,38 @@ class Engine:
         if self.refusal is not None:
             raise self.refusal
         if cost:
-            self._check_cost(cost, queue)
+            if cost > self.log.space.largest:
+                raise self._too_much(cost, queue)
             if self._holding:
                 self.log_held()
             self._reserve(cost, 0, self.log.space.for_gets)
         if queue.depth + count > queue.room_to or largest > queue.max_length:
             verbs.check_put(queue, largest, count)
 
-    def _put_in_unit(
-        self, unit: Uow, queue: Queue, messages: list[records.Parts], persistent: bool, largest: int
-    ) -> None:
+    def _put_in_unit(self, unit: Uow, queue: Queue, entries: list[Entry], size: int, largest: int) -> None:
         """Put messages in a unit of work, if that may be. The lock is held; it may be let go of while room is made."""
-        cost = size = 0
-        if persistent:
-            for head, body in messages:
-                size += len(head) + len(body)
-            cost = size + PUT_COST * len(messages)
-            self._check_cost(cost, queue)
-        more = self._room_in(unit, len(messages), cost, queue, size)
-        if queue.depth + len(messages) > queue.room_to or largest > queue.max_length:
-            verbs.check_put(queue, largest, len(messages))
+        count = len(entries)
+        cost = size + PUT_COST * count if entries[0].persistent else 0
+        if cost > self.log.space.largest:
+            raise self._too_much(cost, queue)
+        more = self._room_in(unit, count, cost, queue, size)
+        if queue.depth + count > queue.room_to or largest > queue.max_length:
+            verbs.check_put(queue, largest, count)
+        ordinal = len(unit.puts)
         try:
-            for head, body in messages:
-                self.state.hold_put(unit, queue, len(unit.puts), Entry(head, body))
-            self._hold_back(unit, cost, more)
+            for place, entry in enumerate(entries, ordinal):
+                self.state.hold_put(unit, queue, place, entry)
+            if cost:
+                if count == 1:
+                    parts = [run_of_put(queue.id, ordinal, size), entry.head, entry.body]
+                else:
+                    parts = run_of_puts(queue.id, ordinal, [(entry.head, entry.body) for entry in entries])
+                self._hold_back(unit, parts, cost, more)
         except BaseException as exc:  # what interrupts this leaves counts that do not fit together
             self._on_failure(exc)
             raise
         if unit.held >= self._hold:
             self._log_calls(unit)
-
-    def _check_cost(self, cost: int, queue: Queue) -> None:
-        if cost > self.log.space.largest:
-            raise self._too_much(cost, queue)
 
     def _too_much(self, size: int, queue: Queue) -> MessageTooBig:
         return MessageTooBig(
@@ -548,7 +573,7 @@ class Engine:
                     return None
                 body = entry.body
                 if unit is not None:
-                    self._hold_gets(unit, queue, [entry], GET_COST, more)
+                    self._hold_gets(unit, queue, [entry], more)
                     end = entry.lsn
                 else:
                     record = Get(queue.id, (entry.sequence,), [entry])
@@ -559,12 +584,16 @@ class Engine:
             raise self.translated(exc) from exc
         return Message(body, entry.head, queue.name, entry.backouts)
 
-    def _hold_gets(self, unit: Uow, queue: Queue, entries: list[Entry], cost: int, more: int) -> None:
+    def _hold_gets(self, unit: Uow, queue: Queue, entries: list[Entry], more: int) -> None:
         """Take messages in a unit of work. The lock is held."""
         try:
+            parts = []
             for entry in entries:
                 self.state.hold_get(unit, queue, entry)
-            self._hold_back(unit, cost, more)
+                if entry.persistent:
+                    parts.append(run_of_get(queue.id, entry.sequence))
+            if parts:
+                self._hold_back(unit, parts, GET_COST * len(parts), more)
         except BaseException as exc:  # as for puts
             self._on_failure(exc)
             raise
@@ -647,8 +676,7 @@ class Engine:
         messages = [(entry.head, entry.body, entry.backouts) for entry in chosen]
         safe = max([entry.lsn for entry in chosen])
         if unit is not None:
-            logged = sum([1 for entry in chosen if entry.persistent])
-            self._hold_gets(unit, queue, chosen, GET_COST * logged, more if logged else 0)
+            self._hold_gets(unit, queue, chosen, more)
         else:
             for persistent in (0, 1):
                 some = [entry for entry in chosen if entry.persistent == persistent]

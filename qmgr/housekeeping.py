@@ -18,9 +18,8 @@ from qmgr.creation import NO_SPACE
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog
 from qmgr.queue import READY
-from qmgr.state import work_of
 from recovery.checkpoint import Checkpointer
-from recovery.records import RollForward
+from recovery.records import RollForward, run_of_get, run_of_puts
 from recovery.uows import ACTIVE, Uow
 
 RETRY_NS = 1_000_000_000  # after a checkpoint failed for want of disk space
@@ -250,7 +249,12 @@ class Housekeeper:
         """Log again what the prepared unit has done, at the tail; its old records can then be given back."""
         engine, log = self._engine, self._engine.log
         assert unit.xid is not None
-        record = RollForward(unit.number, unit.xid, work_of(unit.puts, unit.gets))
+        parts: list[bytes] = []
+        for queue, ordinal, entry in unit.puts:
+            if entry.persistent:
+                parts += run_of_puts(queue.id, ordinal, [(entry.head, entry.body)])
+        parts += (run_of_get(queue.id, entry.sequence) for queue, entry in unit.gets if entry.persistent)
+        record = RollForward(unit.number, unit.xid, b"".join(parts))
         _, _, head, data = record.encode()
         size = log.cost(len(head) + len(data))
         if not log.space.fits_for_checkpoint(log.buffer.tail, size - unit.promise):

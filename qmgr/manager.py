@@ -194,11 +194,15 @@ class QueueManager:
             own(disk, location, self.config.log.path, self._lock)
             self._errors = open_error_log(disk, clock, location.errors, self.config.error_log, self.name)
             self._restart(self._errors, background)
+        except BaseException:
+            self._let_go()
+            raise
+        try:
             me = weakref.ref(self)
             disk.on_fork(lambda: _in_child(me()))
             self._state = "running"
-        except BaseException:
-            self._let_go()
+        except BaseException:  # an interrupt, and nobody has the queue manager yet
+            self._close()
             raise
 
     def _let_go(self) -> None:
@@ -601,5 +605,12 @@ def start(
     """
     disk = disk or PosixDisk()
     location = locations.find(name, data_path, disk)
-    with translated(name, "started"):
-        return QueueManager(location, disk, clock or SystemClock(), background=background)
+    manager = None
+    try:
+        with translated(name, "started"):
+            manager = QueueManager(location, disk, clock or SystemClock(), background=background)
+        return manager
+    except BaseException:
+        if manager is not None:  # interrupted at the last moment
+            manager.abandon()
+        raise

@@ -112,6 +112,7 @@ class Descriptor:
 
     facts: bytes  # the first 16 bytes of the header
     persistent: bool
+    priority: int
     expires: int  # by the steady clock; 0 = never
     expiry: float | None  # seconds
     correlation_id: bytes
@@ -136,7 +137,7 @@ def describe(
     rest = form.encode(), reply_to.encode(), encode_properties(properties)
     flags = PERSISTENT if persistent else 0
     facts = FACTS.pack(VERSION, flags, priority, len(rest[0]), len(rest[1]), len(rest[2]))
-    return Descriptor(facts, persistent, expires, expiry, correlation_id, b"".join(rest))
+    return Descriptor(facts, persistent, priority, expires, expiry, correlation_id, b"".join(rest))
 
 
 def split(encoded: bytes) -> tuple[bytes, bytes]:

@@ -39,14 +39,12 @@ class Entry:
         "status",
     )
 
-    def __init__(self, head: bytes, body: bytes) -> None:
-        """`head` may hold all of the message, with `body` empty."""
-        if not body:
-            head, body = split(head)
-        flags, self.priority, self.expires = STANDING.unpack_from(head)
-        self.persistent = flags & PERSISTENT
+    def __init__(self, head: bytes, body: bytes, persistent: int, priority: int, expires: int) -> None:
         self.head = head
         self.body = body
+        self.persistent = persistent
+        self.priority = priority
+        self.expires = expires
         self.status = READY
         self.backouts = 0
         self.segment = NOWHERE
@@ -57,6 +55,14 @@ class Entry:
 
     def __lt__(self, other: "Entry") -> bool:
         return self.sequence < other.sequence
+
+
+def read_entry(head: bytes, body: bytes) -> Entry:
+    """The entry of an encoded message. `head` may hold all of it, with `body` empty."""
+    if not body:
+        head, body = split(head)
+    flags, priority, expires = STANDING.unpack_from(head)
+    return Entry(head, body, flags & PERSISTENT, priority, expires)
 
 
 class Lane:

@@ -11,7 +11,7 @@ from typing import Any
 
 from logger.disk import Disk
 from qmgr.objects import decode_definition, mangle
-from qmgr.queue import GONE, Entry, Queue
+from qmgr.queue import GONE, Entry, Queue, read_entry
 from qmgr.segments import HEADER, LARGEST, Segment, SegmentWriter, from_description, read_cells, segment_path
 from qmgr.state import State
 from recovery.errors import QueueDamaged
@@ -68,7 +68,7 @@ class Resource(State):
     def _load_segment(self, queue: Queue, segment: Segment, backouts: dict[int, int]) -> Iterator[Entry]:
         """The entries of one segment. A non-persistent one is kept in memory alone: its cell counts as gone now."""
         for cell in read_cells(self.disk, self.queue_directory(queue.name), self.log_id, queue.id, segment):
-            entry = Entry(cell.message, b"")
+            entry = read_entry(cell.message, b"")
             entry.sequence, entry.lsn = cell.sequence, 0
             entry.backouts = backouts.get(cell.sequence, cell.backouts)
             if entry.persistent:

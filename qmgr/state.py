@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from qmgr.objects import decode_definition
-from qmgr.queue import Entry, Queue
+from qmgr.queue import Entry, Queue, read_entry
 from recovery import records, uows
 from recovery.uows import Uow, UowTable
 
@@ -44,14 +44,14 @@ class State:
         queue = self.by_id[record.queue]
         if not queue.damaged:
             queue.depth += 1
-            queue.add(Entry(record.head, record.body), record.sequence, end)
+            queue.add(read_entry(record.head, record.body), record.sequence, end)
 
     def _put_many(self, record: records.PutMany, lsn: int, end: int, time: int) -> None:
         queue = self.by_id[record.queue]
         if not queue.damaged:
             queue.depth += len(record.messages)
             for sequence, (head, body) in enumerate(record.messages, record.sequence):
-                queue.add(Entry(head, body), sequence, end)
+                queue.add(read_entry(head, body), sequence, end)
 
     def _get(self, record: records.Get | records.Expire, lsn: int, end: int, time: int) -> None:
         queue = self.by_id[record.queue]
@@ -67,7 +67,7 @@ class State:
         queue.uncommitted += 1
         unit.puts.append((queue, ordinal, entry))
         if entry.persistent:
-            unit.touched.add(queue.id)
+            unit.touched[queue.id] = queue
             unit.put_bytes += len(entry.head) + len(entry.body)
 
     def hold_get(self, unit: Uow, queue: Queue, entry: Entry) -> None:
@@ -86,27 +86,26 @@ class State:
             unit.logged = time
         return unit
 
-    def _join(self, unit: Uow, work: records.Work | None) -> None:
-        """Calls that the unit of work has made: in replay they are made here."""
-        if work is not None and not work.done:
-            for number, ordinal, messages in work.puts:
-                queue = self.by_id[number]
-                if not queue.damaged:
-                    for place, (head, body) in enumerate(messages, ordinal):
-                        self.hold_put(unit, queue, place, Entry(head, body))
-            for number, sequences in work.gets:
-                queue = self.by_id[number]
-                if not queue.damaged:
-                    for sequence in sequences:
-                        self.hold_get(unit, queue, queue.find(sequence))
-        unit.puts_logged, unit.gets_logged, unit.held = len(unit.puts), len(unit.gets), 0
+    def _join(self, unit: Uow, record: records.Calls | records.Commit | records.Backout | records.RollForward) -> None:
+        """In replay, make the calls that the record says the unit of work had made."""
+        for number, ordinal, messages, sequences in records.runs(record.runs):
+            queue = self.by_id[number]
+            if not queue.damaged:
+                for place, (head, body) in enumerate(messages, ordinal):
+                    self.hold_put(unit, queue, place, read_entry(head, body))
+                for sequence in sequences:
+                    self.hold_get(unit, queue, queue.find(sequence))
+        unit.gets_logged = len(unit.gets)
 
     def _calls(self, record: records.Calls, lsn: int, end: int, time: int) -> None:
-        self._join(self._unit(record.uow, lsn, time), record.work)
+        unit = self._unit(record.uow, lsn, time)
+        if not record.done:
+            self._join(unit, record)
 
     def _commit(self, record: records.Commit, lsn: int, end: int, time: int) -> None:
-        unit = self._unit(record.uow, lsn, time)
-        self._join(unit, record.work)
+        unit = self.uows.get(record.uow) or self._unit(record.uow, lsn, time)
+        if not record.done:
+            self._join(unit, record)
         bases = record.bases
         for queue, entry in unit.gets:
             queue.remove(entry)
@@ -118,7 +117,8 @@ class State:
 
     def _backout(self, record: records.Backout, lsn: int, end: int, time: int) -> None:
         unit = self._unit(record.uow, lsn, time)
-        self._join(unit, record.work)
+        if not record.done:
+            self._join(unit, record)
         for queue, _, _ in unit.puts:
             queue.depth -= 1
             queue.uncommitted -= 1
@@ -128,7 +128,8 @@ class State:
 
     def _end(self, unit: Uow, outcome: uows.UowState) -> None:
         unit.state = outcome
-        unit.puts, unit.gets = [], []
+        unit.puts.clear()
+        unit.gets.clear()
         self.uows.remove(unit)
 
     def _prepare(self, record: records.Prepare, lsn: int, end: int, time: int) -> None:
@@ -139,7 +140,7 @@ class State:
     def _roll_forward(self, record: records.RollForward, lsn: int, end: int, time: int) -> None:
         unit = self._unit(record.uow, lsn, time)
         if unit.first_lsn == lsn:  # the records that it replaces lie before the head: this is all there is
-            self._join(unit, record.work)
+            self._join(unit, record)
         unit.first_lsn = lsn
         unit.logged = time
         unit.xid = record.xid
@@ -166,27 +167,3 @@ class State:
 
     def _checkpoint(self, record: records.CheckpointMark, lsn: int, end: int, time: int) -> None:
         """Nothing: it says where a checkpoint lies."""
-
-
-def work_of(puts: list[tuple[Queue, int, Entry]], gets: list[tuple[Queue, Entry]]) -> records.Work:
-    """Calls that a unit of work has made, as a record has them: the persistent ones, in runs."""
-    work = records.Work(done=True)
-    last: Queue | None = None
-    place = 0
-    messages: list[records.Parts] = []
-    for queue, ordinal, entry in puts:
-        if entry.persistent:
-            if queue is not last or ordinal != place:
-                last, messages = queue, []
-                work.puts.append((queue.id, ordinal, messages))
-            messages.append((entry.head, entry.body))
-            place = ordinal + 1
-    last = None
-    sequences: list[int] = []
-    for queue, entry in gets:
-        if entry.persistent:
-            if queue is not last:
-                last, sequences = queue, []
-                work.gets.append((queue.id, sequences))
-            sequences.append(entry.sequence)
-    return work

@@ -110,16 +110,15 @@ def _details(record: records.Record, names: dict[int, str]) -> dict[str, Any]:
     def queue(number: int) -> dict[str, Any]:
         return {"queue": names.get(number, f"#{number}"), "queue_id": number}
 
-    def runs(work: records.Work | None) -> dict[str, Any]:
-        if work is None:
-            return {}
-        puts = [
-            queue(number)
-            | {"ordinal": place, "messages": len(messages), "message_bytes": sum(len(one) for one, _ in messages)}
-            for number, place, messages in work.puts
-        ]
-        gets = [queue(number) | {"sequences": sequences} for number, sequences in work.gets]
-        return {"puts": puts, "gets": gets}
+    def runs(body: bytes) -> dict[str, Any]:
+        found: list[dict[str, Any]] = []
+        for number, ordinal, messages, sequences in records.runs(body):
+            if messages:
+                size = sum(len(one) for one, _ in messages)
+                found.append(queue(number) | {"ordinal": ordinal, "messages": len(messages), "message_bytes": size})
+            else:
+                found.append(queue(number) | {"sequences": list(sequences)})
+        return {"calls": found} if found else {}
 
     match record:
         case records.Put(number, sequence, message):
@@ -129,16 +128,16 @@ def _details(record: records.Record, names: dict[int, str]) -> dict[str, Any]:
             return queue(number) | {"sequence": sequence, "messages": len(messages), "message_bytes": total}
         case records.Get(number, sequences) | records.Expire(number, sequences):
             return queue(number) | {"sequences": list(sequences)}
-        case records.Calls(_, work):
-            return runs(work)
-        case records.Commit(_, bases, work):
-            return {"sequences": {names.get(number, f"#{number}"): base for number, base in bases.items()}} | runs(work)
-        case records.Backout(_, work):
-            return runs(work)
+        case records.Calls(_, body):
+            return runs(body)
+        case records.Commit(_, bases, body):
+            return {"sequences": {names.get(number, f"#{number}"): base for number, base in bases.items()}} | runs(body)
+        case records.Backout(_, body):
+            return runs(body)
         case records.Prepare(_, xid):
             return _xid(xid)
-        case records.RollForward(_, xid, work):
-            return _xid(xid) | runs(work)
+        case records.RollForward(_, xid, body):
+            return _xid(xid) | runs(body)
         case records.Define(definition):
             fields: dict[str, Any] = json.loads(definition)
             names[fields["id"]] = fields["name"]

@@ -25,7 +25,7 @@ PUT, PUT_MANY and GET are those outside a unit of work. A run of a unit's calls,
 
 import enum
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -35,10 +35,13 @@ QUEUE = struct.Struct("<I")
 XID = struct.Struct("<iB")
 LENGTH16 = struct.Struct("<H")
 PUTS = struct.Struct("<BIQI")
+PUT_RUN = struct.Struct("<BIQII")
 GETS = struct.Struct("<BII")
 LENGTH32 = struct.Struct("<I")
-PUT_COST = PUTS.size + 4  # the most bytes of a run that a put takes beside its message
-GET_COST = GETS.size + 8  # and a get
+GET_RUN = struct.Struct("<BIIQ")
+ONE_BASE = struct.Struct("<IIQ")
+PUT_COST = PUT_RUN.size  # the most bytes of a run that a put takes beside its message
+GET_COST = GET_RUN.size  # and a get
 MAX_XID_PART = 64  # bytes of gtrid and of bqual
 LARGEST_XID = XID.size + 2 * MAX_XID_PART
 
@@ -140,55 +143,46 @@ class Expire:
 
 
 @attrs.define
-class Work:
-    """Puts and gets of a unit of work, in runs."""
-
-    puts: list[tuple[int, int, list[Parts]]] = attrs.Factory(list)  # queue, ordinal of the first, messages
-    gets: list[tuple[int, list[int]]] = attrs.Factory(list)  # queue, sequences
-    done: bool = False  # memory has it already: the calls were made before they were logged
-
-    def encode(self) -> list[bytes]:
-        parts: list[bytes] = []
-        for queue, ordinal, messages in self.puts:
-            parts.append(PUTS.pack(1, queue, ordinal, len(messages)))
-            parts += _with_lengths(messages)
-        for queue, sequences in self.gets:
-            parts.append(GETS.pack(2, queue, len(sequences)))
-            parts.append(struct.pack(f"<{len(sequences)}Q", *sequences))
-        return parts
-
-
-@attrs.define
 class Calls:
-    """What a unit of work has put and got: invisible, and locked, until it ends."""
+    """What a unit of work has put and got: invisible, and locked, until it ends.
+
+    `done`, here and below: memory has it already, since the calls were made before they were logged.
+    """
 
     uow: int
-    work: Work
+    runs: bytes
+    done: bool = False
 
     def encode(self) -> Encoded:
-        return 260, self.uow, b"", b"".join(self.work.encode())
+        return 260, self.uow, b"", self.runs
 
 
 @attrs.define
 class Commit:
     uow: int
     bases: dict[int, int]  # queue -> sequence of ordinal 0
-    work: Work | None = None
+    runs: bytes = b""
+    done: bool = False
 
     def encode(self) -> Encoded:
-        head = LENGTH32.pack(len(self.bases))
-        for queue, base in self.bases.items():
+        bases = self.bases
+        if len(bases) == 1:
+            [(queue, base)] = bases.items()
+            return 771, self.uow, ONE_BASE.pack(1, queue, base), self.runs
+        head = LENGTH32.pack(len(bases))
+        for queue, base in bases.items():
             head += QUEUE_PLACE.pack(queue, base)
-        return 771, self.uow, head, b"" if self.work is None else b"".join(self.work.encode())
+        return 771, self.uow, head, self.runs
 
 
 @attrs.define
 class Backout:
     uow: int
-    work: Work | None = None
+    runs: bytes = b""
+    done: bool = False
 
     def encode(self) -> Encoded:
-        return 772, self.uow, b"", b"" if self.work is None else b"".join(self.work.encode())
+        return 772, self.uow, b"", self.runs
 
 
 @attrs.define
@@ -206,11 +200,11 @@ class RollForward:
 
     uow: int
     xid: Xid
-    work: Work
+    runs: bytes
 
     def encode(self) -> Encoded:
         xid = self.xid.encode()
-        return 774, self.uow, LENGTH16.pack(len(xid)) + xid, b"".join(self.work.encode())
+        return 774, self.uow, LENGTH16.pack(len(xid)) + xid, self.runs
 
 
 @attrs.define
@@ -284,24 +278,39 @@ def _messages(body: memoryview, at: int, count: int) -> tuple[list[Parts], int]:
     return messages, at
 
 
-def _work(body: memoryview, at: int) -> Work | None:
-    """The runs from `at` on, None where there are none."""
-    if at == len(body):
-        return None
-    work = Work()
+def run_of_puts(queue: int, ordinal: int, messages: list[Parts]) -> list[bytes]:
+    """A run as parts of a record's body."""
+    return [PUTS.pack(1, queue, ordinal, len(messages)), *_with_lengths(messages)]
+
+
+def run_of_put(queue: int, ordinal: int, length: int) -> bytes:
+    """The same for one message of so many bytes, which follows."""
+    return PUT_RUN.pack(1, queue, ordinal, 1, length)
+
+
+def run_of_get(queue: int, sequence: int) -> bytes:
+    return GET_RUN.pack(2, queue, 1, sequence)
+
+
+def run_of_gets(queue: int, sequences: Sequence[int]) -> bytes:
+    return GETS.pack(2, queue, len(sequences)) + struct.pack(f"<{len(sequences)}Q", *sequences)
+
+
+def runs(body: bytes) -> Iterator[tuple[int, int, list[Parts], Sequence[int]]]:
+    """(queue, ordinal of the first, messages put, sequences got) of each run. Raises ValueError, struct.error."""
+    at = 0
     while at < len(body):
         if body[at] == 1:
             _, queue, ordinal, count = PUTS.unpack_from(body, at)
-            messages, at = _messages(body, at + PUTS.size, count)
-            work.puts.append((queue, ordinal, messages))
+            messages, at = _messages(memoryview(body), at + PUTS.size, count)
+            yield queue, ordinal, messages, ()
         elif body[at] == 2:
             _, queue, count = GETS.unpack_from(body, at)
             at += GETS.size
-            work.gets.append((queue, list(struct.unpack_from(f"<{count}Q", body, at))))
+            yield queue, 0, [], struct.unpack_from(f"<{count}Q", body, at)
             at += 8 * count
         else:
             raise ValueError(f"a run of kind {body[at]} is not known to this version")
-    return work
 
 
 def _sequences(body: memoryview) -> tuple[int, tuple[int, ...]]:
@@ -319,22 +328,22 @@ def decode(kind: int, uow: int, body: memoryview) -> Record:
             return Get(*_sequences(body))
         case Kind.COMMIT:
             at = LENGTH32.size + LENGTH32.unpack_from(body)[0] * QUEUE_PLACE.size
-            return Commit(uow, dict(QUEUE_PLACE.iter_unpack(body[LENGTH32.size : at])), _work(body, at))
+            return Commit(uow, dict(QUEUE_PLACE.iter_unpack(body[LENGTH32.size : at])), bytes(body[at:]))
         case Kind.PUT_MANY:
             queue, sequence = QUEUE_PLACE.unpack_from(body)
             (count,) = LENGTH32.unpack_from(body, QUEUE_PLACE.size)
             return PutMany(queue, sequence, _messages(body, QUEUE_PLACE.size + LENGTH32.size, count)[0])
         case Kind.CALLS:
-            return Calls(uow, _work(body, 0) or Work())
+            return Calls(uow, bytes(body))
         case Kind.EXPIRE:
             return Expire(*_sequences(body))
         case Kind.BACKOUT:
-            return Backout(uow, _work(body, 0))
+            return Backout(uow, bytes(body))
         case Kind.PREPARE:
             return Prepare(uow, decode_xid(bytes(body)))
         case Kind.ROLL_FORWARD:
             at = LENGTH16.size + LENGTH16.unpack_from(body)[0]
-            return RollForward(uow, decode_xid(bytes(body[LENGTH16.size : at])), _work(body, at) or Work())
+            return RollForward(uow, decode_xid(bytes(body[LENGTH16.size : at])), bytes(body[at:]))
         case Kind.DEFINE:
             return Define(bytes(body))
         case Kind.DELETE:

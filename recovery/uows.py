@@ -39,21 +39,21 @@ class Uow:
 
     number: int
     xid: Xid | None = None
+    began: int = 0
+    owner: str = ""
+    thread: int = 0  # that began it
     state: UowState = ACTIVE
     first_lsn: int = 0  # of its first record; 0: nothing is logged
-    began: int = 0
     logged: int = 0  # when its first record was logged
     puts: list[Any] = attrs.Factory(list)
     gets: list[Any] = attrs.Factory(list)
-    puts_logged: int = 0  # of its puts; the others are held back, and logged together
-    gets_logged: int = 0
-    held: int = 0  # the most bytes of log record that those held back take
-    touched: set[int] = attrs.Factory(set)  # queues that it has put persistent messages to
+    touched: dict[int, Any] = attrs.Factory(dict)  # queues that it has put persistent messages to, by number
     put_bytes: int = 0  # of the encoded persistent messages
+    held: int = 0  # the most bytes of log record that its calls take which are not logged yet
+    runs: list[bytes] = attrs.Factory(list)  # those calls, encoded
+    gets_logged: int = 0  # of its gets
     promise: int = 0  # log bytes reserved for its end
     evicted: bool = False  # rolled back by the queue manager, which its application does not know yet
-    owner: str = ""
-    thread: int = 0  # that began it
 
 
 class UowTable:

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from qmgr import message
 from qmgr.objects import QueueDefinition
-from qmgr.queue import GONE, LOCKED, READY, Entry, Queue
+from qmgr.queue import GONE, LOCKED, READY, Entry, Queue, read_entry
 
 
 def entry(n: int, priority: int = 0, *, persistent: bool = True) -> Entry:
     message_id, correlation_id = ids(n)
     head = message.describe(priority, persistent, correlation_id=correlation_id).head(message_id, 0)
-    return Entry(head, b"%d" % n)
+    return read_entry(head, b"%d" % n)
 
 
 def ids(n: int) -> tuple[bytes, bytes]:

@@ -1,6 +1,7 @@
 """Every kind of record: what is encoded is decoded."""
 
-import attrs
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +22,6 @@ from recovery.records import (
     PutMany,
     Record,
     RollForward,
-    Work,
     Xid,
 )
 
@@ -32,18 +32,35 @@ messages = st.binary(max_size=200)
 parts = st.tuples(messages, messages)
 xids = st.builds(Xid, st.integers(-(2**31), 2**31 - 1), st.binary(min_size=1, max_size=64), st.binary(max_size=64))
 sequences = st.lists(places, min_size=1, max_size=50)
-runs_of_puts = st.lists(st.tuples(queues, places, st.lists(parts, min_size=1, max_size=5)), max_size=6)
-runs_of_gets = st.lists(st.tuples(queues, sequences), max_size=6)
-works = st.builds(Work, runs_of_puts, runs_of_gets)
-gets_only = st.builds(Work, st.just([]), runs_of_gets)
+runs_of_puts = st.tuples(queues, places, st.lists(parts, min_size=1, max_size=5))
+runs_of_gets = st.tuples(queues, sequences)
+calls = st.lists(st.one_of(runs_of_puts, runs_of_gets), max_size=8)
+
+
+def encoded(some: list[Any]) -> bytes:
+    """Runs of calls, a single put now and then by its own way."""
+    done: list[bytes] = []
+    for run in some:
+        if len(run) == 2:
+            queue, got = run
+            done.append(records.run_of_get(queue, got[0]) if len(got) == 1 else records.run_of_gets(queue, got))
+        elif len(run[2]) == 1:
+            queue, ordinal, ((head, body),) = run
+            done += [records.run_of_put(queue, ordinal, len(head + body)), head, body]
+        else:
+            done += records.run_of_puts(*run)
+    return b"".join(done)
+
+
+works = calls.map(encoded)
 every_record = st.one_of(
     st.builds(Put, queues, places, messages, messages),
     st.builds(PutMany, queues, places, st.lists(parts, min_size=1, max_size=20)),
     st.builds(Get, queues, sequences.map(tuple)),
     st.builds(Expire, queues, sequences.map(tuple)),
     st.builds(Calls, uows, works),
-    st.builds(Commit, uows, st.dictionaries(queues, places, max_size=20), st.one_of(st.none(), works)),
-    st.builds(Backout, uows, st.one_of(st.none(), gets_only)),
+    st.builds(Commit, uows, st.dictionaries(queues, places, max_size=20), works),
+    st.builds(Backout, uows, works),
     st.builds(Prepare, uows, xids),
     st.builds(RollForward, uows, xids, works),
     st.builds(Define, st.binary(max_size=100)),
@@ -57,16 +74,12 @@ def whole(messages: list[records.Parts]) -> list[records.Parts]:
 
 
 def plain(record: Record) -> Record:
-    """With every message in one piece, and no empty work, as it is read back."""
+    """With every message in one piece, as it is read back."""
     match record:
         case Put(queue, sequence, head, body):
             return Put(queue, sequence, head + body)
         case PutMany(queue, sequence, messages):
             return PutMany(queue, sequence, whole(messages))
-        case Calls(_, work) | Commit(_, _, work) | Backout(_, work) | RollForward(_, _, work) if work is not None:
-            puts = [(queue, place, whole(messages)) for queue, place, messages in work.puts]
-            empty = not (work.puts or work.gets) and isinstance(record, (Commit, Backout))
-            return attrs.evolve(record, work=None if empty else Work(puts, work.gets))
     return record
 
 
@@ -84,19 +97,27 @@ def test_costs_cover_bodies(record: Record) -> None:
         total = sum(len(message) + len(body) for message, body in record.messages)
         assert records.put_many_cost(total, len(record.messages)) == len(head) + len(data)
     if isinstance(record, RollForward):
-        messages = [message for _, _, run in record.work.puts for message in run]
+        found = list(records.runs(record.runs))
+        messages = [message for _, _, run, _ in found for message in run]
         total = sum(len(head) + len(body) for head, body in messages)
-        gets = sum(len(sequences) for _, sequences in record.work.gets)
+        gets = sum(len(sequences) for *_, sequences in found)
         assert records.roll_forward_cost(total, len(messages), gets) >= len(head) + len(data)
 
 
-@given(works)
-def test_held_back_work_costs_no_more_than_was_promised_for_it(work: Work) -> None:
-    messages = [message for _, _, run in work.puts for message in run]
-    total = sum(len(head) + len(body) for head, body in messages)
-    gets = sum(len(sequences) for _, sequences in work.gets)
-    promised = total + len(messages) * records.PUT_COST + gets * records.GET_COST
-    assert len(b"".join(work.encode())) <= promised
+@given(calls)
+def test_runs_come_back_and_cost_no_more_than_was_promised_for_them(some: list[Any]) -> None:
+    body = encoded(some)
+    expected: list[Any] = []
+    promised = 0
+    for run in some:
+        if len(run) == 2:
+            expected.append((run[0], 0, [], tuple(run[1])))
+            promised += records.GET_COST * len(run[1])
+        else:
+            expected.append((run[0], run[1], whole(run[2]), ()))
+            promised += sum(records.PUT_COST + len(head) + len(rest) for head, rest in run[2])
+    assert list(records.runs(body)) == expected
+    assert len(body) <= promised
 
 
 @given(xids)
