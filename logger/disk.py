@@ -135,10 +135,13 @@ class PosixFile:
                 raise OSError(errno.EIO, "the disk takes no more bytes", self.path)
             done += more
 
-    def sync(self) -> None:
-        if sys.platform == "darwin":  # where fsync stops at the drive's own memory
+    if sys.platform == "darwin":  # where fsync stops at the drive's own memory
+
+        def sync(self) -> None:
             fcntl.fcntl(self.fd, fcntl.F_FULLFSYNC)
-        else:
+    else:
+
+        def sync(self) -> None:
             os.fdatasync(self.fd)
 
     def truncate(self, size: int) -> None:
