@@ -22,8 +22,8 @@ from zlib import crc32
 from logger.disk import PAGE
 
 TRAILER = struct.Struct("<4sIQQI20x")
-TRAILER_REST = struct.Struct("<QQI20x")  # what the CRC covers of it
-assert TRAILER.size == 8 + TRAILER_REST.size == 48
+TRAILER_FRONT, TRAILER_REST = struct.Struct("<4sI"), struct.Struct("<QQI20x")  # the same in two: see `frame.py`
+assert TRAILER.size == TRAILER_FRONT.size + TRAILER_REST.size == 48
 MAGIC = b"HLSP"
 BODY = PAGE - TRAILER.size
 
@@ -40,8 +40,8 @@ class Spare(NamedTuple):
 def seal_spare(image: memoryview, page: int, tail: int, epoch: int, crc: int) -> None:
     """Write the trailer into `image`, the 4096 bytes of a partial page; `crc` is the seeded CRC of what it holds."""
     assert tail - page <= BODY, "a partial page has room for its trailer"
-    crc = crc32(TRAILER_REST.pack(page, tail, epoch), crc)
-    TRAILER.pack_into(image, BODY, MAGIC, crc, page, tail, epoch)
+    rest = TRAILER_REST.pack(page, tail, epoch)
+    image[BODY:] = TRAILER_FRONT.pack(MAGIC, crc32(rest, crc)) + rest
 
 
 def open_spare(image: bytes, seed: int) -> Spare | None:
