@@ -106,6 +106,21 @@ class GroupCommit(ABC):
         except BaseException as exc:
             raise self._give_up(turn, exc) from exc.__cause__
 
+    def _if_nobody_leads(self, begin: Callable[[], bool], work: Callable[[], None]) -> None:
+        """Lead now or not at all: `begin` with the lock held, and if it says so `work` without it."""
+        me = object()
+        try:
+            with self.lock:
+                if self._leader is not None or self._large or self._failure is not None or not begin():
+                    return
+                self._leader = me
+                self._writing = True
+            work()
+            with self.lock:
+                self._step_down()
+        except BaseException as exc:
+            raise self._give_up(me, exc) from exc.__cause__
+
     def _leads(self, turn: Turn) -> bool:
         """Wait; True when it is this caller's turn to lead, and what it is to write is prepared."""
         turn.gate.acquire()
@@ -147,12 +162,27 @@ class GroupCommit(ABC):
 
     def _pass_on(self) -> None:
         """Nobody leads: the first that waits does, unless an appender wants the leader to be gone."""
-        if self._waiting and not self._large and self._failure is None:
+        if self._failure is not None:
+            self.stop(self._failure)  # tell those too who came while it was being said
+        elif self._waiting and not self._large:
             heir = self._waiting[0]  # where it stays until it runs
             self._leader = heir
             heir.wake()
 
     # ---- failing
+
+    def stop(self, failure: Exception) -> None:
+        """Nothing is taken or acknowledged any more. The lock may be held by the caller, or by nobody it waits for."""
+        if self._failure is None:
+            self._failure = failure
+        for turn in list(self._waiting):
+            turn.wake()
+
+    def _stop(self, failure: Exception) -> None:
+        """The same for a caller that holds the lock."""
+        self.stop(failure)
+        self._waiting = []
+        self._changed.notify_all()
 
     def _give_up(self, me: object, exc: BaseException) -> BaseException:
         """This caller was interrupted, or its write failed: return what to raise.

@@ -2,9 +2,7 @@
 
 One lock, `Log.lock`, guards the buffer, the space and the ring. Whoever changes state by a record holds it over the
 append and the change, so the order of records is the order of effects. Input and output happen outside of it, by one
-thread at a time: the leader. Who forces while there is no leader leads: takes the run of pages that waits, writes and
-syncs it, wakes those whose LSN is durable by then, and hands over to the first of the others. There is no timer; what
-piles up during one sync goes out with the next.
+thread at a time: the leader (`force.py`).
 
 After a failed write or sync nobody knows what reached the disk: the log closes for good.
 """
@@ -17,7 +15,7 @@ from zlib import crc32
 import attrs
 
 from logger import control, extent, frame, integrity, lsn
-from logger.buffer import LogBuffer, Run
+from logger.buffer import FILLING, LogBuffer, Run
 from logger.circular import Ring
 from logger.clock import Clock
 from logger.config import LogConfig, LogSync, WriteIntegrity
@@ -27,7 +25,7 @@ from logger.errors import LogClosed, LogDamaged, LogFailed
 from logger.extent import DATA, SPARES, Extent, ExtentHeader
 from logger.force import EVERYTHING, GroupCommit
 from logger.reader import LogReader, Record
-from logger.soon import Callback, Forcer
+from logger.soon import Behind, Callback, Forcer
 from logger.space import Space
 from logger.stats import LogStats, WriteStats
 
@@ -195,6 +193,8 @@ class Log(GroupCommit):
         self._growing = threading.Lock()
         self._output: _Output | None = None
         self._forcer = Forcer(self.force)
+        self._behind = Behind(self._write_behind)
+        self.write_behind = False  # may a thread write full pages while others append?
         self._unsynced: set[Extent] = set()
         self._spare = 0  # which of the spare pages is written next: not the one that holds the newest durable version
         self._spare_written = False  # and it is not synced yet
@@ -248,6 +248,7 @@ class Log(GroupCommit):
             tail=tail,
             partial=partial,
             make_room=self._write_full_pages,
+            filling=self._filling,
         )
         self._one_frame = self.buffer.max_frame - frame.HEADER.size
         self.durable = self.safe = tail
@@ -283,6 +284,7 @@ class Log(GroupCommit):
     def close(self, *, clean: bool) -> None:
         """Close the files; `clean`: everything is forced, and the control file names the exact end of the log."""
         self._forcer.end()
+        self._behind.end()
         try:
             if clean:
                 self.force(self.buffer.tail, sync=True)
@@ -355,6 +357,31 @@ class Log(GroupCommit):
             self._perform(self._plan(self.buffer.take(partial=False)), sync=False)
         except BaseException as exc:
             raise self._fail(exc) from exc
+
+    def _filling(self) -> None:
+        """Much waits in the buffer: if nobody writes, let a thread begin, while the appender goes on. The lock is held.
+
+        The CRC of a large record, its copy and the write of the one before take about the same time, without the GIL.
+        """
+        if self.write_behind and self._leader is None:
+            self._behind.ask()
+
+    def _write_behind(self) -> None:
+        """Write the full pages without a sync, if nobody else leads. Fails as a force does: for good."""
+
+        def begin() -> bool:
+            buffer = self.buffer
+            if self._output is not None or buffer.tail - buffer.base < buffer.capacity // FILLING:
+                return False
+            self._take(partial=False)
+            return True
+
+        def work() -> None:
+            if self._output is not None:
+                self._perform(self._output, sync=False)
+                self._output = None
+
+        self._if_nobody_leads(begin, work)
 
     # ---- forcing
 
@@ -437,11 +464,11 @@ class Log(GroupCommit):
             self._spare = 1 - self._spare
             self._spare_written = False
 
-    def _take(self) -> None:
+    def _take(self, *, partial: bool = True) -> None:
         """Take all that waits to be written, with a plan where it goes, unless there is something undone."""
         if self._output is None:
             try:
-                self._output = self._plan(self.buffer.take(partial=True))
+                self._output = self._plan(self.buffer.take(partial=partial))
             except BaseException as exc:  # pages that were taken and not planned are lost
                 raise self._fail(exc) from exc
             if self._large:
@@ -449,9 +476,9 @@ class Log(GroupCommit):
 
     def _finish(self, output: _Output, *, sync: bool) -> int:
         self._perform(output, sync=sync)
-        tail = output.run.tail
+        tail = max(output.run.tail, self.safe)  # without its partial page a run ends before what is safe of that
         if sync:
-            self.durable = tail
+            self.durable = max(output.run.tail, self.durable)
         self._output = None
         return tail
 
@@ -582,23 +609,11 @@ class Log(GroupCommit):
         self._stop(failure)
         return failure
 
-    def stop(self, failure: Exception) -> None:
-        """Nothing is taken or acknowledged any more. The lock may be held by the caller, or by nobody it waits for."""
-        if self._failure is None:
-            self._failure = failure
-        for turn in list(self._waiting):
-            turn.wake()
-
     def abandon(self) -> None:
         """In a forked child: let go of the files, which are the parent's."""
         self._failure = LogClosed("the log belongs to the parent of this process")
         self._control.close()
         self._ring.close()
-
-    def _stop(self, failure: Exception) -> None:
-        self.stop(failure)
-        self._waiting = []
-        self._changed.notify_all()
 
     @property
     def failure(self) -> Exception | None:
