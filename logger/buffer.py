@@ -11,9 +11,11 @@ from zlib import crc32
 from logger import frame, lsn
 from logger.disk import PAGE, Buffer
 from logger.errors import LogClosed
-from logger.frame import BEGIN, CRC, END, FAR, HEADER, MAGIC, SKIP, VERSION, WHOLE
+from logger.frame import BEGIN, END, FAR, FRONT, HEADER, MAGIC, REST, SKIP, VERSION, WHOLE
 
 SMALLEST_PART = 512  # bytes: a record is not split to put less than this at the end of an extent
+FILLING = 4  # when this part of a half is full writing could begin: with the default size, 512 KiB
+JOINED = PAGE  # bytes: a frame up to this size is joined before it goes into the pages
 
 
 class Run(NamedTuple):
@@ -37,24 +39,31 @@ class LogBuffer:
         tail: int,
         partial: Buffer,
         make_room: Callable[[], None],
+        filling: Callable[[], None],
     ) -> None:
-        """`partial` is what the log holds of the page at `tail`; `make_room()` takes and writes the full pages."""
+        """`partial` is what the log holds of the page at `tail`; `make_room()` takes and writes the full pages.
+
+        `filling()` hears once of each run that so much of it waits that writing could begin.
+        """
         self._pages, self._other = halves
         self._extent_bytes = extent_bytes
         self._seed = seed
         self._epoch = epoch
         self._make_room = make_room
+        self._filling = filling
         self.capacity = len(self._pages)
         self.max_frame = min(extent_bytes // 8, self.capacity // 2) & -8
+        self._max_joined = min(self.max_frame, JOINED)
         self.tail = tail  # where the next frame goes
         self.base = lsn.page_of(tail)
         self._pages[: len(partial)] = partial
         self._set_end()
 
     def _set_end(self) -> None:
-        """No frame may end beyond the end of the half or of the extent."""
+        """No frame may end beyond the end of the half or of the extent; where it fills there is a look."""
         extent_end = (self.tail // self._extent_bytes + 1) * self._extent_bytes
         self._end = min(self.base + self.capacity, extent_end)
+        self._look_at = min(self.base + self.capacity // FILLING, self._end)
 
     @property
     def room(self) -> int:
@@ -64,23 +73,36 @@ class LogBuffer:
     def append(self, kind: int, uow: int, time: int, durable: int, head: Buffer, data: Buffer = b"") -> int:
         """Append a record with the body `head + data`; return its LSN. `self.tail` is then the LSN to force."""
         at = self.tail
+        end = at + HEADER.size + len(head) + len(data)
+        if end > self._look_at or end - at > self._max_joined:
+            return self._append_large(kind, uow, time, durable, head, data)
+        back = at - durable >> 3
+        rest = REST.pack(end - at, self._epoch, at, uow, time, back if back < FAR else FAR, kind, WHOLE, VERSION)
+        rest += head  # one small copy, and then the CRC needs no views
+        rest += data
+        start = at - self.base
+        page = self._pages
+        FRONT.pack_into(page, start, MAGIC, crc32(rest, self._seed))
+        page[start + FRONT.size : end - self.base] = rest
+        place = end + 7 & -8
+        self.tail = place if place & PAGE - 1 <= SKIP else (place | PAGE - 1) + 1
+        return at
+
+    def _append_large(self, kind: int, uow: int, time: int, durable: int, head: Buffer, data: Buffer) -> int:
+        """The same for a record that is not copied on its way into the pages, or does not fit there in one frame."""
+        at = self.tail
         length = HEADER.size + len(head) + len(data)
         if length > self.max_frame or at + length > self._end:
-            return self._append_parts(kind, uow, time, durable, head, data)
-        page = self._pages
-        start = at - self.base
-        middle = start + HEADER.size + len(head)
-        end = start + length
-        back = at - durable >> 3
-        HEADER.pack_into(
-            page, start, MAGIC, 0, length, self._epoch, at, uow, time, back if back < FAR else FAR, kind, WHOLE, VERSION
-        )
-        page[start + 48 : middle] = head
-        if data:
-            page[middle:end] = data
-        CRC.pack_into(page, start + 4, crc32(page[start + 8 : end], self._seed))
-        place = at + length + 7 & -8
-        self.tail = place if place & PAGE - 1 <= SKIP else (place | PAGE - 1) + 1
+            at = self._append_parts(kind, uow, time, durable, head, data)
+        else:
+            back = min(at - durable >> 3, FAR)
+            end = frame.encode_into(
+                self._pages, at - self.base, self._seed, self._epoch, at, uow, time, back, kind, WHOLE, head, data
+            )
+            self.tail = frame.after(self.base + end)
+        if self.tail > self._look_at and self._look_at < self._end:
+            self._look_at = self._end
+            self._filling()
         return at
 
     def _append_parts(self, kind: int, uow: int, time: int, durable: int, head: Buffer, data: Buffer) -> int:
@@ -132,9 +154,11 @@ class LogBuffer:
             self.tail = end
         self._set_end()
 
-    def copy_page(self, image: memoryview, start: int, end: int) -> None:
-        """Copy these bytes of the page that waits to be written to their places in `image`."""
-        image[start:end] = self._pages[start:end]
+    def copy_page(self, image: memoryview, start: int, end: int, crc: int) -> int:
+        """Copy these bytes of the page that waits to be written to their places in `image`; go on with their CRC."""
+        part = self._pages[start:end]
+        image[start:end] = part
+        return crc32(part, crc)
 
     def take(self, *, partial: bool) -> Run:
         """Hand over what there is, without the partial last page unless `partial`, and go on in the other half.

@@ -43,6 +43,10 @@ class Ring:
         """The extent that holds this sequence."""
         return self._by_sequence[sequence]
 
+    def find(self, sequence: int) -> Extent | None:
+        """The extent that holds this sequence, if there is one by now."""
+        return self._by_sequence.get(sequence)
+
     def sequences(self) -> list[int]:
         return sorted(self._by_sequence)
 

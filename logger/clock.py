@@ -27,8 +27,7 @@ class SystemClock:
     def wall_us(self) -> int:
         return time.time_ns() // 1000
 
-    def elapsed_ns(self) -> int:
-        return time.monotonic_ns()
+    elapsed_ns = staticmethod(time.monotonic_ns)  # twice for each force: without a call of ours in between
 
     def wait(self, event: threading.Event, seconds: float | None) -> bool:
         return event.wait(seconds)

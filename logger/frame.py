@@ -25,7 +25,8 @@ from zlib import crc32
 from logger.disk import PAGE, Buffer
 
 HEADER = struct.Struct("<4sIIIQQQIHBB")
-assert HEADER.size == 48
+FRONT, REST = struct.Struct("<4sI"), struct.Struct("<IIQQQIHBB")  # the same in two: the CRC covers the second
+assert FRONT.size + REST.size == HEADER.size == 48
 CRC = struct.Struct("<I")
 MAGIC = b"HLRH"
 VERSION = 1

@@ -22,10 +22,10 @@ from zlib import crc32
 from logger.disk import PAGE
 
 TRAILER = struct.Struct("<4sIQQI20x")
-assert TRAILER.size == 48
+TRAILER_FRONT, TRAILER_REST = struct.Struct("<4sI"), struct.Struct("<QQI20x")  # the same in two: see `frame.py`
+assert TRAILER.size == TRAILER_FRONT.size + TRAILER_REST.size == 48
 MAGIC = b"HLSP"
 BODY = PAGE - TRAILER.size
-CRC = struct.Struct("<I")
 
 
 class Spare(NamedTuple):
@@ -40,8 +40,8 @@ class Spare(NamedTuple):
 def seal_spare(image: memoryview, page: int, tail: int, epoch: int, crc: int) -> None:
     """Write the trailer into `image`, the 4096 bytes of a partial page; `crc` is the seeded CRC of what it holds."""
     assert tail - page <= BODY, "a partial page has room for its trailer"
-    TRAILER.pack_into(image, BODY, MAGIC, 0, page, tail, epoch)
-    CRC.pack_into(image, BODY + 4, crc32(image[BODY + 8 :], crc))
+    rest = TRAILER_REST.pack(page, tail, epoch)
+    image[BODY:] = TRAILER_FRONT.pack(MAGIC, crc32(rest, crc)) + rest
 
 
 def open_spare(image: bytes, seed: int) -> Spare | None:

@@ -2,22 +2,20 @@
 
 One lock, `Log.lock`, guards the buffer, the space and the ring. Whoever changes state by a record holds it over the
 append and the change, so the order of records is the order of effects. Input and output happen outside of it, by one
-thread at a time: the leader. Who forces while there is no leader leads: takes the run of pages that waits, writes and
-syncs it, wakes those whose LSN is durable by then, and hands over to the first of the others. There is no timer; what
-piles up during one sync goes out with the next.
+thread at a time: the leader (`force.py`).
 
 After a failed write or sync nobody knows what reached the disk: the log closes for good.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 from zlib import crc32
 
 import attrs
 
 from logger import control, extent, frame, integrity, lsn
-from logger.buffer import LogBuffer, Run
+from logger.buffer import FILLING, LogBuffer, Run
 from logger.circular import Ring
 from logger.clock import Clock
 from logger.config import LogConfig, LogSync, WriteIntegrity
@@ -25,24 +23,17 @@ from logger.control import ControlFile, ControlState
 from logger.disk import PAGE, Buffer, Disk, File, make_dirs
 from logger.errors import LogClosed, LogDamaged, LogFailed
 from logger.extent import DATA, SPARES, Extent, ExtentHeader
+from logger.force import EVERYTHING, GroupCommit
 from logger.reader import LogReader, Record
-from logger.soon import Callback, Forcer
+from logger.soon import Behind, Callback, Forcer
 from logger.space import Space
 from logger.stats import LogStats, WriteStats
 
 FRAME_COST = frame.HEADER.size + 7 + frame.HEADER.size  # header, filling to 8, and the gap that may follow it
 LAST_EPOCH = (1 << 24) - 1  # numbers that are unique over all restarts have 24 bits for it
-EVERYTHING = 1 << 64  # an LSN that no force reaches: waits for its turn to lead
 
 
-class _Force:
-    """One caller that waits for an LSN, and leads when its turn comes."""
-
-    __slots__ = ("lsn", "turn")
-
-    def __init__(self, target: int) -> None:
-        self.lsn = target
-        self.turn: threading.Lock | None = None  # held until the LSN is safe, the log failed, or this caller leads
+Imaged = tuple[int, int, int, Extent | None]  # which page, how much of it, the CRC of that, and where it goes
 
 
 class _Output(NamedTuple):
@@ -173,11 +164,12 @@ def read_only(disk: Disk, directory: str) -> tuple[ControlState, LogReader]:
     return state, ring_reader(disk, ring, state)
 
 
-class Log:
+class Log(GroupCommit):
     """One recovery log, owned by this process: first read, then, after `begin`, written."""
 
     def __init__(self, disk: Disk, clock: Clock, config: LogConfig) -> None:
         """Open the control file and every extent. Raises LogDamaged, OSError."""
+        super().__init__()
         self._disk = disk
         self._clock = clock
         self._config = config
@@ -198,24 +190,20 @@ class Log:
         self._always = config.sync is LogSync.ALWAYS
         self._triple = config.write_integrity is not WriteIntegrity.SINGLE
         self.epoch = state.epoch
-        self.lock = threading.Lock()
         self._growing = threading.Lock()
-        self._changed = threading.Condition(self.lock)  # the leader stepped down, or took a run
-        self._leader: _Force | None = None
-        self._waiting: list[_Force] = []
-        self._large = 0  # appenders that wait for room in the buffer
-        self._writing = False  # the leader writes, without the lock
         self._output: _Output | None = None
         self._forcer = Forcer(self.force)
+        self._behind = Behind(self._write_behind)
+        self.write_behind = False  # may a thread write full pages while others append?
         self._unsynced: set[Extent] = set()
         self._spare = 0  # which of the spare pages is written next: not the one that holds the newest durable version
         self._spare_written = False  # and it is not synced yet
         self._extent_bytes = config.extent_bytes
-        self._image = disk.buffer(PAGE)  # what goes to a spare page in a small force
-        self._imaged = 0, 0, 0  # which page it has, how much of it, and the CRC of that
-        self._failure: Exception | None = None
+        self._elapsed_ns = clock.elapsed_ns
+        self._small = False  # what was prepared is one page, in `_image`; else it is in `_output`
+        self._image = disk.buffer(PAGE)
+        self._imaged: Imaged = 0, 0, 0, None
         self.durable = 0  # everything before this LSN is on stable storage
-        self.safe = 0  # everything before this LSN is as safe as LogSync asks for
 
     # ---- reading
 
@@ -260,6 +248,7 @@ class Log:
             tail=tail,
             partial=partial,
             make_room=self._write_full_pages,
+            filling=self._filling,
         )
         self._one_frame = self.buffer.max_frame - frame.HEADER.size
         self.durable = self.safe = tail
@@ -295,6 +284,7 @@ class Log:
     def close(self, *, clean: bool) -> None:
         """Close the files; `clean`: everything is forced, and the control file names the exact end of the log."""
         self._forcer.end()
+        self._behind.end()
         try:
             if clean:
                 self.force(self.buffer.tail, sync=True)
@@ -363,10 +353,35 @@ class Log:
         assert not self._writing, "room was made before the record was appended"
         try:
             if self._output is not None:
-                self._finish(self._output, sync=self._always)
+                self.safe = self._finish(self._output, sync=self._always)
             self._perform(self._plan(self.buffer.take(partial=False)), sync=False)
         except BaseException as exc:
             raise self._fail(exc) from exc
+
+    def _filling(self) -> None:
+        """Much waits in the buffer: if nobody writes, let a thread begin, while the appender goes on. The lock is held.
+
+        The CRC of a large record, its copy and the write of the one before take about the same time, without the GIL.
+        """
+        if self.write_behind and self._leader is None:
+            self._behind.ask()
+
+    def _write_behind(self) -> None:
+        """Write the full pages without a sync, if nobody else leads. Fails as a force does: for good."""
+
+        def begin() -> bool:
+            buffer = self.buffer
+            if self._output is not None or buffer.tail - buffer.base < buffer.capacity // FILLING:
+                return False
+            self._take(partial=False)
+            return True
+
+        def work() -> None:
+            if self._output is not None:
+                self._perform(self._output, sync=False)
+                self._output = None
+
+        self._if_nobody_leads(begin, work)
 
     # ---- forcing
 
@@ -376,135 +391,68 @@ class Log:
         At most two syncs: the one under way and the next. Raises LogFailed, LogClosed.
         """
         if sync and not self._always:
-            self._as_leader(EVERYTHING, lambda _: self._write_up_to(0, sync=True))
+            self._exclusively(self._write_and_sync)
         elif self.safe < target:
-            self._as_leader(target, self._write_up_to)
+            self._force(target)
 
     def force_soon(self, target: int, callback: Callback) -> None:
         """Return at once; a thread calls `callback(None)` when `target` is safe, or `callback(error)`."""
         self._forcer.ask(target, callback)
 
-    def _as_leader(self, target: int, work: Callable[[int], None]) -> None:
-        """Do `work` as the leader when it is this caller's turn, unless its LSN has become safe by then.
+    def _prepare(self) -> None:
+        """Settle what the leader writes: what an interrupted one left undone, else all that the buffer holds.
 
-        However it ends, followers get a new leader or an error, never silence; that is said twice, because an
-        interrupt can strike once inside the first.
+        Usually that is one partial page, which goes to a spare page. It stays in the buffer, so there is nothing to
+        remember while its image is written.
         """
-        me = _Force(target)
-        try:
-            try:
-                with self.lock:
-                    if self.safe >= target:
-                        return
-                    if self._failure is not None:
-                        raise self._failure
-                    if self._leader is None and not self._large:
-                        self._leader = me
-                    else:
-                        me.turn = threading.Lock()
-                        me.turn.acquire()
-                        self._waiting.append(me)
-                if me.turn is not None:
-                    me.turn.acquire()
-                    if self._failure is not None:
-                        raise self._failure
-                    if self._leader is not me:
-                        return
-                work(target)
-            except OSError as exc:
-                with self.lock:
-                    failure = self._fail(exc)
-                raise failure from exc
-            finally:
-                self._leave(me)
-        finally:
-            if self._leader is me or me.turn is not None:
-                self._leave(me)
-
-    def _leave(self, me: _Force) -> None:
-        with self.lock:
-            if self._leader is me:
-                self._step_down()
-            elif me.turn is not None and me in self._waiting:
-                self._waiting.remove(me)
-
-    def _step_down(self) -> None:
-        """Wake those whose LSN is safe; hand the lead to the first of the others."""
-        self._leader = None
-        self._writing = False
-        if self._waiting:
-            safe = self.safe
-            still = []
-            for waiter in self._waiting:
-                if waiter.lsn > safe:
-                    still.append(waiter)
-                elif waiter.turn is not None:
-                    waiter.turn.release()
-            self._waiting = still
-            if not self._large:
-                self._pass_on()
-        if self._large:
-            self._changed.notify_all()
-
-    def _pass_on(self) -> None:
-        if self._waiting and not self._large and self._failure is None:
-            heir = self._waiting.pop(0)
-            self._leader = heir
-            assert heir.turn is not None
-            heir.turn.release()
-
-    def _exclusively(self, work: Callable[[], None]) -> None:
-        """Do `work` while nobody else writes anything."""
-
-        def as_leader(_: int) -> None:
-            with self.lock:
-                self._writing = True
-            work()
-
-        self._as_leader(EVERYTHING, as_leader)
-
-    def _write_up_to(self, target: int, *, sync: bool | None = None) -> None:
-        """Write all that the buffer holds, and sync it unless LogSync says no; first what an interrupt left undone."""
-        if sync is None:
-            sync = self._always
-        if self._output is None and self._write_one_page(sync=sync):
-            return
-        self._finish(self._take(), sync=sync)
-        if self.safe < target:
-            self._finish(self._take(), sync=sync)
-
-    def _write_one_page(self, *, sync: bool) -> bool:
-        """The usual small force: all that waits is one partial page, which goes to a spare page. False if it is not.
-
-        The page stays in the buffer, so there is nothing to remember while it is written.
-        """
-        began = self._clock.elapsed_ns()
-        image = self._image
-        with self.lock:
-            buffer = self.buffer
-            base, tail = buffer.base, buffer.tail
-            size = tail - base
-            sequence = base // self._extent_bytes
-            if not (self._triple and 0 < size <= integrity.BODY and self._ring.holds(sequence)):
-                return False
-            self._writing = True
-            page, held, crc = self._imaged
+        buffer = self.buffer
+        base, tail = buffer.base, buffer.tail
+        size = tail - base
+        self._small = False
+        if self._output is None and 0 < size <= integrity.BODY and self._triple:
+            page, held, crc, extent = self._imaged
             if page != base:
-                held, crc = 0, self._seed
-            buffer.copy_page(image, held, size)
-            extent = self._ring.at(sequence)
-        crc = crc32(image[held:size], crc)
-        integrity.seal_spare(image, base, tail, self.epoch, crc)
-        self._imaged = base, size, crc
-        extent.file.write(PAGE * (1 + self._spare), image)
-        self._spare_written = True
-        self._unsynced.add(extent)
-        if sync:
-            self._sync()
-            self.durable = tail
-        self.safe = tail
-        self._stats.add(PAGE, self._clock.elapsed_ns() - began, self._clock, sequence)
-        return True
+                held, crc, extent = 0, self._seed, self._ring.find(base // self._extent_bytes)
+            if extent is not None:
+                crc = buffer.copy_page(self._image, held, size, crc)
+                self._imaged = base, size, crc, extent
+                integrity.seal_spare(self._image, base, tail, self.epoch, crc)
+                self._small = True
+                return
+        self._take()
+
+    def _write(self) -> int:
+        """Write what was prepared, and sync it unless LogSync says no; return the LSN that is safe by that."""
+        if not self._small:
+            assert self._output is not None, "it was prepared"
+            return self._finish(self._output, sync=self._always)
+        base, size, _, extent = self._imaged
+        assert extent is not None, "it was prepared"
+        file, unsynced = extent.file, self._unsynced
+        began = self._elapsed_ns()
+        file.write(PAGE + PAGE * self._spare, self._image)
+        if self._always and not unsynced:
+            file.sync()
+            self._spare, self._spare_written = 1 - self._spare, False
+            self.durable = base + size
+        else:
+            self._spare_written = True
+            unsynced.add(extent)
+            if self._always:
+                self._sync()
+                self.durable = base + size
+        self._stats.add(PAGE, self._elapsed_ns() - began, self._clock, base // self._extent_bytes)
+        return base + size
+
+    def _write_and_sync(self) -> None:
+        """Write all that the buffer holds and sync it, whatever LogSync says; as the leader."""
+        undone = True
+        while undone:
+            undone = self._output is not None
+            with self.lock:
+                self._take()
+            assert self._output is not None
+            self.safe = self._finish(self._output, sync=True)
 
     def _sync(self) -> None:
         """Sync what was written since the last sync; from then on the other spare page may be overwritten."""
@@ -516,27 +464,23 @@ class Log:
             self._spare = 1 - self._spare
             self._spare_written = False
 
-    def _take(self) -> _Output:
-        """What an interrupted leader left undone, else all that waits to be written, with a plan where it goes."""
-        with self.lock:
-            self._writing = True
-            if self._output is not None:
-                return self._output
+    def _take(self, *, partial: bool = True) -> None:
+        """Take all that waits to be written, with a plan where it goes, unless there is something undone."""
+        if self._output is None:
             try:
-                output = self._output = self._plan(self.buffer.take(partial=True))
+                self._output = self._plan(self.buffer.take(partial=partial))
             except BaseException as exc:  # pages that were taken and not planned are lost
                 raise self._fail(exc) from exc
             if self._large:
                 self._changed.notify_all()
-            return output
 
-    def _finish(self, output: _Output, *, sync: bool) -> None:
+    def _finish(self, output: _Output, *, sync: bool) -> int:
         self._perform(output, sync=sync)
-        tail = output.run.tail
+        tail = max(output.run.tail, self.safe)  # without its partial page a run ends before what is safe of that
         if sync:
-            self.durable = tail
-        self.safe = tail
+            self.durable = max(output.run.tail, self.durable)
         self._output = None
+        return tail
 
     # ---- writing, as the leader
 
@@ -665,28 +609,11 @@ class Log:
         self._stop(failure)
         return failure
 
-    def stop(self, failure: Exception) -> None:
-        """Nothing is taken or acknowledged any more. The lock may be held by the caller, or by nobody it waits for."""
-        if self._failure is None:
-            self._failure = failure
-        for waiter in list(self._waiting):
-            if waiter.turn is not None and waiter.turn.locked():
-                waiter.turn.release()
-
     def abandon(self) -> None:
         """In a forked child: let go of the files, which are the parent's."""
         self._failure = LogClosed("the log belongs to the parent of this process")
         self._control.close()
         self._ring.close()
-
-    def _stop(self, failure: Exception) -> None:
-        if self._failure is None:
-            self._failure = failure
-        for waiter in self._waiting:
-            if waiter.turn is not None:
-                waiter.turn.release()
-        self._waiting = []
-        self._changed.notify_all()
 
     @property
     def failure(self) -> Exception | None:

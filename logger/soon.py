@@ -1,4 +1,7 @@
-"""Forcing for event loops: `force_soon` returns at once, and a thread calls back when the LSN is safe. No files."""
+"""The log's own threads, each started when first asked: one forces for event loops, one writes while others append.
+
+They know no files: what is forced or written they are told.
+"""
 
 import threading
 from collections.abc import Callable
@@ -55,3 +58,34 @@ class Forcer:
             callback(error)
         if self._ended:
             self._wake.set()
+
+
+class Behind:
+    """One thread that does `work` some time after it was asked to; asked again meanwhile, it does so once more."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+        self._wake = threading.Semaphore(0)
+        self._thread: threading.Thread | None = None
+        self._ended = False
+
+    def ask(self) -> None:
+        """Returns at once. One caller at a time."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="LOGGER-BEHIND", daemon=True)
+            self._thread.start()
+        self._wake.release()
+
+    def end(self) -> None:
+        """Wait until nothing is being done any more."""
+        self._ended = True
+        self._wake.release()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while self._wake.acquire() and not self._ended:
+            try:
+                self._work()
+            except Exception:  # the log has failed, and says so to the next who forces or appends
+                return

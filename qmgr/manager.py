@@ -264,6 +264,7 @@ class QueueManager:
             log.close(clean=False)
             raise
         if background:
+            log.write_behind = True
             self._housekeeper.start_thread()
         else:
             self._engine.watchful = self._engine.attention = True

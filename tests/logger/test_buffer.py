@@ -24,7 +24,8 @@ class Stream:
         size = pages * PAGE
         self.buffer = LogBuffer(
             (memoryview(bytearray(size)), memoryview(bytearray(size))),
-            extent_bytes=EXTENT, seed=SEED, epoch=3, tail=tail, partial=b"", make_room=self.make_room,
+            extent_bytes=EXTENT, seed=SEED, epoch=3, tail=tail, partial=b"",
+            make_room=self.make_room, filling=lambda: None,
         )  # fmt: skip
 
     def make_room(self) -> None:
@@ -103,7 +104,8 @@ def test_going_on_in_a_page_that_a_restart_found_partly_filled() -> None:
     size = 9 * PAGE
     again = LogBuffer(
         (memoryview(bytearray(size)), memoryview(bytearray(size))),
-        extent_bytes=EXTENT, seed=SEED, epoch=4, tail=tail, partial=partial, make_room=lambda: None,
+        extent_bytes=EXTENT, seed=SEED, epoch=4, tail=tail, partial=partial,
+        make_room=lambda: None, filling=lambda: None,
     )  # fmt: skip
     again.append(6, 0, 0, EXTENT, b"after")
     run = again.take(partial=True)

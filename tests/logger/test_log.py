@@ -328,3 +328,104 @@ def test_row_38_extents_of_another_size_are_refused() -> None:
     disk, _ = made()
     with pytest.raises(LogError, match="LogFilePages=64"):
         Log(disk.crash(), SimClock(), LogConfig(path="/log", file_pages=128))
+
+
+class Inline:
+    """Writes behind at once, in the call that asks: the same every time."""
+
+    def __init__(self, log: Log) -> None:
+        self.ask = log._write_full_pages
+
+    def end(self) -> None: ...
+
+
+def behind(log: Log) -> Log:
+    log.write_behind = True
+    log._behind = Inline(log)  # type: ignore[assignment]
+    return log
+
+
+@given(st.lists(st.tuples(st.integers(0, 30_000), st.booleans()), max_size=25), st.integers(0, 1000))
+def test_any_crash_with_pages_written_behind_keeps_a_prefix_with_all_that_was_forced(
+    steps: list[tuple[int, bool]], seed: int
+) -> None:
+    disk, log = made()
+    behind(log)
+    bodies: list[bytes] = []
+    forced = 0
+    for n, (size, force) in enumerate(steps):
+        body = bytes([n]) * size
+        try:
+            end = append(log, body)
+        except Full:
+            break
+        bodies.append(body)
+        if force:
+            log.force(end)
+            assert log.durable >= end
+            forced = len(bodies)
+    found = restarted(disk, seed)
+    assert found == bodies[: len(found)]
+    assert len(found) >= forced
+
+
+def test_a_quarter_of_the_buffer_is_written_behind_and_not_again_by_the_force() -> None:
+    disk, log = made()
+    log.force(append(log, b"the extent is taken"))
+    behind(log)
+    writes, syncs = disk.counts["write"], disk.counts["sync"]
+    append(log, bytes(10_000))
+    assert disk.counts["write"] == writes
+    end = append(log, bytes(10_000))
+    assert (disk.counts["write"], disk.counts["sync"]) == (writes + 1, syncs)
+    log.force(end)
+    assert (disk.counts["write"], disk.counts["sync"]) == (writes + 2, syncs + 1)
+    assert len(restarted(disk)) == 3
+
+
+@pytest.mark.parametrize("step", ["force", "append"])
+def test_a_failed_write_behind_reaches_the_next_call(step: str) -> None:
+    disk, log = made()
+    log.force(append(log, b"good"))
+    log.write_behind = True
+    fault = disk.fail("write", errno.EIO)
+    end = append(log, bytes(30_000))
+    for _ in range(20_000):
+        if log.failure is not None:
+            break
+        threading.Event().wait(0.001)
+    assert fault.fired
+    with pytest.raises(LogFailed, match="mend the disk"):
+        if step == "force":
+            log.force(end)
+        else:
+            append(log, b"more")
+    with pytest.raises(LogFailed):
+        log.close(clean=True)
+    assert restarted(disk)[:1] == [b"good"]
+
+
+def test_records_of_many_threads_are_all_there_when_pages_are_written_behind() -> None:
+    disk, log = made()
+    log.write_behind = True
+    kept: list[bytes] = []
+
+    def work(me: int) -> None:
+        for n in range(12):
+            body = b"%d %d " % (me, n) + bytes([me]) * (9000 if n % 3 else 100)
+            try:
+                end = append(log, body)
+            except Full:
+                return
+            if n % 2:
+                log.force(end)
+                kept.append(body)
+
+    threads = [threading.Thread(target=work, args=(me,)) for me in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    log._behind.end()
+    assert set(kept) <= set(restarted(disk))

@@ -1,0 +1,213 @@
+"""Group commit: one leader writes and syncs for everyone waiting. Does not know what is written, nor where to.
+
+Who forces while nobody leads, leads: it writes and syncs what has piled up, and wakes those whose LSN is safe by then.
+The others wait; the first of them leads next. There is no timer: what piles up during one sync goes out with the next.
+
+An interrupt (KeyboardInterrupt) may strike at any line. Followers then get a new leader or an error, never silence. So
+each step here can be done twice, and whoever is still in `_waiting` has not been told.
+"""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from itertools import pairwise
+
+from logger.errors import LogFailed
+
+EVERYTHING = 1 << 64  # an LSN that no force reaches: waits for its turn to lead
+
+
+class Turn:
+    """One call that waits until its LSN is safe, or until it is its turn to lead."""
+
+    __slots__ = ("after", "gate", "lsn")
+
+    def __init__(self, lsn: int) -> None:
+        self.lsn = lsn
+        self.gate = threading.Lock()  # held until the LSN is safe, the log failed, or this call leads
+        self.gate.acquire()
+        self.after: Turn | None = None  # whom to wake next
+
+    def wake(self) -> None:
+        """Said once or twice, it is the same."""
+        try:
+            self.gate.release()
+        except RuntimeError:  # it has been woken
+            return
+
+
+class GroupCommit(ABC):
+    """Who writes, and who waits for it. `Log` adds what is written."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.safe = 0  # everything before this LSN is as safe as LogSync asks for
+        self._changed = threading.Condition(self.lock)  # the leader stepped down, or took a run
+        self._leader: object | None = None
+        self._waiting: list[Turn] = []  # in the order in which they came
+        self._large = 0  # appenders that wait for room in the buffer
+        self._writing = False  # the leader writes, without the lock
+        self._failure: Exception | None = None
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Settle what the leader is to write: all that waits in the buffer. The lock is held."""
+
+    @abstractmethod
+    def _write(self) -> int:
+        """Write what was prepared; return the LSN that is safe by that."""
+
+    @abstractmethod
+    def _fail(self, exc: BaseException) -> LogFailed:
+        """After this nothing is written any more; return what callers are told. The lock is held."""
+
+    def _force(self, target: int) -> None:
+        """Wait until everything before `target` is safe."""
+        me: object = object()
+        turn: Turn | None = None
+        try:
+            with self.lock:
+                if self._failure is not None:
+                    raise self._failure
+                if self._leader is None and not self._large:
+                    self._leader = me
+                    self._writing = True
+                    self._prepare()
+                else:
+                    me = turn = Turn(target)
+                    self._waiting.append(turn)
+            if turn is not None and not self._leads(turn):
+                return
+            while True:
+                safe = self._write()
+                with self.lock:
+                    self.safe = safe
+                    if safe >= target:
+                        self._step_down()
+                        return
+                    self._prepare()  # that was what an interrupted leader had left undone
+        except BaseException as exc:
+            raise self._give_up(me, exc) from exc.__cause__
+
+    def _exclusively(self, work: Callable[[], None]) -> None:
+        """Do `work` while nobody else writes anything."""
+        turn = Turn(EVERYTHING)
+        try:
+            with self.lock:
+                if self._failure is not None:
+                    raise self._failure
+                self._waiting.append(turn)
+                if self._leader is None:
+                    self._pass_on()
+            if self._leads(turn):
+                work()
+                with self.lock:
+                    self._step_down()
+        except BaseException as exc:
+            raise self._give_up(turn, exc) from exc.__cause__
+
+    def _if_nobody_leads(self, begin: Callable[[], bool], work: Callable[[], None]) -> None:
+        """Lead now or not at all: `begin` with the lock held, and if it says so `work` without it."""
+        me = object()
+        try:
+            with self.lock:
+                if self._leader is not None or self._large or self._failure is not None or not begin():
+                    return
+                self._leader = me
+                self._writing = True
+            work()
+            with self.lock:
+                self._step_down()
+        except BaseException as exc:
+            raise self._give_up(me, exc) from exc.__cause__
+
+    def _leads(self, turn: Turn) -> bool:
+        """Wait; True when it is this caller's turn to lead, and what it is to write is prepared."""
+        turn.gate.acquire()
+        if turn.after is not None:
+            turn.after.wake()
+        if self._failure is not None:
+            raise self._failure
+        if self._leader is not turn:
+            return False
+        with self.lock:
+            self._waiting.remove(turn)
+            self._writing = True
+            if turn.lsn != EVERYTHING:
+                self._prepare()
+        return True
+
+    # ---- handing over; the lock is held
+
+    def _step_down(self) -> None:
+        """Wake those whose LSN is safe, hand the lead to the first of the others."""
+        self._writing = False
+        if self._waiting:
+            self._wake_safe()
+        self._leader = None
+        if self._waiting:
+            self._pass_on()
+        if self._large:
+            self._changed.notify_all()
+
+    def _wake_safe(self) -> None:
+        """Wake the first of those whose LSN is safe. It wakes the next, and so on: they don't all wait for the GIL."""
+        safe = self.safe
+        done = [turn for turn in self._waiting if turn.lsn <= safe]
+        if done:
+            for before, after in pairwise(done):
+                before.after = after
+            done[0].wake()
+            self._waiting = [turn for turn in self._waiting if turn.lsn > safe]
+
+    def _pass_on(self) -> None:
+        """Nobody leads: the first that waits does, unless an appender wants the leader to be gone."""
+        if self._failure is not None:
+            self.stop(self._failure)  # tell those too who came while it was being said
+        elif self._waiting and not self._large:
+            heir = self._waiting[0]  # where it stays until it runs
+            self._leader = heir
+            heir.wake()
+
+    # ---- failing
+
+    def stop(self, failure: Exception) -> None:
+        """Nothing is taken or acknowledged any more. The lock may be held by the caller, or by nobody it waits for."""
+        if self._failure is None:
+            self._failure = failure
+        for turn in list(self._waiting):
+            turn.wake()
+
+    def _stop(self, failure: Exception) -> None:
+        """The same for a caller that holds the lock."""
+        self.stop(failure)
+        self._waiting = []
+        self._changed.notify_all()
+
+    def _give_up(self, me: object, exc: BaseException) -> BaseException:
+        """This caller was interrupted, or its write failed: return what to raise.
+
+        The others hear of it twice, because an interrupt can strike once inside the first.
+        """
+        try:
+            self._leave(me, exc)
+        finally:
+            told = self._leave(me, exc)
+        return told
+
+    def _leave(self, me: object, exc: BaseException) -> BaseException:
+        with self.lock:
+            if isinstance(exc, OSError):
+                failure = self._fail(exc)
+                failure.__cause__ = exc
+                exc = failure
+            if isinstance(me, Turn):
+                if me in self._waiting:
+                    self._waiting.remove(me)
+                if me.after is not None:
+                    me.after.wake()
+            if self._leader is me:
+                self._step_down()
+            elif self._leader is None or (self._waiting and self._leader is self._waiting[0]):
+                self._pass_on()  # to one that was chosen and not told
+        return exc

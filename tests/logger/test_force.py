@@ -1,0 +1,196 @@
+"""Group commit: whoever is interrupted, the others get a new leader or an error, never silence."""
+
+import ctypes
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from logger.errors import LogFailed
+from logger.force import GroupCommit
+from tests.qmgr.test_interrupts import Tracer, interrupted
+
+
+class Line(GroupCommit):
+    """A log of numbers: `append` is one more of them, and a write takes as long as the test wants."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tail = 0
+        self.prepared = 0
+        self.writes: list[int] = []
+        self.writing = threading.Event()
+        self.go = threading.Event()
+        self.error: OSError | None = None
+
+    def append(self) -> int:
+        with self.lock:
+            self.tail += 1
+            return self.tail
+
+    def _prepare(self) -> None:
+        self.prepared = self.tail
+
+    def _write(self) -> int:
+        self.writing.set()
+        assert self.go.wait(20)
+        if self.error is not None:
+            raise self.error
+        self.writes.append(self.prepared)
+        return self.prepared
+
+    def _fail(self, exc: BaseException) -> LogFailed:
+        failure = LogFailed(str(exc))
+        self._stop(failure)
+        return failure
+
+
+class Caller(threading.Thread):
+    """Forces one number; how that ended."""
+
+    def __init__(self, line: Line, tracer: Tracer | None = None) -> None:
+        super().__init__(daemon=True)
+        self.line = line
+        self.target = line.append()
+        self.tracer = tracer
+        self.raised: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            if self.tracer is None:
+                self.line._force(self.target)
+            elif not interrupted(self.tracer, lambda: self.line._force(self.target)):
+                self.raised = KeyboardInterrupt()
+        except BaseException as exc:
+            self.raised = exc
+
+    def ended(self) -> None:
+        self.join(20)
+        assert not self.is_alive(), "a follower waits in silence"
+
+
+def until(true: Callable[[], bool]) -> None:
+    for _ in range(20_000):
+        if true():
+            return
+        threading.Event().wait(0.0005)
+    raise AssertionError("it never came to that")
+
+
+def queued(line: Line, count: int) -> None:
+    until(lambda: len(line._waiting) >= count)
+
+
+def led(tracer: Tracer | None = None) -> tuple[Line, Caller]:
+    """A line whose leader is writing."""
+    line = Line()
+    leader = Caller(line, tracer)
+    until(lambda: line.writing.is_set() or not leader.is_alive())
+    return line, leader
+
+
+def test_one_write_serves_all_who_came_while_the_one_before_ran() -> None:
+    line, leader = led()
+    followers = [Caller(line) for _ in range(6)]
+    queued(line, 6)
+    line.go.set()
+    for caller in (leader, *followers):
+        caller.ended()
+        assert caller.raised is None
+    assert line.writes == [1, 7]
+
+
+def test_the_chain_goes_on_when_one_that_was_woken_is_interrupted() -> None:
+    """The interrupt waits for the thread, and strikes when it has been woken and before it wakes the next."""
+    line, leader = led()
+    followers = [Caller(line) for _ in range(5)]
+    queued(line, 5)
+    for victim in (followers[1], followers[3]):
+        assert ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(victim.ident or 0), ctypes.py_object(KeyboardInterrupt)
+        )
+    line.go.set()
+    for caller in (leader, *followers):
+        caller.ended()
+    assert [type(caller.raised) for caller in followers if caller.raised is not None] == [KeyboardInterrupt] * 2
+
+
+def test_a_failed_write_is_told_to_everyone() -> None:
+    line, leader = led()
+    followers = [Caller(line) for _ in range(4)]
+    queued(line, 4)
+    line.error = OSError(5, "EIO")
+    line.go.set()
+    for caller in (leader, *followers):
+        caller.ended()
+        assert isinstance(caller.raised, LogFailed)
+    with pytest.raises(LogFailed):
+        line._force(line.append())
+
+
+def test_stop_reaches_those_who_wait_and_those_who_came_while_it_was_said() -> None:
+    line, leader = led()
+    early = Caller(line)
+    queued(line, 1)
+    line.stop(LogFailed("stopped"))
+    early.ended()
+    assert isinstance(early.raised, LogFailed)
+    line._failure = None
+    late = Caller(line)  # has looked before it was said
+    queued(line, 1)
+    line._failure = LogFailed("stopped")
+    line.go.set()
+    leader.ended()
+    late.ended()
+    assert isinstance(late.raised, LogFailed)
+
+
+def test_work_that_wants_to_be_alone_takes_its_turn() -> None:
+    line, leader = led()
+    seen: list[int] = []
+    alone = threading.Thread(target=line._exclusively, args=(lambda: seen.append(line.tail),), daemon=True)
+    alone.start()
+    queued(line, 1)
+    after = Caller(line)
+    queued(line, 2)
+    line.go.set()
+    for thread in (leader, alone, after):
+        thread.join(20)
+        assert not thread.is_alive()
+    assert seen == [2]
+
+
+def as_leader(line_of: Callable[[Tracer | None], tuple[Line, Caller]], tracer: Tracer) -> tuple[Line, list[Caller]]:
+    line, leader = line_of(tracer)
+    return line, [leader, *(Caller(line) for _ in range(3))]
+
+
+def as_follower(line_of: Callable[[Tracer | None], tuple[Line, Caller]], tracer: Tracer) -> tuple[Line, list[Caller]]:
+    line, leader = line_of(None)
+    first = Caller(line, tracer)
+    until(lambda: len(line._waiting) == 1 or not first.is_alive())
+    return line, [leader, first, *(Caller(line) for _ in range(3))]
+
+
+@pytest.mark.parametrize("role", [as_leader, as_follower])
+def test_an_interrupt_at_any_line_leaves_nobody_in_silence(
+    role: Callable[[Callable[[Tracer | None], tuple[Line, Caller]], Tracer], tuple[Line, list[Caller]]],
+) -> None:
+    """The follower that is interrupted first waits, then leads for the others."""
+    n = 0
+    while True:
+        n += 1
+        tracer = Tracer(n)
+        line, callers = role(led, tracer)
+        line.go.set()
+        for caller in callers:
+            caller.ended()
+        if not tracer.where:
+            break
+        assert [caller.raised for caller in callers if caller.tracer is None] == [None] * (len(callers) - 1)
+        assert line._leader is None, tracer.where
+        assert line._waiting == []
+        line._force(line.append())
+        assert line.safe == line.tail
+    assert n > 15, "it has lines"
