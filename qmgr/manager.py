@@ -610,7 +610,7 @@ def start(
     try:
         with translated(name, "started"):
             manager = QueueManager(location, disk, clock or SystemClock(), background=background)
-        return manager
+            return manager  # noqa: RET504  an interrupt may strike between the two
     except BaseException:
         if manager is not None:  # interrupted at the last moment
             manager.abandon()
