@@ -5,7 +5,6 @@ the partial last page over, so that the next run begins with it. The caller's lo
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 from zlib import crc32
 
 from logger import frame, lsn
@@ -18,12 +17,15 @@ FILLING = 4  # when this part of a half is full writing could begin: with the de
 JOINED = PAGE  # bytes: a frame up to this size is joined before it goes into the pages
 
 
-class Run(NamedTuple):
+class Run:
     """Pages to write: the stream from `base` (a page's first byte) to `tail`."""
 
-    base: int
-    tail: int
-    pages: memoryview  # whole pages
+    __slots__ = ("base", "pages", "tail")
+
+    def __init__(self, base: int, tail: int, pages: memoryview) -> None:
+        self.base = base
+        self.tail = tail
+        self.pages = pages  # whole ones
 
 
 class LogBuffer:

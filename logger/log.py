@@ -9,7 +9,6 @@ After a failed write or sync nobody knows what reached the disk: the log closes 
 
 import threading
 from collections.abc import Iterator
-from typing import NamedTuple
 from zlib import crc32
 
 import attrs
@@ -36,13 +35,18 @@ LAST_EPOCH = (1 << 24) - 1  # numbers that are unique over all restarts have 24 
 Imaged = tuple[int, int, int, Extent | None]  # which page, how much of it, the CRC of that, and where it goes
 
 
-class _Output(NamedTuple):
+class _Output:
     """What a leader has to do, kept until it is wholly done."""
 
-    run: Run
-    new_extents: list[Extent]
-    writes: list[tuple[Extent, int, memoryview]]  # extent, file offset, pages
-    spare: bool  # the last of them goes to a spare page
+    __slots__ = ("new_extents", "run", "spare", "writes")
+
+    def __init__(
+        self, run: Run, new_extents: list[Extent], writes: list[tuple[Extent, int, memoryview]], spare: bool
+    ) -> None:
+        self.run = run
+        self.new_extents = new_extents
+        self.writes = writes  # extent, file offset, pages
+        self.spare = spare  # the last of them goes to a spare page
 
 
 @attrs.frozen(kw_only=True)

@@ -7,7 +7,7 @@ commit is not safe yet: a get or browse that finds one waits for that force too.
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import attrs
 
@@ -61,7 +61,8 @@ HOLD = 64 << 10  # bytes: a unit of work's calls are logged together when they c
 FENCE = 1 << 40  # numbers handed out in one epoch: message ids and units of work are unique over all restarts
 
 
-class _Found(NamedTuple):
+@attrs.define
+class _Found:
     """What a get has taken."""
 
     messages: list[tuple[bytes, bytes, int]]  # head, body, backout count
