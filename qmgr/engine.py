@@ -294,7 +294,6 @@ class Engine:
         """The runs of what the unit of work has done and not logged; they are logged now."""
         del self._holding[unit]
         parts, unit.runs, unit.held, unit.gets_logged = unit.runs, [], 0, len(unit.gets)
-        self.checkpointer.records += len(parts) // 2
         return b"".join(parts)
 
     def _hold_back(self, unit: Uow, parts: list[bytes], cost: int, more: int) -> None:
@@ -482,7 +481,6 @@ class Engine:
                         total = sum(map(len, bodies)) + count * len(messages[0][0])
                         self._admit(queue, count, largest, self.log.cost(records.put_many_cost(total, count)))
                         end = self._append_and_apply(PutMany(queue.id, queue.next_sequence, messages), now)
-                        self.checkpointer.records += count - 1
                     else:
                         self._admit(queue, count, largest, 0)
                         self._apply_only(PutMany(queue.id, queue.next_sequence, messages), now)
