@@ -411,8 +411,18 @@ class Engine:
     def new_message_id(self) -> bytes:
         number = next(self._message_numbers)
         if number > self._last:
-            raise Unavailable("this start has used up its message ids; end and start the queue manager")
+            raise self._no_more_ids()
         return self._id_prefix + number.to_bytes(8, "big")
+
+    def _new_message_ids(self, count: int) -> list[bytes]:
+        prefix = self._id_prefix
+        numbers = list(itertools.islice(self._message_numbers, count))
+        if numbers[-1] > self._last:
+            raise self._no_more_ids()
+        return [prefix + number.to_bytes(8, "big") for number in numbers]
+
+    def _no_more_ids(self) -> Unavailable:
+        return Unavailable("this start has used up its message ids; end and start the queue manager")
 
     def _described(self, name: str, options: verbs.PutOptions) -> tuple[Queue, Descriptor]:
         """The queue that a put names, and what it says of its messages."""
@@ -434,21 +444,21 @@ class Engine:
         one_id = self.new_message_id() if given_id is None else check_id(given_id, "message_id")
         now = self.clock.wall_us()
         head = descriptor.head(one_id, now)
+        size = len(head) + len(body)
+        entry = Entry(head, body, descriptor.persistent, descriptor.priority, descriptor.expires)
         try:
             if unit is not None:
-                size = len(head) + len(body)
-                entry = Entry(head, body, descriptor.persistent, descriptor.priority, descriptor.expires)
                 with self.lock:
                     self._put_in_unit(unit, queue, [entry], size, len(body))
             else:
                 end = 0
                 with self.lock:
                     if descriptor.persistent:
-                        self._admit(queue, 1, len(body), self.log.cost(QUEUE_AND_SEQUENCE + len(head) + len(body)))
-                        end = self._append_and_apply(Put(queue.id, queue.next_sequence, head, body), now)
+                        self._admit(queue, 1, len(body), self.log.cost(QUEUE_AND_SEQUENCE + size))
+                        end = self._append_and_apply(Put(queue.id, queue.next_sequence, head, body, entry), now)
                     else:
                         self._admit(queue, 1, len(body), 0)
-                        self._apply_only(Put(queue.id, queue.next_sequence, head, body), now)
+                        self._apply_only(Put(queue.id, queue.next_sequence, head, body, entry), now)
                 if end:
                     self.log.force(end)
         except LogError as exc:
@@ -463,33 +473,35 @@ class Engine:
             return []
         now = self.clock.wall_us()
         given_id = options.get("message_id")
-        one_id = b"" if given_id is None else check_id(given_id, "message_id")
-        new_id, head_of = self.new_message_id, descriptor.head
-        messages = [(head_of(one_id or new_id(), now), body) for body in bodies]
+        if given_id is None:
+            ids = self._new_message_ids(len(bodies))
+        else:
+            ids = [check_id(given_id, "message_id")] * len(bodies)
+        heads = descriptor.heads(ids, now)
         largest = max(map(len, bodies))
+        size = sum(map(len, bodies)) + len(bodies) * len(heads[0])
+        persistent, priority, expires = descriptor.persistent, descriptor.priority, descriptor.expires
+        entries = [Entry(head, body, persistent, priority, expires) for head, body in zip(heads, bodies, strict=True)]
         try:
             if unit is not None:
-                size = sum(map(len, bodies)) + len(bodies) * len(messages[0][0])
-                persistent, priority, expires = descriptor.persistent, descriptor.priority, descriptor.expires
-                entries = [Entry(head, body, persistent, priority, expires) for head, body in messages]
                 with self.lock:
                     self._put_in_unit(unit, queue, entries, size, largest)
             else:
-                end, count = 0, len(messages)
+                end, count = 0, len(entries)
+                messages = list(zip(heads, bodies, strict=True))
                 with self.lock:
-                    if descriptor.persistent:
-                        total = sum(map(len, bodies)) + count * len(messages[0][0])
-                        self._admit(queue, count, largest, self.log.cost(records.put_many_cost(total, count)))
-                        end = self._append_and_apply(PutMany(queue.id, queue.next_sequence, messages), now)
+                    if persistent:
+                        self._admit(queue, count, largest, self.log.cost(records.put_many_cost(size, count)))
+                        end = self._append_and_apply(PutMany(queue.id, queue.next_sequence, messages, entries), now)
                     else:
                         self._admit(queue, count, largest, 0)
-                        self._apply_only(PutMany(queue.id, queue.next_sequence, messages), now)
+                        self._apply_only(PutMany(queue.id, queue.next_sequence, messages, entries), now)
                 if end:
                     self.log.force(end)
         except LogError as exc:
             raise self.translated(exc) from exc
         name, expiry = queue.name, descriptor.expiry
-        return [Message(body, head, name, 0, expiry) for head, body in messages]
+        return [Message(body, head, name, 0, expiry) for head, body in zip(heads, bodies, strict=True)]
 
     def _expires(self, expiry: float) -> int:
         """When a message expires that is put now, in microseconds of the steady clock."""
@@ -524,12 +536,11 @@ class Engine:
         try:
             for place, entry in enumerate(entries, ordinal):
                 self.state.hold_put(unit, queue, place, entry)
-            if cost:
-                if count == 1:
-                    parts = [run_of_put(queue.id, ordinal, size), entry.head, entry.body]
-                else:
-                    parts = run_of_puts(queue.id, ordinal, [(entry.head, entry.body) for entry in entries])
-                self._hold_back(unit, parts, cost, more)
+            if count == 1 and cost:
+                self._hold_back(unit, [run_of_put(queue.id, ordinal, size), entry.head, entry.body], cost, more)
+            elif cost:
+                messages = [(entry.head, entry.body) for entry in entries]
+                self._hold_back(unit, run_of_puts(queue.id, ordinal, messages), cost, more)
         except BaseException as exc:  # what interrupts this leaves counts that do not fit together
             self._on_failure(exc)
             raise

@@ -21,7 +21,7 @@ value.
 
 import datetime
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 import attrs
@@ -121,6 +121,12 @@ class Descriptor:
     def head(self, message_id: bytes, put_time_us: int) -> bytes:
         """All but the body of the message with this id."""
         return HEAD.pack(self.facts, put_time_us, self.expires, message_id, self.correlation_id) + self.rest
+
+    def heads(self, message_ids: Iterable[bytes], put_time_us: int) -> list[bytes]:
+        """The same for messages that are put in one call."""
+        facts, expires, correlation_id, rest = self.facts, self.expires, self.correlation_id, self.rest
+        pack = HEAD.pack
+        return [pack(facts, put_time_us, expires, one_id, correlation_id) + rest for one_id in message_ids]
 
 
 def describe(

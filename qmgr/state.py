@@ -44,14 +44,15 @@ class State:
         queue = self.by_id[record.queue]
         if not queue.damaged:
             queue.depth += 1
-            queue.add(read_entry(record.head, record.body), record.sequence, end)
+            queue.add(record.found or read_entry(record.head, record.body), record.sequence, end)
 
     def _put_many(self, record: records.PutMany, lsn: int, end: int, time: int) -> None:
         queue = self.by_id[record.queue]
         if not queue.damaged:
             queue.depth += len(record.messages)
-            for sequence, (head, body) in enumerate(record.messages, record.sequence):
-                queue.add(read_entry(head, body), sequence, end)
+            entries = record.found or [read_entry(head, body) for head, body in record.messages]
+            for sequence, entry in enumerate(entries, record.sequence):
+                queue.add(entry, sequence, end)
 
     def _get(self, record: records.Get | records.Expire, lsn: int, end: int, time: int) -> None:
         queue = self.by_id[record.queue]

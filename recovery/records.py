@@ -100,6 +100,7 @@ class Put:
     sequence: int
     head: bytes
     body: bytes = b""
+    found: Any = None  # what stands for this message, where the caller has made it
 
     def encode(self) -> Encoded:
         return 257, 0, QUEUE_PLACE.pack(self.queue, self.sequence) + self.head, self.body
@@ -112,6 +113,7 @@ class PutMany:
     queue: int
     sequence: int  # of the first
     messages: list[Parts]
+    found: list[Any] | None = None  # what stands for these messages, where the caller has made it
 
     def encode(self) -> Encoded:
         head = QUEUE_PLACE.pack(self.queue, self.sequence) + LENGTH32.pack(len(self.messages))
