@@ -287,14 +287,16 @@ class Engine:
     def _log_calls(self, unit: Uow) -> None:
         self.log.make_room(self.log.cost(unit.held))
         if unit.held and unit.state is ACTIVE:
-            self._append_and_apply(Calls(unit.number, self._held(unit), done=True), self.clock.wall_us())
+            *parts, last = self._held(unit)
+            record = Calls(unit.number, b"".join(parts), True, last)
+            self._append_and_apply(record, self.clock.wall_us())
             self._promise(unit, self.promise_of(unit))
 
-    def _held(self, unit: Uow) -> bytes:
+    def _held(self, unit: Uow) -> list[bytes]:
         """The runs of what the unit of work has done and not logged; they are logged now."""
         del self._holding[unit]
         parts, unit.runs, unit.held, unit.gets_logged = unit.runs, [], 0, len(unit.gets)
-        return b"".join(parts)
+        return parts
 
     def _hold_back(self, unit: Uow, parts: list[bytes], cost: int, more: int) -> None:
         """The unit of work has made calls, to be logged later, and was promised more room for them and for its end."""
@@ -325,7 +327,7 @@ class Engine:
                     raise verbs.ended(unit)
                 bases = {number: queue.next_sequence for number, queue in unit.touched.items()}
                 if unit.held or unit.first_lsn:
-                    runs = self._held(unit) if unit.held else b""
+                    runs = b"".join(self._held(unit)) if unit.held else b""
                     end = self._append_and_apply(Commit(unit.number, bases, runs, True), self.clock.wall_us())
                     self._promise(unit, 0)
                 else:

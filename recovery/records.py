@@ -154,9 +154,10 @@ class Calls:
     uow: int
     runs: bytes
     done: bool = False
+    rest: bytes = b""  # the end of the runs, apart to spare a copy
 
     def encode(self) -> Encoded:
-        return 260, self.uow, b"", self.runs
+        return 260, self.uow, self.runs, self.rest
 
 
 @attrs.define

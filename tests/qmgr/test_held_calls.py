@@ -56,7 +56,7 @@ def test_many_bytes_are_logged_before_the_end(world: World) -> None:
     unit = world.qm.begin()
     for n in range(30):
         unit.put("A", b"%d" % n + bytes(2000))
-    assert 0 < world.qm.transactions()[0].first_lsn
+    assert world.qm.transactions()[0].first_lsn > 0
     unit.commit()
     assert set(logged(world)) == {"Unit of Work Calls", "Commit Transaction"}
     world.crash(LOSE_ALL)
