@@ -29,6 +29,7 @@ from logger.space import Space
 from logger.stats import LogStats, WriteStats
 
 FRAME_COST = frame.HEADER.size + 7 + frame.HEADER.size  # header, filling to 8, and the gap that may follow it
+NOWHERE = -1  # no page begins there
 LAST_EPOCH = (1 << 24) - 1  # numbers that are unique over all restarts have 24 bits for it
 
 
@@ -38,15 +39,15 @@ Imaged = tuple[int, int, int, Extent | None]  # which page, how much of it, the 
 class _Output:
     """What a leader has to do, kept until it is wholly done."""
 
-    __slots__ = ("new_extents", "run", "spare", "writes")
+    __slots__ = ("guard", "new_extents", "run", "spare", "to_spare", "writes")
 
-    def __init__(
-        self, run: Run, new_extents: list[Extent], writes: list[tuple[Extent, int, memoryview]], spare: bool
-    ) -> None:
+    def __init__(self, run: Run, spare: int) -> None:
         self.run = run
-        self.new_extents = new_extents
-        self.writes = writes  # extent, file offset, pages
-        self.spare = spare  # the last of them goes to a spare page
+        self.new_extents: list[Extent] = []
+        self.guard: tuple[Extent, memoryview] | None = None  # to the other spare page, and synced before all else
+        self.writes: list[tuple[Extent, int, memoryview]] = []  # extent, file offset, pages
+        self.spare = spare  # which of the spare pages the last of them goes to
+        self.to_spare = False  # if it does
 
 
 @attrs.frozen(kw_only=True)
@@ -201,9 +202,10 @@ class Log(GroupCommit):
         self.write_behind = False  # may a thread write full pages while others append?
         self._unsynced: set[Extent] = set()
         self._spare = 0  # which of the spare pages is written next: not the one that holds the newest durable version
-        self._spare_written = False  # and it is not synced yet
+        self._unsynced_spare = NOWHERE  # which was written since the last sync
         self._extent_bytes = config.extent_bytes
         self._elapsed_ns = clock.elapsed_ns
+        self._only_home = NOWHERE  # the partial page of which what is safe is at home, and in no spare page
         self._small = False  # what was prepared is one page, in `_image`; else it is in `_output`
         self._image = disk.buffer(PAGE)
         self._imaged: Imaged = 0, 0, 0, None
@@ -437,14 +439,15 @@ class Log(GroupCommit):
         file.write(PAGE + PAGE * self._spare, self._image)
         if self._always and not unsynced:
             file.sync()
-            self._spare, self._spare_written = 1 - self._spare, False
+            self._spare = 1 - self._spare
             self.durable = base + size
         else:
-            self._spare_written = True
+            self._unsynced_spare = self._spare
             unsynced.add(extent)
             if self._always:
                 self._sync()
                 self.durable = base + size
+        self._only_home = NOWHERE
         self._stats.add(PAGE, self._elapsed_ns() - began, self._clock, base // self._extent_bytes)
         return base + size
 
@@ -464,9 +467,9 @@ class Log(GroupCommit):
         for held in unsynced:
             held.file.sync()
         unsynced.clear()
-        if self._spare_written:
-            self._spare = 1 - self._spare
-            self._spare_written = False
+        if self._unsynced_spare != NOWHERE:
+            self._spare = 1 - self._unsynced_spare
+            self._unsynced_spare = NOWHERE
 
     def _take(self, *, partial: bool = True) -> None:
         """Take all that waits to be written, with a plan where it goes, unless there is something undone."""
@@ -483,43 +486,61 @@ class Log(GroupCommit):
         tail = max(output.run.tail, self.safe)  # without its partial page a run ends before what is safe of that
         if sync:
             self.durable = max(output.run.tail, self.durable)
+        last = lsn.page_of(output.run.tail)
+        self._only_home = last if last < output.run.tail and not output.to_spare else NOWHERE
         self._output = None
         return tail
 
     # ---- writing, as the leader
 
     def _plan(self, run: Run) -> _Output:
-        """Which pages go where. Takes extents from the ring for the parts of the stream that have none yet."""
-        extent_bytes = self._config.extent_bytes
-        new: list[Extent] = []
-        writes: list[tuple[Extent, int, memoryview]] = []
+        """Which pages go where. Takes extents from the ring for the parts of the stream that have none yet.
+
+        A page never overwrites the only copy of what is safe of it. So a partial last page goes to a spare page. Only
+        where the run is the rest of one page and the beginning of the next does that go home too, in the same write,
+        since nothing of it is safe yet; should home be overwritten before a spare page has it, a copy is made first.
+        """
+        extent_bytes = self._extent_bytes
+        output = _Output(run, self._spare)
         base, pages = run.base, run.pages
-        spare = self._triple and run.tail & PAGE - 1
-        home = len(pages) - PAGE if spare else len(pages)
+        last = lsn.page_of(run.tail)
+        home = len(pages)
+        if self._triple:
+            short = last - base == PAGE and last % extent_bytes != 0 and self._only_home != base and last >= self.safe
+            output.to_spare = last < run.tail and not short
+            home = last - base if output.to_spare else len(pages)
+            if self._only_home == base and home > 0:
+                output.guard = self._extent_at(base, output), self._sealed(pages, base, self.safe)
+                output.spare = 1 - output.spare
         at = 0
         while at < home:
-            held = self._extent_at(base + at, new)
+            held = self._extent_at(base + at, output)
             offset = (base + at) % extent_bytes
             size = min(home - at, extent_bytes - offset)
-            writes.append((held, DATA + offset, pages[at : at + size]))
+            output.writes.append((held, DATA + offset, pages[at : at + size]))
             at += size
-        if spare:
-            held = self._extent_at(base + home, new)
+        if output.to_spare:
+            held = self._extent_at(base + home, output)
             image = pages[home:]
             crc = crc32(image[: run.tail - base - home], self._seed)
             integrity.seal_spare(image, base + home, run.tail, self.epoch, crc)
-            writes.append((held, PAGE * (1 + self._spare), image))
-        return _Output(run, new, writes, bool(spare))
+            output.writes.append((held, PAGE * (1 + output.spare), image))
+        return output
 
-    def _extent_at(self, at: int, new: list[Extent]) -> Extent:
-        sequence = at // self._config.extent_bytes
+    def _sealed(self, pages: memoryview, page: int, tail: int) -> memoryview:
+        """A version for a spare page of the first of `pages`, up to the LSN `tail`."""
+        image = self._disk.buffer(PAGE)
+        image[: tail - page] = pages[: tail - page]
+        integrity.seal_spare(image, page, tail, self.epoch, crc32(image[: tail - page], self._seed))
+        return image
+
+    def _extent_at(self, at: int, output: _Output) -> Extent:
+        sequence = at // self._extent_bytes
         try:
             return self._ring.at(sequence)
         except KeyError:
-            taken = self._ring.take(
-                sequence, self.space.floor // self._config.extent_bytes, self.epoch, self._clock.wall_us()
-            )
-            new.append(taken)
+            taken = self._ring.take(sequence, self.space.floor // self._extent_bytes, self.epoch, self._clock.wall_us())
+            output.new_extents.append(taken)
             return taken
 
     def _perform(self, output: _Output, *, sync: bool) -> None:
@@ -530,13 +551,21 @@ class Log(GroupCommit):
             for held in output.new_extents:
                 held.write_header()
             self._write_control(self._now())
-        size = 0
         unsynced = self._unsynced
+        if output.guard is not None:
+            held, image = output.guard
+            held.file.write(PAGE * (2 - output.spare), image)
+            self._unsynced_spare = 1 - output.spare
+            unsynced.add(held)
+            self._sync()
+            output.guard = None  # done: it is not overwritten while home is
+        size = 0
         for held, offset, pages in output.writes:
             held.file.write(offset, pages)
             size += len(pages)
             unsynced.add(held)
-        self._spare_written = self._spare_written or output.spare
+        if output.to_spare:
+            self._unsynced_spare = output.spare
         if sync:
             self._sync()
         if size:
