@@ -20,6 +20,10 @@ class Clock(Protocol):
         """Wait until `event` is set, or for `seconds` (None: for ever); return whether it is set."""
         ...
 
+    def give_way(self) -> None:
+        """Let other threads go on that wait for Python's lock; for long work without any input or output."""
+        ...
+
 
 class SystemClock:
     """The machine's own clock."""
@@ -31,3 +35,6 @@ class SystemClock:
 
     def wait(self, event: threading.Event, seconds: float | None) -> bool:
         return event.wait(seconds)
+
+    def give_way(self) -> None:
+        time.sleep(0)

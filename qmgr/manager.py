@@ -222,7 +222,7 @@ class QueueManager:
         log = logs.Log(disk, clock, config.log)
         try:
             checkpoints = read_files(disk, self._location.data_dir, log.state.log_id)
-            state = Resource(disk, self._location.queues, log.state.log_id)
+            state = Resource(disk, self._location.queues, log.state.log_id, clock.give_way)
             checkpoint, report = restart(log, clock, state, checkpoints)
             self._report(errors, report, state)
             triggers = Triggers(

@@ -6,7 +6,8 @@ what changed; the files are written without it.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from logger.disk import Disk
@@ -20,8 +21,10 @@ from recovery.errors import QueueDamaged
 class Resource(State):
     """The queues and units of work of one queue manager, with their segments below `directory`."""
 
-    def __init__(self, disk: Disk, directory: str, log_id: bytes) -> None:
+    def __init__(self, disk: Disk, directory: str, log_id: bytes, give_way: Callable[[], None]) -> None:
+        """`give_way()` lets others go on, in the middle of long work."""
         super().__init__()
+        self.give_way = give_way
         self.disk = disk
         self.directory = directory
         self.log_id = log_id
@@ -115,6 +118,9 @@ class Resource(State):
                 self.disk.rmdir(path)
 
 
+A_MOMENT = 64  # messages: about 0.1 ms of work
+
+
 class _QueueSnapshot:
     """One changed queue as of the checkpoint's LSN."""
 
@@ -187,6 +193,8 @@ class StateSnapshot:
         try:
             for entry, head, body, backouts in snapshot.batch:
                 placed.append((entry, writer.append(entry.sequence, backouts, head, body)))
+                if not len(placed) % A_MOMENT:
+                    state.give_way()
             writer.finish()
         except BaseException:
             writer.abandon()
@@ -194,28 +202,42 @@ class StateSnapshot:
         target.extend(writer.cells, writer.length)
         snapshot.added.append((target, placed, writer.length))
 
-    def finish(self) -> None:
+    def finish(self, lock: threading.Lock) -> None:
+        written: list[tuple[Queue, Segment, list[tuple[Entry, int]]]] = []
+        with lock:
+            for snapshot in self._changed.values():
+                queue = snapshot.queue
+                queue.line = self._lines[queue.id]
+                for added, placed, length in snapshot.added:
+                    segment = queue.segments.get(added.number)
+                    if segment is None:
+                        segment = queue.segments[added.number] = Segment(added.number, HEADER.size)
+                    segment.extend(len(placed), length)
+                    written.append((queue, segment, placed))
+        for queue, segment, placed in written:
+            for at in range(0, len(placed), 8 * A_MOMENT):
+                with lock:
+                    for entry, cell in placed[at : at + 8 * A_MOMENT]:
+                        self._place(queue, segment, entry, cell)
+                self._state.give_way()
         retired = set(self._retired)
-        for snapshot in self._changed.values():
-            queue = snapshot.queue
-            queue.line = self._lines[queue.id]
-            for written, placed, length in snapshot.added:
-                segment = queue.segments.get(written.number)
-                if segment is None:
-                    segment = queue.segments[written.number] = Segment(written.number, HEADER.size)
-                segment.extend(len(placed), length)
-                for entry, cell in placed:
-                    if not entry.persistent:
-                        segment.mark_gone(cell)
-                    elif entry.status == GONE:
-                        segment.mark_gone(cell)
-                        queue.changed = True
-                    else:
-                        entry.segment, entry.cell = segment.number, cell
-            for number in [n for n in queue.segments if (queue.name, n) in retired]:
-                del queue.segments[number]
-            if queue.deleted:
-                self._state.retired += ((queue.name, n) for n in queue.segments if (queue.name, n) not in retired)
+        with lock:
+            for snapshot in self._changed.values():
+                queue = snapshot.queue
+                for number in [n for n in queue.segments if (queue.name, n) in retired]:
+                    del queue.segments[number]
+                if queue.deleted:
+                    self._state.retired += ((queue.name, n) for n in queue.segments if (queue.name, n) not in retired)
+
+    def _place(self, queue: Queue, segment: Segment, entry: Entry, cell: int) -> None:
+        """The entry has this cell of the segment now, unless it has gone meanwhile."""
+        if not entry.persistent:
+            segment.mark_gone(cell)
+        elif entry.status == GONE:
+            segment.mark_gone(cell)
+            queue.changed = True
+        else:
+            entry.segment, entry.cell = segment.number, cell
 
     def give_up(self) -> None:
         for snapshot in self._changed.values():

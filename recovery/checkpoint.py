@@ -186,8 +186,7 @@ class Checkpointer:
                         snapshot.give_up()
                         self.records += records
                     raise
-                with log.lock:
-                    snapshot.finish()
+                snapshot.finish(log.lock)
             log.move_head(checkpoint.head, checkpoint.lsn)
             snapshot.clean_up()
             with log.lock:

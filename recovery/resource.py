@@ -1,5 +1,6 @@
 """What recovery asks of the queues: apply a record, say what a checkpoint must hold, load it again."""
 
+import threading
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
@@ -14,8 +15,8 @@ class Snapshot(Protocol):
         """Make durable what the checkpoint refers to and yield the catalogue, a line per object. Raises OSError."""
         ...
 
-    def finish(self) -> None:
-        """The checkpoint is complete. The caller holds the log's lock."""
+    def finish(self, lock: threading.Lock) -> None:
+        """The checkpoint is complete. Takes the log's lock, again and again for a moment."""
         ...
 
     def clean_up(self) -> None:

@@ -27,6 +27,9 @@ class SimClock:
         self.advance(seconds)
         return event.is_set()
 
+    def give_way(self) -> None:
+        """There is nobody else."""
+
     def advance(self, seconds: float) -> None:
         """Let time pass: both clocks move."""
         self.elapsed += int(seconds * 1_000_000_000)
