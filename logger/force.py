@@ -131,6 +131,8 @@ class GroupCommit(ABC):
         if self._leader is not turn:
             return False
         with self.lock:
+            if self._failure is not None:
+                raise self._failure
             self._waiting.remove(turn)
             self._writing = True
             if turn.lsn != EVERYTHING:

@@ -25,7 +25,7 @@ from logger.extent import DATA, SPARES, Extent, ExtentHeader
 from logger.force import EVERYTHING, GroupCommit
 from logger.reader import LogReader, Record
 from logger.soon import Behind, Callback, Forcer
-from logger.space import Space
+from logger.space import EXTENT_WASTE, Space
 from logger.stats import LogStats, WriteStats
 
 FRAME_COST = frame.HEADER.size + 7 + frame.HEADER.size  # header, filling to 8, and the gap that may follow it
@@ -317,7 +317,7 @@ class Log(GroupCommit):
         it first and look at the state after. Raises LogFailed, LogClosed.
         """
         buffer, space = self.buffer, self.space
-        if self._failure is not None or size > buffer.base + buffer.capacity - buffer.tail:
+        if self._failure is not None or size + EXTENT_WASTE > buffer.base + buffer.capacity - buffer.tail:
             self.make_room(size)
         return buffer.tail + size + space.promised + promise <= space.limit
 
@@ -325,6 +325,7 @@ class Log(GroupCommit):
         """The same for records whose room in the log was promised before."""
         if self._failure is not None:
             raise self._failure
+        size += EXTENT_WASTE  # the record may begin in the next extent
         if size > self.buffer.room:
             self._wait_for_room(size)
 

@@ -72,8 +72,12 @@ class Behind:
     def ask(self) -> None:
         """Returns at once. One caller at a time."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="LOGGER-BEHIND", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="LOGGER-BEHIND", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # there can be no thread now: whoever forces writes it all
+                return
+            self._thread = thread
         self._wake.release()
 
     def end(self) -> None:

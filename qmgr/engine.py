@@ -56,7 +56,6 @@ from recovery.uows import ACTIVE, BACKED_OUT, PREPARED, Uow
 
 QUEUE_AND_SEQUENCE = records.QUEUE_PLACE.size
 COUNT = records.LENGTH32.size
-MANY_QUEUES = 1000  # in one unit of work: its outcome takes one frame as long as they are fewer
 HOLD = 64 << 10  # bytes: a unit of work's calls are logged together when they come to so much, or when it ends
 FENCE = 1 << 40  # numbers handed out in one epoch: message ids and units of work are unique over all restarts
 
@@ -102,7 +101,6 @@ class Engine:
         self.urgent = False  # the log has passed it
         self.attention = False  # there is housekeeping to do
         self.watchful = False  # nobody but the callers does it: each of them looks
-        self._holding: dict[Uow, None] = {}  # units of work with calls that are not logged yet, in their order
         self._hold = min(HOLD, log.buffer.max_frame // 2)
         self._frame = log.cost(0)
         self._make_space = make_space
@@ -215,10 +213,12 @@ class Engine:
 
     def promise_of(self, unit: Uow, cost: int = 0, queues: int = 0, put_bytes: int = 0, messages: int = 0) -> int:
         """Log bytes that the unit's calls and its end may take, when it has these more."""
+        held = unit.held + cost
+        outcome = COUNT + QUEUE_AND_SEQUENCE * (len(unit.touched) + queues)
+        if unit.xid is None and held <= self._hold and outcome <= self._hold:  # the usual case: two frames, or one
+            return outcome + self._frame + (held + self._frame if held else 0)
         log = self.log
-        promise = log.cost(self._outcome(unit, queues))
-        if unit.held + cost:
-            promise += log.cost(unit.held + cost)
+        promise = log.cost(outcome) + (log.cost(held) if held else 0)
         if unit.xid is not None:
             count = len(unit.puts) + len(unit.gets) + messages
             promise += log.cost(records.roll_forward_cost(unit.put_bytes + put_bytes, count, 0))
@@ -226,13 +226,13 @@ class Engine:
                 promise += log.cost(records.LARGEST_XID)
         return promise
 
-    def _outcome(self, unit: Uow, queues: int = 0) -> int:
-        """Bytes of the unit's outcome without its calls."""
-        return COUNT + QUEUE_AND_SEQUENCE * (len(unit.touched) + queues)
+    def _cost_of_end(self, unit: Uow) -> int:
+        """The most bytes of log that the record of the unit's outcome takes, with the calls that are held back."""
+        return self.log.cost(COUNT + QUEUE_AND_SEQUENCE * len(unit.touched) + unit.held)
 
     def use_promise(self, unit: Uow) -> None:
         """The room for rolling the unit forward is used now; that for its end stays."""
-        self._promise(unit, self.log.cost(self._outcome(unit)))
+        self._promise(unit, self._cost_of_end(unit))
 
     def promise_again(self, unit: Uow) -> None:
         """What the unit's end may take, after it was rolled forward."""
@@ -244,26 +244,18 @@ class Engine:
         self.log.space.promised += promise - unit.promise
         unit.promise = promise
 
-    def _room_in(self, unit: Uow, count: int, cost: int, queue: Queue | None, put_bytes: int) -> int:
+    def _room_in(self, unit: Uow, count: int, cost: int, queue: Queue | None, put_bytes: int) -> None:
         """May the unit of work go on with `count` messages, and has the log room for `cost` more bytes of calls?
 
-        Returns how much more is to be promised for its end. The lock is held; it may be let go of while room is made.
-        `queue`: that of a put.
+        The lock is held; it may be let go of while room is made. `queue`: that of a put.
         """
         if self.refusal is not None:
             raise self.refusal
         if unit.state is not ACTIVE:
             raise verbs.ended(unit)
-        more = 0
         if cost:
             new = queue is not None and queue.id not in unit.touched
-            if unit.held + cost <= self._hold and unit.xid is None and len(unit.touched) < MANY_QUEUES:
-                more = cost + (
-                    QUEUE_AND_SEQUENCE if new else 0
-                )  # the usual case of what stands below, and nothing else
-                more += (0 if unit.held else self._frame) + (0 if unit.promise else self._frame + COUNT)
-            else:
-                more = self.promise_of(unit, cost, new, put_bytes, count) - unit.promise
+            more = self.promise_of(unit, cost, new, put_bytes, count) - unit.promise
             log = self.log
             kept = 0 if queue is None else log.space.for_gets
             if log.buffer.tail + log.space.promised + more + kept > log.space.limit:
@@ -272,53 +264,47 @@ class Engine:
                     raise verbs.ended(unit)
         if len(unit.puts) + len(unit.gets) + count > self.max_uncommitted:
             verbs.check_unit(unit, count, self.max_uncommitted)
-        return more
+
+    def _hold_back(self, unit: Uow, parts: list[bytes], cost: int) -> None:
+        """The unit of work has made calls, which are logged later; room is promised for them and for its end."""
+        self.state.hold_back(unit, parts, cost)
+        self._promise(unit, self.promise_of(unit))
 
     def log_held(self, but: Uow | None = None) -> None:
         """Log the calls that units of work have held back. The lock is held; it may be let go of while room is made.
 
         Whoever appends a record does this first, `but` for the unit whose outcome it is: so calls are in the log
-        before all that came after them.
+        before all that came after them, and a unit that lasts holds the head.
         """
-        for unit in list(self._holding):
+        for unit in list(self.state.holding):
             if unit is not but:
                 self._log_calls(unit)
 
     def _log_calls(self, unit: Uow) -> None:
-        self.log.make_room(self.log.cost(unit.held))
-        if unit.held and unit.state is ACTIVE:
-            *parts, last = self._held(unit)
+        held = -1
+        while unit.held != held:  # another thread may add to it while the lock is let go of
+            held = unit.held
+            self.log.make_room(self.log.cost(held))
+        if held:
+            *parts, last = unit.runs
             record = Calls(unit.number, b"".join(parts), True, last)
             self._append_and_apply(record, self.clock.wall_us())
             self._promise(unit, self.promise_of(unit))
 
-    def _held(self, unit: Uow) -> list[bytes]:
-        """The runs of what the unit of work has done and not logged; they are logged now."""
-        del self._holding[unit]
-        parts, unit.runs, unit.held, unit.gets_logged = unit.runs, [], 0, len(unit.gets)
-        return parts
-
-    def _hold_back(self, unit: Uow, parts: list[bytes], cost: int, more: int) -> None:
-        """The unit of work has made calls, to be logged later, and was promised more room for them and for its end."""
-        unit.runs += parts
-        unit.held += cost
-        unit.promise += more
-        self.log.space.promised += more
-        self._holding[unit] = None
-
     def make_room_for_end(self, unit: Uow) -> None:
         """Room in the log buffer for the unit's end; that in the log was promised. May let go of the lock."""
-        if unit.xid is None:
-            self.log.make_room(unit.promise)
-        else:
-            self.log.make_room(self.log.cost(self._outcome(unit) + unit.held))
+        size = 0
+        while size < self._cost_of_end(unit):  # another thread may add to it while the lock is let go of
+            size = self._cost_of_end(unit)
+            self.log.make_room(size)
 
     def commit(self, unit: Uow) -> None:
         """Return when the unit of work is durable. Raises BackedOut, UnitOfWorkEnded."""
         end = 0
         try:
             with self.lock:
-                if len(self._holding) > (unit.held > 0):
+                holding = self.state.holding
+                if len(holding) > 1 or (holding and unit not in holding):
                     self.log_held(unit)
                 self.make_room_for_end(unit)
                 if self.refusal is not None:
@@ -326,12 +312,12 @@ class Engine:
                 if unit.state is not ACTIVE and unit.state is not PREPARED:
                     raise verbs.ended(unit)
                 bases = {number: queue.next_sequence for number, queue in unit.touched.items()}
+                record = Commit(unit.number, bases, b"".join(unit.runs), True)
                 if unit.held or unit.first_lsn:
-                    runs = b"".join(self._held(unit)) if unit.held else b""
-                    end = self._append_and_apply(Commit(unit.number, bases, runs, True), self.clock.wall_us())
-                    self._promise(unit, 0)
+                    end = self._append_and_apply(record, self.clock.wall_us())
                 else:
-                    self._apply_only(Commit(unit.number, bases, done=True), 0)
+                    self._apply_only(record, 0)
+                self._promise(unit, 0)
             if end:
                 self.log.force(end)
         except LogError as exc:
@@ -358,7 +344,6 @@ class Engine:
 
     def back_out_locked(self, unit: Uow) -> bool:
         """The same for a caller that holds the lock and has made room; True if it raised a backout count for good."""
-        self._holding.pop(unit, None)
         counts = any(entry.persistent for _, entry in unit.gets)
         if unit.first_lsn or counts:  # a higher backout count is a promise too
             held = unit.gets[unit.gets_logged :]
@@ -382,12 +367,15 @@ class Engine:
         try:
             with self.lock:
                 self.check()
-                if not unit.promise:
-                    promise = self.promise_of(unit)
-                    self._reserve(promise, 0, self.log.space.for_gets)
-                    self._promise(unit, promise)
+                if unit.state is ACTIVE and not unit.promise:
+                    self._reserve(self.promise_of(unit), 0, self.log.space.for_gets)
+                    if unit.state is ACTIVE:
+                        self._promise(unit, self.promise_of(unit))
                 self.log_held()
                 self.log.make_room(size)  # its room in the log was promised
+                while unit.held and unit.state is ACTIVE:  # another thread's calls, while the lock was let go of
+                    self._log_calls(unit)
+                    self.log.make_room(size)
                 if unit.state is not ACTIVE:
                     raise verbs.ended(unit)
                 end = self._append_and_apply(record, self.clock.wall_us())
@@ -519,7 +507,7 @@ class Engine:
         if cost:
             if cost > self.log.space.largest:
                 raise self._too_much(cost, queue)
-            if self._holding:
+            if self.state.holding:
                 self.log_held()
             self._reserve(cost, 0, self.log.space.for_gets)
         if queue.depth + count > queue.room_to or largest > queue.max_length:
@@ -531,7 +519,7 @@ class Engine:
         cost = size + PUT_COST * count if entries[0].persistent else 0
         if cost > self.log.space.largest:
             raise self._too_much(cost, queue)
-        more = self._room_in(unit, count, cost, queue, size)
+        self._room_in(unit, count, cost, queue, size)
         if queue.depth + count > queue.room_to or largest > queue.max_length:
             verbs.check_put(queue, largest, count)
         ordinal = len(unit.puts)
@@ -539,10 +527,10 @@ class Engine:
             for place, entry in enumerate(entries, ordinal):
                 self.state.hold_put(unit, queue, place, entry)
             if count == 1 and cost:
-                self._hold_back(unit, [run_of_put(queue.id, ordinal, size), entry.head, entry.body], cost, more)
+                self._hold_back(unit, [run_of_put(queue.id, ordinal, size), entry.head, entry.body], cost)
             elif cost:
                 messages = [(entry.head, entry.body) for entry in entries]
-                self._hold_back(unit, run_of_puts(queue.id, ordinal, messages), cost, more)
+                self._hold_back(unit, run_of_puts(queue.id, ordinal, messages), cost)
         except BaseException as exc:  # what interrupts this leaves counts that do not fit together
             self._on_failure(exc)
             raise
@@ -573,11 +561,10 @@ class Engine:
         queue = self._known(name)
         try:
             with self.lock:
-                more = 0
                 if unit is not None:
-                    more = self._room_in(unit, 1, GET_COST, None, 0)
+                    self._room_in(unit, 1, GET_COST, None, 0)
                 else:
-                    if self._holding:
+                    if self.state.holding:
                         self.log_held()
                     self._reserve(self.log.cost(QUEUE_AND_SEQUENCE), 0)
                 entry = queue.first()
@@ -585,7 +572,7 @@ class Engine:
                     return None
                 body = entry.body
                 if unit is not None:
-                    self._hold_gets(unit, queue, [entry], more)
+                    self._hold_gets(unit, queue, [entry])
                     end = entry.lsn
                 else:
                     record = Get(queue.id, (entry.sequence,), [entry])
@@ -596,7 +583,7 @@ class Engine:
             raise self.translated(exc) from exc
         return Message(body, entry.head, queue.name, entry.backouts)
 
-    def _hold_gets(self, unit: Uow, queue: Queue, entries: list[Entry], more: int) -> None:
+    def _hold_gets(self, unit: Uow, queue: Queue, entries: list[Entry]) -> None:
         """Take messages in a unit of work. The lock is held."""
         try:
             parts = []
@@ -605,7 +592,7 @@ class Engine:
                 if entry.persistent:
                     parts.append(run_of_get(queue.id, entry.sequence))
             if parts:
-                self._hold_back(unit, parts, GET_COST * len(parts), more)
+                self._hold_back(unit, parts, GET_COST * len(parts))
         except BaseException as exc:  # as for puts
             self._on_failure(exc)
             raise
@@ -666,14 +653,13 @@ class Engine:
     def _get_locked(
         self, unit: Uow | None, queue: Queue, limit: int, message_id: bytes | None, correlation_id: bytes | None
     ) -> "_Found | None":
-        """Choose messages, log and apply that they are taken. The lock is held, and let go of at the beginning only."""
+        """Choose messages, and log and apply that they are taken. The lock is held; it may be let go of for a while."""
         if self.refusal is not None:
             raise self.refusal
         if limit > 1:
             limit = min(limit, max(1, queue.depth))
-        more = 0
         if unit is not None:
-            more = self._room_in(unit, limit, GET_COST * limit, None, 0)
+            self._room_in(unit, limit, GET_COST * limit, None, 0)
         else:
             self.log_held()
             self._reserve(self.log.cost(QUEUE_AND_SEQUENCE * limit), 0)
@@ -684,11 +670,13 @@ class Engine:
         while not chosen:
             if not expired or not self.expire_locked(queue, expired):
                 return None
+            if unit is not None and unit.state is not ACTIVE:
+                raise verbs.ended(unit)
             chosen, expired = self._choose(queue, limit, message_id, correlation_id, now)
         messages = [(entry.head, entry.body, entry.backouts) for entry in chosen]
         safe = max([entry.lsn for entry in chosen])
         if unit is not None:
-            self._hold_gets(unit, queue, chosen, more)
+            self._hold_gets(unit, queue, chosen)
         else:
             for persistent in (0, 1):
                 some = [entry for entry in chosen if entry.persistent == persistent]

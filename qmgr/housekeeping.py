@@ -211,6 +211,8 @@ class Housekeeper:
 
     def _release(self, needed: int, rolled: list[Uow]) -> None:
         log, engine = self._engine.log, self._engine
+        with log.lock:
+            engine.log_held()  # only a unit of work with records holds the head
         while True:
             with log.lock:
                 tail, space = log.buffer.tail, log.space

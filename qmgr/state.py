@@ -16,6 +16,7 @@ class State:
         self.queues: dict[str, Queue] = {}
         self.by_id: dict[int, Queue] = {}
         self.uows = UowTable()
+        self.holding: dict[Uow, None] = {}  # units of work with calls that are not logged yet, in their order
         self.next_queue = 1
         self.next_segment = 1
         self.retired: list[tuple[str, int]] = []  # (queue name, segment): no checkpoint to come refers to them
@@ -76,6 +77,18 @@ class State:
         queue.lock(entry)
         unit.gets.append((queue, entry))
 
+    def hold_back(self, unit: Uow, parts: list[bytes], cost: int) -> None:
+        """Those calls are encoded as `parts` of runs, which take at most `cost` bytes, and are to be logged."""
+        unit.runs += parts
+        unit.held += cost
+        self.holding[unit] = None
+
+    def _logged(self, unit: Uow) -> None:
+        """What the unit has done so far is in the log now, or of no more interest."""
+        if unit.held:
+            unit.runs, unit.held, unit.gets_logged = [], 0, len(unit.gets)
+            del self.holding[unit]
+
     def _unit(self, number: int, lsn: int, time: int) -> Uow:
         """The unit of work; in replay its first record brings it into being."""
         unit = self.uows.get(number)
@@ -102,6 +115,7 @@ class State:
         unit = self._unit(record.uow, lsn, time)
         if not record.done:
             self._join(unit, record)
+        self._logged(unit)
 
     def _commit(self, record: records.Commit, lsn: int, end: int, time: int) -> None:
         unit = self.uows.get(record.uow) or self._unit(record.uow, lsn, time)
@@ -129,6 +143,7 @@ class State:
 
     def _end(self, unit: Uow, outcome: uows.UowState) -> None:
         unit.state = outcome
+        self._logged(unit)
         unit.puts.clear()
         unit.gets.clear()
         self.uows.remove(unit)

@@ -376,7 +376,8 @@ def test_row_68_ids_are_unique_and_order_is_kept_when_the_clock_runs_backwards(w
 
 
 def test_row_68_checkpoints_and_sweeps_go_by_elapsed_time(world: World) -> None:
-    world.qm.put_many("A", [b""] * 200, expiry=10)
+    for _ in range(200):
+        world.qm.put("A", b"", expiry=10)
     before = world.qm.status().checkpoints
     world.clock.jump_wall(1e7)
     world.qm.put("B", b"")
