@@ -1,8 +1,6 @@
-"""The engine: a verb chooses, its record is appended, applied and forced, and the caller gets the reply.
+"""The engine: puts, gets, browses and definitions, each checked, logged, applied and forced.
 
-Every call goes the same way: room is reserved in the log; under the log's lock the verb is checked, its record appended
-and applied; without the lock the log is forced as far as the reply promises. A caller never sees a message whose
-commit is not safe yet: a get or browse that finds one waits for that force too.
+A caller never sees a message whose commit is not safe yet: a get or browse that finds one waits for that force too.
 """
 
 import itertools
@@ -19,11 +17,8 @@ from qmgr.due import SteadyClock
 from qmgr.errors import (
     AlreadyExists,
     MessageTooBig,
-    Mistake,
-    MQError,
     ObjectInUse,
     Reason,
-    ResourceProblem,
     Unavailable,
     UnknownQueue,
 )
@@ -31,33 +26,24 @@ from qmgr.message import Descriptor, Message, check_body, check_id, decode
 from qmgr.objects import QueueDefinition, check_name, with_attributes
 from qmgr.queue import READY, Entry, Queue
 from qmgr.resource import Resource
+from qmgr.units import FENCE, QUEUE_AND_SEQUENCE, Units
 from recovery import records
 from recovery.checkpoint import Checkpointer
 from recovery.records import (
     GET_COST,
     PUT_COST,
-    Backout,
-    Calls,
-    Commit,
     Define,
     Delete,
     Expire,
     Get,
-    Prepare,
     Put,
     PutMany,
     Record,
-    Xid,
     run_of_get,
     run_of_put,
     run_of_puts,
 )
-from recovery.uows import ACTIVE, BACKED_OUT, PREPARED, Uow
-
-QUEUE_AND_SEQUENCE = records.QUEUE_PLACE.size
-COUNT = records.LENGTH32.size
-HOLD = 64 << 10  # bytes: a unit of work's calls are logged together when they come to so much, or when it ends
-FENCE = 1 << 40  # numbers handed out in one epoch: message ids and units of work are unique over all restarts
+from recovery.uows import ACTIVE, Uow
 
 
 @attrs.define
@@ -69,7 +55,7 @@ class _Found:
     now: int  # by the steady clock; 0 where no message of the queue expires
 
 
-class Engine:
+class Engine(Units):
     """The queue manager at work, from the end of restart to its end."""
 
     def __init__(
@@ -86,315 +72,19 @@ class Engine:
         on_failure: Callable[[BaseException], None],
     ) -> None:
         """`make_space(size, promise)`, called without the lock, tries to make room in the log and says if it could."""
-        self.name = name
-        self.log = log
-        self.lock = log.lock
-        self.clock = clock
-        self.state = state
-        self.steady = steady
-        self.max_uncommitted = max_uncommitted
-        self.refusal: MQError | None = None  # why no call is taken any more
-        self.quiescing = False  # no new unit of work
-        self.checkpointer = checkpointer
-        self._records_max = checkpointer.records_max
-        self.look_at = log.space.checkpoint_at  # beyond this LSN somebody has to look after the room in the log
-        self.urgent = False  # the log has passed it
-        self.attention = False  # there is housekeeping to do
-        self.watchful = False  # nobody but the callers does it: each of them looks
-        self._hold = min(HOLD, log.buffer.max_frame // 2)
-        self._frame = log.cost(0)
-        self._make_space = make_space
-        self._on_failure = on_failure
-        self._id_prefix = b"AMQ " + name[:12].ljust(12).encode()
-        self._last = (log.epoch + 1) * FENCE - 1
-        self._message_numbers = itertools.count(log.epoch * FENCE + 1)
-        self._unit_numbers = itertools.count(log.epoch * FENCE + 1)
-
-    # ---- the way of every call
-
-    def _append_and_apply(self, record: Record, now: int) -> int:
-        """Log the record and make its change; the LSN to force. The lock is held and the room is reserved.
-
-        What interrupts this leaves log and memory apart, so the queue manager then stops; a restart puts it right.
-        """
-        kind, uow, head, data = record.encode()
-        log = self.log
-        buffer = log.buffer
-        try:
-            at = buffer.append(kind, uow, now, log.durable, head, data)
-            end = buffer.tail
-            self.state.apply(record, at, end, now)
-        except BaseException as exc:
-            self._on_failure(exc)
-            raise
-        self.checkpointer.records += 1
-        if end > self.look_at:
-            self.urgent = self.attention = True
-        elif self.checkpointer.records >= self._records_max:
-            self.attention = True
-        return end
-
-    def log_locked(self, record: Record) -> int:
-        """Append and apply a record of the queue manager's own; the caller has made room."""
-        return self._append_and_apply(record, self.clock.wall_us())
-
-    def _apply_only(self, record: Record, now: int) -> None:
-        """Make the change of a record that is not logged: non-persistent messages only."""
-        try:
-            self.state.apply(record, 0, 0, now)
-        except BaseException as exc:
-            self._on_failure(exc)
-            raise
-
-    def _reserve(self, size: int, promise: int, kept: int = 0) -> None:
-        """Room for `size` bytes of records now and `promise` later, `kept` left over. The lock is held.
-
-        May let go of the lock: look at the state afterwards. Raises ResourceProblem.
-        """
-        if not self.log.reserve(size, promise + kept):
-            self._find_room(size, promise + kept)
-
-    def _find_room(self, size: int, kept: int) -> None:
-        for _ in range(8):
-            self.lock.release()
-            try:
-                more = self._make_space(size, kept)
-            finally:
-                self.lock.acquire()
-            self.check()
-            if self.log.reserve(size, kept):
-                return
-            if not more:
-                break
-        raise ResourceProblem(
-            f"the log of queue manager {self.name!r} is full; commit or back out, or give it more or larger files "
-            f"(LogPrimaryFiles, LogSecondaryFiles)",
-            name=self.name,
+        super().__init__(
+            name,
+            log,
+            clock,
+            state,
+            checkpointer,
+            max_uncommitted=max_uncommitted,
+            make_space=make_space,
+            on_failure=on_failure,
         )
-
-    def check(self) -> None:
-        if self.refusal is not None:
-            raise self.refusal
-
-    def translated(self, exc: LogError) -> MQError:
-        """What the log says, as callers know it; a log that failed ends the queue manager."""
-        if self.log.failure is not None and self.refusal is None:
-            self._on_failure(self.log.failure)
-        return self.refusal or Unavailable(str(exc), name=self.name)
-
-    def force(self, end: int) -> None:
-        """Wait until the log is safe up to `end`."""
-        try:
-            self.log.force(end)
-        except LogError as exc:
-            raise self.translated(exc) from exc
-
-    # ---- units of work
-
-    def begin(self, xid: Xid | None, owner: str, thread: int) -> Uow:
-        if self.refusal is not None:
-            raise self.refusal
-        if self.quiescing:
-            raise Unavailable(
-                f"queue manager {self.name!r} is ending; no unit of work can begin", reason=Reason.Q_MGR_QUIESCING
-            )
-        number = next(self._unit_numbers)
-        if number > self._last:
-            raise Unavailable("this start has used up its units of work; end and start the queue manager")
-        unit = Uow(number, xid, self.clock.wall_us(), owner, thread)
-        if xid is None:
-            self.state.uows.add(unit)
-            return unit
-        with self.lock:
-            if self.state.uows.by_xid(xid) is not None:
-                raise Mistake(f"{xid} names a unit of work in flight or in doubt", reason=Reason.UOW_IN_PROGRESS)
-            self.state.uows.add(unit)
-        return unit
-
-    def promise_of(self, unit: Uow, cost: int = 0, queues: int = 0, put_bytes: int = 0, messages: int = 0) -> int:
-        """Log bytes that the unit's calls and its end may take, when it has these more."""
-        held = unit.held + cost
-        outcome = COUNT + QUEUE_AND_SEQUENCE * (len(unit.touched) + queues)
-        if unit.xid is None and held <= self._hold and outcome <= self._hold:  # the usual case: two frames, or one
-            return outcome + self._frame + (held + self._frame if held else 0)
-        log = self.log
-        promise = log.cost(outcome) + (log.cost(held) if held else 0)
-        if unit.xid is not None:
-            count = len(unit.puts) + len(unit.gets) + messages
-            promise += log.cost(records.roll_forward_cost(unit.put_bytes + put_bytes, count, 0))
-            if unit.state is ACTIVE:
-                promise += log.cost(records.LARGEST_XID)
-        return promise
-
-    def _cost_of_end(self, unit: Uow) -> int:
-        """The most bytes of log that the record of the unit's outcome takes, with the calls that are held back."""
-        return self.log.cost(COUNT + QUEUE_AND_SEQUENCE * len(unit.touched) + unit.held)
-
-    def use_promise(self, unit: Uow) -> None:
-        """The room for rolling the unit forward is used now; that for its end stays."""
-        self._promise(unit, self._cost_of_end(unit))
-
-    def promise_again(self, unit: Uow) -> None:
-        """What the unit's end may take, after it was rolled forward."""
-        if self.state.uows.get(unit.number) is unit:
-            self._promise(unit, self.promise_of(unit))
-
-    def _promise(self, unit: Uow, promise: int) -> None:
-        """From now on so many bytes are kept for the unit's end."""
-        self.log.space.promised += promise - unit.promise
-        unit.promise = promise
-
-    def _room_in(self, unit: Uow, count: int, cost: int, queue: Queue | None, put_bytes: int) -> None:
-        """May the unit of work go on with `count` messages, and has the log room for `cost` more bytes of calls?
-
-        The lock is held; it may be let go of while room is made. `queue`: that of a put.
-        """
-        if self.refusal is not None:
-            raise self.refusal
-        if unit.state is not ACTIVE:
-            raise verbs.ended(unit)
-        if cost:
-            new = queue is not None and queue.id not in unit.touched
-            more = self.promise_of(unit, cost, new, put_bytes, count) - unit.promise
-            log = self.log
-            kept = 0 if queue is None else log.space.for_gets
-            if log.buffer.tail + log.space.promised + more + kept > log.space.limit:
-                self._reserve(0, more, kept)
-                if unit.state is not ACTIVE:
-                    raise verbs.ended(unit)
-        if len(unit.puts) + len(unit.gets) + count > self.max_uncommitted:
-            verbs.check_unit(unit, count, self.max_uncommitted)
-
-    def _hold_back(self, unit: Uow, parts: list[bytes], cost: int) -> None:
-        """The unit of work has made calls, which are logged later; room is promised for them and for its end."""
-        self.state.hold_back(unit, parts, cost)
-        self._promise(unit, self.promise_of(unit))
-
-    def log_held(self, but: Uow | None = None) -> None:
-        """Log the calls that units of work have held back. The lock is held; it may be let go of while room is made.
-
-        Whoever appends a record does this first, `but` for the unit whose outcome it is: so calls are in the log
-        before all that came after them, and a unit that lasts holds the head.
-        """
-        for unit in list(self.state.holding):
-            if unit is not but:
-                self._log_calls(unit)
-
-    def _log_calls(self, unit: Uow) -> None:
-        held = -1
-        while unit.held != held:  # another thread may add to it while the lock is let go of
-            held = unit.held
-            self.log.make_room(self.log.cost(held))
-        if held:
-            *parts, last = unit.runs
-            record = Calls(unit.number, b"".join(parts), True, last)
-            self._append_and_apply(record, self.clock.wall_us())
-            self._promise(unit, self.promise_of(unit))
-
-    def make_room_for_end(self, unit: Uow) -> None:
-        """Room in the log buffer for the unit's end; that in the log was promised. May let go of the lock."""
-        size = 0
-        while size < self._cost_of_end(unit):  # another thread may add to it while the lock is let go of
-            size = self._cost_of_end(unit)
-            self.log.make_room(size)
-
-    def commit(self, unit: Uow) -> None:
-        """Return when the unit of work is durable. Raises BackedOut, UnitOfWorkEnded."""
-        end = 0
-        try:
-            with self.lock:
-                holding = self.state.holding
-                if len(holding) > 1 or (holding and unit not in holding):
-                    self.log_held(unit)
-                self.make_room_for_end(unit)
-                if self.refusal is not None:
-                    raise self.refusal
-                if unit.state is not ACTIVE and unit.state is not PREPARED:
-                    raise verbs.ended(unit)
-                bases = {number: queue.next_sequence for number, queue in unit.touched.items()}
-                record = Commit(unit.number, bases, b"".join(unit.runs), True)
-                if unit.held or unit.first_lsn:
-                    end = self._append_and_apply(record, self.clock.wall_us())
-                else:
-                    self._apply_only(record, 0)
-                self._promise(unit, 0)
-            if end:
-                self.log.force(end)
-        except LogError as exc:
-            raise self.translated(exc) from exc
-
-    def back_out(self, unit: Uow) -> None:
-        """Undo the unit of work; succeeds too when the queue manager has done so already."""
-        try:
-            with self.lock:
-                self.log_held(unit)
-                self.make_room_for_end(unit)
-                self.check()
-                if unit.state is BACKED_OUT and unit.evicted:
-                    unit.evicted = False
-                    return
-                if unit.state is not ACTIVE and unit.state is not PREPARED:
-                    raise verbs.ended(unit)
-                counts = self.back_out_locked(unit)
-                end = self.log.buffer.tail
-            if counts or unit.xid is not None:
-                self.log.force(end)
-        except LogError as exc:
-            raise self.translated(exc) from exc
-
-    def back_out_locked(self, unit: Uow) -> bool:
-        """The same for a caller that holds the lock and has made room; True if it raised a backout count for good."""
-        counts = any(entry.persistent for _, entry in unit.gets)
-        if unit.first_lsn or counts:  # a higher backout count is a promise too
-            held = unit.gets[unit.gets_logged :]
-            runs = b"".join([run_of_get(queue.id, entry.sequence) for queue, entry in held if entry.persistent])
-            self._append_and_apply(Backout(unit.number, runs, done=True), self.clock.wall_us())
-        else:
-            self._apply_only(Backout(unit.number, done=True), 0)
-        self._promise(unit, 0)
-        return counts
-
-    def prepare(self, unit: Uow) -> None:
-        """Return when the unit of work is durably in doubt: from now on it survives everything until it is resolved."""
-        if unit.xid is None:
-            raise Mistake(
-                f"unit of work {unit.number} was begun without an Xid, so nobody could resolve it; use begin(xid)",
-                reason=Reason.SYNCPOINT_NOT_AVAILABLE,
-            )
-        self.check()
-        record = Prepare(unit.number, unit.xid)
-        size = self.log.cost(len(unit.xid.encode()))
-        try:
-            with self.lock:
-                self.check()
-                if unit.state is ACTIVE and not unit.promise:
-                    self._reserve(self.promise_of(unit), 0, self.log.space.for_gets)
-                    if unit.state is ACTIVE:
-                        self._promise(unit, self.promise_of(unit))
-                self.log_held()
-                self.log.make_room(size)  # its room in the log was promised
-                while unit.held and unit.state is ACTIVE:  # another thread's calls, while the lock was let go of
-                    self._log_calls(unit)
-                    self.log.make_room(size)
-                if unit.state is not ACTIVE:
-                    raise verbs.ended(unit)
-                end = self._append_and_apply(record, self.clock.wall_us())
-                self._promise(unit, self.promise_of(unit))
-            self.log.force(end)
-        except LogError as exc:
-            raise self.translated(exc) from exc
-
-    def resolve(self, xid: Xid, *, commit: bool) -> None:
-        self.check()
-        with self.lock:
-            unit = self.state.uows.by_xid(xid)
-            known = unit is not None and unit.state is PREPARED
-        if unit is None or not known:
-            raise Mistake(f"no unit of work with {xid} is in doubt", reason=Reason.UOW_NOT_AVAILABLE)
-        if commit:
-            self.commit(unit)
-        else:
-            self.back_out(unit)
+        self.steady = steady
+        self._id_prefix = b"AMQ " + name[:12].ljust(12).encode()
+        self._message_numbers = itertools.count(log.epoch * FENCE + 1)
 
     # ---- puts
 

@@ -1,0 +1,123 @@
+"""The way of every call: its record is appended, its change made, and the log forced. Knows no kind of record.
+
+Room is reserved in the log; under the log's lock the record is appended and applied; without the lock the log is forced
+as far as the reply promises.
+"""
+
+from collections.abc import Callable
+
+from logger.clock import Clock
+from logger.errors import LogError
+from logger.log import Log
+from qmgr.errors import MQError, ResourceProblem, Unavailable
+from qmgr.resource import Resource
+from recovery.checkpoint import Checkpointer
+from recovery.records import Record
+
+
+class Logged:
+    """A state and the log that protects it."""
+
+    def __init__(
+        self,
+        name: str,
+        log: Log,
+        clock: Clock,
+        state: Resource,
+        checkpointer: Checkpointer,
+        *,
+        make_space: Callable[[int, int], bool],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        """`make_space(size, promise)`, called without the lock, tries to make room in the log and says if it could."""
+        self.name = name
+        self.log = log
+        self.lock = log.lock
+        self.clock = clock
+        self.state = state
+        self.refusal: MQError | None = None  # why no call is taken any more
+        self.checkpointer = checkpointer
+        self._records_max = checkpointer.records_max
+        self.look_at = log.space.checkpoint_at  # beyond this LSN somebody has to look after the room in the log
+        self.urgent = False  # the log has passed it
+        self.attention = False  # there is housekeeping to do
+        self.watchful = False  # nobody but the callers does it: each of them looks
+        self._make_space = make_space
+        self._on_failure = on_failure
+
+    def _append_and_apply(self, record: Record, now: int) -> int:
+        """Log the record and make its change; the LSN to force. The lock is held and the room is reserved.
+
+        What interrupts this leaves log and memory apart, so the queue manager then stops; a restart puts it right.
+        """
+        kind, uow, head, data = record.encode()
+        log = self.log
+        buffer = log.buffer
+        try:
+            at = buffer.append(kind, uow, now, log.durable, head, data)
+            end = buffer.tail
+            self.state.apply(record, at, end, now)
+        except BaseException as exc:
+            self._on_failure(exc)
+            raise
+        self.checkpointer.records += 1
+        if end > self.look_at:
+            self.urgent = self.attention = True
+        elif self.checkpointer.records >= self._records_max:
+            self.attention = True
+        return end
+
+    def log_locked(self, record: Record) -> int:
+        """Append and apply a record of the queue manager's own; the caller has made room."""
+        return self._append_and_apply(record, self.clock.wall_us())
+
+    def _apply_only(self, record: Record, now: int) -> None:
+        """Make the change of a record that is not logged: non-persistent messages only."""
+        try:
+            self.state.apply(record, 0, 0, now)
+        except BaseException as exc:
+            self._on_failure(exc)
+            raise
+
+    def _reserve(self, size: int, promise: int, kept: int = 0) -> None:
+        """Room for `size` bytes of records now and `promise` later, `kept` left over. The lock is held.
+
+        May let go of the lock: look at the state afterwards. Raises ResourceProblem.
+        """
+        if not self.log.reserve(size, promise + kept):
+            self._find_room(size, promise + kept)
+
+    def _find_room(self, size: int, kept: int) -> None:
+        for _ in range(8):
+            self.lock.release()
+            try:
+                more = self._make_space(size, kept)
+            finally:
+                self.lock.acquire()
+            self.check()
+            if self.log.reserve(size, kept):
+                return
+            if not more:
+                break
+        raise ResourceProblem(
+            f"the log of queue manager {self.name!r} is full; commit or back out, or give it more or larger files "
+            f"(LogPrimaryFiles, LogSecondaryFiles)",
+            name=self.name,
+        )
+
+    def check(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+
+    def translated(self, exc: LogError) -> MQError:
+        """What the log says, as callers know it; a log that failed ends the queue manager."""
+        if self.log.failure is not None and self.refusal is None:
+            self._on_failure(self.log.failure)
+        return self.refusal or Unavailable(str(exc), name=self.name)
+
+    def force(self, end: int) -> None:
+        """Wait until the log is safe up to `end`."""
+        try:
+            self.log.force(end)
+        except LogError as exc:
+            raise self.translated(exc) from exc
