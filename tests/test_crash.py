@@ -241,6 +241,23 @@ def test_row_05_a_page_rewritten_over_durable_records_and_destroyed(loss: Loss) 
     sweep(everything, always(loss))
 
 
+@pytest.mark.parametrize("loss", [ZEROED, NOISED], ids=["zeroed", "noise"])
+def test_row_05_a_page_that_began_at_home_is_copied_before_it_is_overwritten(loss: Loss) -> None:
+    """Faults 5: small forces that begin a page write it home; then comes one that fills it at once."""
+
+    def script(life: Life) -> None:
+        born(life)
+        copies = 0
+        for n in range(24):
+            log = life.qm._log
+            page, begun_at_home = log.buffer.base, log._only_home == log.buffer.base
+            life.put("A", size=1700 + 173 * (n % 7))
+            copies += begun_at_home and log.buffer.base > page
+        assert copies > 3
+
+    sweep(script, always(loss))
+
+
 @pytest.mark.parametrize(
     "loss",
     [SIZES_ONLY, Loss(sectors="new", sizes="old", names="new"), Loss(seed=6, sectors="new", names="new")],
