@@ -9,6 +9,16 @@ from collections.abc import Callable
 Callback = Callable[[Exception | None], None]
 
 
+def _started(run: Callable[[], None], name: str) -> threading.Thread | None:
+    """A thread that runs; None where there can be none now: too many, or the interpreter is ending."""
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        return None
+    return thread
+
+
 class Forcer:
     """One thread, started when first asked for, that forces for all who can't block."""
 
@@ -21,13 +31,20 @@ class Forcer:
         self._ended = False
 
     def ask(self, target: int, callback: Callback) -> None:
-        """Call `callback(None)` once everything before `target` is safe, or `callback(error)`; from another thread."""
+        """Call `callback(None)` once everything before `target` is safe, or `callback(error)`; from another thread.
+
+        Where no thread can be started it is this one that forces and calls.
+        """
         with self._lock:
-            self._asked.append((target, callback))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="LOGGER-IO", daemon=True)
-                self._thread.start()
-        self._wake.set()
+                self._thread = _started(self._run, "LOGGER-IO")
+            threaded = self._thread is not None
+            if threaded:
+                self._asked.append((target, callback))
+        if threaded:
+            self._wake.set()
+        else:
+            self._answer([(target, callback)])
 
     def end(self) -> None:
         """Answer what is still asked, then stop."""
@@ -72,12 +89,9 @@ class Behind:
     def ask(self) -> None:
         """Returns at once. One caller at a time."""
         if self._thread is None:
-            thread = threading.Thread(target=self._run, name="LOGGER-BEHIND", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:  # there can be no thread now: whoever forces writes it all
-                return
-            self._thread = thread
+            self._thread = _started(self._run, "LOGGER-BEHIND")
+            if self._thread is None:
+                return  # whoever forces writes it all
         self._wake.release()
 
     def end(self) -> None:

@@ -12,6 +12,7 @@ import attrs
 
 import qmgr
 from qmgr.errors import BackedOut, NoMessageAvailable, ResourceProblem
+from recovery.uows import UowState
 from tests.model import Model, Msg, Observed
 from tests.sim.clock import SimClock
 from tests.sim.disk import SimDisk
@@ -224,6 +225,18 @@ class Life:
             raise Violation(f"no unit of work, and {log.promised} bytes of log are promised\n{self.tell()}")
         if log.used > log.capacity:
             raise Violation(f"the log holds {log.used} bytes of {log.capacity}\n{self.tell()}")
+        self.check_promises(log.promised)
+
+    def check_promises(self, promised: int) -> None:
+        """The log keeps what its units of work need to end, no byte less and no byte more."""
+        engine = self.qm._engine
+        units = list(engine.state.uows)
+        if promised != sum(unit.promise for unit in units):
+            raise Violation(f"{promised} bytes are promised, but {[u.promise for u in units]} to units\n{self.tell()}")
+        for unit in units:
+            needed = engine.promise_of(unit)
+            if unit.promise != needed and unit.state is UowState.ACTIVE and (unit.held or unit.first_lsn):
+                raise Violation(f"{unit.promise} bytes are promised to a unit that needs {needed}\n{self.tell()}")
 
     def settle(self) -> None:
         """Resolve everything that is in doubt, this way and that, and look again: what was held shows itself."""

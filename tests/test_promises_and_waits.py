@@ -1,0 +1,346 @@
+"""Units of work whose calls are still held back: what others, a full log or an interrupt do to them meanwhile."""
+
+import contextlib
+import threading
+from typing import Any
+
+import pytest
+
+import qmgr
+from logger.errors import LogFailed
+from qmgr import Xid
+from qmgr.message import Descriptor
+from recovery.records import QUEUE_PLACE, Put
+from tests.logger.test_force import Caller, Line, queued, until
+from tests.qmgr.test_interrupts import Tracer, interrupted
+from tests.qmgr.world import Call, World, bodies
+from tests.sim.loss import LOSE_ALL
+
+XID = Xid(1, b"x", b"")
+HEAD = Descriptor().head(bytes(24), 0)
+
+
+def world_with(*queues: str, **options: Any) -> World:
+    made = World(**options)
+    for queue in queues:
+        made.qm.define_queue(queue, max_depth=100_000)
+    return made
+
+
+def copy_of(base: World) -> World:
+    """The same queue manager again, started."""
+    world = World.__new__(World)
+    world.disk, world.clock = base.disk.snapshot(), base.clock
+    world.start()
+    return world
+
+
+def promise_is_what_is_needed(world: World) -> bool:
+    engine = world.qm._engine
+    return all(unit.promise == engine.promise_of(unit) for unit in engine.state.uows)
+
+
+def fill(world: World, room: int) -> None:
+    """Leave `room` bytes in the log buffer, or up to 7 less, by puts to FILL whose callers have not forced them yet."""
+    engine = world.qm._engine
+    queue = engine.state.queues["FILL"]
+    least = engine.log.cost(QUEUE_PLACE.size + len(HEAD))
+    with engine.lock:
+        while engine.log.buffer.room > room:
+            size = min(2000, engine.log.buffer.room - room - least)
+            engine.log_locked(Put(queue.id, queue.next_sequence, HEAD, bytes(max(0, size))))
+
+
+class Writing:
+    """Somebody forces the log and writes until told to go on: records pile up in the buffer, and then wait for room."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._log = world.qm._engine.log
+        self._writes, self._go = threading.Event(), threading.Event()
+        world.disk.before_effect = self._wait
+        self._calls = [Call(lambda: world.qm.put("FILL", b""))]
+        assert self._writes.wait(20)
+
+    def _wait(self, kind: str, path: str) -> None:
+        if not self._writes.is_set():
+            self._writes.set()
+            assert self._go.wait(20)
+
+    def waits(self, call: Any) -> Call:
+        """Make a call that waits for room in the buffer."""
+        before = self._log._large
+        made = Call(call)
+        self._calls.append(made)
+        until(lambda: self._log._large > before)
+        return made
+
+    def forces(self, call: Any) -> Call:
+        """Make a call that waits until its record is on disk."""
+        before = len(self._log._waiting)
+        made = Call(call)
+        self._calls.append(made)
+        until(lambda: len(self._log._waiting) > before)
+        return made
+
+    def done(self) -> None:
+        """Go on; every call ends."""
+        self._go.set()
+        for call in self._calls:
+            call.join(20)
+            assert not call.is_alive(), "the call hangs"
+
+
+# ---- interrupts
+
+
+def test_a_commit_that_is_interrupted_and_made_again_is_durable() -> None:
+    base = world_with("A")
+    base.qm.end()
+    n = 0
+    while True:
+        n += 1
+        world = copy_of(base)
+        unit = world.qm.begin()
+        unit.put("A", b"mine")
+        tracer = Tracer(n)
+        interrupted(tracer, unit.commit)
+        if not tracer.where:
+            break
+        with contextlib.suppress(qmgr.Unavailable, qmgr.UnitOfWorkEnded):
+            unit.commit()
+            world.crash(LOSE_ALL)
+            assert bodies(world.qm, "A") == [b"mine"], tracer.where
+    assert n > 20
+
+
+def test_an_interrupt_of_one_caller_drops_nothing_of_the_unit_of_another() -> None:
+    base = world_with("A", "B")
+    base.qm.end()
+    n = 0
+    while True:
+        n += 1
+        world = copy_of(base)
+        unit = world.qm.begin()
+        unit.put("A", b"first")
+        tracer = Tracer(n)
+        interrupted(tracer, lambda: world.qm.put("B", b"other"))  # noqa: B023
+        if not tracer.where:
+            break
+        with contextlib.suppress(qmgr.Unavailable):
+            unit.put("A", b"second")
+            unit.commit()
+            world.crash(LOSE_ALL)
+            assert bodies(world.qm, "A") == [b"first", b"second"], tracer.where
+    assert n > 20
+
+
+def test_a_prepare_that_is_interrupted_leaves_no_room_promised_after_the_commit() -> None:
+    base = world_with("A")
+    base.qm.end()
+    n = 0
+    while True:
+        n += 1
+        world = copy_of(base)
+        unit = world.qm.begin(XID)
+        tracer = Tracer(n)
+        interrupted(tracer, unit.prepare)
+        if not tracer.where:
+            break
+        with contextlib.suppress(qmgr.Unavailable):
+            unit.commit()
+            assert world.qm.status().log.promised == 0, tracer.where
+    assert n > 20
+
+
+# ---- what is promised
+
+
+def test_a_get_of_many_promises_for_what_it_took() -> None:
+    world = world_with("A")
+    world.qm.put("A", b"", correlation_id=b"wanted")
+    world.qm.put_many("A", [b""] * 499)
+    promised = []
+    for limit in (1, 500):
+        unit = world.qm.begin()
+        assert len(unit.get_many("A", limit, correlation_id=b"wanted")) == 1
+        promised.append(world.qm.status().log.promised)
+        unit.backout()
+    assert promised[0] == promised[1] > 0
+
+
+def test_a_put_that_has_to_make_room_promises_what_is_needed_by_then() -> None:
+    """The release sequence logs what the unit has held back: that its calls were to be logged is no cost any more."""
+    world = world_with("A", log_primary_files=3)
+    for _ in range(250):
+        world.qm.put("A", bytes(1000))  # the tail moves into the second extent, so a checkpoint gives the first back
+    unit, large = world.qm.begin(), world.qm.begin(XID)
+    files = world.qm.status().log.files
+    before = world.qm.status().checkpoints
+    while world.qm.status().checkpoints == before:
+        large.put("A", bytes(4000))
+        unit.put("A", bytes(100))
+        assert promise_is_what_is_needed(world)
+    assert world.qm.status().log.files == files
+
+
+def test_preparing_a_unit_that_has_ended_promises_nothing() -> None:
+    world = world_with("A")
+    unit = world.qm.begin(XID)
+    unit.put("A", b"")
+    unit.commit()
+    with pytest.raises(qmgr.UnitOfWorkEnded):
+        unit.prepare()
+    assert world.qm.status().log.promised == 0
+
+
+def test_idle_units_whose_calls_are_held_back_are_rolled_back_when_the_log_is_full() -> None:
+    world = world_with("A")
+    idle = []
+    for _ in range(60):  # each keeps back 14 KB; together they are promised more than the log has
+        idle.append(world.qm.begin())
+        idle[-1].put_many("A", [bytes(1000)] * 14)
+    idle[-1].put("A", b"goes on")
+    with pytest.raises(qmgr.BackedOut):
+        idle[0].commit()
+    idle[-1].commit()
+    assert bodies(world.qm, "A") == [*[bytes(1000)] * 14, b"goes on"]
+
+
+# ---- what happens while a call waits for room in the log buffer
+
+
+def test_calls_that_a_unit_makes_while_those_before_wait_for_room_get_their_room_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = world_with("A", "B", "FILL", log_file_pages=1024, log_sync="os")
+    log = world.qm._engine.log
+    leads, go = threading.Event(), threading.Event()
+    write_and_sync = log._write_and_sync
+
+    def preempted() -> None:
+        leads.set()
+        assert go.wait(20)
+        write_and_sync()
+
+    def writes(kind: str, path: str) -> None:
+        """Until those who wait have looked at the room that there is since the leader took what it writes."""
+        world.disk.before_effect = None
+        until(lambda: len(log._changed._waiters) == 2 or not all(call.is_alive() for call in calls))  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(log, "_write_and_sync", preempted)
+    fill(world, 9000)
+    calls = [Call(lambda: log.force(log.buffer.tail, sync=True))]
+    assert leads.wait(20)
+    grows, other = world.qm.begin(), world.qm.begin()
+    other.put("B", b"other")
+    grows.put("A", bytes(9000))
+    for n, call in enumerate((other.commit, lambda: grows.put("A", bytes(400_000))), 1):
+        calls.append(Call(call))
+        until(lambda: log._large == n)  # noqa: B023
+    world.disk.before_effect = writes
+    go.set()
+    for made in calls:
+        made.outcome()
+    grows.commit()
+    world.crash(LOSE_ALL)
+    assert (list(map(len, bodies(world.qm, "A"))), bodies(world.qm, "B")) == ([9000, 400_000], [b"other"])
+
+
+def test_a_get_that_has_waited_takes_nothing_for_a_unit_that_was_rolled_back_meanwhile() -> None:
+    world = world_with("A", "B", "FILL", log_file_pages=256)
+    world.qm.put_many("A", [b"old"] * 100, expiry=1.0)
+    world.clock.advance(5)
+    unit = world.qm.begin()
+    unit.put("B", b"")
+    world.qm.put("B", b"other")  # which logs the unit's call: it can be rolled back
+    writing = Writing(world)
+    fill(world, 3000)
+    get = writing.waits(lambda: unit.get("A"))  # for room to say which messages have expired
+    assert world.qm._housekeeper._release_unit(unit._unit)
+    put = writing.forces(lambda: world.qm.put("A", b"good"))
+    writing.done()
+    put.outcome()
+    with pytest.raises(qmgr.BackedOut):
+        get.outcome()
+    unit.backout()
+    assert (bodies(world.qm, "A"), world.qm.queue("A").uncommitted) == ([b"good"], 0)
+    assert world.qm.status().log.promised == 0
+
+
+def test_a_put_made_while_the_prepare_of_its_unit_waits_is_prepared_with_it() -> None:
+    world = world_with("A", "B", "FILL", log_file_pages=256)
+    writing = Writing(world)
+    fill(world, 5000)
+    unit, other = world.qm.begin(XID), world.qm.begin()
+    unit.put("A", b"first")
+    other.put("B", bytes(4000))
+    prepare = writing.waits(unit.prepare)  # for room for the calls of the other unit
+    unit.put("A", b"second")
+    writing.done()
+    prepare.outcome()
+    world.crash(LOSE_ALL)
+    world.qm.resolve(XID, commit=True)
+    assert bodies(world.qm, "A") == [b"first", b"second"]
+
+
+def test_a_record_that_meets_the_end_of_its_extent_has_room_for_the_padding() -> None:
+    world = world_with("A", "FILL")
+    log = world.qm._engine.log
+    extent, buffer = world.qm.status().log.config.extent_bytes, log.buffer
+    while extent - buffer.tail % extent > buffer.capacity - 2 * 4096:
+        world.qm.put("A", bytes(500))
+    writing = Writing(world)
+    fill(world, log.buffer.room - (extent - buffer.tail % extent) + 400)
+    fits = bytes(log.buffer.room - log.cost(0) - 200)
+    put = Call(lambda: world.qm.put("A", fits))
+    until(lambda: log._large > 0 or not put.is_alive())
+    writing.done()
+    put.outcome()
+    world.crash(LOSE_ALL)
+    assert bodies(world.qm, "A")[-1] == fits
+
+
+# ---- the log's own threads
+
+
+def test_one_that_is_to_lead_hears_that_the_log_has_failed_meanwhile() -> None:
+    line = Line()
+    leader = Caller(line)
+    until(line.writing.is_set)
+    heir = Caller(line)
+    queued(line, 1)
+    lock = line.lock
+
+    class Late:
+        """The heir comes to the lock after somebody else has found that the log fails."""
+
+        def __enter__(self) -> None:
+            lock.acquire()
+            if threading.current_thread() is heir and line._failure is None:
+                line._fail(OSError("an appender's write failed"))
+
+        def __exit__(self, *exc: object) -> None:
+            lock.release()
+
+    line.lock = Late()  # type: ignore[assignment]
+    line.go.set()
+    leader.ended()
+    heir.ended()
+    assert leader.raised is None
+    assert isinstance(heir.raised, LogFailed)
+
+
+def test_without_a_thread_to_write_behind_everything_else_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = world_with("A")
+    world.qm._engine.log.write_behind = True
+
+    def cannot_start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", cannot_start)
+        with world.qm.begin() as unit:
+            unit.put("A", bytes(200_000))
+    world.restart()
+    assert bodies(world.qm, "A") == [bytes(200_000)]
