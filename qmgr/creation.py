@@ -1,7 +1,6 @@
 """Creating and deleting a queue manager."""
 
 import contextlib
-import errno
 from collections.abc import Iterator
 
 from logger import log as logs
@@ -13,11 +12,10 @@ from qmgr import ini, locations, mqsini
 from qmgr.errors import AlreadyExists, Damaged, InUse, Mistake, MQError, Reason, Unavailable
 from qmgr.ini import Config, Tuning
 from qmgr.locations import Location
-from recovery.checkpoint import Checkpoint, encode_file, write_file
+from recovery.checkpoint import NO_SPACE, Checkpoint, encode_file, write_file
 from recovery.errors import RecoveryError
 
 LOG_LOCK = "qm.lock"
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 def create(

@@ -14,11 +14,10 @@ from collections.abc import Callable
 
 from logger.clock import Clock
 from logger.errors import LogError
-from qmgr.creation import NO_SPACE
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog
 from qmgr.queue import READY
-from recovery.checkpoint import Checkpointer
+from recovery.checkpoint import NO_SPACE, Checkpointer
 from recovery.records import RollForward, run_of_get, run_of_puts
 from recovery.uows import ACTIVE, Uow
 

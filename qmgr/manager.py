@@ -15,7 +15,7 @@ from logger.config import LogSync
 from logger.disk import Disk, Path, PosixDisk, read_whole
 from logger.errors import LogClosed, LogError
 from qmgr import ini, locations
-from qmgr.creation import NO_SPACE, Ownership, own, translated
+from qmgr.creation import Ownership, own, translated
 from qmgr.due import SteadyClock
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog, open_error_log
@@ -33,7 +33,7 @@ from qmgr.message import Message
 from qmgr.objects import QueueDefinition
 from qmgr.resource import Resource
 from qmgr.verbs import PutOptions, check_limit, check_wait, known_queue
-from recovery.checkpoint import Checkpointer, Triggers, read_files
+from recovery.checkpoint import NO_SPACE, Checkpointer, Triggers, read_files
 from recovery.records import Xid
 from recovery.restart import RestartReport, restart
 from recovery.uows import ACTIVE, Uow, UowState

@@ -23,6 +23,7 @@ A cell begins at a multiple of 8; where its length would stand there is 0 where 
 """
 
 import base64
+import contextlib
 import struct
 import zlib
 from collections.abc import Iterator
@@ -118,6 +119,7 @@ class SegmentWriter:
         path = segment_path(directory, segment.number)
         self._disk = disk
         self._directory = directory
+        self._path = path
         self.segment = segment
         self._seed = seed_of(log_id, segment.number)
         self.cells = 0
@@ -170,6 +172,12 @@ class SegmentWriter:
         self._file.close()
 
     def abandon(self) -> None:
+        """Give back what the disk has taken, if it can be: nothing knows of it."""
+        with contextlib.suppress(OSError):
+            if self._new:
+                self._disk.unlink(self._path)
+            else:
+                self._file.truncate(self.segment.length)
         self._file.close()
 
 

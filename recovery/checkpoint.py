@@ -1,6 +1,8 @@
 """Checkpoints: when to take one, the checkpoint file, and the head that it gives.
 
-`amqalchk.fil` is written whole to a new file, synced and renamed; the one before stays as `amqalchk.old`. It holds:
+`amqalchk.fil` is written whole to a new file, synced and renamed; the one before stays as `amqalchk.old`. On a full
+disk it takes the room of `amqalchk.rsv`, which is kept for that: what messages held on the disk is given back by
+checkpoints only, so one must be possible when they have been got. It holds:
 
     offset  size  field     meaning
          0     8  magic     "QMGRCHK1": the format's version is its last character
@@ -13,6 +15,7 @@ while work goes on.
 """
 
 import contextlib
+import errno
 import json
 import struct
 import threading
@@ -35,6 +38,9 @@ HEADER = struct.Struct("<8sIQ")
 MAGIC = b"QMGRCHK1"
 NAME = "amqalchk.fil"
 PREVIOUS = "amqalchk.old"
+RESERVE = "amqalchk.rsv"
+LEAST_RESERVE = 64 << 10  # bytes
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 @attrs.frozen(kw_only=True)
@@ -94,12 +100,37 @@ def read_files(disk: Disk, directory: str, log_id: bytes) -> list[tuple[Checkpoi
 
 def write_file(disk: Disk, directory: str, data: bytes) -> None:
     """Put a new checkpoint file in place, keeping the one before. Whatever crashes, a whole one is there."""
-    path, previous = f"{directory}/{NAME}", f"{directory}/{PREVIOUS}"
-    write_whole(disk, path + ".new", data)
+    path, previous, reserve = f"{directory}/{NAME}", f"{directory}/{PREVIOUS}", f"{directory}/{RESERVE}"
+    try:
+        write_whole(disk, path + ".new", data)
+    except OSError as exc:
+        if exc.errno not in NO_SPACE or not disk.exists(reserve):
+            raise
+        disk.unlink(reserve)
+        write_whole(disk, path + ".new", data)
     if disk.exists(path):
         disk.rename(path, previous)
     disk.rename(path + ".new", path)
     disk.sync_dir(directory)
+
+
+def keep_reserve(disk: Disk, directory: str, size: int) -> None:
+    """Have room for two more checkpoint files of `size` bytes, unless the disk is full. Its name needs no sync."""
+    path, wanted = f"{directory}/{RESERVE}", max(2 * size, LEAST_RESERVE)
+    if disk.exists(path):
+        file = disk.open_read(path)
+        try:
+            if file.size() >= wanted:
+                return
+        finally:
+            file.close()
+    try:
+        write_whole(disk, path, bytes(wanted))
+    except OSError as exc:
+        if exc.errno not in NO_SPACE:
+            raise
+        if disk.exists(path):
+            disk.unlink(path)
 
 
 @attrs.frozen(kw_only=True)
@@ -180,7 +211,8 @@ class Checkpointer:
                         counters=counters,
                         units=units,
                     )
-                    write_file(self._disk, self._directory, encode_file(checkpoint, catalogue))
+                    data = encode_file(checkpoint, catalogue)
+                    write_file(self._disk, self._directory, data)
                 except OSError:
                     with log.lock:
                         snapshot.give_up()
@@ -189,6 +221,7 @@ class Checkpointer:
                 snapshot.finish(log.lock)
             log.move_head(checkpoint.head, checkpoint.lsn)
             snapshot.clean_up()
+            keep_reserve(self._disk, self._directory, len(data))
             with log.lock:
                 self._mark(Kind.END_CHECKPOINT, {"lsn": lsn.text(marked)})
             self.count += 1

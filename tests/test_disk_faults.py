@@ -10,6 +10,7 @@ import qmgr
 from logger.errors import LogError
 from recovery.errors import RecoveryError
 from tests.conftest import SOAK
+from tests.qmgr.world import World
 from tests.sim.disk import SimDisk
 from tests.sim.life import TRIPLE, Life, Setup
 from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
@@ -426,3 +427,31 @@ def test_row_59_no_file_is_synced_through_a_descriptor_that_did_not_write_it() -
     life.disk.open = opened  # type: ignore[method-assign, assignment]
     everything(life)
     assert not wrong, wrong[:5]
+
+
+def test_row_52_a_disk_filled_by_messages_serves_again_when_they_have_been_got() -> None:
+    """Faults 52: only a checkpoint gives back the room that messages held, and there is room kept for it."""
+    world = World()
+    world.qm.define_queue("A")
+    world.disk.capacity = world.disk.used + 700_000
+    put = 0
+    with pytest.raises(qmgr.ResourceProblem):
+        while put < 10_000:
+            with world.qm.begin() as unit:
+                unit.put_many("A", [bytes(3000)] * 5)
+            put += 5
+    world.clock.advance(2)
+    world.disk.capacity = world.disk.used  # somebody else takes the rest
+    got = 0
+    while taken := world.qm.get_many("A", 20):
+        got += len(taken)
+    assert got == put > 200
+    world.clock.advance(2)
+    for n in range(200):
+        world.qm.put("A", b"%d" % n + bytes(3000))
+        world.qm.get("A")
+        world.clock.advance(0.1)
+    world.qm.put("A", b"last")
+    world.disk.capacity = None
+    world.crash(LOSE_ALL)
+    assert [message.body for message in world.qm.browse("A")] == [b"last"]
