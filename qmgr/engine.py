@@ -43,7 +43,7 @@ from recovery.records import (
     run_of_put,
     run_of_puts,
 )
-from recovery.uows import ACTIVE, Uow
+from recovery.uows import Uow
 
 
 @attrs.define
@@ -251,12 +251,7 @@ class Engine(Units):
         queue = self._known(name)
         try:
             with self.lock:
-                if unit is not None:
-                    self._room_in(unit, 1, GET_COST, None, 0)
-                else:
-                    if self.state.holding:
-                        self.log_held()
-                    self._reserve(self.log.cost(QUEUE_AND_SEQUENCE), 0)
+                self._room_for_gets(unit, 1)
                 entry = queue.first()
                 if entry is None or not entry.persistent or entry.expires or not queue.get_enabled:
                     return None
@@ -348,11 +343,7 @@ class Engine(Units):
             raise self.refusal
         if limit > 1:
             limit = min(limit, max(1, queue.depth))
-        if unit is not None:
-            self._room_in(unit, limit, GET_COST * limit, None, 0)
-        else:
-            self.log_held()
-            self._reserve(self.log.cost(QUEUE_AND_SEQUENCE * limit), 0)
+        self._room_for_gets(unit, limit)
         if not queue.get_enabled:
             verbs.check_get(queue)
         now = self.steady.now_us() if queue.expiring else 0
@@ -360,8 +351,7 @@ class Engine(Units):
         while not chosen:
             if not expired or not self.expire_locked(queue, expired):
                 return None
-            if unit is not None and unit.state is not ACTIVE:
-                raise verbs.ended(unit)
+            self._room_for_gets(unit, limit)  # again, since that may have let go of the lock
             chosen, expired = self._choose(queue, limit, message_id, correlation_id, now)
         messages = [(entry.head, entry.body, entry.backouts) for entry in chosen]
         safe = max([entry.lsn for entry in chosen])
@@ -379,6 +369,15 @@ class Engine(Units):
         if expired:
             self.expire_locked(queue, expired)  # last, since it may let go of the lock
         return _Found(messages, safe, now)
+
+    def _room_for_gets(self, unit: Uow | None, count: int) -> None:
+        """May so many messages be got, and has the log room for saying so? May let go of the lock for a while."""
+        if unit is not None:
+            self._room_in(unit, count, GET_COST * count, None, 0)
+        else:
+            if self.state.holding:
+                self.log_held()
+            self._reserve(self.log.cost(QUEUE_AND_SEQUENCE * count), 0)
 
     def _choose(
         self, queue: Queue, limit: int, message_id: bytes | None, correlation_id: bytes | None, now: int

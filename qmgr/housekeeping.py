@@ -142,6 +142,7 @@ class Housekeeper:
         """
         with self._engine.lock:
             self._engine.log_held()
+            self._engine.count_promises()
         self._checkpointer.take(clean=clean)
         self._failed_ns = 0
         self._engine.log.release_secondaries()

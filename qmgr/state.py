@@ -70,12 +70,15 @@ class State:
         unit.puts.append((queue, ordinal, entry))
         if entry.persistent:
             unit.touched[queue.id] = queue
+            unit.persistent += 1
             unit.put_bytes += len(entry.head) + len(entry.body)
 
     def hold_get(self, unit: Uow, queue: Queue, entry: Entry) -> None:
         """A unit of work has got a message, which nobody else sees unless it is backed out."""
         queue.lock(entry)
         unit.gets.append((queue, entry))
+        if entry.persistent:
+            unit.persistent += 1
 
     def hold_back(self, unit: Uow, parts: list[bytes], cost: int) -> None:
         """Those calls are encoded as `parts` of runs, which take at most `cost` bytes, and are to be logged."""

@@ -81,8 +81,8 @@ class Units(Logged):
         log = self.log
         promise = log.cost(outcome) + (log.cost(held) if held else 0)
         if unit.xid is not None:
-            count = len(unit.puts) + len(unit.gets) + messages
-            promise += log.cost(records.roll_forward_cost(unit.put_bytes + put_bytes, count, 0))
+            size = unit.put_bytes + put_bytes
+            promise += log.cost(records.roll_forward_cost(size, unit.persistent + messages, 0))
             if unit.state is ACTIVE:
                 promise += log.cost(records.LARGEST_XID)
         return promise
@@ -99,6 +99,10 @@ class Units(Logged):
         """What the unit's end may take, after it was rolled forward."""
         if self.state.uows.get(unit.number) is unit:
             self._promise(unit, self.promise_of(unit))
+
+    def count_promises(self) -> None:
+        """Put right what an interrupt between two lines may have left promised. The lock is held."""
+        self.log.space.promised = sum(unit.promise for unit in self.state.uows)
 
     def _promise(self, unit: Uow, promise: int) -> None:
         """From now on so many bytes are kept for the unit's end."""

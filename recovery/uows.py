@@ -48,7 +48,8 @@ class Uow:
     puts: list[Any] = attrs.Factory(list)
     gets: list[Any] = attrs.Factory(list)
     touched: dict[int, Any] = attrs.Factory(dict)  # queues that it has put persistent messages to, by number
-    put_bytes: int = 0  # of the encoded persistent messages
+    persistent: int = 0  # messages that it has put and got
+    put_bytes: int = 0  # of those that it has put, encoded
     held: int = 0  # the most bytes of log record that its calls take which are not logged yet
     runs: list[bytes] = attrs.Factory(list)  # those calls, encoded
     gets_logged: int = 0  # of its gets

@@ -2,6 +2,7 @@
 
 import errno
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,7 @@ def test_a_copy_of_the_data_can_neither_start_on_nor_delete_the_log_of_the_origi
 def test_an_interrupt_in_the_end_of_a_checkpoint_loses_nothing(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     qm = filled(data)
 
-    def interrupted(self: StateSnapshot) -> None:
+    def interrupted(self: StateSnapshot, lock: threading.Lock) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

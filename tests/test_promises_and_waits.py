@@ -1,4 +1,4 @@
-"""Units of work whose calls are still held back: what others, a full log or an interrupt do to them meanwhile."""
+"""Units of work in flight: what is promised for them, and what interrupts, a full log or other threads do meanwhile."""
 
 import contextlib
 import threading
@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 import qmgr
-from logger.errors import LogFailed
 from qmgr import Xid
-from qmgr.message import Descriptor
+from qmgr.message import describe
 from recovery.records import QUEUE_PLACE, Put
-from tests.logger.test_force import Caller, Line, queued, until
+from tests.logger.test_force import until
 from tests.qmgr.test_interrupts import Tracer, interrupted
 from tests.qmgr.world import Call, World, bodies
+from tests.sim.clock import SimClock
 from tests.sim.loss import LOSE_ALL
 
 XID = Xid(1, b"x", b"")
-HEAD = Descriptor().head(bytes(24), 0)
+HEAD = describe(0, True).head(bytes(24), 0)
 
 
 def world_with(*queues: str, **options: Any) -> World:
@@ -135,22 +135,21 @@ def test_an_interrupt_of_one_caller_drops_nothing_of_the_unit_of_another() -> No
     assert n > 20
 
 
-def test_a_prepare_that_is_interrupted_leaves_no_room_promised_after_the_commit() -> None:
-    base = world_with("A")
-    base.qm.end()
-    n = 0
-    while True:
-        n += 1
-        world = copy_of(base)
-        unit = world.qm.begin(XID)
-        tracer = Tracer(n)
-        interrupted(tracer, unit.prepare)
-        if not tracer.where:
-            break
-        with contextlib.suppress(qmgr.Unavailable):
-            unit.commit()
-            assert world.qm.status().log.promised == 0, tracer.where
-    assert n > 20
+def test_a_prepare_that_is_interrupted_leaves_no_room_promised_after_the_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt(self: SimClock) -> int:
+        raise KeyboardInterrupt
+
+    world = world_with("A")
+    unit = world.qm.begin(XID)
+    with monkeypatch.context() as patch:
+        patch.setattr(SimClock, "wall_us", interrupt)  # the record's time: just before it is appended
+        with pytest.raises(KeyboardInterrupt):
+            unit.prepare()
+    assert world.qm.status().log.promised > 0
+    unit.commit()
+    assert world.qm.status().log.promised == 0
 
 
 # ---- what is promised
@@ -243,7 +242,7 @@ def test_calls_that_a_unit_makes_while_those_before_wait_for_room_get_their_room
     for made in calls:
         made.outcome()
     grows.commit()
-    world.crash(LOSE_ALL)
+    world.crash()
     assert (list(map(len, bodies(world.qm, "A"))), bodies(world.qm, "B")) == ([9000, 400_000], [b"other"])
 
 
@@ -301,34 +300,7 @@ def test_a_record_that_meets_the_end_of_its_extent_has_room_for_the_padding() ->
     assert bodies(world.qm, "A")[-1] == fits
 
 
-# ---- the log's own threads
-
-
-def test_one_that_is_to_lead_hears_that_the_log_has_failed_meanwhile() -> None:
-    line = Line()
-    leader = Caller(line)
-    until(line.writing.is_set)
-    heir = Caller(line)
-    queued(line, 1)
-    lock = line.lock
-
-    class Late:
-        """The heir comes to the lock after somebody else has found that the log fails."""
-
-        def __enter__(self) -> None:
-            lock.acquire()
-            if threading.current_thread() is heir and line._failure is None:
-                line._fail(OSError("an appender's write failed"))
-
-        def __exit__(self, *exc: object) -> None:
-            lock.release()
-
-    line.lock = Late()  # type: ignore[assignment]
-    line.go.set()
-    leader.ended()
-    heir.ended()
-    assert leader.raised is None
-    assert isinstance(heir.raised, LogFailed)
+# ---- what can be done without
 
 
 def test_without_a_thread_to_write_behind_everything_else_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

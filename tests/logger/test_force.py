@@ -194,3 +194,30 @@ def test_an_interrupt_at_any_line_leaves_nobody_in_silence(
         line._force(line.append())
         assert line.safe == line.tail
     assert n > 15, "it has lines"
+
+
+def test_one_that_is_to_lead_hears_that_the_log_has_failed_meanwhile() -> None:
+    line = Line()
+    leader = Caller(line)
+    until(line.writing.is_set)
+    heir = Caller(line)
+    queued(line, 1)
+    lock = line.lock
+
+    class Late:
+        """The heir comes to the lock after somebody else has found that the log fails."""
+
+        def __enter__(self) -> None:
+            lock.acquire()
+            if threading.current_thread() is heir and line._failure is None:
+                line._fail(OSError("an appender's write failed"))
+
+        def __exit__(self, *exc: object) -> None:
+            lock.release()
+
+    line.lock = Late()  # type: ignore[assignment]
+    line.go.set()
+    leader.ended()
+    heir.ended()
+    assert leader.raised is None
+    assert isinstance(heir.raised, LogFailed)
