@@ -64,12 +64,15 @@ def create(
     except (ValueError, TypeError) as exc:
         raise exc if isinstance(exc, MQError) else Mistake(f"queue manager {name!r} can't be created: {exc}") from exc
     with translated(name, "created"):
+        if disk.exists(location.ini):
+            raise _exists(location)
+        mqsini.read(disk, f"{location.data_root}/mqs.ini")  # it can be added to, or nothing is done
         make_dirs(disk, location.data_dir)
         make_dirs(disk, location.log_dir)
         lock = own(disk, location, location.log_dir)
         try:
             if disk.exists(location.ini):
-                raise AlreadyExists(f"queue manager {name!r} exists in {location.data_root}", name=name)
+                raise _exists(location)
             if logs.in_use(disk, location.log_dir):
                 raise AlreadyExists(
                     f"{location.log_dir} holds the log of another queue manager; give another log path", name=name
@@ -79,6 +82,13 @@ def create(
             lock.release()
         entry = mqsini.Entry(name=name, prefix=location.data_root, directory=location.data_dir.rsplit("/", 1)[1])
         mqsini.add(disk, f"{location.data_root}/mqs.ini", entry, default=default)
+
+
+def _exists(location: Location) -> AlreadyExists:
+    return AlreadyExists(
+        f"queue manager {location.name!r} exists in {location.data_root}; start it, or delete it first",
+        name=location.name,
+    )
 
 
 def _make(disk: Disk, location: Location, log: LogConfig, text: str, now_us: int) -> None:
@@ -106,11 +116,12 @@ def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None
     """Delete a queue manager with its log and all its messages (dltmqm). It must not be running."""
     disk = disk or PosixDisk()
     location = locations.find(name, data_path, disk)
-    if not disk.exists(location.ini):
-        raise Unavailable(
-            f"there is no queue manager {name!r} in {location.data_root}", reason=Reason.Q_MGR_NAME_ERROR, name=name
-        )
     with translated(name, "deleted"):
+        if not disk.exists(location.ini):
+            raise Unavailable(
+                f"there is no queue manager {name!r} in {location.data_root}", reason=Reason.Q_MGR_NAME_ERROR, name=name
+            )
+        mqsini.read(disk, f"{location.data_root}/mqs.ini")  # it can be taken out there, or nothing is done
         log_dir = ini.parse(read_whole(disk, location.ini), location.ini).log.path
         lock = own(disk, location, log_dir)
         try:

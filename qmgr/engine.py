@@ -17,6 +17,7 @@ from qmgr.due import SteadyClock
 from qmgr.errors import (
     AlreadyExists,
     MessageTooBig,
+    Mistake,
     ObjectInUse,
     Reason,
     Unavailable,
@@ -148,6 +149,8 @@ class Engine(Units):
     def put_many(self, unit: Uow | None, name: str, bodies: Iterable[Any], options: verbs.PutOptions) -> list[Message]:
         """Put messages to one queue with one record: all of them or, where an error is raised, none."""
         queue, descriptor = self._described(name, options)
+        if isinstance(bodies, (bytes, bytearray, memoryview, str)) or not isinstance(bodies, Iterable):
+            raise Mistake(f"put_many takes several bodies, not one {type(bodies).__name__}", reason=Reason.MD_ERROR)
         bodies = [body if type(body) is bytes else check_body(body) for body in bodies]
         if not bodies:
             return []
@@ -493,6 +496,8 @@ class Engine(Units):
             return Delete(queue.id)
 
         check_name(name, "queue")
+        if not isinstance(purge, bool):
+            raise Mistake(f"purge is True or False, not {purge!r}", reason=Reason.OPTIONS_ERROR)
         self._change(record, records.QUEUE.size)
 
     def _change(self, make: Callable[[], Record], size: int) -> None:

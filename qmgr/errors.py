@@ -3,9 +3,9 @@
 MQError                        .reason: Reason, .name: object name
 ├── TryAgain                   NoMessageAvailable 2033 · QueueFull 2053 · ResourceProblem 2102 · StorageFull 2192
 ├── BackedOut                  2003: the unit of work is gone; back it out and start it again
-├── Mistake                    the call is wrong: UnknownQueue 2085 · MessageTooBig 2030 · NotAllowed 2051 …
-├── Damaged                    2101: an operator runs rcrmqobj or restores
-└── Unavailable                the queue manager is not there: 2059, ending 2161/2162, failed 2195
+├── Mistake                    the call is wrong: UnknownQueue 2085 · MessageTooBig 2030 · Inhibited 2051 …
+├── Damaged                    2101: an operator restores from a backup
+└── Unavailable                the queue manager is not there: 2059, ending 2161/2162
 """
 
 import enum

@@ -3,7 +3,7 @@
 import attrs
 
 from logger.disk import Disk, Path, absolute_path, user_data_path
-from qmgr.errors import Reason
+from qmgr.errors import Mistake, Reason
 from qmgr.objects import check_name, mangle
 
 VARIABLE = "QMGR_DATA_PATH"
@@ -49,6 +49,10 @@ def find(
 ) -> Location:
     """Where the queue manager is, or would be. Raises NameError_ for a name that can't be one."""
     check_name(name, "queue manager", Reason.Q_MGR_NAME_ERROR)
+    for what, path in (("data_path", data_path), ("log_path", log_path)):
+        text = path if isinstance(path, str) else getattr(path, "__fspath__", str)()
+        if path is not None and (not text or "\0" in text):
+            raise Mistake(f"{what} is the path of a directory, not {path!r}", reason=Reason.OPTIONS_ERROR)
     root = data_root(data_path)
     logs = absolute_path(log_path) if log_path is not None else f"{root}/log"
     return Location(

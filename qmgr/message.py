@@ -222,7 +222,7 @@ def check_body(body: object) -> bytes:
 def check_id(value: object, what: str) -> bytes:
     """An id of 24 bytes; a shorter one is filled up with zero bytes, as MQ does."""
     if not isinstance(value, bytes) or len(value) > 24:
-        raise Mistake(f"{what} is at most 24 bytes, not {value!r}", reason=Reason.MD_ERROR)
+        raise Mistake(f"{what} is bytes, at most 24, not {value!r}", reason=Reason.MD_ERROR)
     return value.ljust(24, b"\0")
 
 

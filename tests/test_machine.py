@@ -68,6 +68,12 @@ def test_a_random_life_keeps_every_promise(name: str) -> None:
     assert restarts > 100
 
 
+@pytest.mark.parametrize(("name", "seed"), [("synced by the system", 71)])
+def test_a_life_that_once_broke_a_promise(name: str, seed: int) -> None:
+    """71: a page began at home, its spare page was not synced, and then home was overwritten."""
+    random_life(Life(SETUPS[name], seed=seed), random.Random(f"{name} {seed}"), 80)
+
+
 @pytest.mark.parametrize("name", ["triple", "single", "two secondaries"])
 def test_a_long_life_goes_round_the_log_many_times(name: str) -> None:
     """P5, P6: the log wraps three times and more, with a crash now and then."""

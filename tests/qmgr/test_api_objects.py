@@ -302,3 +302,37 @@ def test_status_shows_what_there_is(world: World) -> None:
     assert log.writes.bytes_logged > 100
     assert log.writes.bytes_written >= 4096
     assert status.restart == world.qm.restart_report
+
+
+def test_a_bad_mqs_ini_is_found_before_anything_is_done() -> None:
+    world = World()
+    world.qm.end()
+    good = world.disk.peek(f"{DATA}/mqs.ini")
+    world.disk.poke(f"{DATA}/mqs.ini", b"garbage\n")
+    for change in (qmgr.create, qmgr.delete):
+        for name in ("QM1", "QM9"):
+            with pytest.raises(qmgr.MQError):
+                change(name, data_path=DATA, disk=world.disk)
+    assert not world.disk.exists(f"{DATA}/qmgrs/QM9")
+    world.disk.poke(f"{DATA}/mqs.ini", good)
+    world.start()
+    with pytest.raises(qmgr.AlreadyExists, match="start it, or delete it first"):
+        qmgr.create("QM1", data_path=DATA, disk=world.disk)
+
+
+@pytest.mark.parametrize("path", ["", 5, "a\0b"])
+def test_a_path_that_can_not_be_one_is_a_mistake(path: Any) -> None:
+    for option in ("data_path", "log_path"):
+        with pytest.raises(qmgr.Mistake, match=option):
+            qmgr.create("QM9", **{option: path})
+
+
+def test_only_true_purges() -> None:
+    world = World()
+    world.qm.define_queue("A")
+    world.qm.put("A", b"kept")
+    with pytest.raises(qmgr.Mistake, match="purge is True or False"):
+        world.qm.delete_queue("A", purge="no")  # type: ignore[arg-type]
+    with pytest.raises(qmgr.Mistake, match="several bodies"):
+        world.qm.put_many("A", b"abc")  # type: ignore[arg-type]
+    assert world.depths() == {"A": 1}
