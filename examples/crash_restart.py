@@ -7,8 +7,6 @@ import tempfile
 
 import qmgr
 
-PAIR = 2  # messages in each unit of work
-
 
 def work(data_path: str) -> None:
     """Run by a child process until it is killed: say on standard output what has been committed."""

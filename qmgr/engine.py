@@ -9,11 +9,8 @@ from typing import Any
 
 import attrs
 
-from logger.clock import Clock
 from logger.errors import LogError
-from logger.log import Log
 from qmgr import verbs
-from qmgr.due import SteadyClock
 from qmgr.errors import (
     AlreadyExists,
     MessageTooBig,
@@ -23,13 +20,12 @@ from qmgr.errors import (
     Unavailable,
     UnknownQueue,
 )
+from qmgr.logged import Surroundings
 from qmgr.message import Descriptor, Message, check_body, check_id, decode
 from qmgr.objects import QueueDefinition, check_name, with_attributes
 from qmgr.queue import READY, Entry, Queue
-from qmgr.resource import Resource
 from qmgr.units import FENCE, QUEUE_AND_SEQUENCE, Units
 from recovery import records
-from recovery.checkpoint import Checkpointer
 from recovery.records import (
     GET_COST,
     PUT_COST,
@@ -40,8 +36,7 @@ from recovery.records import (
     Put,
     PutMany,
     Record,
-    run_of_get,
-    run_of_put,
+    run_of_gets,
     run_of_puts,
 )
 from recovery.uows import Uow
@@ -59,33 +54,20 @@ class _Found:
 class Engine(Units):
     """The queue manager at work, from the end of restart to its end."""
 
-    def __init__(
-        self,
-        name: str,
-        log: Log,
-        clock: Clock,
-        steady: SteadyClock,
-        state: Resource,
-        checkpointer: Checkpointer,
-        *,
-        max_uncommitted: int,
-        make_space: Callable[[int, int], bool],
-        on_failure: Callable[[BaseException], None],
-    ) -> None:
-        """`make_space(size, promise)`, called without the lock, tries to make room in the log and says if it could."""
-        super().__init__(
-            name,
-            log,
-            clock,
-            state,
-            checkpointer,
-            max_uncommitted=max_uncommitted,
-            make_space=make_space,
-            on_failure=on_failure,
-        )
-        self.steady = steady
-        self._id_prefix = b"AMQ " + name[:12].ljust(12).encode()
-        self._message_numbers = itertools.count(log.epoch * FENCE + 1)
+    def __init__(self, given: Surroundings) -> None:
+        super().__init__(given)
+        self.steady = given.steady
+        self._id_prefix = b"AMQ " + given.name[:12].ljust(12).encode()
+        self._message_numbers = itertools.count(given.log.epoch * FENCE + 1)
+
+    def _known(self, name: str) -> Queue:
+        """The queue that a call names."""
+        if self.refusal is not None:
+            raise self.refusal
+        queue = self.state.queues.get(name) if type(name) is str else None
+        if queue is None or queue.damaged:
+            queue = verbs.known_queue(self.state, name)
+        return queue
 
     # ---- puts
 
@@ -107,11 +89,7 @@ class Engine(Units):
 
     def _described(self, name: str, options: verbs.PutOptions) -> tuple[Queue, Descriptor]:
         """The queue that a put names, and what it says of its messages."""
-        if self.refusal is not None:
-            raise self.refusal
-        queue = self.state.queues.get(name) if type(name) is str else None
-        if queue is None or queue.damaged:
-            queue = verbs.known_queue(self.state, name)
+        queue = self._known(name)
         if options or queue.definition.expiry_cap is not None:
             return queue, verbs.describe(queue, options, self._expires)
         return queue, queue.plain
@@ -127,23 +105,12 @@ class Engine(Units):
         head = descriptor.head(one_id, now)
         size = len(head) + len(body)
         entry = Entry(head, body, descriptor.persistent, descriptor.priority, descriptor.expires)
-        try:
-            if unit is not None:
-                with self.lock:
-                    self._put_in_unit(unit, queue, [entry], size, len(body))
-            else:
-                end = 0
-                with self.lock:
-                    if descriptor.persistent:
-                        self._admit(queue, 1, len(body), self.log.cost(QUEUE_AND_SEQUENCE + size))
-                        end = self._append_and_apply(Put(queue.id, queue.next_sequence, head, body, entry), now)
-                    else:
-                        self._admit(queue, 1, len(body), 0)
-                        self._apply_only(Put(queue.id, queue.next_sequence, head, body, entry), now)
-                if end:
-                    self.log.force(end)
-        except LogError as exc:
-            raise self.translated(exc) from exc
+        if unit is not None:
+            self._put_in_unit(unit, queue, [entry], size, len(body))
+        else:
+            record = Put(queue.id, 0, head, body, entry)
+            cost = self.log.cost(QUEUE_AND_SEQUENCE + size) if descriptor.persistent else 0
+            self._put_now(record, queue, 1, len(body), cost, now)
         return Message(body, head, queue.name, 0, descriptor.expiry)
 
     def put_many(self, unit: Uow | None, name: str, bodies: Iterable[Any], options: verbs.PutOptions) -> list[Message]:
@@ -165,30 +132,36 @@ class Engine(Units):
         size = sum(map(len, bodies)) + len(bodies) * len(heads[0])
         persistent, priority, expires = descriptor.persistent, descriptor.priority, descriptor.expires
         entries = [Entry(head, body, persistent, priority, expires) for head, body in zip(heads, bodies, strict=True)]
-        try:
-            if unit is not None:
-                with self.lock:
-                    self._put_in_unit(unit, queue, entries, size, largest)
-            else:
-                end, count = 0, len(entries)
-                messages = list(zip(heads, bodies, strict=True))
-                with self.lock:
-                    if persistent:
-                        self._admit(queue, count, largest, self.log.cost(records.put_many_cost(size, count)))
-                        end = self._append_and_apply(PutMany(queue.id, queue.next_sequence, messages, entries), now)
-                    else:
-                        self._admit(queue, count, largest, 0)
-                        self._apply_only(PutMany(queue.id, queue.next_sequence, messages, entries), now)
-                if end:
-                    self.log.force(end)
-        except LogError as exc:
-            raise self.translated(exc) from exc
+        if unit is not None:
+            self._put_in_unit(unit, queue, entries, size, largest)
+        else:
+            count = len(bodies)
+            record = PutMany(queue.id, 0, list(zip(heads, bodies, strict=True)), entries)
+            cost = self.log.cost(records.put_many_cost(size, count)) if persistent else 0
+            self._put_now(record, queue, count, largest, cost, now)
         name, expiry = queue.name, descriptor.expiry
         return [Message(body, head, name, 0, expiry) for head, body in zip(heads, bodies, strict=True)]
 
     def _expires(self, expiry: float) -> int:
         """When a message expires that is put now, in microseconds of the steady clock."""
         return self.steady.now_us() + max(1, int(expiry * 1_000_000))
+
+    def _put_now(self, record: Put | PutMany, queue: Queue, count: int, largest: int, cost: int, now: int) -> None:
+        """Put outside a unit of work, if that may be; `cost` bytes of log for persistent messages, else 0."""
+        end = 0
+        try:
+            with self.lock:
+                self._admit(queue, count, largest, cost)
+                record.sequence = queue.next_sequence
+                if cost:
+                    end = self._append_and_apply(record, now)
+                    self.checkpointer.records += count - 1  # as in `_hold_back`
+                else:
+                    self._apply_only(record, now)
+            if end:
+                self.log.force(end)
+        except LogError as exc:
+            raise self.translated(exc) from exc
 
     def _admit(self, queue: Queue, count: int, largest: int, cost: int) -> None:
         """May these messages be put outside a unit of work, and has the log room for `cost` bytes of record?
@@ -207,7 +180,15 @@ class Engine(Units):
             verbs.check_put(queue, largest, count)
 
     def _put_in_unit(self, unit: Uow, queue: Queue, entries: list[Entry], size: int, largest: int) -> None:
-        """Put messages in a unit of work, if that may be. The lock is held; it may be let go of while room is made."""
+        """Put messages in a unit of work, if that may be."""
+        try:
+            with self.lock:
+                self._put_in_unit_locked(unit, queue, entries, size, largest)
+        except LogError as exc:
+            raise self.translated(exc) from exc
+
+    def _put_in_unit_locked(self, unit: Uow, queue: Queue, entries: list[Entry], size: int, largest: int) -> None:
+        """The same. The lock is held; it may be let go of while room is made."""
         count = len(entries)
         cost = size + PUT_COST * count if entries[0].persistent else 0
         if cost > self.log.space.largest:
@@ -219,11 +200,9 @@ class Engine(Units):
         try:
             for place, entry in enumerate(entries, ordinal):
                 self.state.hold_put(unit, queue, place, entry)
-            if count == 1 and cost:
-                self._hold_back(unit, [run_of_put(queue.id, ordinal, size), entry.head, entry.body], cost)
-            elif cost:
+            if cost:
                 messages = [(entry.head, entry.body) for entry in entries]
-                self._hold_back(unit, run_of_puts(queue.id, ordinal, messages), cost)
+                self._hold_back(unit, run_of_puts(queue.id, ordinal, messages), cost, count)
         except BaseException as exc:  # what interrupts this leaves counts that do not fit together
             self._on_failure(exc)
             raise
@@ -239,15 +218,6 @@ class Engine(Units):
         )
 
     # ---- gets
-
-    def _known(self, name: str) -> Queue:
-        """The queue that a get names."""
-        if self.refusal is not None:
-            raise self.refusal
-        queue = self.state.queues.get(name) if type(name) is str else None
-        if queue is None or queue.damaged:
-            queue = verbs.known_queue(self.state, name)
-        return queue
 
     def get_first(self, unit: Uow | None, name: str) -> Message | None:
         """The usual get: take the message at the front. None where that is not all there is to it: use `get` then."""
@@ -274,13 +244,12 @@ class Engine(Units):
     def _hold_gets(self, unit: Uow, queue: Queue, entries: list[Entry]) -> None:
         """Take messages in a unit of work. The lock is held."""
         try:
-            parts = []
             for entry in entries:
                 self.state.hold_get(unit, queue, entry)
-                if entry.persistent:
-                    parts.append(run_of_get(queue.id, entry.sequence))
-            if parts:
-                self._hold_back(unit, parts, GET_COST * len(parts))
+            sequences = [entry.sequence for entry in entries if entry.persistent]
+            if sequences:
+                cost = GET_COST * len(sequences)
+                self._hold_back(unit, [run_of_gets(queue.id, sequences)], cost, len(sequences))
         except BaseException as exc:  # as for puts
             self._on_failure(exc)
             raise

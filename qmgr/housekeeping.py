@@ -18,7 +18,7 @@ from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog
 from qmgr.queue import READY
 from recovery.checkpoint import NO_SPACE, Checkpointer
-from recovery.records import RollForward, run_of_get, run_of_puts
+from recovery.records import RollForward, run_of_gets, run_of_puts
 from recovery.uows import ACTIVE, Uow
 
 RETRY_NS = 1_000_000_000  # after a checkpoint failed for want of disk space
@@ -255,7 +255,7 @@ class Housekeeper:
         for queue, ordinal, entry in unit.puts:
             if entry.persistent:
                 parts += run_of_puts(queue.id, ordinal, [(entry.head, entry.body)])
-        parts += (run_of_get(queue.id, entry.sequence) for queue, entry in unit.gets if entry.persistent)
+        parts += (run_of_gets(queue.id, [entry.sequence]) for queue, entry in unit.gets if entry.persistent)
         record = RollForward(unit.number, unit.xid, b"".join(parts))
         _, _, head, data = record.encode()
         size = log.cost(len(head) + len(data))

@@ -6,44 +6,51 @@ as far as the reply promises.
 
 from collections.abc import Callable
 
+import attrs
+
 from logger.clock import Clock
 from logger.errors import LogError
 from logger.log import Log
+from qmgr.due import SteadyClock
 from qmgr.errors import MQError, ResourceProblem, Unavailable
 from qmgr.resource import Resource
 from recovery.checkpoint import Checkpointer
 from recovery.records import Record
 
 
+@attrs.frozen(kw_only=True)
+class Surroundings:
+    """What an engine works with."""
+
+    name: str
+    log: Log
+    clock: Clock
+    steady: SteadyClock  # that messages expire by
+    state: Resource
+    checkpointer: Checkpointer
+    max_uncommitted: int
+    make_space: Callable[[int, int], bool]  # (size, promise), without the lock: make room in the log; False: no way
+    on_failure: Callable[[BaseException], None]
+
+
 class Logged:
     """A state and the log that protects it."""
 
-    def __init__(
-        self,
-        name: str,
-        log: Log,
-        clock: Clock,
-        state: Resource,
-        checkpointer: Checkpointer,
-        *,
-        make_space: Callable[[int, int], bool],
-        on_failure: Callable[[BaseException], None],
-    ) -> None:
-        """`make_space(size, promise)`, called without the lock, tries to make room in the log and says if it could."""
-        self.name = name
-        self.log = log
+    def __init__(self, given: Surroundings) -> None:
+        self.name = given.name
+        self.log = log = given.log
         self.lock = log.lock
-        self.clock = clock
-        self.state = state
+        self.clock = given.clock
+        self.state = given.state
         self.refusal: MQError | None = None  # why no call is taken any more
-        self.checkpointer = checkpointer
-        self._records_max = checkpointer.records_max
+        self.checkpointer = given.checkpointer
+        self._records_max = given.checkpointer.records_max
         self.look_at = log.space.checkpoint_at  # beyond this LSN somebody has to look after the room in the log
         self.urgent = False  # the log has passed it
         self.attention = False  # there is housekeeping to do
         self.watchful = False  # nobody but the callers does it: each of them looks
-        self._make_space = make_space
-        self._on_failure = on_failure
+        self._make_space = given.make_space
+        self._on_failure = given.on_failure
 
     def _append_and_apply(self, record: Record, now: int) -> int:
         """Log the record and make its change; the LSN to force. The lock is held and the room is reserved.

@@ -29,6 +29,7 @@ from qmgr.errors import (
 )
 from qmgr.housekeeping import Housekeeper
 from qmgr.locations import Location
+from qmgr.logged import Surroundings
 from qmgr.message import Message
 from qmgr.objects import QueueDefinition
 from qmgr.resource import Resource
@@ -236,19 +237,21 @@ class QueueManager:
             self._log = log
             self._checkpointer = checkpointer
             self._engine = Engine(
-                self.name,
-                log,
-                clock,
-                steady,
-                state,
-                checkpointer,
-                max_uncommitted=tuning.max_uncommitted_messages,
-                make_space=lambda size, promise: self._housekeeper.make_space(size, promise),
-                on_failure=self._fail,
+                Surroundings(
+                    name=self.name,
+                    log=log,
+                    clock=clock,
+                    steady=steady,
+                    state=state,
+                    checkpointer=checkpointer,
+                    max_uncommitted=tuning.max_uncommitted_messages,
+                    make_space=lambda size, promise: self._housekeeper.make_space(size, promise),
+                    on_failure=self._fail,
+                )
             )
             for unit in state.uows:
                 unit.promise = self._engine.promise_of(unit)
-                log.space.promised += unit.promise
+            self._engine.count_promises()
             self._housekeeper = Housekeeper(
                 self._engine,
                 checkpointer,

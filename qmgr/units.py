@@ -1,26 +1,18 @@
-"""Units of work: calls that are held back and logged together, room promised for their end, the three ways to end.
-
-    ACTIVE ──prepare──▶ PREPARED ──▶ COMMITTED | BACKED_OUT
-    ACTIVE ──▶ COMMITTED | BACKED_OUT
+"""Units of work: calls that are held back and logged together, room promised for their end, the ways to end.
 
 What a unit puts and gets is volatile until it is logged: with its outcome; before that, when it comes to many bytes,
 when the unit is prepared, or when anybody else appends a record. So the log has every call before all that came after.
 """
 
 import itertools
-from collections.abc import Callable
 
-from logger.clock import Clock
 from logger.errors import LogError
-from logger.log import Log
 from qmgr import verbs
 from qmgr.errors import Mistake, Reason, Unavailable
-from qmgr.logged import Logged
+from qmgr.logged import Logged, Surroundings
 from qmgr.queue import Queue
-from qmgr.resource import Resource
 from recovery import records
-from recovery.checkpoint import Checkpointer
-from recovery.records import Backout, Calls, Commit, Prepare, Xid, run_of_get
+from recovery.records import Backout, Calls, Commit, Prepare, Xid, run_of_gets
 from recovery.uows import ACTIVE, BACKED_OUT, PREPARED, Uow
 
 QUEUE_AND_SEQUENCE = records.QUEUE_PLACE.size
@@ -32,25 +24,14 @@ FENCE = 1 << 40  # numbers handed out in one epoch: message ids and units of wor
 class Units(Logged):
     """The units of work of one queue manager."""
 
-    def __init__(
-        self,
-        name: str,
-        log: Log,
-        clock: Clock,
-        state: Resource,
-        checkpointer: Checkpointer,
-        *,
-        max_uncommitted: int,
-        make_space: Callable[[int, int], bool],
-        on_failure: Callable[[BaseException], None],
-    ) -> None:
-        super().__init__(name, log, clock, state, checkpointer, make_space=make_space, on_failure=on_failure)
-        self.max_uncommitted = max_uncommitted
+    def __init__(self, given: Surroundings) -> None:
+        super().__init__(given)
+        self.max_uncommitted = given.max_uncommitted
         self.quiescing = False  # no new unit of work
-        self._hold = min(HOLD, log.buffer.max_frame // 2)
-        self._frame = log.cost(0)
-        self._last = (log.epoch + 1) * FENCE - 1
-        self._unit_numbers = itertools.count(log.epoch * FENCE + 1)
+        self._hold = min(HOLD, given.log.buffer.max_frame // 2)
+        self._frame = given.log.cost(0)
+        self._last = (given.log.epoch + 1) * FENCE - 1
+        self._unit_numbers = itertools.count(given.log.epoch * FENCE + 1)
 
     def begin(self, xid: Xid | None, owner: str, thread: int) -> Uow:
         if self.refusal is not None:
@@ -130,9 +111,13 @@ class Units(Logged):
         if len(unit.puts) + len(unit.gets) + count > self.max_uncommitted:
             verbs.check_unit(unit, count, self.max_uncommitted)
 
-    def _hold_back(self, unit: Uow, parts: list[bytes], cost: int) -> None:
-        """The unit of work has made calls, which are logged later; room is promised for them and for its end."""
+    def _hold_back(self, unit: Uow, parts: list[bytes], cost: int, count: int) -> None:
+        """The unit of work has put or got so many messages. Room is promised for logging that, and for its end.
+
+        Each counts as a record for the next checkpoint, since each is work for a restart.
+        """
         self.state.hold_back(unit, parts, cost)
+        self.checkpointer.records += count
         self._promise(unit, self.promise_of(unit))
 
     def log_held(self, but: Uow | None = None) -> None:
@@ -212,7 +197,7 @@ class Units(Logged):
         counts = any(entry.persistent for _, entry in unit.gets)
         if unit.first_lsn or counts:  # a higher backout count is a promise too
             held = unit.gets[unit.gets_logged :]
-            runs = b"".join([run_of_get(queue.id, entry.sequence) for queue, entry in held if entry.persistent])
+            runs = b"".join([run_of_gets(queue.id, [entry.sequence]) for queue, entry in held if entry.persistent])
             self._append_and_apply(Backout(unit.number, runs, done=True), self.clock.wall_us())
         else:
             self._apply_only(Backout(unit.number, done=True), 0)

@@ -245,9 +245,6 @@ Record = (
 
 
 def _with_lengths(messages: list[Parts]) -> list[bytes]:
-    if len(messages) == 1:
-        head, body = messages[0]
-        return [LENGTH32.pack(len(head) + len(body)), head, body]
     lengths = [len(head) + len(body) for head, body in messages]
     return [struct.pack(f"<{len(lengths)}I", *lengths), *[part for message in messages for part in message]]
 
@@ -283,19 +280,15 @@ def _messages(body: memoryview, at: int, count: int) -> tuple[list[Parts], int]:
 
 def run_of_puts(queue: int, ordinal: int, messages: list[Parts]) -> list[bytes]:
     """A run as parts of a record's body."""
+    if len(messages) == 1:  # most often
+        head, body = messages[0]
+        return [PUT_RUN.pack(1, queue, ordinal, 1, len(head) + len(body)), head, body]
     return [PUTS.pack(1, queue, ordinal, len(messages)), *_with_lengths(messages)]
 
 
-def run_of_put(queue: int, ordinal: int, length: int) -> bytes:
-    """The same for one message of so many bytes, which follows."""
-    return PUT_RUN.pack(1, queue, ordinal, 1, length)
-
-
-def run_of_get(queue: int, sequence: int) -> bytes:
-    return GET_RUN.pack(2, queue, 1, sequence)
-
-
 def run_of_gets(queue: int, sequences: Sequence[int]) -> bytes:
+    if len(sequences) == 1:
+        return GET_RUN.pack(2, queue, 1, sequences[0])
     return GETS.pack(2, queue, len(sequences)) + struct.pack(f"<{len(sequences)}Q", *sequences)
 
 

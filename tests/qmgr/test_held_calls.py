@@ -10,14 +10,6 @@ from tests.sim.loss import LOSE_ALL
 LOG = f"{DATA}/log/{NAME}"
 
 
-@pytest.fixture
-def world() -> World:
-    made = World()
-    made.qm.define_queue("A")
-    made.qm.define_queue("B")
-    return made
-
-
 def logged(world: World) -> list[str]:
     """The types of the records since the queues were defined, as they are on disk now."""
     kinds = [record.type_name for record in dump.dump(world.disk, LOG)]

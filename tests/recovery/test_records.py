@@ -38,15 +38,11 @@ calls = st.lists(st.one_of(runs_of_puts, runs_of_gets), max_size=8)
 
 
 def encoded(some: list[Any]) -> bytes:
-    """Runs of calls, a single put now and then by its own way."""
+    """Runs of calls."""
     done: list[bytes] = []
     for run in some:
         if len(run) == 2:
-            queue, got = run
-            done.append(records.run_of_get(queue, got[0]) if len(got) == 1 else records.run_of_gets(queue, got))
-        elif len(run[2]) == 1:
-            queue, ordinal, ((head, body),) = run
-            done += [records.run_of_put(queue, ordinal, len(head + body)), head, body]
+            done.append(records.run_of_gets(*run))
         else:
             done += records.run_of_puts(*run)
     return b"".join(done)
