@@ -18,6 +18,7 @@ from logger.errors import LogInUse
 LOCK_ATTEMPTS = 50
 PAGE = 4096  # bytes; the unit of alignment for direct writes
 HUGE_PAGE = 2 << 20
+NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS)
 
 Buffer = bytes | bytearray | memoryview
 Path = str | os.PathLike[str]  # as callers may give one
@@ -32,6 +33,10 @@ class File(Protocol):
 
     def write(self, offset: int, data: Buffer) -> None:
         """Write all of `data` at `offset`, going on after a short write."""
+        ...
+
+    def write_durably(self, offset: int, data: Buffer) -> None:
+        """Write all of `data` at `offset` and make just that durable: not what was written before."""
         ...
 
     def sync(self) -> None:
@@ -141,6 +146,24 @@ class PosixFile:
             if more == 0:
                 raise OSError(errno.EIO, "the disk takes no more bytes", self.path)
             done += more
+
+    if hasattr(os, "RWF_DSYNC"):
+
+        def write_durably(self, offset: int, data: Buffer) -> None:
+            try:  # one call into the system, and with a drive that can do so one command, where a sync takes two
+                done = os.pwritev(self.fd, [data], offset, os.RWF_DSYNC)
+            except OSError as exc:
+                if exc.errno not in NOT_SUPPORTED:
+                    raise
+                done = 0
+            if done != len(data):
+                self.write(offset, data)
+                self.sync()
+    else:
+
+        def write_durably(self, offset: int, data: Buffer) -> None:
+            self.write(offset, data)
+            self.sync()
 
     if sys.platform == "darwin":  # where fsync stops at the drive's own memory
 

@@ -437,12 +437,12 @@ class Log(GroupCommit):
         assert extent is not None, "it was prepared"
         file, unsynced = extent.file, self._unsynced
         began = self._elapsed_ns()
-        file.write(PAGE + PAGE * self._spare, self._image)
         if self._always and not unsynced:
-            file.sync()
+            file.write_durably(PAGE + PAGE * self._spare, self._image)
             self._spare = 1 - self._spare
             self.durable = base + size
         else:
+            file.write(PAGE + PAGE * self._spare, self._image)
             self._unsynced_spare = self._spare
             unsynced.add(extent)
             if self._always:
@@ -563,10 +563,14 @@ class Log(GroupCommit):
             self._sync()
             output.guard = None  # done: it is not overwritten while home is
         size = 0
+        alone = sync and not unsynced and len(output.writes) == 1
         for held, offset, pages in output.writes:
-            held.file.write(offset, pages)
+            if alone:
+                held.file.write_durably(offset, pages)
+            else:
+                held.file.write(offset, pages)
+                unsynced.add(held)
             size += len(pages)
-            unsynced.add(held)
         if output.to_spare:
             self._unsynced_spare = output.spare
         if sync:

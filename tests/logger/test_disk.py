@@ -1,5 +1,6 @@
 """The real disk: what the protocol promises, on files of this machine."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -36,6 +37,26 @@ def test_row_53_short_writes_and_reads_are_continued(tmp_path: Path, monkeypatch
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: 0)
     with pytest.raises(OSError, match="no more bytes"):
         file.write(0, b"x")
+
+
+def test_durable_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system writes less at once, or does not know such writes."""
+    file = PosixDisk().open(f"{tmp_path}/f", create=True)
+    file.write_durably(3, b"one")
+    assert file.read(0, 100) == bytes(3) + b"one"
+    synced = []
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    monkeypatch.setattr(os, "pwritev", lambda fd, data, at, flags: os.pwrite(fd, data[0][:2], at))
+    file.write_durably(0, b"another")
+    assert file.read(0, 100) == b"another"
+
+    def unknown(fd: int, data: list[bytes], at: int, flags: int) -> int:
+        raise OSError(errno.EOPNOTSUPP, "no such flag")
+
+    monkeypatch.setattr(os, "pwritev", unknown)
+    file.write_durably(0, b"ANOTHER")
+    assert file.read(0, 100) == b"ANOTHER"
+    assert synced == [file.fd] * 2
 
 
 def test_direct_buffers_are_aligned(tmp_path: Path) -> None:

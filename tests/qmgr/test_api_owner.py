@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import qmgr
-from logger.disk import PosixDisk, PosixFile
+from logger.disk import Buffer, PosixDisk, PosixFile
 from qmgr import Reason, locations
 from tests.qmgr.world import DATA, NAME, SMALL, Call, World, bodies, soon
 
@@ -226,6 +226,10 @@ class Died(BaseException):
 
 class KillingFile(PosixFile):
     disk: "KillingDisk"
+
+    def write_durably(self, offset: int, data: Buffer) -> None:
+        self.disk.syncing(self.path)
+        super().write_durably(offset, data)
 
     def sync(self) -> None:
         self.disk.syncing(self.path)

@@ -35,13 +35,16 @@ class SimCrash(BaseException):
     """The simulated process died here. Not an Exception: nothing may catch it and go on."""
 
 
+Write = tuple[int, bytes | None]  # (offset, data) or (size, None): a truncate
+
+
 @attrs.define(eq=False)
 class FileNode:
     """One file: what a crash can't take, what readers see, and the writes in between."""
 
     durable: bytearray
     live: bytearray
-    pending: list[tuple[int, bytes | None]] = attrs.field(factory=list)  # (offset, data) or (size, None): a truncate
+    pending: list[Write] = attrs.field(factory=list)
     doomed: set[int] = attrs.field(factory=set)  # sectors of a sync that failed: no later sync makes them durable
 
 
@@ -144,6 +147,27 @@ class SimFile:
                 disk.used += _put(node.live, offset, kept)
         if plan is not None:
             raise plan[1]
+
+    def write_durably(self, offset: int, data: Buffer) -> None:
+        """A write, and a sync that covers nothing but that."""
+        self.write(offset, data)
+        disk, node = self.disk, self.node
+        written = node.pending[-1]
+        try:
+            disk._step("sync", self.path)
+        except OSError:  # as above all of it
+            node.doomed.update(_sectors(offset, len(data)))
+            node.pending.remove(written)
+            raise
+        self._check()
+        if disk.during_sync is not None:
+            disk.during_sync(self.path)
+        if disk.ignore_sync is not None and disk.ignore_sync("sync", self.path):
+            return
+        with disk.gate:
+            node.pending = [part for one in node.pending if one is not written for part in _beside(one, written)]
+            _put(node.durable, offset, bytes(data))
+            node.doomed.difference_update(_sectors(offset, len(data)))
 
     def sync(self) -> None:
         disk = self.disk
@@ -618,6 +642,16 @@ def _cut(content: bytearray, size: int) -> None:
         del content[size:]
     else:
         content.extend(bytes(size - len(content)))
+
+
+def _beside(write: Write, later: Write) -> list[Write]:
+    """What is left to be made durable of a write when a later one, which may lie over it, is."""
+    (offset, data), (start, over) = write, later
+    if data is None or over is None:
+        return [write]
+    end = start + len(over)
+    left = (offset, data[: max(0, start - offset)]), (max(offset, end), data[max(0, end - offset) :])
+    return [(at, part) for at, part in left if part]
 
 
 def _sectors(offset: int, size: int) -> range:

@@ -17,6 +17,7 @@ from tests.sim.loss import DATA_ONLY, KEEP_ALL, LOSE_ALL, NAMES_ONLY, NOISED, SI
 
 OLD = b"o" * SECTOR
 NEW = b"n" * SECTOR
+OTHER = b"x" * SECTOR
 
 
 def disk_with(data: bytes, **same: int) -> SimDisk:
@@ -69,6 +70,26 @@ def test_row_12_a_write_during_a_sync_is_not_covered_by_it() -> None:
     disk.during_sync = None
     file.sync()
     assert disk.crash(LOSE_ALL).peek("/f") == NEW * 2
+
+
+def test_a_durable_write_covers_itself_and_nothing_else() -> None:
+    disk = disk_with(OLD * 3)
+    file = disk.open("/f")
+    file.write(0, NEW * 2)
+    file.write_durably(SECTOR, OTHER)
+    assert file.read(0, 3 * SECTOR) == NEW + OTHER + OLD
+    assert disk.snapshot(LOSE_ALL).peek("/f") == OLD + OTHER + OLD
+    file.sync()
+    assert disk.crash(LOSE_ALL).peek("/f") == NEW + OTHER + OLD
+
+
+def test_a_durable_write_that_fails_leaves_its_sectors_to_chance() -> None:
+    disk = disk_with(OLD)
+    file = disk.open("/f")
+    disk.fail("sync", errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        file.write_durably(0, NEW)
+    assert {disk.snapshot(Loss(seed=seed, atomic=True)).peek("/f") for seed in range(50)} == {OLD, NEW}
 
 
 def test_a_file_sync_does_not_make_its_name_durable() -> None:
