@@ -11,10 +11,12 @@ import attrs
 
 from logger.errors import LogError
 from qmgr import verbs
+from qmgr.entry import READY, Entry
 from qmgr.errors import (
     AlreadyExists,
     MessageTooBig,
     Mistake,
+    MQError,
     ObjectInUse,
     Reason,
     Unavailable,
@@ -23,9 +25,10 @@ from qmgr.errors import (
 from qmgr.logged import Surroundings
 from qmgr.message import Descriptor, Message, check_body, check_id, decode
 from qmgr.objects import QueueDefinition, check_name, with_attributes
-from qmgr.queue import READY, Entry, Queue
+from qmgr.queue import BEFORE_ALL, Queue
 from qmgr.units import FENCE, QUEUE_AND_SEQUENCE, Units
 from recovery import records
+from recovery.errors import QueueDamaged
 from recovery.records import (
     GET_COST,
     PUT_COST,
@@ -40,6 +43,8 @@ from recovery.records import (
     run_of_puts,
 )
 from recovery.uows import Uow
+
+A_FEW = 64  # messages that a browse looks up at once
 
 
 @attrs.define
@@ -225,7 +230,10 @@ class Engine(Units):
         try:
             with self.lock:
                 self._room_for_gets(unit, 1)
-                entry = queue.first()
+                try:
+                    entry = queue.first()
+                except (QueueDamaged, OSError) as exc:
+                    raise self.unreadable(queue, exc) from exc
                 if entry is None or not entry.persistent or entry.expires or not queue.get_enabled:
                     return None
                 body = entry.body
@@ -354,25 +362,33 @@ class Engine(Units):
     def _choose(
         self, queue: Queue, limit: int, message_id: bytes | None, correlation_id: bytes | None, now: int
     ) -> tuple[list[Entry], list[Entry]]:
-        if limit == 1:
-            entry = queue.first()
-            if message_id is None and correlation_id is None and (entry is None or not entry.expires):
-                return ([] if entry is None else [entry]), []
-            entry, expired = verbs.choose(queue, message_id, correlation_id, now)
-            return ([] if entry is None else [entry]), expired
-        several: Iterator[Entry] = (
-            queue.ready() if message_id is None and correlation_id is None else queue.select(message_id, correlation_id)
-        )
-        chosen: list[Entry] = []
-        expired = []
-        for entry in several:
-            if 0 < entry.expires <= now:
-                expired.append(entry)
-            else:
-                chosen.append(entry)
-                if len(chosen) == limit:
-                    break
+        try:
+            if limit == 1:
+                entry, expired = verbs.choose(queue, message_id, correlation_id, now)
+                return ([] if entry is None else [entry]), expired
+            any_id = message_id is None and correlation_id is None
+            several = queue.ready(limit) if any_id else queue.select(message_id, correlation_id)
+            chosen: list[Entry] = []
+            expired = []
+            for entry in several:
+                if 0 < entry.expires <= now:
+                    expired.append(entry)
+                else:
+                    chosen.append(entry)
+                    if len(chosen) == limit:
+                        break
+        except (QueueDamaged, OSError) as exc:
+            raise self.unreadable(queue, exc) from exc
         return chosen, expired
+
+    def unreadable(self, queue: Queue, exc: QueueDamaged | OSError) -> MQError:
+        """What the segments of the queue hold can't be read: damage, or nobody knows. The lock is held."""
+        if isinstance(exc, OSError):
+            text = f"the messages of queue {queue.name!r} can't be read ({exc}); mend the disk and try again"
+            return Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=queue.name)
+        if not queue.damaged:
+            self.state.damage(queue, exc)
+        return verbs.damaged(queue)
 
     def expire_locked(self, queue: Queue, entries: list[Entry]) -> bool:
         """Remove messages whose time is over; False where the log has no room for saying so of all of them.
@@ -395,28 +411,46 @@ class Engine(Units):
         return removed
 
     def browse(self, name: str, message_id: Any, correlation_id: Any) -> Iterator[Message]:
-        """The messages that could be got now, in that order; each is looked at when its turn comes."""
+        """The messages that can be got and were there when this was called, in the order of delivery.
+
+        Each is looked at when its turn comes.
+        """
         self.check()
         queue = verbs.known_queue(self.state, name)
         message_id, correlation_id = verbs.check_selectors(message_id, correlation_id)
         with self.lock:
             verbs.check_get(queue)
-            if message_id is None and correlation_id is None:
-                entries = list(queue.ready())
-            else:
-                entries = list(queue.select(message_id, correlation_id))
-        return self._look_at(queue, entries)
+            before = queue.next_sequence
+        return self._look_at(queue, before, message_id, correlation_id)
 
-    def _look_at(self, queue: Queue, entries: list[Entry]) -> Iterator[Message]:
-        for entry in entries:
-            self.check()
-            body, status = entry.body, entry.status
-            now = self.steady.now_us()
-            if status != READY or 0 < entry.expires <= now:
-                continue
-            if entry.lsn > self.log.safe:
-                self.force(entry.lsn)
-            yield decode(entry.head, body, queue.name, entry.backouts, now)
+    def _look_at(
+        self, queue: Queue, before: int, message_id: bytes | None, correlation_id: bytes | None
+    ) -> Iterator[Message]:
+        any_id = message_id is None and correlation_id is None
+        position = BEFORE_ALL
+        while True:
+            with self.lock:
+                try:
+                    if any_id:
+                        entries = queue.after(position, before, A_FEW)
+                    else:
+                        found = queue.select(message_id, correlation_id, keep=False)
+                        behind = (e for e in found if queue.position(e) > position and e.sequence < before)
+                        entries = list(itertools.islice(behind, A_FEW))
+                except (QueueDamaged, OSError) as exc:
+                    raise self.unreadable(queue, exc) from exc
+            if not entries:
+                return
+            for entry in entries:
+                self.check()
+                body, there = entry.body, queue.is_ready(entry)
+                now = self.steady.now_us()
+                if not there or 0 < entry.expires <= now:
+                    continue
+                if entry.lsn > self.log.safe:
+                    self.force(entry.lsn)
+                yield decode(entry.head, body, queue.name, entry.backouts, now)
+            position = queue.position(entries[-1])
 
     # ---- definitions
 

@@ -15,9 +15,10 @@ from collections.abc import Callable
 from logger.clock import Clock
 from logger.errors import LogError
 from qmgr.engine import Engine
+from qmgr.entry import READY
 from qmgr.errorlog import ErrorLog
-from qmgr.queue import READY
 from recovery.checkpoint import NO_SPACE, Checkpointer
+from recovery.errors import QueueDamaged
 from recovery.records import RollForward, run_of_gets, run_of_puts
 from recovery.uows import ACTIVE, Uow
 
@@ -277,7 +278,11 @@ class Housekeeper:
         for queue in queues:
             now = engine.steady.now_us()
             with engine.lock:
-                expired = [e for e in queue.ready() if 0 < e.expires <= now] if queue.expiring else []
+                try:
+                    expired = queue.sweep(now) if queue.expiring and not queue.damaged else []
+                except QueueDamaged as exc:
+                    engine.state.damage(queue, exc)
+                    continue
             for at in range(0, len(expired), 100):
                 with engine.lock:
                     some = [e for e in expired[at : at + 100] if e.status == READY]

@@ -223,9 +223,11 @@ class QueueManager:
         log = logs.Log(disk, clock, config.log)
         try:
             checkpoints = read_files(disk, self._location.data_dir, log.state.log_id)
-            state = Resource(disk, self._location.queues, log.state.log_id, clock.give_way)
+            buffer = tuning.default_pq_buffer_size
+            state = Resource(disk, self._location.queues, log.state.log_id, clock.give_way, buffer=buffer)
             checkpoint, report = restart(log, clock, state, checkpoints)
             self._report(errors, report, state)
+            state.on_damage = lambda queue: errors.say("AMQ7472", name=queue.name, text=queue.damaged)
             triggers = Triggers(
                 records_max=tuning.checkpoint_log_records_max,
                 records_min=tuning.checkpoint_log_records_min,

@@ -9,7 +9,7 @@ import attrs
 from qmgr.errors import Mistake, NameError_, Reason
 
 NAME = re.compile(r"[A-Za-z0-9._/%]{1,48}")
-MAX_MESSAGE_LENGTH = 104_857_600
+MAX_MESSAGE_LENGTH = MAX_BUFFER = 104_857_600
 UNLIMITED = 999_999_999
 
 
@@ -76,6 +76,11 @@ def _expiry_cap(_: object, attribute: "attrs.Attribute[float | None]", value: fl
         raise _refuse(attribute.name, value, "seconds, more than 0 and less than 1e9, or None")
 
 
+def _buffer(_: object, attribute: "attrs.Attribute[int | None]", value: int | None) -> None:
+    if value is not None and (type(value) is not int or not 1 <= value <= MAX_BUFFER):
+        raise _refuse(attribute.name, value, f"bytes, a whole number from 1 to {MAX_BUFFER}, or None")
+
+
 @attrs.frozen(kw_only=True)
 class QueueDefinition:
     """A local queue. Attributes are those of DEFINE QLOCAL, in words."""
@@ -97,6 +102,8 @@ class QueueDefinition:
     depth_high: int = attrs.field(default=80, validator=_whole(0, 100))  # QDEPTHHI, percent of max_depth
     depth_low: int = attrs.field(default=20, validator=_whole(0, 100))  # QDEPTHLO
     expiry_cap: float | None = attrs.field(default=None, validator=_expiry_cap)  # CAPEXPRY, seconds
+
+    buffer_size: int | None = attrs.field(default=None, validator=_buffer)  # bytes in memory; None: that of qm.ini
 
     def encode(self) -> bytes:
         return json.dumps(attrs.asdict(self)).encode()

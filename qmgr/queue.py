@@ -1,137 +1,54 @@
-"""One queue: priority, then the order of commit; what can be got, what is locked, what is gone.
+"""One queue: priority, then the order of commit; what can be got, what is locked, what is gone, what is on disk only.
 
-Ten lanes, one for each priority, hold the entries in the order of their sequence numbers. An entry that is taken or
-locked stays where it is until it comes to the front of its lane; one that is given back is sorted in beside the line,
-and so finds its old place. The caller's lock guards every method.
+There is a lane for each priority. Beyond the queue's buffer messages leave memory once a checkpoint has put them into
+a segment, the last ones first; they are read again a block at a time. The caller's lock guards every method.
 """
 
 import heapq
-from collections import deque
-from collections.abc import Iterator
-
-from sortedcontainers import SortedDict
+from collections.abc import Iterable, Iterator
+from functools import partial
 
 from qmgr.due import Waiters
-from qmgr.message import PERSISTENT, STANDING, describe, ids_of, split
+from qmgr.entry import GONE, LOCKED, NOWHERE, OVERHEAD, READY, Entry, read_entry
+from qmgr.ids import CORRELATION_ID, MESSAGE_ID, Arrays, Resident
+from qmgr.lane import Lane
+from qmgr.message import STANDING, describe, ids_of
 from qmgr.objects import QueueDefinition
-from qmgr.segments import Segment
+from qmgr.segments import Block, Cell, Segment, SegmentReader
+from recovery.errors import QueueDamaged
 
-READY, LOCKED, GONE = 0, 1, 2
-NOWHERE = 0  # no segment has the entry
-
-Index = dict[bytes, dict[int, "Entry"]]  # by id, then by sequence
-
-
-class Entry:
-    """A message on a queue."""
-
-    __slots__ = (
-        "backouts",
-        "body",
-        "cell",
-        "expires",
-        "head",
-        "lsn",
-        "persistent",
-        "priority",
-        "segment",
-        "sequence",
-        "status",
-    )
-
-    def __init__(self, head: bytes, body: bytes, persistent: int, priority: int, expires: int) -> None:
-        self.head = head
-        self.body = body
-        self.persistent = persistent
-        self.priority = priority
-        self.expires = expires
-        self.status = READY
-        self.backouts = 0
-        self.segment = NOWHERE
-
-    sequence: int
-    lsn: int  # callers may see it once the log is safe up to here
-    cell: int  # of its segment
-
-    def __lt__(self, other: "Entry") -> bool:
-        return self.sequence < other.sequence
-
-
-def read_entry(head: bytes, body: bytes) -> Entry:
-    """The entry of an encoded message. `head` may hold all of it, with `body` empty."""
-    if not body:
-        head, body = split(head)
-    flags, priority, expires = STANDING.unpack_from(head)
-    return Entry(head, body, flags & PERSISTENT, priority, expires)
-
-
-class Lane:
-    """The entries of one priority."""
-
-    __slots__ = ("dead", "given_back", "line")
-
-    def __init__(self) -> None:
-        self.line: deque[Entry] = deque()
-        self.given_back: SortedDict[int, Entry] = SortedDict()  # by sequence; some stand in the line as well
-        self.dead = 0  # entries of the line that were taken from its middle
-
-    def first(self) -> Entry | None:
-        """The entry that a get takes next, still in its place."""
-        line = self.line
-        while line and line[0].status != READY:
-            line.popleft()
-            self.dead -= 1
-        back = self.given_back
-        while back:
-            entry: Entry = back.peekitem(0)[1]
-            if entry.status == READY:
-                return entry if not line or entry.sequence <= line[0].sequence else line[0]
-            back.popitem(0)
-        return line[0] if line else None
-
-    def entries(self) -> Iterator[Entry]:
-        """All that are ready, in order."""
-        last = None
-        both = heapq.merge(self.line, self.given_back.values()) if self.given_back else iter(self.line)
-        for entry in both:
-            if entry.status == READY and entry is not last:
-                last = entry
-                yield entry
-
-    def took(self, entry: Entry) -> None:
-        """The entry is not ready any more. In the middle of the line it stays for now, but the line must not fill up
-        with what is not there."""
-        line = self.line
-        if line and line[0] is entry:
-            line.popleft()
-            return
-        self.dead += 1
-        if self.dead > 64 and self.dead > len(line) // 2:
-            self.line = deque([entry for entry in line if entry.status == READY])
-            self.dead = 0
+Position = tuple[int, int]  # in the order of delivery: (-priority, or 0 for FIFO; sequence)
+BEFORE_ALL: Position = (-10, 0)
 
 
 class Queue:
     """A local queue and its messages."""
 
-    def __init__(self, definition: QueueDefinition) -> None:
+    def __init__(self, definition: QueueDefinition, reader: SegmentReader, arrays: Arrays, buffer: int) -> None:
+        """`buffer`: bytes of messages kept in memory, where the definition does not say."""
         self.id = definition.id
         self.next_sequence = 1
         self.depth = 0  # what is ready, and puts that are not committed yet
         self.uncommitted = 0  # puts and gets of units of work that have not ended
-        self.expiring = 0  # messages that have been added with a time to expire
+        self.expiring = 0  # messages that have been added with a time to expire, at least
+        self.held = 0  # bytes of memory that the entries take, about
         self.damaged = ""  # why nothing can be done with it; empty when all is well
         self.deleted = False
         self.waiters = Waiters()
         self.fresh: list[Entry] = []  # persistent, and in no segment yet
-        self.backed_out: dict[int, Entry] = {}  # persistent entries with a backout count, by sequence
-        self.segments: dict[int, Segment] = {}
+        self.removed: dict[Entry, bytes] | None = None  # while a checkpoint writes: bodies of what is taken meanwhile
+        self.volatile: list[Entry] = []  # non-persistent messages that an end in order keeps
+        self.backed_out: dict[int, int] = {}  # backout counts of persistent messages, by sequence
+        self.segments: dict[int, Segment] = {}  # in the order of their sequences
         self.changed = True  # since the last checkpoint
         self.line = b""  # what the last checkpoint says of the queue
-        self._lanes = [Lane() for _ in range(10)]
+        self.reader = reader
+        self._arrays = arrays
+        self._default_buffer = buffer
+        self._lanes = [Lane(priority) for priority in range(10)]
         self._occupied = 0  # a bit for each lane that may have entries
-        self._by_message_id: Index | None = None
-        self._by_correlation_id: Index | None = None
+        self._elsewhere: dict[int, Entry] = {}  # by sequence: in memory, though a block may be read that has it too
+        self._by_id: dict[int, Resident] = {}  # MESSAGE_ID, CORRELATION_ID: entries in memory
         self._by_sequence: dict[int, Entry] | None = None
         self._indexed = False  # there is one of the three
         self._settle(definition)
@@ -144,18 +61,15 @@ class Queue:
         self.max_length = definition.max_message_length
         self.get_enabled = definition.get_enabled
         self.plain = describe(definition.default_priority, definition.default_persistence)  # of a put without options
+        self.buffer = self._default_buffer if definition.buffer_size is None else definition.buffer_size
         self._fifo = definition.delivery_sequence == "FIFO"
 
     def redefine(self, definition: QueueDefinition) -> None:
-        """Take new attributes; a new order of delivery puts what is there into other lanes."""
-        reorder = definition.delivery_sequence != self.definition.delivery_sequence
-        entries = sorted(self.ready()) if reorder else []
+        """Take new attributes."""
         self._settle(definition)
         self.changed = True
-        if reorder:
-            self._lanes = [Lane() for _ in range(10)]
-            for entry in entries:
-                self._lane(entry).line.append(entry)
+        self._by_id.clear()  # they are in the order of delivery, which may be another one now
+        self._indexed = self._by_sequence is not None
 
     def retire(self) -> None:
         """It is deleted; who still holds it finds that out."""
@@ -163,72 +77,199 @@ class Queue:
         self.room_to = -1
         self.get_enabled = False
         self.waiters.wake_all()
+        for number in self.segments:
+            self._arrays.drop(number)
 
     def _lane(self, entry: Entry) -> Lane:
         """Where the entry belongs; it counts as occupied from now on."""
-        priority = 0 if self._fifo else entry.priority
+        priority = entry.priority
         self._occupied |= 1 << priority
         return self._lanes[priority]
+
+    def position(self, entry: Entry) -> Position:
+        return (0 if self._fifo else -entry.priority), entry.sequence
 
     # ---- looking
 
     def first(self) -> Entry | None:
-        """The entry that a get takes next: highest priority, then lowest sequence."""
-        while self._occupied:
-            priority = self._occupied.bit_length() - 1
-            entry = self._lanes[priority].first()
-            if entry is not None:
+        """The entry that a get takes next: highest priority, then lowest sequence. Raises QueueDamaged, OSError."""
+        found: Entry | None = None
+        occupied = self._occupied
+        while occupied:
+            priority = occupied.bit_length() - 1
+            occupied ^= 1 << priority
+            lane = self._lanes[priority]
+            entry = lane.first()
+            while entry is None and lane.paged:
+                self._page_in(lane)
+                entry = lane.first()
+            if entry is None:
+                self._occupied ^= 1 << priority
+            elif not self._fifo:
                 return entry
-            self._occupied ^= 1 << priority
-        return None
+            elif found is None or entry.sequence < found.sequence:
+                found = entry
+        return found
 
-    def ready(self) -> Iterator[Entry]:
-        """All entries that can be got, in the order in which they would be."""
+    def ready(self, count: int) -> Iterator[Entry]:
+        """The entries that can be got, in the order in which they would be: `count`, or more. Raises as `first`."""
+        left = count
         for lane in reversed(self._lanes):
-            yield from lane.entries()
-
-    def select(self, message_id: bytes | None, correlation_id: bytes | None) -> Iterator[Entry]:
-        """The ready entries with these ids, in the order of delivery, from an index made when first asked for."""
-        if message_id is not None:
-            if self._by_message_id is None:
-                self._by_message_id = self._index(0)
-            index, key, other = self._by_message_id, message_id, correlation_id
+            while lane.paged and lane.in_memory() < left:
+                self._page_in(lane)
+            if not self._fifo:
+                left -= lane.in_memory()
+        if self._fifo:
+            yield from heapq.merge(*[lane.ready() for lane in self._lanes])
         else:
-            assert correlation_id is not None
-            if self._by_correlation_id is None:
-                self._by_correlation_id = self._index(1)
-            index, key, other = self._by_correlation_id, correlation_id, None
-        found = index.get(key, {}).values()
-        ready = [e for e in found if e.status == READY and (other is None or ids_of(e.head)[1] == other)]
-        yield from sorted(ready, key=lambda e: (0 if self._fifo else -e.priority, e.sequence))
+            for lane in reversed(self._lanes):
+                yield from lane.ready()
+                if lane.paged:
+                    return
 
-    def _index(self, which: int) -> Index:
-        self._indexed = True
-        index: Index = {}
+    def in_memory(self) -> Iterator[Entry]:
+        """All entries that are not gone and in memory, some twice."""
         for lane in self._lanes:
-            for entry in (*lane.line, *lane.given_back.values()):
-                if entry.status != GONE:
-                    index.setdefault(ids_of(entry.head)[which], {})[entry.sequence] = entry
-        return index
+            yield from lane.all()
+        yield from self._elsewhere.values()
+
+    def after(self, position: Position, before: int, count: int) -> list[Entry]:
+        """The next ready entries behind a position, put before the sequence `before`: `count` at the most.
+
+        Those that are in segments only come as copies, good for being looked at. Raises QueueDamaged, OSError.
+        """
+        found: list[Entry] = []
+        level, sequence = position
+        if self._fifo:
+            lanes = [self._behind(lane, sequence) for lane in self._lanes]
+            entries: Iterable[Entry] = heapq.merge(*lanes)
+        else:
+            high = [
+                (lane, sequence if -lane.priority == level else 0) for lane in self._lanes if -lane.priority >= level
+            ]
+            entries = (e for lane, start in reversed(high) for e in self._behind(lane, start))
+        for entry in entries:
+            if entry.sequence < before:
+                found.append(entry)
+                if len(found) == count:
+                    break
+        return found
+
+    def _behind(self, lane: Lane, sequence: int) -> Iterator[Entry]:
+        """The lane's ready entries behind a sequence, in memory and paged."""
+        if not lane.paged or sequence >= lane.high:
+            return lane.after(sequence)
+        return heapq.merge(lane.after(sequence), self._paged(lane, sequence + 1))
+
+    def _paged(self, lane: Lane, sequence: int) -> Iterator[Entry]:
+        """Copies of the lane's paged messages from a sequence on."""
+        at = max(sequence, lane.low)
+        while (place := self._block_with(lane, at)) is not None:
+            segment, block = place
+            yield from self._entries(segment, block, at, lane.high)
+            at = block.last + 1
+
+    def is_ready(self, entry: Entry) -> bool:
+        """Can the message still be got? The entry may be a copy."""
+        if entry.status != READY:
+            return False
+        if entry.segment == NOWHERE:
+            return True
+        segment = self.segments.get(entry.segment)
+        held = self._elsewhere.get(entry.sequence, entry)
+        return held.status == READY and not (segment is not None and segment.is_gone(entry.cell))
+
+    # ---- by id and by sequence
+
+    def select(self, message_id: bytes | None, correlation_id: bytes | None, *, keep: bool = True) -> Iterator[Entry]:
+        """The ready entries with these ids, in the order of delivery. Raises QueueDamaged, OSError.
+
+        One that was in a segment only is in memory when it is yielded, or a copy unless `keep`.
+        """
+        which, key = (CORRELATION_ID, correlation_id) if message_id is None else (MESSAGE_ID, message_id)
+        assert key is not None
+        if which not in self._by_id:
+            self._by_id[which] = Resident(which, self.in_memory(), self.position)
+            self._indexed = True
+        resident = list(self._by_id[which].get(key))
+        copies = [self._copies(lane, which, key) for lane in reversed(self._lanes) if lane.paged]
+        found: Iterable[Entry] = resident
+        if copies:
+            paged = heapq.merge(*copies) if self._fifo else (entry for lane in copies for entry in lane)
+            found = heapq.merge(resident, paged, key=self.position)
+        for entry in found:
+            if entry.status == READY and (correlation_id is None or ids_of(entry.head)[1] == correlation_id):
+                yield self._adopt(entry) if keep else entry
+
+    def _copies(self, lane: Lane, which: int, key: bytes) -> Iterator[Entry]:
+        """Copies of the lane's paged messages that have this id."""
+        for segment in list(self.segments.values()):
+            line = segment.blocks.get(lane.priority)
+            if not line or line[-1].last < lane.low or line[0].first > lane.high:
+                continue
+            for number in self._arrays.cells(segment.number, which, key, partial(self._heads, segment)):
+                block = None if segment.is_gone(number) else segment.block_of(lane.priority, number)
+                if block is not None:
+                    cell = self.reader.read_one(segment, block, number - block.cell)
+                    entry = self._entry(segment, block, cell)
+                    paged = lane.holds_paged(cell.sequence) and cell.sequence not in self._elsewhere
+                    if paged and ids_of(entry.head)[which] == key:
+                        yield entry
+
+    def _heads(self, segment: Segment, known: int) -> Iterator[bytes]:
+        """The messages of a segment's cells from this number on."""
+        if known < segment.cells:
+            blocks = [block for line in segment.blocks.values() for block in line if block.cell >= known]
+            for block in sorted(blocks, key=lambda one: one.cell):
+                for cell in self.reader.read(segment, block):
+                    yield cell.message
 
     def find(self, sequence: int) -> Entry:
-        """The entry with this sequence; for replay, where it is nearly always the next one. Raises KeyError."""
-        if self._by_sequence is None:
-            for lane in self._lanes:
+        """The entry with this sequence; for replay, where it is nearly always the next one of a lane.
+
+        Raises KeyError, QueueDamaged, OSError.
+        """
+        for lane in self._lanes:
+            if self._occupied >> lane.priority & 1:
                 entry = lane.first()
                 if entry is not None and entry.sequence == sequence:
                     return entry
+                if lane.holds_paged(sequence) and sequence not in self._elsewhere:
+                    paged = self._find_paged(lane, sequence)
+                    if paged is not None:
+                        return paged
+        if self._by_sequence is None:
             self._indexed = True
-            self._by_sequence = {e.sequence: e for lane in self._lanes for e in (*lane.line, *lane.given_back.values())}
+            self._by_sequence = {entry.sequence: entry for entry in self.in_memory()}
         entry = self._by_sequence[sequence]
         if entry.status != READY:
             raise KeyError(f"message {sequence} of queue {self.name} is taken twice")
         return entry
 
+    def _find_paged(self, lane: Lane, sequence: int) -> Entry | None:
+        segment, block = self._block_with(lane, sequence) or (None, None)
+        if segment is None or block is None or block.first > sequence:
+            return None
+        if block.first <= lane.low and not lane.line:
+            self._page_in(lane)
+            return next((entry for entry in lane.line if entry.sequence == sequence), None)
+        found = next(self._entries(segment, block, sequence, sequence), None)
+        return found and self._adopt(found)
+
     def forget_sequences(self) -> None:
         """The replay is over."""
         self._by_sequence = None
-        self._indexed = self._by_message_id is not None or self._by_correlation_id is not None
+        self._indexed = bool(self._by_id)
+
+    def _add_to_indexes(self, entry: Entry) -> None:
+        if self._by_sequence is not None:
+            self._by_sequence[entry.sequence] = entry
+        for resident in self._by_id.values():
+            resident.add(entry)
+
+    def _remove_from_indexes(self, entry: Entry) -> None:
+        for resident in self._by_id.values():
+            resident.remove(entry)
 
     # ---- changing; only `State.apply` calls these
 
@@ -238,7 +279,8 @@ class Queue:
         entry.lsn = lsn
         if sequence >= self.next_sequence:
             self.next_sequence = sequence + 1
-        self._lane(entry).line.append(entry)
+        self._lane(entry).end.append(entry)
+        self.held += len(entry.head) + len(entry.body) + OVERHEAD
         if entry.persistent:
             self.fresh.append(entry)
             self.changed = True
@@ -249,27 +291,12 @@ class Queue:
         if self.waiters.line:
             self.waiters.wake_one()
 
-    def _add_to_indexes(self, entry: Entry) -> None:
-        if self._by_sequence is not None:
-            self._by_sequence[entry.sequence] = entry
-        for index, key in zip((self._by_message_id, self._by_correlation_id), ids_of(entry.head), strict=True):
-            if index is not None:
-                index.setdefault(key, {})[entry.sequence] = entry
-
-    def _remove_from_indexes(self, entry: Entry) -> None:
-        for index, key in zip((self._by_message_id, self._by_correlation_id), ids_of(entry.head), strict=True):
-            entries = index.get(key) if index is not None else None
-            if entries is not None and index is not None:
-                entries.pop(entry.sequence, None)
-                if not entries:
-                    del index[key]
-
     def lock(self, entry: Entry) -> None:
         """A unit of work gets the message: nobody else sees it."""
         entry.status = LOCKED
         self.depth -= 1
         self.uncommitted += 1
-        self._lane(entry).took(entry)
+        self._lane(entry).took(entry, self._elsewhere)
 
     def give_back(self, entry: Entry, *, count: bool) -> None:
         """The unit of work that had locked it was backed out; `count` it."""
@@ -282,41 +309,187 @@ class Queue:
         if count:
             entry.backouts += 1
             if entry.persistent:
-                self.backed_out[entry.sequence] = entry
+                self.backed_out[entry.sequence] = entry.backouts
                 self.changed = True
         if self.waiters.line:
             self.waiters.wake_one()
 
     def take(self, entry: Entry) -> None:
         """A ready message is got outside a unit of work, or its time is over."""
+        if self.removed is not None:
+            self.removed[entry] = entry.body
         entry.status = GONE
         self.depth -= 1
-        self._lane(entry).took(entry)
+        self._lane(entry).took(entry, self._elsewhere)
         self._forget(entry)
 
     def remove(self, entry: Entry) -> None:
         """A locked message is gone for good."""
+        if self.removed is not None:
+            self.removed[entry] = entry.body
         entry.status = GONE
         self.uncommitted -= 1
         self._forget(entry)
 
     def _forget(self, entry: Entry) -> None:
+        size = len(entry.head) + len(entry.body)
+        self.held -= size + OVERHEAD
         if entry.expires:
             self.expiring -= 1
         if self._indexed:
             self._remove_from_indexes(entry)
-        entry.body = b""
         if entry.persistent:
             self.changed = True
             if entry.backouts:
                 self.backed_out.pop(entry.sequence, None)
             if entry.segment:
-                self.segments[entry.segment].mark_gone(entry.cell)
+                self.segments[entry.segment].mark_gone(entry.cell, size)
+        if self._elsewhere:
+            self._elsewhere.pop(entry.sequence, None)
+        entry.body = b""
 
-    def load(self, entries: list[Entry]) -> None:
-        """Become what a checkpoint held; in the order of their sequences."""
+    # ---- between memory and segments
+
+    def load(self, segments: Iterable[Segment]) -> None:
+        """Become what a checkpoint held: all of it is paged. Raises QueueDamaged, OSError."""
+        self.segments = {segment.number: segment for segment in segments}
+        for segment in self.segments.values():
+            self.reader.check(segment)
+        size = 0
+        for lane in self._lanes:
+            blocks = [(s, block) for s in self.segments.values() for block in s.blocks.get(lane.priority, ())]
+            lane.paged = sum(segment.live_in(block) for segment, block in blocks)
+            if lane.paged:
+                lane.low, lane.high = blocks[0][1].first, blocks[-1][1].last
+                lane.end = lane.tail
+                self._occupied |= 1 << lane.priority
+            self.depth += lane.paged
+            self.expiring += sum(segment.live_in(block) for segment, block in blocks if block.expires)
+            size += sum(block.size for _, block in blocks)
+        if size <= self.buffer:  # what is wrong with a small queue is found at once
+            for lane in self._lanes:
+                while lane.paged:
+                    self._page_in(lane)
+
+    def load_volatile(self, segment: Segment) -> None:
+        """Take the messages of a segment that holds non-persistent ones; they are in memory alone from now on."""
+        self.reader.check(segment)
+        for line in segment.blocks.values():
+            for block in line:
+                for cell in self.reader.read(segment, block):
+                    entry = read_entry(cell.message, b"")
+                    entry.sequence, entry.lsn = cell.sequence, 0
+                    self._lane(entry).given_back[entry.sequence] = entry
+                    self.held += len(cell.message) + OVERHEAD
+                    self.depth += 1
+                    self.expiring += entry.expires > 0
+
+    def damage(self, why: str) -> None:
+        """A segment can't be believed: nothing more is put or got."""
+        self.damaged = why
+        self.changed = True
+        self.room_to = -1
+        self.get_enabled = False
+        self.waiters.wake_all()
+
+    def _block_with(self, lane: Lane, sequence: int) -> tuple[Segment, Block] | None:
+        """Where the lane's message with this sequence is, or else the next one."""
+        for segment in self.segments.values():
+            block = segment.block_with(lane.priority, sequence)
+            if block is not None:
+                return segment, block
+        return None
+
+    def _entry(self, segment: Segment, block: Block, cell: Cell) -> Entry:
+        entry = read_entry(cell.message, b"")
+        if entry.priority != block.priority or not block.first <= cell.sequence <= block.last:
+            raise QueueDamaged(f"segment {self.reader.path(segment)} has another message in cell {cell.number}")
+        entry.sequence, entry.lsn = cell.sequence, 0
+        entry.segment, entry.cell = segment.number, cell.number
+        entry.backouts = self.backed_out.get(cell.sequence, 0)
+        return entry
+
+    def _entries(self, segment: Segment, block: Block, low: int, high: int) -> Iterator[Entry]:
+        """Those of a block with sequences in these bounds that are neither gone nor in memory."""
+        for cell in self.reader.read(segment, block):
+            sequence = cell.sequence
+            if low <= sequence <= high and not segment.is_gone(cell.number) and sequence not in self._elsewhere:
+                yield self._entry(segment, block, cell)
+
+    def _page_in(self, lane: Lane) -> None:
+        """Read the next block of what is paged. Raises QueueDamaged, OSError; then nothing has changed."""
+        place = self._block_with(lane, lane.low)
+        if place is None or place[1].first > lane.high:
+            raise QueueDamaged(f"the segments lack {lane.paged} messages of priority {lane.priority}")
+        segment, block = place
+        entries = list(self._entries(segment, block, lane.low, lane.high))
+        lane.line.extend(entries)
+        lane.paged -= len(entries)
+        lane.low = block.last + 1
         for entry in entries:
-            self._lane(entry).line.append(entry)
-        self.depth = len(entries)
-        self.expiring = sum(1 for entry in entries if entry.expires)
-        self.backed_out = {e.sequence: e for e in entries if e.backouts and e.persistent}
+            self.held += len(entry.head) + len(entry.body) + OVERHEAD
+            if self._indexed:
+                self._add_to_indexes(entry)
+
+    def _adopt(self, entry: Entry) -> Entry:
+        """Keep the copy of a paged message; what is no copy is in memory already."""
+        lane = self._lanes[entry.priority]
+        if lane.holds_paged(entry.sequence) and entry.sequence not in self._elsewhere:
+            lane.paged -= 1
+            lane.given_back[entry.sequence] = self._elsewhere[entry.sequence] = entry
+            self.held += len(entry.head) + len(entry.body) + OVERHEAD
+            if self._indexed:
+                self._add_to_indexes(entry)
+        return entry
+
+    def page_out(self, most: int) -> bool:
+        """Let go of up to `most` entries that segments have, beyond the buffer, the last ones first; True: of so many.
+
+        What is locked, given back or in no segment stays in memory, beside what is paged.
+        """
+        for lane in self._lanes:
+            while self.held > self.buffer:
+                entry = lane.next_out(full=True)
+                if entry is None:
+                    break
+                self._let_go(lane, entry)
+                most -= 1
+                if not most:
+                    return True
+        return False
+
+    def _let_go(self, lane: Lane, entry: Entry) -> None:
+        if entry.status == GONE:
+            lane.dead -= 1
+        elif entry.status == LOCKED:
+            lane.dead -= 1
+            self._elsewhere[entry.sequence] = entry
+        elif entry.sequence in lane.given_back:
+            self._elsewhere[entry.sequence] = entry
+        elif not entry.segment:
+            lane.given_back[entry.sequence] = entry
+            if entry.persistent:
+                self._elsewhere[entry.sequence] = entry
+        else:
+            lane.paged += 1
+            self.held -= len(entry.head) + len(entry.body) + OVERHEAD
+            if self._indexed:
+                self._remove_from_indexes(entry)
+
+    def sweep(self, now: int) -> list[Entry]:
+        """The ready entries whose time is over, those read from segments included. Raises QueueDamaged, OSError."""
+        found = {e.sequence: e for e in self.in_memory() if 0 < e.expires <= now and e.status == READY}
+        for lane in self._lanes:
+            if not lane.paged:
+                continue
+            for segment in self.segments.values():
+                for block in list(segment.blocks.get(lane.priority, ())):
+                    if 0 < block.expires <= now and block.last >= lane.low and block.first <= lane.high:
+                        there = [cell for cell in self.reader.read(segment, block) if not segment.is_gone(cell.number)]
+                        expires = [STANDING.unpack_from(cell.message)[2] for cell in there]
+                        segment.put_off(block, min((one for one in expires if one), default=0))
+                        for cell, one in zip(there, expires, strict=True):
+                            paged = lane.holds_paged(cell.sequence) and cell.sequence not in self._elsewhere
+                            if paged and 0 < one <= now:
+                                found[cell.sequence] = self._adopt(self._entry(segment, block, cell))
+        return list(found.values())

@@ -1,31 +1,35 @@
 """Message segments: append-only files of cells, written by checkpoints only; a cell is an encoded message.
 
-A segment means what the checkpoint says: its length, and which of its cells are gone. What lies beyond the length was
-left behind by a checkpoint that was not completed, and is cut off before the next one appends. What a checkpoint
-appends begins at a page of its own: a page that holds durable cells is never written again.
+A segment means what the checkpoint says: which blocks of cells it has, and which of the cells are gone. What lies
+beyond the last block was left behind by a checkpoint that was not completed, and is cut off before the next one
+appends. What a checkpoint appends begins at a page of its own: a page that holds durable cells is never written again.
+
+A block is what is read at once: cells of one priority, in the order of their sequences. The blocks of one priority
+follow each other in that order, in a segment and over the segments of a queue.
 
     offset  size  field        meaning                        of the file's header, 64 bytes
-         0     8  magic        "QMGRSEG1": the format's version is its last character
+         0     8  magic        "QMGRSEG2": the format's version is its last character
          8     4  crc          CRC-32 of bytes 12..64
         12     4  number       in the file's name
         16    16  log id       which queue manager's
         32     4  queue        the queue's number
         36    28  -
 
-    offset  size  field        meaning                        of a cell
-         0     4  crc          CRC-32 of bytes 4..length, seeded by log id, segment number and cell number
+    offset  size  field        meaning                        of a cell, which begins at a multiple of 8
+         0     4  crc          CRC-32 of bytes 4..length, seeded by log id and segment number
          4     4  length       of the cell, bytes
          8     8  sequence     the message's on its queue
-        16     4  backouts     when the cell was written
+        16     4  number       of the cell in its segment
         20     -  message      encoded
-
-A cell begins at a multiple of 8; where its length would stand there is 0 where the next one begins in the next page.
 """
 
 import base64
 import contextlib
+import json
 import struct
 import zlib
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -38,10 +42,12 @@ assert HEADER.size == 64
 CELL = struct.Struct("<IIQI")
 CRC = struct.Struct("<I")  # the first field of a cell, and the others
 FACTS = struct.Struct("<IQI")
+BLOCK = struct.Struct("<QIIIIQQQ")  # as the catalogue has a `Block`
 GAPS = [bytes(-length % 8) for length in range(8)]  # that fill a cell up to a multiple of 8, by its length modulo 8
-MAGIC = b"QMGRSEG1"
+MAGIC = b"QMGRSEG2"
 LARGEST = 16 << 20  # bytes: a segment of this size is not appended to
 CHUNK = 1 << 20  # bytes of cells put together for one write
+LARGEST_BLOCK = 64 << 10  # bytes, unless it is one cell
 
 
 class Cell(NamedTuple):
@@ -49,48 +55,164 @@ class Cell(NamedTuple):
 
     number: int
     sequence: int
-    backouts: int
     message: bytes
+
+
+class Block(NamedTuple):
+    """Cells that lie together."""
+
+    at: int  # byte of the file where the first one begins
+    size: int  # bytes
+    cell: int  # number of the first one
+    cells: int
+    priority: int
+    first: int  # sequence of the first one, and of the last one
+    last: int
+    expires: int  # before this moment none of them does; 0: none ever does
 
 
 class Segment:
     """What the checkpoint knows of one segment file."""
 
-    __slots__ = ("cells", "gone", "gone_count", "length", "number", "sealed")
+    __slots__ = (
+        "_text",
+        "blocks",
+        "cells",
+        "gone",
+        "gone_bytes",
+        "gone_count",
+        "length",
+        "number",
+        "sealed",
+        "volatile",
+    )
 
-    def __init__(self, number: int, length: int = HEADER.size, cells: int = 0, gone: bytes = b"") -> None:
+    def __init__(self, number: int, *, volatile: bool = False) -> None:
         self.number = number
-        self.length = length
-        self.cells = cells
-        self.gone = bytearray(gone).ljust((cells + 7) // 8, b"\0")  # a bit for each cell
-        self.gone_count = self.gone.count(0xFF) * 8 + sum(b.bit_count() for b in self.gone if b != 0xFF)
-        self.sealed = False  # nothing is appended: an attempt to write it failed, or it is large
+        self.length = HEADER.size
+        self.cells = 0
+        self.blocks: dict[int, list[Block]] = {}  # by priority; never changed, but replaced, since copies share it
+        self.gone = bytearray()  # a bit for each cell
+        self.gone_count = 0
+        self.gone_bytes = 0
+        self.volatile = volatile  # holds non-persistent messages over an end in order
+        self.sealed = False  # nothing is appended: an attempt to write it failed
+        self._text = b""  # its description, until something changes
 
-    def mark_gone(self, cell: int) -> None:
+    def __len__(self) -> int:
+        """How many of its cells are there."""
+        return self.cells - self.gone_count
+
+    def mark_gone(self, cell: int, size: int) -> None:
+        """`size`: bytes of the message."""
         self.gone[cell >> 3] |= 1 << (cell & 7)
         self.gone_count += 1
+        self.gone_bytes += CELL.size + size + 7 & -8
+        self._text = b""
 
     def is_gone(self, cell: int) -> bool:
         return bool(self.gone[cell >> 3] >> (cell & 7) & 1)
 
-    def extend(self, cells: int, length: int) -> None:
-        """The checkpoint that appended this many cells is complete."""
-        self.cells += cells
+    def live_in(self, block: Block) -> int:
+        """How many of the block's cells are there."""
+        if not self.gone_count:
+            return block.cells
+        first, end = block.cell, block.cell + block.cells
+        bits = int.from_bytes(self.gone[first >> 3 : (end + 7) >> 3], "little") >> (first & 7)
+        return block.cells - (bits & (1 << block.cells) - 1).bit_count()
+
+    def extend(self, blocks: list[Block], length: int) -> None:
+        """The checkpoint that appended these blocks is complete."""
+        self.blocks = {priority: line.copy() for priority, line in self.blocks.items()}
+        for block in blocks:
+            self.blocks.setdefault(block.priority, []).append(block)
+            self.cells += block.cells
         self.length = length
         self.gone.extend(bytes((self.cells + 7) // 8 - len(self.gone)))
+        self._text = b""
 
-    def describe(self) -> dict[str, Any]:
-        return {
-            "number": self.number,
-            "length": self.length,
-            "cells": self.cells,
-            "gone": base64.b85encode(zlib.compress(bytes(self.gone), 1)).decode(),
-        }
+    def put_off(self, block: Block, expires: int) -> None:
+        """None of the block's cells that are there expires before this moment."""
+        line = self.blocks[block.priority].copy()
+        line[line.index(block)] = block._replace(expires=expires)
+        self.blocks = self.blocks | {block.priority: line}
+        self._text = b""
+
+    def block_with(self, priority: int, sequence: int) -> Block | None:
+        """The first block of this priority that ends at the sequence or behind it."""
+        line = self.blocks.get(priority)
+        if not line or line[-1].last < sequence:
+            return None
+        return line[bisect_left(line, sequence, key=lambda block: block.last)]
+
+    def block_of(self, priority: int, cell: int) -> Block | None:
+        """The block of this priority that has the cell."""
+        line = self.blocks.get(priority, [])
+        place = bisect_right(line, cell, key=lambda block: block.cell) - 1
+        return line[place] if place >= 0 and cell < line[place].cell + line[place].cells else None
+
+    @property
+    def live_bytes(self) -> int:
+        """Bytes of its cells that are there, and of what lies between them."""
+        return self.length - self.gone_bytes if len(self) else 0
+
+    def copy(self) -> "Segment":
+        """The same as it is now, which later changes leave alone."""
+        copy = Segment(self.number, volatile=self.volatile)
+        copy.gone = self.gone.copy()
+        for name in ("length", "cells", "blocks", "gone_count", "gone_bytes", "sealed", "_text"):
+            setattr(copy, name, getattr(self, name))
+        return copy
+
+    def described_by(self, copy: "Segment") -> None:
+        """The catalogue has the copy's description, which is this one's too if nothing has gone since."""
+        if (self.cells, self.gone_count) == (copy.cells, copy.gone_count):
+            self._text = copy._text
+
+    def forget_since(self, old: "Segment", was: "Segment", places: "array[int]") -> None:
+        """Mark as gone what went from `old` since it `was` copied; `places`: the new cells by the old ones."""
+        bits = int.from_bytes(old.gone, "little") ^ int.from_bytes(was.gone, "little")
+        while bits:
+            lowest = bits & -bits
+            cell = places[lowest.bit_length() - 1]
+            self.gone[cell >> 3] |= 1 << (cell & 7)
+            self.gone_count += 1
+            bits ^= lowest
+        self.gone_bytes += old.gone_bytes - was.gone_bytes
+        self._text = b""
+
+    def describe(self) -> bytes:
+        """As a piece of the catalogue: JSON."""
+        if not self._text:
+            blocks = b"".join([BLOCK.pack(*block) for line in self.blocks.values() for block in line])
+            fields = {
+                "number": self.number,
+                "length": self.length,
+                "gone": _packed(bytes(self.gone)),
+                "gone_bytes": self.gone_bytes,
+                "blocks": _packed(blocks),
+                "volatile": self.volatile,
+            }
+            self._text = json.dumps(fields).encode()
+        return self._text
+
+
+def _packed(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data, 1)).decode()
+
+
+def _unpacked(text: str) -> bytes:
+    return zlib.decompress(base64.b64decode(text))
 
 
 def from_description(fields: dict[str, Any]) -> Segment:
-    gone = zlib.decompress(base64.b85decode(fields["gone"]))
-    return Segment(fields["number"], fields["length"], fields["cells"], gone)
+    segment = Segment(fields["number"], volatile=fields["volatile"])
+    segment.extend([Block(*facts) for facts in BLOCK.iter_unpack(_unpacked(fields["blocks"]))], fields["length"])
+    segment.gone[:] = _unpacked(fields["gone"])
+    segment.gone_count = int.from_bytes(segment.gone, "little").bit_count()
+    segment.gone_bytes = fields["gone_bytes"]
+    segment._text = json.dumps(fields).encode()
+    return segment
 
 
 def segment_path(directory: str, number: int) -> str:
@@ -106,11 +228,6 @@ def encode_header(log_id: bytes, queue: int, number: int) -> bytes:
     return MAGIC + crc32(rest).to_bytes(4, "little") + rest
 
 
-def _page_after(at: int) -> int:
-    """The first byte of the page that begins at `at` or behind it."""
-    return (at + PAGE - 1) // PAGE * PAGE
-
-
 class SegmentWriter:
     """Appends cells to one segment of a queue; durable when `finish` has returned."""
 
@@ -122,11 +239,13 @@ class SegmentWriter:
         self._path = path
         self.segment = segment
         self._seed = seed_of(log_id, segment.number)
-        self.cells = 0
-        self.length = _page_after(segment.length)
+        self.blocks: list[Block] = []
+        self.length = (segment.length + PAGE - 1) // PAGE * PAGE
+        self._cells = segment.cells
         self._new = segment.cells == 0
         self._parts: list[bytes] = []
         self._held = 0
+        self._block: list[int] = []  # the fields of the block that grows
         self._file: File
         if self._new:
             make_dirs(disk, directory)
@@ -139,22 +258,34 @@ class SegmentWriter:
             if self._file.size() > self.length:
                 self._file.truncate(self.length)
 
-    @property
-    def full(self) -> bool:
-        return self.length + self._held >= LARGEST
-
-    def append(self, sequence: int, backouts: int, message: bytes, body: bytes = b"") -> int:
-        """Add a message, whose body may be given apart; return its cell number."""
-        index = self.segment.cells + self.cells
+    def append(self, sequence: int, priority: int, expires: int, message: bytes, body: bytes = b"") -> int:
+        """Add a message, whose body may be given apart; return its cell number. By priority, then by sequence."""
+        number = self._cells
         length = CELL.size + len(message) + len(body)
-        facts = FACTS.pack(length, sequence, backouts)
-        crc = crc32(body, crc32(message, crc32(facts, self._seed ^ index & 0xFFFFFFFF)))
+        facts = FACTS.pack(length, sequence, number)
+        crc = crc32(body, crc32(message, crc32(facts, self._seed)))
         self._parts += (CRC.pack(crc), facts, message, body, GAPS[length & 7])
-        self._held += length + 7 & -8
-        self.cells += 1
+        size = length + 7 & -8
+        block = self._block
+        if not block or block[4] != priority or block[1] + size > LARGEST_BLOCK:
+            self._end_block()
+            self._block = [self.length + self._held, size, number, 1, priority, sequence, sequence, expires]
+        else:
+            block[1] += size
+            block[3] += 1
+            block[6] = sequence
+            if expires and not 0 < block[7] < expires:
+                block[7] = expires
+        self._held += size
+        self._cells += 1
         if self._held >= CHUNK:
             self._flush()
-        return index
+        return number
+
+    def _end_block(self) -> None:
+        if self._block:
+            self.blocks.append(Block(*self._block))
+            self._block = []
 
     def _flush(self) -> None:
         self._file.write(self.length, b"".join(self._parts))
@@ -164,6 +295,7 @@ class SegmentWriter:
 
     def finish(self) -> None:
         """Write the rest and sync; the file's name too when it is new. Raises OSError."""
+        self._end_block()
         if self._parts:
             self._flush()
         self._file.sync()
@@ -181,36 +313,72 @@ class SegmentWriter:
         self._file.close()
 
 
-def read_cells(disk: Disk, directory: str, log_id: bytes, queue: int, segment: Segment) -> Iterator[Cell]:
-    """The cells that are not gone. Raises QueueDamaged, naming the file, when they can't all be read."""
-    path = segment_path(directory, segment.number)
-    try:
-        file = disk.open_read(path)
-    except FileNotFoundError:
-        raise QueueDamaged(f"segment {path} is missing") from None
-    try:
-        data = file.read(0, segment.length)  # an OSError is no damage: the restart stops, and changes nothing
-    finally:
-        file.close()
-    if len(data) < segment.length:
-        raise QueueDamaged(f"segment {path} has {len(data)} bytes; the checkpoint knows of {segment.length}")
-    if data[: HEADER.size] != encode_header(log_id, queue, segment.number):
-        raise QueueDamaged(f"segment {path} is not segment {segment.number} of this queue, or its header is damaged")
-    view = memoryview(data)
-    seed = seed_of(log_id, segment.number)
-    at = PAGE
-    for index in range(segment.cells):
-        if at + 8 <= segment.length and view[at + 4 : at + 8] == bytes(4):
-            at = _page_after(at)
-        if at + CELL.size > segment.length:
-            raise QueueDamaged(f"segment {path} ends in the middle of cell {index}")
-        crc, length, sequence, backouts = CELL.unpack_from(view, at)
-        end = at + length
-        whole = CELL.size <= length <= segment.length - at
-        if not whole or crc32(view[at + 4 : end], seed ^ index & 0xFFFFFFFF) != crc:
-            raise QueueDamaged(f"segment {path} is damaged in cell {index}, at byte {at}")
-        if not segment.is_gone(index):
-            yield Cell(index, sequence, backouts, bytes(view[at + CELL.size : end]))
-        at = end + 7 & -8
-    if segment.cells and at != segment.length:
-        raise QueueDamaged(f"segment {path} has other cells than the checkpoint knows of")
+class SegmentReader:
+    """Reads the segments of one queue. What can't be read as it was written is QueueDamaged, which names the file."""
+
+    def __init__(self, disk: Disk, directory: str, log_id: bytes, queue: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._log_id = log_id
+        self._queue = queue
+
+    def path(self, segment: Segment) -> str:
+        return segment_path(self._directory, segment.number)
+
+    def _read(self, segment: Segment, at: int, size: int) -> bytes:
+        """An OSError is no damage: nothing is known then."""
+        path = self.path(segment)
+        try:
+            file = self._disk.open_read(path)
+        except FileNotFoundError:
+            raise QueueDamaged(f"segment {path} is missing") from None
+        try:
+            return file.read(at, size)
+        finally:
+            file.close()
+
+    def check(self, segment: Segment) -> None:
+        """Is the file there, the right one, and as long as it should be? Its cells are looked at when they are read."""
+        path = self.path(segment)
+        header = self._read(segment, 0, HEADER.size)
+        if header != encode_header(self._log_id, self._queue, segment.number):
+            raise QueueDamaged(
+                f"segment {path} is not segment {segment.number} of this queue, or its header is damaged"
+            )
+        if segment.cells and len(self._read(segment, segment.length - 1, 1)) < 1:
+            raise QueueDamaged(f"segment {path} is shorter than the {segment.length} bytes the checkpoint knows of")
+
+    def read(self, segment: Segment, block: Block) -> Iterator[Cell]:
+        """All cells of a block, those that are gone too."""
+        data = self._read(segment, block.at, block.size)
+        seed = seed_of(self._log_id, segment.number)
+        at = 0
+        for number in range(block.cell, block.cell + block.cells):
+            cell, at = self._cell(segment, block, data, at, seed)
+            if cell.number != number:
+                raise QueueDamaged(f"segment {self.path(segment)} has cell {cell.number} in the place of {number}")
+            yield cell
+        if at != block.size:
+            raise QueueDamaged(f"segment {self.path(segment)} has other cells than the checkpoint knows of")
+
+    def read_one(self, segment: Segment, block: Block, place: int) -> Cell:
+        """One cell of a block; `place` counts from 0."""
+        data = self._read(segment, block.at, block.size)
+        at = 0
+        for _ in range(place):
+            if at + CELL.size > len(data):
+                break
+            at += int.from_bytes(data[at + 4 : at + 8], "little") + 7 & -8
+        cell, _ = self._cell(segment, block, data, at, seed_of(self._log_id, segment.number))
+        if cell.number != block.cell + place:
+            raise QueueDamaged(f"segment {self.path(segment)} has cell {cell.number} in the place of another")
+        return cell
+
+    def _cell(self, segment: Segment, block: Block, data: bytes, at: int, seed: int) -> tuple[Cell, int]:
+        """The cell at this byte of the block's data, and where the next one begins."""
+        if at + CELL.size <= len(data):
+            crc, length, sequence, number = CELL.unpack_from(data, at)
+            end = at + length
+            if CELL.size <= length and end <= len(data) and crc32(memoryview(data)[at + 4 : end], seed) == crc:
+                return Cell(number, sequence, data[at + CELL.size : end]), end + 7 & -8
+        raise QueueDamaged(f"segment {self.path(segment)} is damaged at byte {block.at + at}")

@@ -1,15 +1,18 @@
 """All queues and units of work. `apply(record)` is the only durable change, live and in replay."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from qmgr.objects import decode_definition
-from qmgr.queue import Entry, Queue, read_entry
+from qmgr.entry import Entry, read_entry
+from qmgr.objects import QueueDefinition, decode_definition
+from qmgr.queue import Queue
 from recovery import records, uows
+from recovery.errors import QueueDamaged
 from recovery.uows import Uow, UowTable
 
 
-class State:
+class State(ABC):
     """What the log protects. The log's lock guards it."""
 
     def __init__(self) -> None:
@@ -20,6 +23,7 @@ class State:
         self.next_queue = 1
         self.next_segment = 1
         self.retired: list[tuple[str, int]] = []  # (queue name, segment): no checkpoint to come refers to them
+        self.on_damage: Callable[[Queue], None] = lambda queue: None
         self._effects: dict[type[Any], Callable[[Any, int, int, int], None]] = {
             records.Put: self._put,
             records.PutMany: self._put_many,
@@ -39,6 +43,25 @@ class State:
         """Make the change; `lsn` and `end` are 0 for a record that is not logged. Raises KeyError if it can't fit."""
         self._effects[type(record)](record, lsn, end, time)
 
+    @abstractmethod
+    def new_queue(self, definition: QueueDefinition) -> Queue:
+        """An empty queue."""
+
+    def damage(self, queue: Queue, exc: QueueDamaged) -> None:
+        """Nothing can be done with the queue any more: what a segment holds of it can't be read."""
+        queue.damage(str(exc))
+        self.on_damage(queue)
+
+    def _find(self, queue: Queue, sequence: int) -> Entry | None:
+        """In replay, the message with this sequence. None: the queue is damaged."""
+        if queue.damaged:
+            return None
+        try:
+            return queue.find(sequence)
+        except QueueDamaged as exc:
+            self.damage(queue, exc)
+            return None
+
     # ---- messages outside units of work
 
     def _put(self, record: records.Put, lsn: int, end: int, time: int) -> None:
@@ -57,9 +80,14 @@ class State:
 
     def _get(self, record: records.Get | records.Expire, lsn: int, end: int, time: int) -> None:
         queue = self.by_id[record.queue]
-        if not queue.damaged:
-            for entry in record.found or [queue.find(sequence) for sequence in record.sequences]:
+        if record.found:
+            for entry in record.found:
                 queue.take(entry)
+        else:
+            for sequence in record.sequences:
+                found = self._find(queue, sequence)
+                if found is not None:
+                    queue.take(found)
 
     # ---- units of work: their calls are volatile until they are logged, at the latest with the outcome
 
@@ -111,7 +139,9 @@ class State:
                 for place, (head, body) in enumerate(messages, ordinal):
                     self.hold_put(unit, queue, place, read_entry(head, body))
                 for sequence in sequences:
-                    self.hold_get(unit, queue, queue.find(sequence))
+                    found = self._find(queue, sequence)
+                    if found is not None:
+                        self.hold_get(unit, queue, found)
         unit.gets_logged = len(unit.gets)
 
     def _calls(self, record: records.Calls, lsn: int, end: int, time: int) -> None:
@@ -173,7 +203,7 @@ class State:
         if queue is not None:
             queue.redefine(definition)
             return
-        queue = Queue(definition)
+        queue = self.new_queue(definition)
         self.queues[definition.name] = queue
         self.by_id[definition.id] = queue
         self.next_queue = max(self.next_queue, definition.id + 1)
@@ -184,5 +214,5 @@ class State:
         queue.retire()
         self.retired += ((queue.name, number) for number in queue.segments)
 
-    def _checkpoint(self, record: records.CheckpointMark, lsn: int, end: int, time: int) -> None:
+    def _checkpoint(self, record: records.CheckpointMark, lsn: int, end: int, time: int) -> None:  # noqa: B027
         """Nothing: it says where a checkpoint lies."""

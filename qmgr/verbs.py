@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypedDict
 
 from qmgr import message as m
+from qmgr.entry import Entry
 from qmgr.errors import (
     BackedOut,
     Damaged,
@@ -18,7 +19,7 @@ from qmgr.errors import (
 )
 from qmgr.message import NO_ID, NO_PROPERTIES, Descriptor
 from qmgr.objects import check_name
-from qmgr.queue import Entry, Queue
+from qmgr.queue import Queue
 from qmgr.state import State
 from recovery.uows import ACTIVE, BACKED_OUT, Uow
 
@@ -30,8 +31,12 @@ def known_queue(state: State, name: object) -> Queue:
         check_name(name, "queue")
         raise UnknownQueue(f"there is no queue {name!r}; define it first", name=str(name))
     if queue.damaged:
-        raise Damaged(f"queue {name!r} is damaged: {queue.damaged}; delete it or restore a backup", name=queue.name)
+        raise damaged(queue)
     return queue
+
+
+def damaged(queue: Queue) -> Damaged:
+    return Damaged(f"queue {queue.name!r} is damaged: {queue.damaged}; delete it or restore a backup", name=queue.name)
 
 
 LONGEST_WAIT = 1e9  # seconds: more is for ever, since the system can't wait for centuries
@@ -80,6 +85,8 @@ def check_put(queue: Queue, size: int, count: int = 1) -> None:
     definition = queue.definition
     if queue.deleted:
         raise UnknownQueue(f"queue {queue.name!r} was deleted", reason=Reason.Q_DELETED, name=queue.name)
+    if queue.damaged:
+        raise damaged(queue)
     if not definition.put_enabled:
         raise Inhibited(f"puts to queue {queue.name!r} are disabled", name=queue.name)
     if size > definition.max_message_length:
@@ -98,6 +105,8 @@ def check_put(queue: Queue, size: int, count: int = 1) -> None:
 def check_get(queue: Queue) -> None:
     if queue.deleted:
         raise UnknownQueue(f"queue {queue.name!r} was deleted", reason=Reason.Q_DELETED, name=queue.name)
+    if queue.damaged:
+        raise damaged(queue)
     if not queue.definition.get_enabled:
         raise Inhibited(f"gets from queue {queue.name!r} are disabled", name=queue.name, reason=Reason.GET_INHIBITED)
 
@@ -137,7 +146,7 @@ def choose(
     entry_or_none = queue.first()
     if entry_or_none is None or not 0 < entry_or_none.expires <= now_us:
         return entry_or_none, expired
-    for entry in queue.ready():
+    for entry in queue.ready(1):
         if not 0 < entry.expires <= now_us:
             return entry, expired
         expired.append(entry)

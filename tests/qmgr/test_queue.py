@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qmgr import message
+from qmgr.entry import GONE, LOCKED, READY, Entry, read_entry
 from qmgr.objects import QueueDefinition
-from qmgr.queue import GONE, LOCKED, READY, Entry, Queue, read_entry
+from qmgr.queue import Queue
 
 
 def entry(n: int, priority: int = 0, *, persistent: bool = True) -> Entry:

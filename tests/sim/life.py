@@ -39,6 +39,7 @@ class Setup:
     buffer_pages: int = 18
     log_sync: str = "always"  # anything else: a crash takes the last moments, but only they are gone
     checkpoint_records: int = 0  # a checkpoint by itself after so many log records; 0: the default
+    buffer: int = 0  # bytes of messages that a queue keeps in memory; 0: the default
 
     @property
     def atomic(self) -> bool:
@@ -116,11 +117,12 @@ class Life:
             disk=self.disk,
             clock=self.clock,
         )
-        if self.setup.checkpoint_records:
+        tuning = {"CheckPointLogRecdMax": self.setup.checkpoint_records, "DefaultPQBufferSize": self.setup.buffer}
+        lines = [f"   {attribute}={value}" for attribute, value in tuning.items() if value]
+        if lines:
             path = f"{DATA}/qmgrs/{NAME}/qm.ini"
             text = self.disk.peek(path).decode().rstrip()
-            records = self.setup.checkpoint_records
-            self.disk.poke(path, f"{text}\nTuningParameters:\n   CheckPointLogRecdMax={records}\n".encode())
+            self.disk.poke(path, "\n".join([text, "TuningParameters:", *lines, ""]).encode())
         self.made = True
 
     def start(self) -> None:

@@ -1,0 +1,50 @@
+"""A message on a queue, in memory: ready, locked by a unit of work, or gone."""
+
+from qmgr.message import PERSISTENT, STANDING, split
+
+READY, LOCKED, GONE = 0, 1, 2
+NOWHERE = 0  # no segment has the entry
+OVERHEAD = 400  # bytes that an entry takes in memory beyond its head and body, about
+
+
+class Entry:
+    """A message on a queue."""
+
+    __slots__ = (
+        "backouts",
+        "body",
+        "cell",
+        "expires",
+        "head",
+        "lsn",
+        "persistent",
+        "priority",
+        "segment",
+        "sequence",
+        "status",
+    )
+
+    def __init__(self, head: bytes, body: bytes, persistent: int, priority: int, expires: int) -> None:
+        self.head = head
+        self.body = body
+        self.persistent = persistent
+        self.priority = priority
+        self.expires = expires
+        self.status = READY
+        self.backouts = 0
+        self.segment = NOWHERE
+
+    sequence: int
+    lsn: int  # callers may see it once the log is safe up to here
+    cell: int  # of its segment
+
+    def __lt__(self, other: "Entry") -> bool:
+        return self.sequence < other.sequence
+
+
+def read_entry(head: bytes, body: bytes) -> Entry:
+    """The entry of an encoded message. `head` may hold all of it, with `body` empty."""
+    if not body:
+        head, body = split(head)
+    flags, priority, expires = STANDING.unpack_from(head)
+    return Entry(head, body, flags & PERSISTENT, priority, expires)

@@ -1,0 +1,157 @@
+"""The messages of one priority on a queue, in the order of their sequence numbers; most of them may be on disk alone.
+
+    line ──▶ paged: sequences low..high, in segments only ──▶ tail
+
+What is put comes behind the last; gets take from the front of the line; when that is empty, a block of what is paged
+is read into it, and when nothing is paged the tail becomes the line. An entry that is taken or locked stays where it is
+until it comes to the front; one that is given back is sorted in beside the line, and so finds its old place.
+"""
+
+import heapq
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from sortedcontainers import SortedDict
+
+from qmgr.entry import LOCKED, READY, Entry
+
+
+class Lane:
+    """The entries of one priority."""
+
+    __slots__ = ("dead", "end", "given_back", "high", "line", "low", "paged", "priority", "tail")
+
+    def __init__(self, priority: int) -> None:
+        self.priority = priority
+        self.line: deque[Entry] = deque()
+        self.tail: deque[Entry] = deque()
+        self.end = self.line  # where what is put is appended
+        self.given_back: SortedDict[int, Entry] = SortedDict()  # by sequence; some stand in the line as well
+        self.dead = 0  # entries of line and tail that were taken from the middle
+        self.paged = 0  # ready messages that are in segments only
+        self.low = self.high = 0  # the sequences between which they lie
+
+    def first(self) -> Entry | None:
+        """The entry that a get takes next, still in its place. None: there is none, or a block has to be read."""
+        line = self.line
+        while line and line[0].status != READY:
+            line.popleft()
+            self.dead -= 1
+        back = self.given_back
+        while back:
+            entry: Entry = back.peekitem(0)[1]
+            if entry.status != READY:
+                back.popitem(0)
+            elif line:
+                return entry if entry.sequence <= line[0].sequence else line[0]
+            elif self.paged:
+                return entry if entry.sequence < self.low else None
+            else:
+                break
+        if line:
+            return line[0]
+        if self.paged:
+            return None
+        if self.tail:
+            self.line, self.tail = self.tail, deque()
+            self.end = self.line
+            return self.first()
+        return back.peekitem(0)[1] if back else None
+
+    def holds_paged(self, sequence: int) -> bool:
+        """May the message be in a segment only?"""
+        return self.paged > 0 and self.low <= sequence <= self.high
+
+    def in_memory(self) -> int:
+        """How many ready entries there are at least before those that are paged, or in all."""
+        return len(self.line) + (0 if self.paged else len(self.tail)) - self.dead
+
+    def ready(self) -> Iterator[Entry]:
+        """The entries that are ready, in order, up to the first one that is not in memory."""
+        line: Iterable[Entry] = self.line if self.paged or not self.tail else chain(self.line, self.tail)
+        if not self.given_back:
+            return _ready(line)
+        keys = self.given_back.irange(None, self.low - 1) if self.paged else self.given_back
+        return _ready(heapq.merge(line, [self.given_back[key] for key in keys]))
+
+    def after(self, sequence: int) -> Iterator[Entry]:
+        """The ready entries in memory behind this sequence; those before and behind what is paged alike."""
+        back = [self.given_back[key] for key in self.given_back.irange(sequence + 1)]
+        return _ready(heapq.merge(chain(_behind(self.line, sequence), _behind(self.tail, sequence)), back))
+
+    def took(self, entry: Entry, elsewhere: dict[int, Entry]) -> None:
+        """The entry is not ready any more. In the middle of the line it stays for now, but the line must not fill up
+        with what is not there."""
+        line, sequence = self.line, entry.sequence
+        if line:
+            if line[0] is entry:
+                line.popleft()
+                return
+            if sequence < line[0].sequence:
+                return
+        if self.paged and sequence <= self.high and (not line or sequence >= self.low):
+            return
+        self.dead += 1
+        if self.dead > 64 and self.dead > (len(line) + len(self.tail)) // 2:
+            for one in (line, self.tail):
+                elsewhere.update((e.sequence, e) for e in one if e.status == LOCKED)
+                kept = [e for e in one if e.status == READY]
+                one.clear()
+                one.extend(kept)
+            self.dead = 0
+
+    def all(self) -> Iterator[Entry]:
+        """All entries in memory that stand here, some of them twice."""
+        yield from self.line
+        yield from self.given_back.values()
+        yield from self.tail
+
+    def open_up(self) -> bool:
+        """Put everything behind the last entry that a segment has into the tail, so that others can be paged out.
+
+        False when no segment has any.
+        """
+        if self.tail:
+            self.line.extend(self.tail)
+            self.tail.clear()
+        line, tail = self.line, self.tail
+        while line and not line[-1].segment:
+            tail.appendleft(line.pop())
+        if line:
+            self.end = tail
+            return True
+        self.line, self.tail = tail, line
+        self.end = self.line
+        return False
+
+    def next_out(self, *, full: bool) -> Entry | None:
+        """The next entry to be paged out, which is here no more: from the front of the tail, and, while the buffer is
+        `full`, from the end of the line. None when there is none."""
+        line, tail = self.line, self.tail
+        if self.paged and tail and (tail[0].segment or tail[0].status != READY or not tail[0].persistent):
+            self.high = tail[0].sequence
+            return tail.popleft()
+        if not full or not line:
+            return None
+        if not self.paged:
+            if not self.open_up():
+                return None
+            line = self.line
+            self.high = line[-1].sequence
+        self.low = line[-1].sequence
+        return line.pop()
+
+
+def _ready(entries: Iterable[Entry]) -> Iterator[Entry]:
+    last = None
+    for entry in entries:
+        if entry.status == READY and entry is not last:
+            last = entry
+            yield entry
+
+
+def _behind(line: deque[Entry], sequence: int) -> Iterator[Entry]:
+    for place in range(bisect_right(line, sequence, key=lambda entry: entry.sequence), len(line)):
+        yield line[place]

@@ -1,0 +1,319 @@
+"""What a checkpoint writes of the queues: new messages to segments, what is gone from old ones, and segments rewritten.
+
+What must be as of one LSN is taken under the lock, in proportion to what changed; the files are written without it.
+A message that is got in the meantime is written all the same: the log has its get behind the checkpoint's LSN.
+"""
+
+import contextlib
+import json
+import threading
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import attrs
+
+from qmgr import segments
+from qmgr.entry import GONE, Entry
+from qmgr.message import STANDING
+from qmgr.queue import Queue
+from qmgr.segments import Block, Segment, SegmentWriter, segment_path
+from recovery.checkpoint import NO_SPACE
+from recovery.errors import QueueDamaged
+
+if TYPE_CHECKING:
+    from qmgr.resource import Resource
+
+A_MOMENT = 64  # messages: about 0.1 ms of work
+SLACK = 32 << 20  # bytes that a queue's segments may take beyond twice what is there before some are rewritten
+AT_ONCE = 64 << 20  # bytes of messages that one checkpoint rewrites for a queue, about
+
+Written = tuple[Entry, bytes]  # with its body, which the entry may lose meanwhile
+
+
+@attrs.define
+class _Append:
+    """Messages that were appended to a segment."""
+
+    number: int
+    blocks: list[Block]
+    length: int  # of the segment then
+    placed: list[tuple[Entry, int, int]]  # entries, their cells, and the bytes of their messages
+
+
+@attrs.define
+class _Rewrite:
+    """Segments that follow each other, and the one that takes their place."""
+
+    sources: list[Segment]  # as they were
+    target: Segment
+    places: list["array[int]"]  # for each of them the new cell by the old one; -1: it was gone
+
+
+class _QueueSnapshot:
+    """One changed queue as of the checkpoint's LSN."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.definition = queue.definition
+        self.next_sequence = queue.next_sequence
+        self.damaged = queue.damaged
+        self.backouts = queue.backed_out.copy()
+        self._fresh, queue.fresh = queue.fresh, []
+        self._removed = queue.removed = {}
+        self.volatile, queue.volatile = queue.volatile, []
+        self.segments = [s.copy() for s in queue.segments.values() if len(s) or queue.damaged]
+        self.empty = [number for number, s in queue.segments.items() if not (len(s) or queue.damaged)]
+        self.plan = [] if queue.damaged else _plan(self.segments)
+        self.rewrites: list[_Rewrite] = []
+        self.appends: list[_Append] = []
+        self.found: QueueDamaged | None = None
+
+    def fresh(self) -> list[Written]:
+        """The new messages, by priority and then in their order. The lock is not held.
+
+        Who takes one meanwhile leaves its body in `removed` before its status says so.
+        """
+        lines: list[list[Written]] = [[] for _ in range(10)]
+        for entry in self._fresh:
+            body: bytes | None = entry.body
+            if entry.status == GONE:
+                body = self._removed.get(entry)
+            if body is not None:
+                lines[entry.priority].append((entry, body))
+        return [written for line in lines for written in line]
+
+    def give_up(self) -> None:
+        """Nothing was written: all is as it was. The lock is held."""
+        queue = self.queue
+        queue.changed = True
+        queue.removed = None
+        queue.fresh = [entry for entry in self._fresh if entry.status != GONE] + queue.fresh
+        for segment in queue.segments.values():
+            segment.sealed = True  # a sync may have failed: nothing is ever appended to it again
+
+
+def _plan(live: list[Segment]) -> list[list[Segment]]:
+    """Which segments to rewrite where a queue takes too much space: those of which most is gone, in groups that
+    follow each other and become one."""
+    there = sum(segment.live_bytes for segment in live)
+    if sum(segment.length for segment in live) <= 2 * there + SLACK:
+        return []
+    groups: list[list[Segment]] = []
+    size = total = 0  # of the last group, and of all
+    before = None
+    for segment in live[:-1]:
+        more = segment.live_bytes
+        if 2 * more <= segment.length and total < AT_ONCE:
+            if before is None or groups[-1][-1] is not before or size + more > segments.LARGEST:
+                groups.append([])
+                size = 0
+            groups[-1].append(segment)
+            size += more
+            total += more
+        before = segment
+    return groups
+
+
+class StateSnapshot:
+    """The state as of one LSN, to be written while work goes on."""
+
+    def __init__(self, state: "Resource") -> None:
+        self._state = state
+        self._changed: dict[int, _QueueSnapshot] = {}
+        self._lines: dict[int, bytes] = {}
+        self._order = list(state.by_id.values())
+        for queue in self._order:
+            if queue.changed:
+                queue.changed = False
+                self._changed[queue.id] = _QueueSnapshot(queue)
+            else:
+                self._lines[queue.id] = queue.line
+        self._retired, state.retired = state.retired, []
+        first = state.next_segment
+        state.next_segment += sum(2 + len(snapshot.plan) for snapshot in self._changed.values())
+        self._numbers = iter(range(first, state.next_segment))
+
+    # ---- writing, without the lock
+
+    def write(self) -> Iterator[bytes]:
+        for queue in self._order:
+            snapshot = self._changed.get(queue.id)
+            if snapshot is not None:
+                self._lines[queue.id] = self._write_queue(snapshot)
+            yield self._lines[queue.id]
+
+    def _write_queue(self, snapshot: _QueueSnapshot) -> bytes:
+        """Write what has to be in the queue's segments; the line of the catalogue that says so."""
+        for group in snapshot.plan:
+            self._rewrite(snapshot, group)
+        fresh = snapshot.fresh()
+        if fresh:
+            last = snapshot.segments[-1] if snapshot.segments else None
+            if last is None or last.sealed or last.length >= segments.LARGEST:
+                snapshot.segments.append(last := Segment(next(self._numbers)))
+            self._append(snapshot, last, fresh)
+        if snapshot.volatile:
+            volatile = sorted(snapshot.volatile, key=lambda entry: (entry.priority, entry.sequence))
+            snapshot.segments.append(Segment(next(self._numbers), volatile=True))
+            self._append(snapshot, snapshot.segments[-1], [(entry, entry.body) for entry in volatile])
+        fields = {
+            "definition": json.loads(snapshot.definition.encode()),
+            "next": snapshot.next_sequence,
+            "backouts": snapshot.backouts,
+            "damaged": snapshot.damaged,
+        }
+        described = b", ".join([segment.describe() for segment in snapshot.segments])
+        return json.dumps(fields).encode()[:-1] + b', "segments": [' + described + b"]}"
+
+    def _writer(self, queue: Queue, segment: Segment) -> SegmentWriter:
+        state = self._state
+        return SegmentWriter(state.disk, state.queue_directory(queue.name), state.log_id, queue.id, segment)
+
+    def _append(self, snapshot: _QueueSnapshot, target: Segment, batch: Iterable[Written]) -> None:
+        writer = self._writer(snapshot.queue, target)
+        placed: list[tuple[Entry, int, int]] = []
+        try:
+            for entry, body in batch:
+                head = entry.head
+                cell = writer.append(entry.sequence, entry.priority, entry.expires, head, body)
+                placed.append((entry, cell, len(head) + len(body)))
+                if not len(placed) % A_MOMENT:
+                    self._state.give_way()
+            writer.finish()
+        except BaseException:
+            writer.abandon()
+            raise
+        target.extend(writer.blocks, writer.length)
+        snapshot.appends.append(_Append(target.number, writer.blocks, writer.length, placed))
+
+    def _rewrite(self, snapshot: _QueueSnapshot, group: list[Segment]) -> None:
+        """Write what is there of these segments to a new one. Where that is not possible they stay."""
+        target = Segment(next(self._numbers))
+        writer = self._writer(snapshot.queue, target)
+        try:
+            places = [self._copy(snapshot.queue, source, writer) for source in group]
+            writer.finish()
+        except QueueDamaged as exc:
+            writer.abandon()
+            snapshot.found = exc
+        except OSError as exc:
+            writer.abandon()
+            if exc.errno not in NO_SPACE:
+                raise
+        except BaseException:
+            writer.abandon()
+            raise
+        else:
+            target.extend(writer.blocks, writer.length)
+            snapshot.rewrites.append(_Rewrite(group, target, places))
+            at = snapshot.segments.index(group[0])
+            snapshot.segments[at : at + len(group)] = [target]
+
+    def _copy(self, queue: Queue, source: Segment, writer: SegmentWriter) -> "array[int]":
+        """Append what is there of a segment; the new cells by the old ones."""
+        places = array("i", [-1]) * source.cells
+        done = 0
+        for priority in sorted(source.blocks):
+            for block in source.blocks[priority]:
+                if not source.live_in(block):
+                    continue
+                for cell in queue.reader.read(source, block):
+                    if not source.is_gone(cell.number):
+                        expires = STANDING.unpack_from(cell.message)[2]
+                        places[cell.number] = writer.append(cell.sequence, priority, expires, cell.message)
+                        done += 1
+                        if not done % A_MOMENT:
+                            self._state.give_way()
+        return places
+
+    # ---- the checkpoint is complete, or failed
+
+    def finish(self, lock: threading.Lock) -> None:
+        with lock:
+            for snapshot in self._changed.values():
+                queue = snapshot.queue
+                queue.line = self._lines[queue.id]
+                for rewrite in snapshot.rewrites:
+                    self._replace(queue, rewrite)
+                for number in snapshot.empty:
+                    self._drop(queue, number)
+                for append in snapshot.appends:
+                    segment = queue.segments.setdefault(append.number, Segment(append.number))
+                    segment.extend(append.blocks, append.length)
+        for snapshot in self._changed.values():
+            for append in snapshot.appends:
+                self._place(snapshot.queue, append, lock)
+            more = True
+            while more:
+                with lock:
+                    more = snapshot.queue.page_out(8 * A_MOMENT)
+                self._state.give_way()
+        with lock:
+            for snapshot in self._changed.values():
+                self._settle(snapshot)
+
+    def _settle(self, snapshot: _QueueSnapshot) -> None:
+        queue = snapshot.queue
+        queue.removed = None
+        for copy in snapshot.segments:
+            queue.segments[copy.number].described_by(copy)
+        if snapshot.found is not None and not queue.damaged:
+            self._state.damage(queue, snapshot.found)
+        if queue.deleted:
+            self._state.retired += ((queue.name, number) for number in queue.segments)
+
+    def _replace(self, queue: Queue, rewrite: _Rewrite) -> None:
+        """Let the new segment take the place of the old ones. The lock is held."""
+        new = rewrite.target.copy()
+        moved = {source.number: places for source, places in zip(rewrite.sources, rewrite.places, strict=True)}
+        for source in rewrite.sources:
+            new.forget_since(queue.segments[source.number], source, moved[source.number])
+        locked = (entry for unit in self._state.uows for other, entry in unit.gets if other is queue)
+        for entry in (*queue.in_memory(), *locked):
+            if entry.segment in moved and entry.status != GONE:
+                entry.cell = moved[entry.segment][entry.cell]
+                entry.segment = new.number
+        first = rewrite.sources[0].number
+        queue.segments = {
+            (new.number if n == first else n): (new if n == first else s) for n, s in queue.segments.items()
+        }
+        self._retired.append((queue.name, first))
+        for source in rewrite.sources[1:]:
+            self._drop(queue, source.number)
+
+    def _drop(self, queue: Queue, number: int) -> None:
+        """The checkpoint does not refer to the segment any more."""
+        del queue.segments[number]
+        self._state.arrays.drop(number)
+        self._retired.append((queue.name, number))
+
+    def _place(self, queue: Queue, append: _Append, lock: threading.Lock) -> None:
+        """The entries have cells now, unless they are gone."""
+        segment, placed = queue.segments[append.number], append.placed
+        for at in range(0, len(placed), 8 * A_MOMENT):
+            with lock:
+                for entry, cell, size in placed[at : at + 8 * A_MOMENT]:
+                    if entry.status == GONE or not entry.persistent:
+                        segment.mark_gone(cell, size)
+                        queue.changed = True
+                    else:
+                        entry.segment, entry.cell = segment.number, cell
+            self._state.give_way()
+
+    def give_up(self) -> None:
+        state = self._state
+        for snapshot in self._changed.values():
+            snapshot.give_up()
+            for number in [a.number for a in snapshot.appends] + [r.target.number for r in snapshot.rewrites]:
+                if number not in snapshot.queue.segments:  # nothing knows of it, and the disk may be full
+                    with contextlib.suppress(OSError):
+                        state.disk.unlink(segment_path(state.queue_directory(snapshot.queue.name), number))
+        state.retired = [r for r in self._retired if r not in state.retired] + state.retired
+
+    def clean_up(self) -> None:
+        state = self._state
+        for name, number in state.doom(self._retired):
+            path = segment_path(state.queue_directory(name), number)
+            if state.disk.exists(path):
+                state.disk.unlink(path)
