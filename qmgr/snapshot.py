@@ -105,7 +105,7 @@ def _plan(live: list[Segment]) -> list[list[Segment]]:
     for segment in live[:-1]:
         more = segment.live_bytes
         if 2 * more <= segment.length and total < AT_ONCE:
-            if before is None or groups[-1][-1] is not before or size + more > segments.LARGEST:
+            if not groups or groups[-1][-1] is not before or size + more > segments.LARGEST:
                 groups.append([])
                 size = 0
             groups[-1].append(segment)
