@@ -429,6 +429,22 @@ def test_non_persistent_messages_keep_their_places_between_paged_ones() -> None:
         made.queue.take(first)
 
 
+def test_a_non_persistent_message_between_paged_ones_is_got_by_its_id() -> None:
+    """It was taken for the copy of a paged one, and another message was not found any more."""
+    made = Paged(buffer=1)
+    for n in range(6):
+        made.put(persistent=n != 3)
+    made.checkpoint()
+    assert made.paged == 5
+    assert bodies(made.queue.select(ids(4)[0], None)) == [b"4"]
+    assert made.paged == 5
+    for n in range(1, 7):
+        first = made.queue.first()
+        assert first is not None
+        assert first.body == b"%d" % n
+        made.queue.take(first)
+
+
 def test_a_smaller_buffer_counts_from_the_next_checkpoint_on() -> None:
     made = filled(50)
     made.checkpoint()
