@@ -11,7 +11,7 @@ import attrs
 
 from logger.errors import LogError
 from qmgr import verbs
-from qmgr.entry import READY, Entry
+from qmgr.entry import OVERHEAD, READY, Entry
 from qmgr.errors import (
     AlreadyExists,
     MessageTooBig,
@@ -163,6 +163,7 @@ class Engine(Units):
                     self.checkpointer.records += count - 1  # as in `_hold_back`
                 else:
                     self._apply_only(record, now)
+                    self._came_unlogged(largest * count + OVERHEAD * count)
             if end:
                 self.log.force(end)
         except LogError as exc:
@@ -211,8 +212,16 @@ class Engine(Units):
         except BaseException as exc:  # what interrupts this leaves counts that do not fit together
             self._on_failure(exc)
             raise
+        if not cost:
+            self._came_unlogged(size + OVERHEAD * count)
         if unit.held >= self._hold:
             self._log_calls(unit)
+
+    def _came_unlogged(self, size: int) -> None:
+        """So many bytes of non-persistent messages came, which only a checkpoint can move out of memory."""
+        self.checkpointer.unlogged += size
+        if self.checkpointer.full():
+            self.attention = True
 
     def _too_much(self, size: int, queue: Queue) -> MessageTooBig:
         return MessageTooBig(
