@@ -3,6 +3,7 @@
 A caller never sees a message whose commit is not safe yet: a get or browse that finds one waits for that force too.
 """
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -22,6 +23,7 @@ from qmgr.errors import (
     Unavailable,
     UnknownQueue,
 )
+from qmgr.ids import CORRELATION_ID, MESSAGE_ID
 from qmgr.logged import Surroundings
 from qmgr.message import Descriptor, Message, check_body, check_id, decode
 from qmgr.objects import QueueDefinition, check_name, with_attributes
@@ -280,6 +282,7 @@ class Engine(Units):
         queue = self._known(name)
         if message_id is not None or correlation_id is not None:
             message_id, correlation_id = verbs.check_selectors(message_id, correlation_id)
+            self._index(queue, CORRELATION_ID if message_id is None else MESSAGE_ID)
         seconds = 0.0 if wait == 0.0 else verbs.check_wait(wait)
         deadline = None if not seconds else self.clock.elapsed_ns() + int(seconds * 1e9)
         event = None
@@ -309,6 +312,24 @@ class Engine(Units):
             self._wait(queue, event, deadline)
             if deadline is not None and self.clock.elapsed_ns() >= deadline:
                 seconds = 0.0
+
+    def _index(self, queue: Queue, which: int) -> None:
+        """Read what finding messages by this id takes without the lock, so that others go on.
+
+        What can't be read, or is rewritten meanwhile, is left to the call that looks for the message.
+        """
+        tried: set[int] = set()
+        while True:
+            with self.lock:
+                place = queue.unindexed(which, tried)
+            if place is None:
+                return
+            segment, known = place
+            tried.add(segment.number)
+            with contextlib.suppress(QueueDamaged, OSError):
+                hashes = queue.read_hashes(segment, which, known, self.clock.give_way)
+                with self.lock:
+                    queue.learn(segment, which, known, hashes)
 
     def _wait(self, queue: Queue, event: Any, deadline: int | None) -> None:
         """Wait for `event` until the deadline; whatever ends it, the place in the line is given up or passed on."""

@@ -15,9 +15,12 @@ from sortedcontainers import SortedDict
 
 from qmgr.entry import Entry
 from qmgr.message import ids_of
+from qmgr.segments import Segment
 
 MESSAGE_ID, CORRELATION_ID = 0, 1  # which of the ids
 CELLS = (1 << 32) - 1
+MANY_GONE = 16
+hash_of = crc32  # of an id
 Group = SortedDict[tuple[int, int], Entry]  # entries with the same id, by the order of delivery
 
 
@@ -68,34 +71,48 @@ class Arrays:
         self.bound = bound
         self.bytes = 0
         self._arrays: OrderedDict[tuple[int, int], array[int]] = OrderedDict()  # by segment and which id
+        self._gone: dict[tuple[int, int, int], int] = {}  # with the hash: up to where all cells of that hash are gone
 
-    def cells(self, segment: int, which: int, key: bytes, heads: Callable[[int], Iterable[bytes]]) -> Iterator[int]:
-        """The cells of a segment that may have this id, ascending.
+    def known(self, segment: Segment, which: int) -> int:
+        """How many of the segment's cells its array has: the first ones."""
+        return len(self._arrays.get((segment.number, which), ()))
 
-        `heads(n)` gives the messages of its cells from number n on, for those that the array does not have yet.
-        """
-        found = self._arrays.setdefault((segment, which), array("Q"))
-        self._arrays.move_to_end((segment, which))
-        known = len(found)
-        more = [crc32(ids_of(head)[which]) << 32 | cell for cell, head in enumerate(heads(known), known)]
-        if more:
-            found = self._arrays[segment, which] = array("Q", sorted([*found, *more]))
-            self.bytes += len(more) * found.itemsize
-            while self.bytes > self.bound and len(self._arrays) > 1:
-                _, oldest = self._arrays.popitem(last=False)
-                self.bytes -= len(oldest) * oldest.itemsize
-        return _run(found, crc32(key))
+    def learn(self, segment: Segment, which: int, known: int, hashes: list[int]) -> None:
+        """Add those from cell `known` on, unless somebody has."""
+        place = segment.number, which
+        found = self._arrays.get(place, array("Q"))
+        if len(found) != known or not hashes:
+            return
+        more = [hashed << 32 | cell for cell, hashed in enumerate(hashes, known)]
+        self._arrays[place] = array("Q", sorted([*found, *more]))
+        self._gone.clear()
+        self.bytes += len(more) * found.itemsize
+        while self.bytes > self.bound and len(self._arrays) > 1:
+            _, oldest = self._arrays.popitem(last=False)
+            self.bytes -= len(oldest) * oldest.itemsize
+
+    def cells(self, segment: Segment, which: int, key: bytes) -> Iterator[int]:
+        """The cells of a segment that may have this id and are not gone, ascending."""
+        place, hashed = (segment.number, which), hash_of(key)
+        found = self._arrays[place]
+        self._arrays.move_to_end(place)
+        start = at = self._gone.get((*place, hashed)) or bisect_left(found, hashed << 32)
+        while at < len(found) and found[at] >> 32 == hashed and segment.is_gone(found[at] & CELLS):
+            at += 1
+        if at - start >= MANY_GONE:  # many messages have the same id, and are got one by one
+            if len(self._gone) >= MANY_GONE:
+                self._gone.clear()
+            self._gone[*place, hashed] = at
+        while at < len(found) and found[at] >> 32 == hashed:
+            cell = found[at] & CELLS
+            if not segment.is_gone(cell):
+                yield cell
+            at += 1
 
     def drop(self, segment: int) -> None:
         """The segment is no more."""
+        self._gone.clear()
         for which in (MESSAGE_ID, CORRELATION_ID):
             found = self._arrays.pop((segment, which), None)
             if found is not None:
                 self.bytes -= len(found) * found.itemsize
-
-
-def _run(found: "array[int]", hashed: int) -> Iterator[int]:
-    at = bisect_left(found, hashed << 32)
-    while at < len(found) and found[at] >> 32 == hashed:
-        yield found[at] & CELLS
-        at += 1

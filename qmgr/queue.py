@@ -6,13 +6,12 @@ at a time. The caller's lock guards every method.
 """
 
 import heapq
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 
 from qmgr.due import Waiters
 from qmgr.entry import GONE, LOCKED, NOWHERE, OVERHEAD, READY, Entry, read_entry
-from qmgr.ids import CORRELATION_ID, MESSAGE_ID, Arrays, Resident
+from qmgr.ids import CORRELATION_ID, MESSAGE_ID, Arrays, Resident, hash_of
 from qmgr.lane import Lane
 from qmgr.message import STANDING, describe, ids_of
 from qmgr.objects import QueueDefinition
@@ -207,8 +206,11 @@ class Queue:
                 continue
             if line[-1].last < lane.low or line[0].first > lane.high:
                 continue
-            for number in self._arrays.cells(segment.number, which, key, partial(self._heads, segment)):
-                block = None if segment.is_gone(number) else segment.block_of(lane.priority, number)
+            known = self._arrays.known(segment, which)
+            if known < segment.cells:
+                self._arrays.learn(segment, which, known, self.read_hashes(segment, which, known))
+            for number in self._arrays.cells(segment, which, key):
+                block = segment.block_of(lane.priority, number)
                 if block is not None:
                     cell = self.reader.read_one(segment, block, number - block.cell)
                     entry = self._entry(segment, block, cell)
@@ -216,13 +218,30 @@ class Queue:
                     if paged and ids_of(entry.head)[which] == key:
                         yield entry
 
-    def _heads(self, segment: Segment, known: int) -> Iterator[bytes]:
-        """The messages of a segment's cells from this number on."""
-        if known < segment.cells:
-            blocks = [block for line in segment.blocks.values() for block in line if block.cell >= known]
-            for block in sorted(blocks, key=lambda one: one.cell):
-                for cell in self.reader.read(segment, block):
-                    yield cell.message
+    def unindexed(self, which: int, but: set[int]) -> tuple[Segment, int] | None:
+        """A copy of a segment that has messages which finding one by an id has to know, and from which cell on."""
+        if any(lane.paged for lane in self._lanes):
+            for segment in self.segments.values():
+                known = self._arrays.known(segment, which)
+                if known < segment.cells and segment.number not in but:
+                    return segment.copy(), known
+        return None
+
+    def read_hashes(
+        self, segment: Segment, which: int, known: int, give_way: Callable[[], None] = lambda: None
+    ) -> list[int]:
+        """The hashes of an id of a segment's messages from this cell on. Raises QueueDamaged, OSError."""
+        blocks = [block for line in segment.blocks.values() for block in line if block.cell >= known]
+        hashes: list[int] = []
+        for block in sorted(blocks, key=lambda one: one.cell):
+            hashes += [hash_of(ids_of(cell.message)[which]) for cell in self.reader.read(segment, block)]
+            give_way()
+        return hashes
+
+    def learn(self, segment: Segment, which: int, known: int, hashes: list[int]) -> None:
+        """What was read of a copy of the segment, unless it is no more."""
+        if segment.number in self.segments:
+            self._arrays.learn(segment, which, known, hashes)
 
     def find(self, sequence: int) -> Entry:
         """The entry with this sequence; for replay, where it is nearly always the next one of a lane.
