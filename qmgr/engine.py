@@ -23,7 +23,7 @@ from qmgr.errors import (
     Unavailable,
     UnknownQueue,
 )
-from qmgr.ids import CORRELATION_ID, MESSAGE_ID
+from qmgr.ids import CORRELATION_ID, MESSAGE_ID, Unindexed
 from qmgr.logged import Surroundings
 from qmgr.message import Descriptor, Message, check_body, check_id, decode
 from qmgr.objects import QueueDefinition, check_name, with_attributes
@@ -282,16 +282,16 @@ class Engine(Units):
         queue = self._known(name)
         if message_id is not None or correlation_id is not None:
             message_id, correlation_id = verbs.check_selectors(message_id, correlation_id)
-            self._index(queue, CORRELATION_ID if message_id is None else MESSAGE_ID)
         seconds = 0.0 if wait == 0.0 else verbs.check_wait(wait)
         deadline = None if not seconds else self.clock.elapsed_ns() + int(seconds * 1e9)
         event = None
+        may_read = False  # while the lock is held
         while True:
             try:
                 with self.lock:
                     woken, event = event is not None, None
                     try:
-                        found = self._get_locked(unit, queue, limit, message_id, correlation_id)
+                        found = self._get_locked(unit, queue, limit, message_id, correlation_id, may_read)
                     except BaseException:
                         if woken:  # by a message that it does not take: another one may
                             queue.waiters.wake_one()
@@ -307,6 +307,10 @@ class Engine(Units):
                     return [decode(head, body, name, backouts, now) for head, body, backouts in found.messages]
             except LogError as exc:
                 raise self.translated(exc) from exc
+            except Unindexed:
+                self._index(queue, CORRELATION_ID if message_id is None else MESSAGE_ID)
+                may_read = True
+                continue
             if event is None:
                 return []
             self._wait(queue, event, deadline)
@@ -327,9 +331,10 @@ class Engine(Units):
             segment, known = place
             tried.add(segment.number)
             with contextlib.suppress(QueueDamaged, OSError):
-                hashes = queue.read_hashes(segment, which, known, self.clock.give_way)
+                found = queue.read_hashes(segment, which, known)
                 with self.lock:
-                    queue.learn(segment, which, known, hashes)
+                    queue.learn(segment, which, known, found)
+            self.clock.give_way()
 
     def _wait(self, queue: Queue, event: Any, deadline: int | None) -> None:
         """Wait for `event` until the deadline; whatever ends it, the place in the line is given up or passed on."""
@@ -346,7 +351,13 @@ class Engine(Units):
                         queue.waiters.leave(event)
 
     def _get_locked(
-        self, unit: Uow | None, queue: Queue, limit: int, message_id: bytes | None, correlation_id: bytes | None
+        self,
+        unit: Uow | None,
+        queue: Queue,
+        limit: int,
+        message_id: bytes | None,
+        correlation_id: bytes | None,
+        may_read: bool,
     ) -> "_Found | None":
         """Choose messages, and log and apply that they are taken. The lock is held; it may be let go of for a while."""
         if self.refusal is not None:
@@ -357,12 +368,12 @@ class Engine(Units):
         if not queue.get_enabled:
             verbs.check_get(queue)
         now = self.steady.now_us() if queue.expiring else 0
-        chosen, expired = self._choose(queue, limit, message_id, correlation_id, now)
+        chosen, expired = self._choose(queue, limit, message_id, correlation_id, now, may_read)
         while not chosen:
             if not expired or not self.expire_locked(queue, expired):
                 return None
             self._room_for_gets(unit, limit)  # again, since that may have let go of the lock
-            chosen, expired = self._choose(queue, limit, message_id, correlation_id, now)
+            chosen, expired = self._choose(queue, limit, message_id, correlation_id, now, may_read)
         messages = [(entry.head, entry.body, entry.backouts) for entry in chosen]
         safe = max([entry.lsn for entry in chosen])
         if unit is not None:
@@ -390,14 +401,20 @@ class Engine(Units):
             self._reserve(self.log.cost(QUEUE_AND_SEQUENCE * count), 0)
 
     def _choose(
-        self, queue: Queue, limit: int, message_id: bytes | None, correlation_id: bytes | None, now: int
+        self,
+        queue: Queue,
+        limit: int,
+        message_id: bytes | None,
+        correlation_id: bytes | None,
+        now: int,
+        may_read: bool,
     ) -> tuple[list[Entry], list[Entry]]:
         try:
-            if limit == 1:
-                entry, expired = verbs.choose(queue, message_id, correlation_id, now)
-                return ([] if entry is None else [entry]), expired
             any_id = message_id is None and correlation_id is None
-            several = queue.ready(limit) if any_id else queue.select(message_id, correlation_id)
+            if any_id and limit == 1:
+                entry, expired = verbs.choose(queue, now)
+                return ([] if entry is None else [entry]), expired
+            several = queue.ready(limit) if any_id else queue.select(message_id, correlation_id, read=may_read)
             chosen: list[Entry] = []
             expired = []
             for entry in several:

@@ -6,16 +6,16 @@ at a time. The caller's lock guards every method.
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from qmgr.due import Waiters
 from qmgr.entry import GONE, LOCKED, NOWHERE, OVERHEAD, READY, Entry, read_entry
-from qmgr.ids import CORRELATION_ID, MESSAGE_ID, Arrays, Resident, hash_of
+from qmgr.ids import CORRELATION_ID, MESSAGE_ID, Arrays, Hit, Resident, hash_of
 from qmgr.lane import Lane
 from qmgr.message import STANDING, describe, ids_of
 from qmgr.objects import QueueDefinition
-from qmgr.segments import Block, Cell, Segment, SegmentReader
+from qmgr.segments import Block, Cell, Segment, SegmentReader, size_of_cell
 from recovery.errors import QueueDamaged
 
 Position = tuple[int, int]  # in the order of delivery: (-priority, or 0 for FIFO; sequence)
@@ -182,66 +182,65 @@ class Queue:
 
     # ---- by id and by sequence
 
-    def select(self, message_id: bytes | None, correlation_id: bytes | None, *, keep: bool = True) -> Iterator[Entry]:
-        """The ready entries with these ids, in the order of delivery. Raises QueueDamaged, OSError.
+    def select(
+        self, message_id: bytes | None, correlation_id: bytes | None, *, keep: bool = True, read: bool = True
+    ) -> Iterator[Entry]:
+        """The ready entries with these ids, in the order of delivery.
 
-        One that was in a segment only is in memory when it is yielded, or a copy unless `keep`.
+        One that was in a segment only is in memory when it is yielded, or a copy unless `keep`. Where segments have
+        to be read first, it raises Unindexed unless it may `read` them. Raises QueueDamaged, OSError.
         """
         which, key = (CORRELATION_ID, correlation_id) if message_id is None else (MESSAGE_ID, message_id)
         assert key is not None
         if which not in self._by_id:
             self._by_id[which] = Resident(which, self.in_memory(), self.position)
             self._indexed = True
-        resident = list(self._by_id[which].get(key))
-        copies = [self._copies(lane, which, key) for lane in self._lanes if lane.paged]
-        for entry in heapq.merge(resident, *copies, key=self.position) if copies else resident:
+        found: Iterable[Entry] = list(self._by_id[which].get(key))
+        paged = [lane for lane in self._lanes if lane.paged]
+        if paged:
+            hits = self._arrays.hits(self.segments.values(), which, key, self.read_hashes if read else None)
+            if hits:
+                found = heapq.merge(found, *[self._copies(lane, which, key, hits) for lane in paged], key=self.position)
+        for entry in found:
             if entry.status == READY and (correlation_id is None or ids_of(entry.head)[1] == correlation_id):
                 yield self._adopt(entry) if keep else entry
 
-    def _copies(self, lane: Lane, which: int, key: bytes) -> Iterator[Entry]:
+    def _copies(self, lane: Lane, which: int, key: bytes, hits: list[Hit]) -> Iterator[Entry]:
         """Copies of the lane's paged messages that have this id."""
-        for segment in list(self.segments.values()):
-            line = segment.blocks.get(lane.priority)
-            if not line or segment.volatile is lane.persistent or not lane.paged:
+        for segment, made, at in hits:
+            if segment.volatile is lane.persistent or lane.priority not in segment.blocks:
                 continue
-            if line[-1].last < lane.low or line[0].first > lane.high:
-                continue
-            known = self._arrays.known(segment, which)
-            if known < segment.cells:
-                self._arrays.learn(segment, which, known, self.read_hashes(segment, which, known))
-            for number in self._arrays.cells(segment, which, key):
+            for number in self._arrays.cells(segment, which, made, at):
                 block = segment.block_of(lane.priority, number)
                 if block is not None:
-                    cell = self.reader.read_one(segment, block, number - block.cell)
-                    entry = self._entry(segment, block, cell)
+                    cell = self.reader.read_one(segment, block, number, self._arrays.place(segment, number))
                     paged = lane.holds_paged(cell.sequence) and cell.sequence not in self._elsewhere
-                    if paged and ids_of(entry.head)[which] == key:
-                        yield entry
+                    if paged and ids_of(cell.message)[which] == key:
+                        yield self._entry(segment, block, cell)
 
     def unindexed(self, which: int, but: set[int]) -> tuple[Segment, int] | None:
         """A copy of a segment that has messages which finding one by an id has to know, and from which cell on."""
-        if any(lane.paged for lane in self._lanes):
-            for segment in self.segments.values():
-                known = self._arrays.known(segment, which)
-                if known < segment.cells and segment.number not in but:
-                    return segment.copy(), known
+        for segment in self.segments.values():
+            known = self._arrays.known(segment, which)
+            if known < segment.cells and segment.number not in but:
+                return segment.copy(), known
         return None
 
-    def read_hashes(
-        self, segment: Segment, which: int, known: int, give_way: Callable[[], None] = lambda: None
-    ) -> list[int]:
-        """The hashes of an id of a segment's messages from this cell on. Raises QueueDamaged, OSError."""
+    def read_hashes(self, segment: Segment, which: int, known: int) -> list[tuple[int, int]]:
+        """(hash of an id, byte where it begins) of a segment's cells from this one on. Raises QueueDamaged, OSError."""
         blocks = [block for line in segment.blocks.values() for block in line if block.cell >= known]
-        hashes: list[int] = []
+        found: list[tuple[int, int]] = []
         for block in sorted(blocks, key=lambda one: one.cell):
-            hashes += [hash_of(ids_of(cell.message)[which]) for cell in self.reader.read(segment, block)]
-            give_way()
-        return hashes
+            at = block.at
+            for cell in self.reader.read(segment, block):
+                found.append((hash_of(ids_of(cell.message)[which]), at))
+                at += size_of_cell(len(cell.message))
+        return found
 
-    def learn(self, segment: Segment, which: int, known: int, hashes: list[int]) -> None:
+    def learn(self, segment: Segment, which: int, known: int, found: list[tuple[int, int]]) -> None:
         """What was read of a copy of the segment, unless it is no more."""
         if segment.number in self.segments:
-            self._arrays.learn(segment, which, known, hashes)
+            self._arrays.learn(segment, which, known, found)
 
     def find(self, sequence: int) -> Entry:
         """The entry with this sequence; for replay, where it is nearly always the next one of a lane.
