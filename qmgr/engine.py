@@ -419,7 +419,7 @@ class Engine(Units):
             expired = []
             for entry in several:
                 if 0 < entry.expires <= now:
-                    expired.append(entry)
+                    expired.append(queue.keep(entry))
                 else:
                     chosen.append(entry)
                     if len(chosen) == limit:
@@ -481,7 +481,7 @@ class Engine(Units):
                     if any_id:
                         entries = queue.after(position, before, A_FEW)
                     else:
-                        found = queue.select(message_id, correlation_id, keep=False)
+                        found = queue.select(message_id, correlation_id)
                         behind = (e for e in found if queue.position(e) > position and e.sequence < before)
                         entries = list(itertools.islice(behind, A_FEW))
                 except (QueueDamaged, OSError) as exc:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from qmgr.due import Waiters
-from qmgr.entry import GONE, LOCKED, NOWHERE, OVERHEAD, READY, Entry, read_entry
+from qmgr.entry import COPY, GONE, LOCKED, OVERHEAD, READY, Entry, read_entry
 from qmgr.ids import CORRELATION_ID, MESSAGE_ID, Arrays, Hit, Resident, hash_of
 from qmgr.lane import Lane
 from qmgr.message import STANDING, describe, ids_of
@@ -172,23 +172,19 @@ class Queue:
 
     def is_ready(self, entry: Entry) -> bool:
         """Can the message still be got? The entry may be a copy."""
-        if entry.status != READY:
-            return False
-        if entry.segment == NOWHERE:
-            return True
+        if entry.status != COPY:
+            return entry.status == READY
         segment = self.segments.get(entry.segment)
-        held = self._elsewhere.get(entry.sequence, entry)
-        return held.status == READY and not (segment is not None and segment.is_gone(entry.cell))
+        held = self._elsewhere.get(entry.sequence)
+        return (held is None or held.status == READY) and not (segment is not None and segment.is_gone(entry.cell))
 
     # ---- by id and by sequence
 
-    def select(
-        self, message_id: bytes | None, correlation_id: bytes | None, *, keep: bool = True, read: bool = True
-    ) -> Iterator[Entry]:
-        """The ready entries with these ids, in the order of delivery.
+    def select(self, message_id: bytes | None, correlation_id: bytes | None, *, read: bool = True) -> Iterator[Entry]:
+        """The ready entries with these ids, in the order of delivery; those that are in segments only as copies.
 
-        One that was in a segment only is in memory when it is yielded, or a copy unless `keep`. Where segments have
-        to be read first, it raises Unindexed unless it may `read` them. Raises QueueDamaged, OSError.
+        Where segments have to be read first, it raises Unindexed unless it may `read` them. Raises QueueDamaged,
+        OSError.
         """
         which, key = (CORRELATION_ID, correlation_id) if message_id is None else (MESSAGE_ID, message_id)
         assert key is not None
@@ -199,11 +195,12 @@ class Queue:
         paged = [lane for lane in self._lanes if lane.paged]
         if paged:
             hits = self._arrays.hits(self.segments.values(), which, key, self.read_hashes if read else None)
-            if hits:
-                found = heapq.merge(found, *[self._copies(lane, which, key, hits) for lane in paged], key=self.position)
+            copies = [self._copies(lane, which, key, hits) for lane in paged] if hits else []
+            found = copies[0] if len(copies) == 1 and not found else heapq.merge(found, *copies, key=self.position)
         for entry in found:
-            if entry.status == READY and (correlation_id is None or ids_of(entry.head)[1] == correlation_id):
-                yield self._adopt(entry) if keep else entry
+            ready = entry.status in (READY, COPY)
+            if ready and (correlation_id is None or ids_of(entry.head)[1] == correlation_id):
+                yield entry
 
     def _copies(self, lane: Lane, which: int, key: bytes, hits: list[Hit]) -> Iterator[Entry]:
         """Copies of the lane's paged messages that have this id."""
@@ -271,8 +268,7 @@ class Queue:
         if block.first <= lane.low and not lane.line:
             self._page_in(lane)
             return next((entry for entry in lane.line if entry.sequence == sequence), None)
-        found = next(self._entries(segment, block, sequence, sequence), None)
-        return found and self._adopt(found)
+        return next(self._entries(segment, block, sequence, sequence), None)
 
     def forget_sequences(self) -> None:
         """The replay is over."""
@@ -311,6 +307,8 @@ class Queue:
 
     def lock(self, entry: Entry) -> None:
         """A unit of work gets the message: nobody else sees it."""
+        if entry.status == COPY:
+            self._pluck(entry)
         entry.status = LOCKED
         self.depth -= 1
         self.uncommitted += 1
@@ -335,6 +333,8 @@ class Queue:
         """A ready message is got outside a unit of work, or its time is over."""
         if self.removed is not None:
             self.removed[entry] = entry.body
+        if entry.status == COPY:
+            self._pluck(entry)
         entry.status = GONE
         self.depth -= 1
         self._lane(entry).took(entry, self._elsewhere)
@@ -410,6 +410,7 @@ class Queue:
             raise QueueDamaged(f"segment {self.reader.path(segment)} has another message in cell {cell.number}")
         entry.sequence, entry.lsn = cell.sequence, 0
         entry.segment, entry.cell = segment.number, cell.number
+        entry.status = COPY
         entry.backouts = self.backed_out[entry.persistent].get(cell.sequence, 0)
         return entry
 
@@ -431,17 +432,24 @@ class Queue:
         lane.paged -= len(entries)
         lane.low = block.last + 1
         for entry in entries:
+            entry.status = READY
             self.held[lane.persistent] += len(entry.head) + len(entry.body) + OVERHEAD
             if self._indexed:
                 self._add_to_indexes(entry)
 
-    def _adopt(self, entry: Entry) -> Entry:
-        """Keep the copy of a paged message; what is no copy is in memory already."""
+    def _pluck(self, entry: Entry) -> None:
+        """The message that this is a copy of is in memory from now on, beside what is paged."""
         lane = self._lanes[entry.priority << 1 | entry.persistent]
-        if lane.holds_paged(entry.sequence) and entry.sequence not in self._elsewhere:
-            lane.paged -= 1
-            lane.given_back[entry.sequence] = self._elsewhere[entry.sequence] = entry
-            self.held[lane.persistent] += len(entry.head) + len(entry.body) + OVERHEAD
+        lane.paged -= 1
+        self._elsewhere[entry.sequence] = entry
+        self.held[lane.persistent] += len(entry.head) + len(entry.body) + OVERHEAD
+
+    def keep(self, entry: Entry) -> Entry:
+        """Have a message in memory that is ready and may be a copy."""
+        if entry.status == COPY:
+            self._pluck(entry)
+            entry.status = READY
+            self._lane(entry).given_back[entry.sequence] = entry
             if self._indexed:
                 self._add_to_indexes(entry)
         return entry
@@ -495,5 +503,5 @@ class Queue:
                         for cell, one in zip(there, expires, strict=True):
                             paged = lane.holds_paged(cell.sequence) and cell.sequence not in self._elsewhere
                             if paged and 0 < one <= now:
-                                found[cell.sequence] = self._adopt(self._entry(segment, block, cell))
+                                found[cell.sequence] = self.keep(self._entry(segment, block, cell))
         return list(found.values())
