@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from logger.disk import Disk
-from qmgr.entry import READY
 from qmgr.ids import Arrays
 from qmgr.objects import QueueDefinition, decode_definition, mangle
 from qmgr.queue import Queue
@@ -21,21 +20,25 @@ class Resource(State):
     """The queues and units of work of one queue manager, with their segments below `directory`."""
 
     def __init__(
-        self, disk: Disk, directory: str, log_id: bytes, give_way: Callable[[], None], *, buffer: int = 256 << 10
+        self, disk: Disk, directory: str, log_id: bytes, give_way: Callable[[], None], buffers: tuple[int, int]
     ) -> None:
-        """`give_way()` lets others go on, in the middle of long work. `buffer`: bytes a queue keeps in memory."""
+        """`give_way()` lets others go on, in the middle of long work.
+
+        `buffers`: bytes of non-persistent and of persistent messages that a queue keeps in memory.
+        """
         super().__init__()
         self.give_way = give_way
         self.disk = disk
         self.directory = directory
         self.log_id = log_id
-        self.buffer = buffer
+        self.buffers = buffers
+        self.ending = False  # the next checkpoint is the last one
         self.arrays = Arrays(INDEXES)
         self._doomed: list[tuple[str, int]] = []  # segments that only the checkpoint before the last one refers to
 
     def new_queue(self, definition: QueueDefinition) -> Queue:
         reader = SegmentReader(self.disk, self.queue_directory(definition.name), self.log_id, definition.id)
-        return Queue(definition, reader, self.arrays, self.buffer)
+        return Queue(definition, reader, self.arrays, self.buffers)
 
     def queue_directory(self, name: str) -> str:
         return f"{self.directory}/{mangle(name)}"
@@ -49,23 +52,20 @@ class Resource(State):
         self.next_queue = max(self.next_queue, counters["queue"])
         self.next_segment = max(self.next_segment, counters["segment"])
 
-    def load(self, catalogue: Iterable[bytes]) -> None:
+    def load(self, catalogue: Iterable[bytes], *, unlogged: bool) -> None:
         for line in catalogue:
-            self._load_queue(json.loads(line))
+            self._load_queue(json.loads(line), volatile=unlogged)
 
-    def _load_queue(self, fields: dict[str, Any]) -> None:
+    def _load_queue(self, fields: dict[str, Any], *, volatile: bool) -> None:
         queue = self.new_queue(decode_definition(json.dumps(fields["definition"]).encode()))
         self.queues[queue.name] = queue
         self.by_id[queue.id] = queue
         queue.next_sequence = fields["next"]
-        queue.backed_out = {int(sequence): count for sequence, count in fields["backouts"].items()}
+        for known, counts in zip(queue.backed_out, fields["backouts"], strict=True):
+            known.update((int(sequence), count) for sequence, count in counts.items())
         described = [from_description(one) for one in fields["segments"]]
-        volatile = [segment for segment in described if segment.volatile]
-        self.retired += ((queue.name, segment.number) for segment in volatile)
         try:
-            queue.load([segment for segment in described if not segment.volatile])
-            for segment in volatile:
-                queue.load_volatile(segment)
+            queue.load([segment for segment in described if volatile or not segment.volatile])
             if fields["damaged"]:
                 queue.damage(fields["damaged"])
         except QueueDamaged as exc:
@@ -80,10 +80,9 @@ class Resource(State):
 
     def keep_non_persistent(self) -> None:
         """Ending in order: what lies on queues with NPMCLASS(HIGH) goes into the last checkpoint too."""
+        self.ending = True
         for queue in self.by_id.values():
-            if queue.definition.non_persistent_class == "HIGH" and not queue.damaged:
-                there = {e.sequence: e for e in queue.in_memory() if not e.persistent and e.status == READY}
-                queue.volatile = list(there.values())
+            if queue.definition.non_persistent_class == "HIGH":
                 queue.changed = True
 
     # ---- segments that nothing refers to

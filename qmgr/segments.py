@@ -107,7 +107,7 @@ class Segment:
         """`size`: bytes of the message."""
         self.gone[cell >> 3] |= 1 << (cell & 7)
         self.gone_count += 1
-        self.gone_bytes += CELL.size + size + 7 & -8
+        self.gone_bytes += size_of_cell(size)
         self._text = b""
 
     def is_gone(self, cell: int) -> bool:
@@ -213,6 +213,11 @@ def from_description(fields: dict[str, Any]) -> Segment:
     segment.gone_bytes = fields["gone_bytes"]
     segment._text = json.dumps(fields).encode()
     return segment
+
+
+def size_of_cell(message: int) -> int:
+    """Bytes that a message of so many takes in a segment, up to where the next cell may begin."""
+    return CELL.size + message + 7 & -8
 
 
 def segment_path(directory: str, number: int) -> str:
@@ -361,17 +366,22 @@ class SegmentReader:
         if at != block.size:
             raise QueueDamaged(f"segment {self.path(segment)} has other cells than the checkpoint knows of")
 
-    def read_one(self, segment: Segment, block: Block, place: int) -> Cell:
-        """One cell of a block; `place` counts from 0."""
-        data = self._read(segment, block.at, block.size)
+    def read_one(self, segment: Segment, block: Block, number: int, place: tuple[int, int] | None) -> Cell:
+        """One cell of a block. `place`: the bytes where it and the next one (0: none) begin, if they are known."""
         at = 0
-        for _ in range(place):
-            if at + CELL.size > len(data):
-                break
-            at += int.from_bytes(data[at + 4 : at + 8], "little") + 7 & -8
+        if place is not None:
+            begin, end = place
+            end = end if block.at < end < block.at + block.size else block.at + block.size
+            data = self._read(segment, begin, end - begin)
+        else:
+            data = self._read(segment, block.at, block.size)
+            for _ in range(number - block.cell):
+                if at + CELL.size > len(data):
+                    break
+                at += int.from_bytes(data[at + 4 : at + 8], "little") + 7 & -8
         cell, _ = self._cell(segment, block, data, at, seed_of(self._log_id, segment.number))
-        if cell.number != block.cell + place:
-            raise QueueDamaged(f"segment {self.path(segment)} has cell {cell.number} in the place of another")
+        if cell.number != number:
+            raise QueueDamaged(f"segment {self.path(segment)} has cell {cell.number} in the place of {number}")
         return cell
 
     def _cell(self, segment: Segment, block: Block, data: bytes, at: int, seed: int) -> tuple[Cell, int]:
