@@ -47,7 +47,7 @@ class Queue:
         self.reader = reader
         self._arrays = arrays
         self._default_buffers = buffers
-        self._lanes = [Lane(number >> 1, persistent=number & 1 == 1) for number in range(20)]
+        self._lanes: dict[int, Lane] = {}  # by twice the priority, and 1 more for persistent messages
         self._occupied = 0  # a bit for each lane that may have entries
         self._elsewhere: dict[int, Entry] = {}  # by sequence: in memory, though a block may be read that has it too
         self._by_id: dict[int, Resident] = {}  # MESSAGE_ID, CORRELATION_ID: entries in memory
@@ -87,7 +87,12 @@ class Queue:
         """Where the entry belongs; it counts as occupied from now on."""
         number = entry.priority << 1 | entry.persistent
         self._occupied |= 1 << number
-        return self._lanes[number]
+        return self._lanes.get(number) or self._new_lane(number)
+
+    def _new_lane(self, number: int) -> Lane:
+        lane = self._lanes[number] = Lane(number >> 1, persistent=number & 1 == 1)
+        self._lanes = dict(sorted(self._lanes.items()))
+        return lane
 
     def position(self, entry: Entry) -> Position:
         return (0 if self._fifo else -entry.priority), entry.sequence
@@ -127,14 +132,14 @@ class Queue:
 
     def _levels(self) -> list[list[Lane]]:
         """The lanes that may have entries: those whose entries come by sequence together, in the order of delivery."""
-        occupied = [lane for number, lane in enumerate(self._lanes) if self._occupied >> number & 1]
+        occupied = [lane for number, lane in self._lanes.items() if self._occupied >> number & 1]
         if self._fifo:
             return [occupied] if occupied else []
         return [list(lanes) for _, lanes in groupby(reversed(occupied), key=lambda lane: lane.priority)]
 
     def in_memory(self) -> Iterator[Entry]:
         """All entries that are not gone and in memory, some twice."""
-        for lane in self._lanes:
+        for lane in self._lanes.values():
             yield from lane.all()
         yield from self._elsewhere.values()
 
@@ -192,7 +197,7 @@ class Queue:
             self._by_id[which] = Resident(which, self.in_memory(), self.position)
             self._indexed = True
         found: Iterable[Entry] = list(self._by_id[which].get(key))
-        paged = [lane for lane in self._lanes if lane.paged]
+        paged = [lane for lane in self._lanes.values() if lane.paged]
         if paged:
             hits = self._arrays.hits(self.segments.values(), which, key, self.read_hashes if read else None)
             copies = [self._copies(lane, which, key, hits) for lane in paged] if hits else []
@@ -265,10 +270,11 @@ class Queue:
         segment, block = self._block_with(lane, sequence) or (None, None)
         if segment is None or block is None or block.first > sequence:
             return None
-        if block.first <= lane.low and not lane.line:
+        if block.first <= lane.low:  # the next one, from which others will be asked for
             self._page_in(lane)
-            return next((entry for entry in lane.line if entry.sequence == sequence), None)
-        return next(self._entries(segment, block, sequence, sequence), None)
+            return next((entry for entry in reversed(lane.line) if entry.sequence == sequence), None)
+        cell = self.reader.find(segment, block, sequence)
+        return None if cell is None or segment.is_gone(cell.number) else self._entry(segment, block, cell)
 
     def forget_sequences(self) -> None:
         """The replay is over."""
@@ -371,18 +377,23 @@ class Queue:
         self.segments = {segment.number: segment for segment in segments}
         for segment in self.segments.values():
             self.reader.check(segment)
-        for number, lane in enumerate(self._lanes):
-            there = [segment for segment in self.segments.values() if segment.volatile is not lane.persistent]
-            blocks = [(segment, block) for segment in there for block in segment.blocks.get(lane.priority, ())]
-            lane.paged = sum(segment.live_in(block) for segment, block in blocks)
-            if lane.paged:
-                lane.low, lane.high = blocks[0][1].first, blocks[-1][1].last
+        for segment in self.segments.values():
+            for priority, line in segment.blocks.items():
+                number = priority << 1 | (not segment.volatile)
+                live = sum(map(segment.live_in, line))
+                if not live:
+                    continue
+                lane = self._lanes.get(number) or self._new_lane(number)
+                if not lane.paged:
+                    lane.low = line[0].first
+                lane.high = line[-1].last
+                lane.paged += live
                 lane.end = lane.tail
                 self._occupied |= 1 << number
-            self.depth += lane.paged
-            self.expiring += sum(segment.live_in(block) for segment, block in blocks if block.expires)
+                self.depth += live
+                self.expiring += sum(segment.live_in(block) for block in line if block.expires)
         if sum(segment.live_bytes for segment in self.segments.values()) <= min(self.buffers):
-            for lane in self._lanes:  # what is wrong with a small queue is found at once
+            for lane in self._lanes.values():  # what is wrong with a small queue is found at once
                 while lane.paged:
                     self._page_in(lane)
 
@@ -459,7 +470,7 @@ class Queue:
 
         What is locked, given back or in no segment stays in memory, beside what is paged.
         """
-        for lane in self._lanes:
+        for lane in self._lanes.values():
             while self.held[lane.persistent] > self.buffers[lane.persistent]:
                 entry = lane.next_out(full=True)
                 if entry is None:
@@ -489,7 +500,7 @@ class Queue:
     def sweep(self, now: int) -> list[Entry]:
         """The ready entries whose time is over, those read from segments included. Raises QueueDamaged, OSError."""
         found = {e.sequence: e for e in self.in_memory() if 0 < e.expires <= now and e.status == READY}
-        for lane in self._lanes:
+        for lane in self._lanes.values():
             if not lane.paged:
                 continue
             for segment in self.segments.values():

@@ -94,16 +94,17 @@ class Resource(State):
 
     def sweep(self) -> None:
         """After the checkpoint of a restart: delete the segments that neither it nor the one before refers to."""
-        doomed = set(self._doomed)
+        queues = {mangle(queue.name): queue for queue in self.by_id.values()}
+        doomed = {(mangle(name), number) for name, number in self._doomed}
         for directory in self.disk.list(self.directory):
             path = f"{self.directory}/{directory}"
-            queue = next((q for q in self.by_id.values() if mangle(q.name) == directory), None)
+            queue = queues.get(directory)
             for name in self.disk.list(path):
                 number = name.removesuffix(".seg")
                 if not name.endswith(".seg") or not number.isdigit():
                     continue
                 kept = queue is not None and int(number) in queue.segments
-                if not kept and not any(mangle(q) == directory and n == int(number) for q, n in doomed):
+                if not kept and (directory, int(number)) not in doomed:
                     self.disk.unlink(f"{path}/{name}")
             if queue is None and not self.disk.list(path):
                 self.disk.rmdir(path)

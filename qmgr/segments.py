@@ -384,6 +384,17 @@ class SegmentReader:
             raise QueueDamaged(f"segment {self.path(segment)} has cell {cell.number} in the place of {number}")
         return cell
 
+    def find(self, segment: Segment, block: Block, sequence: int) -> Cell | None:
+        """The cell of a block that has this sequence."""
+        data = self._read(segment, block.at, block.size)
+        at = 0
+        while at + CELL.size <= len(data):
+            _, length, found, _ = CELL.unpack_from(data, at)
+            if found == sequence or length < CELL.size:
+                return self._cell(segment, block, data, at, seed_of(self._log_id, segment.number))[0]
+            at += length + 7 & -8
+        return None
+
     def _cell(self, segment: Segment, block: Block, data: bytes, at: int, seed: int) -> tuple[Cell, int]:
         """The cell at this byte of the block's data, and where the next one begins."""
         if at + CELL.size <= len(data):
