@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from logger.disk import PAGE
 from qmgr import segments
-from qmgr.segments import Block, Cell, Segment, SegmentReader, SegmentWriter, from_description
+from qmgr.segments import Block, Cell, Segment, SegmentReader, SegmentWriter, from_description, size_of_cell
 from recovery.errors import QueueDamaged
 from tests.sim.disk import SimDisk
 from tests.sim.loss import LOSE_ALL
@@ -87,7 +87,18 @@ def test_cells_come_back_over_crashes_but_for_those_that_are_gone(
         cells = range(block.cell, block.cell + block.cells)
         assert segment.live_in(block) == sum(cell not in gone for cell in cells)
         for place, cell in enumerate(cells):
-            assert reader(disk).read_one(segment, block, place) == (cell, written[cell][0], written[cell][3])
+            expected = (cell, written[cell][0], written[cell][3])
+            begin = begins(segment, block, [message for _, _, _, message in written], place)
+            end = begin + size_of_cell(len(written[cell][3]))
+            for at in (None, (begin, end), (begin, 0), (begin, block.at + block.size + 4096)):
+                assert reader(disk).read_one(segment, block, cell, at) == expected
+            assert reader(disk).find(segment, block, written[cell][0]) == expected
+        assert reader(disk).find(segment, block, len(written) + 1) is None
+
+
+def begins(segment: Segment, block: Block, messages: list[bytes], place: int) -> int:
+    """The byte where a block's cell begins."""
+    return block.at + sum(size_of_cell(len(message)) for message in messages[block.cell : block.cell + place])
 
 
 @given(batches)
@@ -300,10 +311,13 @@ def test_row_40_every_flip_in_what_counts_is_damage() -> None:
     assert len(read(disk, segment)) == 3
 
 
-def test_row_40_every_flip_is_damage_to_who_reads_one_cell() -> None:
+@pytest.mark.parametrize("known", [False, True], ids=["after the others", "where it begins"])
+def test_row_40_every_flip_is_damage_to_who_reads_one_cell(known: bool) -> None:
     disk, segment = SimDisk(), Segment(5)
     append(disk, segment, plain(b"one", b"two" * 100, b"three"))
     (block,) = blocks(segment)
+    second, third = PAGE + size_of_cell(3), PAGE + size_of_cell(3) + size_of_cell(300)
+    place_of = [(PAGE, second), (second, third), (third, 0)] if known else [None] * 3
     whole = disk.peek(PATH)
     for place in range(PAGE, segment.length):
         broken = bytearray(whole)
@@ -311,7 +325,7 @@ def test_row_40_every_flip_is_damage_to_who_reads_one_cell() -> None:
         disk.poke(PATH, bytes(broken))
         for cell, message in enumerate((b"one", b"two" * 100, b"three")):
             try:
-                assert reader(disk).read_one(segment, block, cell) == (cell, cell + 1, message), place
+                assert reader(disk).read_one(segment, block, cell, place_of[cell]) == (cell, cell + 1, message), place
             except QueueDamaged as exc:
                 assert PATH in str(exc)
 
@@ -328,7 +342,7 @@ def test_row_42_cut_missing_or_foreign_files_are_damage() -> None:
         with pytest.raises(QueueDamaged, match=r"segment /q/00000005\.seg"):
             list(reader(disk).read(segment, block))
         with pytest.raises(QueueDamaged, match=r"segment /q/00000005\.seg"):
-            reader(disk).read_one(segment, block, 1)
+            reader(disk).read_one(segment, block, 1, None)
     disk.poke(PATH, whole)
     for log_id, queue in ((b"j" * 16, 7), (ID, 8)):
         with pytest.raises(QueueDamaged, match="is not segment 5 of this queue"):
@@ -368,8 +382,9 @@ def test_row_44_a_cell_of_another_place_is_damage() -> None:
     disk.poke(PATH, bytes(whole))
     with pytest.raises(QueueDamaged, match="cell 1 in the place of 0"):
         read(disk, segment)
-    with pytest.raises(QueueDamaged, match="cell 1 in the place of another"):
-        reader(disk).read_one(segment, block, 0)
+    for at in (None, (PAGE, PAGE + size)):
+        with pytest.raises(QueueDamaged, match="cell 1 in the place of 0"):
+            reader(disk).read_one(segment, block, 0, at)
 
 
 def test_row_44_a_cell_of_another_segment_is_damage() -> None:
