@@ -7,7 +7,6 @@ import pytest
 
 import qmgr
 from qmgr import ids, resource, segments, snapshot
-from qmgr.entry import LOCKED
 from qmgr.queue import Queue
 from tests.sim.disk import SimDisk
 
@@ -15,7 +14,7 @@ PAGE = 512  # bytes: what a checkpoint appends begins at a multiple of it; as sa
 LARGEST = 8000  # bytes: a segment of this size is not appended to
 BLOCK = 1500  # bytes of a block
 SLACK = 5000  # bytes that segments may take beyond twice what is there
-INDEXES = 2000  # bytes of arrays that find messages by id
+INDEXES = 6000  # bytes of arrays that find messages by id
 
 
 def make_small(patch: pytest.MonkeyPatch) -> None:
@@ -33,57 +32,40 @@ class Counted:
     WATCHED: tuple[tuple[Any, str], ...] = (
         (Queue, "_page_in"),
         (Queue, "page_out"),
-        (Queue, "_adopt"),
+        (Queue, "_pluck"),
         (Queue, "sweep"),
         (snapshot.StateSnapshot, "_rewrite"),
         (snapshot.StateSnapshot, "_replace"),
-        (ids.Arrays, "cells"),
+        (ids.Arrays, "learn"),
+        (ids.Arrays, "_drop"),
     )
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.calls: dict[str, int] = {}
         self.paged_out = 0  # messages
-        self.adopted = 0  # paged messages that were read by themselves
-        self.evicted = 0  # arrays
         for owner, name in self.WATCHED:
             patch.setattr(owner, name, self._counting(name, getattr(owner, name)))
 
     def _counting(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(this: Any, *given: Any, **named: Any) -> Any:
-            before = self._state(this)
+            before = paged(this) if isinstance(this, Queue) else 0
             try:
-                result = real(this, *given, **named)
+                return real(this, *given, **named)
             finally:
-                after = self._state(this)
+                self.calls[name] = self.calls.get(name, 0) + 1
                 if name == "page_out":
-                    self.paged_out += after - before
-                elif name == "_adopt":
-                    self.adopted += before - after
-                elif name == "cells":
-                    self.evicted += max(0, before + 1 - after)
-            self.calls[name] = self.calls.get(name, 0) + 1
-            return result
+                    self.paged_out += paged(this) - before
 
         return call
-
-    @staticmethod
-    def _state(this: Any) -> int:
-        return paged(this) if isinstance(this, Queue) else len(this._arrays) if isinstance(this, ids.Arrays) else 0
 
 
 def paged(queue: Queue) -> int:
     """Messages that are in segments only."""
-    return sum(lane.paged for lane in queue._lanes)
+    return sum(lane.paged for lane in queue._lanes.values())
 
 
 def inside(manager: qmgr.QueueManager, name: str) -> Queue:
     return manager._engine.state.queues[name]
-
-
-def held(queue: Queue) -> int:
-    """Bytes that the entries in memory take, counted one by one, those that are locked apart."""
-    there = {entry.sequence: entry for entry in queue.in_memory() if entry.status != LOCKED}
-    return sum(len(entry.head) + len(entry.body) for entry in there.values())
 
 
 def files(disk: SimDisk, path: str = "/") -> list[str]:
