@@ -134,6 +134,19 @@ def test_messages_that_are_put_meanwhile_come_in_their_turn() -> None:
     assert drain(world.qm, "A") == ordered(left, 3)
 
 
+def test_fifo_passes_over_expired_messages_in_the_order_of_arrival() -> None:
+    """Those of one priority that are in memory have expired; the next one that counts has to be read first."""
+    world = deep_world()
+    world.qm.alter_queue("A", delivery_sequence="FIFO")
+    for n in range(80):
+        world.qm.put("A", body(n), priority=9 if n < 60 else 0, expiry=1.0 if n < 30 else None)
+    world.qm.checkpoint()
+    world.clock.advance(5)
+    assert world.qm.get("A").body == body(30)
+    assert [message.body for message in world.qm.get_many("A", 5)] == [body(n) for n in range(31, 36)]
+    assert drain(world.qm, "A") == [body(n) for n in range(36, 80)]
+
+
 # -- units of work -------------------------------------------------------------------------------------------------
 
 
@@ -263,6 +276,50 @@ def test_a_browse_reads_what_is_paged_and_leaves_memory_alone() -> None:
     assert memory(world) == before <= BUFFER
 
 
+def test_a_browse_shows_what_is_there_when_its_turn_comes() -> None:
+    """What is got, or locked, after the browse began is not shown; what is put after it is not either."""
+    world = deep_world()
+    fill(world, range(200))
+    for take in ("get", "unit", "by id", "checkpoint between"):
+        left = [int(one) for one in bodies(world.qm, "A")]
+        browse = world.qm.browse("A")
+        assert int(next(browse).body) == left[0]
+        unit = world.qm.begin()
+        if take == "by id":
+            gone = left[5:30:3]
+            for n in gone:
+                world.qm.get("A", message_id=tag(n))
+        else:
+            gone = left[1:21]
+            (unit if take == "unit" else world.qm).get_many("A", 1)
+            (unit if take == "unit" else world.qm).get_many("A", 20)
+            gone = left[:21]
+        if take == "checkpoint between":
+            world.qm.checkpoint()
+        world.qm.put("A", body(1000 + left[0]))
+        assert [int(message.body) for message in browse] == [n for n in left[1:] if n not in gone], take
+        unit.backout()
+
+
+def test_a_browse_goes_on_while_segments_are_rewritten(small_segments: Counted) -> None:
+    """What it had looked up was gone from a segment that is no more."""
+    world = deep_world()
+    fill(world, range(400))
+    left = set(range(400))
+    for n in range(400):
+        if n % 8 and n > 20:
+            world.qm.get("A", message_id=tag(n))
+            left.remove(n)
+    browse = world.qm.browse("A")
+    first = int(next(browse).body)
+    gone = sorted(left)[3:9]
+    for n in gone:
+        world.qm.get("A", message_id=tag(n))
+    world.qm.checkpoint()
+    assert small_segments.calls["_replace"] >= 1
+    assert [int(message.body) for message in browse] == [n for n in sorted(left) if n not in gone and n > first]
+
+
 # -- expiry --------------------------------------------------------------------------------------------------------
 
 
@@ -313,6 +370,49 @@ def test_a_sweep_reads_only_blocks_in_which_something_has_expired(small_segments
     assert reads[0] == 1
     assert sum(reads) <= 2
     assert world.depths()["A"] == 299
+
+
+def test_what_a_sweep_has_found_may_be_paged_out_before_it_is_removed() -> None:
+    """The sweep lets go of the lock between two hundreds; a checkpoint of another thread comes in between."""
+    world = deep_world(ini={"ExpiryInterval": "10"})
+    world.qm.alter_queue("A", buffer_size=1_000_000)
+    for n in range(400):
+        world.qm.put("A", body(n), expiry=5.0 if n < 300 else None)
+    world.qm.checkpoint()
+    world.qm.alter_queue("A", buffer_size=1)
+    engine = world.qm._engine
+    engine.lock = between = Between(engine.lock, 4, world.qm._checkpointer.take)  # type: ignore[assignment]
+    world.clock.advance(11)
+    world.qm._housekeeper.sweep()
+    assert between.done
+    assert world.depths()["A"] == 100
+    assert bodies(world.qm, "A") == [body(n) for n in range(300, 400)]
+    assert memory(world) >= 0
+    assert drain(world.qm, "A") == [body(n) for n in range(300, 400)]
+    assert (world.depths()["A"], deep(world), memory(world)) == (0, 0, 0)
+
+
+class Between:
+    """A lock; after it was released for the n-th time somebody else does something."""
+
+    def __init__(self, lock: Any, turns: int, call: Callable[[], object]) -> None:
+        self.lock = lock
+        self.turns = turns
+        self.call = call
+        self.done = False
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self.lock.release()
+        self.turns -= 1
+        if self.turns == 0:
+            self.call()
+            self.done = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.lock, name)
 
 
 # -- an end in order -----------------------------------------------------------------------------------------------
@@ -668,6 +768,18 @@ def test_row_52_an_error_while_messages_are_read_back_is_told_and_harmless(how: 
                 break
         assert nth > 1
     assert told > 1
+
+
+def test_row_52_an_error_in_a_sweep_stops_nobody() -> None:
+    """Expired messages that can't be read now are swept another time."""
+    world = deep_world(ini={"ExpiryInterval": "10"})
+    fill(world, range(100), expiry=5.0)
+    world.disk.fail("read", errno.EIO, where=lambda path: path.endswith(".seg"))
+    world.clock.advance(11)
+    world.qm.put("B", b"one")
+    world.clock.advance(11)
+    world.qm.put("B", b"two")
+    assert world.depths()["A"] == 0
 
 
 # -- damage --------------------------------------------------------------------------------------------------------
