@@ -31,6 +31,7 @@ import zlib
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -139,11 +140,12 @@ class Segment:
         self._text = b""
 
     def block_with(self, priority: int, sequence: int) -> Block | None:
-        """The first block of this priority that ends at the sequence or behind it."""
+        """The first block of this priority that ends at the sequence or behind it and is not wholly gone."""
         line = self.blocks.get(priority)
         if not line or line[-1].last < sequence:
             return None
-        return line[bisect_left(line, sequence, key=lambda block: block.last)]
+        at = bisect_left(line, sequence, key=lambda block: block.last)
+        return next((block for block in islice(line, at, None) if self.live_in(block)), None)
 
     def block_of(self, priority: int, cell: int) -> Block | None:
         """The block of this priority that has the cell."""
