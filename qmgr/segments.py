@@ -8,7 +8,7 @@ A block is what is read at once: cells of one priority, in the order of their se
 follow each other in that order, in a segment and over the segments of a queue.
 
     offset  size  field        meaning                        of the file's header, 64 bytes
-         0     8  magic        "QMGRSEG2": the format's version is its last character
+         0     8  magic        "QMGRSEG1": the format's version is its last character
          8     4  crc          CRC-32 of bytes 12..64
         12     4  number       in the file's name
         16    16  log id       which queue manager's
@@ -45,7 +45,7 @@ CRC = struct.Struct("<I")  # the first field of a cell, and the others
 FACTS = struct.Struct("<IQI")
 BLOCK = struct.Struct("<QIIIIQQQ")  # as the catalogue has a `Block`
 GAPS = [bytes(-length % 8) for length in range(8)]  # that fill a cell up to a multiple of 8, by its length modulo 8
-MAGIC = b"QMGRSEG2"
+MAGIC = b"QMGRSEG1"
 LARGEST = 16 << 20  # bytes: a segment of this size is not appended to
 CHUNK = 1 << 20  # bytes of cells put together for one write
 LARGEST_BLOCK = 64 << 10  # bytes, unless it is one cell
