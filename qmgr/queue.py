@@ -267,10 +267,11 @@ class Queue:
         return entry
 
     def _find_paged(self, lane: Lane, sequence: int) -> Entry | None:
-        segment, block = self._block_with(lane, sequence) or (None, None)
-        if segment is None or block is None or block.first > sequence:
+        place = self._block_with(lane, sequence)
+        if place is None or place[1].first > sequence:
             return None
-        if block.first <= lane.low:  # the next one, from which others will be asked for
+        segment, block = place
+        if place == self._block_with(lane, lane.low):  # the next one, from which others will be asked for
             self._page_in(lane)
             return next((entry for entry in reversed(lane.line) if entry.sequence == sequence), None)
         cell = self.reader.find(segment, block, sequence)

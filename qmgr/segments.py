@@ -8,7 +8,7 @@ A block is what is read at once: cells of one priority, in the order of their se
 follow each other in that order, in a segment and over the segments of a queue.
 
     offset  size  field        meaning                        of the file's header, 64 bytes
-         0     8  magic        "QMGRSEG2": the format's version is its last character
+         0     8  magic        "QMGRSEG1": the format's version is its last character
          8     4  crc          CRC-32 of bytes 12..64
         12     4  number       in the file's name
         16    16  log id       which queue manager's
@@ -31,6 +31,7 @@ import zlib
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -44,7 +45,7 @@ CRC = struct.Struct("<I")  # the first field of a cell, and the others
 FACTS = struct.Struct("<IQI")
 BLOCK = struct.Struct("<QIIIIQQQ")  # as the catalogue has a `Block`
 GAPS = [bytes(-length % 8) for length in range(8)]  # that fill a cell up to a multiple of 8, by its length modulo 8
-MAGIC = b"QMGRSEG2"
+MAGIC = b"QMGRSEG1"
 LARGEST = 16 << 20  # bytes: a segment of this size is not appended to
 CHUNK = 1 << 20  # bytes of cells put together for one write
 LARGEST_BLOCK = 64 << 10  # bytes, unless it is one cell
@@ -139,11 +140,12 @@ class Segment:
         self._text = b""
 
     def block_with(self, priority: int, sequence: int) -> Block | None:
-        """The first block of this priority that ends at the sequence or behind it."""
+        """The first block of this priority that ends at the sequence or behind it and is not wholly gone."""
         line = self.blocks.get(priority)
         if not line or line[-1].last < sequence:
             return None
-        return line[bisect_left(line, sequence, key=lambda block: block.last)]
+        at = bisect_left(line, sequence, key=lambda block: block.last)
+        return next((block for block in islice(line, at, None) if self.live_in(block)), None)
 
     def block_of(self, priority: int, cell: int) -> Block | None:
         """The block of this priority that has the cell."""

@@ -9,7 +9,6 @@ import json
 import threading
 from array import array
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import attrs
 
@@ -18,11 +17,9 @@ from qmgr.entry import GONE, Entry
 from qmgr.message import STANDING
 from qmgr.queue import Queue
 from qmgr.segments import Block, Segment, SegmentWriter, segment_path
+from qmgr.store import Store
 from recovery.checkpoint import NO_SPACE
 from recovery.errors import QueueDamaged
-
-if TYPE_CHECKING:
-    from qmgr.resource import Resource
 
 A_MOMENT = 64  # messages: about 0.1 ms of work
 SLACK = 32 << 20  # bytes that a queue's segments may take beyond twice what is there before some are rewritten
@@ -126,7 +123,7 @@ def _plan(live: list[Segment]) -> list[list[Segment]]:
 class StateSnapshot:
     """The state as of one LSN, to be written while work goes on."""
 
-    def __init__(self, state: "Resource") -> None:
+    def __init__(self, state: Store) -> None:
         self._state = state
         self._changed: dict[int, _QueueSnapshot] = {}
         self._lines: dict[int, bytes] = {}
