@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import qmgr
-from qmgr import ids, resource, segments, snapshot
+from qmgr import ids, segments, snapshot, store
 from qmgr.queue import Queue
 from tests.sim.disk import SimDisk
 
@@ -14,7 +14,7 @@ PAGE = 512  # bytes: what a checkpoint appends begins at a multiple of it; as sa
 LARGEST = 8000  # bytes: a segment of this size is not appended to
 BLOCK = 1500  # bytes of a block
 SLACK = 5000  # bytes that segments may take beyond twice what is there
-INDEXES = 6000  # bytes of arrays that find messages by id
+INDEXES = 2500  # bytes of arrays that find messages by id
 
 
 def make_small(patch: pytest.MonkeyPatch) -> None:
@@ -23,7 +23,7 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(segments, "LARGEST", LARGEST)
     patch.setattr(segments, "LARGEST_BLOCK", BLOCK)
     patch.setattr(snapshot, "SLACK", SLACK)
-    patch.setattr(resource, "INDEXES", INDEXES)
+    patch.setattr(store, "INDEXES", INDEXES)
 
 
 class Counted:
@@ -37,24 +37,27 @@ class Counted:
         (snapshot.StateSnapshot, "_rewrite"),
         (snapshot.StateSnapshot, "_replace"),
         (ids.Arrays, "learn"),
-        (ids.Arrays, "_drop"),
     )
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.calls: dict[str, int] = {}
         self.paged_out = 0  # messages
+        self.evicted = 0  # arrays that find messages by id
         for owner, name in self.WATCHED:
             patch.setattr(owner, name, self._counting(name, getattr(owner, name)))
 
     def _counting(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(this: Any, *given: Any, **named: Any) -> Any:
             before = paged(this) if isinstance(this, Queue) else 0
+            arrays = set(this._arrays) if isinstance(this, ids.Arrays) else set()
             try:
                 return real(this, *given, **named)
             finally:
                 self.calls[name] = self.calls.get(name, 0) + 1
                 if name == "page_out":
                     self.paged_out += paged(this) - before
+                elif name == "learn":
+                    self.evicted += len(arrays - set(this._arrays))
 
         return call
 
