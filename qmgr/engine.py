@@ -17,7 +17,6 @@ from qmgr.errors import (
     AlreadyExists,
     MessageTooBig,
     Mistake,
-    MQError,
     ObjectInUse,
     Reason,
     Unavailable,
@@ -243,8 +242,8 @@ class Engine(Units):
                 self._room_for_gets(unit, 1)
                 try:
                     entry = queue.first()
-                except (QueueDamaged, OSError) as exc:
-                    raise self.unreadable(queue, exc) from exc
+                except BaseException as exc:
+                    raise self.unreadable(queue, exc) from exc.__cause__
                 if entry is None or not entry.persistent or entry.expires or not queue.get_enabled:
                     return None
                 body = entry.body
@@ -424,18 +423,22 @@ class Engine(Units):
                     chosen.append(entry)
                     if len(chosen) == limit:
                         break
-        except (QueueDamaged, OSError) as exc:
-            raise self.unreadable(queue, exc) from exc
+        except BaseException as exc:
+            raise self.unreadable(queue, exc) from exc.__cause__
         return chosen, expired
 
-    def unreadable(self, queue: Queue, exc: QueueDamaged | OSError) -> MQError:
-        """What the segments of the queue hold can't be read: damage, or nobody knows. The lock is held."""
+    def unreadable(self, queue: Queue, exc: BaseException) -> BaseException:
+        """What to raise when looking for messages of the queue ended with `exc`. The lock is held."""
         if isinstance(exc, OSError):
             text = f"the messages of queue {queue.name!r} can't be read ({exc}); mend the disk and try again"
             return Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=queue.name)
-        if not queue.damaged:
-            self.state.damage(queue, exc)
-        return verbs.damaged(queue)
+        if isinstance(exc, QueueDamaged):
+            if not queue.damaged:
+                self.state.damage(queue, exc)
+            return verbs.damaged(queue)
+        if queue.torn:
+            self._on_failure(exc)
+        return exc
 
     def expire_locked(self, queue: Queue, entries: list[Entry]) -> bool:
         """Remove messages whose time is over; False where the log has no room for saying so of all of them.
@@ -484,8 +487,8 @@ class Engine(Units):
                         found = queue.select(message_id, correlation_id)
                         behind = (e for e in found if queue.position(e) > position and e.sequence < before)
                         entries = list(itertools.islice(behind, A_FEW))
-                except (QueueDamaged, OSError) as exc:
-                    raise self.unreadable(queue, exc) from exc
+                except BaseException as exc:
+                    raise self.unreadable(queue, exc) from exc.__cause__
             if not entries:
                 return
             for entry in entries:

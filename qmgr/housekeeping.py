@@ -282,6 +282,12 @@ class Housekeeper:
                 except QueueDamaged as exc:
                     engine.state.damage(queue, exc)
                     continue
+                except OSError:  # whoever gets from the queue is told; the next sweep tries again
+                    continue
+                except BaseException as exc:
+                    if queue.torn:
+                        self._on_failure(exc)
+                    raise
             for at in range(0, len(expired), 100):
                 with engine.lock:
                     some = [e for e in expired[at : at + 100] if e.status == READY]

@@ -36,6 +36,7 @@ class Queue:
         self.expiring = 0  # messages that have been added with a time to expire, at least
         self.held = [0, 0]  # bytes of memory that non-persistent and persistent entries take, about
         self.damaged = ""  # why nothing can be done with it; empty when all is well
+        self.torn = False  # while what is in memory changes: an interrupt that leaves it so ends the queue manager
         self.deleted = False
         self.waiters = Waiters()
         self.fresh: tuple[list[Entry], list[Entry]] = [], []  # in no segment yet: non-persistent, and persistent
@@ -194,8 +195,8 @@ class Queue:
         which, key = (CORRELATION_ID, correlation_id) if message_id is None else (MESSAGE_ID, message_id)
         assert key is not None
         if which not in self._by_id:
-            self._by_id[which] = Resident(which, self.in_memory(), self.position)
             self._indexed = True
+            self._by_id[which] = Resident(which, self.in_memory(), self.position)
         found: Iterable[Entry] = list(self._by_id[which].get(key))
         paged = [lane for lane in self._lanes.values() if lane.paged]
         if paged:
@@ -440,6 +441,7 @@ class Queue:
             raise QueueDamaged(f"the segments lack {lane.paged} messages of priority {lane.priority}")
         segment, block = place
         entries = list(self._entries(segment, block, lane.low, lane.high))
+        self.torn = True
         lane.line.extend(entries)
         lane.paged -= len(entries)
         lane.low = block.last + 1
@@ -448,6 +450,7 @@ class Queue:
             self.held[lane.persistent] += len(entry.head) + len(entry.body) + OVERHEAD
             if self._indexed:
                 self._add_to_indexes(entry)
+        self.torn = False
 
     def _pluck(self, entry: Entry) -> None:
         """The message that this is a copy of is in memory from now on, beside what is paged."""
@@ -459,11 +462,13 @@ class Queue:
     def keep(self, entry: Entry) -> Entry:
         """Have a message in memory that is ready and may be a copy."""
         if entry.status == COPY:
+            self.torn = True
             self._pluck(entry)
             entry.status = READY
             self._lane(entry).given_back[entry.sequence] = entry
             if self._indexed:
                 self._add_to_indexes(entry)
+            self.torn = False
         return entry
 
     def page_out(self, most: int) -> bool:
