@@ -12,6 +12,7 @@ import pytest
 
 import qmgr
 from qmgr.entry import OVERHEAD
+from recovery import checkpoint
 from tests.qmgr.world import DATA, NAME, World, bodies, drain, reason_of
 from tests.sim.life import Life, Setup
 from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
@@ -440,6 +441,43 @@ def test_non_persistent_messages_are_kept_over_an_end_in_order_beside_paged_ones
     assert drain(world.qm, "A") == ordered(range(200), 2)
 
 
+def test_a_crash_takes_non_persistent_messages_from_memory_and_from_segments() -> None:
+    world = deep_world()
+    world.qm.alter_queue("A", non_persistent_class="HIGH")
+    for n in range(200):
+        world.qm.put("A", body(n), persistent=n % 4 == 0)
+        if n % 30 == 29:
+            world.qm.checkpoint()
+    assert deep(world) > 150
+    assert bodies(world.qm, "A") == ordered(range(200))
+    world.restart()
+    world.qm.checkpoint()
+    world.crash(KEEP_ALL)
+    assert bodies(world.qm, "A") == ordered(range(0, 200, 4))
+    assert world.depths()["A"] == 50
+    known = {f"{number:08d}.seg" for number in inside(world.qm, "A").segments}
+    world.qm.checkpoint()
+    world.qm.checkpoint()
+    assert {path.rsplit("/", 1)[1] for path in files(world.disk)} == known
+
+
+def test_non_persistent_messages_leave_memory_when_they_fill_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No record of the log counts them: a checkpoint comes by itself."""
+    monkeypatch.setattr(checkpoint, "UNLOGGED_MAX", 20_000)
+    world = deep_world()
+    before = world.qm.status().checkpoints
+    most = 0
+    for n in range(300):
+        world.qm.put("A", body(n), persistent=False)
+        most = max(most, memory(world))
+    with world.qm.begin() as unit:
+        for n in range(300, 400):
+            unit.put("A", body(n), persistent=False)
+    assert most <= 1.3 * 20_000 + BUFFER
+    assert world.qm.status().checkpoints > before + 5
+    assert drain(world.qm, "A") == ordered(range(400))
+
+
 def test_a_non_persistent_message_between_paged_ones_is_got_by_its_id() -> None:
     world = deep_world()
     for n in range(60):
@@ -790,6 +828,10 @@ def harm(world: World, path: str, at: int) -> None:
     world.disk.poke(path, whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
 
 
+def put_more(qm: qmgr.QueueManager) -> None:
+    qm.put("A", b"more")
+
+
 USES: dict[str, Callable[[qmgr.QueueManager], object]] = {
     "get": lambda qm: drain(qm, "A"),
     "get_many": lambda qm: qm.get_many("A", 500),
@@ -816,7 +858,7 @@ def test_row_41_a_damaged_segment_costs_its_queue_and_no_other(how: str) -> None
     for again in (None, world.qm.checkpoint, world.restart, world.crash, lambda: world.crash(LOSE_ALL)):
         if again is not None:
             again()
-        for use in (*USES.values(), lambda qm: qm.put("A", b"more")):
+        for use in [*USES.values(), put_more]:
             with pytest.raises(qmgr.MQError) as caught:
                 use(world.qm)
             assert caught.value.reason == qmgr.Reason.OBJECT_DAMAGED

@@ -409,10 +409,14 @@ def numbers(life: Life, queue: str) -> list[int]:
     return [int(message.body.split(b".")[0]) for message in life.qm.browse(queue)]
 
 
-@pytest.mark.parametrize("integrity", ["TripleWrite", "SingleWrite"])
-def test_threads_lose_nothing_in_a_crash_at_any_moment(integrity: str) -> None:
+@pytest.mark.parametrize(
+    ("integrity", "buffer"),
+    [("TripleWrite", 0), ("SingleWrite", 0), ("TripleWrite", 1000)],
+    ids=["triple", "single", "deep"],
+)
+def test_threads_lose_nothing_in_a_crash_at_any_moment(integrity: str, buffer: int, tiny_segments: Counted) -> None:
     """Faults 12, 21, 22: group commit, checkpoints, secondaries and wraps at once; the disk is looked at in between."""
-    setup = Setup(write_integrity=integrity, secondary_files=3, checkpoint_records=60)
+    setup = Setup(write_integrity=integrity, secondary_files=3, checkpoint_records=60, buffer=buffer)
     life = Life(setup)
     life.create()
     qm = qmgr.start(NAME, data_path=DATA, disk=life.disk, background=True)
@@ -450,3 +454,5 @@ def test_threads_lose_nothing_in_a_crash_at_any_moment(integrity: str) -> None:
     assert sum(worker.moved for worker in workers) > 200
     files = [path for kind, path in life.disk.trace if kind == "create" and path.endswith(".LOG")]
     assert len(files) > setup.primary_files, "no secondary was ever made"
+    if buffer:
+        assert tiny_segments.calls["_page_in"] > 20
