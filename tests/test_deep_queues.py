@@ -441,6 +441,23 @@ def test_non_persistent_messages_are_kept_over_an_end_in_order_beside_paged_ones
     assert drain(world.qm, "A") == ordered(range(200), 2)
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_non_persistent_message_got_in_a_unit_that_is_in_doubt_does_not_come_back(commit: bool) -> None:
+    """NPMCLASS(HIGH): the unit has it, whatever becomes of that after the restart; it is not got twice."""
+    world = deep_world()
+    world.qm.alter_queue("A", non_persistent_class="HIGH")
+    for n in range(40):
+        world.qm.put("A", body(n), persistent=n % 2 == 0)
+    world.qm.checkpoint()
+    unit = world.qm.begin(XID)
+    assert len(unit.get_many("A", 10)) == 10
+    unit.prepare()
+    world.restart()
+    assert bodies(world.qm, "A") == ordered(range(10, 40))
+    world.qm.resolve(XID, commit=commit)
+    assert drain(world.qm, "A")[-30:] == ordered(range(10, 40))
+
+
 def test_a_crash_takes_non_persistent_messages_from_memory_and_from_segments() -> None:
     world = deep_world()
     world.qm.alter_queue("A", non_persistent_class="HIGH")
@@ -909,6 +926,37 @@ def test_row_41_damage_found_in_replay_costs_its_queue_and_no_other() -> None:
         world.qm.get("A")
     assert caught.value.reason == qmgr.Reason.OBJECT_DAMAGED
     assert bodies(world.qm, "B") == [b"of another queue"]
+
+
+def test_row_48_a_length_that_was_damaged_costs_its_queue_and_not_the_restart() -> None:
+    """A replay that steps over cells to the one it looks for: what it steps over may lie about its length, or its
+    sequence."""
+    world = deep_world()
+    fill(world, range(300))
+    for n in (100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 250):  # not those that a replay reads block by block
+        world.qm.get("A", message_id=tag(n))
+    world.qm.put("B", b"of another queue")
+    base = world.disk.crash(KEEP_ALL)
+    paths = files(base, f"{DATA}/qmgrs/{NAME}/queues/A")
+    cells = [
+        (path, at)
+        for path in paths
+        for at in range(PAGE, len(base.peek(path)), 8)
+        if base.peek(path)[at + 20 + 80 : at + 20 + 83] in (b"100", b"101", b"104", b"109", b"250")
+    ]
+    assert len(cells) == 5
+    damaged = 0
+    for path, at in cells:
+        for field in (0, 4, 7, 8, 15, 16, 30):
+            world.disk = base.snapshot(KEEP_ALL)
+            harm(world, path, at + field)
+            world.start()
+            assert bodies(world.qm, "B") == [b"of another queue"]
+            with pytest.raises(qmgr.MQError) as caught:
+                drain(world.qm, "A")
+            assert caught.value.reason == qmgr.Reason.OBJECT_DAMAGED
+            damaged += 1
+    assert damaged == 35
 
 
 def test_row_42_a_segment_that_is_gone_or_cut_is_told_at_the_start() -> None:
