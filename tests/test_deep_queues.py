@@ -3,6 +3,7 @@
 Everything is small: a queue keeps about four messages in memory, a block has a dozen, a segment a few blocks.
 """
 
+import contextlib
 import errno
 import random
 from collections.abc import Callable, Iterable
@@ -13,7 +14,7 @@ import pytest
 import qmgr
 from qmgr.entry import OVERHEAD
 from recovery import checkpoint
-from tests.qmgr.world import DATA, NAME, World, bodies, drain, reason_of
+from tests.qmgr.world import DATA, NAME, Call, World, bodies, drain, reason_of
 from tests.sim.life import Life, Setup
 from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
 from tests.sim.paging import BLOCK, INDEXES, LARGEST, PAGE, SLACK, Counted, files, inside, paged
@@ -253,6 +254,36 @@ def test_messages_are_found_by_their_ids_wherever_they_are(small_segments: Count
     assert small_segments.calls["learn"] > 30
     assert world.qm._engine.state.arrays.bytes <= INDEXES + 12 * 100
     assert drain(world.qm, "A") == ordered(left, 2)
+
+
+def test_threads_get_each_message_once_by_its_id_while_segments_are_rewritten(small_segments: Counted) -> None:
+    """What is read without the lock may be rewritten, or gone, by then."""
+    world = World(ini={"DefaultPQBufferSize": "1", "CheckPointLogRecdMax": "60"}, start=False, log_primary_files=4)
+    qm = qmgr.start(NAME, data_path=DATA, disk=world.disk, background=True)
+    qm.define_queue("A")
+    count = 600
+    for n in range(count):
+        qm.put("A", body(n), message_id=tag(n), correlation_id=tag(n % 50))
+    got: list[list[bytes]] = [[], [], []]
+
+    def by_id(mine: list[bytes], seed: int) -> None:
+        numbers = [n for n in range(count) if n % 2]
+        random.Random(seed).shuffle(numbers)
+        for n in numbers:
+            with contextlib.suppress(qmgr.NoMessageAvailable):
+                mine.append(qm.get("A", message_id=tag(n)).body)
+
+    def by_group(mine: list[bytes]) -> None:
+        for k in range(0, 50, 2):
+            mine += [message.body for message in qm.get_many("A", 1000, correlation_id=tag(k))]
+
+    calls = [Call(lambda: by_id(got[0], 1)), Call(lambda: by_id(got[1], 2)), Call(lambda: by_group(got[2]))]
+    for call in calls:
+        call.outcome(60)
+    assert sorted(one for mine in got for one in mine) == sorted(body(n) for n in range(count))
+    assert qm.status().messages == 0
+    assert small_segments.calls["_replace"] > 0
+    qm.end()
 
 
 def test_the_arrays_of_a_queue_that_is_deleted_are_dropped() -> None:
