@@ -489,6 +489,23 @@ def test_a_non_persistent_message_got_in_a_unit_that_is_in_doubt_does_not_come_b
     assert drain(world.qm, "A")[-30:] == ordered(range(10, 40))
 
 
+def test_a_crash_after_a_start_without_a_checkpoint_does_not_bring_back_what_was_got() -> None:
+    """NPMCLASS(HIGH): the last checkpoint is still that of the end in order, but the log went on behind it."""
+    world = deep_world()
+    world.qm.alter_queue("A", non_persistent_class="HIGH")
+    for n in range(40):
+        world.qm.put("A", body(n), persistent=False)
+    world.qm.end()
+    world.disk.fail(("write", "create"), errno.ENOSPC, once=False, where=lambda path: "amqalchk" in path)
+    world.start()
+    assert drain(world.qm, "A") == ordered(range(40))
+    world.qm.put("B", b"forces the log")
+    world.disk.heal()
+    world.crash(KEEP_ALL)
+    assert bodies(world.qm, "B") == [b"forces the log"]
+    assert bodies(world.qm, "A") == []
+
+
 def test_a_crash_takes_non_persistent_messages_from_memory_and_from_segments() -> None:
     world = deep_world()
     world.qm.alter_queue("A", non_persistent_class="HIGH")
