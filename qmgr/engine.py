@@ -12,7 +12,7 @@ import attrs
 
 from logger.errors import LogError
 from qmgr import verbs
-from qmgr.entry import OVERHEAD, READY, Entry
+from qmgr.entry import COPY, OVERHEAD, READY, Entry
 from qmgr.errors import (
     AlreadyExists,
     MessageTooBig,
@@ -449,13 +449,13 @@ class Engine(Units):
         wall = self.clock.wall_us()
         for at in range(0, len(entries), 100):
             some = entries[at : at + 100]
-            if self.log.reserve(self.log.cost(QUEUE_AND_SEQUENCE * len(some)), 0):
-                logged = [e for e in some if e.persistent and e.status == READY]
-                if logged:
-                    self._append_and_apply(Expire(queue.id, tuple([e.sequence for e in logged]), logged), wall)
-            else:
-                removed = False
-            rest = [e for e in some if not e.persistent and e.status == READY]
+            room = self.log.reserve(self.log.cost(QUEUE_AND_SEQUENCE * len(some)), 0)
+            there = [entry for entry in map(queue.claim, some) if entry is not None]  # the lock may have been let go of
+            logged = [entry for entry in there if entry.persistent]
+            if logged and room:
+                self._append_and_apply(Expire(queue.id, tuple([e.sequence for e in logged]), logged), wall)
+            removed = removed and room
+            rest = [entry for entry in there if not entry.persistent]
             if rest:
                 self._apply_only(Expire(queue.id, tuple([e.sequence for e in rest]), rest), wall)
         return removed
@@ -493,7 +493,10 @@ class Engine(Units):
                 return
             for entry in entries:
                 self.check()
-                body, there = entry.body, queue.is_ready(entry)
+                body, there = entry.body, entry.status == READY
+                if entry.status == COPY:
+                    with self.lock:
+                        there = queue.claim(entry) is not None
                 now = self.steady.now_us()
                 if not there or 0 < entry.expires <= now:
                     continue
