@@ -440,6 +440,13 @@ class Engine(Units):
             self._on_failure(exc)
         return exc
 
+    def _claim(self, queue: Queue, entry: Entry) -> Entry | None:
+        """`Queue.claim`. Where a segment can't be read, whoever gets the message will be told."""
+        try:
+            return queue.claim(entry)
+        except (QueueDamaged, OSError):
+            return None
+
     def expire_locked(self, queue: Queue, entries: list[Entry]) -> bool:
         """Remove messages whose time is over; False where the log has no room for saying so of all of them.
 
@@ -450,7 +457,8 @@ class Engine(Units):
         for at in range(0, len(entries), 100):
             some = entries[at : at + 100]
             room = self.log.reserve(self.log.cost(QUEUE_AND_SEQUENCE * len(some)), 0)
-            there = [entry for entry in map(queue.claim, some) if entry is not None]  # the lock may have been let go of
+            claimed = [self._claim(queue, entry) for entry in some]  # since the lock may have been let go of
+            there = [entry for entry in claimed if entry is not None]
             logged = [entry for entry in there if entry.persistent]
             if logged and room:
                 self._append_and_apply(Expire(queue.id, tuple([e.sequence for e in logged]), logged), wall)
@@ -496,7 +504,7 @@ class Engine(Units):
                 body, there = entry.body, entry.status == READY
                 if entry.status == COPY:
                     with self.lock:
-                        there = queue.claim(entry) is not None
+                        there = self._claim(queue, entry) is not None
                 now = self.steady.now_us()
                 if not there or 0 < entry.expires <= now:
                     continue

@@ -363,9 +363,7 @@ class SegmentReader:
         """All cells of a block, those that are gone too."""
         data = self._read(segment, block.at, block.size)
         if len(data) < block.size or crc32(data) != block.crc:
-            raise QueueDamaged(
-                f"segment {self.path(segment)} is damaged in bytes {block.at} to {block.at + block.size}"
-            )
+            raise QueueDamaged(f"segment {self.path(segment)} is damaged in the {block.size} bytes from {block.at} on")
         at = 0
         for _ in range(block.cells):
             _, length, sequence, number = CELL.unpack_from(data, at)

@@ -325,13 +325,13 @@ class StateSnapshot:
                         entry.segment, entry.cell = segment.number, append.cell + number
             self._state.give_way()
 
-    def give_up(self) -> None:
+    def give_up(self, *, named: bool) -> None:
         state = self._state
         for snapshot in self._changed.values():
             snapshot.give_up()
             targets = [append.target for append in snapshot.appends] + [one.target for one in snapshot.rewrites]
             for number in [target.number for target in targets]:
-                if number not in snapshot.queue.segments:  # nothing knows of it, and the disk may be full
+                if not named and number not in snapshot.queue.segments:  # nothing knows of it, and the disk may be full
                     with contextlib.suppress(OSError):
                         state.disk.unlink(segment_path(state.queue_directory(snapshot.queue.name), number))
         state.retired = [r for r in self._retired if r not in state.retired] + state.retired
