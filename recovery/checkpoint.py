@@ -204,6 +204,7 @@ class Checkpointer:
                     self.unlogged = 0
                     snapshot = self._resource.snapshot()
                     counters = self._resource.counters()  # with what the snapshot itself has taken
+                named = False  # the new file may be in place
                 try:
                     log.force(end, sync=True)
                     catalogue = list(snapshot.write())
@@ -219,10 +220,11 @@ class Checkpointer:
                         units=units,
                     )
                     data = encode_file(checkpoint, catalogue)
+                    named = True
                     write_file(self._disk, self._directory, data)
                 except OSError:
                     with log.lock:
-                        snapshot.give_up()
+                        snapshot.give_up(named=named)
                         self.records += records
                     raise
                 snapshot.finish(log.lock)
