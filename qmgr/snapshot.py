@@ -302,6 +302,7 @@ class StateSnapshot:
         queue.segments = {
             (new.number if n == first else n): (new if n == first else s) for n, s in queue.segments.items()
         }
+        self._state.arrays.drop(first)
         self._retired.append((queue.name, first))
         for source in rewrite.sources[1:]:
             self._drop(queue, source.number)
