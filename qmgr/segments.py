@@ -361,14 +361,18 @@ class SegmentReader:
 
     def read(self, segment: Segment, block: Block) -> Iterator[Cell]:
         """All cells of a block, those that are gone too."""
-        data = self._read(segment, block.at, block.size)
-        if len(data) < block.size or crc32(data) != block.crc:
-            raise QueueDamaged(f"segment {self.path(segment)} is damaged in the {block.size} bytes from {block.at} on")
+        data = self._read_block(segment, block)
         at = 0
         for _ in range(block.cells):
             _, length, sequence, number = CELL.unpack_from(data, at)
             yield Cell(number, sequence, data[at + CELL.size : at + length])
             at += length + 7 & -8
+
+    def _read_block(self, segment: Segment, block: Block) -> bytes:
+        data = self._read(segment, block.at, block.size)
+        if len(data) < block.size or crc32(data) != block.crc:
+            raise QueueDamaged(f"segment {self.path(segment)} is damaged in the {block.size} bytes from {block.at} on")
+        return data
 
     def read_one(self, segment: Segment, block: Block, number: int, place: tuple[int, int] | None) -> Cell:
         """One cell of a block. `place`: the bytes where it and the next one (0: none) begin, if they are known."""
@@ -390,12 +394,12 @@ class SegmentReader:
 
     def find(self, segment: Segment, block: Block, sequence: int) -> Cell | None:
         """The cell of a block that has this sequence."""
-        data = self._read(segment, block.at, block.size)
+        data = self._read_block(segment, block)
         at = 0
-        while at + CELL.size <= len(data):
-            _, length, found, _ = CELL.unpack_from(data, at)
-            if found == sequence or length < CELL.size:
-                return self._cell(segment, block, data, at, seed_of(self._log_id, segment.number))[0]
+        for _ in range(block.cells):
+            _, length, found, number = CELL.unpack_from(data, at)
+            if found == sequence:
+                return Cell(number, sequence, data[at + CELL.size : at + length])
             at += length + 7 & -8
         return None
 

@@ -302,6 +302,7 @@ class StateSnapshot:
         queue.segments = {
             (new.number if n == first else n): (new if n == first else s) for n, s in queue.segments.items()
         }
+        self._state.arrays.drop(first)
         self._retired.append((queue.name, first))
         for source in rewrite.sources[1:]:
             self._drop(queue, source.number)
@@ -327,14 +328,17 @@ class StateSnapshot:
 
     def give_up(self, *, named: bool) -> None:
         state = self._state
+        state.retired = [r for r in self._retired if r not in state.retired] + state.retired
         for snapshot in self._changed.values():
             snapshot.give_up()
+            queue = snapshot.queue
             targets = [append.target for append in snapshot.appends] + [one.target for one in snapshot.rewrites]
-            for number in [target.number for target in targets]:
-                if not named and number not in snapshot.queue.segments:  # nothing knows of it, and the disk may be full
-                    with contextlib.suppress(OSError):
-                        state.disk.unlink(segment_path(state.queue_directory(snapshot.queue.name), number))
-        state.retired = [r for r in self._retired if r not in state.retired] + state.retired
+            for number in [target.number for target in targets if target.number not in queue.segments]:
+                if named:
+                    state.retired.append((queue.name, number))
+                else:
+                    with contextlib.suppress(OSError):  # nothing knows of it, and the disk may be full
+                        state.disk.unlink(segment_path(state.queue_directory(queue.name), number))
 
     def clean_up(self) -> None:
         state = self._state

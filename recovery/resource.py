@@ -26,7 +26,7 @@ class Snapshot(Protocol):
     def give_up(self, *, named: bool) -> None:
         """The checkpoint failed: what was to be written is still to be written. The caller holds the log's lock.
 
-        `named`: its file may be in place all the same.
+        `named`: its file may count all the same.
         """
         ...
 
