@@ -261,7 +261,7 @@ class Beside(Paged):
             assert len(found) == len(those), selectors
             for entry, one in zip(found, those, strict=True):
                 self.same(entry, one)
-                assert self.queue.is_ready(entry)
+                assert self.queue.claim(entry) is entry
             if keep:
                 for entry in found:
                     assert self.queue.keep(entry) is entry
@@ -300,7 +300,7 @@ class Beside(Paged):
         assert queue.expiring >= sum(one.expires > 0 for one in self.ready.values())
         for found, one in zip(queue.after(BEFORE_ALL, AMPLE, AMPLE), expected, strict=True):
             self.same(found, one)
-            assert queue.is_ready(found)
+            assert queue.claim(found) is found
         if expected:  # browse on from the middle, for a few that were there by then
             middle, before = expected[k % len(expected)], max(1, self.count - k)
             behind = [o for o in expected if self.position(o) > self.position(middle) and o.sequence < before]
@@ -562,22 +562,41 @@ def test_what_is_fresh_is_known_by_its_persistence() -> None:
     assert queue.next_sequence == 4
 
 
-def test_what_was_looked_up_is_seen_to_be_gone_when_its_turn_comes() -> None:
-    """A browse looks up copies of paged messages; they may be got before it shows them."""
-    made = filled(20, buffer=1)
+@pytest.mark.parametrize("how", ["take", "lock", "read and page out"])
+def test_what_was_looked_up_is_claimed_unless_it_is_gone(how: str) -> None:
+    """A browse looks up copies of paged messages; they may be got before it shows them, or come into memory."""
+    made = filled(40, buffer=1)
     made.checkpoint()
     queue = made.queue
-    copies = queue.after(BEFORE_ALL, AMPLE, AMPLE)
+    looked_up = [*queue.after(BEFORE_ALL, AMPLE, AMPLE), *queue.select(ids(12)[0], None)]
+    assert all(one.status == COPY for one in looked_up)
     for n in range(1, 9):
         first = queue.first()
         assert first is not None
-        queue.take(first)
-        if n % 2:
-            chosen = next(iter(queue.select(ids(n + 10)[0], None)))
-            queue.take(chosen)
-    left = bodies(queue.after(BEFORE_ALL, AMPLE, AMPLE))
-    assert len(left) == 8
-    assert [one.body for one in copies if queue.is_ready(one)] == left
+        by_id = next(iter(queue.select(ids(first.sequence + 2)[0], None)))
+        for one in {first.sequence: first, by_id.sequence: by_id}.values():
+            if how == "take":
+                queue.take(one)
+            elif how == "lock":
+                queue.lock(one)
+            else:
+                looked_up.append(queue.keep(one))
+                looked_up.append(first)
+    if how == "read and page out":
+        made.checkpoint()
+    there = [one.sequence for one in queue.after(BEFORE_ALL, AMPLE, AMPLE)]
+    assert len(there) == (40 if how == "read and page out" else 24), n
+    for one in looked_up:
+        claimed = queue.claim(one)
+        assert (claimed is not None) == (one.sequence in there)
+        if claimed is not None:
+            assert (claimed.sequence, claimed.body) == (one.sequence, one.body)
+    for one in looked_up:
+        claimed = queue.claim(one)
+        if claimed is not None:
+            queue.take(claimed)
+        assert queue.claim(one) is None
+    assert queue.depth == 0 or how != "read and page out"
 
 
 READS: dict[str, Callable[[Queue], object]] = {
