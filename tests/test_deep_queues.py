@@ -658,6 +658,19 @@ def test_memory_is_bounded_by_the_buffer_after_each_checkpoint_and_by_a_block_mo
     assert memory(world) == 0
 
 
+@pytest.mark.parametrize("left", [0, 1])
+def test_memory_is_bounded_when_a_drained_queue_fills_again(left: int) -> None:
+    """Nobody gets anything meanwhile: what is put must leave memory all the same."""
+    world = deep_world()
+    fill(world, range(100))
+    while world.depths()["A"] > left:
+        world.qm.get("A")
+    for turn in range(4):
+        fill(world, range(100 * turn, 100 * turn + 100))
+        assert memory(world) <= BUFFER
+    assert drain(world.qm, "A")[left:] == ordered(range(400))
+
+
 def test_memory_is_bounded_after_a_restart_too() -> None:
     world = deep_world()
     fill(world, range(1000))

@@ -125,6 +125,19 @@ def test_with_nothing_in_a_segment_nothing_is_paged_out() -> None:
     assert numbers(lane.ready()) == [1, 2, 3, 4, 5]
 
 
+def test_the_tail_alone_is_paged_out_too() -> None:
+    """All that was paged has been got, and nobody has looked for more."""
+    lane, _ = lane_of(2)
+    page_out(lane, 2)
+    page_in(lane, 1, 2)
+    lane.line.clear()
+    for n in (3, 4, 5):
+        lane.end.append(entry(n, segment=2 if n < 5 else 0))
+    assert page_out(lane, 2) in ([4, 3], [3, 4])
+    assert (lane.low, lane.high) == (3, 4)
+    assert numbers(lane.after(0)) == [5]
+
+
 def test_what_was_given_back_comes_before_and_behind_what_is_paged() -> None:
     lane, every = lane_of(6)
     for n in (1, 5):
