@@ -570,7 +570,7 @@ def test_what_was_looked_up_is_claimed_unless_it_is_gone(how: str) -> None:
     queue = made.queue
     looked_up = [*queue.after(BEFORE_ALL, AMPLE, AMPLE), *queue.select(ids(12)[0], None)]
     assert all(one.status == COPY for one in looked_up)
-    for n in range(1, 9):
+    for _ in range(1, 9):
         first = queue.first()
         assert first is not None
         by_id = next(iter(queue.select(ids(first.sequence + 2)[0], None)))
@@ -585,7 +585,7 @@ def test_what_was_looked_up_is_claimed_unless_it_is_gone(how: str) -> None:
     if how == "read and page out":
         made.checkpoint()
     there = [one.sequence for one in queue.after(BEFORE_ALL, AMPLE, AMPLE)]
-    assert len(there) == (40 if how == "read and page out" else 24), n
+    assert len(there) == (40 if how == "read and page out" else 24)
     for one in looked_up:
         claimed = queue.claim(one)
         assert (claimed is not None) == (one.sequence in there)
