@@ -7,7 +7,7 @@ at a time. The caller's lock guards every method.
 
 import heapq
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from itertools import groupby, islice
 
 from qmgr.due import Waiters
 from qmgr.entry import COPY, GONE, LOCKED, OVERHEAD, READY, Entry, read_copy
@@ -520,16 +520,22 @@ class Queue:
             if self._indexed:
                 self._remove_from_indexes(entry)
 
-    def sweep(self, now: int) -> list[Entry]:
-        """The ready entries whose time is over, those read from segments included. Raises QueueDamaged, OSError."""
-        found = {e.sequence: e for e in self.in_memory() if 0 < e.expires <= now and e.status == READY}
+    def sweep(self, now: int, most: int) -> list[Entry]:
+        """Ready entries whose time is over, those read from segments included: `most`, or what a block has more.
+
+        Raises QueueDamaged, OSError.
+        """
+        over = (e for e in self.in_memory() if 0 < e.expires <= now and e.status == READY)
+        found = {e.sequence: e for e in islice(over, most)}
         for lane in self._lanes.values():
             if not lane.paged:
                 continue
             for segment in self.segments.values():
                 if segment.volatile is lane.persistent:
                     continue
-                for block in list(segment.blocks.get(lane.priority, ())):
+                for block in segment.blocks.get(lane.priority, ()):
+                    if len(found) >= most:
+                        return list(found.values())
                     if 0 < block.expires <= now and block.last >= lane.low and block.first <= lane.high:
                         there = [cell for cell in self.reader.read(segment, block) if not segment.is_gone(cell[0])]
                         expires = [standing(message).expires for _, _, message in there]
