@@ -235,13 +235,17 @@ class Beside(Paged):
             self.ready = {s: one for s, one in self.ready.items() if one.persistent or odd}
             self.locked = {s: (self.locked[s][0], entry) for s, entry in entries.items()}
         elif step == "sweep":
-            found_over = queue.sweep(100 * k)
             over = {s for s, one in self.ready.items() if 0 < one.expires <= 100 * k}
-            assert {one.sequence for one in found_over} == over
-            assert len(found_over) == len(over)
-            for found in found_over:
-                self.same(found, self.ready.pop(found.sequence))
-                queue.take(found)
+            most = 2 if odd else AMPLE
+            while some := queue.sweep(100 * k, most):
+                assert {one.sequence for one in some} <= over
+                assert len(some) == len({one.sequence for one in some})
+                assert len(some) >= min(most, len(over)) or not odd
+                for found in some:
+                    self.same(found, self.ready.pop(found.sequence))
+                    over.remove(found.sequence)
+                    queue.take(found)
+            assert not over
         elif step == "look":
             self.select(k, odd)
 
@@ -605,7 +609,7 @@ READS: dict[str, Callable[[Queue], object]] = {
     "after": lambda queue: queue.after(BEFORE_ALL, AMPLE, 5),
     "select": lambda queue: list(queue.select(ids(4)[0], None)),
     "find": lambda queue: queue.find(25),
-    "sweep": lambda queue: queue.sweep(1000),
+    "sweep": lambda queue: queue.sweep(1000, AMPLE),
 }
 
 
