@@ -40,7 +40,8 @@ class Queue:
         self.deleted = False
         self.waiters = Waiters()
         self.fresh: tuple[list[Entry], list[Entry]] = [], []  # in no segment yet: non-persistent, and persistent
-        self.removed: dict[Entry, bytes] | None = None  # while a checkpoint writes: bodies of what is taken meanwhile
+        self.removed: dict[Entry, bytes] | None = None  # while a checkpoint writes: bodies of what is taken meanwhile,
+        self.snapshot_before = 0  # of the messages before this sequence
         self.backed_out: tuple[dict[int, int], dict[int, int]] = {}, {}  # backout counts by sequence, likewise
         self.segments: dict[int, Segment] = {}  # in the order of their sequences
         self.changed = True  # since the last checkpoint
@@ -352,7 +353,7 @@ class Queue:
 
     def take(self, entry: Entry) -> None:
         """A ready message is got outside a unit of work, or its time is over."""
-        if self.removed is not None:
+        if self.removed is not None and not entry.segment and entry.sequence < self.snapshot_before:
             self.removed[entry] = entry.body
         if entry.status == COPY:
             self._pluck(entry)
@@ -363,7 +364,7 @@ class Queue:
 
     def remove(self, entry: Entry) -> None:
         """A locked message is gone for good."""
-        if self.removed is not None:
+        if self.removed is not None and not entry.segment and entry.sequence < self.snapshot_before:
             self.removed[entry] = entry.body
         entry.status = GONE
         self.uncommitted -= 1

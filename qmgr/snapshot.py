@@ -68,6 +68,7 @@ class _QueueSnapshot:
         self._fresh = unwritten if spill else [], queue.fresh[1]
         queue.fresh = [] if spill else unwritten, []
         self._removed = queue.removed = {}
+        queue.snapshot_before = queue.next_sequence
         self.segments = [s.copy() for s in queue.segments.values() if len(s) or queue.damaged]
         self.empty = [number for number, s in queue.segments.items() if not (len(s) or queue.damaged)]
         self.plan = [group for kind in (0, 1) for group in _plan(self.of_kind(kind))]
