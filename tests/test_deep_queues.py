@@ -6,12 +6,14 @@ Everything is small: a queue keeps about four messages in memory, a block has a 
 import contextlib
 import errno
 import random
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
 import qmgr
+from qmgr import snapshot
 from qmgr.entry import OVERHEAD
 from recovery import checkpoint
 from tests.qmgr.world import DATA, NAME, Call, World, bodies, drain, reason_of
@@ -256,8 +258,11 @@ def test_messages_are_found_by_their_ids_wherever_they_are(small_segments: Count
     assert drain(world.qm, "A") == ordered(left, 2)
 
 
-def test_threads_get_each_message_once_by_its_id_while_segments_are_rewritten(small_segments: Counted) -> None:
+def test_threads_get_each_message_once_by_its_id_while_segments_are_rewritten(
+    small_segments: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is read without the lock may be rewritten, or gone, by then."""
+    monkeypatch.setattr(snapshot, "SLACK", 0)
     world = World(ini={"DefaultPQBufferSize": "1", "CheckPointLogRecdMax": "60"}, start=False, log_primary_files=4)
     qm = qmgr.start(NAME, data_path=DATA, disk=world.disk, background=True)
     qm.define_queue("A")
@@ -277,12 +282,21 @@ def test_threads_get_each_message_once_by_its_id_while_segments_are_rewritten(sm
         for k in range(0, 50, 2):
             mine += [message.body for message in qm.get_many("A", 1000, correlation_id=tag(k))]
 
+    done = threading.Event()
+
+    def checkpoints() -> None:
+        while not done.wait(0.002):
+            qm.checkpoint()
+
+    rewriter = Call(checkpoints)
     calls = [Call(lambda: by_id(got[0], 1)), Call(lambda: by_id(got[1], 2)), Call(lambda: by_group(got[2]))]
     for call in calls:
         call.outcome(60)
+    done.set()
+    rewriter.outcome(60)
     assert sorted(one for mine in got for one in mine) == sorted(body(n) for n in range(count))
     assert qm.status().messages == 0
-    assert small_segments.calls["_replace"] > 0
+    assert small_segments.calls.get("_replace", 0) > 0
     qm.end()
 
 
@@ -398,9 +412,8 @@ def test_a_sweep_reads_only_blocks_in_which_something_has_expired(small_segments
         before = world.disk.counts["read"]
         world.qm.put("B", b"")
         reads.append(world.disk.counts["read"] - before)
-    assert small_segments.calls["sweep"] == 3
-    assert reads[0] == 1
-    assert sum(reads) <= 2
+    assert small_segments.calls["sweep"] >= 3
+    assert 1 <= sum(reads) <= 2
     assert world.depths()["A"] == 299
 
 
