@@ -170,7 +170,7 @@ class StateSnapshot:
                 self._lines[queue.id] = queue.line
         self._retired, state.retired = state.retired, []
         first = state.next_segment
-        state.next_segment += sum(2 + len(snapshot.plan) for snapshot in self._changed.values())
+        state.next_segment += sum(4 + len(snapshot.plan) for snapshot in self._changed.values())
         self._numbers = iter(range(first, state.next_segment))
 
     # ---- writing, without the lock
@@ -193,19 +193,25 @@ class StateSnapshot:
             first = next(fresh, None)
             if first is None:
                 continue
-            there = snapshot.of_kind(kind)
-            target = there[-1] if there else None
-            if target is None or target.sealed or target.length >= segments.LARGEST:
-                target = Segment(next(self._numbers), volatile=kind == NON_PERSISTENT)
             try:
-                self._append(snapshot, target, chain([first], fresh))
+                self._append(snapshot, self._target(snapshot, kind), chain([first], fresh))
+            except FileNotFoundError as exc:
+                snapshot.found = QueueDamaged(f"segment {exc.filename} is missing")
+                self._append(snapshot, self._new(kind), snapshot.fresh(kind))
             except OSError as exc:
                 if kind == PERSISTENT or snapshot.keep_volatile or exc.errno not in NO_SPACE:
                     raise
                 snapshot.unspilled = True
-                continue
-            if target not in there:
-                snapshot.segments.append(target)
+
+    def _target(self, snapshot: _QueueSnapshot, kind: int) -> Segment:
+        """The segment that new messages are appended to."""
+        there = snapshot.of_kind(kind)
+        if not there or there[-1].sealed or there[-1].length >= segments.LARGEST or snapshot.damaged:
+            return self._new(kind)
+        return there[-1]
+
+    def _new(self, kind: int) -> Segment:
+        return Segment(next(self._numbers), volatile=kind == NON_PERSISTENT)
 
     def _writer(self, queue: Queue, segment: Segment) -> SegmentWriter:
         state = self._state
@@ -227,6 +233,8 @@ class StateSnapshot:
         except BaseException:
             writer.abandon()
             raise
+        if target not in snapshot.segments:
+            snapshot.segments.append(target)
         snapshot.appends.append(_Append(target, target.cells, writer.blocks, writer.length, placed, sizes))
         target.extend(writer.blocks, writer.length)
 

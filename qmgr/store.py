@@ -10,7 +10,7 @@ from qmgr.queue import Queue
 from qmgr.segments import SegmentReader
 from qmgr.state import State
 
-INDEXES = 64 << 20  # bytes of arrays that find messages in segments by their ids
+INDEXES = 256 << 20  # bytes of arrays that find messages in segments by their ids
 
 
 class Store(State):
