@@ -24,7 +24,7 @@ from qmgr.errors import (
 )
 from qmgr.ids import CORRELATION_ID, MESSAGE_ID, Unindexed
 from qmgr.logged import Surroundings
-from qmgr.message import Descriptor, Message, check_body, check_id, decode
+from qmgr.message import HEAD, Descriptor, Message, check_body, check_id, decode
 from qmgr.objects import QueueDefinition, check_name, with_attributes
 from qmgr.queue import BEFORE_ALL, Queue
 from qmgr.units import FENCE, QUEUE_AND_SEQUENCE, Units
@@ -164,7 +164,7 @@ class Engine(Units):
                     self.checkpointer.records += count - 1  # as in `_hold_back`
                 else:
                     self._apply_only(record, now)
-                    self._came_unlogged(largest * count + OVERHEAD * count)
+                    self._came_unlogged((HEAD.size + largest + OVERHEAD) * count)
             if end:
                 self.log.force(end)
         except LogError as exc:
