@@ -11,7 +11,7 @@ import heapq
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 
 from sortedcontainers import SortedDict
 
@@ -65,9 +65,9 @@ class Lane:
         """May the message be in a segment only?"""
         return self.paged > 0 and self.low <= sequence <= self.high
 
-    def in_memory(self) -> int:
-        """How many ready entries there are at least before those that are paged, or in all."""
-        return len(self.line) + (0 if self.paged else len(self.tail)) - self.dead
+    def has(self, count: int) -> bool:
+        """Are there so many ready entries before the first one that is not in memory?"""
+        return sum(1 for _ in islice(self.ready(), max(0, count))) >= count
 
     def ready(self) -> Iterator[Entry]:
         """The entries that are ready, in order, up to the first one that is not in memory."""

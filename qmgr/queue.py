@@ -125,12 +125,13 @@ class Queue:
         """The entries that can be got, in the order in which they would be: `count`, or more. Raises as `first`."""
         for lanes in self._levels():
             for lane in lanes:
-                while lane.paged and lane.in_memory() < count:
+                while lane.paged and not lane.has(count):
                     self._page_in(lane)
-            yield from in_order(lanes)
+            for entry in in_order(lanes):
+                yield entry
+                count -= 1
             if any(lane.paged for lane in lanes):
                 return
-            count -= sum(lane.in_memory() for lane in lanes)
 
     def _levels(self) -> list[list[Lane]]:
         """The lanes that may have entries: those whose entries come by sequence together, in the order of delivery."""

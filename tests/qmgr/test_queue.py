@@ -295,7 +295,8 @@ class Beside(Paged):
             mine = [one for one in self.ready.values() if (one.priority, one.persistent) == kind_of(lane)]
             there_too = [e for e in memory.values() if (e.priority, bool(e.persistent)) == kind_of(lane)]
             assert lane.paged == len(mine) - len(there_too)
-            assert lane.in_memory() <= len(there_too)
+            assert not lane.has(len(there_too) + 1)
+            assert lane.paged or lane.has(len(there_too))
         self.most_paged = max(self.most_paged, self.paged)
         self.volatile_paged += any(lane.paged and not lane.persistent for lane in self.lanes)
         for kind in (0, 1):
