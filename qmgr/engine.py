@@ -3,6 +3,7 @@
 A caller never sees a message whose commit is not safe yet: a get or browse that finds one waits for that force too.
 """
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -11,17 +12,17 @@ import attrs
 
 from logger.errors import LogError
 from qmgr import verbs
-from qmgr.entry import READY, Entry
+from qmgr.entry import OVERHEAD, READY, Entry
 from qmgr.errors import (
     AlreadyExists,
     MessageTooBig,
     Mistake,
-    MQError,
     ObjectInUse,
     Reason,
     Unavailable,
     UnknownQueue,
 )
+from qmgr.ids import CORRELATION_ID, MESSAGE_ID, Unindexed
 from qmgr.logged import Surroundings
 from qmgr.message import Descriptor, Message, check_body, check_id, decode
 from qmgr.objects import QueueDefinition, check_name, with_attributes
@@ -163,6 +164,7 @@ class Engine(Units):
                     self.checkpointer.records += count - 1  # as in `_hold_back`
                 else:
                     self._apply_only(record, now)
+                    self._came_unlogged(largest * count + OVERHEAD * count)
             if end:
                 self.log.force(end)
         except LogError as exc:
@@ -211,8 +213,16 @@ class Engine(Units):
         except BaseException as exc:  # what interrupts this leaves counts that do not fit together
             self._on_failure(exc)
             raise
+        if not cost:
+            self._came_unlogged(size + OVERHEAD * count)
         if unit.held >= self._hold:
             self._log_calls(unit)
+
+    def _came_unlogged(self, size: int) -> None:
+        """So many bytes of non-persistent messages came, which only a checkpoint can move out of memory."""
+        self.checkpointer.unlogged += size
+        if self.checkpointer.full():
+            self.attention = True
 
     def _too_much(self, size: int, queue: Queue) -> MessageTooBig:
         return MessageTooBig(
@@ -232,8 +242,8 @@ class Engine(Units):
                 self._room_for_gets(unit, 1)
                 try:
                     entry = queue.first()
-                except (QueueDamaged, OSError) as exc:
-                    raise self.unreadable(queue, exc) from exc
+                except BaseException as exc:
+                    raise self.unreadable(queue, exc) from exc.__cause__
                 if entry is None or not entry.persistent or entry.expires or not queue.get_enabled:
                     return None
                 body = entry.body
@@ -274,12 +284,13 @@ class Engine(Units):
         seconds = 0.0 if wait == 0.0 else verbs.check_wait(wait)
         deadline = None if not seconds else self.clock.elapsed_ns() + int(seconds * 1e9)
         event = None
+        may_read = False  # while the lock is held
         while True:
             try:
                 with self.lock:
                     woken, event = event is not None, None
                     try:
-                        found = self._get_locked(unit, queue, limit, message_id, correlation_id)
+                        found = self._get_locked(unit, queue, limit, message_id, correlation_id, may_read)
                     except BaseException:
                         if woken:  # by a message that it does not take: another one may
                             queue.waiters.wake_one()
@@ -295,11 +306,34 @@ class Engine(Units):
                     return [decode(head, body, name, backouts, now) for head, body, backouts in found.messages]
             except LogError as exc:
                 raise self.translated(exc) from exc
+            except Unindexed:
+                self._index(queue, CORRELATION_ID if message_id is None else MESSAGE_ID)
+                may_read = True
+                continue
             if event is None:
                 return []
             self._wait(queue, event, deadline)
             if deadline is not None and self.clock.elapsed_ns() >= deadline:
                 seconds = 0.0
+
+    def _index(self, queue: Queue, which: int) -> None:
+        """Read what finding messages by this id takes without the lock, so that others go on.
+
+        What can't be read, or is rewritten meanwhile, is left to the call that looks for the message.
+        """
+        tried: set[int] = set()
+        while True:
+            with self.lock:
+                place = queue.unindexed(which, tried)
+            if place is None:
+                return
+            segment, known = place
+            tried.add(segment.number)
+            with contextlib.suppress(QueueDamaged, OSError):
+                found = queue.read_hashes(segment, which, known)
+                with self.lock:
+                    queue.learn(segment, which, known, found)
+            self.clock.give_way()
 
     def _wait(self, queue: Queue, event: Any, deadline: int | None) -> None:
         """Wait for `event` until the deadline; whatever ends it, the place in the line is given up or passed on."""
@@ -316,7 +350,13 @@ class Engine(Units):
                         queue.waiters.leave(event)
 
     def _get_locked(
-        self, unit: Uow | None, queue: Queue, limit: int, message_id: bytes | None, correlation_id: bytes | None
+        self,
+        unit: Uow | None,
+        queue: Queue,
+        limit: int,
+        message_id: bytes | None,
+        correlation_id: bytes | None,
+        may_read: bool,
     ) -> "_Found | None":
         """Choose messages, and log and apply that they are taken. The lock is held; it may be let go of for a while."""
         if self.refusal is not None:
@@ -327,12 +367,12 @@ class Engine(Units):
         if not queue.get_enabled:
             verbs.check_get(queue)
         now = self.steady.now_us() if queue.expiring else 0
-        chosen, expired = self._choose(queue, limit, message_id, correlation_id, now)
+        chosen, expired = self._choose(queue, limit, message_id, correlation_id, now, may_read)
         while not chosen:
             if not expired or not self.expire_locked(queue, expired):
                 return None
             self._room_for_gets(unit, limit)  # again, since that may have let go of the lock
-            chosen, expired = self._choose(queue, limit, message_id, correlation_id, now)
+            chosen, expired = self._choose(queue, limit, message_id, correlation_id, now, may_read)
         messages = [(entry.head, entry.body, entry.backouts) for entry in chosen]
         safe = max([entry.lsn for entry in chosen])
         if unit is not None:
@@ -360,35 +400,45 @@ class Engine(Units):
             self._reserve(self.log.cost(QUEUE_AND_SEQUENCE * count), 0)
 
     def _choose(
-        self, queue: Queue, limit: int, message_id: bytes | None, correlation_id: bytes | None, now: int
+        self,
+        queue: Queue,
+        limit: int,
+        message_id: bytes | None,
+        correlation_id: bytes | None,
+        now: int,
+        may_read: bool,
     ) -> tuple[list[Entry], list[Entry]]:
         try:
-            if limit == 1:
-                entry, expired = verbs.choose(queue, message_id, correlation_id, now)
-                return ([] if entry is None else [entry]), expired
             any_id = message_id is None and correlation_id is None
-            several = queue.ready(limit) if any_id else queue.select(message_id, correlation_id)
+            if any_id and limit == 1:
+                entry, expired = verbs.choose(queue, now)
+                return ([] if entry is None else [entry]), expired
+            several = queue.ready(limit) if any_id else queue.select(message_id, correlation_id, read=may_read)
             chosen: list[Entry] = []
             expired = []
             for entry in several:
                 if 0 < entry.expires <= now:
-                    expired.append(entry)
+                    expired.append(queue.keep(entry))
                 else:
                     chosen.append(entry)
                     if len(chosen) == limit:
                         break
-        except (QueueDamaged, OSError) as exc:
-            raise self.unreadable(queue, exc) from exc
+        except BaseException as exc:
+            raise self.unreadable(queue, exc) from exc.__cause__
         return chosen, expired
 
-    def unreadable(self, queue: Queue, exc: QueueDamaged | OSError) -> MQError:
-        """What the segments of the queue hold can't be read: damage, or nobody knows. The lock is held."""
+    def unreadable(self, queue: Queue, exc: BaseException) -> BaseException:
+        """What to raise when looking for messages of the queue ended with `exc`. The lock is held."""
         if isinstance(exc, OSError):
             text = f"the messages of queue {queue.name!r} can't be read ({exc}); mend the disk and try again"
             return Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=queue.name)
-        if not queue.damaged:
-            self.state.damage(queue, exc)
-        return verbs.damaged(queue)
+        if isinstance(exc, QueueDamaged):
+            if not queue.damaged:
+                self.state.damage(queue, exc)
+            return verbs.damaged(queue)
+        if queue.torn:
+            self._on_failure(exc)
+        return exc
 
     def expire_locked(self, queue: Queue, entries: list[Entry]) -> bool:
         """Remove messages whose time is over; False where the log has no room for saying so of all of them.
@@ -434,11 +484,11 @@ class Engine(Units):
                     if any_id:
                         entries = queue.after(position, before, A_FEW)
                     else:
-                        found = queue.select(message_id, correlation_id, keep=False)
+                        found = queue.select(message_id, correlation_id)
                         behind = (e for e in found if queue.position(e) > position and e.sequence < before)
                         entries = list(itertools.islice(behind, A_FEW))
-                except (QueueDamaged, OSError) as exc:
-                    raise self.unreadable(queue, exc) from exc
+                except BaseException as exc:
+                    raise self.unreadable(queue, exc) from exc.__cause__
             if not entries:
                 return
             for entry in entries:

@@ -3,6 +3,7 @@
 from qmgr.message import PERSISTENT, STANDING, split
 
 READY, LOCKED, GONE = 0, 1, 2
+COPY = 3  # of a ready message that is in a segment only
 NOWHERE = 0  # no segment has the entry
 OVERHEAD = 400  # bytes that an entry takes in memory beyond its head and body, about
 

@@ -49,7 +49,6 @@ class Housekeeper:
         self._expiry_ns = expiry_seconds * 1_000_000_000
         self._swept_ns = clock.elapsed_ns()
         self._failed_ns = 0
-        self._records_max = checkpointer.records_max
         self._on_failure = on_failure
         self._wake = threading.Event()
         self._ending = False
@@ -69,7 +68,7 @@ class Housekeeper:
         if self._was_full:
             self._look_whether_full()
         self._engine.attention = self._engine.watchful or self._was_full
-        if self._engine.urgent or self._checkpointer.records >= self._records_max:
+        if self._engine.urgent or self._checkpointer.full():
             if self._thread is None:
                 self.work()
             elif not self._wake.is_set():
@@ -283,6 +282,12 @@ class Housekeeper:
                 except QueueDamaged as exc:
                     engine.state.damage(queue, exc)
                     continue
+                except OSError:  # whoever gets from the queue is told; the next sweep tries again
+                    continue
+                except BaseException as exc:
+                    if queue.torn:
+                        self._on_failure(exc)
+                    raise
             for at in range(0, len(expired), 100):
                 with engine.lock:
                     some = [e for e in expired[at : at + 100] if e.status == READY]

@@ -1,8 +1,8 @@
 """Finding messages by message id or correlation id: indexes made when first asked for.
 
 Those in memory are found by a dict. Of those in segments each segment has a sorted array of numbers, 32 bits of a
-hash and 32 of the cell; the arrays of all queues share a bound, beyond which those that were used longest ago are
-dropped and made again when somebody asks.
+hash and 32 of the cell; the arrays of all queues share a bound, beyond which those that were made longest ago are
+dropped, and made again when somebody asks.
 """
 
 from array import array
@@ -15,9 +15,12 @@ from sortedcontainers import SortedDict
 
 from qmgr.entry import Entry
 from qmgr.message import ids_of
+from qmgr.segments import Segment
 
-MESSAGE_ID, CORRELATION_ID = 0, 1  # which of the ids
+MESSAGE_ID, CORRELATION_ID, PLACES = 0, 1, 2  # which of the ids, or where cells begin
 CELLS = (1 << 32) - 1
+MANY_GONE = 16
+hash_of = crc32  # of an id
 Group = SortedDict[tuple[int, int], Entry]  # entries with the same id, by the order of delivery
 
 
@@ -61,41 +64,97 @@ class Resident:
         return () if found is None else (found,) if isinstance(found, Entry) else found.values()
 
 
+EMPTY = array("Q")
+Hit = tuple[Segment, "array[int]", int]  # a segment, its array, and where in that
+Read = Callable[[Segment, int, int], list[tuple[int, int]]]  # segment, which id, from which cell on -> see `learn`
+
+
+class Unindexed(Exception):
+    """Segments have to be read before messages can be found by an id: better without the lock."""
+
+
 class Arrays:
-    """The sorted arrays of segments, within a bound of bytes."""
+    """The sorted arrays of segments, and where their cells begin, within a bound of bytes."""
 
     def __init__(self, bound: int) -> None:
         self.bound = bound
         self.bytes = 0
-        self._arrays: OrderedDict[tuple[int, int], array[int]] = OrderedDict()  # by segment and which id
+        self._arrays: OrderedDict[tuple[int, int], array[int]] = OrderedDict()  # by segment and which id, or PLACES
+        self._gone: dict[tuple[int, int, int], int] = {}  # with the hash: up to where all cells of that hash are gone
 
-    def cells(self, segment: int, which: int, key: bytes, heads: Callable[[int], Iterable[bytes]]) -> Iterator[int]:
-        """The cells of a segment that may have this id, ascending.
+    def known(self, segment: Segment, which: int) -> int:
+        """How many of the segment's cells its array has: the first ones."""
+        return len(self._arrays.get((segment.number, which), ()))
 
-        `heads(n)` gives the messages of its cells from number n on, for those that the array does not have yet.
-        """
-        found = self._arrays.setdefault((segment, which), array("Q"))
-        self._arrays.move_to_end((segment, which))
-        known = len(found)
-        more = [crc32(ids_of(head)[which]) << 32 | cell for cell, head in enumerate(heads(known), known)]
-        if more:
-            found = self._arrays[segment, which] = array("Q", sorted([*found, *more]))
-            self.bytes += len(more) * found.itemsize
-            while self.bytes > self.bound and len(self._arrays) > 1:
-                _, oldest = self._arrays.popitem(last=False)
-                self.bytes -= len(oldest) * oldest.itemsize
-        return _run(found, crc32(key))
+    def learn(self, segment: Segment, which: int, known: int, found: list[tuple[int, int]]) -> None:
+        """Add (hash of the id, byte where it begins) of the cells from number `known` on, unless somebody has."""
+        if self.known(segment, which) != known or not found:
+            return
+        more = [hashed << 32 | cell for cell, (hashed, _) in enumerate(found, known)]
+        self._gone.clear()
+        self._keep(segment, which, array("Q", sorted([*self._arrays.get((segment.number, which), ()), *more])))
+        if self.known(segment, PLACES) == known:
+            old = self._arrays.get((segment.number, PLACES), array("I"))
+            self._keep(segment, PLACES, old + array("I", [at // 8 for _, at in found]))
+        while self.bytes > self.bound and len(self._arrays) > 2:
+            self._drop(next(iter(self._arrays)))
+
+    def _keep(self, segment: Segment, which: int, made: "array[int]") -> None:
+        self._drop((segment.number, which))
+        self._arrays[segment.number, which] = made
+        self.bytes += len(made) * made.itemsize
+
+    def _drop(self, place: tuple[int, int]) -> None:
+        made = self._arrays.pop(place, None)
+        if made is not None:
+            self.bytes -= len(made) * made.itemsize
 
     def drop(self, segment: int) -> None:
         """The segment is no more."""
-        for which in (MESSAGE_ID, CORRELATION_ID):
-            found = self._arrays.pop((segment, which), None)
-            if found is not None:
-                self.bytes -= len(found) * found.itemsize
+        self._gone.clear()
+        for which in (MESSAGE_ID, CORRELATION_ID, PLACES):
+            self._drop((segment, which))
 
+    def hits(self, segments: Iterable[Segment], which: int, key: bytes, read: Read | None) -> list[Hit]:
+        """The segments that may have messages with this id.
 
-def _run(found: "array[int]", hashed: int) -> Iterator[int]:
-    at = bisect_left(found, hashed << 32)
-    while at < len(found) and found[at] >> 32 == hashed:
-        yield found[at] & CELLS
-        at += 1
+        What is not known of a segment is `read`. Without that it raises Unindexed.
+        """
+        low = hash_of(key) << 32
+        high = low | CELLS
+        hits = []
+        for segment in segments:
+            made = self._arrays.get((segment.number, which), EMPTY)
+            known = len(made)
+            if known < segment.cells:
+                if read is None:
+                    raise Unindexed
+                self.learn(segment, which, known, read(segment, which, known))
+                made = self._arrays[segment.number, which]
+            at = bisect_left(made, low)
+            if at < len(made) and made[at] <= high:
+                hits.append((segment, made, at))
+        return hits
+
+    def cells(self, segment: Segment, which: int, made: "array[int]", at: int) -> Iterator[int]:
+        """The cells of a hit that are not gone, ascending."""
+        hashed = made[at] >> 32
+        start = at = self._gone.get((segment.number, which, hashed), at)
+        while at < len(made) and made[at] >> 32 == hashed and segment.is_gone(made[at] & CELLS):
+            at += 1
+        if at - start >= MANY_GONE:  # many messages have the same id, and are got one by one
+            if len(self._gone) >= 1000:
+                self._gone.clear()
+            self._gone[segment.number, which, hashed] = at
+        while at < len(made) and made[at] >> 32 == hashed:
+            cell = made[at] & CELLS
+            if not segment.is_gone(cell):
+                yield cell
+            at += 1
+
+    def place(self, segment: Segment, cell: int) -> tuple[int, int] | None:
+        """(byte where the cell begins, byte where the next one does or 0); None: it is not known."""
+        made = self._arrays.get((segment.number, PLACES), ())
+        if cell >= len(made):
+            return None
+        return 8 * made[cell], 8 * made[cell + 1] if cell + 1 < len(made) else 0

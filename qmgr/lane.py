@@ -1,4 +1,4 @@
-"""The messages of one priority on a queue, in the order of their sequence numbers; most of them may be on disk alone.
+"""The messages of one priority on a queue, persistent ones or others, by sequence; most may be on disk alone.
 
     line ──▶ paged: sequences low..high, in segments only ──▶ tail
 
@@ -21,10 +21,11 @@ from qmgr.entry import LOCKED, READY, Entry
 class Lane:
     """The entries of one priority."""
 
-    __slots__ = ("dead", "end", "given_back", "high", "line", "low", "paged", "priority", "tail")
+    __slots__ = ("dead", "end", "given_back", "high", "line", "low", "paged", "persistent", "priority", "tail")
 
-    def __init__(self, priority: int) -> None:
+    def __init__(self, priority: int, *, persistent: bool = True) -> None:
         self.priority = priority
+        self.persistent = persistent
         self.line: deque[Entry] = deque()
         self.tail: deque[Entry] = deque()
         self.end = self.line  # where what is put is appended
@@ -130,7 +131,7 @@ class Lane:
         """The next entry to be paged out, which is here no more: from the front of the tail, and, while the buffer is
         `full`, from the end of the line. None when there is none."""
         line, tail = self.line, self.tail
-        if self.paged and tail and (tail[0].segment or tail[0].status != READY or not tail[0].persistent):
+        if self.paged and tail and (tail[0].segment or tail[0].status != READY):
             self.high = tail[0].sequence
             return tail.popleft()
         if not full or not line:

@@ -223,8 +223,8 @@ class QueueManager:
         log = logs.Log(disk, clock, config.log)
         try:
             checkpoints = read_files(disk, self._location.data_dir, log.state.log_id)
-            buffer = tuning.default_pq_buffer_size
-            state = Resource(disk, self._location.queues, log.state.log_id, clock.give_way, buffer=buffer)
+            buffers = tuning.default_q_buffer_size, tuning.default_pq_buffer_size
+            state = Resource(disk, self._location.queues, log.state.log_id, clock.give_way, buffers)
             checkpoint, report = restart(log, clock, state, checkpoints)
             self._report(errors, report, state)
             state.on_damage = lambda queue: errors.say("AMQ7472", name=queue.name, text=queue.damaged)

@@ -1,20 +1,21 @@
 """One queue: priority, then the order of commit; what can be got, what is locked, what is gone, what is on disk only.
 
-There is a lane for each priority. Beyond the queue's buffer messages leave memory once a checkpoint has put them into
-a segment, the last ones first; they are read again a block at a time. The caller's lock guards every method.
+There are two lanes for each priority, one for persistent messages and one for the others. Beyond the queue's buffer
+messages leave memory once a checkpoint has put them into a segment, the last ones first; they are read again a block
+at a time. The caller's lock guards every method.
 """
 
 import heapq
 from collections.abc import Iterable, Iterator
-from functools import partial
+from itertools import groupby
 
 from qmgr.due import Waiters
-from qmgr.entry import GONE, LOCKED, NOWHERE, OVERHEAD, READY, Entry, read_entry
-from qmgr.ids import CORRELATION_ID, MESSAGE_ID, Arrays, Resident
+from qmgr.entry import COPY, GONE, LOCKED, OVERHEAD, READY, Entry, read_entry
+from qmgr.ids import CORRELATION_ID, MESSAGE_ID, Arrays, Hit, Resident, hash_of
 from qmgr.lane import Lane
 from qmgr.message import STANDING, describe, ids_of
 from qmgr.objects import QueueDefinition
-from qmgr.segments import Block, Cell, Segment, SegmentReader
+from qmgr.segments import Block, Cell, Segment, SegmentReader, size_of_cell
 from recovery.errors import QueueDamaged
 
 Position = tuple[int, int]  # in the order of delivery: (-priority, or 0 for FIFO; sequence)
@@ -24,28 +25,30 @@ BEFORE_ALL: Position = (-10, 0)
 class Queue:
     """A local queue and its messages."""
 
-    def __init__(self, definition: QueueDefinition, reader: SegmentReader, arrays: Arrays, buffer: int) -> None:
-        """`buffer`: bytes of messages kept in memory, where the definition does not say."""
+    def __init__(
+        self, definition: QueueDefinition, reader: SegmentReader, arrays: Arrays, buffers: tuple[int, int]
+    ) -> None:
+        """`buffers`: bytes of non-persistent and of persistent messages kept in memory, if the definition is silent."""
         self.id = definition.id
         self.next_sequence = 1
         self.depth = 0  # what is ready, and puts that are not committed yet
         self.uncommitted = 0  # puts and gets of units of work that have not ended
         self.expiring = 0  # messages that have been added with a time to expire, at least
-        self.held = 0  # bytes of memory that the entries take, about
+        self.held = [0, 0]  # bytes of memory that non-persistent and persistent entries take, about
         self.damaged = ""  # why nothing can be done with it; empty when all is well
+        self.torn = False  # while what is in memory changes: an interrupt that leaves it so ends the queue manager
         self.deleted = False
         self.waiters = Waiters()
-        self.fresh: list[Entry] = []  # persistent, and in no segment yet
+        self.fresh: tuple[list[Entry], list[Entry]] = [], []  # in no segment yet: non-persistent, and persistent
         self.removed: dict[Entry, bytes] | None = None  # while a checkpoint writes: bodies of what is taken meanwhile
-        self.volatile: list[Entry] = []  # non-persistent messages that an end in order keeps
-        self.backed_out: dict[int, int] = {}  # backout counts of persistent messages, by sequence
+        self.backed_out: tuple[dict[int, int], dict[int, int]] = {}, {}  # backout counts by sequence, likewise
         self.segments: dict[int, Segment] = {}  # in the order of their sequences
         self.changed = True  # since the last checkpoint
         self.line = b""  # what the last checkpoint says of the queue
         self.reader = reader
         self._arrays = arrays
-        self._default_buffer = buffer
-        self._lanes = [Lane(priority) for priority in range(10)]
+        self._default_buffers = buffers
+        self._lanes: dict[int, Lane] = {}  # by twice the priority, and 1 more for persistent messages
         self._occupied = 0  # a bit for each lane that may have entries
         self._elsewhere: dict[int, Entry] = {}  # by sequence: in memory, though a block may be read that has it too
         self._by_id: dict[int, Resident] = {}  # MESSAGE_ID, CORRELATION_ID: entries in memory
@@ -61,7 +64,8 @@ class Queue:
         self.max_length = definition.max_message_length
         self.get_enabled = definition.get_enabled
         self.plain = describe(definition.default_priority, definition.default_persistence)  # of a put without options
-        self.buffer = self._default_buffer if definition.buffer_size is None else definition.buffer_size
+        size = definition.buffer_size
+        self.buffers = self._default_buffers if size is None else (size, size)
         self._fifo = definition.delivery_sequence == "FIFO"
 
     def redefine(self, definition: QueueDefinition) -> None:
@@ -82,9 +86,14 @@ class Queue:
 
     def _lane(self, entry: Entry) -> Lane:
         """Where the entry belongs; it counts as occupied from now on."""
-        priority = entry.priority
-        self._occupied |= 1 << priority
-        return self._lanes[priority]
+        number = entry.priority << 1 | entry.persistent
+        self._occupied |= 1 << number
+        return self._lanes.get(number) or self._new_lane(number)
+
+    def _new_lane(self, number: int) -> Lane:
+        lane = self._lanes[number] = Lane(number >> 1, persistent=number & 1 == 1)
+        self._lanes = dict(sorted(self._lanes.items()))
+        return lane
 
     def position(self, entry: Entry) -> Position:
         return (0 if self._fifo else -entry.priority), entry.sequence
@@ -96,40 +105,42 @@ class Queue:
         found: Entry | None = None
         occupied = self._occupied
         while occupied:
-            priority = occupied.bit_length() - 1
-            occupied ^= 1 << priority
-            lane = self._lanes[priority]
+            number = occupied.bit_length() - 1
+            lane = self._lanes[number]
+            if found is not None and not self._fifo and lane.priority < found.priority:
+                break
+            occupied ^= 1 << number
             entry = lane.first()
             while entry is None and lane.paged:
                 self._page_in(lane)
                 entry = lane.first()
             if entry is None:
-                self._occupied ^= 1 << priority
-            elif not self._fifo:
-                return entry
+                self._occupied ^= 1 << number
             elif found is None or entry.sequence < found.sequence:
                 found = entry
         return found
 
     def ready(self, count: int) -> Iterator[Entry]:
         """The entries that can be got, in the order in which they would be: `count`, or more. Raises as `first`."""
-        left = count
-        for lane in reversed(self._lanes):
-            while lane.paged and lane.in_memory() < left:
-                self._page_in(lane)
-            if not self._fifo:
-                left -= lane.in_memory()
+        for lanes in self._levels():
+            for lane in lanes:
+                while lane.paged and lane.in_memory() < count:
+                    self._page_in(lane)
+            yield from lanes[0].ready() if len(lanes) == 1 else heapq.merge(*[lane.ready() for lane in lanes])
+            if any(lane.paged for lane in lanes):
+                return
+            count -= sum(lane.in_memory() for lane in lanes)
+
+    def _levels(self) -> list[list[Lane]]:
+        """The lanes that may have entries: those whose entries come by sequence together, in the order of delivery."""
+        occupied = [lane for number, lane in self._lanes.items() if self._occupied >> number & 1]
         if self._fifo:
-            yield from heapq.merge(*[lane.ready() for lane in self._lanes])
-        else:
-            for lane in reversed(self._lanes):
-                yield from lane.ready()
-                if lane.paged:
-                    return
+            return [occupied] if occupied else []
+        return [list(lanes) for _, lanes in groupby(reversed(occupied), key=lambda lane: lane.priority)]
 
     def in_memory(self) -> Iterator[Entry]:
         """All entries that are not gone and in memory, some twice."""
-        for lane in self._lanes:
+        for lane in self._lanes.values():
             yield from lane.all()
         yield from self._elsewhere.values()
 
@@ -140,19 +151,15 @@ class Queue:
         """
         found: list[Entry] = []
         level, sequence = position
-        if self._fifo:
-            lanes = [self._behind(lane, sequence) for lane in self._lanes]
-            entries: Iterable[Entry] = heapq.merge(*lanes)
-        else:
-            high = [
-                (lane, sequence if -lane.priority == level else 0) for lane in self._lanes if -lane.priority >= level
-            ]
-            entries = (e for lane, start in reversed(high) for e in self._behind(lane, start))
-        for entry in entries:
-            if entry.sequence < before:
-                found.append(entry)
-                if len(found) == count:
-                    break
+        for lanes in self._levels():
+            here = 0 if self._fifo else -lanes[0].priority
+            if here >= level:
+                start = sequence if here == level else 0
+                for entry in heapq.merge(*[self._behind(lane, start) for lane in lanes]):
+                    if entry.sequence < before:
+                        found.append(entry)
+                        if len(found) == count:
+                            return found
         return found
 
     def _behind(self, lane: Lane, sequence: int) -> Iterator[Entry]:
@@ -171,66 +178,80 @@ class Queue:
 
     def is_ready(self, entry: Entry) -> bool:
         """Can the message still be got? The entry may be a copy."""
-        if entry.status != READY:
-            return False
-        if entry.segment == NOWHERE:
-            return True
+        if entry.status != COPY:
+            return entry.status == READY
         segment = self.segments.get(entry.segment)
-        held = self._elsewhere.get(entry.sequence, entry)
-        return held.status == READY and not (segment is not None and segment.is_gone(entry.cell))
+        held = self._elsewhere.get(entry.sequence)
+        return (held is None or held.status == READY) and not (segment is not None and segment.is_gone(entry.cell))
 
     # ---- by id and by sequence
 
-    def select(self, message_id: bytes | None, correlation_id: bytes | None, *, keep: bool = True) -> Iterator[Entry]:
-        """The ready entries with these ids, in the order of delivery. Raises QueueDamaged, OSError.
+    def select(self, message_id: bytes | None, correlation_id: bytes | None, *, read: bool = True) -> Iterator[Entry]:
+        """The ready entries with these ids, in the order of delivery; those that are in segments only as copies.
 
-        One that was in a segment only is in memory when it is yielded, or a copy unless `keep`.
+        Where segments have to be read first, it raises Unindexed unless it may `read` them. Raises QueueDamaged,
+        OSError.
         """
         which, key = (CORRELATION_ID, correlation_id) if message_id is None else (MESSAGE_ID, message_id)
         assert key is not None
         if which not in self._by_id:
-            self._by_id[which] = Resident(which, self.in_memory(), self.position)
             self._indexed = True
-        resident = list(self._by_id[which].get(key))
-        copies = [self._copies(lane, which, key) for lane in reversed(self._lanes) if lane.paged]
-        found: Iterable[Entry] = resident
-        if copies:
-            paged = heapq.merge(*copies) if self._fifo else (entry for lane in copies for entry in lane)
-            found = heapq.merge(resident, paged, key=self.position)
+            self._by_id[which] = Resident(which, self.in_memory(), self.position)
+        found: Iterable[Entry] = list(self._by_id[which].get(key))
+        paged = [lane for lane in self._lanes.values() if lane.paged]
+        if paged:
+            hits = self._arrays.hits(self.segments.values(), which, key, self.read_hashes if read else None)
+            copies = [self._copies(lane, which, key, hits) for lane in paged] if hits else []
+            found = copies[0] if len(copies) == 1 and not found else heapq.merge(found, *copies, key=self.position)
         for entry in found:
-            if entry.status == READY and (correlation_id is None or ids_of(entry.head)[1] == correlation_id):
-                yield self._adopt(entry) if keep else entry
+            ready = entry.status in (READY, COPY)
+            if ready and (correlation_id is None or ids_of(entry.head)[1] == correlation_id):
+                yield entry
 
-    def _copies(self, lane: Lane, which: int, key: bytes) -> Iterator[Entry]:
+    def _copies(self, lane: Lane, which: int, key: bytes, hits: list[Hit]) -> Iterator[Entry]:
         """Copies of the lane's paged messages that have this id."""
-        for segment in list(self.segments.values()):
-            line = segment.blocks.get(lane.priority)
-            if not line or line[-1].last < lane.low or line[0].first > lane.high:
+        for segment, made, at in hits:
+            if segment.volatile is lane.persistent or lane.priority not in segment.blocks:
                 continue
-            for number in self._arrays.cells(segment.number, which, key, partial(self._heads, segment)):
-                block = None if segment.is_gone(number) else segment.block_of(lane.priority, number)
+            for number in self._arrays.cells(segment, which, made, at):
+                block = segment.block_of(lane.priority, number)
                 if block is not None:
-                    cell = self.reader.read_one(segment, block, number - block.cell)
-                    entry = self._entry(segment, block, cell)
+                    cell = self.reader.read_one(segment, block, number, self._arrays.place(segment, number))
                     paged = lane.holds_paged(cell.sequence) and cell.sequence not in self._elsewhere
-                    if paged and ids_of(entry.head)[which] == key:
-                        yield entry
+                    if paged and ids_of(cell.message)[which] == key:
+                        yield self._entry(segment, block, cell)
 
-    def _heads(self, segment: Segment, known: int) -> Iterator[bytes]:
-        """The messages of a segment's cells from this number on."""
-        if known < segment.cells:
-            blocks = [block for line in segment.blocks.values() for block in line if block.cell >= known]
-            for block in sorted(blocks, key=lambda one: one.cell):
-                for cell in self.reader.read(segment, block):
-                    yield cell.message
+    def unindexed(self, which: int, but: set[int]) -> tuple[Segment, int] | None:
+        """A copy of a segment that has messages which finding one by an id has to know, and from which cell on."""
+        for segment in self.segments.values():
+            known = self._arrays.known(segment, which)
+            if known < segment.cells and segment.number not in but:
+                return segment.copy(), known
+        return None
+
+    def read_hashes(self, segment: Segment, which: int, known: int) -> list[tuple[int, int]]:
+        """(hash of an id, byte where it begins) of a segment's cells from this one on. Raises QueueDamaged, OSError."""
+        blocks = [block for line in segment.blocks.values() for block in line if block.cell >= known]
+        found: list[tuple[int, int]] = []
+        for block in sorted(blocks, key=lambda one: one.cell):
+            at = block.at
+            for cell in self.reader.read(segment, block):
+                found.append((hash_of(ids_of(cell.message)[which]), at))
+                at += size_of_cell(len(cell.message))
+        return found
+
+    def learn(self, segment: Segment, which: int, known: int, found: list[tuple[int, int]]) -> None:
+        """What was read of a copy of the segment, unless it is no more."""
+        if segment.number in self.segments:
+            self._arrays.learn(segment, which, known, found)
 
     def find(self, sequence: int) -> Entry:
         """The entry with this sequence; for replay, where it is nearly always the next one of a lane.
 
         Raises KeyError, QueueDamaged, OSError.
         """
-        for lane in self._lanes:
-            if self._occupied >> lane.priority & 1:
+        for lanes in self._levels():
+            for lane in lanes:
                 entry = lane.first()
                 if entry is not None and entry.sequence == sequence:
                     return entry
@@ -247,14 +268,15 @@ class Queue:
         return entry
 
     def _find_paged(self, lane: Lane, sequence: int) -> Entry | None:
-        segment, block = self._block_with(lane, sequence) or (None, None)
-        if segment is None or block is None or block.first > sequence:
+        place = self._block_with(lane, sequence)
+        if place is None or place[1].first > sequence:
             return None
-        if block.first <= lane.low and not lane.line:
+        segment, block = place
+        if place == self._block_with(lane, lane.low):  # the next one, from which others will be asked for
             self._page_in(lane)
-            return next((entry for entry in lane.line if entry.sequence == sequence), None)
-        found = next(self._entries(segment, block, sequence, sequence), None)
-        return found and self._adopt(found)
+            return next((entry for entry in reversed(lane.line) if entry.sequence == sequence), None)
+        cell = self.reader.find(segment, block, sequence)
+        return None if cell is None or segment.is_gone(cell.number) else self._entry(segment, block, cell)
 
     def forget_sequences(self) -> None:
         """The replay is over."""
@@ -279,11 +301,11 @@ class Queue:
         entry.lsn = lsn
         if sequence >= self.next_sequence:
             self.next_sequence = sequence + 1
+        kind = entry.persistent
         self._lane(entry).end.append(entry)
-        self.held += len(entry.head) + len(entry.body) + OVERHEAD
-        if entry.persistent:
-            self.fresh.append(entry)
-            self.changed = True
+        self.held[kind] += len(entry.head) + len(entry.body) + OVERHEAD
+        self.fresh[kind].append(entry)
+        self.changed = True
         if entry.expires:
             self.expiring += 1
         if self._indexed:
@@ -293,6 +315,8 @@ class Queue:
 
     def lock(self, entry: Entry) -> None:
         """A unit of work gets the message: nobody else sees it."""
+        if entry.status == COPY:
+            self._pluck(entry)
         entry.status = LOCKED
         self.depth -= 1
         self.uncommitted += 1
@@ -308,9 +332,8 @@ class Queue:
             self._add_to_indexes(entry)  # which may have been made while it was locked
         if count:
             entry.backouts += 1
-            if entry.persistent:
-                self.backed_out[entry.sequence] = entry.backouts
-                self.changed = True
+            self.backed_out[entry.persistent][entry.sequence] = entry.backouts
+            self.changed = True
         if self.waiters.line:
             self.waiters.wake_one()
 
@@ -318,6 +341,8 @@ class Queue:
         """A ready message is got outside a unit of work, or its time is over."""
         if self.removed is not None:
             self.removed[entry] = entry.body
+        if entry.status == COPY:
+            self._pluck(entry)
         entry.status = GONE
         self.depth -= 1
         self._lane(entry).took(entry, self._elsewhere)
@@ -333,17 +358,16 @@ class Queue:
 
     def _forget(self, entry: Entry) -> None:
         size = len(entry.head) + len(entry.body)
-        self.held -= size + OVERHEAD
+        self.held[entry.persistent] -= size + OVERHEAD
+        self.changed = True
         if entry.expires:
             self.expiring -= 1
         if self._indexed:
             self._remove_from_indexes(entry)
-        if entry.persistent:
-            self.changed = True
-            if entry.backouts:
-                self.backed_out.pop(entry.sequence, None)
-            if entry.segment:
-                self.segments[entry.segment].mark_gone(entry.cell, size)
+        if entry.backouts:
+            self.backed_out[entry.persistent].pop(entry.sequence, None)
+        if entry.segment:
+            self.segments[entry.segment].mark_gone(entry.cell, size)
         if self._elsewhere:
             self._elsewhere.pop(entry.sequence, None)
         entry.body = b""
@@ -355,34 +379,25 @@ class Queue:
         self.segments = {segment.number: segment for segment in segments}
         for segment in self.segments.values():
             self.reader.check(segment)
-        size = 0
-        for lane in self._lanes:
-            blocks = [(s, block) for s in self.segments.values() for block in s.blocks.get(lane.priority, ())]
-            lane.paged = sum(segment.live_in(block) for segment, block in blocks)
-            if lane.paged:
-                lane.low, lane.high = blocks[0][1].first, blocks[-1][1].last
+        for segment in self.segments.values():
+            for priority, line in segment.blocks.items():
+                number = priority << 1 | (not segment.volatile)
+                live = sum(map(segment.live_in, line))
+                if not live:
+                    continue
+                lane = self._lanes.get(number) or self._new_lane(number)
+                if not lane.paged:
+                    lane.low = line[0].first
+                lane.high = line[-1].last
+                lane.paged += live
                 lane.end = lane.tail
-                self._occupied |= 1 << lane.priority
-            self.depth += lane.paged
-            self.expiring += sum(segment.live_in(block) for segment, block in blocks if block.expires)
-            size += sum(block.size for _, block in blocks)
-        if size <= self.buffer:  # what is wrong with a small queue is found at once
-            for lane in self._lanes:
+                self._occupied |= 1 << number
+                self.depth += live
+                self.expiring += sum(segment.live_in(block) for block in line if block.expires)
+        if sum(segment.live_bytes for segment in self.segments.values()) <= min(self.buffers):
+            for lane in self._lanes.values():  # what is wrong with a small queue is found at once
                 while lane.paged:
                     self._page_in(lane)
-
-    def load_volatile(self, segment: Segment) -> None:
-        """Take the messages of a segment that holds non-persistent ones; they are in memory alone from now on."""
-        self.reader.check(segment)
-        for line in segment.blocks.values():
-            for block in line:
-                for cell in self.reader.read(segment, block):
-                    entry = read_entry(cell.message, b"")
-                    entry.sequence, entry.lsn = cell.sequence, 0
-                    self._lane(entry).given_back[entry.sequence] = entry
-                    self.held += len(cell.message) + OVERHEAD
-                    self.depth += 1
-                    self.expiring += entry.expires > 0
 
     def damage(self, why: str) -> None:
         """A segment can't be believed: nothing more is put or got."""
@@ -395,18 +410,21 @@ class Queue:
     def _block_with(self, lane: Lane, sequence: int) -> tuple[Segment, Block] | None:
         """Where the lane's message with this sequence is, or else the next one."""
         for segment in self.segments.values():
-            block = segment.block_with(lane.priority, sequence)
-            if block is not None:
-                return segment, block
+            if segment.volatile is not lane.persistent:
+                block = segment.block_with(lane.priority, sequence)
+                if block is not None:
+                    return segment, block
         return None
 
     def _entry(self, segment: Segment, block: Block, cell: Cell) -> Entry:
         entry = read_entry(cell.message, b"")
-        if entry.priority != block.priority or not block.first <= cell.sequence <= block.last:
+        fits = entry.priority == block.priority and entry.persistent != segment.volatile
+        if not (fits and block.first <= cell.sequence <= block.last):
             raise QueueDamaged(f"segment {self.reader.path(segment)} has another message in cell {cell.number}")
         entry.sequence, entry.lsn = cell.sequence, 0
         entry.segment, entry.cell = segment.number, cell.number
-        entry.backouts = self.backed_out.get(cell.sequence, 0)
+        entry.status = COPY
+        entry.backouts = self.backed_out[entry.persistent].get(cell.sequence, 0)
         return entry
 
     def _entries(self, segment: Segment, block: Block, low: int, high: int) -> Iterator[Entry]:
@@ -423,23 +441,34 @@ class Queue:
             raise QueueDamaged(f"the segments lack {lane.paged} messages of priority {lane.priority}")
         segment, block = place
         entries = list(self._entries(segment, block, lane.low, lane.high))
+        self.torn = True
         lane.line.extend(entries)
         lane.paged -= len(entries)
         lane.low = block.last + 1
         for entry in entries:
-            self.held += len(entry.head) + len(entry.body) + OVERHEAD
+            entry.status = READY
+            self.held[lane.persistent] += len(entry.head) + len(entry.body) + OVERHEAD
             if self._indexed:
                 self._add_to_indexes(entry)
+        self.torn = False
 
-    def _adopt(self, entry: Entry) -> Entry:
-        """Keep the copy of a paged message; what is no copy is in memory already."""
-        lane = self._lanes[entry.priority]
-        if lane.holds_paged(entry.sequence) and entry.sequence not in self._elsewhere:
-            lane.paged -= 1
-            lane.given_back[entry.sequence] = self._elsewhere[entry.sequence] = entry
-            self.held += len(entry.head) + len(entry.body) + OVERHEAD
+    def _pluck(self, entry: Entry) -> None:
+        """The message that this is a copy of is in memory from now on, beside what is paged."""
+        lane = self._lanes[entry.priority << 1 | entry.persistent]
+        lane.paged -= 1
+        self._elsewhere[entry.sequence] = entry
+        self.held[lane.persistent] += len(entry.head) + len(entry.body) + OVERHEAD
+
+    def keep(self, entry: Entry) -> Entry:
+        """Have a message in memory that is ready and may be a copy."""
+        if entry.status == COPY:
+            self.torn = True
+            self._pluck(entry)
+            entry.status = READY
+            self._lane(entry).given_back[entry.sequence] = entry
             if self._indexed:
                 self._add_to_indexes(entry)
+            self.torn = False
         return entry
 
     def page_out(self, most: int) -> bool:
@@ -447,8 +476,8 @@ class Queue:
 
         What is locked, given back or in no segment stays in memory, beside what is paged.
         """
-        for lane in self._lanes:
-            while self.held > self.buffer:
+        for lane in self._lanes.values():
+            while self.held[lane.persistent] > self.buffers[lane.persistent]:
                 entry = lane.next_out(full=True)
                 if entry is None:
                     break
@@ -467,22 +496,22 @@ class Queue:
         elif entry.sequence in lane.given_back:
             self._elsewhere[entry.sequence] = entry
         elif not entry.segment:
-            lane.given_back[entry.sequence] = entry
-            if entry.persistent:
-                self._elsewhere[entry.sequence] = entry
+            lane.given_back[entry.sequence] = self._elsewhere[entry.sequence] = entry
         else:
             lane.paged += 1
-            self.held -= len(entry.head) + len(entry.body) + OVERHEAD
+            self.held[lane.persistent] -= len(entry.head) + len(entry.body) + OVERHEAD
             if self._indexed:
                 self._remove_from_indexes(entry)
 
     def sweep(self, now: int) -> list[Entry]:
         """The ready entries whose time is over, those read from segments included. Raises QueueDamaged, OSError."""
         found = {e.sequence: e for e in self.in_memory() if 0 < e.expires <= now and e.status == READY}
-        for lane in self._lanes:
+        for lane in self._lanes.values():
             if not lane.paged:
                 continue
             for segment in self.segments.values():
+                if segment.volatile is lane.persistent:
+                    continue
                 for block in list(segment.blocks.get(lane.priority, ())):
                     if 0 < block.expires <= now and block.last >= lane.low and block.first <= lane.high:
                         there = [cell for cell in self.reader.read(segment, block) if not segment.is_gone(cell.number)]
@@ -491,5 +520,5 @@ class Queue:
                         for cell, one in zip(there, expires, strict=True):
                             paged = lane.holds_paged(cell.sequence) and cell.sequence not in self._elsewhere
                             if paged and 0 < one <= now:
-                                found[cell.sequence] = self._adopt(self._entry(segment, block, cell))
+                                found[cell.sequence] = self.keep(self._entry(segment, block, cell))
         return list(found.values())

@@ -8,7 +8,7 @@ A block is what is read at once: cells of one priority, in the order of their se
 follow each other in that order, in a segment and over the segments of a queue.
 
     offset  size  field        meaning                        of the file's header, 64 bytes
-         0     8  magic        "QMGRSEG2": the format's version is its last character
+         0     8  magic        "QMGRSEG1": the format's version is its last character
          8     4  crc          CRC-32 of bytes 12..64
         12     4  number       in the file's name
         16    16  log id       which queue manager's
@@ -31,6 +31,7 @@ import zlib
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -44,7 +45,7 @@ CRC = struct.Struct("<I")  # the first field of a cell, and the others
 FACTS = struct.Struct("<IQI")
 BLOCK = struct.Struct("<QIIIIQQQ")  # as the catalogue has a `Block`
 GAPS = [bytes(-length % 8) for length in range(8)]  # that fill a cell up to a multiple of 8, by its length modulo 8
-MAGIC = b"QMGRSEG2"
+MAGIC = b"QMGRSEG1"
 LARGEST = 16 << 20  # bytes: a segment of this size is not appended to
 CHUNK = 1 << 20  # bytes of cells put together for one write
 LARGEST_BLOCK = 64 << 10  # bytes, unless it is one cell
@@ -107,7 +108,7 @@ class Segment:
         """`size`: bytes of the message."""
         self.gone[cell >> 3] |= 1 << (cell & 7)
         self.gone_count += 1
-        self.gone_bytes += CELL.size + size + 7 & -8
+        self.gone_bytes += size_of_cell(size)
         self._text = b""
 
     def is_gone(self, cell: int) -> bool:
@@ -139,11 +140,12 @@ class Segment:
         self._text = b""
 
     def block_with(self, priority: int, sequence: int) -> Block | None:
-        """The first block of this priority that ends at the sequence or behind it."""
+        """The first block of this priority that ends at the sequence or behind it and is not wholly gone."""
         line = self.blocks.get(priority)
         if not line or line[-1].last < sequence:
             return None
-        return line[bisect_left(line, sequence, key=lambda block: block.last)]
+        at = bisect_left(line, sequence, key=lambda block: block.last)
+        return next((block for block in islice(line, at, None) if self.live_in(block)), None)
 
     def block_of(self, priority: int, cell: int) -> Block | None:
         """The block of this priority that has the cell."""
@@ -213,6 +215,11 @@ def from_description(fields: dict[str, Any]) -> Segment:
     segment.gone_bytes = fields["gone_bytes"]
     segment._text = json.dumps(fields).encode()
     return segment
+
+
+def size_of_cell(message: int) -> int:
+    """Bytes that a message of so many takes in a segment, up to where the next cell may begin."""
+    return CELL.size + message + 7 & -8
 
 
 def segment_path(directory: str, number: int) -> str:
@@ -361,18 +368,34 @@ class SegmentReader:
         if at != block.size:
             raise QueueDamaged(f"segment {self.path(segment)} has other cells than the checkpoint knows of")
 
-    def read_one(self, segment: Segment, block: Block, place: int) -> Cell:
-        """One cell of a block; `place` counts from 0."""
+    def read_one(self, segment: Segment, block: Block, number: int, place: tuple[int, int] | None) -> Cell:
+        """One cell of a block. `place`: the bytes where it and the next one (0: none) begin, if they are known."""
+        at = 0
+        if place is not None:
+            begin, end = place
+            end = end if block.at < end < block.at + block.size else block.at + block.size
+            data = self._read(segment, begin, end - begin)
+        else:
+            data = self._read(segment, block.at, block.size)
+            for _ in range(number - block.cell):
+                if at + CELL.size > len(data):
+                    break
+                at += int.from_bytes(data[at + 4 : at + 8], "little") + 7 & -8
+        cell, _ = self._cell(segment, block, data, at, seed_of(self._log_id, segment.number))
+        if cell.number != number:
+            raise QueueDamaged(f"segment {self.path(segment)} has cell {cell.number} in the place of {number}")
+        return cell
+
+    def find(self, segment: Segment, block: Block, sequence: int) -> Cell | None:
+        """The cell of a block that has this sequence."""
         data = self._read(segment, block.at, block.size)
         at = 0
-        for _ in range(place):
-            if at + CELL.size > len(data):
-                break
-            at += int.from_bytes(data[at + 4 : at + 8], "little") + 7 & -8
-        cell, _ = self._cell(segment, block, data, at, seed_of(self._log_id, segment.number))
-        if cell.number != block.cell + place:
-            raise QueueDamaged(f"segment {self.path(segment)} has cell {cell.number} in the place of another")
-        return cell
+        while at + CELL.size <= len(data):
+            _, length, found, _ = CELL.unpack_from(data, at)
+            if found == sequence or length < CELL.size:
+                return self._cell(segment, block, data, at, seed_of(self._log_id, segment.number))[0]
+            at += length + 7 & -8
+        return None
 
     def _cell(self, segment: Segment, block: Block, data: bytes, at: int, seed: int) -> tuple[Cell, int]:
         """The cell at this byte of the block's data, and where the next one begins."""

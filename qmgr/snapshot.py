@@ -9,7 +9,6 @@ import json
 import threading
 from array import array
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import attrs
 
@@ -18,11 +17,9 @@ from qmgr.entry import GONE, Entry
 from qmgr.message import STANDING
 from qmgr.queue import Queue
 from qmgr.segments import Block, Segment, SegmentWriter, segment_path
+from qmgr.store import Store
 from recovery.checkpoint import NO_SPACE
 from recovery.errors import QueueDamaged
-
-if TYPE_CHECKING:
-    from qmgr.resource import Resource
 
 A_MOMENT = 64  # messages: about 0.1 ms of work
 SLACK = 32 << 20  # bytes that a queue's segments may take beyond twice what is there before some are rewritten
@@ -35,7 +32,7 @@ Written = tuple[Entry, bytes]  # with its body, which the entry may lose meanwhi
 class _Append:
     """Messages that were appended to a segment."""
 
-    number: int
+    target: Segment
     blocks: list[Block]
     length: int  # of the segment then
     placed: list[tuple[Entry, int, int]]  # entries, their cells, and the bytes of their messages
@@ -53,29 +50,36 @@ class _Rewrite:
 class _QueueSnapshot:
     """One changed queue as of the checkpoint's LSN."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, *, ending: bool) -> None:
         self.queue = queue
         self.definition = queue.definition
         self.next_sequence = queue.next_sequence
         self.damaged = queue.damaged
-        self.backouts = queue.backed_out.copy()
-        self._fresh, queue.fresh = queue.fresh, []
+        self.keep_volatile = ending and queue.definition.non_persistent_class == "HIGH"
+        self.backouts = [queue.backed_out[0].copy() if self.keep_volatile else {}, queue.backed_out[1].copy()]
+        spill = self.keep_volatile or queue.held[0] > queue.buffers[0]
+        unwritten = [entry for entry in queue.fresh[0] if entry.status != GONE]
+        self._fresh = unwritten if spill else [], queue.fresh[1]
+        queue.fresh = [] if spill else unwritten, []
         self._removed = queue.removed = {}
-        self.volatile, queue.volatile = queue.volatile, []
         self.segments = [s.copy() for s in queue.segments.values() if len(s) or queue.damaged]
         self.empty = [number for number, s in queue.segments.items() if not (len(s) or queue.damaged)]
-        self.plan = [] if queue.damaged else _plan(self.segments)
+        self.plan = [] if queue.damaged else [group for kind in (0, 1) for group in _plan(self.of_kind(kind))]
         self.rewrites: list[_Rewrite] = []
         self.appends: list[_Append] = []
         self.found: QueueDamaged | None = None
 
-    def fresh(self) -> list[Written]:
-        """The new messages, by priority and then in their order. The lock is not held.
+    def of_kind(self, kind: int) -> list[Segment]:
+        """The segments of non-persistent (0) or persistent messages (1)."""
+        return [segment for segment in self.segments if segment.volatile is (kind == 0)]
+
+    def fresh(self, kind: int) -> list[Written]:
+        """The new messages of one kind, by priority and then in their order. The lock is not held.
 
         Who takes one meanwhile leaves its body in `removed` before its status says so.
         """
         lines: list[list[Written]] = [[] for _ in range(10)]
-        for entry in self._fresh:
+        for entry in self._fresh[kind]:
             body: bytes | None = entry.body
             if entry.status == GONE:
                 body = self._removed.get(entry)
@@ -88,7 +92,8 @@ class _QueueSnapshot:
         queue = self.queue
         queue.changed = True
         queue.removed = None
-        queue.fresh = [entry for entry in self._fresh if entry.status != GONE] + queue.fresh
+        there = [[entry for entry in fresh if entry.status != GONE] for fresh in self._fresh]
+        queue.fresh = there[0] + queue.fresh[0], there[1] + queue.fresh[1]
         for segment in queue.segments.values():
             segment.sealed = True  # a sync may have failed: nothing is ever appended to it again
 
@@ -118,7 +123,7 @@ def _plan(live: list[Segment]) -> list[list[Segment]]:
 class StateSnapshot:
     """The state as of one LSN, to be written while work goes on."""
 
-    def __init__(self, state: "Resource") -> None:
+    def __init__(self, state: Store) -> None:
         self._state = state
         self._changed: dict[int, _QueueSnapshot] = {}
         self._lines: dict[int, bytes] = {}
@@ -126,7 +131,7 @@ class StateSnapshot:
         for queue in self._order:
             if queue.changed:
                 queue.changed = False
-                self._changed[queue.id] = _QueueSnapshot(queue)
+                self._changed[queue.id] = _QueueSnapshot(queue, ending=state.ending)
             else:
                 self._lines[queue.id] = queue.line
         self._retired, state.retired = state.retired, []
@@ -147,23 +152,22 @@ class StateSnapshot:
         """Write what has to be in the queue's segments; the line of the catalogue that says so."""
         for group in snapshot.plan:
             self._rewrite(snapshot, group)
-        fresh = snapshot.fresh()
-        if fresh:
-            last = snapshot.segments[-1] if snapshot.segments else None
-            if last is None or last.sealed or last.length >= segments.LARGEST:
-                snapshot.segments.append(last := Segment(next(self._numbers)))
-            self._append(snapshot, last, fresh)
-        if snapshot.volatile:
-            volatile = sorted(snapshot.volatile, key=lambda entry: (entry.priority, entry.sequence))
-            snapshot.segments.append(Segment(next(self._numbers), volatile=True))
-            self._append(snapshot, snapshot.segments[-1], [(entry, entry.body) for entry in volatile])
+        for kind in (0, 1):
+            fresh = snapshot.fresh(kind)
+            if fresh:
+                there = snapshot.of_kind(kind)
+                if not there or there[-1].sealed or there[-1].length >= segments.LARGEST:
+                    there = [Segment(next(self._numbers), volatile=kind == 0)]
+                    snapshot.segments += there
+                self._append(snapshot, there[-1], fresh)
         fields = {
             "definition": json.loads(snapshot.definition.encode()),
             "next": snapshot.next_sequence,
             "backouts": snapshot.backouts,
             "damaged": snapshot.damaged,
         }
-        described = b", ".join([segment.describe() for segment in snapshot.segments])
+        kept = [segment for segment in snapshot.segments if snapshot.keep_volatile or not segment.volatile]
+        described = b", ".join([segment.describe() for segment in kept])
         return json.dumps(fields).encode()[:-1] + b', "segments": [' + described + b"]}"
 
     def _writer(self, queue: Queue, segment: Segment) -> SegmentWriter:
@@ -185,11 +189,11 @@ class StateSnapshot:
             writer.abandon()
             raise
         target.extend(writer.blocks, writer.length)
-        snapshot.appends.append(_Append(target.number, writer.blocks, writer.length, placed))
+        snapshot.appends.append(_Append(target, writer.blocks, writer.length, placed))
 
     def _rewrite(self, snapshot: _QueueSnapshot, group: list[Segment]) -> None:
         """Write what is there of these segments to a new one. Where that is not possible they stay."""
-        target = Segment(next(self._numbers))
+        target = Segment(next(self._numbers), volatile=group[0].volatile)
         writer = self._writer(snapshot.queue, target)
         try:
             places = [self._copy(snapshot.queue, source, writer) for source in group]
@@ -239,7 +243,9 @@ class StateSnapshot:
                 for number in snapshot.empty:
                     self._drop(queue, number)
                 for append in snapshot.appends:
-                    segment = queue.segments.setdefault(append.number, Segment(append.number))
+                    target = append.target
+                    new = Segment(target.number, volatile=target.volatile)
+                    segment = queue.segments.setdefault(target.number, new)
                     segment.extend(append.blocks, append.length)
         for snapshot in self._changed.values():
             for append in snapshot.appends:
@@ -290,11 +296,11 @@ class StateSnapshot:
 
     def _place(self, queue: Queue, append: _Append, lock: threading.Lock) -> None:
         """The entries have cells now, unless they are gone."""
-        segment, placed = queue.segments[append.number], append.placed
+        segment, placed = queue.segments[append.target.number], append.placed
         for at in range(0, len(placed), 8 * A_MOMENT):
             with lock:
                 for entry, cell, size in placed[at : at + 8 * A_MOMENT]:
-                    if entry.status == GONE or not entry.persistent:
+                    if entry.status == GONE:
                         segment.mark_gone(cell, size)
                         queue.changed = True
                     else:
@@ -305,7 +311,8 @@ class StateSnapshot:
         state = self._state
         for snapshot in self._changed.values():
             snapshot.give_up()
-            for number in [a.number for a in snapshot.appends] + [r.target.number for r in snapshot.rewrites]:
+            targets = [append.target for append in snapshot.appends] + [one.target for one in snapshot.rewrites]
+            for number in [target.number for target in targets]:
                 if number not in snapshot.queue.segments:  # nothing knows of it, and the disk may be full
                     with contextlib.suppress(OSError):
                         state.disk.unlink(segment_path(state.queue_directory(snapshot.queue.name), number))

@@ -132,20 +132,12 @@ def ended(unit: Uow) -> BackedOut | UnitOfWorkEnded:
     return UnitOfWorkEnded(f"unit of work {unit.number} is {unit.state.value}; begin another one")
 
 
-def choose(
-    queue: Queue, message_id: bytes | None, correlation_id: bytes | None, now_us: int
-) -> tuple[Entry | None, list[Entry]]:
-    """(the entry that a get takes, those it passes over because their time is over)."""
+def choose(queue: Queue, now_us: int) -> tuple[Entry | None, list[Entry]]:
+    """(the entry that a get takes, those it passes over because their time is over). Raises as `Queue.first`."""
+    first = queue.first()
+    if first is None or not 0 < first.expires <= now_us:
+        return first, []
     expired: list[Entry] = []
-    if message_id is not None or correlation_id is not None:
-        for entry in queue.select(message_id, correlation_id):
-            if not 0 < entry.expires <= now_us:
-                return entry, expired
-            expired.append(entry)
-        return None, expired
-    entry_or_none = queue.first()
-    if entry_or_none is None or not 0 < entry_or_none.expires <= now_us:
-        return entry_or_none, expired
     for entry in queue.ready(1):
         if not 0 < entry.expires <= now_us:
             return entry, expired

@@ -40,6 +40,7 @@ NAME = "amqalchk.fil"
 PREVIOUS = "amqalchk.old"
 RESERVE = "amqalchk.rsv"
 LEAST_RESERVE = 64 << 10  # bytes
+UNLOGGED_MAX = 64 << 20  # bytes, since messages that are not logged have to leave memory too
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -165,6 +166,7 @@ class Checkpointer:
         self._now_us = now_us
         self._one_at_a_time = threading.Lock()
         self.records = 0  # logged since the last checkpoint began; counted by whoever appends
+        self.unlogged = 0  # bytes of messages that came since then and are in memory alone
         self.count = 0  # taken since the start
         self.last_ns = clock.elapsed_ns()
         self.last_seconds = 0.0
@@ -173,9 +175,13 @@ class Checkpointer:
     def records_max(self) -> int:
         return self._triggers.records_max
 
+    def full(self) -> bool:
+        """Has enough come for a checkpoint, whatever the time?"""
+        return self.records >= self._triggers.records_max or self.unlogged >= UNLOGGED_MAX
+
     def due(self) -> bool:
         triggers = self._triggers
-        if self.records >= triggers.records_max:
+        if self.full():
             return True
         waited_us = (self._clock.elapsed_ns() - self.last_ns) // 1000
         return waited_us >= triggers.wait_us and self.records >= max(1, triggers.records_min)
@@ -195,6 +201,7 @@ class Checkpointer:
                     marked, end = self._mark(Kind.START_CHECKPOINT, {"units": len(self._resource.uows.logged())})
                     units = {u.number: u.first_lsn for u in self._resource.uows.logged()}
                     records, self.records = self.records, 0
+                    self.unlogged = 0
                     snapshot = self._resource.snapshot()
                     counters = self._resource.counters()  # with what the snapshot itself has taken
                 try:

@@ -41,8 +41,8 @@ class ResourceManager(Protocol):
         """
         ...
 
-    def load(self, catalogue: Iterable[bytes]) -> None:
-        """Become what the checkpoint holds."""
+    def load(self, catalogue: Iterable[bytes], *, unlogged: bool) -> None:
+        """Become what the checkpoint holds; with what it holds beyond what is logged, if the log ends with it."""
         ...
 
     def replayed(self) -> None:

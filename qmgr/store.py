@@ -1,0 +1,71 @@
+"""State with its segments: where the files of the queues lie, and which of them nothing refers to any more."""
+
+from collections.abc import Callable
+
+from logger.disk import Disk
+from qmgr.ids import Arrays
+from qmgr.objects import QueueDefinition, mangle
+from qmgr.queue import Queue
+from qmgr.segments import SegmentReader
+from qmgr.state import State
+
+INDEXES = 64 << 20  # bytes of arrays that find messages in segments by their ids
+
+
+class Store(State):
+    """The queues and units of work of one queue manager, with their segments below `directory`."""
+
+    def __init__(
+        self, disk: Disk, directory: str, log_id: bytes, give_way: Callable[[], None], buffers: tuple[int, int]
+    ) -> None:
+        """`give_way()` lets others go on, in the middle of long work.
+
+        `buffers`: bytes of non-persistent and of persistent messages that a queue keeps in memory.
+        """
+        super().__init__()
+        self.give_way = give_way
+        self.disk = disk
+        self.directory = directory
+        self.log_id = log_id
+        self.buffers = buffers
+        self.ending = False  # the next checkpoint is the last one
+        self.arrays = Arrays(INDEXES)
+        self._doomed: list[tuple[str, int]] = []  # segments that only the checkpoint before the last one refers to
+
+    def new_queue(self, definition: QueueDefinition) -> Queue:
+        reader = SegmentReader(self.disk, self.queue_directory(definition.name), self.log_id, definition.id)
+        return Queue(definition, reader, self.arrays, self.buffers)
+
+    def queue_directory(self, name: str) -> str:
+        return f"{self.directory}/{mangle(name)}"
+
+    def keep_non_persistent(self) -> None:
+        """Ending in order: what lies on queues with NPMCLASS(HIGH) goes into the last checkpoint too."""
+        self.ending = True
+        for queue in self.by_id.values():
+            if queue.definition.non_persistent_class == "HIGH":
+                queue.changed = True
+
+    # ---- segments that nothing refers to
+
+    def doom(self, segments: list[tuple[str, int]]) -> list[tuple[str, int]]:
+        """A checkpoint without these is complete: give those that the one before was without already."""
+        ready, self._doomed = self._doomed, segments
+        return ready
+
+    def sweep(self) -> None:
+        """After the checkpoint of a restart: delete the segments that neither it nor the one before refers to."""
+        queues = {mangle(queue.name): queue for queue in self.by_id.values()}
+        doomed = {(mangle(name), number) for name, number in self._doomed}
+        for directory in self.disk.list(self.directory):
+            path = f"{self.directory}/{directory}"
+            queue = queues.get(directory)
+            for name in self.disk.list(path):
+                number = name.removesuffix(".seg")
+                if not name.endswith(".seg") or not number.isdigit():
+                    continue
+                kept = queue is not None and int(number) in queue.segments
+                if not kept and (directory, int(number)) not in doomed:
+                    self.disk.unlink(f"{path}/{name}")
+            if queue is None and not self.disk.list(path):
+                self.disk.rmdir(path)
