@@ -147,7 +147,7 @@ def through(path: Path, messages: int, turns: int) -> list[Figure]:
 
     Slices are counted, not timed: 30,000 messages put and got, so that one checkpoint becomes due in each.
     """
-    count = min(CHANGES * 3 // 5, messages // UNIT * UNIT)
+    count = min(CHANGES * 3 // 5, messages // 10 // UNIT * UNIT)
     figures = []
     with host(deep(path, messages)) as full, host(empty(path)) as bare:
         for unit, text in (1, "one by one"), (UNIT, f"put_many, get_many of {UNIT}"):
@@ -210,15 +210,24 @@ def _flow(qm: qmgr.QueueManager, queue: str, unit: int) -> None:
             qm.get_many(queue, unit)
 
 
-def start(path: Path, messages: int, turns: int) -> list[Figure]:
-    """Start after an end in order, and after kill -9 at several moments between two checkpoints."""
-    home, bare = deep(path, messages), empty(path)
-    clean = [(alone(started, home), alone(started, bare)) for _ in range(turns)]
+Starts = list[tuple[Started, Started]]  # of what is measured, and of what it is compared with
+
+
+def starts(home: Path, other: Path, queue: str, turns: int) -> tuple[Starts, Starts]:
+    """Starts after an end in order, and after kill -9 at several moments between two checkpoints."""
+    moments = [0.5 + 0.7 * turn for turn in range(turns)] if turns > 2 else [0.1]
+    clean = [(alone(started, home), alone(started, other)) for _ in moments]
     killed = []
-    for turn in range(turns):
-        for where in home, bare:
-            kill(flow, 1.0 + 0.7 * turn, where, "Q")
-        killed.append((alone(started, home), alone(started, bare)))
+    for moment in moments:
+        kill(flow, moment, home, queue)
+        kill(flow, moment, other, queue)
+        killed.append((alone(started, home), alone(started, other)))
+    return clean, killed
+
+
+def start(path: Path, messages: int, turns: int) -> list[Figure]:
+    """Start with a deep queue and with an empty one."""
+    clean, killed = starts(deep(path, messages), empty(path), "Q", turns)
     for full, _ in clean + killed:
         assert abs(full.depth - messages) <= 2 * UNIT + 2, full
     replayed = [full.replayed for full, _ in killed]
@@ -232,15 +241,22 @@ def start(path: Path, messages: int, turns: int) -> list[Figure]:
 
 def longest(
     name: str,
-    taken: list[tuple[Started, Started]],
+    taken: Starts,
     value: Callable[[Started], float],
     bound: float | None = None,
 ) -> Figure:
     """The longest of all times, ours and the other side's; the quartiles are of ours."""
     ours, other = [value(one) for one, _ in taken], [value(one) for _, one in taken]
-    low, _, high = statistics.quantiles(ours, n=4, method="inclusive")
     wanted: Wanted | None = None if bound is None else at_most(bound)
-    return Figure(name=name, ours=max(ours), other=max(other), unit="s", spread=(low, high), wanted=wanted)
+    return Figure(name=name, ours=max(ours), other=max(other), unit="s", spread=quartiles(ours), wanted=wanted)
+
+
+def quartiles(values: list[float]) -> tuple[float, float] | None:
+    """None where one value is all there is."""
+    if len(values) < 2:
+        return None
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, high
 
 
 # ---- checkpoints
@@ -297,7 +313,7 @@ def stalls(path: Path, messages: int, turns: int) -> list[Stall]:
     ini(path).write_text(kept + "\nTuningParameters:\n   CheckPointLogRecdMax=10000000\n")
     found = []
     with qmgr.start("BENCH", data_path=path) as qm:
-        seconds = 0.5
+        seconds = 0.5 if turns > 2 else 0.1
         for _ in range(turns):
             put_away(qm, messages)
             with Putter(qm) as putter:
@@ -315,7 +331,7 @@ def stalls(path: Path, messages: int, turns: int) -> list[Stall]:
                 end = time.perf_counter()
             stalled, puts = putter.longest(begin, end)
             found.append(Stall(end - begin, stalled, without, puts))
-            seconds = max(0.5, end - begin)
+            seconds = max(seconds, end - begin)
         put_away(qm, messages)
     ini(path).write_text(kept)
     return found
@@ -327,7 +343,6 @@ def checkpoint(path: Path, messages: int, turns: int) -> list[Figure]:
     for home, depth in (deep(path, messages), messages), (empty(path), 0):
         found = alone(stalls, home, depth, turns)
         waits = [one.stalled * 1e3 for one in found]
-        low, median, high = statistics.quantiles(waits, n=4, method="inclusive")
         text = f"checkpoint of {CHANGES:,} changes, {depth:,} queued"
         figures += [
             Figure(
@@ -335,12 +350,12 @@ def checkpoint(path: Path, messages: int, turns: int) -> list[Figure]:
                 ours=max(waits),
                 other=max(one.quiet for one in found) * 1e3,
                 unit="ms",
-                spread=(low, high),
+                spread=quartiles(waits),
                 wanted=at_most(20) if depth else None,
             ),
             Figure(
                 name=f"{text}: the same, median of all",
-                ours=median,
+                ours=statistics.median(waits),
                 other=statistics.median(one.quiet for one in found) * 1e3,
                 unit="ms",
             ),
@@ -387,15 +402,14 @@ def select(path: Path, messages: int, turns: int) -> list[Figure]:
             turns,
         )
     beyond = [1e6 / a.rate - 1e6 / b.rate for a, b in zip(slices["by id"], slices["plain"], strict=True)]
-    low, median, high = statistics.quantiles(beyond, n=4, method="inclusive")
     return [
         Figure(name=f"first get by correlation id among {messages:,}: makes the index", ours=made, unit="s"),
         Figure(
             name="get by correlation id, beyond a plain get",
-            ours=median,
+            ours=statistics.median(beyond),
             other=statistics.median(1e6 / one.rate for one in slices["plain"]),
             unit="µs",
-            spread=(low, high),
+            spread=quartiles(beyond),
             wanted=at_most(50),
         ),
     ]
@@ -455,12 +469,7 @@ def queues(path: Path, count: int, turns: int) -> list[Figure]:
     """Define many queues; checkpoints and starts with them; a queue with many puts among them."""
     many, few = path / "many", path / "one"
     times, other = alone(define, many, count), alone(define, few, 1)
-    clean = [(alone(started, many), alone(started, few)) for _ in range(turns)]
-    killed = []
-    for turn in range(turns):
-        for home in many, few:
-            kill(flow, 1.0 + 0.5 * turn, home, "HOT")
-        killed.append((alone(started, many), alone(started, few)))
+    clean, killed = starts(many, few, "HOT", turns)
     puts = min(CHANGES * 6 // 5, 6 * count)
     with host(many) as crowded, host(few) as lonely:
         slices = by_turns(

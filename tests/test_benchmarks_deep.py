@@ -18,17 +18,17 @@ def run(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_group_has_its_figures_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    done = run(tmp_path, "--quick", "--messages", "4000", "--queues", "20")
+    done = run(tmp_path, "--quick", "--messages", "1000", "--queues", "10")
     assert done.returncode == 0, done.stdout + done.stderr
     for begin in (
-        "resident, 4,000 ",
-        "start after an end in order, 4,000 queued",
-        "start after kill -9 in full flow, 4,000 queued",
-        "through 4,000 ÷ through none, one by one",
-        "checkpoint of 50,000 changes, 4,000 queued: longest put",
+        "resident, 1,000 ",
+        "start after an end in order, 1,000 queued",
+        "start after kill -9 in full flow, 1,000 queued",
+        "through 1,000 ÷ through none, one by one",
+        "checkpoint of 50,000 changes, 1,000 queued: longest put",
         "get by correlation id, beyond a plain get",
-        "defining 20 queues",
-        "puts to one of 20 queues",
+        "defining 10 queues",
+        "puts to one of 10 queues",
     ):
         assert re.search(f"^{re.escape(begin)}", done.stdout, re.MULTILINE), done.stdout
     assert "written to" not in done.stdout
