@@ -12,7 +12,7 @@ from qmgr import ini, locations, mqsini
 from qmgr.errors import AlreadyExists, Damaged, InUse, Mistake, MQError, Reason, Unavailable
 from qmgr.ini import Config, Tuning
 from qmgr.locations import Location
-from recovery.checkpoint import NO_SPACE, Checkpoint, encode_file, write_file
+from recovery.checkpoint import NO_SPACE, Checkpoint, encode_file, put_in_place, write_new
 from recovery.errors import RecoveryError
 
 LOG_LOCK = "qm.lock"
@@ -108,7 +108,8 @@ def _make(disk: Disk, location: Location, log: LogConfig, text: str, now_us: int
     )
     make_dirs(disk, location.queues)
     make_dirs(disk, location.errors)
-    write_file(disk, location.data_dir, encode_file(start, []))
+    write_new(disk, location.data_dir, encode_file(start, []))
+    put_in_place(disk, location.data_dir)
     replace_file(disk, location.ini, text.encode())
 
 

@@ -12,7 +12,7 @@ import attrs
 
 from logger.errors import LogError
 from qmgr import verbs
-from qmgr.entry import OVERHEAD, READY, Entry
+from qmgr.entry import COPY, OVERHEAD, READY, Entry
 from qmgr.errors import (
     AlreadyExists,
     MessageTooBig,
@@ -440,6 +440,13 @@ class Engine(Units):
             self._on_failure(exc)
         return exc
 
+    def _claim(self, queue: Queue, entry: Entry) -> Entry | None:
+        """`Queue.claim`. Where a segment can't be read, whoever gets the message will be told."""
+        try:
+            return queue.claim(entry)
+        except (QueueDamaged, OSError):
+            return None
+
     def expire_locked(self, queue: Queue, entries: list[Entry]) -> bool:
         """Remove messages whose time is over; False where the log has no room for saying so of all of them.
 
@@ -449,13 +456,14 @@ class Engine(Units):
         wall = self.clock.wall_us()
         for at in range(0, len(entries), 100):
             some = entries[at : at + 100]
-            if self.log.reserve(self.log.cost(QUEUE_AND_SEQUENCE * len(some)), 0):
-                logged = [e for e in some if e.persistent and e.status == READY]
-                if logged:
-                    self._append_and_apply(Expire(queue.id, tuple([e.sequence for e in logged]), logged), wall)
-            else:
-                removed = False
-            rest = [e for e in some if not e.persistent and e.status == READY]
+            room = self.log.reserve(self.log.cost(QUEUE_AND_SEQUENCE * len(some)), 0)
+            claimed = [self._claim(queue, entry) for entry in some]  # since the lock may have been let go of
+            there = [entry for entry in claimed if entry is not None]
+            logged = [entry for entry in there if entry.persistent]
+            if logged and room:
+                self._append_and_apply(Expire(queue.id, tuple([e.sequence for e in logged]), logged), wall)
+            removed = removed and room
+            rest = [entry for entry in there if not entry.persistent]
             if rest:
                 self._apply_only(Expire(queue.id, tuple([e.sequence for e in rest]), rest), wall)
         return removed
@@ -493,7 +501,10 @@ class Engine(Units):
                 return
             for entry in entries:
                 self.check()
-                body, there = entry.body, queue.is_ready(entry)
+                body, there = entry.body, entry.status == READY
+                if entry.status == COPY:
+                    with self.lock:
+                        there = self._claim(queue, entry) is not None
                 now = self.steady.now_us()
                 if not there or 0 < entry.expires <= now:
                     continue

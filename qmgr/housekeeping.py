@@ -15,7 +15,6 @@ from collections.abc import Callable
 from logger.clock import Clock
 from logger.errors import LogError
 from qmgr.engine import Engine
-from qmgr.entry import READY
 from qmgr.errorlog import ErrorLog
 from recovery.checkpoint import NO_SPACE, Checkpointer
 from recovery.errors import QueueDamaged
@@ -290,7 +289,6 @@ class Housekeeper:
                     raise
             for at in range(0, len(expired), 100):
                 with engine.lock:
-                    some = [e for e in expired[at : at + 100] if e.status == READY]
-                    if queue.deleted or engine.refusal is not None:
+                    if queue.deleted or queue.damaged or engine.refusal is not None:
                         break
-                    engine.expire_locked(queue, some)
+                    engine.expire_locked(queue, expired[at : at + 100])

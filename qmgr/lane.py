@@ -82,6 +82,15 @@ class Lane:
         back = [self.given_back[key] for key in self.given_back.irange(sequence + 1)]
         return _ready(heapq.merge(chain(_behind(self.line, sequence), _behind(self.tail, sequence)), back))
 
+    def find(self, sequence: int) -> Entry | None:
+        """The entry in memory with this sequence, if it stands here."""
+        found: Entry | None = self.given_back.get(sequence)
+        for line in (self.line, self.tail):
+            if found is None:
+                following = next(_behind(line, sequence - 1), None)
+                found = following if following is not None and following.sequence == sequence else None
+        return found
+
     def took(self, entry: Entry, elsewhere: dict[int, Entry]) -> None:
         """The entry is not ready any more. In the middle of the line it stays for now, but the line must not fill up
         with what is not there."""
@@ -143,6 +152,32 @@ class Lane:
             self.high = line[-1].sequence
         self.low = line[-1].sequence
         return line.pop()
+
+
+def in_order(lanes: list[Lane]) -> Iterator[Entry]:
+    """The ready entries of all these lanes by sequence, up to the first one that is not in memory."""
+    if len(lanes) == 1:
+        yield from lanes[0].ready()
+        return
+    waiting: list[tuple[Entry, int, Iterator[Entry]]] = []
+    for number, lane in enumerate(lanes):
+        entries = lane.ready()
+        first = next(entries, None)
+        if first is not None:
+            waiting.append((first, number, entries))
+        elif lane.paged:
+            return
+    heapq.heapify(waiting)
+    while waiting:
+        entry, number, entries = waiting[0]
+        yield entry
+        following = next(entries, None)
+        if following is not None:
+            heapq.heapreplace(waiting, (following, number, entries))
+        elif lanes[number].paged:
+            return
+        else:
+            heapq.heappop(waiting)
 
 
 def _ready(entries: Iterable[Entry]) -> Iterator[Entry]:

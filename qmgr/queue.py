@@ -12,7 +12,7 @@ from itertools import groupby
 from qmgr.due import Waiters
 from qmgr.entry import COPY, GONE, LOCKED, OVERHEAD, READY, Entry, read_entry
 from qmgr.ids import CORRELATION_ID, MESSAGE_ID, Arrays, Hit, Resident, hash_of
-from qmgr.lane import Lane
+from qmgr.lane import Lane, in_order
 from qmgr.message import STANDING, describe, ids_of
 from qmgr.objects import QueueDefinition
 from qmgr.segments import Block, Cell, Segment, SegmentReader, size_of_cell
@@ -126,7 +126,7 @@ class Queue:
             for lane in lanes:
                 while lane.paged and lane.in_memory() < count:
                     self._page_in(lane)
-            yield from lanes[0].ready() if len(lanes) == 1 else heapq.merge(*[lane.ready() for lane in lanes])
+            yield from in_order(lanes)
             if any(lane.paged for lane in lanes):
                 return
             count -= sum(lane.in_memory() for lane in lanes)
@@ -176,13 +176,25 @@ class Queue:
             yield from self._entries(segment, block, at, lane.high)
             at = block.last + 1
 
-    def is_ready(self, entry: Entry) -> bool:
-        """Can the message still be got? The entry may be a copy."""
+    def claim(self, entry: Entry) -> Entry | None:
+        """The entry to take for one that was looked up before the lock was let go of; None: it can't be got any more.
+
+        Meanwhile the message may have left memory, or come into it. Raises QueueDamaged, OSError.
+        """
         if entry.status != COPY:
-            return entry.status == READY
+            return entry if entry.status == READY else None
+        lane, sequence = self._lanes[entry.priority << 1 | entry.persistent], entry.sequence
+        held = self._elsewhere.get(sequence)
+        if held is None and not lane.holds_paged(sequence):
+            held = lane.find(sequence)
+            return held if held is not None and held.status == READY else None
+        if held is not None:
+            return held if held.status == READY else None
         segment = self.segments.get(entry.segment)
-        held = self._elsewhere.get(entry.sequence)
-        return (held is None or held.status == READY) and not (segment is not None and segment.is_gone(entry.cell))
+        if segment is not None:
+            return None if segment.is_gone(entry.cell) else entry
+        place = self._block_with(lane, sequence)  # its segment was rewritten
+        return None if place is None else next(self._entries(*place, sequence, sequence), None)
 
     # ---- by id and by sequence
 
@@ -417,21 +429,24 @@ class Queue:
         return None
 
     def _entry(self, segment: Segment, block: Block, cell: Cell) -> Entry:
+        """The copy of a message that was read."""
         entry = read_entry(cell.message, b"")
-        fits = entry.priority == block.priority and entry.persistent != segment.volatile
-        if not (fits and block.first <= cell.sequence <= block.last):
+        if entry.priority != block.priority or entry.persistent == segment.volatile:
             raise QueueDamaged(f"segment {self.reader.path(segment)} has another message in cell {cell.number}")
         entry.sequence, entry.lsn = cell.sequence, 0
         entry.segment, entry.cell = segment.number, cell.number
         entry.status = COPY
-        entry.backouts = self.backed_out[entry.persistent].get(cell.sequence, 0)
+        counts = self.backed_out[entry.persistent]
+        if counts:
+            entry.backouts = counts.get(cell.sequence, 0)
         return entry
 
     def _entries(self, segment: Segment, block: Block, low: int, high: int) -> Iterator[Entry]:
         """Those of a block with sequences in these bounds that are neither gone nor in memory."""
+        gone, elsewhere = segment.gone, self._elsewhere
         for cell in self.reader.read(segment, block):
-            sequence = cell.sequence
-            if low <= sequence <= high and not segment.is_gone(cell.number) and sequence not in self._elsewhere:
+            number, sequence, _ = cell
+            if low <= sequence <= high and not gone[number >> 3] >> (number & 7) & 1 and sequence not in elsewhere:
                 yield self._entry(segment, block, cell)
 
     def _page_in(self, lane: Lane) -> None:
@@ -445,11 +460,13 @@ class Queue:
         lane.line.extend(entries)
         lane.paged -= len(entries)
         lane.low = block.last + 1
+        size = OVERHEAD * len(entries)
         for entry in entries:
             entry.status = READY
-            self.held[lane.persistent] += len(entry.head) + len(entry.body) + OVERHEAD
+            size += len(entry.head) + len(entry.body)
             if self._indexed:
                 self._add_to_indexes(entry)
+        self.held[lane.persistent] += size
         self.torn = False
 
     def _pluck(self, entry: Entry) -> None:
@@ -499,6 +516,7 @@ class Queue:
             lane.given_back[entry.sequence] = self._elsewhere[entry.sequence] = entry
         else:
             lane.paged += 1
+            entry.status = COPY  # for whoever still holds it
             self.held[lane.persistent] -= len(entry.head) + len(entry.body) + OVERHEAD
             if self._indexed:
                 self._remove_from_indexes(entry)

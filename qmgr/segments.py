@@ -43,7 +43,7 @@ assert HEADER.size == 64
 CELL = struct.Struct("<IIQI")
 CRC = struct.Struct("<I")  # the first field of a cell, and the others
 FACTS = struct.Struct("<IQI")
-BLOCK = struct.Struct("<QIIIIQQQ")  # as the catalogue has a `Block`
+BLOCK = struct.Struct("<QIIIIQQQI")  # as the catalogue has a `Block`
 GAPS = [bytes(-length % 8) for length in range(8)]  # that fill a cell up to a multiple of 8, by its length modulo 8
 MAGIC = b"QMGRSEG1"
 LARGEST = 16 << 20  # bytes: a segment of this size is not appended to
@@ -70,6 +70,7 @@ class Block(NamedTuple):
     first: int  # sequence of the first one, and of the last one
     last: int
     expires: int  # before this moment none of them does; 0: none ever does
+    crc: int  # of its bytes, so that a block which is read as a whole is checked as one
 
 
 class Segment:
@@ -250,9 +251,10 @@ class SegmentWriter:
         self.length = (segment.length + PAGE - 1) // PAGE * PAGE
         self._cells = segment.cells
         self._new = segment.cells == 0
-        self._parts: list[bytes] = []
+        self._block: list[int] = []  # the fields of the block that grows, but for its CRC
+        self._parts: list[bytes] = []  # its bytes
+        self._ended: list[bytes] = []  # the blocks before it, and their bytes
         self._held = 0
-        self._block: list[int] = []  # the fields of the block that grows
         self._file: File
         if self._new:
             make_dirs(disk, directory)
@@ -269,41 +271,43 @@ class SegmentWriter:
         """Add a message, whose body may be given apart; return its cell number. By priority, then by sequence."""
         number = self._cells
         length = CELL.size + len(message) + len(body)
-        facts = FACTS.pack(length, sequence, number)
-        crc = crc32(body, crc32(message, crc32(facts, self._seed)))
-        self._parts += (CRC.pack(crc), facts, message, body, GAPS[length & 7])
         size = length + 7 & -8
         block = self._block
         if not block or block[4] != priority or block[1] + size > LARGEST_BLOCK:
             self._end_block()
-            self._block = [self.length + self._held, size, number, 1, priority, sequence, sequence, expires]
-        else:
-            block[1] += size
-            block[3] += 1
-            block[6] = sequence
-            if expires and not 0 < block[7] < expires:
-                block[7] = expires
-        self._held += size
+            block = self._block = [self.length + self._held, 0, number, 0, priority, sequence, 0, 0]
+        facts = FACTS.pack(length, sequence, number)
+        crc = crc32(body, crc32(message, crc32(facts, self._seed)))
+        self._parts += (CRC.pack(crc), facts, message, body, GAPS[length & 7])
+        block[1] += size
+        block[3] += 1
+        block[6] = sequence
+        if expires and not 0 < block[7] < expires:
+            block[7] = expires
         self._cells += 1
-        if self._held >= CHUNK:
-            self._flush()
         return number
 
     def _end_block(self) -> None:
         if self._block:
-            self.blocks.append(Block(*self._block))
+            data = b"".join(self._parts)
+            self._parts.clear()
+            self.blocks.append(Block._make([*self._block, crc32(data)]))
             self._block = []
+            self._ended.append(data)
+            self._held += len(data)
+            if self._held >= CHUNK:
+                self._flush()
 
     def _flush(self) -> None:
-        self._file.write(self.length, b"".join(self._parts))
+        self._file.write(self.length, b"".join(self._ended))
         self.length += self._held
-        self._parts.clear()
+        self._ended.clear()
         self._held = 0
 
     def finish(self) -> None:
         """Write the rest and sync; the file's name too when it is new. Raises OSError."""
         self._end_block()
-        if self._parts:
+        if self._held:
             self._flush()
         self._file.sync()
         if self._new:
@@ -357,16 +361,18 @@ class SegmentReader:
 
     def read(self, segment: Segment, block: Block) -> Iterator[Cell]:
         """All cells of a block, those that are gone too."""
-        data = self._read(segment, block.at, block.size)
-        seed = seed_of(self._log_id, segment.number)
+        data = self._read_block(segment, block)
         at = 0
-        for number in range(block.cell, block.cell + block.cells):
-            cell, at = self._cell(segment, block, data, at, seed)
-            if cell.number != number:
-                raise QueueDamaged(f"segment {self.path(segment)} has cell {cell.number} in the place of {number}")
-            yield cell
-        if at != block.size:
-            raise QueueDamaged(f"segment {self.path(segment)} has other cells than the checkpoint knows of")
+        for _ in range(block.cells):
+            _, length, sequence, number = CELL.unpack_from(data, at)
+            yield Cell(number, sequence, data[at + CELL.size : at + length])
+            at += length + 7 & -8
+
+    def _read_block(self, segment: Segment, block: Block) -> bytes:
+        data = self._read(segment, block.at, block.size)
+        if len(data) < block.size or crc32(data) != block.crc:
+            raise QueueDamaged(f"segment {self.path(segment)} is damaged in the {block.size} bytes from {block.at} on")
+        return data
 
     def read_one(self, segment: Segment, block: Block, number: int, place: tuple[int, int] | None) -> Cell:
         """One cell of a block. `place`: the bytes where it and the next one (0: none) begin, if they are known."""
@@ -388,12 +394,12 @@ class SegmentReader:
 
     def find(self, segment: Segment, block: Block, sequence: int) -> Cell | None:
         """The cell of a block that has this sequence."""
-        data = self._read(segment, block.at, block.size)
+        data = self._read_block(segment, block)
         at = 0
-        while at + CELL.size <= len(data):
-            _, length, found, _ = CELL.unpack_from(data, at)
-            if found == sequence or length < CELL.size:
-                return self._cell(segment, block, data, at, seed_of(self._log_id, segment.number))[0]
+        for _ in range(block.cells):
+            _, length, found, number = CELL.unpack_from(data, at)
+            if found == sequence:
+                return Cell(number, sequence, data[at + CELL.size : at + length])
             at += length + 7 & -8
         return None
 

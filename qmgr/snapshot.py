@@ -9,6 +9,7 @@ import json
 import threading
 from array import array
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import attrs
 
@@ -16,7 +17,7 @@ from qmgr import segments
 from qmgr.entry import GONE, Entry
 from qmgr.message import STANDING
 from qmgr.queue import Queue
-from qmgr.segments import Block, Segment, SegmentWriter, segment_path
+from qmgr.segments import Block, Cell, Segment, SegmentWriter, segment_path
 from qmgr.store import Store
 from recovery.checkpoint import NO_SPACE
 from recovery.errors import QueueDamaged
@@ -25,7 +26,9 @@ A_MOMENT = 64  # messages: about 0.1 ms of work
 SLACK = 32 << 20  # bytes that a queue's segments may take beyond twice what is there before some are rewritten
 AT_ONCE = 64 << 20  # bytes of messages that one checkpoint rewrites for a queue, about
 
-Written = tuple[Entry, bytes]  # with its body, which the entry may lose meanwhile
+
+class _Unreadable(Exception):
+    """A segment that was to be rewritten."""
 
 
 @attrs.define
@@ -33,9 +36,11 @@ class _Append:
     """Messages that were appended to a segment."""
 
     target: Segment
+    cell: int  # the first new one
     blocks: list[Block]
     length: int  # of the segment then
-    placed: list[tuple[Entry, int, int]]  # entries, their cells, and the bytes of their messages
+    placed: list[Entry]  # in the order of their cells
+    sizes: "array[int]"  # bytes of their messages
 
 
 @attrs.define
@@ -73,19 +78,20 @@ class _QueueSnapshot:
         """The segments of non-persistent (0) or persistent messages (1)."""
         return [segment for segment in self.segments if segment.volatile is (kind == 0)]
 
-    def fresh(self, kind: int) -> list[Written]:
-        """The new messages of one kind, by priority and then in their order. The lock is not held.
+    def fresh(self, kind: int) -> Iterator[tuple[Entry, bytes]]:
+        """The new messages of one kind with their bodies, by priority and then in their order. Without the lock.
 
         Who takes one meanwhile leaves its body in `removed` before its status says so.
         """
-        lines: list[list[Written]] = [[] for _ in range(10)]
-        for entry in self._fresh[kind]:
-            body: bytes | None = entry.body
-            if entry.status == GONE:
-                body = self._removed.get(entry)
-            if body is not None:
-                lines[entry.priority].append((entry, body))
-        return [written for line in lines for written in line]
+        entries = self._fresh[kind]
+        for priority in sorted({entry.priority for entry in entries}):
+            for entry in entries:
+                if entry.priority == priority:
+                    body: bytes | None = entry.body
+                    if entry.status == GONE:
+                        body = self._removed.get(entry)
+                    if body is not None:
+                        yield entry, body
 
     def give_up(self) -> None:
         """Nothing was written: all is as it was. The lock is held."""
@@ -154,12 +160,13 @@ class StateSnapshot:
             self._rewrite(snapshot, group)
         for kind in (0, 1):
             fresh = snapshot.fresh(kind)
-            if fresh:
+            first = next(fresh, None)
+            if first is not None:
                 there = snapshot.of_kind(kind)
                 if not there or there[-1].sealed or there[-1].length >= segments.LARGEST:
                     there = [Segment(next(self._numbers), volatile=kind == 0)]
                     snapshot.segments += there
-                self._append(snapshot, there[-1], fresh)
+                self._append(snapshot, there[-1], chain([first], fresh))
         fields = {
             "definition": json.loads(snapshot.definition.encode()),
             "next": snapshot.next_sequence,
@@ -174,22 +181,24 @@ class StateSnapshot:
         state = self._state
         return SegmentWriter(state.disk, state.queue_directory(queue.name), state.log_id, queue.id, segment)
 
-    def _append(self, snapshot: _QueueSnapshot, target: Segment, batch: Iterable[Written]) -> None:
+    def _append(self, snapshot: _QueueSnapshot, target: Segment, batch: Iterable[tuple[Entry, bytes]]) -> None:
         writer = self._writer(snapshot.queue, target)
-        placed: list[tuple[Entry, int, int]] = []
+        placed: list[Entry] = []
+        sizes = array("I")
         try:
             for entry, body in batch:
                 head = entry.head
-                cell = writer.append(entry.sequence, entry.priority, entry.expires, head, body)
-                placed.append((entry, cell, len(head) + len(body)))
+                writer.append(entry.sequence, entry.priority, entry.expires, head, body)
+                placed.append(entry)
+                sizes.append(len(head) + len(body))
                 if not len(placed) % A_MOMENT:
                     self._state.give_way()
             writer.finish()
         except BaseException:
             writer.abandon()
             raise
+        snapshot.appends.append(_Append(target, target.cells, writer.blocks, writer.length, placed, sizes))
         target.extend(writer.blocks, writer.length)
-        snapshot.appends.append(_Append(target, writer.blocks, writer.length, placed))
 
     def _rewrite(self, snapshot: _QueueSnapshot, group: list[Segment]) -> None:
         """Write what is there of these segments to a new one. Where that is not possible they stay."""
@@ -198,6 +207,8 @@ class StateSnapshot:
         try:
             places = [self._copy(snapshot.queue, source, writer) for source in group]
             writer.finish()
+        except _Unreadable:
+            writer.abandon()
         except QueueDamaged as exc:
             writer.abandon()
             snapshot.found = exc
@@ -222,7 +233,7 @@ class StateSnapshot:
             for block in source.blocks[priority]:
                 if not source.live_in(block):
                     continue
-                for cell in queue.reader.read(source, block):
+                for cell in self._read(queue, source, block):
                     if not source.is_gone(cell.number):
                         expires = STANDING.unpack_from(cell.message)[2]
                         places[cell.number] = writer.append(cell.sequence, priority, expires, cell.message)
@@ -230,6 +241,13 @@ class StateSnapshot:
                         if not done % A_MOMENT:
                             self._state.give_way()
         return places
+
+    def _read(self, queue: Queue, source: Segment, block: Block) -> list[Cell]:
+        """The cells of a block. What can't be read now is no reason for a checkpoint to fail."""
+        try:
+            return list(queue.reader.read(source, block))
+        except OSError as exc:
+            raise _Unreadable from exc
 
     # ---- the checkpoint is complete, or failed
 
@@ -284,6 +302,7 @@ class StateSnapshot:
         queue.segments = {
             (new.number if n == first else n): (new if n == first else s) for n, s in queue.segments.items()
         }
+        self._state.arrays.drop(first)
         self._retired.append((queue.name, first))
         for source in rewrite.sources[1:]:
             self._drop(queue, source.number)
@@ -299,24 +318,27 @@ class StateSnapshot:
         segment, placed = queue.segments[append.target.number], append.placed
         for at in range(0, len(placed), 8 * A_MOMENT):
             with lock:
-                for entry, cell, size in placed[at : at + 8 * A_MOMENT]:
+                for number, entry in enumerate(placed[at : at + 8 * A_MOMENT], at):
                     if entry.status == GONE:
-                        segment.mark_gone(cell, size)
+                        segment.mark_gone(append.cell + number, append.sizes[number])
                         queue.changed = True
                     else:
-                        entry.segment, entry.cell = segment.number, cell
+                        entry.segment, entry.cell = segment.number, append.cell + number
             self._state.give_way()
 
-    def give_up(self) -> None:
+    def give_up(self, *, named: bool) -> None:
         state = self._state
+        state.retired = [r for r in self._retired if r not in state.retired] + state.retired
         for snapshot in self._changed.values():
             snapshot.give_up()
+            queue = snapshot.queue
             targets = [append.target for append in snapshot.appends] + [one.target for one in snapshot.rewrites]
-            for number in [target.number for target in targets]:
-                if number not in snapshot.queue.segments:  # nothing knows of it, and the disk may be full
-                    with contextlib.suppress(OSError):
-                        state.disk.unlink(segment_path(state.queue_directory(snapshot.queue.name), number))
-        state.retired = [r for r in self._retired if r not in state.retired] + state.retired
+            for number in [target.number for target in targets if target.number not in queue.segments]:
+                if named:
+                    state.retired.append((queue.name, number))
+                else:
+                    with contextlib.suppress(OSError):  # nothing knows of it, and the disk may be full
+                        state.disk.unlink(segment_path(state.queue_directory(queue.name), number))
 
     def clean_up(self) -> None:
         state = self._state

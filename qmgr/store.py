@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from logger.disk import Disk
+from qmgr.entry import GONE, LOCKED
 from qmgr.ids import Arrays
 from qmgr.objects import QueueDefinition, mangle
 from qmgr.queue import Queue
@@ -42,6 +43,12 @@ class Store(State):
     def keep_non_persistent(self) -> None:
         """Ending in order: what lies on queues with NPMCLASS(HIGH) goes into the last checkpoint too."""
         self.ending = True
+        for unit in self.uows:  # in doubt: nothing in the log says what it has got of these
+            for queue, entry in unit.gets:
+                if not entry.persistent and entry.status == LOCKED:
+                    entry.status = GONE
+                    if entry.segment:
+                        queue.segments[entry.segment].mark_gone(entry.cell, len(entry.head) + len(entry.body))
         for queue in self.by_id.values():
             if queue.definition.non_persistent_class == "HIGH":
                 queue.changed = True

@@ -99,16 +99,21 @@ def read_files(disk: Disk, directory: str, log_id: bytes) -> list[tuple[Checkpoi
     return sorted(found, key=lambda one: -one[0].lsn)
 
 
-def write_file(disk: Disk, directory: str, data: bytes) -> None:
-    """Put a new checkpoint file in place, keeping the one before. Whatever crashes, a whole one is there."""
-    path, previous, reserve = f"{directory}/{NAME}", f"{directory}/{PREVIOUS}", f"{directory}/{RESERVE}"
+def write_new(disk: Disk, directory: str, data: bytes) -> None:
+    """Write a new checkpoint file beside the one that counts."""
+    path, reserve = f"{directory}/{NAME}.new", f"{directory}/{RESERVE}"
     try:
-        write_whole(disk, path + ".new", data)
+        write_whole(disk, path, data)
     except OSError as exc:
         if exc.errno not in NO_SPACE or not disk.exists(reserve):
             raise
         disk.unlink(reserve)
-        write_whole(disk, path + ".new", data)
+        write_whole(disk, path, data)
+
+
+def put_in_place(disk: Disk, directory: str) -> None:
+    """Let the new checkpoint file count, keeping the one before. Whatever crashes, a whole one is there."""
+    path, previous = f"{directory}/{NAME}", f"{directory}/{PREVIOUS}"
     if disk.exists(path):
         disk.rename(path, previous)
     disk.rename(path + ".new", path)
@@ -204,6 +209,7 @@ class Checkpointer:
                     self.unlogged = 0
                     snapshot = self._resource.snapshot()
                     counters = self._resource.counters()  # with what the snapshot itself has taken
+                named = False  # the new file may count
                 try:
                     log.force(end, sync=True)
                     catalogue = list(snapshot.write())
@@ -219,10 +225,12 @@ class Checkpointer:
                         units=units,
                     )
                     data = encode_file(checkpoint, catalogue)
-                    write_file(self._disk, self._directory, data)
+                    write_new(self._disk, self._directory, data)
+                    named = True
+                    put_in_place(self._disk, self._directory)
                 except OSError:
                     with log.lock:
-                        snapshot.give_up()
+                        snapshot.give_up(named=named)
                         self.records += records
                     raise
                 snapshot.finish(log.lock)

@@ -23,8 +23,11 @@ class Snapshot(Protocol):
         """Delete what no checkpoint refers to any more; without the lock."""
         ...
 
-    def give_up(self) -> None:
-        """The checkpoint failed: what was to be written is still to be written. The caller holds the log's lock."""
+    def give_up(self, *, named: bool) -> None:
+        """The checkpoint failed: what was to be written is still to be written. The caller holds the log's lock.
+
+        `named`: its file may count all the same.
+        """
         ...
 
 

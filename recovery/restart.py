@@ -77,7 +77,7 @@ def restart(
     checkpoint, catalogue = checkpoints[0]
     if checkpoint.lsn < log.state.checkpoint and checkpoint.head < log.state.head:
         _refuse_unless_log_reaches(log, checkpoint)
-    resource.load(catalogue, unlogged=checkpoint.clean and checkpoint.lsn == log.state.checkpoint)
+    resource.load(catalogue, unlogged=checkpoint.clean and log.state.clean_end != 0)
     resource.set_counters(checkpoint.counters)
     end, epoch, partial, replayed = replay(log, resource, checkpoint)
     was_clean = log.state.clean_end == end

@@ -44,7 +44,8 @@ def test_row_40_any_flip_or_cut_is_noticed(catalogue: list[bytes], data: st.Data
 
 
 def write(disk: SimDisk, lsn: int) -> None:
-    checkpoint.write_file(disk, "", checkpoint.encode_file(one(lsn), [b"line"]))
+    checkpoint.write_new(disk, "", checkpoint.encode_file(one(lsn), [b"line"]))
+    checkpoint.put_in_place(disk, "")
 
 
 def test_the_newest_comes_first_and_the_one_before_is_kept() -> None:

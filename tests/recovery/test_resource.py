@@ -16,7 +16,7 @@ def test_the_queues_are_a_resource_manager() -> None:
         snapshot: Snapshot = state.snapshot()
     assert isinstance(snapshot, StateSnapshot)
     with world.qm._engine.lock:
-        snapshot.give_up()
+        snapshot.give_up(named=False)
 
 
 def test_counters_never_go_down() -> None:
