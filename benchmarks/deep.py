@@ -31,6 +31,7 @@ QUEUES = 10_000
 TURNS = 5
 BATCH = 1000  # messages of a unit of work that loads
 CHANGES = 50_000  # before a checkpoint; and what makes one due
+LONGEST = 12.0  # seconds of a slice, if the disk is slow
 BYTES = 450  # of disk that a queued message takes, at most
 MB = 1e6
 
@@ -137,7 +138,7 @@ def pairs(qm: qmgr.QueueManager, unit: int, count: int) -> Slice:
         qm.put_many("Q", bodies)
         qm.get_many("Q", unit)
 
-    taken = repeat(one if unit == 1 else many, count=count // unit)
+    taken = repeat(one if unit == 1 else many, count=count // unit, seconds=LONGEST)
     qm.checkpoint()
     return taken
 
@@ -459,7 +460,7 @@ def define(path: Path, count: int) -> Defined:
 def hot(qm: qmgr.QueueManager, count: int) -> Slice:
     """Put so many messages; get them and take a checkpoint unmeasured."""
     body = os.urandom(BODY)
-    taken = repeat(lambda: qm.put("HOT", body), count=count)
+    taken = repeat(lambda: qm.put("HOT", body), count=count, seconds=LONGEST)
     drain(qm, "HOT")
     qm.checkpoint()
     return taken

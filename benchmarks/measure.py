@@ -1,5 +1,6 @@
 """Measuring by turns: ours and the other side in short slices, so that a drift of the machine cancels out."""
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -17,12 +18,12 @@ class Slice:
     steps: int
 
 
-def repeat(step: Callable[[], object], *, seconds: float = 0.0, count: int | None = None) -> Slice:
-    """Call `step` for so many seconds, or times."""
+def repeat(step: Callable[[], object], *, seconds: float = math.inf, count: float = math.inf) -> Slice:
+    """Call `step` for so many seconds, or times, whichever is over first."""
     clock = time.perf_counter
     ends = [clock()]
     last = ends[0] + seconds
-    while ends[-1] < last if count is None else len(ends) <= count:
+    while ends[-1] < last and len(ends) <= count:
         step()
         ends.append(clock())
     took = sorted(after - before for before, after in pairwise(ends))
