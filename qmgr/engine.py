@@ -367,12 +367,17 @@ class Engine(Units):
         if not queue.get_enabled:
             verbs.check_get(queue)
         now = self.steady.now_us() if queue.expiring else 0
-        chosen, expired = self._choose(queue, limit, message_id, correlation_id, now, may_read)
+        look_at = limit
+        chosen, expired = self._choose(queue, limit, message_id, correlation_id, now, look_at, may_read)
         while not chosen:
-            if not expired or not self.expire_locked(queue, expired):
+            if not expired:
                 return None
+            if not self.expire_locked(queue, expired):  # the log has no room for saying so: look behind them
+                if look_at > len(expired):
+                    return None
+                look_at = len(expired) + limit
             self._room_for_gets(unit, limit)  # again, since that may have let go of the lock
-            chosen, expired = self._choose(queue, limit, message_id, correlation_id, now, may_read)
+            chosen, expired = self._choose(queue, limit, message_id, correlation_id, now, look_at, may_read)
         messages = [(entry.head, entry.body, entry.backouts) for entry in chosen]
         safe = max([entry.lsn for entry in chosen])
         if unit is not None:
@@ -406,14 +411,15 @@ class Engine(Units):
         message_id: bytes | None,
         correlation_id: bytes | None,
         now: int,
+        look_at: int,
         may_read: bool,
     ) -> tuple[list[Entry], list[Entry]]:
         try:
             any_id = message_id is None and correlation_id is None
             if any_id and limit == 1:
-                entry, expired = verbs.choose(queue, now)
+                entry, expired = verbs.choose(queue, now, look_at)
                 return ([] if entry is None else [entry]), expired
-            several = queue.ready(limit) if any_id else queue.select(message_id, correlation_id, read=may_read)
+            several = queue.ready(look_at) if any_id else queue.select(message_id, correlation_id, read=may_read)
             chosen: list[Entry] = []
             expired = []
             for entry in several:

@@ -1,6 +1,6 @@
 """A message on a queue, in memory: ready, locked by a unit of work, or gone."""
 
-from qmgr.message import PERSISTENT, STANDING, split
+from qmgr.message import HEAD, PERSISTENT, STANDING
 
 READY, LOCKED, GONE = 0, 1, 2
 COPY = 3  # of a ready message that is in a segment only
@@ -45,7 +45,21 @@ class Entry:
 
 def read_entry(head: bytes, body: bytes) -> Entry:
     """The entry of an encoded message. `head` may hold all of it, with `body` empty."""
+    flags, priority, form, reply_to, properties, expires = STANDING.unpack_from(head)
     if not body:
-        head, body = split(head)
-    flags, priority, expires = STANDING.unpack_from(head)
+        end = HEAD.size + form + reply_to + properties
+        head, body = head[:end], head[end:]
     return Entry(head, body, flags & PERSISTENT, priority, expires)
+
+
+def read_copy(message: bytes, segment: int, cell: int, sequence: int) -> Entry:
+    """A copy of the message that a segment has."""
+    flags, priority, form, reply_to, properties, expires = STANDING.unpack_from(message)
+    end = HEAD.size + form + reply_to + properties
+    entry = Entry(message[:end], message[end:], flags & PERSISTENT, priority, expires)
+    entry.status = COPY
+    entry.segment = segment
+    entry.cell = cell
+    entry.sequence = sequence
+    entry.lsn = 0  # it was safe before a checkpoint wrote it
+    return entry

@@ -15,7 +15,9 @@ from collections.abc import Callable
 from logger.clock import Clock
 from logger.errors import LogError
 from qmgr.engine import Engine
+from qmgr.entry import Entry
 from qmgr.errorlog import ErrorLog
+from qmgr.queue import Queue
 from recovery.checkpoint import NO_SPACE, Checkpointer
 from recovery.errors import QueueDamaged
 from recovery.records import RollForward, run_of_gets, run_of_puts
@@ -275,20 +277,23 @@ class Housekeeper:
             queues = list(engine.state.queues.values())
         for queue in queues:
             now = engine.steady.now_us()
-            with engine.lock:
-                try:
-                    expired = queue.sweep(now) if queue.expiring and not queue.damaged else []
-                except QueueDamaged as exc:
-                    engine.state.damage(queue, exc)
-                    continue
-                except OSError:  # whoever gets from the queue is told; the next sweep tries again
-                    continue
-                except BaseException as exc:
-                    if queue.torn:
-                        self._on_failure(exc)
-                    raise
-            for at in range(0, len(expired), 100):
+            more = queue.expiring > 0
+            while more:
                 with engine.lock:
                     if queue.deleted or queue.damaged or engine.refusal is not None:
                         break
-                    engine.expire_locked(queue, expired[at : at + 100])
+                    expired = self._expired(queue, now)
+                    more = bool(expired) and engine.expire_locked(queue, expired)
+
+    def _expired(self, queue: Queue, now: int) -> list[Entry]:
+        try:
+            return queue.sweep(now, 100)
+        except QueueDamaged as exc:
+            self._engine.state.damage(queue, exc)
+        except OSError:  # whoever gets from the queue is told; the next sweep tries again
+            pass
+        except BaseException as exc:
+            if queue.torn:
+                self._on_failure(exc)
+            raise
+        return []

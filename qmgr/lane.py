@@ -143,7 +143,7 @@ class Lane:
         if self.paged and tail and (tail[0].segment or tail[0].status != READY):
             self.high = tail[0].sequence
             return tail.popleft()
-        if not full or not line:
+        if not full or (self.paged and not line):
             return None
         if not self.paged:
             if not self.open_up():

@@ -46,6 +46,7 @@ class QueueInfo(QueueDefinition):
 
     depth: int = 0  # messages that can be got, and puts that are not committed yet
     uncommitted: int = 0
+    memory: int = 0  # bytes that its messages take in memory, about; the others are in segments only
     damaged: str = ""  # why nothing can be done with it
 
 
@@ -550,6 +551,7 @@ class QueueManager:
                 **attrs.asdict(queue.definition),
                 depth=queue.depth,
                 uncommitted=queue.uncommitted,
+                memory=sum(queue.held),
                 damaged=queue.damaged,
             )
 

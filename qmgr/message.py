@@ -23,6 +23,7 @@ import datetime
 import struct
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
 import attrs
 
@@ -36,7 +37,7 @@ VERSION = 1
 PERSISTENT = 1
 NO_ID = bytes(24)
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-STANDING = struct.Struct("<xBB21xQ")  # flags, priority, expires: what a queue needs to know of an encoded message
+STANDING = struct.Struct("<xBBBB3xI12xQ")  # what a queue needs to know of an encoded message: `Standing`
 PROPERTY = struct.Struct("<BBI")
 MAX_EXPIRY = 999_999_999 / 10  # seconds: MQ counts tenths in nine digits
 
@@ -146,10 +147,19 @@ def describe(
     return Descriptor(facts, persistent, priority, expires, expiry, correlation_id, b"".join(rest))
 
 
-def split(encoded: bytes) -> tuple[bytes, bytes]:
-    """(head, body) of an encoded message."""
-    end = HEAD.size + encoded[3] + encoded[4] + int.from_bytes(encoded[8:12], "little")
-    return encoded[:end], encoded[end:]
+class Standing(NamedTuple):
+    """What a queue needs to know of an encoded message."""
+
+    flags: int
+    priority: int
+    form: int  # the lengths of format, reply-to and properties
+    reply_to: int
+    properties: int
+    expires: int
+
+
+def standing(encoded: bytes) -> Standing:
+    return Standing._make(STANDING.unpack_from(encoded))
 
 
 def decode(head: bytes, body: bytes, queue: str, backout_count: int, steady_us: int) -> Message:

@@ -7,13 +7,13 @@ at a time. The caller's lock guards every method.
 
 import heapq
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from itertools import groupby, islice
 
 from qmgr.due import Waiters
-from qmgr.entry import COPY, GONE, LOCKED, OVERHEAD, READY, Entry, read_entry
+from qmgr.entry import COPY, GONE, LOCKED, OVERHEAD, READY, Entry, read_copy
 from qmgr.ids import CORRELATION_ID, MESSAGE_ID, Arrays, Hit, Resident, hash_of
 from qmgr.lane import Lane, in_order
-from qmgr.message import STANDING, describe, ids_of
+from qmgr.message import describe, ids_of, standing
 from qmgr.objects import QueueDefinition
 from qmgr.segments import Block, Cell, Segment, SegmentReader, size_of_cell
 from recovery.errors import QueueDamaged
@@ -40,7 +40,8 @@ class Queue:
         self.deleted = False
         self.waiters = Waiters()
         self.fresh: tuple[list[Entry], list[Entry]] = [], []  # in no segment yet: non-persistent, and persistent
-        self.removed: dict[Entry, bytes] | None = None  # while a checkpoint writes: bodies of what is taken meanwhile
+        self.removed: dict[Entry, bytes] | None = None  # while a checkpoint writes: bodies of what is taken meanwhile,
+        self.snapshot_before = 0  # of the messages before this sequence
         self.backed_out: tuple[dict[int, int], dict[int, int]] = {}, {}  # backout counts by sequence, likewise
         self.segments: dict[int, Segment] = {}  # in the order of their sequences
         self.changed = True  # since the last checkpoint
@@ -229,8 +230,9 @@ class Queue:
                 block = segment.block_of(lane.priority, number)
                 if block is not None:
                     cell = self.reader.read_one(segment, block, number, self._arrays.place(segment, number))
-                    paged = lane.holds_paged(cell.sequence) and cell.sequence not in self._elsewhere
-                    if paged and ids_of(cell.message)[which] == key:
+                    _, sequence, message = cell
+                    paged = lane.holds_paged(sequence) and sequence not in self._elsewhere
+                    if paged and ids_of(message)[which] == key:
                         yield self._entry(segment, block, cell)
 
     def unindexed(self, which: int, but: set[int]) -> tuple[Segment, int] | None:
@@ -247,9 +249,9 @@ class Queue:
         found: list[tuple[int, int]] = []
         for block in sorted(blocks, key=lambda one: one.cell):
             at = block.at
-            for cell in self.reader.read(segment, block):
-                found.append((hash_of(ids_of(cell.message)[which]), at))
-                at += size_of_cell(len(cell.message))
+            for _, _, message in self.reader.read(segment, block):
+                found.append((hash_of(ids_of(message)[which]), at))
+                at += size_of_cell(len(message))
         return found
 
     def learn(self, segment: Segment, which: int, known: int, found: list[tuple[int, int]]) -> None:
@@ -288,7 +290,7 @@ class Queue:
             self._page_in(lane)
             return next((entry for entry in reversed(lane.line) if entry.sequence == sequence), None)
         cell = self.reader.find(segment, block, sequence)
-        return None if cell is None or segment.is_gone(cell.number) else self._entry(segment, block, cell)
+        return None if cell is None or segment.is_gone(cell[0]) else self._entry(segment, block, cell)
 
     def forget_sequences(self) -> None:
         """The replay is over."""
@@ -351,7 +353,7 @@ class Queue:
 
     def take(self, entry: Entry) -> None:
         """A ready message is got outside a unit of work, or its time is over."""
-        if self.removed is not None:
+        if self.removed is not None and not entry.segment and entry.sequence < self.snapshot_before:
             self.removed[entry] = entry.body
         if entry.status == COPY:
             self._pluck(entry)
@@ -362,7 +364,7 @@ class Queue:
 
     def remove(self, entry: Entry) -> None:
         """A locked message is gone for good."""
-        if self.removed is not None:
+        if self.removed is not None and not entry.segment and entry.sequence < self.snapshot_before:
             self.removed[entry] = entry.body
         entry.status = GONE
         self.uncommitted -= 1
@@ -430,15 +432,13 @@ class Queue:
 
     def _entry(self, segment: Segment, block: Block, cell: Cell) -> Entry:
         """The copy of a message that was read."""
-        entry = read_entry(cell.message, b"")
+        number, sequence, message = cell
+        entry = read_copy(message, segment.number, number, sequence)
         if entry.priority != block.priority or entry.persistent == segment.volatile:
-            raise QueueDamaged(f"segment {self.reader.path(segment)} has another message in cell {cell.number}")
-        entry.sequence, entry.lsn = cell.sequence, 0
-        entry.segment, entry.cell = segment.number, cell.number
-        entry.status = COPY
+            raise QueueDamaged(f"segment {self.reader.path(segment)} has another message in cell {number}")
         counts = self.backed_out[entry.persistent]
         if counts:
-            entry.backouts = counts.get(cell.sequence, 0)
+            entry.backouts = counts.get(sequence, 0)
         return entry
 
     def _entries(self, segment: Segment, block: Block, low: int, high: int) -> Iterator[Entry]:
@@ -521,22 +521,29 @@ class Queue:
             if self._indexed:
                 self._remove_from_indexes(entry)
 
-    def sweep(self, now: int) -> list[Entry]:
-        """The ready entries whose time is over, those read from segments included. Raises QueueDamaged, OSError."""
-        found = {e.sequence: e for e in self.in_memory() if 0 < e.expires <= now and e.status == READY}
+    def sweep(self, now: int, most: int) -> list[Entry]:
+        """Ready entries whose time is over, those read from segments included: `most`, or what a block has more.
+
+        Raises QueueDamaged, OSError.
+        """
+        over = (e for e in self.in_memory() if 0 < e.expires <= now and e.status == READY)
+        found = {e.sequence: e for e in islice(over, most)}
         for lane in self._lanes.values():
             if not lane.paged:
                 continue
             for segment in self.segments.values():
                 if segment.volatile is lane.persistent:
                     continue
-                for block in list(segment.blocks.get(lane.priority, ())):
+                for block in segment.blocks.get(lane.priority, ()):
+                    if len(found) >= most:
+                        return list(found.values())
                     if 0 < block.expires <= now and block.last >= lane.low and block.first <= lane.high:
-                        there = [cell for cell in self.reader.read(segment, block) if not segment.is_gone(cell.number)]
-                        expires = [STANDING.unpack_from(cell.message)[2] for cell in there]
+                        there = [cell for cell in self.reader.read(segment, block) if not segment.is_gone(cell[0])]
+                        expires = [standing(message).expires for _, _, message in there]
                         segment.put_off(block, min((one for one in expires if one), default=0))
                         for cell, one in zip(there, expires, strict=True):
-                            paged = lane.holds_paged(cell.sequence) and cell.sequence not in self._elsewhere
+                            sequence = cell[1]
+                            paged = lane.holds_paged(sequence) and sequence not in self._elsewhere
                             if paged and 0 < one <= now:
-                                found[cell.sequence] = self.keep(self._entry(segment, block, cell))
+                                found[sequence] = self.keep(self._entry(segment, block, cell))
         return list(found.values())

@@ -30,7 +30,6 @@ import struct
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -43,6 +42,7 @@ assert HEADER.size == 64
 CELL = struct.Struct("<IIQI")
 CRC = struct.Struct("<I")  # the first field of a cell, and the others
 FACTS = struct.Struct("<IQI")
+PLACE = struct.Struct("<4xIQ")  # of a cell, length and sequence
 BLOCK = struct.Struct("<QIIIIQQQI")  # as the catalogue has a `Block`
 GAPS = [bytes(-length % 8) for length in range(8)]  # that fill a cell up to a multiple of 8, by its length modulo 8
 MAGIC = b"QMGRSEG1"
@@ -51,12 +51,7 @@ CHUNK = 1 << 20  # bytes of cells put together for one write
 LARGEST_BLOCK = 64 << 10  # bytes, unless it is one cell
 
 
-class Cell(NamedTuple):
-    """One message as a segment has it."""
-
-    number: int
-    sequence: int
-    message: bytes
+Cell = tuple[int, int, bytes]  # number, sequence, message
 
 
 class Block(NamedTuple):
@@ -123,6 +118,10 @@ class Segment:
         bits = int.from_bytes(self.gone[first >> 3 : (end + 7) >> 3], "little") >> (first & 7)
         return block.cells - (bits & (1 << block.cells) - 1).bit_count()
 
+    def make_room(self, cells: int) -> None:
+        """So many more will be there, and may go before `extend` shows them."""
+        self.gone.extend(bytes(max(0, (self.cells + cells + 7) // 8 - len(self.gone))))
+
     def extend(self, blocks: list[Block], length: int) -> None:
         """The checkpoint that appended these blocks is complete."""
         self.blocks = {priority: line.copy() for priority, line in self.blocks.items()}
@@ -130,7 +129,7 @@ class Segment:
             self.blocks.setdefault(block.priority, []).append(block)
             self.cells += block.cells
         self.length = length
-        self.gone.extend(bytes((self.cells + 7) // 8 - len(self.gone)))
+        self.make_room(0)
         self._text = b""
 
     def put_off(self, block: Block, expires: int) -> None:
@@ -359,14 +358,16 @@ class SegmentReader:
         if segment.cells and len(self._read(segment, segment.length - 1, 1)) < 1:
             raise QueueDamaged(f"segment {path} is shorter than the {segment.length} bytes the checkpoint knows of")
 
-    def read(self, segment: Segment, block: Block) -> Iterator[Cell]:
+    def read(self, segment: Segment, block: Block) -> list[Cell]:
         """All cells of a block, those that are gone too."""
         data = self._read_block(segment, block)
+        cells = []
         at = 0
-        for _ in range(block.cells):
-            _, length, sequence, number = CELL.unpack_from(data, at)
-            yield Cell(number, sequence, data[at + CELL.size : at + length])
+        for number in range(block.cell, block.cell + block.cells):
+            length, sequence = PLACE.unpack_from(data, at)
+            cells.append((number, sequence, data[at + CELL.size : at + length]))
             at += length + 7 & -8
+        return cells
 
     def _read_block(self, segment: Segment, block: Block) -> bytes:
         data = self._read(segment, block.at, block.size)
@@ -376,38 +377,25 @@ class SegmentReader:
 
     def read_one(self, segment: Segment, block: Block, number: int, place: tuple[int, int] | None) -> Cell:
         """One cell of a block. `place`: the bytes where it and the next one (0: none) begin, if they are known."""
-        at = 0
-        if place is not None:
-            begin, end = place
-            end = end if block.at < end < block.at + block.size else block.at + block.size
-            data = self._read(segment, begin, end - begin)
-        else:
-            data = self._read(segment, block.at, block.size)
-            for _ in range(number - block.cell):
-                if at + CELL.size > len(data):
-                    break
-                at += int.from_bytes(data[at + 4 : at + 8], "little") + 7 & -8
-        cell, _ = self._cell(segment, block, data, at, seed_of(self._log_id, segment.number))
-        if cell.number != number:
-            raise QueueDamaged(f"segment {self.path(segment)} has cell {cell.number} in the place of {number}")
-        return cell
+        if place is None:
+            return self.read(segment, block)[number - block.cell]
+        begin, end = place
+        end = end if block.at < end < block.at + block.size else block.at + block.size
+        data = self._read(segment, begin, end - begin)
+        if len(data) >= CELL.size:
+            crc, length, sequence, found = CELL.unpack_from(data)
+            whole = found == number and CELL.size <= length <= len(data)
+            if whole and crc32(memoryview(data)[4:length], seed_of(self._log_id, segment.number)) == crc:
+                return number, sequence, data[CELL.size : length]
+        raise QueueDamaged(f"segment {self.path(segment)} is damaged in cell {number}, at byte {begin}")
 
     def find(self, segment: Segment, block: Block, sequence: int) -> Cell | None:
         """The cell of a block that has this sequence."""
         data = self._read_block(segment, block)
         at = 0
-        for _ in range(block.cells):
-            _, length, found, number = CELL.unpack_from(data, at)
+        for number in range(block.cell, block.cell + block.cells):
+            length, found = PLACE.unpack_from(data, at)
             if found == sequence:
-                return Cell(number, sequence, data[at + CELL.size : at + length])
+                return number, sequence, data[at + CELL.size : at + length]
             at += length + 7 & -8
         return None
-
-    def _cell(self, segment: Segment, block: Block, data: bytes, at: int, seed: int) -> tuple[Cell, int]:
-        """The cell at this byte of the block's data, and where the next one begins."""
-        if at + CELL.size <= len(data):
-            crc, length, sequence, number = CELL.unpack_from(data, at)
-            end = at + length
-            if CELL.size <= length and end <= len(data) and crc32(memoryview(data)[at + 4 : end], seed) == crc:
-                return Cell(number, sequence, data[at + CELL.size : end]), end + 7 & -8
-        raise QueueDamaged(f"segment {self.path(segment)} is damaged at byte {block.at + at}")

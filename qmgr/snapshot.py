@@ -15,7 +15,7 @@ import attrs
 
 from qmgr import segments
 from qmgr.entry import GONE, Entry
-from qmgr.message import STANDING
+from qmgr.message import standing
 from qmgr.queue import Queue
 from qmgr.segments import Block, Cell, Segment, SegmentWriter, segment_path
 from qmgr.store import Store
@@ -24,6 +24,7 @@ from recovery.errors import QueueDamaged
 
 A_MOMENT = 64  # messages: about 0.1 ms of work
 SLACK = 32 << 20  # bytes that a queue's segments may take beyond twice what is there before some are rewritten
+NON_PERSISTENT, PERSISTENT = 0, 1
 AT_ONCE = 64 << 20  # bytes of messages that one checkpoint rewrites for a queue, about
 
 
@@ -55,7 +56,7 @@ class _Rewrite:
 class _QueueSnapshot:
     """One changed queue as of the checkpoint's LSN."""
 
-    def __init__(self, queue: Queue, *, ending: bool) -> None:
+    def __init__(self, queue: Queue, *, ending: bool, rewrite: bool) -> None:
         self.queue = queue
         self.definition = queue.definition
         self.next_sequence = queue.next_sequence
@@ -67,12 +68,16 @@ class _QueueSnapshot:
         self._fresh = unwritten if spill else [], queue.fresh[1]
         queue.fresh = [] if spill else unwritten, []
         self._removed = queue.removed = {}
+        queue.snapshot_before = queue.next_sequence
         self.segments = [s.copy() for s in queue.segments.values() if len(s) or queue.damaged]
         self.empty = [number for number, s in queue.segments.items() if not (len(s) or queue.damaged)]
-        self.plan = [] if queue.damaged else [group for kind in (0, 1) for group in _plan(self.of_kind(kind))]
+        self.plan = [group for kind in (0, 1) for group in _plan(self.of_kind(kind))]
+        if queue.damaged or not rewrite:
+            self.plan = []
         self.rewrites: list[_Rewrite] = []
         self.appends: list[_Append] = []
         self.found: QueueDamaged | None = None
+        self.unspilled = False  # there was no room for the non-persistent ones, which can stay in memory
 
     def of_kind(self, kind: int) -> list[Segment]:
         """The segments of non-persistent (0) or persistent messages (1)."""
@@ -93,13 +98,36 @@ class _QueueSnapshot:
                     if body is not None:
                         yield entry, body
 
+    def _still_there(self, kind: int) -> list[Entry]:
+        return [entry for entry in self._fresh[kind] if entry.status != GONE]
+
+    def settle(self) -> None:
+        """All is written, and in its place. The lock is held."""
+        queue = self.queue
+        queue.removed = None
+        if self.unspilled:
+            queue.fresh = self._still_there(0) + queue.fresh[0], queue.fresh[1]
+        for copy in self.segments:
+            queue.segments[copy.number].described_by(copy)
+
+    def line(self) -> bytes:
+        """The line of the catalogue."""
+        fields = {
+            "definition": json.loads(self.definition.encode()),
+            "next": self.next_sequence,
+            "backouts": self.backouts,
+            "damaged": self.damaged,
+        }
+        kept = [segment for segment in self.segments if self.keep_volatile or not segment.volatile]
+        described = b", ".join([segment.describe() for segment in kept])
+        return json.dumps(fields).encode()[:-1] + b', "segments": [' + described + b"]}"
+
     def give_up(self) -> None:
         """Nothing was written: all is as it was. The lock is held."""
         queue = self.queue
         queue.changed = True
         queue.removed = None
-        there = [[entry for entry in fresh if entry.status != GONE] for fresh in self._fresh]
-        queue.fresh = there[0] + queue.fresh[0], there[1] + queue.fresh[1]
+        queue.fresh = self._still_there(0) + queue.fresh[0], self._still_there(1) + queue.fresh[1]
         for segment in queue.segments.values():
             segment.sealed = True  # a sync may have failed: nothing is ever appended to it again
 
@@ -137,45 +165,53 @@ class StateSnapshot:
         for queue in self._order:
             if queue.changed:
                 queue.changed = False
-                self._changed[queue.id] = _QueueSnapshot(queue, ending=state.ending)
+                self._changed[queue.id] = _QueueSnapshot(queue, ending=state.ending, rewrite=not state.gave_up)
             else:
                 self._lines[queue.id] = queue.line
         self._retired, state.retired = state.retired, []
         first = state.next_segment
-        state.next_segment += sum(2 + len(snapshot.plan) for snapshot in self._changed.values())
+        state.next_segment += sum(4 + len(snapshot.plan) for snapshot in self._changed.values())
         self._numbers = iter(range(first, state.next_segment))
 
     # ---- writing, without the lock
 
     def write(self) -> Iterator[bytes]:
-        for queue in self._order:
-            snapshot = self._changed.get(queue.id)
-            if snapshot is not None:
-                self._lines[queue.id] = self._write_queue(snapshot)
+        for snapshot in self._changed.values():
+            self._write_fresh(snapshot)
+        for queue in self._order:  # what could be left out comes last, so that it takes no room from what can't
+            snapshot_or_none = self._changed.get(queue.id)
+            if snapshot_or_none is not None:
+                for group in snapshot_or_none.plan:
+                    self._rewrite(snapshot_or_none, group)
+                self._lines[queue.id] = snapshot_or_none.line()
             yield self._lines[queue.id]
 
-    def _write_queue(self, snapshot: _QueueSnapshot) -> bytes:
-        """Write what has to be in the queue's segments; the line of the catalogue that says so."""
-        for group in snapshot.plan:
-            self._rewrite(snapshot, group)
-        for kind in (0, 1):
+    def _write_fresh(self, snapshot: _QueueSnapshot) -> None:
+        """Write the queue's new messages to segments."""
+        for kind in (PERSISTENT, NON_PERSISTENT):
             fresh = snapshot.fresh(kind)
             first = next(fresh, None)
-            if first is not None:
-                there = snapshot.of_kind(kind)
-                if not there or there[-1].sealed or there[-1].length >= segments.LARGEST:
-                    there = [Segment(next(self._numbers), volatile=kind == 0)]
-                    snapshot.segments += there
-                self._append(snapshot, there[-1], chain([first], fresh))
-        fields = {
-            "definition": json.loads(snapshot.definition.encode()),
-            "next": snapshot.next_sequence,
-            "backouts": snapshot.backouts,
-            "damaged": snapshot.damaged,
-        }
-        kept = [segment for segment in snapshot.segments if snapshot.keep_volatile or not segment.volatile]
-        described = b", ".join([segment.describe() for segment in kept])
-        return json.dumps(fields).encode()[:-1] + b', "segments": [' + described + b"]}"
+            if first is None:
+                continue
+            try:
+                self._append(snapshot, self._target(snapshot, kind), chain([first], fresh))
+            except FileNotFoundError as exc:
+                snapshot.found = QueueDamaged(f"segment {exc.filename} is missing")
+                self._append(snapshot, self._new(kind), snapshot.fresh(kind))
+            except OSError as exc:
+                if kind == PERSISTENT or snapshot.keep_volatile or exc.errno not in NO_SPACE:
+                    raise
+                snapshot.unspilled = True
+
+    def _target(self, snapshot: _QueueSnapshot, kind: int) -> Segment:
+        """The segment that new messages are appended to."""
+        there = snapshot.of_kind(kind)
+        if not there or there[-1].sealed or there[-1].length >= segments.LARGEST or snapshot.damaged:
+            return self._new(kind)
+        return there[-1]
+
+    def _new(self, kind: int) -> Segment:
+        return Segment(next(self._numbers), volatile=kind == NON_PERSISTENT)
 
     def _writer(self, queue: Queue, segment: Segment) -> SegmentWriter:
         state = self._state
@@ -197,6 +233,8 @@ class StateSnapshot:
         except BaseException:
             writer.abandon()
             raise
+        if target not in snapshot.segments:
+            snapshot.segments.append(target)
         snapshot.appends.append(_Append(target, target.cells, writer.blocks, writer.length, placed, sizes))
         target.extend(writer.blocks, writer.length)
 
@@ -222,8 +260,8 @@ class StateSnapshot:
         else:
             target.extend(writer.blocks, writer.length)
             snapshot.rewrites.append(_Rewrite(group, target, places))
-            at = snapshot.segments.index(group[0])
-            snapshot.segments[at : at + len(group)] = [target]
+            snapshot.segments[snapshot.segments.index(group[0])] = target
+            snapshot.segments = [segment for segment in snapshot.segments if segment not in group]
 
     def _copy(self, queue: Queue, source: Segment, writer: SegmentWriter) -> "array[int]":
         """Append what is there of a segment; the new cells by the old ones."""
@@ -233,10 +271,9 @@ class StateSnapshot:
             for block in source.blocks[priority]:
                 if not source.live_in(block):
                     continue
-                for cell in self._read(queue, source, block):
-                    if not source.is_gone(cell.number):
-                        expires = STANDING.unpack_from(cell.message)[2]
-                        places[cell.number] = writer.append(cell.sequence, priority, expires, cell.message)
+                for number, sequence, message in self._read(queue, source, block):
+                    if not source.is_gone(number):
+                        places[number] = writer.append(sequence, priority, standing(message).expires, message)
                         done += 1
                         if not done % A_MOMENT:
                             self._state.give_way()
@@ -245,47 +282,36 @@ class StateSnapshot:
     def _read(self, queue: Queue, source: Segment, block: Block) -> list[Cell]:
         """The cells of a block. What can't be read now is no reason for a checkpoint to fail."""
         try:
-            return list(queue.reader.read(source, block))
+            return queue.reader.read(source, block)
         except OSError as exc:
             raise _Unreadable from exc
 
     # ---- the checkpoint is complete, or failed
 
     def finish(self, lock: threading.Lock) -> None:
-        with lock:
-            for snapshot in self._changed.values():
-                queue = snapshot.queue
+        self._state.gave_up = False
+        for snapshot in self._changed.values():
+            queue = snapshot.queue
+            with lock:
                 queue.line = self._lines[queue.id]
                 for rewrite in snapshot.rewrites:
                     self._replace(queue, rewrite)
                 for number in snapshot.empty:
                     self._drop(queue, number)
-                for append in snapshot.appends:
-                    target = append.target
-                    new = Segment(target.number, volatile=target.volatile)
-                    segment = queue.segments.setdefault(target.number, new)
-                    segment.extend(append.blocks, append.length)
-        for snapshot in self._changed.values():
             for append in snapshot.appends:
-                self._place(snapshot.queue, append, lock)
+                self._place(queue, append, lock)
             more = True
             while more:
                 with lock:
-                    more = snapshot.queue.page_out(8 * A_MOMENT)
-                self._state.give_way()
-        with lock:
-            for snapshot in self._changed.values():
-                self._settle(snapshot)
-
-    def _settle(self, snapshot: _QueueSnapshot) -> None:
-        queue = snapshot.queue
-        queue.removed = None
-        for copy in snapshot.segments:
-            queue.segments[copy.number].described_by(copy)
-        if snapshot.found is not None and not queue.damaged:
-            self._state.damage(queue, snapshot.found)
-        if queue.deleted:
-            self._state.retired += ((queue.name, number) for number in queue.segments)
+                    more = queue.page_out(8 * A_MOMENT)
+                if more:
+                    self._state.give_way()
+            with lock:
+                snapshot.settle()
+                if snapshot.found is not None and not queue.damaged:
+                    self._state.damage(queue, snapshot.found)
+                if queue.deleted:
+                    self._state.retired += ((queue.name, number) for number in queue.segments)
 
     def _replace(self, queue: Queue, rewrite: _Rewrite) -> None:
         """Let the new segment take the place of the old ones. The lock is held."""
@@ -314,8 +340,12 @@ class StateSnapshot:
         self._retired.append((queue.name, number))
 
     def _place(self, queue: Queue, append: _Append, lock: threading.Lock) -> None:
-        """The entries have cells now, unless they are gone."""
-        segment, placed = queue.segments[append.target.number], append.placed
+        """The entries have cells now, unless they are gone. When all of them have, the blocks can be read."""
+        placed, target = append.placed, append.target
+        with lock:
+            new = Segment(target.number, volatile=target.volatile)
+            segment = queue.segments.setdefault(target.number, new)
+            segment.make_room(len(placed))
         for at in range(0, len(placed), 8 * A_MOMENT):
             with lock:
                 for number, entry in enumerate(placed[at : at + 8 * A_MOMENT], at):
@@ -325,9 +355,12 @@ class StateSnapshot:
                     else:
                         entry.segment, entry.cell = segment.number, append.cell + number
             self._state.give_way()
+        with lock:
+            segment.extend(append.blocks, append.length)
 
     def give_up(self, *, named: bool) -> None:
         state = self._state
+        state.gave_up = True
         state.retired = [r for r in self._retired if r not in state.retired] + state.retired
         for snapshot in self._changed.values():
             snapshot.give_up()

@@ -10,7 +10,7 @@ from qmgr.queue import Queue
 from qmgr.segments import SegmentReader
 from qmgr.state import State
 
-INDEXES = 64 << 20  # bytes of arrays that find messages in segments by their ids
+INDEXES = 256 << 20  # bytes of arrays that find messages in segments by their ids
 
 
 class Store(State):
@@ -30,6 +30,7 @@ class Store(State):
         self.log_id = log_id
         self.buffers = buffers
         self.ending = False  # the next checkpoint is the last one
+        self.gave_up = False  # the last one failed: the next one does no more than it has to
         self.arrays = Arrays(INDEXES)
         self._doomed: list[tuple[str, int]] = []  # segments that only the checkpoint before the last one refers to
 

@@ -132,13 +132,16 @@ def ended(unit: Uow) -> BackedOut | UnitOfWorkEnded:
     return UnitOfWorkEnded(f"unit of work {unit.number} is {unit.state.value}; begin another one")
 
 
-def choose(queue: Queue, now_us: int) -> tuple[Entry | None, list[Entry]]:
-    """(the entry that a get takes, those it passes over because their time is over). Raises as `Queue.first`."""
+def choose(queue: Queue, now_us: int, look_at: int) -> tuple[Entry | None, list[Entry]]:
+    """(the entry that a get takes, those it passes over because their time is over), `look_at` of them or more.
+
+    Raises as `Queue.first`.
+    """
     first = queue.first()
     if first is None or not 0 < first.expires <= now_us:
         return first, []
     expired: list[Entry] = []
-    for entry in queue.ready(1):
+    for entry in queue.ready(look_at):
         if not 0 < entry.expires <= now_us:
             return entry, expired
         expired.append(entry)

@@ -206,7 +206,7 @@ class Checkpointer:
                     marked, end = self._mark(Kind.START_CHECKPOINT, {"units": len(self._resource.uows.logged())})
                     units = {u.number: u.first_lsn for u in self._resource.uows.logged()}
                     records, self.records = self.records, 0
-                    self.unlogged = 0
+                    unlogged, self.unlogged = self.unlogged, 0
                     snapshot = self._resource.snapshot()
                     counters = self._resource.counters()  # with what the snapshot itself has taken
                 named = False  # the new file may count
@@ -232,6 +232,7 @@ class Checkpointer:
                     with log.lock:
                         snapshot.give_up(named=named)
                         self.records += records
+                        self.unlogged += unlogged
                     raise
                 snapshot.finish(log.lock)
             log.move_head(checkpoint.head, checkpoint.lsn)

@@ -1,8 +1,11 @@
-"""How deep the random tests look: `ci`, quick, unless HYPOTHESIS_PROFILE=soak or QMGR_SOAK is set."""
+"""How deep the random tests look: `ci`, quick, unless HYPOTHESIS_PROFILE=soak or QMGR_SOAK is set. Small segments."""
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.sim.paging import Counted, make_small
 
 SOAK = bool(os.environ.get("QMGR_SOAK")) or os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 
@@ -15,3 +18,10 @@ settings.register_profile(
 )
 settings.register_profile("soak", settings.get_profile("ci"), max_examples=5000)
 settings.load_profile("soak" if SOAK else "ci")
+
+
+@pytest.fixture
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    """Segments and blocks are small, so that queues of a few messages are deep; what paging does is counted."""
+    make_small(monkeypatch)
+    return Counted(monkeypatch)

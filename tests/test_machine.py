@@ -24,9 +24,11 @@ from hypothesis.stateful import (
 )
 
 import qmgr
+from qmgr import segments, snapshot, store
 from tests.conftest import SOAK
 from tests.sim.life import DATA, NAME, QUEUES, SINGLE, TRIPLE, Life, Setup, random_life
 from tests.sim.loss import mixed
+from tests.sim.paging import Counted
 from tests.test_crash import laps_of
 
 SETUPS = {
@@ -34,6 +36,10 @@ SETUPS = {
     "single": SINGLE,
     "synced by the system": Setup(log_sync="os"),
     "two secondaries": Setup(secondary_files=2, checkpoint_records=7),
+}
+DEEP = {
+    "deep triple": Setup(buffer=3000, checkpoint_records=40),
+    "deep single": Setup(buffer=1, write_integrity="SingleWrite", secondary_files=2),
 }
 
 
@@ -68,6 +74,33 @@ def test_a_random_life_keeps_every_promise(name: str) -> None:
     assert restarts > 100
 
 
+@pytest.fixture
+def tiny_segments(small_segments: Counted, monkeypatch: pytest.MonkeyPatch) -> Counted:
+    """Segments of a few blocks, rewritten as soon as half of what they hold is gone, and arrays that do not fit."""
+    monkeypatch.setattr(segments, "LARGEST", 2000)
+    monkeypatch.setattr(snapshot, "SLACK", 0)
+    monkeypatch.setattr(store, "INDEXES", 800)
+    return small_segments
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_a_random_life_of_deep_queues_keeps_every_promise(name: str, tiny_segments: Counted) -> None:
+    """The same where most messages are in segments only, which are read, rewritten and searched while it lives."""
+    failed: list[str] = []
+    for seed in range(1500 if SOAK else 15):
+        life = Life(DEEP[name], seed=seed)
+        try:
+            random_life(life, random.Random(f"{name} {seed}"), 120)
+        except Exception as exc:
+            failed.append(f"seed {seed} of {name}: {exc!r}\n{life.tell()}")
+            if len(failed) >= 3:
+                break
+    assert not failed, "\n\n".join(failed)
+    did = tiny_segments.calls | {"paged out": tiny_segments.paged_out, "evicted": tiny_segments.evicted}
+    for what, least in {"paged out": 3000, "_page_in": 500, "_pluck": 1000, "_replace": 15, "evicted": 2000}.items():
+        assert did[what] > least, did
+
+
 @pytest.mark.parametrize(("name", "seed"), [("synced by the system", 71)])
 def test_a_life_that_once_broke_a_promise(name: str, seed: int) -> None:
     """71: a page began at home, its spare page was not synced, and then home was overwritten."""
@@ -98,7 +131,7 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.life = Life(SETUPS[self.setup_name])
+        self.life = Life((SETUPS | DEEP)[self.setup_name])
 
     def do(self, call: Callable[[], object]) -> object:
         """Make a call; when the disk dies in it, restart from what is left."""
@@ -133,6 +166,10 @@ class Machine(RuleBasedStateMachine):
         self.life.start()
         for queue in QUEUES[:2]:
             self.life.define(queue)
+        if self.life.setup.buffer:
+            for number in range(30):
+                self.life.put("A", priority=4 * (number % 2), persistent=number % 5 > 0, correlation=number % 3)
+            self.life.checkpoint()
 
     @rule(effects=st.integers(1, 15), part=st.sampled_from([0.0, 0.3, 0.9]), loss=st.integers(0, 9999))
     def crash_soon(self, effects: int, part: float, loss: int) -> None:
@@ -263,6 +300,18 @@ def test_no_program_breaks_a_promise(name: str) -> None:
     run_state_machine_as_test(Named, settings=settings(max_examples=1500 if SOAK else 40, stateful_step_count=40))
 
 
+def test_no_program_breaks_a_promise_of_deep_queues(tiny_segments: Counted) -> None:
+    """The same with nothing in memory that a checkpoint has written."""
+
+    class Deep(Machine):
+        setup_name = "deep single"
+
+    run_state_machine_as_test(Deep, settings=settings(max_examples=1500 if SOAK else 25, stateful_step_count=40))
+    assert tiny_segments.paged_out > 250
+    assert tiny_segments.calls["_page_in"] > 5
+    assert tiny_segments.calls["_pluck"] > 5
+
+
 # -- what was found by these tests once: the smallest program for each ------------------------------------------------
 
 
@@ -360,10 +409,14 @@ def numbers(life: Life, queue: str) -> list[int]:
     return [int(message.body.split(b".")[0]) for message in life.qm.browse(queue)]
 
 
-@pytest.mark.parametrize("integrity", ["TripleWrite", "SingleWrite"])
-def test_threads_lose_nothing_in_a_crash_at_any_moment(integrity: str) -> None:
+@pytest.mark.parametrize(
+    ("integrity", "buffer"),
+    [("TripleWrite", 0), ("SingleWrite", 0), ("TripleWrite", 1000)],
+    ids=["triple", "single", "deep"],
+)
+def test_threads_lose_nothing_in_a_crash_at_any_moment(integrity: str, buffer: int, tiny_segments: Counted) -> None:
     """Faults 12, 21, 22: group commit, checkpoints, secondaries and wraps at once; the disk is looked at in between."""
-    setup = Setup(write_integrity=integrity, secondary_files=3, checkpoint_records=60)
+    setup = Setup(write_integrity=integrity, secondary_files=3, checkpoint_records=60, buffer=buffer)
     life = Life(setup)
     life.create()
     qm = qmgr.start(NAME, data_path=DATA, disk=life.disk, background=True)
@@ -401,3 +454,5 @@ def test_threads_lose_nothing_in_a_crash_at_any_moment(integrity: str) -> None:
     assert sum(worker.moved for worker in workers) > 200
     files = [path for kind, path in life.disk.trace if kind == "create" and path.endswith(".LOG")]
     assert len(files) > setup.primary_files, "no secondary was ever made"
+    if buffer:
+        assert tiny_segments.calls["_page_in"] > 20

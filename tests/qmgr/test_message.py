@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qmgr import Mistake, message
-from qmgr.message import STANDING, Message
+from qmgr.entry import read_entry
+from qmgr.message import Message
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 ids = st.binary(min_size=24, max_size=24)
@@ -37,9 +38,9 @@ def test_what_is_encoded_is_decoded(
     given_fields: dict[str, Any], message_id: bytes, body: bytes, put_time_us: int, backouts: int
 ) -> None:
     encoded = message.describe(**given_fields).head(message_id, put_time_us)
-    head, rest = message.split(encoded + body)
-    assert (head, rest) == (encoded, body)
-    found = message.decode(head, body, "Q", backouts, 0)
+    entry = read_entry(encoded + body, b"")
+    assert (entry.head, entry.body) == (encoded, body)
+    found = message.decode(entry.head, body, "Q", backouts, 0)
     assert (found.body, found.message_id, found.put_time_us, found.backout_count, found.queue, found.expiry) == (
         body,
         message_id,
@@ -50,14 +51,18 @@ def test_what_is_encoded_is_decoded(
     )
     given_fields["format"] = given_fields.pop("form")
     assert {name: getattr(found, name) for name in given_fields} == given_fields
-    assert message.ids_of(head) == (message_id, found.correlation_id)
+    assert message.ids_of(encoded) == (message_id, found.correlation_id)
 
 
 @given(described, ids, st.integers(1, 2**62))
 def test_what_a_queue_reads_of_a_head(given_fields: dict[str, Any], message_id: bytes, expires: int) -> None:
     one = message.describe(**given_fields, expires=expires)
-    flags, priority, until = STANDING.unpack_from(one.head(message_id, 5))
-    assert (flags & message.PERSISTENT, priority, until) == (one.persistent, given_fields["priority"], expires)
+    found = message.standing(one.head(message_id, 5))
+    assert (found.flags & message.PERSISTENT, found.priority, found.expires) == (
+        one.persistent,
+        given_fields["priority"],
+        expires,
+    )
 
 
 @given(properties)

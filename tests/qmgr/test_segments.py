@@ -1,4 +1,8 @@
-"""Segments: cells in, cells out; a page with durable cells is never written again; damage is told from the rest."""
+"""Segments: cells in, cells out, by blocks; a page with durable cells is never written again; damage is told."""
+
+import itertools
+import json
+from array import array
 
 import pytest
 from hypothesis import given
@@ -6,129 +10,393 @@ from hypothesis import strategies as st
 
 from logger.disk import PAGE
 from qmgr import segments
-from qmgr.segments import LARGEST, Segment, SegmentWriter, from_description, read_cells
+from qmgr.segments import Block, Cell, Segment, SegmentReader, SegmentWriter, from_description, size_of_cell
 from recovery.errors import QueueDamaged
 from tests.sim.disk import SimDisk
 from tests.sim.loss import LOSE_ALL
 
 ID = b"i" * 16
 PATH = "/q/00000005.seg"
-batches = st.lists(st.lists(st.binary(max_size=3000), min_size=1, max_size=6), min_size=1, max_size=5)
+Put = tuple[int, int, bytes]  # priority, when it expires, message
+puts = st.tuples(st.integers(0, 3), st.sampled_from([0, 0, 5, 900, 70]), st.binary(max_size=3000))
+batches = st.lists(st.lists(puts, min_size=1, max_size=12), min_size=1, max_size=5)
 
 
-def append(disk: SimDisk, segment: Segment, messages: list[bytes], first: int = 1) -> None:
+def append(disk: SimDisk, segment: Segment, batch: list[Put], first: int = 1) -> list[tuple[int, int, int, bytes]]:
+    """Append messages as a checkpoint does; (sequence, priority, expires, message) by their cells."""
     writer = SegmentWriter(disk, "/q", ID, 7, segment)
-    for n, message in enumerate(messages, first):
-        writer.append(n, n % 3, message)
+    order = sorted((priority, n, expires, message) for n, (priority, expires, message) in enumerate(batch, first))
+    written: list[tuple[int, int, int, bytes]] = []
+    for priority, n, expires, message in order:
+        cell = writer.append(n, priority, expires, message[:5], message[5:])
+        assert cell == segment.cells + len(written)
+        written.append((n, priority, expires, message))
     writer.finish()
-    segment.extend(writer.cells, writer.length)
+    segment.extend(writer.blocks, writer.length)
+    return written
 
 
-def read(disk: SimDisk, segment: Segment) -> list[segments.Cell]:
-    return list(read_cells(disk, "/q", ID, 7, segment))
+def plain(*messages: bytes) -> list[Put]:
+    return [(0, 0, message) for message in messages]
+
+
+def reader(disk: SimDisk) -> SegmentReader:
+    return SegmentReader(disk, "/q", ID, 7)
+
+
+def blocks(segment: Segment) -> list[Block]:
+    return sorted((block for line in segment.blocks.values() for block in line), key=lambda block: block.cell)
+
+
+def read(disk: SimDisk, segment: Segment) -> list[Cell]:
+    """All cells that are there, in the order of the file, read as a restart does."""
+    reader(disk).check(segment)
+    cells = [cell for block in blocks(segment) for cell in reader(disk).read(segment, block)]
+    return [cell for cell in cells if not segment.is_gone(cell[0])]
+
+
+def messages(disk: SimDisk, segment: Segment) -> list[bytes]:
+    return [message for _, _, message in read(disk, segment)]
+
+
+def described(segment: Segment) -> Segment:
+    return from_description(json.loads(segment.describe()))
 
 
 @given(batches, st.data())
 def test_cells_come_back_over_crashes_but_for_those_that_are_gone(
-    written: list[list[bytes]], data: st.DataObject
+    batches: list[list[Put]], data: st.DataObject
 ) -> None:
     disk, segment = SimDisk(), Segment(5)
-    all_: list[bytes] = []
-    for batch in written:
-        append(disk, segment, batch, len(all_) + 1)
-        all_ += batch
+    written: list[tuple[int, int, int, bytes]] = []
+    for batch in batches:
+        written += append(disk, segment, batch, len(written) + 1)
         disk = disk.crash(LOSE_ALL)
-    gone = data.draw(st.sets(st.integers(0, len(all_) - 1)))
+    gone = data.draw(st.sets(st.integers(0, len(written) - 1)))
     for cell in gone:
-        segment.mark_gone(cell)
-    segment = from_description(segment.describe())
-    assert segment.gone_count == len(gone)
-    found = read(disk, segment)
-    assert [(c.number, c.sequence, c.backouts, c.message) for c in found] == [
-        (n, n + 1, (n + 1) % 3, message) for n, message in enumerate(all_) if n not in gone
-    ]
-    assert all(segment.is_gone(n) == (n in gone) for n in range(len(all_)))
+        segment.mark_gone(cell, len(written[cell][3]))
+    there = [(n, sequence, message) for n, (sequence, _, _, message) in enumerate(written) if n not in gone]
+    for one in (segment, described(segment), segment.copy(), described(described(segment.copy()))):
+        assert read(disk, one) == there
+        assert (len(one), one.cells, one.gone_count) == (len(there), len(written), len(gone))
+        assert all(one.is_gone(n) == (n in gone) for n in range(len(written)))
+        assert one.live_bytes == (one.length - one.gone_bytes if there else 0)
+        assert one.blocks == segment.blocks
+        assert one.describe() == segment.describe()
+    for block in blocks(segment):
+        cells = range(block.cell, block.cell + block.cells)
+        assert segment.live_in(block) == sum(cell not in gone for cell in cells)
+        for place, cell in enumerate(cells):
+            expected = (cell, written[cell][0], written[cell][3])
+            begin = begins(segment, block, [message for _, _, _, message in written], place)
+            end = begin + size_of_cell(len(written[cell][3]))
+            for at in (None, (begin, end), (begin, 0), (begin, block.at + block.size + 4096)):
+                assert reader(disk).read_one(segment, block, cell, at) == expected
+            assert reader(disk).find(segment, block, written[cell][0]) == expected
+        assert reader(disk).find(segment, block, len(written) + 1) is None
+
+
+def begins(segment: Segment, block: Block, messages: list[bytes], place: int) -> int:
+    """The byte where a block's cell begins."""
+    return block.at + sum(size_of_cell(len(message)) for message in messages[block.cell : block.cell + place])
+
+
+@given(batches)
+def test_a_block_has_one_priority_ascending_sequences_and_a_size(batches: list[list[Put]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segments, "LARGEST_BLOCK", 2000)
+        disk, segment = SimDisk(), Segment(5)
+        written: list[tuple[int, int, int, bytes]] = []
+        for batch in batches:
+            starts = len(blocks(segment))
+            written += append(disk, segment, batch, len(written) + 1)
+            assert blocks(segment)[starts].at % PAGE == 0
+    at = cell = 0
+    for block in blocks(segment):
+        assert block.at >= at
+        assert block.cell == cell
+        at, cell = block.at + block.size, block.cell + block.cells
+        mine = written[block.cell : cell]
+        assert {priority for _, priority, _, _ in mine} == {block.priority}
+        sequences = [sequence for sequence, _, _, _ in mine]
+        assert sequences == sorted(sequences)
+        assert (block.first, block.last) == (sequences[0], sequences[-1])
+        assert block.size <= 2000 or block.cells == 1
+        assert block.expires == min((expires for _, _, expires, _ in mine if expires), default=0)
+        assert [found for _, _, found in reader(disk).read(segment, block)] == [message for _, _, _, message in mine]
+    assert cell == len(written)
+    for line in segment.blocks.values():
+        ends = [sequence for block in line for sequence in (block.first, block.last)]
+        assert ends == sorted(ends)
+        for one, two in itertools.pairwise(line):
+            assert one.last < two.first
+    for priority in range(5):
+        line = segment.blocks.get(priority, [])
+        for sequence in range(len(written) + 2):
+            first = next((block for block in line if block.last >= sequence), None)
+            assert segment.block_with(priority, sequence) == first
+        for number, (_, its_priority, _, _) in enumerate(written):
+            found = segment.block_of(priority, number)
+            assert (found is not None) == (priority == its_priority)
+            if found is not None:
+                assert found.cell <= number < found.cell + found.cells
+
+
+def test_blocks_are_filled_before_the_next_one_begins() -> None:
+    disk, segment = SimDisk(), Segment(5)
+    append(disk, segment, plain(*[bytes(1000)] * 300))
+    assert len(segment.blocks[0]) == -(-300 * 1024 // segments.LARGEST_BLOCK)
+    append(disk, segment, plain(bytes(segments.LARGEST_BLOCK), b"small", b"one"), 301)
+    assert [block.cells for block in segment.blocks[0][-2:]] == [1, 2]
+    assert messages(disk, segment)[-2:] == [b"small", b"one"]
+
+
+def test_more_than_a_chunk_is_written_in_several_pieces() -> None:
+    disk, segment = SimDisk(), Segment(5)
+    written = [bytes([n]) * (segments.CHUNK // 3) for n in range(8)]
+    append(disk, segment, plain(*written))
+    assert disk.trace.count(("write", PATH)) > 2
+    assert messages(disk.crash(LOSE_ALL), segment) == written
+
+
+def test_what_a_copy_says_does_not_change_with_the_segment() -> None:
+    """A checkpoint writes what was, while messages go; it appends to its copy, which the segment learns of later."""
+    disk, segment = SimDisk(), Segment(5)
+    append(disk, segment, [(n % 2, 0, b"%d" % n) for n in range(20)])
+    segment.mark_gone(3, 1)
+    copy = segment.copy()
+    before, blocks_before = copy.describe(), blocks(copy)
+    segment.mark_gone(4, 1)
+    segment.put_off(segment.blocks[1][0], 77)
+    segment.extend([Block(9000, 40, 20, 1, 1, 21, 21, 0, 0)], 9040)
+    assert copy.describe() == before
+    assert described(copy).describe() == before
+    assert (blocks(copy), copy.gone_count, copy.is_gone(4)) == (blocks_before, 1, False)
+    assert (segment.cells, segment.gone_count, segment.blocks[1][0].expires) == (21, 2, 77)
+    copy.mark_gone(5, 1)
+    copy.extend([Block(9000, 40, 20, 1, 7, 21, 21, 0, 0)], 9040)
+    assert not segment.is_gone(5)
+    assert 7 not in segment.blocks
+
+
+def test_a_segment_takes_the_description_of_its_copy_only_while_it_is_the_same() -> None:
+    disk, segment = SimDisk(), Segment(5)
+    append(disk, segment, plain(b"one", b"two"))
+    copy = segment.copy()
+    copy.describe()
+    segment.described_by(copy)
+    assert segment.describe() is copy.describe()
+    segment.mark_gone(1, 3)
+    segment.described_by(copy)
+    assert described(segment).is_gone(1)
+
+
+def test_volatile_and_expiry_are_part_of_the_description() -> None:
+    disk, segment = SimDisk(), Segment(5, volatile=True)
+    append(disk, segment, [(0, 50, b"one"), (1, 0, b"two")])
+    segment.put_off(segment.blocks[0][0], 60)
+    again = described(segment)
+    assert again.volatile
+    assert [block.expires for block in blocks(again)] == [60, 0]
+    assert not again.sealed
+
+
+@given(st.sets(st.integers(0, 29)), st.sets(st.integers(0, 29)), st.sets(st.integers(0, 29)))
+def test_what_went_while_a_segment_was_rewritten_is_gone_from_the_new_one(
+    before: set[int], meanwhile: set[int], cut: set[int]
+) -> None:
+    disk = SimDisk()
+    halves = [Segment(1), Segment(2)]
+    sizes = {}
+    for half, segment in enumerate(halves):
+        for sequence, _, _, message in append(disk, segment, plain(*[b"x" * (n % 9) for n in range(15)]), 15 * half):
+            sizes[sequence] = len(message)
+    for sequence in before:
+        halves[sequence // 15].mark_gone(sequence % 15, sizes[sequence])
+    copies = [segment.copy() for segment in halves]
+    new = Segment(5)
+    kept: list[Put] = []
+    places = []
+    for half in range(2):
+        moved = array("i", [-1]) * 15
+        for sequence in range(15 * half, 15 * half + 15):
+            if sequence not in before:
+                moved[sequence % 15] = len(kept)
+                kept.append((0, 0, b"x" * sizes[sequence]))
+        places.append(moved)
+    if not kept:
+        return
+    append(disk, new, kept)
+    for sequence in meanwhile - before:
+        halves[sequence // 15].mark_gone(sequence % 15, sizes[sequence])
+    for half in range(2):
+        new.forget_since(halves[half], copies[half], places[half])
+    there = [sequence for sequence in range(30) if sequence not in before]
+    assert [new.is_gone(n) for n in range(new.cells)] == [sequence in meanwhile for sequence in there]
+    assert new.gone_count == len(meanwhile - before)
+    by_hand = described(new)
+    assert by_hand.gone_bytes == sum(segments.CELL.size + sizes[s] + 7 & -8 for s in meanwhile - before)
 
 
 def test_row_05_a_batch_never_writes_into_a_page_that_holds_durable_cells() -> None:
     disk, segment = SimDisk(), Segment(5)
-    append(disk, segment, [b"one", b"two"])
+    append(disk, segment, plain(b"one", b"two"))
     before = segment.length
     writer = SegmentWriter(disk, "/q", ID, 7, segment)
-    writer.append(3, 0, b"three")
+    writer.append(3, 0, 0, b"three")
+    writer._end_block()
     writer._flush()
     assert disk.unsynced() == [PATH]
     for seed in range(40):
-        assert [cell.message for cell in read(disk.snapshot(seed), segment)] == [b"one", b"two"]
+        assert messages(disk.snapshot(seed), segment) == [b"one", b"two"]
     writer.finish()
     assert writer.length > before
 
 
 def test_what_the_checkpoint_does_not_know_is_cut_off() -> None:
     disk, segment = SimDisk(), Segment(5)
-    append(disk, segment, [b"known"])
-    known = from_description(segment.describe())
-    append(disk, segment, [b"x" * 9000], 2)
-    assert [cell.message for cell in read(disk, known)] == [b"known"]
-    append(disk, known, [b"again"], 2)
-    assert [cell.message for cell in read(disk, known)] == [b"known", b"again"]
+    append(disk, segment, plain(b"known"))
+    known = described(segment)
+    append(disk, segment, plain(b"x" * 9000), 2)
+    assert messages(disk, known) == [b"known"]
+    append(disk, known, plain(b"again"), 2)
+    assert messages(disk, known) == [b"known", b"again"]
+    assert len(disk.peek(PATH)) == known.length
+
+
+def test_a_file_that_no_checkpoint_knows_of_is_made_anew() -> None:
+    disk = SimDisk()
+    append(disk, Segment(5), plain(b"x" * 9000))
+    segment = Segment(5)
+    append(disk, segment, plain(b"one"))
+    assert messages(disk.crash(LOSE_ALL), segment) == [b"one"]
+    assert len(disk.peek(PATH)) == segment.length
+
+
+def test_what_is_given_up_takes_no_room() -> None:
+    disk, segment = SimDisk(), Segment(5)
+    writer = SegmentWriter(disk, "/q", ID, 7, Segment(5))
+    writer.append(1, 0, 0, b"x")
+    writer._end_block()
+    writer._flush()
+    writer.abandon()
+    assert disk.files() == []
+    append(disk, segment, plain(b"one"))
+    writer = SegmentWriter(disk, "/q", ID, 7, segment)
+    writer.append(2, 0, 0, bytes(9000))
+    writer._end_block()
+    writer._flush()
+    writer.abandon()
+    assert len(disk.peek(PATH)) == segment.length
+    assert messages(disk, segment) == [b"one"]
 
 
 def test_row_40_every_flip_in_what_counts_is_damage() -> None:
     disk, segment = SimDisk(), Segment(5)
-    append(disk, segment, [b"one", b"two" * 100])
+    batch: list[Put] = [(0, 0, b"one"), (0, 0, b"two" * 100), (3, 0, b"three")]
+    append(disk, segment, batch)
     whole = disk.peek(PATH)
     places = [*range(64), *range(PAGE, segment.length)]
+    told = 0
     for place in places:
         broken = bytearray(whole)
         broken[place] ^= 0x10
         disk.poke(PATH, bytes(broken))
         try:
-            found = [cell.message for cell in read(disk, segment)]
+            found = messages(disk, segment)
         except QueueDamaged as exc:
             assert PATH in str(exc)
+            told += 1
         else:
-            assert found == [b"one", b"two" * 100], place  # a gap between cells
+            raise AssertionError(f"{place}: {found}")
+    assert told == len(places)
     disk.poke(PATH, whole)
-    assert len(read(disk, segment)) == 2
+    assert len(read(disk, segment)) == 3
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["after the others", "where it begins"])
+def test_row_40_every_flip_is_damage_to_who_reads_one_cell(known: bool) -> None:
+    disk, segment = SimDisk(), Segment(5)
+    append(disk, segment, plain(b"one", b"two" * 100, b"three"))
+    (block,) = blocks(segment)
+    second, third = PAGE + size_of_cell(3), PAGE + size_of_cell(3) + size_of_cell(300)
+    place_of = [(PAGE, second), (second, third), (third, 0)] if known else [None] * 3
+    whole = disk.peek(PATH)
+    for place in range(PAGE, segment.length):
+        broken = bytearray(whole)
+        broken[place] ^= 0x10
+        disk.poke(PATH, bytes(broken))
+        for cell, message in enumerate((b"one", b"two" * 100, b"three")):
+            try:
+                assert reader(disk).read_one(segment, block, cell, place_of[cell]) == (cell, cell + 1, message), place
+            except QueueDamaged as exc:
+                assert PATH in str(exc)
 
 
 def test_row_42_cut_missing_or_foreign_files_are_damage() -> None:
     disk, segment = SimDisk(), Segment(5)
-    append(disk, segment, [b"one", b"two"])
+    append(disk, segment, plain(b"one", b"two" * 2000))
+    (block,) = blocks(segment)
     whole = disk.peek(PATH)
-    for content in (b"", whole[:-1], whole[:PAGE], bytes(len(whole))):
+    for content in (b"", whole[:-8], whole[:PAGE], bytes(len(whole))):
         disk.poke(PATH, content)
         with pytest.raises(QueueDamaged, match=r"segment /q/00000005\.seg"):
-            read(disk, segment)
+            reader(disk).check(segment)
+        with pytest.raises(QueueDamaged, match=r"segment /q/00000005\.seg"):
+            list(reader(disk).read(segment, block))
+        with pytest.raises(QueueDamaged, match=r"segment /q/00000005\.seg"):
+            reader(disk).read_one(segment, block, 1, None)
     disk.poke(PATH, whole)
     for log_id, queue in ((b"j" * 16, 7), (ID, 8)):
         with pytest.raises(QueueDamaged, match="is not segment 5 of this queue"):
-            list(read_cells(disk, "/q", log_id, queue, segment))
+            SegmentReader(disk, "/q", log_id, queue).check(segment)
+    with pytest.raises(QueueDamaged, match="damaged in cell 0, at byte 4096"):
+        SegmentReader(disk, "/q", b"j" * 16, 7).read_one(segment, block, 0, (PAGE, PAGE + size_of_cell(3)))
     disk.remove(PATH)
-    with pytest.raises(QueueDamaged, match="missing"):
-        read(disk, segment)
+    for call in (lambda: reader(disk).check(segment), lambda: list(reader(disk).read(segment, block))):
+        with pytest.raises(QueueDamaged, match="missing"):
+            call()
+
+
+def test_an_error_while_reading_is_no_damage() -> None:
+    disk, segment = SimDisk(), Segment(5)
+    append(disk, segment, plain(b"one"))
+    for kind in ("open", "read"):
+        disk.fail(kind, 5)
+        with pytest.raises(OSError, match="Input/output"):
+            reader(disk).check(segment)
+        with pytest.raises(OSError, match="Input/output"):
+            disk.fail(kind, 5)
+            list(reader(disk).read(segment, blocks(segment)[0]))
+        disk.heal()
+    assert messages(disk, segment) == [b"one"]
+    assert disk.open_files == 0
 
 
 def test_row_44_a_cell_of_another_place_is_damage() -> None:
     disk, segment = SimDisk(), Segment(5)
-    append(disk, segment, [b"one", b"two"])
+    append(disk, segment, plain(b"one", b"two"))
+    (block,) = blocks(segment)
     whole = bytearray(disk.peek(PATH))
     size = (segments.CELL.size + 3 + 7) // 8 * 8
     whole[PAGE : PAGE + size], whole[PAGE + size : PAGE + 2 * size] = (
         whole[PAGE + size : PAGE + 2 * size], whole[PAGE : PAGE + size],
     )  # fmt: skip
     disk.poke(PATH, bytes(whole))
-    with pytest.raises(QueueDamaged, match="cell 0"):
+    with pytest.raises(QueueDamaged, match="is damaged in the 48 bytes from 4096 on"):
         read(disk, segment)
+    with pytest.raises(QueueDamaged, match="damaged in cell 0, at byte 4096"):
+        reader(disk).read_one(segment, block, 0, (PAGE, PAGE + size))
+    with pytest.raises(QueueDamaged, match="damaged in the 48 bytes"):
+        reader(disk).find(segment, block, 1)
 
 
-def test_a_segment_fills_up() -> None:
-    disk = SimDisk()
-    writer = SegmentWriter(disk, "/q", ID, 7, Segment(5))
-    seen = [writer.full]
-    for n in range(LARGEST // (1 << 20) + 1):
-        writer.append(n, 0, bytes(1 << 20))
-    seen.append(writer.full)
-    assert seen == [False, True]
-    writer.abandon()
+def test_row_44_a_cell_of_another_segment_is_damage() -> None:
+    disk, segment, other = SimDisk(), Segment(5), Segment(6)
+    append(disk, segment, plain(b"one"))
+    append(disk, other, plain(b"two"))
+    disk.poke(PATH, disk.peek(PATH)[:PAGE] + disk.peek("/q/00000006.seg")[PAGE:])
+    with pytest.raises(QueueDamaged, match="damaged in the 24 bytes from 4096 on"):
+        read(disk, segment)
+    with pytest.raises(QueueDamaged, match="damaged in cell 0, at byte 4096"):
+        reader(disk).read_one(segment, blocks(segment)[0], 0, (PAGE, 0))

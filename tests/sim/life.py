@@ -117,7 +117,11 @@ class Life:
             disk=self.disk,
             clock=self.clock,
         )
-        tuning = {"CheckPointLogRecdMax": self.setup.checkpoint_records, "DefaultPQBufferSize": self.setup.buffer}
+        tuning = {
+            "CheckPointLogRecdMax": self.setup.checkpoint_records,
+            "DefaultQBufferSize": self.setup.buffer,
+            "DefaultPQBufferSize": self.setup.buffer,
+        }
         lines = [f"   {attribute}={value}" for attribute, value in tuning.items() if value]
         if lines:
             path = f"{DATA}/qmgrs/{NAME}/qm.ini"
@@ -509,6 +513,9 @@ def random_step(life: Life, rng: random.Random) -> None:
         return
     queue = rng.choice(queues)
     unit = rng.choice([None, None, *active]) if active else None
+    if life.setup.buffer and rng.random() < 0.5:
+        deep_step(life, rng, queue, unit)
+        return
     kind = rng.random()
     if kind < 0.36:
         life.put(
@@ -560,6 +567,29 @@ def random_step(life: Life, rng: random.Random) -> None:
         life.check()
     else:
         life.check()
+
+
+def deep_step(life: Life, rng: random.Random, queue: str, unit: Hashable) -> None:
+    """A call that makes queues deep, or takes from anywhere in them."""
+    kind = rng.random()
+    if kind < 0.4:
+        life.put(
+            queue,
+            size=rng.choice((5, 20, 20, 150)),
+            number=rng.randint(5, 30),
+            priority=rng.choice((0, 0, 4)),
+            persistent=rng.random() < 0.75,
+            correlation=rng.randrange(4),
+            unit=unit,
+        )
+    elif kind < 0.75:
+        for msg in rng.sample(there := life.model.find(queue, 1000), min(len(there), rng.randint(1, 25))):
+            if msg.message_id and (unit is None or unit in life.open):
+                life.get(queue, message_id=int.from_bytes(msg.message_id, "big"), unit=unit)
+    elif kind < 0.85:
+        life.get(queue, limit=rng.randint(1, 30), correlation=rng.randrange(4), unit=unit)
+    else:
+        life.checkpoint()
 
 
 def random_life(life: Life, rng: random.Random, steps: int, *, crashes: float = 0.15) -> None:

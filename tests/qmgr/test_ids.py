@@ -1,0 +1,204 @@
+"""Indexes by id: those of entries in memory, and the sorted arrays of segments within their bound."""
+
+from zlib import crc32
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qmgr import message
+from qmgr.entry import Entry, read_entry
+from qmgr.ids import CORRELATION_ID, MESSAGE_ID, Arrays, Resident, Unindexed
+from qmgr.segments import Segment
+
+
+def tag(n: int) -> bytes:
+    return n.to_bytes(24, "big")
+
+
+def entry(sequence: int, key: int, priority: int = 0) -> Entry:
+    head = message.describe(priority, True, correlation_id=tag(key)).head(tag(sequence), 0)
+    made = read_entry(head, b"x")
+    made.sequence = sequence
+    return made
+
+
+def position(one: Entry) -> tuple[int, int]:
+    return -one.priority, one.sequence
+
+
+# -- in memory -----------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 20)), max_size=60))
+def test_entries_with_an_id_are_found_in_the_order_of_delivery(steps: list[tuple[bool, int, int]]) -> None:
+    """Added twice, or removed twice: it makes no difference."""
+    every = [entry(n, n % 4, n % 3) for n in range(21)]
+    index = Resident(CORRELATION_ID, every[:5], position)
+    there = set(range(5))
+    for add, _, n in steps:
+        if add:
+            index.add(every[n])
+            there.add(n)
+        else:
+            index.remove(every[n])
+            there.discard(n)
+        assert len(index) == len(there)
+        for key in range(4):
+            expected = sorted((every[n] for n in there if n % 4 == key), key=position)
+            assert list(index.get(tag(key))) == expected
+    assert len(index._found) == len({n % 4 for n in there})
+
+
+def test_an_index_is_of_one_of_the_ids() -> None:
+    one = entry(5, 7)
+    assert list(Resident(MESSAGE_ID, [one], position).get(tag(5))) == [one]
+    assert list(Resident(MESSAGE_ID, [one], position).get(tag(7))) == []
+    assert list(Resident(CORRELATION_ID, [one], position).get(tag(7))) == [one]
+
+
+# -- in segments ---------------------------------------------------------------------------------------------------
+
+
+class Files:
+    """Segments whose cells have these keys, and who reads them."""
+
+    def __init__(self, *keys: list[int]) -> None:
+        self.keys = dict(enumerate(keys, 1))
+        self.segments = [Segment(number) for number in self.keys]
+        self.grow()
+        self.read: list[tuple[int, int, int]] = []  # segment, which id, from which cell on
+
+    def grow(self) -> None:
+        for segment in self.segments:
+            segment.cells = len(self.keys[segment.number])
+            segment.gone.extend(bytes(segment.cells - len(segment.gone)))
+
+    def hashes(self, segment: Segment, which: int, known: int) -> list[tuple[int, int]]:
+        self.read.append((segment.number, which, known))
+        cells = list(enumerate(self.keys[segment.number]))[known:]
+        return [(crc32(tag(key + 100 * which)), 512 + 64 * n) for n, key in cells]
+
+    def found(self, arrays: Arrays, key: int, which: int = MESSAGE_ID) -> dict[int, list[int]]:
+        """The cells that have the key, by their segments."""
+        hits = arrays.hits(self.segments, which, tag(key + 100 * which), self.hashes)
+        found = {segment.number: list(arrays.cells(segment, which, made, at)) for segment, made, at in hits}
+        return {number: cells for number, cells in found.items() if cells}
+
+
+def bytes_of(arrays: Arrays) -> int:
+    return sum(len(made) * made.itemsize for made in arrays._arrays.values())
+
+
+def test_cells_are_found_by_the_hash_of_their_id() -> None:
+    files, arrays = Files([1, 2, 1, 3], [3, 4]), Arrays(1 << 20)
+    assert files.found(arrays, 1) == {1: [0, 2]}
+    assert files.found(arrays, 3) == {1: [3], 2: [0]}
+    assert files.found(arrays, 9) == {}
+    assert files.found(arrays, 4, CORRELATION_ID) == {2: [1]}
+    assert files.read == [(1, 0, 0), (2, 0, 0), (1, 1, 0), (2, 1, 0)]
+    assert arrays.bytes == bytes_of(arrays) == 6 * (8 + 8 + 4)
+
+
+def test_only_what_a_segment_has_grown_by_is_read() -> None:
+    files, arrays = Files([1, 2]), Arrays(1 << 20)
+    assert files.found(arrays, 1) == {1: [0]}
+    files.keys[1] += [1, 5]
+    files.grow()
+    assert files.found(arrays, 1) == {1: [0, 2]}
+    assert files.found(arrays, 5) == {1: [3]}
+    assert files.read == [(1, 0, 0), (1, 0, 2)]
+    assert arrays.bytes == bytes_of(arrays)
+
+
+def test_where_cells_begin_is_known_of_those_that_were_read() -> None:
+    files, arrays = Files([1, 2, 3]), Arrays(1 << 20)
+    (segment,) = files.segments
+    assert arrays.place(segment, 1) is None
+    files.found(arrays, 1)
+    assert [arrays.place(segment, n) for n in range(4)] == [(512, 576), (576, 640), (640, 0), None]
+
+
+def test_nothing_is_read_where_that_is_not_wanted() -> None:
+    files, arrays = Files([1, 2]), Arrays(1 << 20)
+    with pytest.raises(Unindexed):
+        arrays.hits(files.segments, MESSAGE_ID, tag(1), None)
+    found = files.hashes(files.segments[0], MESSAGE_ID, 0)
+    arrays.learn(files.segments[0], MESSAGE_ID, 0, found)
+    assert len(arrays.hits(files.segments, MESSAGE_ID, tag(1), None)) == 1
+    arrays.learn(files.segments[0], MESSAGE_ID, 0, found)  # somebody else has learnt it meanwhile
+    assert arrays.known(files.segments[0], MESSAGE_ID) == 2
+    assert files.found(arrays, 1) == {1: [0]}
+    with pytest.raises(Unindexed):
+        arrays.hits(files.segments, CORRELATION_ID, tag(1), None)
+
+
+def test_cells_that_are_gone_are_passed_over_once() -> None:
+    """Many messages with one id, got one by one."""
+    files, arrays = Files([7] * 200 + [8]), Arrays(1 << 20)
+    (segment,) = files.segments
+    for cell in range(200):
+        assert files.found(arrays, 7) == {1: list(range(cell, 200))}
+        segment.mark_gone(cell, 0)
+    assert files.found(arrays, 7) == {}
+    assert max(arrays._gone.values()) > 150
+    assert files.found(arrays, 8) == {1: [200]}
+    files.keys[1] += [7, 6]
+    files.grow()
+    assert files.found(arrays, 7) == {1: [201]}
+    segment.mark_gone(201, 0)
+    assert files.found(arrays, 7) == {}
+
+
+def test_beyond_the_bound_arrays_are_dropped_and_made_again() -> None:
+    files, arrays = Files(*[[n, n + 50] for n in range(10)]), Arrays(5 * 24)
+    for turn in range(3):
+        for n in range(10):
+            assert files.found(arrays, n) == {n + 1: [0]}
+            assert arrays.bytes == bytes_of(arrays) <= 5 * 24
+        assert len(files.read) >= 10 * (turn + 1)
+    before = len(files.read)
+    arrays.bound = 1 << 20
+    files.found(arrays, 1)
+    files.found(arrays, 2)
+    assert len(files.read) <= before + 10
+
+
+def test_a_bound_that_is_too_small_for_one_segment_does_no_harm() -> None:
+    files, arrays = Files([1, 2, 3], [3, 4]), Arrays(0)
+    for _ in range(3):
+        assert files.found(arrays, 3) == {1: [2], 2: [0]}
+        assert len(arrays._arrays) <= 2
+    arrays.drop(2)
+    arrays.drop(1)
+    assert arrays.bytes == bytes_of(arrays) == 0
+
+
+def test_the_arrays_of_a_segment_that_is_no_more_are_dropped() -> None:
+    files, arrays = Files([1, 2], [3]), Arrays(1 << 20)
+    files.found(arrays, 1)
+    files.found(arrays, 1, CORRELATION_ID)
+    arrays.drop(1)
+    assert arrays.bytes == bytes_of(arrays) == 1 * (8 + 8 + 4)
+    arrays.drop(1)
+    arrays.drop(2)
+    assert arrays.bytes == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.integers(0, 3)), max_size=40), st.integers(0, 200))
+def test_any_history_finds_the_same_cells(steps: list[tuple[int, int, int]], bound: int) -> None:
+    """Segments grow, cells go, arrays are dropped: what is found is what is there."""
+    files, arrays = Files([0], [1], [2]), Arrays(bound)
+    for number, key, what in steps:
+        segment = files.segments[number]
+        if what == 0:
+            files.keys[number + 1] += [key, key + 1]
+            files.grow()
+        elif what == 1 and not segment.is_gone(key % segment.cells):
+            segment.mark_gone(key % segment.cells, 0)
+        expected = {
+            one.number: [n for n, k in enumerate(files.keys[one.number]) if k == key and not one.is_gone(n)]
+            for one in files.segments
+        }
+        assert files.found(arrays, key, what % 2) == {number: cells for number, cells in expected.items() if cells}
+        assert arrays.bytes == bytes_of(arrays)

@@ -1,0 +1,76 @@
+"""Small segments and blocks, so that a queue of a few messages is deep; what paging did in a test, counted."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import qmgr
+from qmgr import ids, segments, snapshot, store
+from qmgr.queue import Queue
+from tests.sim.disk import SimDisk
+
+PAGE = 512  # bytes: what a checkpoint appends begins at a multiple of it; as safe on this disk, whose sectors are that
+LARGEST = 8000  # bytes: a segment of this size is not appended to
+BLOCK = 1500  # bytes of a block
+SLACK = 5000  # bytes that segments may take beyond twice what is there
+INDEXES = 2500  # bytes of arrays that find messages by id
+
+
+def make_small(patch: pytest.MonkeyPatch) -> None:
+    """Segments, blocks, slack and the bound of the arrays, as small as tests need them."""
+    patch.setattr(segments, "PAGE", PAGE)
+    patch.setattr(segments, "LARGEST", LARGEST)
+    patch.setattr(segments, "LARGEST_BLOCK", BLOCK)
+    patch.setattr(snapshot, "SLACK", SLACK)
+    patch.setattr(store, "INDEXES", INDEXES)
+
+
+class Counted:
+    """How often paging did each of the things it can do."""
+
+    WATCHED: tuple[tuple[Any, str], ...] = (
+        (Queue, "_page_in"),
+        (Queue, "page_out"),
+        (Queue, "_pluck"),
+        (Queue, "sweep"),
+        (snapshot.StateSnapshot, "_rewrite"),
+        (snapshot.StateSnapshot, "_replace"),
+        (ids.Arrays, "learn"),
+    )
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.calls: dict[str, int] = {}
+        self.paged_out = 0  # messages
+        self.evicted = 0  # arrays that find messages by id
+        for owner, name in self.WATCHED:
+            patch.setattr(owner, name, self._counting(name, getattr(owner, name)))
+
+    def _counting(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(this: Any, *given: Any, **named: Any) -> Any:
+            before = paged(this) if isinstance(this, Queue) else 0
+            arrays = set(this._arrays) if isinstance(this, ids.Arrays) else set()
+            try:
+                return real(this, *given, **named)
+            finally:
+                self.calls[name] = self.calls.get(name, 0) + 1
+                if name == "page_out":
+                    self.paged_out += paged(this) - before
+                elif name == "learn":
+                    self.evicted += len(arrays - set(this._arrays))
+
+        return call
+
+
+def paged(queue: Queue) -> int:
+    """Messages that are in segments only."""
+    return sum(lane.paged for lane in queue._lanes.values())
+
+
+def inside(manager: qmgr.QueueManager, name: str) -> Queue:
+    return manager._engine.state.queues[name]
+
+
+def files(disk: SimDisk, path: str = "/") -> list[str]:
+    """The segments below a path."""
+    return [name for name in disk.files(path) if name.endswith(".seg")]

@@ -1,0 +1,1051 @@
+"""Deep queues: most messages are on disk alone, and nobody can tell but by looking at memory.
+
+Everything is small: a queue keeps about four messages in memory, a block has a dozen, a segment a few blocks.
+"""
+
+import contextlib
+import errno
+import random
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+import qmgr
+from qmgr import snapshot
+from qmgr.entry import OVERHEAD
+from recovery import checkpoint
+from tests.qmgr.world import DATA, NAME, Call, World, bodies, drain, reason_of
+from tests.sim.life import Life, Setup
+from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
+from tests.sim.paging import BLOCK, INDEXES, LARGEST, PAGE, SLACK, Counted, files, inside, paged
+from tests.test_crash import always, mixes, sweep, work_on
+
+pytestmark = pytest.mark.usefixtures("small_segments")
+
+BUFFER = 2000
+XID = qmgr.Xid(1, b"deep", b"")
+ONE = OVERHEAD + 100  # bytes of a small message in memory, about
+A_BLOCK = BLOCK // 100 * ONE  # bytes that a block of small messages takes in memory, about
+
+
+def deep_world(**options: Any) -> World:
+    world = World(
+        ini={"DefaultPQBufferSize": str(BUFFER), "DefaultQBufferSize": str(BUFFER)} | options.pop("ini", {}), **options
+    )
+    world.qm.define_queue("A")
+    world.qm.define_queue("B")
+    return world
+
+
+def body(n: int) -> bytes:
+    return b"%d" % n
+
+
+def fill(world: World, numbers: Iterable[int], *, priorities: int = 1, checkpoints: int = 40, **options: Any) -> None:
+    """Put numbers to A, `n % priorities` as the priority; a checkpoint after so many, and one at the end."""
+    for n in numbers:
+        world.qm.put("A", body(n), priority=n % priorities, correlation_id=tag(n % 7), message_id=tag(n), **options)
+        if n % checkpoints == checkpoints - 1:
+            world.qm.checkpoint()
+    world.qm.checkpoint()
+
+
+def tag(n: int) -> bytes:
+    return n.to_bytes(24, "big")
+
+
+def ordered(numbers: Iterable[int], priorities: int = 1) -> list[bytes]:
+    return [body(n) for n in sorted(numbers, key=lambda n: (-(n % priorities), n))]
+
+
+def deep(world: World, queue: str = "A") -> int:
+    """How many messages of the queue are on disk alone."""
+    return paged(inside(world.qm, queue))
+
+
+def memory(world: World, queue: str = "A") -> int:
+    return sum(inside(world.qm, queue).held)
+
+
+# -- order ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sequence", ["PRIORITY", "FIFO"])
+@pytest.mark.parametrize("again", ["live", "restart", "crash"])
+def test_the_order_of_delivery_is_that_of_any_queue(sequence: str, again: str) -> None:
+    world = deep_world()
+    world.qm.alter_queue("A", delivery_sequence=sequence)
+    fill(world, range(300), priorities=10)
+    if again == "restart":
+        world.restart()
+    elif again == "crash":
+        world.crash(LOSE_ALL)
+    assert deep(world) >= 290
+    expected = ordered(range(300), 10 if sequence == "PRIORITY" else 1)
+    assert bodies(world.qm, "A") == expected
+    assert drain(world.qm, "A") == expected
+    assert (deep(world), memory(world), world.depths()["A"]) == (0, 0, 0)
+
+
+def test_the_order_can_be_altered_while_messages_are_paged() -> None:
+    world = deep_world()
+    fill(world, range(200), priorities=4)
+    left = set(range(200))
+    for turn in range(12):
+        fifo = turn % 2 == 1
+        world.qm.alter_queue("A", delivery_sequence="FIFO" if fifo else "PRIORITY")
+        expected = ordered(left, 1 if fifo else 4)
+        assert bodies(world.qm, "A") == expected
+        got = [world.qm.get("A").body for _ in range(9)]
+        assert got == expected[:9]
+        left -= {int(one) for one in got}
+        if turn % 3 == 0:
+            world.qm.checkpoint()
+        if turn == 7:
+            world.crash(LOSE_ALL)
+    assert drain(world.qm, "A") == ordered(left, 1)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 13, 14, 40, 1000])
+def test_get_many_goes_over_the_borders_of_blocks_and_segments(limit: int) -> None:
+    world = deep_world()
+    fill(world, range(250), priorities=3)
+    got: list[bytes] = []
+    while some := world.qm.get_many("A", limit):
+        assert len(some) == min(limit, 250 - len(got))
+        got += [message.body for message in some]
+    assert got == ordered(range(250), 3)
+
+
+def test_messages_that_are_put_meanwhile_come_in_their_turn() -> None:
+    """What is put goes behind what is paged, of its priority."""
+    world = deep_world()
+    fill(world, range(200), priorities=3)
+    left = set(range(200))
+    rng = random.Random(1)
+    for n in range(200, 500):
+        world.qm.put("A", body(n), priority=n % 3, persistent=n % 5 != 0)
+        left.add(n)
+        if rng.random() < 0.6:
+            expected = ordered(left, 3)[0]
+            assert world.qm.get("A").body == expected
+            left.remove(int(expected))
+        if rng.random() < 0.1:
+            world.qm.checkpoint()
+            assert bodies(world.qm, "A") == ordered(left, 3)
+    assert drain(world.qm, "A") == ordered(left, 3)
+
+
+def test_fifo_passes_over_expired_messages_in_the_order_of_arrival() -> None:
+    """Those of one priority that are in memory have expired; the next one that counts has to be read first."""
+    world = deep_world()
+    world.qm.alter_queue("A", delivery_sequence="FIFO")
+    for n in range(80):
+        world.qm.put("A", body(n), priority=9 if n < 60 else 0, expiry=1.0 if n < 30 else None)
+    world.qm.checkpoint()
+    world.clock.advance(5)
+    assert world.qm.get("A").body == body(30)
+    assert [message.body for message in world.qm.get_many("A", 5)] == [body(n) for n in range(31, 36)]
+    assert drain(world.qm, "A") == [body(n) for n in range(36, 80)]
+
+
+# -- units of work -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("again", ["live", "checkpoint", "restart", "crash"])
+def test_messages_given_back_find_their_old_places(again: str) -> None:
+    world = deep_world()
+    fill(world, range(200), priorities=2)
+    unit = world.qm.begin()
+    got = [message.body for message in unit.get_many("A", 30)]
+    got += [unit.get("A", message_id=tag(n)).body for n in (198, 77, 120, 2)]
+    unit.put("A", b"never there")
+    assert bodies(world.qm, "A") == [one for one in ordered(range(200), 2) if one not in got]
+    world.qm.checkpoint()
+    assert bodies(world.qm, "A") == [one for one in ordered(range(200), 2) if one not in got]
+    unit.backout()
+    if again == "checkpoint":
+        world.qm.checkpoint()
+    elif again == "restart":
+        world.restart()
+    elif again == "crash":
+        world.qm.put("B", b"forces the log")
+        world.crash(LOSE_ALL)
+    assert bodies(world.qm, "A") == ordered(range(200), 2)
+    assert {message.body: message.backout_count for message in world.qm.browse("A")} == {
+        body(n): int(body(n) in got) for n in range(200)
+    }
+    assert world.depths()["A"] == 200
+    world.qm.checkpoint()
+    assert drain(world.qm, "A") == ordered(range(200), 2)
+
+
+@pytest.mark.parametrize("outcome", ["commit", "backout"])
+def test_a_prepared_unit_keeps_paged_messages_over_checkpoints_and_restarts(outcome: str) -> None:
+    world = deep_world()
+    fill(world, range(200), priorities=2)
+    unit = world.qm.begin(XID)
+    got = {int(message.body) for message in unit.get_many("A", 40)}
+    got |= {int(unit.get("A", message_id=tag(n)).body) for n in (0, 66, 190)}
+    for n in range(200, 220):
+        unit.put("A", body(n))
+    unit.prepare()
+    left = set(range(200)) - got
+    for turn in range(4):
+        world.qm.checkpoint()
+        for _ in range(15):
+            left.remove(int(world.qm.get("A").body))
+        assert bodies(world.qm, "A") == ordered(left, 2)
+        if turn % 2:
+            world.restart()
+        else:
+            world.crash(mixed(turn))
+        assert world.qm.in_doubt() == [XID]
+        assert bodies(world.qm, "A") == ordered(left, 2)
+    world.qm.resolve(XID, commit=outcome == "commit")
+    if outcome == "commit":
+        expected = ordered(left, 2)
+        put = [body(n) for n in range(200, 220)]
+        zeros = [one for one in expected if int(one) % 2 == 0]
+        expected = [one for one in expected if int(one) % 2] + zeros + put
+    else:
+        expected = ordered(left | got, 2)
+    world.qm.checkpoint()
+    assert bodies(world.qm, "A") == expected
+    world.crash(LOSE_ALL)
+    assert drain(world.qm, "A") == expected
+
+
+# -- by id ---------------------------------------------------------------------------------------------------------
+
+
+def test_messages_are_found_by_their_ids_wherever_they_are(small_segments: Counted) -> None:
+    """Also those put since, given back, locked and gone; the arrays of all segments do not fit their bound."""
+    world = deep_world()
+    fill(world, range(400), priorities=2, checkpoints=30)
+    assert len(files(world.disk)) > 4
+    left = set(range(400))
+    rng = random.Random(2)
+    for turn in range(120):
+        n = rng.randrange(400 + turn)
+        if n in left:
+            assert world.qm.get("A", message_id=tag(n)).body == body(n)
+            left.remove(n)
+        else:
+            with pytest.raises(qmgr.NoMessageAvailable):
+                world.qm.get("A", message_id=tag(n))
+        k = rng.randrange(7)
+        mine = [one for one in ordered(left, 2) if int(one) % 7 == k]
+        if turn % 10 == 0:
+            assert [m.body for m in world.qm.browse("A", correlation_id=tag(k))] == mine
+        if turn % 10 == 5:
+            with pytest.raises(RuntimeError), world.qm.begin() as unit:
+                assert [m.body for m in unit.get_many("A", 3, correlation_id=tag(k))] == mine[:3]
+                raise RuntimeError
+        assert world.qm.get("A", correlation_id=tag(k)).body == mine[0]
+        left.remove(int(mine[0]))
+        world.qm.put("A", body(400 + turn), message_id=tag(400 + turn), correlation_id=tag((400 + turn) % 7),
+                     priority=turn % 2)  # fmt: skip
+        left.add(400 + turn)
+        if turn % 25 == 24:
+            world.qm.checkpoint()
+            assert deep(world) > 100
+    assert small_segments.calls["_pluck"] > 100
+    assert small_segments.calls["learn"] > 30
+    assert world.qm._engine.state.arrays.bytes <= INDEXES + 12 * 100
+    assert drain(world.qm, "A") == ordered(left, 2)
+
+
+def test_threads_get_each_message_once_by_its_id_while_segments_are_rewritten(
+    small_segments: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read without the lock may be rewritten, or gone, by then."""
+    monkeypatch.setattr(snapshot, "SLACK", 0)
+    world = World(ini={"DefaultPQBufferSize": "1", "CheckPointLogRecdMax": "60"}, start=False, log_primary_files=4)
+    qm = qmgr.start(NAME, data_path=DATA, disk=world.disk, background=True)
+    qm.define_queue("A")
+    count = 600
+    for n in range(count):
+        qm.put("A", body(n), message_id=tag(n), correlation_id=tag(n % 50))
+    got: list[list[bytes]] = [[], [], []]
+
+    def by_id(mine: list[bytes], seed: int) -> None:
+        numbers = [n for n in range(count) if n % 2]
+        random.Random(seed).shuffle(numbers)
+        for n in numbers:
+            with contextlib.suppress(qmgr.NoMessageAvailable):
+                mine.append(qm.get("A", message_id=tag(n)).body)
+
+    def by_group(mine: list[bytes]) -> None:
+        for k in range(0, 50, 2):
+            mine += [message.body for message in qm.get_many("A", 1000, correlation_id=tag(k))]
+
+    done = threading.Event()
+
+    def checkpoints() -> None:
+        while not done.wait(0.002):
+            qm.checkpoint()
+
+    rewriter = Call(checkpoints)
+    calls = [Call(lambda: by_id(got[0], 1)), Call(lambda: by_id(got[1], 2)), Call(lambda: by_group(got[2]))]
+    for call in calls:
+        call.outcome(60)
+    done.set()
+    rewriter.outcome(60)
+    assert sorted(one for mine in got for one in mine) == sorted(body(n) for n in range(count))
+    assert qm.status().messages == 0
+    assert small_segments.calls.get("_replace", 0) > 0
+    qm.end()
+
+
+def test_the_arrays_of_a_queue_that_is_deleted_are_dropped() -> None:
+    world = deep_world()
+    fill(world, range(100))
+    list(world.qm.browse("A", message_id=tag(3)))
+    list(world.qm.browse("A", correlation_id=tag(3)))
+    assert world.qm._engine.state.arrays.bytes
+    world.qm.delete_queue("A", purge=True)
+    assert world.qm._engine.state.arrays.bytes == 0
+
+
+# -- browse --------------------------------------------------------------------------------------------------------
+
+
+def test_a_browse_reads_what_is_paged_and_leaves_memory_alone() -> None:
+    world = deep_world()
+    fill(world, range(300), priorities=2)
+    before = memory(world)
+    assert bodies(world.qm, "A") == ordered(range(300), 2)
+    assert next(iter(world.qm.browse("A", message_id=tag(200)))).body == body(200)
+    assert memory(world) == before <= BUFFER
+
+
+def test_a_browse_shows_what_is_there_when_its_turn_comes() -> None:
+    """What is got, or locked, after the browse began is not shown; what is put after it is not either."""
+    world = deep_world()
+    fill(world, range(200))
+    for take in ("get", "unit", "by id", "checkpoint between"):
+        left = [int(one) for one in bodies(world.qm, "A")]
+        browse = world.qm.browse("A")
+        assert int(next(browse).body) == left[0]
+        unit = world.qm.begin()
+        if take == "by id":
+            gone = left[5:30:3]
+            for n in gone:
+                world.qm.get("A", message_id=tag(n))
+        else:
+            gone = left[1:21]
+            (unit if take == "unit" else world.qm).get_many("A", 1)
+            (unit if take == "unit" else world.qm).get_many("A", 20)
+            gone = left[:21]
+        if take == "checkpoint between":
+            world.qm.checkpoint()
+        world.qm.put("A", body(1000 + left[0]))
+        assert [int(message.body) for message in browse] == [n for n in left[1:] if n not in gone], take
+        unit.backout()
+
+
+def test_a_browse_goes_on_while_segments_are_rewritten(small_segments: Counted) -> None:
+    """What it had looked up was gone from a segment that is no more."""
+    world = deep_world()
+    fill(world, range(400))
+    left = set(range(400))
+    for n in range(400):
+        if n % 8 and n > 20:
+            world.qm.get("A", message_id=tag(n))
+            left.remove(n)
+    browse = world.qm.browse("A")
+    first = int(next(browse).body)
+    gone = sorted(left)[3:9]
+    for n in gone:
+        world.qm.get("A", message_id=tag(n))
+    world.qm.checkpoint()
+    assert small_segments.calls["_replace"] >= 1
+    assert [int(message.body) for message in browse] == [n for n in sorted(left) if n not in gone and n > first]
+
+
+# -- expiry --------------------------------------------------------------------------------------------------------
+
+
+def test_paged_messages_expire_and_are_swept() -> None:
+    world = deep_world(ini={"ExpiryInterval": "10"})
+    for n in range(200):
+        world.qm.put("A", body(n), priority=n % 2, expiry={0: None, 1: 5.0, 2: 25.0}[n % 3])
+    world.qm.checkpoint()
+    assert deep(world) > 190
+    for seconds, there in ((11, {0, 2}), (11, {0, 2}), (11, {0})):
+        world.clock.advance(seconds)
+        world.qm.put("B", b"")  # a call that does the housekeeping
+        assert world.depths()["A"] == sum(n % 3 in there for n in range(200))
+        world.qm.checkpoint()
+    world.crash(LOSE_ALL)
+    assert drain(world.qm, "A") == ordered(range(0, 200, 3), 2)
+
+
+def test_expired_messages_are_passed_over_where_they_are_paged() -> None:
+    """Without a sweep: gets, browses and gets by id find nothing whose time is over."""
+    world = deep_world()
+    for n in range(200):
+        world.qm.put("A", body(n), expiry=5.0 if n % 4 else None, message_id=tag(n), correlation_id=tag(n % 7))
+    world.qm.checkpoint()
+    world.restart()
+    world.clock.advance(6)
+    assert bodies(world.qm, "A") == ordered(range(0, 200, 4))
+    with pytest.raises(qmgr.NoMessageAvailable):
+        world.qm.get("A", message_id=tag(101))
+    assert world.qm.get("A", correlation_id=tag(0)).body == body(0)
+    assert world.qm.get("A", correlation_id=tag(0)).body == body(28)
+    assert drain(world.qm, "A") == ordered(set(range(0, 200, 4)) - {0, 28})
+    assert world.depths()["A"] == 0
+
+
+def test_a_sweep_reads_only_blocks_in_which_something_has_expired(small_segments: Counted) -> None:
+    world = deep_world(ini={"ExpiryInterval": "10"})
+    for n in range(300):
+        world.qm.put("A", body(n), expiry=5.0 if n == 150 else 10_000)
+    world.qm.checkpoint()
+    reads = []
+    for _ in range(3):
+        world.clock.advance(11)
+        before = world.disk.counts["read"]
+        world.qm.put("B", b"")
+        reads.append(world.disk.counts["read"] - before)
+    assert small_segments.calls["sweep"] >= 3
+    assert 1 <= sum(reads) <= 2
+    assert world.depths()["A"] == 299
+
+
+def test_what_a_sweep_has_found_may_be_paged_out_before_it_is_removed() -> None:
+    """The sweep lets go of the lock between two hundreds; a checkpoint of another thread comes in between."""
+    world = deep_world(ini={"ExpiryInterval": "10"})
+    world.qm.alter_queue("A", buffer_size=1_000_000)
+    for n in range(400):
+        world.qm.put("A", body(n), expiry=5.0 if n < 300 else None)
+    world.qm.checkpoint()
+    world.qm.alter_queue("A", buffer_size=1)
+    engine = world.qm._engine
+    engine.lock = between = Between(engine.lock, 4, world.qm._checkpointer.take)  # type: ignore[assignment]
+    world.clock.advance(11)
+    world.qm._housekeeper.sweep()
+    assert between.done
+    assert world.depths()["A"] == 100
+    assert bodies(world.qm, "A") == [body(n) for n in range(300, 400)]
+    assert memory(world) >= 0
+    assert drain(world.qm, "A") == [body(n) for n in range(300, 400)]
+    assert (world.depths()["A"], deep(world), memory(world)) == (0, 0, 0)
+
+
+class Between:
+    """A lock; after it was released for the n-th time somebody else does something."""
+
+    def __init__(self, lock: Any, turns: int, call: Callable[[], object]) -> None:
+        self.lock = lock
+        self.turns = turns
+        self.call = call
+        self.done = False
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self.lock.release()
+        self.turns -= 1
+        if self.turns == 0:
+            self.call()
+            self.done = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.lock, name)
+
+
+# -- an end in order -----------------------------------------------------------------------------------------------
+
+
+def test_non_persistent_messages_are_kept_over_an_end_in_order_beside_paged_ones() -> None:
+    """NPMCLASS(HIGH); they stand between paged messages, and are in memory alone afterwards."""
+    world = deep_world()
+    world.qm.alter_queue("A", non_persistent_class="HIGH")
+    for n in range(200):
+        world.qm.put("A", body(n), priority=n % 2, persistent=n % 4 != 0, message_id=tag(n))
+        if n % 50 == 49:
+            world.qm.checkpoint()
+    assert deep(world) > 190
+    for turn in range(3):
+        world.restart()
+        assert bodies(world.qm, "A") == ordered(range(200), 2)
+        assert world.depths()["A"] == 200
+        if turn == 1:
+            assert next(iter(world.qm.browse("A", message_id=tag(100)))).body == body(100)
+            world.qm.checkpoint()
+    with pytest.raises(RuntimeError), world.qm.begin() as unit:
+        assert unit.get("A", message_id=tag(100)).body == body(100)
+        raise RuntimeError
+    assert drain(world.qm, "A") == ordered(range(200), 2)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_non_persistent_message_got_in_a_unit_that_is_in_doubt_does_not_come_back(commit: bool) -> None:
+    """NPMCLASS(HIGH): the unit has it, whatever becomes of that after the restart; it is not got twice."""
+    world = deep_world()
+    world.qm.alter_queue("A", non_persistent_class="HIGH")
+    for n in range(40):
+        world.qm.put("A", body(n), persistent=n % 2 == 0)
+    world.qm.checkpoint()
+    unit = world.qm.begin(XID)
+    assert len(unit.get_many("A", 10)) == 10
+    unit.prepare()
+    world.restart()
+    assert bodies(world.qm, "A") == ordered(range(10, 40))
+    world.qm.resolve(XID, commit=commit)
+    assert drain(world.qm, "A")[-30:] == ordered(range(10, 40))
+
+
+def test_a_crash_after_a_start_without_a_checkpoint_does_not_bring_back_what_was_got() -> None:
+    """NPMCLASS(HIGH): the last checkpoint is still that of the end in order, but the log went on behind it."""
+    world = deep_world()
+    world.qm.alter_queue("A", non_persistent_class="HIGH")
+    for n in range(40):
+        world.qm.put("A", body(n), persistent=False)
+    world.qm.end()
+    world.disk.fail(("write", "create"), errno.ENOSPC, once=False, where=lambda path: "amqalchk" in path)
+    world.start()
+    assert drain(world.qm, "A") == ordered(range(40))
+    world.qm.put("B", b"forces the log")
+    world.disk.heal()
+    world.crash(KEEP_ALL)
+    assert bodies(world.qm, "B") == [b"forces the log"]
+    assert bodies(world.qm, "A") == []
+
+
+def test_a_crash_takes_non_persistent_messages_from_memory_and_from_segments() -> None:
+    world = deep_world()
+    world.qm.alter_queue("A", non_persistent_class="HIGH")
+    for n in range(200):
+        world.qm.put("A", body(n), persistent=n % 4 == 0)
+        if n % 30 == 29:
+            world.qm.checkpoint()
+    assert deep(world) > 150
+    assert bodies(world.qm, "A") == ordered(range(200))
+    world.restart()
+    world.qm.checkpoint()
+    world.crash(KEEP_ALL)
+    assert bodies(world.qm, "A") == ordered(range(0, 200, 4))
+    assert world.depths()["A"] == 50
+    known = {f"{number:08d}.seg" for number in inside(world.qm, "A").segments}
+    world.qm.checkpoint()
+    world.qm.checkpoint()
+    assert {path.rsplit("/", 1)[1] for path in files(world.disk)} == known
+
+
+def test_non_persistent_messages_leave_memory_when_they_fill_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No record of the log counts them: a checkpoint comes by itself."""
+    monkeypatch.setattr(checkpoint, "UNLOGGED_MAX", 20_000)
+    world = deep_world()
+    before = world.qm.status().checkpoints
+    most = 0
+    for n in range(300):
+        world.qm.put("A", body(n), persistent=False)
+        most = max(most, memory(world))
+    with world.qm.begin() as unit:
+        for n in range(300, 400):
+            unit.put("A", body(n), persistent=False)
+    assert most <= 1.3 * 20_000 + BUFFER
+    assert world.qm.status().checkpoints > before + 5
+    assert drain(world.qm, "A") == ordered(range(400))
+
+
+def test_a_non_persistent_message_between_paged_ones_is_got_by_its_id() -> None:
+    world = deep_world()
+    for n in range(60):
+        world.qm.put("A", body(n), persistent=n % 6 != 3, message_id=tag(n))
+    world.qm.checkpoint()
+    unit = world.qm.begin()
+    for n in (33, 3, 57):
+        assert unit.get("A", message_id=tag(n)).body == body(n)
+    unit.backout()
+    assert drain(world.qm, "A") == ordered(range(60))
+
+
+# -- files ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_deleted_with_purge_leaves_no_file_after_two_checkpoints() -> None:
+    world = deep_world()
+    fill(world, range(300))
+    queue = f"{DATA}/qmgrs/{NAME}/queues/A"
+    assert len(files(world.disk, queue)) > 3
+    world.qm.delete_queue("A", purge=True)
+    assert len(files(world.disk, queue)) > 3
+    world.qm.checkpoint()
+    world.qm.checkpoint()
+    assert files(world.disk, queue) == []
+    world.qm.define_queue("A")
+    assert bodies(world.qm, "A") == []
+    fill(world, range(100))
+    world.crash(LOSE_ALL)
+    assert drain(world.qm, "A") == ordered(range(100))
+
+
+def test_a_drained_queue_leaves_no_file_after_two_checkpoints() -> None:
+    world = deep_world()
+    fill(world, range(300))
+    assert drain(world.qm, "A") == ordered(range(300))
+    for _ in range(3):
+        world.qm.put("A", b"x")  # a change
+        world.qm.get("A")
+        world.qm.checkpoint()
+    assert len(files(world.disk)) <= 2
+    world.crash(LOSE_ALL)
+    assert world.depths()["A"] == 0
+
+
+def test_segments_of_which_most_is_gone_are_rewritten(small_segments: Counted) -> None:
+    """The files stay below twice what is there, and a little more; the messages are all there, live and afterwards."""
+    world = deep_world()
+    fill(world, range(600), priorities=3)
+    rng = random.Random(3)
+    left = set(range(600))
+    for turn in range(20):
+        for n in rng.sample(sorted(left), 25):
+            assert world.qm.get("A", message_id=tag(n)).body == body(n)
+            left.remove(n)
+        world.qm.put("A", body(1200 + turn), priority=turn % 3, message_id=tag(1200 + turn))
+        left.add(1200 + turn)
+        world.qm.checkpoint()
+        world.qm.checkpoint()  # which deletes what the last one has replaced
+        assert bodies(world.qm, "A") == ordered(left, 3)
+        there = sum(segment.live_bytes for segment in inside(world.qm, "A").segments.values())
+        total = sum(len(world.disk.peek(path)) for path in files(world.disk))
+        assert total <= 2 * there + SLACK + LARGEST + 2 * PAGE, (turn, total, there)
+        if turn % 5 == 4:
+            world.crash(mixed(turn))
+            assert bodies(world.qm, "A") == ordered(left, 3)
+    assert small_segments.calls["_replace"] >= 5
+    assert drain(world.qm, "A") == ordered(left, 3)
+
+
+def test_messages_that_are_locked_and_in_doubt_move_with_their_segments(small_segments: Counted) -> None:
+    """Their cells are others afterwards: what is gone is marked in the right one."""
+    world = deep_world()
+    fill(world, range(400))
+    doubt, unit = world.qm.begin(XID), world.qm.begin()
+    mine = {int(doubt.get("A", message_id=tag(n)).body) for n in range(5, 400, 40)}
+    doubt.prepare()
+    other = {int(unit.get("A", message_id=tag(n)).body) for n in range(9, 400, 40)}
+    left = set(range(0, 400, 16)) - mine - other
+    for n in sorted(set(range(400)) - left - mine - other):
+        world.qm.get("A", message_id=tag(n))
+    world.qm.checkpoint()
+    assert small_segments.calls["_replace"] >= 1
+    assert world.qm.get("A", message_id=tag(16)).body == body(16)
+    unit.backout()
+    left = (left | other) - {16}
+    world.qm.checkpoint()
+    assert bodies(world.qm, "A") == ordered(left)
+    world.crash(LOSE_ALL)
+    assert bodies(world.qm, "A") == ordered(left)
+    world.qm.resolve(XID, commit=True)
+    world.qm.checkpoint()
+    world.crash(LOSE_ALL)
+    assert drain(world.qm, "A") == ordered(left)
+
+
+# -- memory --------------------------------------------------------------------------------------------------------
+
+
+def test_memory_is_bounded_by_the_buffer_after_each_checkpoint_and_by_a_block_more_between() -> None:
+    world = deep_world()
+    for n in range(1000):
+        world.qm.put("A", body(n))
+        if n % 50 == 49:
+            world.qm.checkpoint()
+            assert memory(world) <= BUFFER
+    assert bodies(world.qm, "A") == ordered(range(1000))
+    assert memory(world) <= BUFFER
+    for n in range(1000):
+        assert world.qm.get("A").body == body(n)
+        assert memory(world) <= BUFFER + A_BLOCK
+    world.qm.checkpoint()
+    assert memory(world) == 0
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_memory_is_bounded_when_a_drained_queue_fills_again(left: int) -> None:
+    """Nobody gets anything meanwhile: what is put must leave memory all the same."""
+    world = deep_world()
+    fill(world, range(100))
+    while world.depths()["A"] > left:
+        world.qm.get("A")
+    for turn in range(4):
+        fill(world, range(100 * turn, 100 * turn + 100))
+        assert memory(world) <= BUFFER
+    assert drain(world.qm, "A")[left:] == ordered(range(400))
+
+
+def test_memory_is_bounded_after_a_restart_too() -> None:
+    world = deep_world()
+    fill(world, range(1000))
+    for again in (world.restart, world.crash):
+        again()
+        assert memory(world) <= BUFFER
+        assert deep(world) >= 990
+        assert world.depths()["A"] == 1000
+
+
+def test_memory_is_bounded_over_many_queues() -> None:
+    world = deep_world()
+    for q in range(10):
+        world.qm.define_queue(f"Q{q}")
+        world.qm.put_many(f"Q{q}", [body(n) for n in range(100)])
+    world.qm.checkpoint()
+    assert all(memory(world, f"Q{q}") <= BUFFER for q in range(10))
+    for q in range(10):
+        assert drain(world.qm, f"Q{q}") == ordered(range(100))
+
+
+def test_each_queue_may_have_a_buffer_of_its_own() -> None:
+    world = deep_world()
+    world.qm.define_queue("LARGE", buffer_size=50_000)
+    world.qm.define_queue("SMALL", buffer_size=1)
+    for queue in ("A", "LARGE", "SMALL"):
+        world.qm.put_many(queue, [body(n) for n in range(90)])
+    world.qm.checkpoint()
+    assert (deep(world, "LARGE"), deep(world, "SMALL")) == (0, 90)
+    assert 85 <= deep(world, "A") < 90
+    world.restart()
+    assert (deep(world, "LARGE"), deep(world, "SMALL")) == (0, 90)
+    world.qm.alter_queue("LARGE", buffer_size=3000)
+    world.qm.alter_queue("SMALL", buffer_size=None)
+    for queue in ("LARGE", "SMALL"):
+        world.qm.put(queue, body(90))
+    world.qm.checkpoint()
+    assert memory(world, "LARGE") <= 3000
+    for queue, count in (("A", 90), ("LARGE", 91), ("SMALL", 91)):
+        assert drain(world.qm, queue) == ordered(range(count))
+
+
+# -- crashes and failing disks -------------------------------------------------------------------------------------
+
+
+DEEP = Setup(buffer=BUFFER, secondary_files=3)
+
+
+def deep_life(life: Life) -> None:
+    """A queue of some segments, of which most is gone since the last checkpoint: the next one has all to do."""
+    life.create()
+    life.start()
+    life.define("A", "deep")
+    life.define("B")
+    first = life.count + 1
+    for turn in range(4):
+        for n in range(45):
+            life.put("A", size=30, priority=n % 2, correlation=n % 3)
+        if turn:
+            life.checkpoint()
+    doubt, unit = life.begin(XID), life.begin()
+    life.get("A", message_id=first + 33, unit=doubt)
+    life.get("A", limit=3, unit=doubt)
+    life.prepare(doubt)
+    life.get("A", message_id=first + 34, unit=unit)
+    rng = random.Random(5)
+    there = [message.message_id for message in life.model.find("A", 1000)]
+    for one in rng.sample(there, 150):
+        life.get("A", message_id=int.from_bytes(one, "big"))
+    life.put("A", size=30, number=20)
+    life.put("B", size=5000)
+
+
+def the_checkpoint(life: Life) -> None:
+    life.checkpoint()
+
+
+def test_the_checkpoint_appends_pages_out_rewrites_and_deletes(small_segments: Counted) -> None:
+    """What the tests below rely on."""
+    life = Life(DEEP)
+    deep_life(life)
+    before = dict(small_segments.calls)
+    out = small_segments.paged_out
+    life.checkpoint()
+    assert small_segments.calls["_replace"] > before.get("_replace", 0)
+    assert small_segments.paged_out > out
+    life.checkpoint()
+    assert any(kind == "unlink" and path.endswith(".seg") for kind, path in life.disk.trace)
+
+
+@pytest.mark.parametrize("loss", ["kept", "lost", "mixed"])
+def test_row_16_crash_at_every_change_of_a_checkpoint_of_a_deep_queue(loss: str) -> None:
+    losses = {"kept": always(KEEP_ALL), "lost": always(LOSE_ALL), "mixed": mixes(3)}[loss]
+
+    def script(life: Life) -> None:
+        life.checkpoint()
+        life.get("A", limit=5)
+        life.put("A", number=3)
+        life.checkpoint()
+
+    found = sweep(script, losses, setup=DEEP, prelude=deep_life)
+    assert found.moments > 20
+
+
+def test_row_16_crash_inside_the_restart_of_a_deep_queue() -> None:
+    life = Life(DEEP)
+    deep_life(life)
+    life.checkpoint()
+    life.get("A", limit=9)
+    life.put("A", number=9)
+    for effects in range(1, 60):
+        fork = life.fork(mixed(effects))
+        fork.disk.crash_after(effects)
+        try:
+            fork.restart()
+        except BaseException:
+            if not fork.disk.dead:
+                raise
+        else:
+            break
+        fork.crash(mixed(effects))
+        fork.restart()
+        work_on(fork)
+    else:
+        raise AssertionError("a restart without end")
+    assert effects > 5
+
+
+KINDS = ("create", "write", "sync", "sync_dir", "rename", "unlink", "truncate", "open", "read", "exists")
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=["ENOSPC", "EIO"])
+def test_row_52_an_error_at_every_call_of_a_checkpoint_of_a_deep_queue(error: int) -> None:
+    """For want of space it is told and nothing has changed; after another error the queue manager may stop."""
+    base = Life(DEEP)
+    deep_life(base)
+    went = {"told": 0, "stopped": 0, "nothing": 0}
+    for kind in KINDS:
+        for nth in range(1, 100):
+            life = base.fork(KEEP_ALL)
+            life.restart()
+            life.put("A", number=12)
+            there = life.model.find("A", 1000)
+            for message in there[::3]:
+                life.get("A", message_id=int.from_bytes(message.message_id, "big")) if message.message_id else None
+            fault = life.disk.fail(kind, error, nth=nth, where=lambda path: "/queues" in path or "amqalchk" in path)
+            try:
+                life.checkpoint()
+                went["nothing"] += 1
+            except qmgr.MQError as exc:
+                went["told" if exc.reason == qmgr.Reason.STORAGE_MEDIUM_FULL else "stopped"] += 1
+                stopped = exc.reason != qmgr.Reason.STORAGE_MEDIUM_FULL
+                assert not stopped or error == errno.EIO, f"{kind} {nth}: {exc!r}"
+            else:
+                stopped = False
+            if not fault.fired:
+                break
+            if not stopped:
+                life.check()
+                life.disk.heal()
+                life.checkpoint()
+                life.check()
+                work_on(life)
+                life.checkpoint()
+            for loss in (LOSE_ALL, KEEP_ALL):
+                fork = life.fork(loss)
+                fork.disk.heal()
+                fork.restart()
+                work_on(fork)
+    assert went["told" if error == errno.ENOSPC else "stopped"] > 10, went
+
+
+GETS: dict[str, Callable[[qmgr.QueueManager], object]] = {
+    "get": lambda qm: qm.get("A").body,
+    "get_many": lambda qm: [message.body for message in qm.get_many("A", 50)],
+    "get by id": lambda qm: qm.get("A", message_id=tag(150)).body,
+    "get by correlation id": lambda qm: [m.body for m in qm.get_many("A", 5, correlation_id=tag(3))],
+    "browse": lambda qm: bodies(qm, "A"),
+    "browse by id": lambda qm: [message.body for message in qm.browse("A", correlation_id=tag(3))],
+}
+
+
+@pytest.mark.parametrize("how", GETS)
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
+def test_row_52_an_error_while_messages_are_read_back_is_told_and_harmless(how: str, error: int) -> None:
+    base = deep_world()
+    fill(base, range(200))
+    disk = base.disk.snapshot(KEEP_ALL)
+    told = 0
+    for kind in ("open", "read"):
+        for nth in range(1, 100):
+            base.disk = disk
+            base.crash(KEEP_ALL)
+            expected = GETS[how](base.qm)
+            base.disk = disk
+            world = base
+            world.crash(KEEP_ALL)
+            fault = world.disk.fail(kind, error, nth=nth, where=lambda path: path.endswith(".seg"))
+            try:
+                assert GETS[how](world.qm) == expected
+            except qmgr.MQError as exc:
+                assert reason_of(exc) == qmgr.Reason.FILE_SYSTEM_ERROR
+                assert "queue 'A'" in str(exc)
+                told += 1
+                world.qm.put("B", b"others work")
+                assert world.qm.get("B").body == b"others work"
+                world.qm.put("A", body(200))
+                assert GETS[how](world.qm)[: len(expected)] == expected  # type: ignore[arg-type, index]
+                world.qm.checkpoint()
+            if not fault.fired:
+                break
+        assert nth > 1
+    assert told > 1
+
+
+def test_row_52_an_error_in_a_sweep_stops_nobody() -> None:
+    """Expired messages that can't be read now are swept another time."""
+    world = deep_world(ini={"ExpiryInterval": "10"})
+    fill(world, range(100), expiry=5.0)
+    world.disk.fail("read", errno.EIO, where=lambda path: path.endswith(".seg"))
+    world.clock.advance(11)
+    world.qm.put("B", b"one")
+    world.clock.advance(11)
+    world.qm.put("B", b"two")
+    assert world.depths()["A"] == 0
+
+
+# -- damage --------------------------------------------------------------------------------------------------------
+
+
+def harm(world: World, path: str, at: int) -> None:
+    whole = world.disk.peek(path)
+    world.disk.poke(path, whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+
+
+def put_more(qm: qmgr.QueueManager) -> None:
+    qm.put("A", b"more")
+
+
+USES: dict[str, Callable[[qmgr.QueueManager], object]] = {
+    "get": lambda qm: drain(qm, "A"),
+    "get_many": lambda qm: qm.get_many("A", 500),
+    "get in a unit": lambda qm: drain(qm.begin(), "A"),
+    "get by id": lambda qm: qm.get("A", message_id=tag(299)),
+    "browse": lambda qm: bodies(qm, "A"),
+}
+
+
+@pytest.mark.parametrize("how", USES)
+def test_row_41_a_damaged_segment_costs_its_queue_and_no_other(how: str) -> None:
+    """Faults 41: 2101, AMQ7472 in the error log, live and after a restart; other queues go on."""
+    world = deep_world()
+    world.qm.put("B", b"of another queue")
+    fill(world, range(300))
+    path = files(world.disk, f"{DATA}/qmgrs/{NAME}/queues/A")[-1]
+    harm(world, path, PAGE + 30)
+    assert "AMQ7472" not in world.errors()
+    with pytest.raises(qmgr.MQError) as caught:
+        USES[how](world.qm)
+    assert caught.value.reason == qmgr.Reason.OBJECT_DAMAGED
+    assert path.rsplit("/", 1)[1] in world.errors()
+    assert world.errors().count("AMQ7472") == 1
+    for again in (None, world.qm.checkpoint, world.restart, world.crash, lambda: world.crash(LOSE_ALL)):
+        if again is not None:
+            again()
+        for use in [*USES.values(), put_more]:
+            with pytest.raises(qmgr.MQError) as caught:
+                use(world.qm)
+            assert caught.value.reason == qmgr.Reason.OBJECT_DAMAGED
+        assert bodies(world.qm, "B") == [b"of another queue"]
+        world.qm.put("B", b"more")
+        assert [message.body for message in world.qm.get_many("B", 2)] == [b"of another queue", b"more"]
+        world.qm.put("B", b"of another queue")
+    assert path in world.disk.files()
+    world.qm.delete_queue("A", purge=True)
+    world.qm.checkpoint()
+    world.qm.checkpoint()
+    assert path not in world.disk.files()
+    world.restart()
+    assert bodies(world.qm, "B") == [b"of another queue"]
+
+
+def test_row_41_damage_found_by_a_rewrite_costs_its_queue_and_no_other() -> None:
+    world = deep_world()
+    fill(world, range(400))
+    world.qm.put("B", b"of another queue")
+    for n in range(400):
+        if n % 8:
+            world.qm.get("A", message_id=tag(n))
+    harm(world, files(world.disk, f"{DATA}/qmgrs/{NAME}/queues/A")[0], PAGE + 30)
+    world.qm.checkpoint()
+    assert world.errors().count("AMQ7472") == 1
+    for again in (None, world.restart, world.crash):
+        if again is not None:
+            again()
+        with pytest.raises(qmgr.MQError) as caught:
+            world.qm.get("A")
+        assert caught.value.reason == qmgr.Reason.OBJECT_DAMAGED
+        assert bodies(world.qm, "B") == [b"of another queue"]
+        world.qm.checkpoint()
+
+
+def test_row_41_damage_found_in_replay_costs_its_queue_and_no_other() -> None:
+    """A get that the log has, of a message in a segment that was damaged while the queue manager was down."""
+    world = deep_world()
+    fill(world, range(300))
+    assert len(world.qm.get_many("A", 40)) == 40
+    world.qm.put("B", b"of another queue")
+    world.disk = world.disk.crash(KEEP_ALL)
+    harm(world, files(world.disk, f"{DATA}/qmgrs/{NAME}/queues/A")[0], PAGE + 30)
+    world.start()
+    assert world.errors().count("AMQ7472") == 1
+    with pytest.raises(qmgr.MQError) as caught:
+        world.qm.get("A")
+    assert caught.value.reason == qmgr.Reason.OBJECT_DAMAGED
+    assert bodies(world.qm, "B") == [b"of another queue"]
+
+
+def test_row_48_a_length_that_was_damaged_costs_its_queue_and_not_the_restart() -> None:
+    """A replay that steps over cells to the one it looks for: what it steps over may lie about its length, or its
+    sequence."""
+    world = deep_world()
+    fill(world, range(300))
+    for n in (100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 250):  # not those that a replay reads block by block
+        world.qm.get("A", message_id=tag(n))
+    world.qm.put("B", b"of another queue")
+    base = world.disk.crash(KEEP_ALL)
+    paths = files(base, f"{DATA}/qmgrs/{NAME}/queues/A")
+    cells = [
+        (path, at)
+        for path in paths
+        for at in range(PAGE, len(base.peek(path)), 8)
+        if base.peek(path)[at + 20 + 80 : at + 20 + 83] in (b"100", b"101", b"104", b"109", b"250")
+    ]
+    assert len(cells) == 5
+    damaged = 0
+    for path, at in cells:
+        for field in (0, 4, 7, 8, 15, 16, 30):
+            world.disk = base.snapshot(KEEP_ALL)
+            harm(world, path, at + field)
+            world.start()
+            assert bodies(world.qm, "B") == [b"of another queue"]
+            with pytest.raises(qmgr.MQError) as caught:
+                drain(world.qm, "A")
+            assert caught.value.reason == qmgr.Reason.OBJECT_DAMAGED
+            damaged += 1
+    assert damaged == 35
+
+
+def test_row_42_a_segment_that_is_gone_or_cut_is_told_at_the_start() -> None:
+    for harmed in ("gone", "cut"):
+        world = deep_world()
+        fill(world, range(300))
+        world.qm.end()
+        path = files(world.disk, f"{DATA}/qmgrs/{NAME}/queues/A")[1]
+        if harmed == "gone":
+            world.disk.remove(path)
+        else:
+            world.disk.poke(path, world.disk.peek(path)[:-100])
+        world.start()
+        assert world.errors().count("AMQ7472") == 1
+        with pytest.raises(qmgr.MQError) as caught:
+            world.qm.get("A")
+        assert caught.value.reason == qmgr.Reason.OBJECT_DAMAGED
+        world.qm.put("B", b"works")
