@@ -14,6 +14,7 @@ class Slice:
     """One side's turn."""
 
     rate: float  # steps a second
+    p50: float  # microseconds that half of the steps stayed below
     p99: float  # microseconds that 99 of 100 steps stayed below
     steps: int
 
@@ -27,7 +28,8 @@ def repeat(step: Callable[[], object], *, seconds: float = math.inf, count: floa
         step()
         ends.append(clock())
     took = sorted(after - before for before, after in pairwise(ends))
-    return Slice(rate=len(took) / (ends[-1] - ends[0]), p99=took[len(took) * 99 // 100] * 1e6, steps=len(took))
+    p50, p99 = (took[len(took) * percent // 100] * 1e6 for percent in (50, 99))
+    return Slice(rate=len(took) / (ends[-1] - ends[0]), p50=p50, p99=p99, steps=len(took))
 
 
 def by_turns(sides: Mapping[str, Callable[[], Slice]], turns: int) -> dict[str, list[Slice]]:

@@ -113,7 +113,7 @@ def together(count: int, step: Callable[[], object]) -> Slice:
     gate.wait()
     for worker in workers:
         worker.join()
-    return Slice(rate=sum(done) / (time.perf_counter() - begin), p99=0.0, steps=sum(done))
+    return Slice(rate=sum(done) / (time.perf_counter() - begin), p50=0.0, p99=0.0, steps=sum(done))
 
 
 def threads(path: Path, turns: int = TURNS) -> list[Figure]:

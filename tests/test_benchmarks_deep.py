@@ -24,7 +24,7 @@ def run(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         ("start", "start after kill -9 in full flow, 1,000 queued"),
         ("through", "through 1,000 ÷ through none, one by one"),
         ("checkpoint", "checkpoint of 50,000 changes, 1,000 queued: longest put"),
-        ("select", "get by correlation id, beyond a plain get"),
+        ("select", "get by correlation id among 1,000, beyond a plain get"),
         ("queues", "puts to one of 10 queues"),
     ],
 )
