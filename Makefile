@@ -32,6 +32,10 @@ soak: .venv/ready  ## the crash tests with many more lives, for an hour or more
 bench: .venv/ready  ## all figures, written to benchmarks/results; ARGS="--quick --only move"
 	@$(PY) -m benchmarks.run $(ARGS)
 
+.PHONY: bench-deep
+bench-deep: .venv/ready  ## the same of deep queues: half an hour, 6 GB of disk; ARGS="--messages 1000000 --only start"
+	@$(PY) -m benchmarks.deep $(ARGS)
+
 clean:  ## remove what all of this made
 	rm -rf .venv .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis
 

@@ -1,9 +1,15 @@
 """Work in a process of its own, for what must begin in an empty one or end without an end."""
 
+import contextlib
 import multiprocessing
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from typing import ParamSpec, TypeVar
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import qmgr
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -24,3 +30,50 @@ def crash(function: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> Non
     child.join()
     if child.exitcode != 9:
         raise RuntimeError(f"{function.__name__} ended with exit code {child.exitcode}, not with its crash")
+
+
+def kill(function: Callable[Concatenate[Event, P], None], seconds: float, *args: P.args, **kwargs: P.kwargs) -> None:
+    """Run `function` in a new process, and kill that so many seconds after it has set the event."""
+    begun = SPAWN.Event()
+    child = SPAWN.Process(target=function, args=(begun, *args), kwargs=dict(kwargs))
+    child.start()
+    while not begun.wait(0.1):
+        if not child.is_alive():
+            break
+    time.sleep(seconds)
+    child.kill()
+    child.join()
+    if child.exitcode != -9:
+        raise RuntimeError(f"{function.__name__} ended with exit code {child.exitcode} before it was killed")
+
+
+class Host:
+    """A process that has a queue manager started."""
+
+    def __init__(self, pool: ProcessPoolExecutor) -> None:
+        self._pool = pool
+
+    def call(self, function: Callable[Concatenate[qmgr.QueueManager, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what `function` returns there."""
+        done: Future[T] = self._pool.submit(_with_manager, function, *args, **kwargs)
+        return done.result()
+
+
+_here: list[qmgr.QueueManager] = []  # in the process of a host: its queue manager
+
+
+def _begin(path: Path) -> None:
+    _here.append(qmgr.start("BENCH", data_path=path))
+
+
+def _with_manager(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return function(_here[0], *args, **kwargs)
+
+
+@contextlib.contextmanager
+def host(path: Path) -> Iterator[Host]:
+    """A process with the queue manager below `path`, which is ended in order when the block is left."""
+    with ProcessPoolExecutor(1, mp_context=SPAWN, initializer=_begin, initargs=(path,)) as pool:
+        one = Host(pool)
+        yield one
+        one.call(qmgr.QueueManager.end)

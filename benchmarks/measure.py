@@ -1,5 +1,6 @@
 """Measuring by turns: ours and the other side in short slices, so that a drift of the machine cancels out."""
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -13,19 +14,22 @@ class Slice:
     """One side's turn."""
 
     rate: float  # steps a second
+    p50: float  # microseconds that half of the steps stayed below
     p99: float  # microseconds that 99 of 100 steps stayed below
+    steps: int
 
 
-def repeat(step: Callable[[], object], *, seconds: float = 0.0, count: int | None = None) -> Slice:
-    """Call `step` for so many seconds, or times."""
+def repeat(step: Callable[[], object], *, seconds: float = math.inf, count: float = math.inf) -> Slice:
+    """Call `step` for so many seconds, or times, whichever is over first."""
     clock = time.perf_counter
     ends = [clock()]
     last = ends[0] + seconds
-    while ends[-1] < last if count is None else len(ends) <= count:
+    while ends[-1] < last and len(ends) <= count:
         step()
         ends.append(clock())
     took = sorted(after - before for before, after in pairwise(ends))
-    return Slice(rate=len(took) / (ends[-1] - ends[0]), p99=took[len(took) * 99 // 100] * 1e6)
+    p50, p99 = (took[len(took) * percent // 100] * 1e6 for percent in (50, 99))
+    return Slice(rate=len(took) / (ends[-1] - ends[0]), p50=p50, p99=p99, steps=len(took))
 
 
 def by_turns(sides: Mapping[str, Callable[[], Slice]], turns: int) -> dict[str, list[Slice]]:
@@ -41,6 +45,28 @@ def by_turns(sides: Mapping[str, Callable[[], Slice]], turns: int) -> dict[str, 
     return slices
 
 
+@attrs.frozen
+class Wanted:
+    """What a figure should reach: its ratio, or itself where it has none."""
+
+    sign: str  # ">=" or "<="
+    bound: float
+
+    def met_by(self, value: float) -> bool:
+        return value >= self.bound if self.sign == ">=" else value <= self.bound
+
+    def verdict(self, value: float) -> str:
+        return f"{self.sign} {self.bound:g} {'met' if self.met_by(value) else 'MISSED'}"
+
+
+def at_least(bound: float) -> Wanted:
+    return Wanted(">=", bound)
+
+
+def at_most(bound: float) -> Wanted:
+    return Wanted("<=", bound)
+
+
 @attrs.frozen(kw_only=True)
 class Figure:
     """One line of the report."""
@@ -50,14 +76,14 @@ class Figure:
     other: float | None = None  # what it is compared with
     unit: str
     ratio: float | None = None
-    spread: tuple[float, float] | None = None  # the quartiles of the ratio over the slices
-    at_least: float | None = None
-    at_most: float | None = None
+    spread: tuple[float, float] | None = None  # the quartiles of the ratio over the slices, or of ours
+    wanted: Wanted | None = None
+    before: Wanted | None = None  # what was wanted before queues could be deep
 
     @property
-    def met(self) -> bool:
-        value = self.ours if self.ratio is None else self.ratio
-        return (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most)
+    def value(self) -> float:
+        """What is held against what is wanted."""
+        return self.ours if self.ratio is None else self.ratio
 
 
 def compare(
@@ -67,8 +93,8 @@ def compare(
     value: Callable[[Slice], float],
     *,
     unit: str,
-    at_least: float | None = None,
-    at_most: float | None = None,
+    wanted: Wanted | None = None,
+    before: Wanted | None = None,
 ) -> Figure:
     """Compare two sides slice by slice; the medians are what counts."""
     ratios = [value(a) / value(b) for a, b in zip(ours, other, strict=True)]
@@ -80,6 +106,6 @@ def compare(
         unit=unit,
         ratio=median,
         spread=(low, high),
-        at_least=at_least,
-        at_most=at_most,
+        wanted=wanted,
+        before=before,
     )

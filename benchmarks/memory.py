@@ -5,7 +5,7 @@ import os
 import resource
 from pathlib import Path
 
-from benchmarks.measure import Figure
+from benchmarks.measure import Figure, at_most
 from benchmarks.put_get import BODY, UNIT, manager
 
 MESSAGES = 200_000
@@ -20,6 +20,16 @@ def resident() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # macOS: in bytes
 
 
+def highest() -> int:
+    """The most bytes of this process that ever were in memory. Unlike ru_maxrss it knows nothing of who began it."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) << 10
+    return resident()
+
+
 def memory(path: Path, turns: int = 15) -> list[Figure]:
     """Fill a queue with 200,000 messages of 256 bytes and see how the process grows."""
     with manager(path, "Q") as qm:
@@ -31,6 +41,9 @@ def memory(path: Path, turns: int = 15) -> list[Figure]:
         grown = resident() - before
     return [
         Figure(
-            name="memory of a queued message beyond its body", ours=grown / MESSAGES - BODY, unit="bytes", at_most=600
+            name="memory of a queued message beyond its body",
+            ours=grown / MESSAGES - BODY,
+            unit="bytes",
+            before=at_most(600),
         )
     ]

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import threading
 from pathlib import Path
 
 BLOCK = 1 << 20
@@ -24,6 +25,30 @@ class RawFile:
         os.pwrite(self.fd, data, self.at)
         os.fdatasync(self.fd)
         self.at += len(data)
+
+
+class SharedRawFile(RawFile):
+    """The same for many threads: a force that waits for the lock may find that its bytes have been synced meanwhile."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        super().__init__(path, size)
+        self.writing = threading.Lock()
+        self.syncing = threading.Lock()
+        self.written = self.synced = 0  # forces
+
+    def force(self, data: bytes) -> None:
+        with self.writing:
+            if self.at + len(data) > self.size:
+                self.at = 0
+            os.pwrite(self.fd, data, self.at)
+            self.at += len(data)
+            self.written += 1
+            mine = self.written
+        with self.syncing:
+            if self.synced < mine:
+                written = self.written
+                os.fdatasync(self.fd)
+                self.synced = written
 
 
 class SqliteQueue:
