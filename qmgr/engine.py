@@ -557,6 +557,13 @@ class Engine(Units):
                 raise ObjectInUse(
                     f"queue {name!r} has {queue.uncommitted} messages of units of work that have not ended", name=name
                 )
+            doubtful = next((unit for unit in self.state.uows if queue.id in unit.lost), None)
+            if doubtful is not None:  # a restart needs the queue as long as it reads what the unit of work has done
+                raise ObjectInUse(
+                    f"queue {name!r} is damaged, and unit of work {doubtful.number} that is in doubt has used it; "
+                    f"resolve that first",
+                    name=name,
+                )
             if queue.depth and not purge:
                 raise ObjectInUse(
                     f"queue {name!r} holds {queue.depth} messages; get them, or delete it with purge=True",

@@ -142,6 +142,8 @@ class State(ABC):
                     found = self._find(queue, sequence)
                     if found is not None:
                         self.hold_get(unit, queue, found)
+            if queue.damaged:
+                unit.lost.add(number)
         unit.gets_logged = len(unit.gets)
 
     def _calls(self, record: records.Calls, lsn: int, end: int, time: int) -> None:

@@ -966,6 +966,26 @@ def test_row_41_a_damaged_segment_costs_its_queue_and_no_other(how: str) -> None
     assert bodies(world.qm, "B") == [b"of another queue"]
 
 
+def test_row_41_a_damaged_queue_is_not_deleted_while_a_unit_in_doubt_has_used_it() -> None:
+    """A later restart reads again what the unit of work has done, and has to know the queue."""
+    world = deep_world()
+    fill(world, range(300))
+    xid = qmgr.Xid(1, b"global", b"branch")
+    unit = world.qm.begin(xid)
+    unit.get("A")
+    unit.put("B", b"of another queue")
+    unit.prepare()
+    harm(world, files(world.disk, f"{DATA}/qmgrs/{NAME}/queues/A")[0], PAGE + 30)
+    world.crash()
+    with pytest.raises(qmgr.ObjectInUse, match=r"'A' is damaged, and unit of work \d+ that is in doubt has used it"):
+        world.qm.delete_queue("A", purge=True)
+    world.crash()
+    world.qm.resolve(xid, commit=True)
+    world.qm.delete_queue("A", purge=True)
+    world.crash()
+    assert bodies(world.qm, "B") == [b"of another queue"]
+
+
 def test_row_41_damage_found_by_a_rewrite_costs_its_queue_and_no_other() -> None:
     world = deep_world()
     fill(world, range(400))
