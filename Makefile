@@ -8,7 +8,7 @@ SOURCES := logger recovery qmgr examples benchmarks tests docs
 .PHONY: help demo test lint format soak bench clean
 
 help:
-	@sed -n 's/^\([a-z]*\):.*## /make \1	/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' Makefile
 
 demo: .venv/ready  ## the flights of 2013 through a queue manager that is killed on the way; ARGS="--rows 50000 --kills 3"
 	@$(PY) -m examples.flights $(ARGS)

@@ -444,11 +444,15 @@ class Queue:
 
     def _entries(self, segment: Segment, block: Block, low: int, high: int) -> Iterator[Entry]:
         """Those of a block with sequences in these bounds that are neither gone nor in memory."""
-        gone, elsewhere = segment.gone, self._elsewhere
-        for cell in self.reader.read(segment, block):
-            number, sequence, _ = cell
-            if low <= sequence <= high and not gone[number >> 3] >> (number & 7) & 1 and sequence not in elsewhere:
-                yield self._entry(segment, block, cell)
+        gone, any_gone, elsewhere = segment.gone, segment.gone_count > 0, self._elsewhere
+        counts = self.backed_out[not segment.volatile]
+        for number, sequence, message in self.reader.read(segment, block):
+            there = low <= sequence <= high and not (any_gone and gone[number >> 3] >> (number & 7) & 1)
+            if there and sequence not in elsewhere:
+                entry = read_copy(message, segment.number, number, sequence)
+                if counts:
+                    entry.backouts = counts.get(sequence, 0)
+                yield entry
 
     def _page_in(self, lane: Lane) -> None:
         """Read the next block of what is paged. Raises QueueDamaged, OSError; then nothing has changed."""
