@@ -45,7 +45,20 @@ from recovery.records import (
 )
 from recovery.uows import Uow
 
-A_FEW = 64  # messages that a browse looks up at once
+A_FEW = 64  # messages that a browse looks up at once, unless they are large
+A_FEW_BYTES = 64 << 10
+
+
+def a_few(entries: Iterable[Entry]) -> list[Entry]:
+    """The first of them."""
+    few: list[Entry] = []
+    size = 0
+    for entry in entries:
+        few.append(entry)
+        size += len(entry.body)
+        if len(few) == A_FEW or size >= A_FEW_BYTES:
+            break
+    return few
 
 
 @attrs.define
@@ -164,7 +177,7 @@ class Engine(Units):
                     self.checkpointer.records += count - 1  # as in `_hold_back`
                 else:
                     self._apply_only(record, now)
-                    self._came_unlogged((HEAD.size + largest + OVERHEAD) * count)
+                self._came((HEAD.size + largest + OVERHEAD) * count)
             if end:
                 self.log.force(end)
         except LogError as exc:
@@ -213,15 +226,14 @@ class Engine(Units):
         except BaseException as exc:  # what interrupts this leaves counts that do not fit together
             self._on_failure(exc)
             raise
-        if not cost:
-            self._came_unlogged(size + OVERHEAD * count)
+        self._came(size + OVERHEAD * count)
         if unit.held >= self._hold:
             self._log_calls(unit)
 
-    def _came_unlogged(self, size: int) -> None:
-        """So many bytes of non-persistent messages came, which only a checkpoint can move out of memory."""
-        self.checkpointer.unlogged += size
-        if self.checkpointer.full():
+    def _came(self, size: int) -> None:
+        """So many bytes of messages came, which a checkpoint has to move out of memory."""
+        self.checkpointer.came += size
+        if self.checkpointer.came >= self.checkpointer.came_max:
             self.attention = True
 
     def _too_much(self, size: int, queue: Queue) -> MessageTooBig:
@@ -494,13 +506,14 @@ class Engine(Units):
         position = BEFORE_ALL
         while True:
             with self.lock:
+                verbs.check_get(queue)
                 try:
                     if any_id:
-                        entries = queue.after(position, before, A_FEW)
+                        entries = a_few(queue.after(position, before))
                     else:
                         found = queue.select(message_id, correlation_id)
                         behind = (e for e in found if queue.position(e) > position and e.sequence < before)
-                        entries = list(itertools.islice(behind, A_FEW))
+                        entries = a_few(behind)
                 except BaseException as exc:
                     raise self.unreadable(queue, exc) from exc.__cause__
             if not entries:

@@ -22,7 +22,7 @@ MESSAGES = {
     "AMQ5041": ("I", "The queue manager's task {task!r} has ended."),
     "AMQ6287": ("I", "qmgr, {process}."),
     "AMQ6708": ("E", "A disk has no room or can't be written: {text}"),
-    "AMQ6709": ("E", "The log failed: {text}"),
+    "AMQ6709": ("E", "The queue manager stops: {text}"),
     "AMQ7017": ("E", "The log is not available: {text}"),
     "AMQ7075": ("W", "qm.ini: {text}"),
     "AMQ7229": ("I", "{count} log records accessed on queue manager {qmgr!r} during the log replay phase."),

@@ -70,8 +70,8 @@ class Housekeeper:
             self._look_whether_full()
         self._engine.attention = self._engine.watchful or self._was_full
         if self._engine.urgent or self._checkpointer.full():
-            if self._thread is None:
-                self.work()
+            if self._thread is None or self._checkpointer.overdue():
+                self.work()  # whoever puts faster than checkpoints can write waits for one
             elif not self._wake.is_set():
                 self._wake.set()
         elif self._thread is None and self._timed():

@@ -75,11 +75,11 @@ class Lane:
         if not self.given_back:
             return _ready(line)
         keys = self.given_back.irange(None, self.low - 1) if self.paged else self.given_back
-        return _ready(heapq.merge(line, [self.given_back[key] for key in keys]))
+        return _ready(heapq.merge(line, map(self.given_back.__getitem__, keys)))
 
     def after(self, sequence: int) -> Iterator[Entry]:
         """The ready entries in memory behind this sequence; those before and behind what is paged alike."""
-        back = [self.given_back[key] for key in self.given_back.irange(sequence + 1)]
+        back = map(self.given_back.__getitem__, self.given_back.irange(sequence + 1))
         return _ready(heapq.merge(chain(_behind(self.line, sequence), _behind(self.tail, sequence)), back))
 
     def find(self, sequence: int) -> Entry | None:
@@ -135,6 +135,16 @@ class Lane:
         self.line, self.tail = tail, line
         self.end = self.line
         return False
+
+    def back_out(self, most: int) -> list[Entry]:
+        """Up to so many of those that were given back into what is paged and can be read again from there."""
+        if not self.paged and self.line and self.line[-1].sequence > self.low:
+            return []  # nothing was paged any more, and the tail has become the line
+        back = map(self.given_back.__getitem__, self.given_back.irange(self.low, self.high))
+        found = list(islice((entry for entry in back if entry.status == READY and entry.segment), most))
+        if found:
+            self.end = self.tail
+        return found
 
     def next_out(self, *, full: bool) -> Entry | None:
         """The next entry to be paged out, which is here no more: from the front of the tail, and, while the buffer is

@@ -57,6 +57,8 @@ class Message:
 
     def __repr__(self) -> str:
         facts = {name: getattr(self, name) for name in SHOWN}
+        if len(self.body) > 100:
+            facts["body"] = self.body[:50] + b"..." + self.body[-47:]
         return f"Message({', '.join([f'{name}={value!r}' for name, value in facts.items()])})"
 
     @property

@@ -51,6 +51,8 @@ class Queue:
         self._default_buffers = buffers
         self._lanes: dict[int, Lane] = {}  # by twice the priority, and 1 more for persistent messages
         self._occupied = 0  # a bit for each lane that may have entries
+        self._levels_of = 0, False  # what the levels below were made of
+        self._known_levels: list[list[Lane]] = []
         self._elsewhere: dict[int, Entry] = {}  # by sequence: in memory, though a block may be read that has it too
         self._by_id: dict[int, Resident] = {}  # MESSAGE_ID, CORRELATION_ID: entries in memory
         self._by_sequence: dict[int, Entry] | None = None
@@ -135,10 +137,16 @@ class Queue:
 
     def _levels(self) -> list[list[Lane]]:
         """The lanes that may have entries: those whose entries come by sequence together, in the order of delivery."""
-        occupied = [lane for number, lane in self._lanes.items() if self._occupied >> number & 1]
-        if self._fifo:
-            return [occupied] if occupied else []
-        return [list(lanes) for _, lanes in groupby(reversed(occupied), key=lambda lane: lane.priority)]
+        now = self._occupied, self._fifo
+        if self._levels_of != now:
+            lanes = [lane for number, lane in self._lanes.items() if self._occupied >> number & 1]
+            if self._fifo:
+                self._known_levels = [lanes] if lanes else []
+            else:
+                by_priority = groupby(reversed(lanes), key=lambda lane: lane.priority)
+                self._known_levels = [list(level) for _, level in by_priority]
+            self._levels_of = now
+        return self._known_levels
 
     def in_memory(self) -> Iterator[Entry]:
         """All entries that are not gone and in memory, some twice."""
@@ -146,12 +154,11 @@ class Queue:
             yield from lane.all()
         yield from self._elsewhere.values()
 
-    def after(self, position: Position, before: int, count: int) -> list[Entry]:
-        """The next ready entries behind a position, put before the sequence `before`: `count` at the most.
+    def after(self, position: Position, before: int) -> Iterator[Entry]:
+        """The ready entries behind a position, put before the sequence `before`. Raises QueueDamaged, OSError.
 
-        Those that are in segments only come as copies, good for being looked at. Raises QueueDamaged, OSError.
+        Those that are in segments only come as copies, good for being looked at.
         """
-        found: list[Entry] = []
         level, sequence = position
         for lanes in self._levels():
             here = 0 if self._fifo else -lanes[0].priority
@@ -159,10 +166,7 @@ class Queue:
                 start = sequence if here == level else 0
                 for entry in heapq.merge(*[self._behind(lane, start) for lane in lanes]):
                     if entry.sequence < before:
-                        found.append(entry)
-                        if len(found) == count:
-                            return found
-        return found
+                        yield entry
 
     def _behind(self, lane: Lane, sequence: int) -> Iterator[Entry]:
         """The lane's ready entries behind a sequence, in memory and paged."""
@@ -496,7 +500,8 @@ class Queue:
     def page_out(self, most: int) -> bool:
         """Let go of up to `most` entries that segments have, beyond the buffer, the last ones first; True: of so many.
 
-        What is locked, given back or in no segment stays in memory, beside what is paged.
+        What is locked or in no segment stays in memory, beside what is paged, and so does what was given back and comes
+        before that.
         """
         for lane in self._lanes.values():
             while self.held[lane.persistent] > self.buffers[lane.persistent]:
@@ -506,6 +511,13 @@ class Queue:
                 self._let_go(lane, entry)
                 most -= 1
                 if not most:
+                    return True
+            if self.held[lane.persistent] > self.buffers[lane.persistent]:
+                for entry in lane.back_out(most):
+                    del lane.given_back[entry.sequence], self._elsewhere[entry.sequence]
+                    self._let_go(lane, entry)
+                    most -= 1
+                if most <= 0:
                     return True
         return False
 

@@ -340,12 +340,14 @@ class SegmentReader:
         path = self.path(segment)
         try:
             file = self._disk.open_read(path)
+            try:
+                return file.read(at, size)
+            finally:
+                file.close()
         except FileNotFoundError:
             raise QueueDamaged(f"segment {path} is missing") from None
-        try:
-            return file.read(at, size)
-        finally:
-            file.close()
+        except OSError as exc:
+            raise OSError(exc.errno, exc.strerror, path) from exc
 
     def check(self, segment: Segment) -> None:
         """Is the file there, the right one, and as long as it should be? Its cells are looked at when they are read."""

@@ -36,7 +36,11 @@ def known_queue(state: State, name: object) -> Queue:
 
 
 def damaged(queue: Queue) -> Damaged:
-    return Damaged(f"queue {queue.name!r} is damaged: {queue.damaged}; delete it or restore a backup", name=queue.name)
+    return Damaged(
+        f"queue {queue.name!r} is damaged: {queue.damaged}; delete the queue (purge=True) or restore the queue manager "
+        f"from a backup",
+        name=queue.name,
+    )
 
 
 LONGEST_WAIT = 1e9  # seconds: more is for ever, since the system can't wait for centuries

@@ -40,7 +40,7 @@ NAME = "amqalchk.fil"
 PREVIOUS = "amqalchk.old"
 RESERVE = "amqalchk.rsv"
 LEAST_RESERVE = 64 << 10  # bytes
-UNLOGGED_MAX = 64 << 20  # bytes, since messages that are not logged have to leave memory too
+CAME_MAX = 128 << 20  # bytes that may come before a checkpoint is due, since only a checkpoint moves them out of memory
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -171,7 +171,8 @@ class Checkpointer:
         self._now_us = now_us
         self._one_at_a_time = threading.Lock()
         self.records = 0  # logged since the last checkpoint began; counted by whoever appends
-        self.unlogged = 0  # bytes of messages that came since then and are in memory alone
+        self.came_max = CAME_MAX
+        self.came = 0  # bytes of messages that came since then, logged or not; counted by whoever puts them
         self.count = 0  # taken since the start
         self.last_ns = clock.elapsed_ns()
         self.last_seconds = 0.0
@@ -182,7 +183,11 @@ class Checkpointer:
 
     def full(self) -> bool:
         """Has enough come for a checkpoint, whatever the time?"""
-        return self.records >= self._triggers.records_max or self.unlogged >= UNLOGGED_MAX
+        return self.records >= self._triggers.records_max or self.came >= self.came_max
+
+    def overdue(self) -> bool:
+        """Has so much come that callers have to wait for a checkpoint?"""
+        return self.came >= 3 * self.came_max
 
     def due(self) -> bool:
         triggers = self._triggers
@@ -206,7 +211,7 @@ class Checkpointer:
                     marked, end = self._mark(Kind.START_CHECKPOINT, {"units": len(self._resource.uows.logged())})
                     units = {u.number: u.first_lsn for u in self._resource.uows.logged()}
                     records, self.records = self.records, 0
-                    unlogged, self.unlogged = self.unlogged, 0
+                    came, self.came = self.came, 0
                     snapshot = self._resource.snapshot()
                     counters = self._resource.counters()  # with what the snapshot itself has taken
                 named = False  # the new file may count
@@ -232,7 +237,7 @@ class Checkpointer:
                     with log.lock:
                         snapshot.give_up(named=named)
                         self.records += records
-                        self.unlogged += unlogged
+                        self.came += came
                     raise
                 snapshot.finish(log.lock)
             log.move_head(checkpoint.head, checkpoint.lsn)

@@ -8,12 +8,13 @@ import errno
 import random
 import threading
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import qmgr
-from qmgr import snapshot
+from qmgr import engine, snapshot
 from qmgr.entry import OVERHEAD
 from recovery import checkpoint
 from tests.qmgr.world import DATA, NAME, Call, World, bodies, drain, reason_of
@@ -541,7 +542,7 @@ def test_a_crash_takes_non_persistent_messages_from_memory_and_from_segments() -
 
 def test_non_persistent_messages_leave_memory_when_they_fill_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """No record of the log counts them: a checkpoint comes by itself."""
-    monkeypatch.setattr(checkpoint, "UNLOGGED_MAX", 20_000)
+    monkeypatch.setattr(checkpoint, "CAME_MAX", 20_000)
     world = deep_world()
     before = world.qm.status().checkpoints
     most = 0
@@ -1069,3 +1070,72 @@ def test_row_42_a_segment_that_is_gone_or_cut_is_told_at_the_start() -> None:
             world.qm.get("A")
         assert caught.value.reason == qmgr.Reason.OBJECT_DAMAGED
         world.qm.put("B", b"works")
+
+
+def test_who_puts_faster_than_checkpoints_can_write_waits_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P10: nothing else bounds how many non-persistent messages come."""
+    monkeypatch.setattr(checkpoint, "CAME_MAX", 1 << 20)
+    qmgr.create(NAME, data_path=tmp_path)
+    with qmgr.start(NAME, data_path=tmp_path) as qm:
+        qm.define_queue("A", buffer_size=10_000)
+        most = 0
+        for n in range(100):
+            qm.put_many("A", [b"%d" % n * 500] * 100, persistent=False)
+            most = max(most, qm.queue("A").memory)
+        assert most <= 8 << 20
+        assert qm.queue("A").depth == 10_000
+
+
+def test_what_was_backed_out_leaves_memory_again() -> None:
+    """Whatever was got by its id, and given back: all of it, or some of it with others paged around it."""
+    for some in (range(100), range(30, 60)):
+        world = deep_world()
+        fill(world, range(100))
+        for n in some:
+            with pytest.raises(ZeroDivisionError), world.qm.begin() as unit:
+                assert unit.get("A", message_id=tag(n)).body == body(n)
+                raise ZeroDivisionError
+        world.qm.checkpoint()
+        assert memory(world) <= BUFFER + A_BLOCK
+        fill(world, range(100, 110))
+        assert [m.backout_count for m in world.qm.browse("A")] == [int(n in some) for n in range(110)]
+        world.crash()
+        assert [m.backout_count for m in world.qm.browse("A")] == [int(n in some) for n in range(110)]
+        assert drain(world.qm, "A") == ordered(range(110))
+
+
+def test_a_browse_of_a_queue_that_is_deleted_says_so() -> None:
+    world = deep_world()
+    fill(world, range(300))
+    for ids in ({}, {"correlation_id": bytes(24)}):
+        looking = world.qm.browse("A", **ids)
+        next(looking)
+        world.qm.delete_queue("A", purge=True)
+        world.qm.checkpoint()
+        world.qm.checkpoint()
+        with pytest.raises(qmgr.UnknownQueue, match="was deleted"):
+            list(looking)
+        assert "AMQ7472" not in world.errors()
+        world.qm.define_queue("A")
+        world.qm.put("A", b"new")
+
+
+def test_a_browse_holds_few_large_messages() -> None:
+    world = deep_world()
+    for n in range(30):
+        world.qm.put("A", b"%d" % n * 30_000)
+    world.qm.checkpoint()
+    looked_up = []
+    real = engine.a_few
+
+    def counted(entries: Any) -> Any:
+        found = real(entries)
+        looked_up.append(len(found))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "a_few", counted)
+        assert len(bodies(world.qm, "A")) == 30
+    assert max(looked_up) <= 3
