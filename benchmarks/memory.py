@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.measure import Figure, at_most
 from benchmarks.put_get import BODY, UNIT, manager
 
-MESSAGES = 200_000
+MESSAGES = 100_000
 
 
 def resident() -> int:
@@ -31,8 +31,9 @@ def highest() -> int:
 
 
 def memory(path: Path, turns: int = 15) -> list[Figure]:
-    """Fill a queue with 200,000 messages of 256 bytes and see how the process grows."""
+    """Fill a queue with 100,000 messages of 256 bytes, all of them in memory, and see how the process grows."""
     with manager(path, "Q") as qm:
+        qm.alter_queue("Q", buffer_size=100 << 20)
         qm.put_many("Q", [os.urandom(BODY) for _ in range(UNIT)])
         qm.get_many("Q", UNIT)
         before = resident()
