@@ -27,7 +27,7 @@ from qmgr.logged import Surroundings
 from qmgr.message import HEAD, Descriptor, Message, check_body, check_id, decode
 from qmgr.objects import QueueDefinition, check_name, with_attributes
 from qmgr.queue import BEFORE_ALL, Queue
-from qmgr.units import FENCE, QUEUE_AND_SEQUENCE, Units
+from qmgr.units import A_RECORD, FENCE, QUEUE_AND_SEQUENCE, Units
 from recovery import records
 from recovery.errors import QueueDamaged
 from recovery.records import (
@@ -174,7 +174,7 @@ class Engine(Units):
                 record.sequence = queue.next_sequence
                 if cost:
                     end = self._append_and_apply(record, now)
-                    self.checkpointer.records += count - 1  # as in `_hold_back`
+                    self.checkpointer.records += (count - 1) // A_RECORD
                 else:
                     self._apply_only(record, now)
                 self._came((HEAD.size + largest + OVERHEAD) * count)
@@ -222,7 +222,7 @@ class Engine(Units):
                 self.state.hold_put(unit, queue, place, entry)
             if cost:
                 messages = [(entry.head, entry.body) for entry in entries]
-                self._hold_back(unit, run_of_puts(queue.id, ordinal, messages), cost, count)
+                self._hold_back(unit, run_of_puts(queue.id, ordinal, messages), cost)
         except BaseException as exc:  # what interrupts this leaves counts that do not fit together
             self._on_failure(exc)
             raise
@@ -279,7 +279,7 @@ class Engine(Units):
             sequences = [entry.sequence for entry in entries if entry.persistent]
             if sequences:
                 cost = GET_COST * len(sequences)
-                self._hold_back(unit, [run_of_gets(queue.id, sequences)], cost, len(sequences))
+                self._hold_back(unit, [run_of_gets(queue.id, sequences)], cost)
         except BaseException as exc:  # as for puts
             self._on_failure(exc)
             raise
@@ -400,6 +400,7 @@ class Engine(Units):
                 if some:
                     record = Get(queue.id, [entry.sequence for entry in some], some)
                     if persistent:
+                        self.checkpointer.records += (len(some) - 1) // A_RECORD
                         safe = self._append_and_apply(record, self.clock.wall_us())
                     else:
                         self._apply_only(record, 0)

@@ -176,7 +176,7 @@ STANZAS: dict[str, tuple[Attribute, ...]] = {
     ),
     "TuningParameters": (
         Attribute("CheckPointLogRecdMax", "tuning.checkpoint_log_records_max", Whole(1, 999_999_999),
-                  "A checkpoint is taken after this many log records."),
+                  "A checkpoint is taken after this many log records, or three times as many messages."),
         Attribute("CheckPointLogRecdMin", "tuning.checkpoint_log_records_min", Whole(0, 2000),
                   "The timed checkpoint is left out after fewer log records than this."),
         Attribute("CheckPointWaitLen", "tuning.checkpoint_wait_minutes", Whole(5, 60),

@@ -17,6 +17,7 @@ from recovery.uows import ACTIVE, BACKED_OUT, PREPARED, Uow
 
 QUEUE_AND_SEQUENCE = records.QUEUE_PLACE.size
 COUNT = records.LENGTH32.size
+A_RECORD = 3  # messages that are logged together take a restart as long as one record, and count as one, about
 HOLD = 64 << 10  # bytes of calls that are held back at most
 FENCE = 1 << 40  # numbers handed out in one epoch: message ids and units of work are unique over all restarts
 
@@ -111,13 +112,9 @@ class Units(Logged):
         if len(unit.puts) + len(unit.gets) + count > self.max_uncommitted:
             verbs.check_unit(unit, count, self.max_uncommitted)
 
-    def _hold_back(self, unit: Uow, parts: list[bytes], cost: int, count: int) -> None:
-        """The unit of work has put or got so many messages. Room is promised for logging that, and for its end.
-
-        Each counts as a record for the next checkpoint, since each is work for a restart.
-        """
+    def _hold_back(self, unit: Uow, parts: list[bytes], cost: int) -> None:
+        """The unit of work has put or got messages. Room is promised for logging that, and for its end."""
         self.state.hold_back(unit, parts, cost)
-        self.checkpointer.records += count
         self._promise(unit, self.promise_of(unit))
 
     def log_held(self, but: Uow | None = None) -> None:
@@ -164,6 +161,7 @@ class Units(Logged):
                 bases = {number: queue.next_sequence for number, queue in unit.touched.items()}
                 record = Commit(unit.number, bases, b"".join(unit.runs), True)
                 if unit.held or unit.first_lsn:
+                    self.checkpointer.records += unit.persistent // A_RECORD
                     end = self._append_and_apply(record, self.clock.wall_us())
                 else:
                     self._apply_only(record, 0)
