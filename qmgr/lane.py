@@ -67,6 +67,8 @@ class Lane:
 
     def has(self, count: int) -> bool:
         """Are there so many ready entries before the first one that is not in memory?"""
+        if len(self.line) - self.dead >= count:  # those that are dead stand in the line or in the tail
+            return True
         return sum(1 for _ in islice(self.ready(), max(0, count))) >= count
 
     def ready(self) -> Iterator[Entry]:
@@ -166,9 +168,6 @@ class Lane:
 
 def in_order(lanes: list[Lane]) -> Iterator[Entry]:
     """The ready entries of all these lanes by sequence, up to the first one that is not in memory."""
-    if len(lanes) == 1:
-        yield from lanes[0].ready()
-        return
     waiting: list[tuple[Entry, int, Iterator[Entry]]] = []
     for number, lane in enumerate(lanes):
         entries = lane.ready()

@@ -129,7 +129,7 @@ class Queue:
             for lane in lanes:
                 while lane.paged and not lane.has(count):
                     self._page_in(lane)
-            for entry in in_order(lanes):
+            for entry in lanes[0].ready() if len(lanes) == 1 else in_order(lanes):
                 yield entry
                 count -= 1
             if any(lane.paged for lane in lanes):
