@@ -514,7 +514,8 @@ class Queue:
                     return True
             if self.held[lane.persistent] > self.buffers[lane.persistent]:
                 for entry in lane.back_out(most):
-                    del lane.given_back[entry.sequence], self._elsewhere[entry.sequence]
+                    del lane.given_back[entry.sequence]
+                    self._elsewhere.pop(entry.sequence, None)
                     self._let_go(lane, entry)
                     most -= 1
                 if most <= 0:

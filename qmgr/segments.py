@@ -173,13 +173,13 @@ class Segment:
 
     def forget_since(self, old: "Segment", was: "Segment", places: "array[int]") -> None:
         """Mark as gone what went from `old` since it `was` copied; `places`: the new cells by the old ones."""
-        bits = int.from_bytes(old.gone, "little") ^ int.from_bytes(was.gone, "little")
-        while bits:
-            lowest = bits & -bits
-            cell = places[lowest.bit_length() - 1]
-            self.gone[cell >> 3] |= 1 << (cell & 7)
-            self.gone_count += 1
-            bits ^= lowest
+        for at, (now, then) in enumerate(zip(old.gone, was.gone, strict=True)):
+            if now != then:
+                for bit in range(8):
+                    if (now ^ then) >> bit & 1:
+                        cell = places[8 * at + bit]
+                        self.gone[cell >> 3] |= 1 << (cell & 7)
+                        self.gone_count += 1
         self.gone_bytes += old.gone_bytes - was.gone_bytes
         self._text = b""
 
