@@ -148,6 +148,14 @@ class SimFile:
         if plan is not None:
             raise plan[1]
 
+    def _counts(self) -> bool:
+        """Does a sync that is under way have its effect?"""
+        disk = self.disk
+        self._check()
+        if disk.during_sync is not None:
+            disk.during_sync(self.path)
+        return disk.ignore_sync is None or not disk.ignore_sync("sync", self.path)
+
     def write_durably(self, offset: int, data: Buffer) -> None:
         """A write, and a sync that covers nothing but that."""
         self.write(offset, data)
@@ -159,10 +167,7 @@ class SimFile:
             node.doomed.update(_sectors(offset, len(data)))
             node.pending.remove(written)
             raise
-        self._check()
-        if disk.during_sync is not None:
-            disk.during_sync(self.path)
-        if disk.ignore_sync is not None and disk.ignore_sync("sync", self.path):
+        if not self._counts():
             return
         with disk.gate:
             node.pending = [part for one in node.pending if one is not written for part in _beside(one, written)]
@@ -181,10 +186,7 @@ class SimFile:
                     node.doomed.update(_sectors(offset, len(data)))
             del node.pending[:count]
             raise
-        self._check()
-        if disk.during_sync is not None:
-            disk.during_sync(self.path)
-        if disk.ignore_sync is not None and disk.ignore_sync("sync", self.path):
+        if not self._counts():
             return
         with disk.gate:
             for offset, data in node.pending[:count]:
