@@ -147,6 +147,17 @@ class Housekeeper:
         self._checkpointer.take(clean=clean)
         self._failed_ns = 0
         self._engine.log.release_secondaries()
+        if not clean:
+            self._provide()
+
+    def _provide(self) -> None:
+        """Make log extents ahead of need."""
+        try:
+            self._engine.log.provide()
+        except OSError as exc:
+            if exc.errno not in NO_SPACE:
+                raise
+            self._errors.say("AMQ6708", text=str(exc))
 
     # ---- room in the log
 
