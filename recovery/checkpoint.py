@@ -214,8 +214,9 @@ class Checkpointer:
             log = self._log
             with self._whole_or_stop():
                 with log.lock:
-                    marked, end = self._mark(Kind.START_CHECKPOINT, {"units": len(self._resource.uows.logged())})
                     units = {u.number: u.first_lsn for u in self._resource.uows.logged()}
+                    head = lsn.text(min(units.values())) if units else None  # None: where it is itself
+                    marked, end = self._mark(Kind.START_CHECKPOINT, {"units": len(units), "head": head})
                     records, self.records = self.records, 0
                     came, self.came = self.came, 0
                     snapshot = self._resource.snapshot()
