@@ -108,6 +108,7 @@ class LogReader:
         `until` on is read, where a record begins or may come to begin.
         """
         self._until = until
+        self.end = self.epoch = self.time = 0
         at = start
         parts: list[bytes] = []
         first = start
