@@ -45,6 +45,11 @@ def number_of(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
+def linear_number(sequence: int) -> int:
+    """The number of the file that holds this sequence in a linear log; after 9 999 999 they begin again at 0."""
+    return (sequence - 1) % 10_000_000
+
+
 @attrs.frozen(kw_only=True)
 class ExtentHeader:
     """What the first page of an extent says of it."""
