@@ -236,7 +236,27 @@ def damaged(path: str, why: str) -> LogDamaged:
     )
 
 
-class CompressedFile:
+class ReadOnly:
+    """The half of a `File` that one which can only be read refuses."""
+
+    def write(self, offset: int, data: Buffer) -> None:
+        raise _read_only()
+
+    def write_durably(self, offset: int, data: Buffer) -> None:
+        raise _read_only()
+
+    def truncate(self, size: int) -> None:
+        raise _read_only()
+
+    def sync(self) -> None:
+        raise _read_only()
+
+
+def _read_only() -> OSError:
+    return OSError(errno.EBADF, "the past of the log can only be read")
+
+
+class CompressedFile(ReadOnly):
     """A compressed file as it was before: a `File` that can only be read."""
 
     def __init__(self, file: File, path: str) -> None:
@@ -300,21 +320,6 @@ class CompressedFile:
     def close(self) -> None:
         self._cache.clear()
         self._file.close()
-
-    def write(self, offset: int, data: Buffer) -> None:
-        raise self._read_only()
-
-    def write_durably(self, offset: int, data: Buffer) -> None:
-        raise self._read_only()
-
-    def truncate(self, size: int) -> None:
-        raise self._read_only()
-
-    def sync(self) -> None:
-        raise self._read_only()
-
-    def _read_only(self) -> OSError:
-        return OSError(errno.EBADF, "a compressed extent can only be read", self._path)
 
 
 def open_compressed(disk: Disk, path: str) -> CompressedFile:
