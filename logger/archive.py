@@ -41,8 +41,9 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 def parse_age(text: str) -> int:
     """The seconds in `90s`, `15m`, `36h`, `7d` or `4w`. Raises ValueError."""
     number, unit = text[:-1], text[-1:].lower()
-    if not (number.isascii() and number.isdigit() and unit in UNITS) or int(number) * UNITS[unit] > LONGEST_AGE:
-        raise ValueError(f"{text!r} is not an age; write a whole number and s, m, h, d or w, such as 36h")
+    digits = number.isascii() and number.isdigit() and len(number) <= len(str(LONGEST_AGE))
+    if not digits or unit not in UNITS or int(number) * UNITS[unit] > LONGEST_AGE:
+        raise ValueError(f"{text[:40]!r} is not an age; write a whole number and s, m, h, d or w, such as 36h")
     return int(number) * UNITS[unit]
 
 
