@@ -282,8 +282,14 @@ class Archive:
         `give_way` is called for each MiB that is copied or compared, so that others can go on. `needed_from` is asked
         before each removal: a gate may have come down since the plan was made.
         """
-        self.sweep()
-        self._settle(plan)
+        try:
+            self.sweep()
+            self._settle(plan)
+        except OSError as exc:
+            where = " and ".join(self._history.directories)
+            raise ArchiveFailed(
+                f"{where} could not be prepared ({exc.strerror or exc}); nothing is lost: {_way(exc)} and do it again"
+            ) from exc
         work = _Work(self._disk, self._history.log_id, progress, give_way, total=plan.size)
         done: list[Step] = []
         for step in plan.steps:
@@ -305,19 +311,16 @@ class Archive:
         Without the archive's own name its copies are lost; with an older extent back that was removed there is a gap.
         """
         disk = self._disk
-        try:
-            if any(step.target for step in plan.steps):
-                make_dirs(disk, self.directory)
-                above = self.directory
-                while above:
-                    above = above.rpartition("/")[0]
-                    with contextlib.suppress(PermissionError):  # and so nothing that this user made lies there
-                        disk.sync_dir(above or "/")
-            for directory in self._history.directories if plan.steps else ():
-                if disk.exists(directory):
-                    disk.sync_dir(directory)
-        except OSError as exc:
-            raise _failed(plan.steps[0], exc) from exc
+        if any(step.target for step in plan.steps):
+            make_dirs(disk, self.directory)
+            above = self.directory
+            while above:
+                above = above.rpartition("/")[0]
+                with contextlib.suppress(PermissionError):  # and so nothing that this user made lies there
+                    disk.sync_dir(above or "/")
+        for directory in self._history.directories if plan.steps else ():
+            if disk.exists(directory):
+                disk.sync_dir(directory)
 
     def sweep(self) -> None:
         """Delete what work that was cut off has left behind: half-made files, and indexes of extents that are gone."""
@@ -361,8 +364,6 @@ class _Work:
         disk, source, target = self._disk, step.paths[0], step.target
         made, directory = target + NEW, _directory(target)
         self._refuse_stranger(step)
-        if disk.exists(made):
-            disk.unlink(made)
         try:
             write(source, made)
             self._compare(step, made)
@@ -467,12 +468,15 @@ class _Work:
 
 
 def _failed(step: Step, exc: OSError) -> LogError:
-    way = "free some space" if exc.errno in NO_SPACE else "mend the disk"
     to = f" as {step.target}" if step.target else ""
     return ArchiveFailed(
         f"{' and '.join(step.paths)} could not be {DONE[step.action]}{to} ({exc.strerror or exc}); nothing is lost: "
-        f"{way} and do it again"
+        f"{_way(exc)} and do it again"
     )
+
+
+def _way(exc: OSError) -> str:
+    return "free some space" if exc.errno in NO_SPACE else "mend the disk"
 
 
 # What the archive of somebody else has

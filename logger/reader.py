@@ -111,7 +111,7 @@ class LogReader:
             if this.kind == frame.PAD:
                 at = (at // self._extent_bytes + 1) * self._extent_bytes
                 continue
-            if resync and not this.flags & frame.BEGIN and self.end == 0:
+            if resync and not this.flags & frame.BEGIN and not parts and self.end == 0:
                 at = this.end
                 continue
             if bool(this.flags & frame.BEGIN) == bool(parts):
