@@ -144,6 +144,10 @@ class LogReader:
     def _frame(self, at: int) -> frame.Frame | None:
         """The frame at LSN `at`, or None."""
         offset = at - self._window_at
+        if 0 <= offset < len(self._window):  # most often all of it is there
+            this = frame.decode(self._window, offset, at, self._seed)
+            if this is not None:
+                return this
         if not 0 <= offset <= len(self._window) - frame.HEADER.size and not self._move(at, WINDOW):
             return None
         offset = at - self._window_at
