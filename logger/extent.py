@@ -33,6 +33,7 @@ SPARES = 2
 DATA = (1 + SPARES) * PAGE  # where records begin
 ZEROS = bytes(1 << 20)
 NAME = re.compile(r"S(\d{7})\.LOG")
+NUMBERS = 10_000_000  # of files, from 0 on
 
 
 def file_name(number: int) -> str:
@@ -43,6 +44,11 @@ def number_of(name: str) -> int | None:
     """The number in an extent's file name; None when it is not one."""
     match = NAME.fullmatch(name)
     return int(match[1]) if match else None
+
+
+def linear_number(sequence: int) -> int:
+    """The number of the file that holds this sequence in a linear log."""
+    return (sequence - 1) % NUMBERS
 
 
 @attrs.frozen(kw_only=True)

@@ -659,6 +659,11 @@ class Log(GroupCommit):
     def failure(self) -> Exception | None:
         return self._failure
 
+    def extents(self) -> list[tuple[int, int, int]]:
+        """(file number, sequence, when it took that) of every extent in use or ready. The caller holds the lock."""
+        ring = self._ring
+        return [(n, sequence, ring.at(sequence).header.time if sequence else 0) for n, sequence in ring.table()]
+
     def status(self) -> LogStatus:
         """The log now. The caller holds the lock."""
         space = self.space
