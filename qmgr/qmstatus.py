@@ -1,9 +1,9 @@
 """What DISPLAY QMSTATUS and DISPLAY QSTATUS show, under MQ's names. Pure: from the mapping of `published.py`.
 
-The values are text, as a console shows them: sizes in MB or KB, shares in percent, dates and times in UTC. Blank is what
-the queue manager has not, or what is not known while nobody runs it.
+The values are text, as a console shows them: sizes in MB or KB, shares in percent, dates and times in UTC. Blank is
+what the queue manager has not, or what is not known while nobody runs it.
 
-    LOGINUSE   the part of the primary extents that the log takes from the head's extent on, as they are given back whole
+    LOGINUSE   the log from the head's extent on, since extents are given back whole; percent of the primary extents
     LOGUTIL    the most of that in the last ten minutes, with what is promised to units of work that have not ended
     LOGSTRL    where the oldest extent begins that is still needed; LOGSTRDA and LOGSTRTI: when it was taken into use
 """

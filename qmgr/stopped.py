@@ -1,7 +1,7 @@
 """How a queue manager stands that nobody runs: what its control file, its checkpoint and its log say. Only reads.
 
-The mapping is that of `published.py`. What only a running one knows is missing or None: how its writes went, and, unless
-it ended in order, how many messages its queues hold.
+The mapping is that of `published.py`. What only a running one knows is None: how its writes went and, unless it ended
+in order with nothing in doubt, how many messages its queues hold.
 """
 
 import json
@@ -20,7 +20,7 @@ from qmgr import ini
 from qmgr.locations import Location
 from qmgr.published import FORMAT, Picture, describe_extents, describe_space, file_systems, plain
 from qmgr.segments import from_description
-from recovery.checkpoint import Checkpoint, read_files
+from recovery.checkpoint import read_files
 from recovery.dump import OpenUnit, ReaderOf, open_units
 from recovery.errors import QueueDamaged, RecoveryError
 
@@ -35,8 +35,8 @@ def picture(disk: Disk, clock: Clock, location: Location, *, reader: ReaderOf | 
     config = ini.parse(read_whole(disk, location.ini), location.ini).log
     state, end, units, since = open_units(disk, config.path, reader=reader)
     clean = state.clean_end == end
-    checkpoint, catalogue = _checkpoint(disk, location, state)
-    objects = [_queue(json.loads(line), counted=clean and not units) for line in catalogue]
+    counted = clean and not units
+    objects = [_queue(json.loads(line), counted=counted) for line in _catalogue(disk, location, state)]
     transactions = [_unit(unit) for unit in units]
     depths = [one["depth"] for one in objects]
     return {
@@ -60,16 +60,16 @@ def picture(disk: Disk, clock: Clock, location: Location, *, reader: ReaderOf | 
         "transactions": transactions,
         "holder": next(iter(transactions), None),
         "objects": objects,
-        "records": since if checkpoint is None or not clean else 0,
+        "records": since,
     }
 
 
-def _checkpoint(disk: Disk, location: Location, state: ControlState) -> tuple[Checkpoint | None, list[bytes]]:
-    """The newest checkpoint that can be read, and its lines; there may be none, and the log says much without."""
+def _catalogue(disk: Disk, location: Location, state: ControlState) -> list[bytes]:
+    """The lines of the newest checkpoint that can be read; there may be none, and the log says much without."""
     try:
-        return read_files(disk, location.data_dir, state.log_id)[0]
+        return read_files(disk, location.data_dir, state.log_id)[0][1]
     except RecoveryError:
-        return None, []
+        return []
 
 
 def _log(disk: Disk, config: LogConfig, state: ControlState, end: int, units: list[OpenUnit]) -> Picture:

@@ -181,14 +181,17 @@ def header(
 ) -> dict[str, Any]:
     """The log's header fields by their MQ names; with `config` also those that qm.ini knows.
 
-    Raises LogDamaged, OSError.
+    A log that is damaged ends there, and `damaged` says so. Raises LogDamaged when nothing can be read, OSError.
     """
     state, found = opened(disk, log_dir, reader)
+    damaged: dict[str, str] = {}
     try:
         for _ in _from_head(state, found):
             pass
-        end = found.end
+    except LogDamaged as exc:
+        damaged = {"damaged": str(exc)}
     finally:
+        end = found.end or state.head
         found.close()
     linear = state.log_type is LogType.LINEAR
     fields: dict[str, Any] = {
@@ -218,7 +221,7 @@ def header(
             "LastEID": linear_number(last_sequence(end, state.extent_bytes)),
             "RecHeadFile": file_name(linear_number(state.head // state.extent_bytes)),
         }
-    return fields | {"extents": {file_name(number): sequence for number, sequence in state.extents}}
+    return fields | damaged | {"extents": {file_name(number): sequence for number, sequence in state.extents}}
 
 
 def soft_limit(config: LogConfig) -> int:
@@ -261,7 +264,7 @@ def open_units(
     since = 0
     try:
         for raw in _from_head(state, found):
-            since += raw.lsn >= state.checkpoint
+            since += raw.lsn >= state.checkpoint and component(raw.kind) != "ALM"
             if raw.kind in (Kind.COMMIT, Kind.BACKOUT):
                 units.pop(raw.uow, None)
             elif raw.uow:

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from qmgr.cli import crtmqm, dltmqm, dmpmqlog, dspmq, dspmqtrn, rsvmqtrn
+from qmgr.cli import crtmqm, dltmqm, dmpmqlog, dspmq, dspmqtrn, logstat, rsvmqtrn, space, status
 from qmgr.cli.command import Failure, printed
 
 COMMANDS = {
@@ -16,13 +16,16 @@ COMMANDS = {
         dspmqtrn.COMMAND,
         rsvmqtrn.COMMAND,
         dmpmqlog.COMMAND,
+        status.COMMAND,
+        logstat.COMMAND,
+        space.COMMAND,
     )
 }
 
 HELP = """\
 usage: qm COMMAND ...
 
-The commands of the queue manager, under the names that IBM MQ gives them.
+The commands of the queue manager, under the names that IBM MQ gives them, and some of our own.
 
 {commands}
 
