@@ -216,7 +216,7 @@ def decode(data: bytes, name: str) -> Picture | None:
     """The mapping in `data`, or None: after a power failure the file may hold anything."""
     try:
         picture = json.loads(data[:LARGEST])
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(picture, dict) or picture.get("format") != FORMAT or picture.get("name") != name:
         return None
