@@ -22,7 +22,7 @@ from qmgr.cli.command import NOT_AVAILABLE, Command, Failure, Parser
 from qmgr.published import ACTIVE, Picture
 
 BAD_ARGUMENTS = 36
-NARROWEST, WIDEST = 60, 160  # columns
+NARROWEST, WIDEST = 64, 160  # columns
 NAME_WIDTH = len("S0000000.LOG") + 2
 CLASS_WIDTH = len(" 100 %  superfluous")
 ROWS = 24  # of extents; with more, those where nothing is to be seen are one row
@@ -227,15 +227,17 @@ def _marks(log: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _holder(picture: Picture) -> str:
-    unit = picture["holder"]
+    unit, log = picture["holder"], picture["log"]
     if unit is None:
         return "No unit of work holds the head: the next checkpoint moves it."
     since = datetime.datetime.fromtimestamp(unit["log_started"] / 1e6, datetime.UTC)
     owner = f" of {unit['owner']}" if unit["owner"] else ""
+    now = unit["first_lsn"] // log["extent_bytes"] == log["head"] // log["extent_bytes"]
     return (
-        f"Unit of work {access.number_text(unit['number'])} ({unit['state']}){owner} holds the head: it logs since "
+        f"Unit of work {access.number_text(unit['number'])} ({unit['state']}){owner} "
+        f"{'holds the head' if now else 'will hold the head after the next checkpoint'}: it logs since "
         f"{since:%Y-%m-%d %H:%M:%S} UTC, from {lsn.text(unit['first_lsn'])} on, "
-        f"{size(picture['log']['tail'] - unit['first_lsn'])} before the tail."
+        f"{size(log['tail'] - unit['first_lsn'])} before the tail."
     )
 
 
