@@ -628,7 +628,8 @@ class QueueManager:
             queues = list(engine.state.queues.values())
             records = self._checkpointer.records
         extent_bytes = status.log.config.extent_bytes
-        logged = [plain(unit) for unit in units if unit.first_lsn]
+        transactions = [plain(unit) for unit in units]
+        logged = [unit for unit in transactions if unit["first_lsn"]]
         picture: dict[str, Any] = plain(status)
         picture["log"] |= space | {
             "extent_bytes": extent_bytes,
@@ -639,7 +640,7 @@ class QueueManager:
             "started": self._started,
             "data_dir": self._location.data_dir,
             "file_systems": file_systems(self._disk, self._location.data_dir, self.config.log.path),
-            "transactions": [plain(unit) for unit in units],
+            "transactions": transactions,
             "holder": min(logged, key=lambda unit: unit["first_lsn"], default=None),
             "objects": [describe_queue(queue) for queue in queues],
             "records": records,
