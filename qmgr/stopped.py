@@ -36,7 +36,8 @@ def picture(disk: Disk, clock: Clock, location: Location, *, reader: ReaderOf | 
     state, end, units, since = open_units(disk, config.path, reader=reader)
     clean = state.clean_end == end
     counted = clean and not units
-    objects = [_queue(json.loads(line), counted=counted) for line in _catalogue(disk, location, state)]
+    lines = [json.loads(line) for line in _catalogue(disk, location, state)]
+    objects = [_queue(line, counted=counted) for line in lines if "segments" in line]  # the others are no queues
     transactions = [_unit(unit) for unit in units]
     depths = [one["depth"] for one in objects]
     return {
