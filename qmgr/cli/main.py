@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from qmgr.cli import crtmqm, dltmqm, dmpmqlog, dspmq, dspmqtrn, rsvmqtrn
+from qmgr.cli import crtmqm, dltmqm, dmpmqlog, dspmq, dspmqtrn, migmqlog, rsvmqtrn
 from qmgr.cli.command import Failure, printed
 
 COMMANDS = {
@@ -16,6 +16,7 @@ COMMANDS = {
         dspmqtrn.COMMAND,
         rsvmqtrn.COMMAND,
         dmpmqlog.COMMAND,
+        migmqlog.COMMAND,
     )
 }
 
