@@ -8,16 +8,15 @@ extents alone is a circular log already, so one write is all. A log that moves i
 `moved.from` in the new place names the old one until that is gone.
 """
 
-import itertools
+import contextlib
 import re
-from collections.abc import Callable, Iterator
 
 import attrs
 
 from logger import control, extent, lsn
 from logger.config import LogType
 from logger.control import ControlFile, ControlState
-from logger.disk import PAGE, Disk, make_dirs, read_whole, write_whole
+from logger.disk import Disk, make_dirs, read_whole, write_whole
 from logger.errors import LogClosed, LogDamaged
 from logger.extent import NUMBERS, ExtentHeader, decode_header, file_name, linear_number
 from logger.linear import REUSABLE
@@ -27,8 +26,6 @@ CHUNK = 1 << 20
 MOVED_FROM = "moved.from"
 HISTORY = re.compile(r"S\d{7}\.(LOG|IDX|LOG\.(zst|gz))")  # an extent, what finds records in it, and compressed ones
 DIRECTORIES = ("active", "archive")  # what lies in a log directory besides the control file
-
-Say = Callable[[str], None]
 
 
 @attrs.frozen
@@ -131,41 +128,35 @@ def _copy_extent(disk: Disk, active: str, old: int, new: int, sequence: int, sta
             epoch=state.epoch,
             time=0,
         )
-    first = attrs.evolve(header, number=new).encode()
-    copy(disk, source, target, lambda: itertools.chain([(0, first)], pieces(disk, source, PAGE)))
+    copy(disk, source, target, attrs.evolve(header, number=new).encode())
     disk.sync_dir(active)
 
 
-def pieces(disk: Disk, path: str, start: int = 0) -> Iterator[tuple[int, bytes]]:
-    """(offset, bytes) of a file from `start` on."""
-    file = disk.open_read(path)
-    try:
-        size = file.size()
-        for at in range(start, size, CHUNK):
-            yield at, file.read(at, min(CHUNK, size - at))
-    finally:
-        file.close()
+def copy(disk: Disk, source: str, target: str, first: bytes = b"") -> None:
+    """Make `target` of what is in `source`, with `first` in the place of its beginning, and sync it.
 
-
-def copy(
-    disk: Disk, source: str, target: str, content: Callable[[], Iterator[tuple[int, bytes]]] | None = None
-) -> None:
-    """Make `target` of what is in `source`, or of `content`, and sync it; what was there is replaced.
-
-    The name is durable when the caller syncs the directory. Raises OSError; then nothing is left.
+    What was there is replaced. The name is durable when the caller syncs the directory. Raises OSError; then nothing
+    is left.
     """
     if disk.exists(target):
         disk.unlink(target)
-    file = disk.open(target, create=True)
+    original = disk.open_read(source)
     try:
-        for at, data in content() if content else pieces(disk, source):
-            file.write(at, data)
-        file.sync()
-    except OSError:
+        file = disk.open(target, create=True)
+        try:
+            file.write(0, first)
+            size = original.size()
+            for at in range(len(first), size, CHUNK):
+                file.write(at, original.read(at, min(CHUNK, size - at)))
+            file.sync()
+        except OSError:
+            with contextlib.suppress(OSError):
+                file.close()
+            disk.unlink(target)
+            raise
         file.close()
-        disk.unlink(target)
-        raise
-    file.close()
+    finally:
+        original.close()
 
 
 def remove(disk: Disk, directory: str, names: list[str]) -> None:
@@ -236,6 +227,7 @@ def copy_log(disk: Disk, old: str, new: str) -> None:
     """
     _, state = control.read(disk, control_path(old))
     _refuse_another_log(disk, new, state.log_id)
+    _make_durable(disk, new)
     if disk.exists(control_path(new)):  # from here on it is no log until it is whole
         remove(disk, new, [control.NAME])
     for part in DIRECTORIES:
@@ -253,10 +245,19 @@ def copy_log(disk: Disk, old: str, new: str) -> None:
     disk.sync_dir(new)
 
 
+def _make_durable(disk: Disk, directory: str) -> None:
+    """Make a directory and sync all names above it: an attempt that failed may have made some and synced none."""
+    make_dirs(disk, directory)
+    while directory:
+        directory = directory.rpartition("/")[0]
+        with contextlib.suppress(PermissionError):  # nobody makes a directory in one that he can't even list
+            disk.sync_dir(directory or "/")
+
+
 def _refuse_another_log(disk: Disk, directory: str, log_id: bytes) -> None:
     """A log that lies in `directory` is a copy of this one, or it is somebody else's."""
     others: set[bytes] = set()
-    if disk.exists(control_path(directory)):
+    with contextlib.suppress(LogDamaged):  # missing, or not whole yet
         others.add(control.read(disk, control_path(directory))[1].log_id)
     for part in DIRECTORIES:
         for name in disk.list(f"{directory}/{part}"):
