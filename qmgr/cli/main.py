@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from qmgr.cli import crtmqm, dltmqm, dmpmqlog, dspmq, dspmqtrn, migmqlog, rsvmqtrn
+from qmgr.cli import crtmqm, dltmqm, dmpmqlog, dspmq, dspmqtrn, migmqlog, repair, rsvmqtrn
 from qmgr.cli.command import Failure, printed
 
 COMMANDS = {
@@ -17,6 +17,7 @@ COMMANDS = {
         rsvmqtrn.COMMAND,
         dmpmqlog.COMMAND,
         migmqlog.COMMAND,
+        repair.COMMAND,
     )
 }
 
