@@ -7,6 +7,7 @@ used again: a file that is there already is cheaper than one that has to be fill
 """
 
 import re
+from typing import Any
 
 from logger import control, extent
 from logger.disk import PAGE, File
@@ -24,7 +25,10 @@ def reusable_name(number: int) -> str:
 class Line(Extents):
     """The active extents of a linear log, and those made ahead."""
 
-    _last = 0  # the highest sequence that an extent holds
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._last = 0  # the highest sequence that an extent holds
+        self._done = [0, 0, 0]  # extents that were created, used again, and deleted
 
     def open(self, state: control.ControlState, *, read_only: bool = False) -> None:
         """Open what the control file names and what follows that: it may be an older copy.
@@ -119,7 +123,9 @@ class Line(Extents):
             )
         reusable = self.reusable()
         if not reusable:
-            return extent.create(self._disk, self.directory, header, direct=self._direct)
+            created = extent.create(self._disk, self.directory, header, direct=self._direct)
+            self._done[0] += 1
+            return created
         old, path = f"{self.directory}/{reusable[0]}", self.path_of(number)
         file = self._disk.open(old, direct=self._direct)
         try:
@@ -132,6 +138,7 @@ class Line(Extents):
         except OSError:
             file.close()
             raise
+        self._done[1] += 1
         return made
 
     def _look_beyond(self, number: int) -> bool:
@@ -186,10 +193,20 @@ class Line(Extents):
         """The names of the extents that are kept to be used again."""
         return [name for name in self._disk.list(self.directory) if REUSABLE.fullmatch(name)]
 
-    def recycle(self, sequence: int) -> None:
-        """Keep the file of an extent that nothing needs any more, to be used again."""
+    def inactive(self) -> list[int]:
+        """The sequences of the extents in the directory that a restart needs no more, oldest first."""
+        behind = ((linear_number(self._last) - number) % NUMBERS for number in self._numbers_on_disk())
+        first = min(self._by_sequence, default=self._last + 1)
+        return sorted(self._last - back for back in behind if back < NUMBERS // 2 and self._last - back < first)
+
+    def recycle(self, sequence: int, keep: int) -> None:
+        """Keep the file of an extent that nothing needs any more, to be used again, if there are less than `keep`."""
         number = linear_number(sequence)
-        self._disk.rename(self.path_of(number), f"{self.directory}/{reusable_name(number)}")
+        if len(self.reusable()) < keep:
+            self._disk.rename(self.path_of(number), f"{self.directory}/{reusable_name(number)}")
+        else:
+            self._disk.unlink(self.path_of(number))
+            self._done[2] += 1
         self._disk.sync_dir(self.directory)
 
     def reduce(self, keep: int) -> int:
@@ -199,7 +216,14 @@ class Line(Extents):
             self._disk.unlink(f"{self.directory}/{name}")
         if surplus:
             self._disk.sync_dir(self.directory)
+        self._done[2] += len(surplus)
         return len(surplus)
+
+    def done(self) -> tuple[int, int, int]:
+        """How many extents were created, used again, and deleted since this was asked last."""
+        created, reused, deleted = self._done
+        self._done = [0, 0, 0]
+        return created, reused, deleted
 
     def sweep(self) -> None:
         """Only what has a number to come, and says nothing, was left behind; all else may be wanted."""

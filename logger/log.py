@@ -8,7 +8,7 @@ After a failed write or sync nobody knows what reached the disk: the log closes 
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from zlib import crc32
 
 import attrs
@@ -25,7 +25,7 @@ from logger.extent import DATA, SPARES, Extent, ExtentHeader
 from logger.extents import Extents
 from logger.force import EVERYTHING, GroupCommit
 from logger.linear import REUSABLE, Line
-from logger.reader import LogReader, Record
+from logger.reader import ExtentView, LogReader, Record
 from logger.soon import Behind, Callback, Forcer
 from logger.space import EXTENT_WASTE, Space
 from logger.stats import LogStats, WriteStats
@@ -143,8 +143,11 @@ def extents_of(disk: Disk, directory: str, state: ControlState, *, direct: bool)
     return kind(disk, active_path(directory), state.log_id, state.extent_bytes, direct=direct)
 
 
-def reader_of(extents: Extents, state: ControlState) -> LogReader:
-    """A reader of these extents, with file descriptors of its own."""
+Settled = Callable[[int, Callable[[], ExtentView]], ExtentView]
+
+
+def reader_of(extents: Extents, state: ControlState, settled: Settled = lambda _, look: look()) -> LogReader:
+    """A reader of these extents, with file descriptors of its own; `settled` as in `LogReader`."""
     opened: dict[int, File] = {}
 
     def open_extent(sequence: int) -> File | None:
@@ -166,6 +169,7 @@ def reader_of(extents: Extents, state: ControlState) -> LogReader:
         name=extents.name,
         close=close,
         last_epoch=(state.epoch_from, state.epoch),
+        settled=settled,
     )
 
 
@@ -236,6 +240,23 @@ class Log(GroupCommit):
         """The records from `start` to the end of the log; see `LogReader.records`."""
         reader = reader_of(self._extents, self._state)
         return reader, reader.records(start, durable=max(durable, self._state.durable, self._state.clean_end))
+
+    def live_reader(self) -> LogReader:
+        """A reader of what is durable by now (`until`), while others go on to write.
+
+        In the extent that is written now a page may be in a spare page only, which is written over in turn; so where
+        its pages lie is looked up while nobody writes.
+        """
+        newest = self.durable // self._extent_bytes
+
+        def settled(sequence: int, look: Callable[[], ExtentView]) -> ExtentView:
+            if sequence < newest:
+                return look()
+            views: list[ExtentView] = []
+            self._exclusively(lambda: views.append(look()))
+            return views[0]
+
+        return reader_of(self._extents, self._state, settled)
 
     # ---- beginning and ending
 
@@ -646,6 +667,19 @@ class Log(GroupCommit):
         while len(self._extents) < self._config.primary_files and self.grow():
             made += 1
         return made
+
+    def inactive(self) -> list[int]:
+        """The sequences of the extents of a linear log that a restart needs no more, oldest first."""
+        return self._extents.inactive() if isinstance(self._extents, Line) else []
+
+    def recycle(self, sequence: int) -> None:
+        """Nothing needs this inactive extent: keep it for reuse, or delete it. Raises OSError."""
+        if isinstance(self._extents, Line):
+            self._extents.recycle(sequence, self._config.primary_files)
+
+    def housekept(self) -> tuple[int, int, int]:
+        """How many extents of a linear log were created, used again, and deleted since this was asked last."""
+        return self._extents.done() if isinstance(self._extents, Line) else (0, 0, 0)
 
     def release_secondaries(self) -> int:
         """Remove one inactive extent beyond the primaries when the active log leaves room enough; return how many."""
