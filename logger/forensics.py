@@ -146,15 +146,14 @@ class Evidence:
             return frame.decode(chunk, at, base + at, self._seed)
         return frame.decode(view.read(base + at, length), 0, base + at, self._seed)
 
-    def view_up_to(self, end: int) -> Iterator[tuple[int, bytes]]:
-        """(LSN, bytes) of the extent that holds `end`, from its beginning up to there, as a reader sees it."""
-        sequence = end // self._extent_bytes
+    def view_up_to(self, sequence: int, end: int) -> Iterator[bytes]:
+        """The bytes of an extent from its beginning up to the LSN `end`, as a reader sees it."""
         file = self._disk.open_read(self.paths[sequence])
         try:
             view = ExtentView(file, sequence * self._extent_bytes, self._extent_bytes, self._seed)
             for at in range(view.start, end, WINDOW):
                 size = min(WINDOW, end - at)
-                yield at, bytes(view.read(at, size)).ljust(size, b"\0")
+                yield bytes(view.read(at, size)).ljust(size, b"\0")
         finally:
             file.close()
 

@@ -153,8 +153,7 @@ def _pieces(change: PutCut) -> Iterator[bytes]:
     yield change.header.encode()
     yield bytes(PAGE * SPARES)
     if change.header.sequence in change.evidence.paths:
-        for _, piece in change.evidence.view_up_to(change.end):
-            yield piece
+        yield from change.evidence.view_up_to(change.header.sequence, change.end)
 
 
 def _steps(disk: Disk, directory: str) -> list[dict[str, Any]]:

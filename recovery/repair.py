@@ -21,7 +21,7 @@ from logger import control, lsn
 from logger.config import LogConfig, LogType
 from logger.control import ControlState
 from logger.disk import PAGE, Disk, read_whole
-from logger.extent import ExtentHeader, linear_number
+from logger.extent import DATA, ExtentHeader, linear_number
 from logger.forensics import Chain, Epochs, Evidence, Seen, look, most_common, name_of, sequence_inside
 from logger.frame import END, PAD
 from logger.log import active_path, control_path
@@ -83,7 +83,7 @@ TABLE = (
     Row("extent_missing", "an extent is missing", Does.CUT, "the log is cut before it", UNITS),
     Row("extent_short", "an extent was cut", Does.CUT, "the log is cut where it ends", UNITS),
     Row("extent_foreign", "an extent belongs to another log", Does.CUT, "the log is cut before it", UNITS),
-    Row("extent_stale", "an extent is an older copy", Does.CUT, "the log is cut where the copy was made", UNITS),
+    Row("extent_stale", "an extent is an older copy", Does.CUT, "the log is cut before it", UNITS),
     Row("extents_swapped", "extents lie under each other's names", Does.REBUILD, "they are put back"),
     Row("extent_damaged_in_the_middle", "a record can't be read, later ones can", Does.CUT, "the log is cut", UNITS),
     Row("extent_damaged_at_the_tail", "the last records can't be read", Does.CUT, "the log is cut", UNITS),
@@ -510,10 +510,10 @@ class _Examiner:
     def _plan(self, state: ControlState | None, found: _End) -> Examination:
         used, chain = found.used, found.chain
         needed = used.found.head // self.extent_bytes
-        gone = self._note_bad_extents(state, needed)
+        passed = chain.end // self.extent_bytes  # those before this one can be read, whatever else is wrong with them
+        gone = {sequence for sequence in self._note_bad_extents(state, needed) if sequence >= passed}
         self._note_damaged_headers(needed)
-        at_border = chain.end % self.extent_bytes == 0 and chain.end // self.extent_bytes in gone
-        cut = chain.damage is not None or at_border
+        cut = chain.damage is not None or bool(gone)
         if found.made:
             row = "checkpoints_lost_log_complete" if not used.catalogue else "checkpoints_lost_images_there"
             self.note(row, used.path)
@@ -531,7 +531,7 @@ class _Examiner:
     def _note_bad_extents(self, state: ControlState | None, needed: int) -> set[int]:
         """Say which extents are bad; the sequences of those that a restart needs and that are not there."""
         gone: set[int] = set()
-        foreign = {seen.number for seen in self.bad}
+        foreign = {seen.number for seen in self.bad if seen.size >= DATA}
         for number, sequence in sorted(state.extents) if state is not None else ():
             row = self._badness(number, sequence, foreign)
             path = name_of(self.active, number)
@@ -552,7 +552,8 @@ class _Examiner:
         """The row for an extent that the control file says holds `sequence`; "" when it does, or a later one."""
         seen = self.right.get(number)
         if seen is None:
-            return "extent_foreign" if number in foreign else "extent_missing"
+            cut = self.disk.exists(name_of(self.active, number))
+            return "extent_foreign" if number in foreign else "extent_short" if cut else "extent_missing"
         if not seen.whole(self.extent_bytes):
             return "extent_short"
         return "extent_stale" if seen.header is not None and seen.header.sequence < sequence else ""
@@ -631,12 +632,14 @@ class _Examiner:
         needed = found.used.found.head // self.extent_bytes
         told = self._epochs_told([(state.epoch, 0)] if state is not None else [])
         epoch = max([found.chain.epoch, *(k for k, _ in told), *(f.epoch for f in self._evidence().frames(end))])
+        made = self._made_anew(needed, end, epoch, cut)
+        self.changes += made
         for number, seen in sorted(self.right.items()):
-            if seen.number != number and not (cut and self._place_of(number) == end // self.extent_bytes):
-                self.changes.append(PutCopy(name_of(self.active, number), seen.path))
+            path = name_of(self.active, number)
+            if seen.number != number and all(change.path != path for change in made):
+                self.changes.append(PutCopy(path, seen.path))
         table = dict(sorted((n, s) for s, (n, _) in self.here.items() if needed <= s <= last)[-MOST_EXTENTS:])
-        if cut and end % self.extent_bytes:
-            table |= self._cut(end, epoch)
+        table |= {change.header.number: change.header.sequence for change in made}
         beyond = [seen.path for s, (_, seen) in self.here.items() if s > last]
         kept = {name_of(self.active, number) for number in table}
         if self.config.log_type is LogType.CIRCULAR:
@@ -666,17 +669,18 @@ class _Examiner:
         self.changes += (Remove(seen.path) for seen in [*self.bad, *moved] if seen.path not in written | kept)
         return [path for path in beyond if cut]
 
-    def _place_of(self, number: int) -> int:
-        return next((s for s, (n, _) in self.here.items() if n == number), 0)
+    def _made_anew(self, needed: int, end: int, epoch: int, cut: bool) -> list[PutCut]:
+        """Extents that get the right size, and the one in which the log is cut."""
+        short = [s for s, (_, seen) in self.here.items() if not seen.whole(self.extent_bytes)]
+        wanted = {s for s in short if needed <= s and s * self.extent_bytes < end}
+        if cut and end % self.extent_bytes:
+            wanted.add(end // self.extent_bytes)
+        return [self._up_to(sequence, end, epoch) for sequence in sorted(wanted)]
 
-    def _cut(self, end: int, epoch: int) -> dict[int, int]:
-        """Make the extent in which the log ends anew, up to there; (its number, sequence) for the table."""
-        sequence = end // self.extent_bytes
-        if sequence in self.here:
-            number, seen = self.here[sequence]
-        else:  # nothing before `end` is needed of it
+    def _up_to(self, sequence: int, end: int, epoch: int) -> PutCut:
+        number, seen = self.here.get(sequence, (None, None))
+        if number is None:  # nothing before `end` is needed of it
             number = linear_number(sequence) if self.config.log_type is LogType.LINEAR else self._free_number()
-            seen = None
         header = seen.header if seen is not None else None
         header = header or ExtentHeader(
             number=number,
@@ -686,8 +690,8 @@ class _Examiner:
             epoch=epoch,
             time=0,
         )
-        self.changes.append(PutCut(name_of(self.active, number), header, end, self._evidence()))
-        return {number: sequence}
+        end = min(end, (sequence + 1) * self.extent_bytes)
+        return PutCut(name_of(self.active, number), header, end, self._evidence())
 
     def _free_number(self) -> int:
         return next(n for n in range(len(self.right) + 1) if n not in self.right)

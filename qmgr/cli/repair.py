@@ -72,4 +72,5 @@ What it can find, and what it does then, is in docs/recovery.md.""",
     },
     options=options,
     run=run,
+    own_name=False,
 )
