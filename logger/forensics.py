@@ -5,7 +5,7 @@ extent file says of itself, which of its records are whole wherever they lie, ho
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from zlib import crc32
 
 import attrs
@@ -146,14 +146,14 @@ class Evidence:
             return frame.decode(chunk, at, base + at, self._seed)
         return frame.decode(view.read(base + at, length), 0, base + at, self._seed)
 
-    def view_up_to(self, sequence: int, end: int) -> Iterator[bytes]:
-        """The bytes of an extent from its beginning up to the LSN `end`, as a reader sees it."""
+    def read_up_to(self, sequence: int, end: int, take: Callable[[bytes], None]) -> None:
+        """Give `take` the bytes of an extent from its beginning up to the LSN `end`, as a reader sees it."""
         file = self._disk.open_read(self.paths[sequence])
         try:
             view = ExtentView(file, sequence * self._extent_bytes, self._extent_bytes, self._seed)
             for at in range(view.start, end, WINDOW):
                 size = min(WINDOW, end - at)
-                yield bytes(view.read(at, size)).ljust(size, b"\0")
+                take(bytes(view.read(at, size)).ljust(size, b"\0"))
         finally:
             file.close()
 

@@ -6,12 +6,11 @@ last. A plan without `done` is completed by the next run, unless a file of it ha
 """
 
 import json
-from collections.abc import Iterator
 from typing import Any
 from zlib import crc32
 
 from logger.disk import PAGE, Disk, File, make_dirs, read_whole, replace_file
-from logger.extent import SPARES
+from logger.extent import DATA, SPARES
 from logger.migrate import copy
 from recovery.repair import Change, Examination, Put, PutCopy, PutCut, Remove
 
@@ -140,20 +139,18 @@ def _write(disk: Disk, path: str, change: Change) -> None:
 def _write_cut(file: File, change: PutCut) -> None:
     header = change.header
     at = 0
-    for piece in _pieces(change):
+
+    def write(piece: bytes) -> None:
+        nonlocal at
         file.write(at, piece)
         at += len(piece)
-    size = PAGE * (1 + SPARES) + header.extent_bytes
+
+    write(header.encode() + bytes(PAGE * SPARES))
+    if header.sequence in change.evidence.paths:
+        change.evidence.read_up_to(header.sequence, change.end, write)
+    size = DATA + header.extent_bytes
     while at < size:
-        file.write(at, bytes(min(CHUNK, size - at)))
-        at += min(CHUNK, size - at)
-
-
-def _pieces(change: PutCut) -> Iterator[bytes]:
-    yield change.header.encode()
-    yield bytes(PAGE * SPARES)
-    if change.header.sequence in change.evidence.paths:
-        yield from change.evidence.view_up_to(change.header.sequence, change.end)
+        write(bytes(min(CHUNK, size - at)))
 
 
 def _steps(disk: Disk, directory: str) -> list[dict[str, Any]]:

@@ -1,25 +1,31 @@
 """Repair: every row of its table; what it says would be lost is what is lost; any crash or error, and it goes on."""
 
+import errno
 import re
+from collections.abc import Callable
 from pathlib import Path
+from zlib import crc32
 
 import attrs
 import pytest
 
 import qmgr
-from logger import control, extent, lsn
+from logger import control, extent, frame, integrity, lsn
 from logger.disk import make_dirs
 from logger.extent import DATA, file_name
+from logger.log import read_only
+from logger.reader import Record
 from qmgr import repairing
 from qmgr.repairing import Repair
 from recovery import checkpoint
+from recovery.records import Kind
 from recovery.repair import TABLE
 from tests.model import Model
 from tests.sim.disk import SimDisk
 from tests.sim.life import DATA as DATA_PATH
 from tests.sim.life import LOG as LOG_PATH
-from tests.sim.life import NAME, Life, Setup
-from tests.sim.loss import KEEP_ALL, LOSE_ALL
+from tests.sim.life import NAME, Life, Lookout, Setup
+from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
 from tests.test_crash import born, laps, work_on
 
 PAGE = 4096
@@ -438,18 +444,29 @@ def frames(past: Past, sequence: int) -> list[int]:
     return found
 
 
+def records(past: Past) -> list[Record]:
+    """All that are there."""
+    state, reader = read_only(past.disk, LOG)
+    try:
+        return [each._replace(body=memoryview(b"")) for each in reader.records(state.head)]
+    finally:
+        reader.close()
+
+
 def test_extent_damaged_in_the_middle(killed: Past) -> None:
     sequence, path = killed.middle
     places = frames(killed, sequence)
-    for place in (places[0], places[len(places) // 2], places[-1]):
+    for place in (places[0], places[len(places) // 2], places[len(places) * 3 // 4]):
         life = killed.fork()
         flip(life, path, DATA + place % killed.extent_bytes + 50)
         assert lsn.text(place) in refused_by_start(life)
         done = cut(killed, life, "extent_damaged_in_the_middle")
         lost = done.examination.lost
         assert lost is not None and lost.start == place
-        later = [at for at in (f for s in killed.sequences for f in frames(killed, s)) if at > place]
-        assert lost.records <= len(later) and lost.records >= len(later) - 3  # without PAD, and parts of records
+        later = [record for record in records(killed) if record.lsn > place]
+        assert lost.records == len(later)
+        assert lost.units == tuple(record.uow for record in later if record.kind == Kind.COMMIT)
+        assert (lost.first_time, lost.last_time) == (later[0].time, later[-1].time)
         text = "\n".join(done.lines())
         assert re.search(r"the commits of \d+ units of work: 0,\d+", text)
         assert f"{lost.records} records that can still be read, from 2023-11-" in text
@@ -614,3 +631,235 @@ def test_no_log(past: Past) -> None:
         if not path.endswith(".lock"):
             life.disk.remove(path)
     refused(life, "no_log", says="LogPath is wrong")
+
+
+# Crashes and errors
+
+
+def no_control(past: Past, life: Life) -> None:
+    life.disk.remove(CONTROL)
+
+
+def torn_control(past: Past, life: Life) -> None:
+    for at in (30, control.COPY + 30):
+        poke(life, CONTROL, at, b"????")
+
+
+def one_missing(past: Past, life: Life) -> None:
+    life.disk.remove(past.middle[1])
+
+
+def one_flipped(past: Past, life: Life) -> None:
+    sequence, path = past.middle
+    flip(life, path, DATA + frames(past, sequence)[5] % past.extent_bytes + 50)
+
+
+def one_short(past: Past, life: Life) -> None:
+    path = past.middle[1]
+    life.disk.poke(path, life.disk.peek(path)[: DATA + past.extent_bytes // 2])
+
+
+def swapped(past: Past, life: Life) -> None:
+    one, two = list(past.sequences.values())[:2]
+    first, second = life.disk.peek(one), life.disk.peek(two)
+    life.disk.poke(one, second)
+    life.disk.poke(two, first)
+
+
+def no_control_and_one_flipped(past: Past, life: Life) -> None:
+    no_control(past, life)
+    one_flipped(past, life)
+
+
+def no_ini_and_swapped(past: Past, life: Life) -> None:
+    life.disk.remove(INI)
+    swapped(past, life)
+
+
+BLOWS = [
+    no_control,
+    torn_control,
+    one_missing,
+    one_flipped,
+    one_short,
+    swapped,
+    no_control_and_one_flipped,
+    no_ini_and_swapped,
+]
+every_blow = pytest.mark.parametrize("blow", BLOWS, ids=lambda blow: blow.__name__)
+
+
+def struck(past: Past, blow: Callable[[Past, Life], None]) -> tuple[Life, Model]:
+    """A life after the blow, and what a repair has to bring back."""
+    life = past.fork()
+    blow(past, life)
+    found = check(life)
+    assert found.needed and not found.examination.refused, found.lines()
+    lost = found.examination.lost
+    return life, past.last if lost is None else past.as_of(lost.start)
+
+
+def completed(fork: Life, model: Model) -> None:
+    """After an interrupted repair: a start is refused, or finds just what it should; then it is completed."""
+    other = fork.fork(KEEP_ALL)
+    other.model, other.allowed, other.crashed, other.epoch = model, [model], True, 0
+    try:
+        other.restart()
+    except qmgr.MQError as exc:
+        assert NAME in str(exc)
+    else:
+        work_on(other)
+        other.end()
+        after = repair(other, accept_loss=True)
+        assert after.examination.lost is None
+        other.crashed, other.epoch = False, 0
+        other.restart()
+    repair(fork, accept_loss=True)
+    fork.model, fork.allowed, fork.crashed, fork.epoch = model, [model], True, 0
+    fork.restart()
+    work_on(fork)
+    fork.crash(LOSE_ALL)
+    fork.restart()
+    fork.settle()
+
+
+@every_blow
+def test_crash_before_any_change_of_the_disk(killed: Past, blow: Callable[[Past, Life], None]) -> None:
+    life, model = struck(killed, blow)
+    seen = 0
+
+    def look(kind: str, path: str) -> None:
+        nonlocal seen
+        seen += 1
+        if kind == "write" and seen % 4:  # the many writes of a copy are alike
+            return
+        for loss in (KEEP_ALL, mixed(seen)) if seen % 2 else (LOSE_ALL,):
+            try:
+                completed(life.fork(loss), model)
+            except Exception as exc:
+                raise AssertionError(f"before {kind} {path} (moment {seen}), {loss}: {exc!r}") from exc
+
+    with Lookout(life.disk, look):
+        repair(life, accept_loss=True)
+    assert seen > 20
+
+
+@every_blow
+def test_a_repair_that_is_interrupted_again_and_again(killed: Past, blow: Callable[[Past, Life], None]) -> None:
+    life, model = struck(killed, blow)
+    for step in (4, 11, 25):
+        fork = life.fork(KEEP_ALL)
+        for turn in range(300):
+            fork.disk.crash_after(step + turn)
+            try:
+                repair(fork, accept_loss=True)
+            except BaseException as exc:
+                assert type(exc).__name__ == "SimCrash", f"{exc!r}"
+                fork.disk = fork.disk.crash(mixed(step * turn))
+            else:
+                break
+        fork.disk.no_crash()
+        completed(fork, model)
+
+
+@every_blow
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_an_error_at_any_call_and_the_next_repair_gets_to_the_end(
+    blow: Callable[[Past, Life], None], error: int
+) -> None:
+    """ENOSPC, EIO at the n-th call that changes the disk, or that reads it; then the disk is well again."""
+    life, model = struck(of("circular-killed"), blow)
+    changing = ("write", "sync", "create", "rename", "unlink", "sync_dir", "mkdir", "rmdir")
+    for kinds in (changing, ("read", "open", "list")) if error == errno.EIO else (changing,):
+        nth, failed = 1, True
+        while failed:
+            fork = life.fork(KEEP_ALL)
+            fault = fork.disk.fail(kinds, error, nth=nth)
+            try:
+                repair(fork, accept_loss=True)
+            except qmgr.MQError as exc:
+                assert "\n" not in str(exc) and NAME in str(exc)
+            failed = bool(fault.fired)
+            fork.disk.heal()
+            assert not fork.disk.locks
+            try:
+                completed(fork, model)
+            except Exception as exc:
+                raise AssertionError(f"{kinds[0]}... {nth}: {exc!r}") from exc
+            nth += 1 + nth // 5
+        assert nth > 20
+
+
+def test_a_plan_that_fits_the_files_no_more_is_not_carried_out() -> None:
+    """A backup was put back between an interrupted repair and the next one."""
+    past = of("circular-killed")
+    life, _ = struck(past, one_flipped)
+    life.disk.fail("rename", errno.EIO, where=lambda path: path.endswith(".LOG.new"))
+    with pytest.raises(qmgr.MQError):
+        repair(life, accept_loss=True)
+    life.disk.heal()
+    assert check(life).interrupted
+    for path in past.disk.files(LOG):
+        life.disk.poke(path, past.disk.peek(path))
+    found = check(life)
+    assert not found.interrupted and not found.needed
+    assert repair(life, accept_loss=True).lines() == ["There is nothing to repair."]
+    goes_on(life, past.last)
+
+
+def test_a_second_repair_keeps_the_originals_of_the_first() -> None:
+    past = of("circular-killed")
+    life, _ = struck(past, one_flipped)
+    first = repair(life, accept_loss=True)
+    damaged = life.disk.peek(f"{first.saved}/log/active/{past.middle[1].rpartition('/')[2]}")
+    life.disk.remove(CONTROL)
+    second = repair(life)
+    assert (first.saved, second.saved) == (f"{HOME}/repair-1", f"{HOME}/repair-2")
+    assert life.disk.peek(f"{first.saved}/log/active/{past.middle[1].rpartition('/')[2]}") == damaged
+
+
+def test_a_running_queue_manager_is_refused() -> None:
+    life = Life(CIRCULAR)
+    born(life)
+    for call in (check, repair):
+        with pytest.raises(qmgr.InUse):
+            call(life)
+
+
+# What was declared lost
+
+
+def test_what_a_restart_declared_lost_stays_lost_when_the_control_file_is_made_anew() -> None:
+    """A frame of an older epoch becomes whole again beyond the end that the later start found."""
+    past = of("circular-killed")
+    life = past.fork()
+    life.restart()
+    life.crash(KEEP_ALL)
+    life.restart()
+    life.put("B", size=40)
+    model = life.model.copy()
+    life.disk = life.disk.crash(KEEP_ALL)
+    state = control.read(life.disk, CONTROL)[1]
+    end = life.fork(KEEP_ALL)
+    end.restart()
+    tail = end.qm.restart_report.end_lsn
+    sequence = tail // state.extent_bytes
+    number = next(number for number, s in state.extents if s == sequence)
+    at = frame.after(tail)
+    body = memoryview(bytearray(200))
+    size = frame.encode_into(
+        body, 0, crc32(state.log_id), state.epoch - 1, at, 0, 1, 1, Kind.DELETE, frame.WHOLE, b"\1\0\0\0", b""
+    )
+    poke(life, path_of(number), DATA + at % state.extent_bytes, bytes(body[:size]))
+    for spare in (1, 2):
+        image = life.disk.peek(path_of(number))[spare * PAGE : (spare + 1) * PAGE]
+        held = integrity.open_spare(image, crc32(state.log_id))
+        if held is not None and held.page <= at < held.page + PAGE - 200:
+            changed = memoryview(bytearray(image))
+            changed[at - held.page : at - held.page + size] = body[:size]
+            grown = frame.after(at + size) if frame.after(at + size) - held.page <= integrity.BODY else at + size
+            crc = crc32(changed[: grown - held.page], crc32(state.log_id))
+            integrity.seal_spare(changed, held.page, grown, held.epoch, crc)
+            poke(life, path_of(number), spare * PAGE, bytes(changed))
+    life.disk.remove(CONTROL)
+    mended(life, "control_missing", model)
