@@ -76,11 +76,11 @@ class _Migration:
             self._move(directory, f"{absolute_path(log_path)}/{mangle(self._location.name)}")
 
     def _to_linear(self, directory: str, management: LogManagement | None) -> None:
-        disk = self._disk
-        migrate.to_linear(disk, directory)
         values = {"LogType": LogType.LINEAR.value}
         if management is not None:
             values["LogManagement"] = management.value
+        self._reworded(values)  # what qm.ini can't say is refused before anything is changed
+        migrate.to_linear(self._disk, directory)
         self._write_ini(values)
 
     def _to_circular(self, directory: str) -> None:
@@ -95,10 +95,10 @@ class _Migration:
         self._write_ini({"LogType": LogType.CIRCULAR.value})
         migrate.forget_history(disk, directory)
 
-    def _write_ini(self, values: dict[str, str]) -> None:
-        """Let qm.ini say so too, unless it does."""
-        disk, path = self._disk, self._location.ini
-        before = read_whole(disk, path)
+    def _reworded(self, values: dict[str, str]) -> tuple[bytes, dict[str, str]]:
+        """The text of qm.ini with these values, and those of them that it did not have. Raises IniError."""
+        path = self._location.ini
+        before = read_whole(self._disk, path)
         config = ini.parse(before, path)
         said = {
             "LogType": config.log.log_type.value,
@@ -106,10 +106,15 @@ class _Migration:
             "LogPath": config.log.path,
         }
         changed = {name: value for name, value in values.items() if said[name] != value}
+        return reworded(before, path, changed), changed
+
+    def _write_ini(self, values: dict[str, str]) -> None:
+        """Let qm.ini say so too, unless it does."""
+        text, changed = self._reworded(values)
         if changed:
-            replace_file(disk, path, reworded(before, path, changed))
+            replace_file(self._disk, self._location.ini, text)
             for name, value in changed.items():
-                self._say(f"{path} says {name}={value} now.")
+                self._say(f"{self._location.ini} says {name}={value} now.")
 
     def _move(self, old: str, new: str) -> None:
         """Copy the log, name the new place, then delete what is in the old one."""
@@ -117,8 +122,13 @@ class _Migration:
             return
         if new.startswith(f"{old}/") or old.startswith(f"{new}/"):
             raise Mistake(f"the log can't move from {old} to {new}: one of them lies in the other")
-        ini.Directory().write(new)  # a path that qm.ini can hold
-        disk = self._disk
+        self._reworded({"LogPath": new})  # a path that qm.ini can't hold is refused before anything is changed
+        disk, archive = self._disk, _config(self._disk, self._location).log.archive_path
+        if archive is not None and f"{archive}/".startswith(f"{old}/"):
+            raise Mistake(
+                f"ArchivePath in qm.ini is {archive}, which lies in the log's directory and would move with it; set "
+                f"ArchivePath=default, or another place to which you have moved what is there"
+            )
         make_dirs(disk, new)
         lock_log(disk, self._location, new, self._held)
         migrate.copy_log(disk, old, new)

@@ -4,7 +4,20 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from qmgr.cli import crtmqm, dltmqm, dmpmqlog, dspmq, dspmqtrn, migmqlog, repair, rsvmqtrn
+from qmgr.cli import (
+    archive_log,
+    crtmqm,
+    dltmqm,
+    dmpmqlog,
+    dspmq,
+    dspmqtrn,
+    migmqlog,
+    rcdmqimg,
+    rcrmqobj,
+    recover_to,
+    repair,
+    rsvmqtrn,
+)
 from qmgr.cli.command import Failure, printed
 
 COMMANDS = {
@@ -15,6 +28,10 @@ COMMANDS = {
         dspmq.COMMAND,
         dspmqtrn.COMMAND,
         rsvmqtrn.COMMAND,
+        rcdmqimg.COMMAND,
+        rcrmqobj.COMMAND,
+        recover_to.COMMAND,
+        *archive_log.COMMANDS,
         dmpmqlog.COMMAND,
         migmqlog.COMMAND,
         repair.COMMAND,
