@@ -1,12 +1,16 @@
 """Repairing a queue manager that can't be started: find its files, own them, examine, mend, start, end."""
 
+import contextlib
 import re
+from collections.abc import Callable
 
 import attrs
 
 from logger import control, lsn
+from logger import log as logs
 from logger.clock import Clock
 from logger.config import LogConfig
+from logger.control import ControlState
 from logger.disk import PAGE, Disk, Path, PosixDisk, read_whole
 from logger.errors import LogDamaged
 from logger.log import control_path
@@ -16,7 +20,10 @@ from qmgr.errors import InUse, Reason, Unavailable
 from qmgr.ini import Config
 from qmgr.locations import Location
 from qmgr.manager import start
+from qmgr.resource import Resource
+from qmgr.survey import Survey, rebuilt, survey
 from recovery import mend
+from recovery.checkpoint import Checkpoint, encode_file
 from recovery.repair import ROWS, Does, Examination, Finding, Put, examine
 from recovery.restart import RestartReport
 
@@ -134,7 +141,13 @@ def _examine(disk: Disk, location: Location) -> Examination:
         if config is None:
             return _no_log(location.log_dir, "give the directory of logs with -ld, or write a qm.ini")
         found.append(Finding(ROWS["ini_missing"], location.ini))
-    examination = examine(disk, location.data_dir, config.log, counters=lambda: _counters(disk, location))
+    examination = examine(
+        disk,
+        location.data_dir,
+        config.log,
+        counters=lambda: _counters(disk, location),
+        images=lambda state, end: _images(disk, location, config, state, end),
+    )
     if not found:
         return examination
     changes = (*examination.changes, Put(location.ini, ini.render(config).encode()))
@@ -175,3 +188,47 @@ def _counters(disk: Disk, location: Location) -> dict[str, int]:
     names = (name for queue in disk.list(location.queues) for name in disk.list(f"{location.queues}/{queue}"))
     numbers = [int(found[1]) for name in names if (found := SEGMENT.fullmatch(name))]
     return {"queue": 1, "segment": max(numbers, default=0) + 1}
+
+
+def _images(
+    disk: Disk, location: Location, config: Config, state: ControlState, end: int
+) -> Callable[[], bytes] | None:
+    """What makes a checkpoint as of LSN `end`, of the images and definitions in the log; None where it lacks them."""
+    try:
+        _, reader, start = logs.read_past(disk, config.log)
+    except LogDamaged:
+        return None
+    with contextlib.closing(reader):
+        try:
+            first = next(reader.records(start, resync=True, until=end), None)
+            beginning = start == state.extent_bytes and first is not None and first.epoch == 1
+            found = survey(reader, start, end, from_beginning=beginning)
+        except LogDamaged:
+            return None
+    lacking = [place for _, place in found.queues.values() if place is None or place.media < start]
+    return None if lacking or not found.complete else lambda: _checkpoint_of(disk, location, config, state, found)
+
+
+def _checkpoint_of(disk: Disk, location: Location, config: Config, state: ControlState, found: Survey) -> bytes:
+    """Build the queues again, in segments with numbers of their own; the file of a checkpoint that refers to them."""
+    counters = _counters(disk, location)
+    found.counters["segment"] = max(found.counters["segment"], counters["segment"])
+    buffers = config.tuning.default_q_buffer_size, config.tuning.default_pq_buffer_size
+    like = Resource(disk, location.queues, state.log_id, lambda: None, buffers, imaged=True)
+    _, reader, _ = logs.read_past(disk, config.log)
+    with contextlib.closing(reader):
+        rebuild = rebuilt(found, like, reader)
+    lines = rebuild.write_out()
+    units = {unit.number: unit.first_lsn for unit in rebuild.uows.logged()}
+    made = Checkpoint(
+        log_id=state.log_id.hex(),
+        lsn=found.until,
+        head=min([found.until, *units.values()]),
+        durable=found.until,
+        epoch=found.epoch,
+        time=found.time,
+        clean=False,
+        counters={"queue": rebuild.next_queue, "segment": rebuild.next_segment},
+        units=units,
+    )
+    return encode_file(made, lines)

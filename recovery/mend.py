@@ -9,10 +9,10 @@ import json
 from typing import Any
 from zlib import crc32
 
-from logger.disk import PAGE, Disk, File, make_dirs, read_whole, replace_file
+from logger.disk import PAGE, Disk, File, make_dirs, read_whole, replace_file, write_whole
 from logger.extent import DATA, SPARES
 from logger.migrate import copy
-from recovery.repair import Change, Examination, Put, PutCopy, PutCut, Remove
+from recovery.repair import Change, Examination, Put, PutCopy, PutCut, PutMade, Remove
 
 CHUNK = 1 << 20
 DIRECTORY = "repair-"
@@ -123,13 +123,15 @@ def _write(disk: Disk, path: str, change: Change) -> None:
     if isinstance(change, PutCopy):
         copy(disk, change.source, path)
         return
+    data = change.make() if isinstance(change, PutMade) else change.data if isinstance(change, Put) else None
+    if data is not None:
+        write_whole(disk, path, data)
+        return
     if disk.exists(path):
         disk.unlink(path)
     file = disk.open(path, create=True)
     try:
-        if isinstance(change, Put):
-            file.write(0, change.data)
-        elif isinstance(change, PutCut):
+        if isinstance(change, PutCut):
             _write_cut(file, change)
         file.sync()
     finally:

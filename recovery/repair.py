@@ -178,6 +178,14 @@ class PutCopy:
 
 
 @attrs.frozen
+class PutMade:
+    """A file gets bytes that take some time to make; what else is written for them nothing refers to until then."""
+
+    path: str
+    make: Callable[[], bytes]
+
+
+@attrs.frozen
 class PutCut:
     """An extent is made anew: what readers see of it up to the LSN `end`, then zeros."""
 
@@ -192,7 +200,7 @@ class Remove:
     path: str
 
 
-Change = Put | PutCopy | PutCut | Remove
+Change = Put | PutCopy | PutMade | PutCut | Remove
 
 
 @attrs.frozen(kw_only=True)
@@ -219,11 +227,11 @@ class Examination:
         return said + (self.lost.lines() if self.lost else [])
 
 
-Rebuild = Callable[[ControlState], bytes | None]
-"""The content of a checkpoint file for the log that `state` describes, from images in it; None where it has none."""
+Images = Callable[[ControlState, int], Callable[[], bytes] | None]
+"""What makes a checkpoint file of media images, for the log that the state describes up to an LSN; None: they lack."""
 
 
-def no_images(state: ControlState) -> bytes | None:
+def no_images(state: ControlState, end: int) -> None:
     return None
 
 
@@ -245,6 +253,7 @@ class _End:
     used: _CheckpointFile
     chain: Chain
     made: bool = False  # the checkpoint is not on the disk yet
+    make: Callable[[], bytes] | None = None  # makes it, where it is not just empty
 
 
 def examine(
@@ -253,13 +262,13 @@ def examine(
     config: LogConfig,
     *,
     counters: Callable[[], dict[str, int]],
-    rebuild_checkpoint: Rebuild = no_images,
+    images: Images = no_images,
 ) -> Examination:
     """Find out what is wrong with the log in `config.path` and the checkpoints in `data_dir`. Raises OSError.
 
     `counters()` gives the numbers that a queue manager which is replayed from its first record must not use again.
     """
-    examiner = _Examiner(disk, data_dir, config, counters, rebuild_checkpoint)
+    examiner = _Examiner(disk, data_dir, config, counters, images)
     try:
         return examiner.run()
     except Refused:
@@ -273,13 +282,13 @@ class _Examiner:
         data_dir: str,
         config: LogConfig,
         counters: Callable[[], dict[str, int]],
-        rebuild_checkpoint: Rebuild,
+        images: Images,
     ) -> None:
         self.disk = disk
         self.data_dir = data_dir
         self.config = config
         self.counters = counters
-        self.rebuild_checkpoint = rebuild_checkpoint
+        self.images = images
         self.findings: list[Finding] = []
         self.changes: list[Change] = []
         self.active = active_path(config.path)
@@ -449,11 +458,41 @@ class _Examiner:
             chain = self._follow(evidence, one.found, state)
             if chain.end >= one.found.lsn:
                 return _End(one, chain)
-        made = self._made_checkpoint(state)
-        if made is None:
+        return self._of_images(evidence, state) if state is not None else self._of_first_record(evidence, state)
+
+    def _of_images(self, evidence: Evidence, state: ControlState) -> _End | None:
+        """A linear log has all that the queues can be built again from, as of its end."""
+        if state.log_type is LogType.CIRCULAR:
+            return self._of_first_record(evidence, state)
+        chain = self._follow(evidence, self._empty(state.head, 0), state)
+        make = self.images(state, chain.end)
+        if make is None:
             return None
-        chain = self._follow(evidence, made.found, state)
-        return _End(made, chain, made=True) if chain.end >= made.found.lsn else None
+        used = _CheckpointFile(f"{self.data_dir}/{checkpoint.NAME}", self._empty(chain.end, chain.time, state.head), [])
+        return _End(used, chain, made=True, make=make)
+
+    def _of_first_record(self, evidence: Evidence, state: ControlState | None) -> _End | None:
+        """A log that is all there begins with nothing. Not so that of one that was recovered to a point in time."""
+        first = self.extent_bytes
+        begins = next((each for each in evidence.frames(first) if each.lsn == first), None)
+        if 1 not in self.here or begins is None or begins.epoch != 1:
+            return None
+        chain = self._follow(evidence, self._empty(first, 0), state)
+        used = _CheckpointFile(f"{self.data_dir}/{checkpoint.NAME}", self._empty(first, chain.time), [])
+        return _End(used, chain, made=True)
+
+    def _empty(self, at: int, time: int, head: int = 0) -> Checkpoint:
+        return Checkpoint(
+            log_id=self.log_id.hex(),
+            lsn=at,
+            head=head or at,
+            durable=at,
+            epoch=0,
+            time=time,
+            clean=False,
+            counters=self.counters(),
+            units={},
+        )
 
     def _follow(self, evidence: Evidence, one: Checkpoint, state: ControlState | None) -> Chain:
         if state is not None:
@@ -470,28 +509,6 @@ class _Examiner:
             if each.epoch >= chain.epoch and (each.lsn < epochs[0] or each.epoch >= epoch):
                 witness = max(witness, each.durable)
         return evidence.follow(one.head, witness, epochs) if witness > chain.end else chain
-
-    def _made_checkpoint(self, state: ControlState | None) -> _CheckpointFile | None:
-        """A checkpoint of what was before the first record, or one that is made of images."""
-        path = f"{self.data_dir}/{checkpoint.NAME}"
-        first = self.extent_bytes
-        if 1 in self.here:
-            chain = self._evidence().follow(first, 0, (0, 0))
-            empty = Checkpoint(
-                log_id=self.log_id.hex(),
-                lsn=first,
-                head=first,
-                durable=first,
-                epoch=0,
-                time=chain.time,
-                clean=False,
-                counters=self.counters(),
-                units={},
-            )
-            return _CheckpointFile(path, empty, [])
-        data = None if state is None else self.rebuild_checkpoint(state)
-        decoded = None if data is None else decode_file(data)
-        return None if decoded is None else _CheckpointFile(path, *decoded)
 
     def _no_end(self, state: ControlState | None) -> Refused:
         if not self.checkpoints:
@@ -515,7 +532,7 @@ class _Examiner:
         self._note_damaged_headers(needed)
         cut = chain.damage is not None or bool(gone)
         if found.made:
-            row = "checkpoints_lost_log_complete" if not used.catalogue else "checkpoints_lost_images_there"
+            row = "checkpoints_lost_log_complete" if found.make is None else "checkpoints_lost_images_there"
             self.note(row, used.path)
         if cut:
             self._note_damage(found, bool(gone))
@@ -705,7 +722,9 @@ class _Examiner:
     def _checkpoint_changes(self, found: _End, cut: bool) -> None:
         """Let the checkpoint that is used be the newest, and say nothing of what is cut off."""
         used, end = found.used, found.chain.end
-        if found.made or used.found.durable > end:
+        if found.make is not None:
+            self.changes.append(PutMade(used.path, found.make))
+        elif found.made or used.found.durable > end:
             kept = attrs.evolve(used.found, durable=min(used.found.durable, end))
             self.changes.append(Put(used.path, encode_file(kept, used.catalogue)))
         for other in self.checkpoints:

@@ -356,7 +356,8 @@ def test_checkpoints_lost_log_complete() -> None:
         for path in (NEWEST, PREVIOUS):
             poke(life, path, 60, b"????")
         assert "can't be read" in refused_by_start(life)
-        mended(life, "checkpoints_lost_log_complete", life.model)
+        row = "checkpoints_lost_log_complete" if setup is CIRCULAR else "checkpoints_lost_images_there"
+        mended(life, row, life.model)
 
 
 def test_checkpoints_lost() -> None:
@@ -367,21 +368,32 @@ def test_checkpoints_lost() -> None:
 
 
 def test_checkpoints_lost_images_there() -> None:
-    """The seam for it: what makes a checkpoint of media images is given as a function."""
-    from logger.config import LogConfig, LogType
-    from recovery.repair import examine
-
-    past = of("linear-killed")
-    life = past.fork()
-    image = life.disk.peek(NEWEST)
-    for path in (NEWEST, PREVIOUS):
-        life.disk.remove(path)
-    life.disk.remove(path_of(0))
-    config = LogConfig(path=LOG, log_type=LogType.LINEAR, primary_files=3, file_pages=64)
-    found = examine(life.disk, HOME, config, counters=dict, rebuild_checkpoint=lambda state: image)
-    assert {one.row.name for one in found.findings} >= {"checkpoints_lost_images_there"}
-    assert not found.refused and found.lost is None
-    assert any(change.path == NEWEST for change in found.changes)
+    for images in (1, 2):
+        life = Life(LINEAR)
+        born(life)
+        for _ in range(images):
+            laps(life, 0.8)
+            life.put("A", size=9000, number=3)
+            life.checkpoint()
+            life.qm.record_image()
+        life.delete("A")
+        life.define("A", "another")
+        life.put("B", size=2000, priority=3)
+        doubt = life.begin(XID)
+        life.get("B", unit=doubt)
+        life.put("A", unit=doubt)
+        life.prepare(doubt)
+        life.checkpoint()
+        life.put("A", size=100)
+        life.crash(KEEP_ALL)
+        state = control.read(life.disk, CONTROL)[1]
+        for name in life.disk.list(f"{LOG}/active")[:3]:  # before the images
+            assert name not in [file_name(number) for number, _ in state.extents]
+            life.disk.remove(f"{LOG}/active/{name}")
+        for path in (NEWEST, PREVIOUS):
+            poke(life, path, 60, b"????")
+        assert "can't be read" in refused_by_start(life)
+        mended(life, "checkpoints_lost_images_there", life.model)
 
 
 def test_extent_missing(killed: Past) -> None:
