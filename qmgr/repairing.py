@@ -218,7 +218,11 @@ def _checkpoint_of(disk: Disk, location: Location, config: Config, state: Contro
     _, reader, _ = logs.read_past(disk, config.log)
     with contextlib.closing(reader):
         rebuild = rebuilt(found, like, reader)
-    lines = rebuild.write_out()
+    try:
+        lines = rebuild.write_out()
+    except OSError:
+        rebuild.give_up()
+        raise
     units = {unit.number: unit.first_lsn for unit in rebuild.uows.logged()}
     made = Checkpoint(
         log_id=state.log_id.hex(),
