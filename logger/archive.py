@@ -312,10 +312,15 @@ class Archive:
         now_us: int,
         active_from: int,
         needed_from: NeededFrom = _no_gates,
+        still_needed_from: NeededFrom = _no_gates,
         progress: Progress = no_progress,
         give_way: Callable[[], None] = _no_way,
     ) -> dict[Action, Outcome]:
-        """Do what the policy asks for by now, what is removed first. Raises as `plan` and `run` do."""
+        """Do what the policy asks for by now, what is removed first. Raises as `plan` and `run` do.
+
+        `needed_from` is asked once, for the plan; `still_needed_from` before each removal, for those that may have
+        come since.
+        """
         ages = {
             Action.REMOVE: policy.remove_after,
             Action.ARCHIVE: policy.archive_after,
@@ -330,9 +335,9 @@ class Archive:
                     now_us=now_us,
                     active_from=active_from,
                     compression=policy.compression,
-                    needed_from=needed_from(),
+                    needed_from=needed_from() if action is Action.REMOVE else None,
                 )
-                done[action] = self.run(plan, progress=progress, give_way=give_way, needed_from=needed_from)
+                done[action] = self.run(plan, progress=progress, give_way=give_way, needed_from=still_needed_from)
         return done
 
     def _settle(self, plan: Plan) -> None:
