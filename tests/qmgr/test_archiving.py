@@ -248,3 +248,16 @@ def test_what_is_used_again_never_leaves_an_older_one_behind(management: str) ->
     made.qm.put("KEPT", b"stays")
     check(made)
     assert sequences(made)[0] > 1
+
+
+def test_with_its_queue_manager_the_past_of_a_log_goes_too() -> None:
+    made = world(LogManagement="Archive")
+    made.qm.note_archived("S0000000.LOG")
+    made.qm.archive_log(older_than="8h")
+    made.qm.compress_log(older_than="5h")
+    made.disk.poke(f"{ACTIVE}/S0000009.IDX", b"index")
+    made.disk.poke(f"{ARCHIVE}/S0000099.LOG.gz.new", b"half")
+    made.qm.end()
+    qmgr.delete(NAME, data_path=DATA, disk=made.disk)
+    assert [path for path in made.disk.files(DATA) if not path.startswith(f"{DATA}/mqs.ini")] == []
+    assert not made.disk.exists(LOG)
