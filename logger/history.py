@@ -7,12 +7,13 @@ when it is opened is looked for anew, and one that is open stays readable.
 
 import contextlib
 import enum
+import re
 from collections.abc import Sequence
 
 import attrs
 
 from logger import extent, lsn
-from logger.compressed import CompressedFile, Compression, ReadOnly, compression_of, read_table
+from logger.compressed import NEW, CompressedFile, Compression, ReadOnly, compression_of, read_table
 from logger.control import ControlState
 from logger.disk import Disk, File
 from logger.errors import LogDamaged
@@ -20,6 +21,8 @@ from logger.extent import DATA, ExtentHeader, decode_header, file_name, linear_n
 from logger.reader import LogReader, Settled, at_once
 
 SUFFIXES = ("", *(kind.suffix for kind in Compression))
+NOTICES = "amqharch.fil"  # which extents others have archived: `archive.ArchivedNotices`
+INDEX = re.compile(r"S(\d{7})\.IDX")
 LOOKS = 3  # at the directories, before a file that others may be moving counts as missing
 OPEN = 4  # files that a reader holds open
 
@@ -56,6 +59,12 @@ def extent_of(name: str) -> int | None:
             if number is not None:
                 return number
     return None
+
+
+def belongs(name: str) -> bool:
+    """Is that a file of the past of a log: an extent in any form, an index, or one of them half made?"""
+    whole = name.removesuffix(NEW)
+    return extent_of(whole) is not None or INDEX.fullmatch(whole) is not None
 
 
 def read_header(disk: Disk, path: str) -> tuple[ExtentHeader | None, int, int]:

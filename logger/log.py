@@ -24,7 +24,7 @@ from logger.errors import LogClosed, LogDamaged, LogFailed
 from logger.extent import DATA, SPARES, Extent, ExtentHeader
 from logger.extents import Extents
 from logger.force import EVERYTHING, GroupCommit
-from logger.history import History
+from logger.history import NOTICES, History, belongs
 from logger.linear import REUSABLE, Line
 from logger.reader import ExtentView, LogReader, Record, Settled, at_once
 from logger.soon import Behind, Callback, Forcer
@@ -130,15 +130,16 @@ def in_use(disk: Disk, directory: str) -> bool:
 
 
 def delete(disk: Disk, directory: str) -> None:
-    """Delete the log in `directory`: the files that a log has, and nothing else."""
-    active = active_path(directory)
-    for name in disk.list(active):
-        if extent.number_of(name) is not None or REUSABLE.fullmatch(name):
-            disk.unlink(f"{active}/{name}")
-    if disk.exists(active) and not disk.list(active):
-        disk.rmdir(active)
-    if disk.exists(control_path(directory)):
-        disk.unlink(control_path(directory))
+    """Delete the log in `directory`: the files that a log has, and nothing else; not an archive in another place."""
+    for held in (active_path(directory), f"{directory}/archive"):
+        for name in disk.list(held):
+            if belongs(name) or REUSABLE.fullmatch(name):
+                disk.unlink(f"{held}/{name}")
+        if disk.exists(held) and not disk.list(held):
+            disk.rmdir(held)
+    for path in (control_path(directory), f"{directory}/{NOTICES}"):
+        if disk.exists(path):
+            disk.unlink(path)
 
 
 def extents_of(disk: Disk, directory: str, state: ControlState, *, direct: bool) -> Extents:

@@ -163,6 +163,7 @@ class Retention:
                     now_us=self._clock.wall_us(),
                     active_from=self.needed_from()["restart"],
                     needed_from=self._needed_to_remove,
+                    still_needed_from=self.needed_from,
                     give_way=self._clock.give_way,
                 )
         except (LogError, OSError) as exc:
@@ -193,8 +194,9 @@ class Retention:
             raise ObjectInUse("log extents are being archived, compressed or removed already; try again later")
         try:
             plan = self.plan(action, older_than)
+            # The oldest message does not become older while this goes on, so only the others are asked again.
             return self._archive.run(
-                plan, progress=progress, give_way=self._clock.give_way, needed_from=self._needed_to_remove
+                plan, progress=progress, give_way=self._clock.give_way, needed_from=self.needed_from
             )
         finally:
             self._working.release()
