@@ -8,7 +8,7 @@ After a failed write or sync nobody knows what reached the disk: the log closes 
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from zlib import crc32
 
 import attrs
@@ -17,13 +17,15 @@ from logger import control, extent, frame, integrity, lsn
 from logger.buffer import FILLING, LogBuffer, Run
 from logger.circular import Ring
 from logger.clock import Clock
-from logger.config import LogConfig, LogSync, WriteIntegrity
+from logger.config import LogConfig, LogSync, LogType, WriteIntegrity
 from logger.control import ControlFile, ControlState
 from logger.disk import PAGE, Buffer, Disk, File, make_dirs
 from logger.errors import LogClosed, LogDamaged, LogFailed
 from logger.extent import DATA, SPARES, Extent, ExtentHeader
+from logger.extents import Extents
 from logger.force import EVERYTHING, GroupCommit
-from logger.reader import LogReader, Record
+from logger.linear import REUSABLE, Line
+from logger.reader import ExtentView, LogReader, Record
 from logger.soon import Behind, Callback, Forcer
 from logger.space import EXTENT_WASTE, Space
 from logger.stats import LogStats, WriteStats
@@ -127,7 +129,7 @@ def delete(disk: Disk, directory: str) -> None:
     """Delete the log in `directory`: the files that a log has, and nothing else."""
     active = active_path(directory)
     for name in disk.list(active):
-        if extent.number_of(name) is not None:
+        if extent.number_of(name) is not None or REUSABLE.fullmatch(name):
             disk.unlink(f"{active}/{name}")
     if disk.exists(active) and not disk.list(active):
         disk.rmdir(active)
@@ -135,17 +137,36 @@ def delete(disk: Disk, directory: str) -> None:
         disk.unlink(control_path(directory))
 
 
-def ring_reader(disk: Disk, ring: Ring, state: ControlState) -> LogReader:
-    """A reader of the extents in `ring`, with file descriptors of its own."""
+def extents_of(disk: Disk, directory: str, state: ControlState, *, direct: bool) -> Extents:
+    """The extents of the log in `directory`, to be opened."""
+    kind = Line if state.log_type is LogType.LINEAR else Ring
+    return kind(disk, active_path(directory), state.log_id, state.extent_bytes, direct=direct)
+
+
+Settled = Callable[[int, Callable[[], ExtentView]], ExtentView]
+
+
+def inactive(disk: Disk, directory: str, state: ControlState) -> list[int]:
+    """The sequences of the extents that a restart of the log in `directory` does not need, oldest first."""
+    extents = extents_of(disk, directory, state, direct=False)
+    try:
+        extents.open(state, read_only=True)
+        return extents.inactive() if isinstance(extents, Line) else []
+    finally:
+        extents.close()
+
+
+def reader_of(extents: Extents, state: ControlState, settled: Settled = lambda _, look: look()) -> LogReader:
+    """A reader of these extents, with file descriptors of its own; `settled` as in `LogReader`."""
     opened: dict[int, File] = {}
 
     def open_extent(sequence: int) -> File | None:
-        if sequence not in opened and ring.holds(sequence):
-            opened[sequence] = disk.open_read(ring.at(sequence).path)
-        return opened.get(sequence)
-
-    def name(sequence: int) -> str:
-        return ring.at(sequence).path if ring.holds(sequence) else f"the log in {ring.directory}"
+        if sequence not in opened:
+            file = extents.open_read(sequence)
+            if file is None:
+                return None
+            opened[sequence] = file
+        return opened[sequence]
 
     def close() -> None:
         for file in opened.values():
@@ -155,18 +176,19 @@ def ring_reader(disk: Disk, ring: Ring, state: ControlState) -> LogReader:
         open_extent,
         extent_bytes=state.extent_bytes,
         log_id=state.log_id,
-        name=name,
+        name=extents.name,
         close=close,
         last_epoch=(state.epoch_from, state.epoch),
+        settled=settled,
     )
 
 
 def read_only(disk: Disk, directory: str) -> tuple[ControlState, LogReader]:
     """What the control file says of the log in `directory`, and a reader of its extents that owns nothing."""
     _, state = control.read(disk, control_path(directory))
-    ring = Ring(disk, active_path(directory), state.log_id, state.extent_bytes, direct=False)
-    ring.open(state, read_only=True)
-    return state, ring_reader(disk, ring, state)
+    extents = extents_of(disk, directory, state, direct=False)
+    extents.open(state, read_only=True)
+    return state, reader_of(extents, state)
 
 
 class Log(GroupCommit):
@@ -186,11 +208,18 @@ class Log(GroupCommit):
                 f"{state.extent_bytes // PAGE}; it can't be changed: set LogFilePages={state.extent_bytes // PAGE}",
                 path=config.path,
             )
+        if state.log_type is not config.log_type:
+            there = state.log_type.value
+            raise LogDamaged(
+                f"LogType is {config.log_type.value} in qm.ini, but the log in {config.path} is {there}; set "
+                f"LogType={there}, or change the log with migmqlog (if that was interrupted, run it again)",
+                path=config.path,
+            )
         self._state = state
         self._seed = crc32(state.log_id)
         direct = config.sync is LogSync.ALWAYS  # else the system's memory is meant to take the writes
-        self._ring = Ring(disk, active_path(config.path), state.log_id, state.extent_bytes, direct=direct)
-        self._ring.open(state)
+        self._extents = extents_of(disk, config.path, state, direct=direct)
+        self._extents.open(state)
         self._stats = LogStats()
         self._always = config.sync is LogSync.ALWAYS
         self._triple = config.write_integrity is not WriteIntegrity.SINGLE
@@ -219,8 +248,25 @@ class Log(GroupCommit):
 
     def read(self, start: int, durable: int) -> tuple[LogReader, Iterator[Record]]:
         """The records from `start` to the end of the log; see `LogReader.records`."""
-        reader = ring_reader(self._disk, self._ring, self._state)
+        reader = reader_of(self._extents, self._state)
         return reader, reader.records(start, durable=max(durable, self._state.durable, self._state.clean_end))
+
+    def live_reader(self) -> LogReader:
+        """A reader of what is durable by now (`until`), while others go on to write.
+
+        In the extent that is written now a page may be in a spare page only, which is written over in turn; so where
+        its pages lie is looked up while nobody writes.
+        """
+        newest = self.durable // self._extent_bytes
+
+        def settled(sequence: int, look: Callable[[], ExtentView]) -> ExtentView:
+            if sequence < newest:
+                return look()
+            views: list[ExtentView] = []
+            self._exclusively(lambda: views.append(look()))
+            return views[0]
+
+        return reader_of(self._extents, self._state, settled)
 
     # ---- beginning and ending
 
@@ -232,19 +278,21 @@ class Log(GroupCommit):
         What was read may be in the system's memory only, so it is synced before anything is built on it.
         """
         config = self._config
-        self._ring.forget_beyond((tail - 1) // config.extent_bytes)
+        self._extents.forget_beyond((tail - 1) // config.extent_bytes)
         self.epoch = max(epoch, self._state.epoch) + 1
         if self.epoch > LAST_EPOCH:
             raise LogClosed(
                 f"the log in {config.path} has been started {LAST_EPOCH} times and can't be started again; move the "
                 f"messages to a new queue manager"
             )
-        while len(self._ring) < config.primary_files:
-            self._ring.add(self._ring.make())
-        for sequence in self._ring.sequences():
-            self._ring.at(sequence).file.sync()
         floor = self.floor_of(min(self._state.head, head))
-        self.space = Space(config.extent_bytes, config.max_files, len(self._ring), floor)
+        self._extents.retire(floor // config.extent_bytes)
+        self._extents.reach(floor // config.extent_bytes)
+        while len(self._extents) < config.primary_files:
+            self._extents.add(self._extents.make())
+        for sequence in self._extents.sequences():
+            self._extents.at(sequence).file.sync()
+        self.space = Space(config.extent_bytes, config.max_files, len(self._extents), floor)
         half = config.buffer_bytes
         self.buffer = LogBuffer(
             (self._disk.buffer(half), self._disk.buffer(half)),
@@ -261,7 +309,7 @@ class Log(GroupCommit):
         self._started_at = tail
         self._write_control(attrs.evolve(self._state, epoch=self.epoch, epoch_from=tail, durable=tail, clean_end=0))
         self._keep_partial(tail, partial)
-        self._ring.sweep()
+        self._extents.sweep()
 
     def _keep_partial(self, tail: int, partial: bytes) -> None:
         """Put the page that the log ended in into a spare page: it may be whole only at home, where it is rewritten.
@@ -269,9 +317,9 @@ class Log(GroupCommit):
         Then wipe the other spare page if it speaks of this or a later page: a write that was lost left it behind.
         """
         sequence, page = tail // self._config.extent_bytes, lsn.page_of(tail)
-        if not self._ring.holds(sequence):
+        if not self._extents.holds(sequence):
             return  # the tail is where the next extent begins, and that one's spare pages are wiped when it is taken
-        held = self._ring.at(sequence)
+        held = self._extents.at(sequence)
         images = [read_page(self._disk, held.path, n) for n in range(1, 1 + SPARES)]
         spares = [integrity.open_spare(image, self._seed) for image in images]
         self._spare = integrity.next_spare(images, spares, page)
@@ -300,7 +348,7 @@ class Log(GroupCommit):
             with self.lock:
                 self._stop(LogClosed("the log is closed: the queue manager has ended"))
             self._control.close()
-            self._ring.close()
+            self._extents.close()
 
     # ---- appending; the caller holds the lock
 
@@ -419,7 +467,7 @@ class Log(GroupCommit):
         if self._output is None and 0 < size <= integrity.BODY and self._triple:
             page, held, crc, extent = self._imaged
             if page != base:
-                held, crc, extent = 0, self._seed, self._ring.find(base // self._extent_bytes)
+                held, crc, extent = 0, self._seed, self._extents.find(base // self._extent_bytes)
             if extent is not None:
                 crc = buffer.copy_page(self._image, held, size, crc)
                 self._imaged = base, size, crc, extent
@@ -540,9 +588,11 @@ class Log(GroupCommit):
     def _extent_at(self, at: int, output: _Output) -> Extent:
         sequence = at // self._extent_bytes
         try:
-            return self._ring.at(sequence)
+            return self._extents.at(sequence)
         except KeyError:
-            taken = self._ring.take(sequence, self.space.floor // self._extent_bytes, self.epoch, self._clock.wall_us())
+            taken = self._extents.take(
+                sequence, self.space.floor // self._extent_bytes, self.epoch, self._clock.wall_us()
+            )
             output.new_extents.append(taken)
             return taken
 
@@ -579,7 +629,7 @@ class Log(GroupCommit):
             self._stats.add(size, elapsed_ns() - began, self._clock, output.run.base // self._config.extent_bytes)
 
     def _now(self) -> ControlState:
-        return attrs.evolve(self._state, extents=self._ring.table(), durable=max(self.durable, self._state.durable))
+        return attrs.evolve(self._state, extents=self._extents.table(), durable=max(self.durable, self._state.durable))
 
     def _write_control(self, state: ControlState) -> None:
         self._control.write(state)
@@ -592,29 +642,54 @@ class Log(GroupCommit):
         return head // self._config.extent_bytes * self._config.extent_bytes
 
     def grow(self) -> bool:
-        """Bring a secondary extent into the ring, without the lock. False when there are as many as may be.
+        """Bring in one more extent, without the lock. False when there are as many as may be.
 
         The control file hears of it when the extent takes a part of the stream. Raises OSError: nothing has changed.
         """
         with self._growing:
             if not self.space.can_grow():
                 return False
-            made = self._ring.make()
+            made = self._extents.make()
             with self.lock:
-                self._ring.add(made)
-                self.space.set_files(len(self._ring))
+                self._extents.add(made)
+                self.space.set_files(len(self._extents))
             return True
 
     def move_head(self, head: int, checkpoint: int) -> None:
         """A checkpoint at LSN `checkpoint` is complete, and a restart needs nothing before `head`."""
         assert head <= checkpoint <= self.durable
 
+        floor = self.floor_of(head)
+        sequence = floor // self._extent_bytes
+
         def move() -> None:
-            self._write_control(attrs.evolve(self._now(), head=head, checkpoint=checkpoint))
+            table = self._extents.table(sequence)
+            self._write_control(attrs.evolve(self._now(), head=head, checkpoint=checkpoint, extents=table))
             with self.lock:
-                self.space.set_floor(self.floor_of(head))
+                self._extents.retire(sequence)
+                self.space.set_floor(floor, len(self._extents))
 
         self._exclusively(move)
+
+    def provide(self) -> int:
+        """Have as many extents as there are primaries; return how many were made. Raises OSError."""
+        made = 0
+        while len(self._extents) < self._config.primary_files and self.grow():
+            made += 1
+        return made
+
+    def inactive(self) -> list[int]:
+        """The sequences of the extents of a linear log that a restart needs no more, oldest first."""
+        return self._extents.inactive() if isinstance(self._extents, Line) else []
+
+    def recycle(self, sequence: int) -> None:
+        """Nothing needs this inactive extent: keep it for reuse, or delete it. Raises OSError."""
+        if isinstance(self._extents, Line):
+            self._extents.recycle(sequence, self._config.primary_files)
+
+    def housekept(self) -> tuple[int, int, int]:
+        """How many extents of a linear log were created, used again, and deleted since this was asked last."""
+        return self._extents.done() if isinstance(self._extents, Line) else (0, 0, 0)
 
     def release_secondaries(self) -> int:
         """Remove one inactive extent beyond the primaries when the active log leaves room enough; return how many."""
@@ -624,15 +699,15 @@ class Log(GroupCommit):
             with self.lock:
                 config, space = self._config, self.space
                 keep = config.primary_files
-                if len(self._ring) <= keep or not space.would_fit(self.buffer.tail + config.extent_bytes, keep):
+                if len(self._extents) <= keep or not space.would_fit(self.buffer.tail + config.extent_bytes, keep):
                     return
-                held = self._ring.drop_inactive(space.floor // config.extent_bytes)
+                held = self._extents.drop_surplus(space.floor // config.extent_bytes)
                 if held is None:
                     return
-                space.set_files(len(self._ring))
+                space.set_files(len(self._extents))
                 dropped.append(held)
             self._write_control(self._now())
-            self._ring.remove_file(dropped[0])
+            self._extents.remove_file(dropped[0])
 
         with self._growing:  # nobody makes a file of the same name before this one is gone
             self._exclusively(release)
@@ -653,7 +728,7 @@ class Log(GroupCommit):
         """In a forked child: let go of the files, which are the parent's."""
         self._failure = LogClosed("the log belongs to the parent of this process")
         self._control.close()
-        self._ring.close()
+        self._extents.close()
 
     @property
     def failure(self) -> Exception | None:
@@ -661,16 +736,20 @@ class Log(GroupCommit):
 
     def extents(self) -> list[tuple[int, int, int]]:
         """(file number, sequence, when it took that) of every extent in use or ready. The caller holds the lock."""
-        ring = self._ring
-        return [(n, sequence, ring.at(sequence).header.time if sequence else 0) for n, sequence in ring.table()]
+        held = self._extents
+        return [(n, sequence, held.at(sequence).header.time if sequence else 0) for n, sequence in held.table()]
+
+    def reusable(self) -> int:
+        """How many files of a linear log are kept to be used again."""
+        return len(self._extents.reusable()) if isinstance(self._extents, Line) else 0
 
     def status(self) -> LogStatus:
         """The log now. The caller holds the lock."""
         space = self.space
         return LogStatus(
             config=self._config,
-            files=len(self._ring),
-            file_numbers=tuple(self._ring.numbers_in_order(space.floor // self._config.extent_bytes)),
+            files=len(self._extents),
+            file_numbers=tuple(e.number for e in self._extents.in_order(space.floor // self._config.extent_bytes)),
             epoch=self.epoch,
             head=self._state.head,
             tail=self.buffer.tail,

@@ -17,6 +17,7 @@ from logger.extent import DATA, SPARES
 from logger.integrity import Spare, choose, open_spare
 
 WINDOW = 1 << 20  # bytes read at a time
+NO_END = 1 << 64
 
 
 class Record(NamedTuple):
@@ -78,11 +79,15 @@ class LogReader:
         name: Callable[[int], str],
         close: Callable[[], None],
         last_epoch: tuple[int, int],
+        settled: Callable[[int, Callable[[], ExtentView]], ExtentView] = lambda _, look: look(),
     ) -> None:
         """`open_extent(sequence)` gives an extent's file, or None where there is none; `name` its path, for errors.
 
-        `last_epoch`: the LSN at which the latest epoch began, and its number.
+        `last_epoch`: the LSN at which the latest epoch began, and its number. `settled(sequence, look)` calls `look`
+        while nobody writes to that extent.
         """
+        self._settled = settled
+        self._until = NO_END
         self._epoch_from, self._last_epoch = last_epoch
         self.close = close
         self._open = open_extent
@@ -96,15 +101,20 @@ class LogReader:
         self.epoch = 0  # highest seen
         self.time = 0  # latest time of a record
 
-    def records(self, start: int, *, durable: int = 0, resync: bool = False) -> Iterator[Record]:
+    def records(self, start: int, *, durable: int = 0, resync: bool = False, until: int = NO_END) -> Iterator[Record]:
         """Yield the records from LSN `start`, where one begins; with `resync` the rest of one may come first.
 
-        Raises LogDamaged where the log is damaged, and when it ends before the LSN `durable`.
+        Raises LogDamaged where the log is damaged, and when it ends before the LSN `durable`. Nothing from the LSN
+        `until` on is read, where a record begins or may come to begin.
         """
+        self._until = until
         at = start
         parts: list[bytes] = []
         first = start
         while True:
+            if at >= until:
+                self.end = at
+                return
             this = self._frame(at)
             if this is None or not self._of_this_life(this):
                 break
@@ -167,8 +177,10 @@ class LogReader:
             file = self._open(sequence)
             if file is None:
                 return False
-            self._view = view = ExtentView(file, sequence * self._extent_bytes, self._extent_bytes, self._seed)
-        self._window = view.read(at, size)
+            start, extent_bytes, seed = sequence * self._extent_bytes, self._extent_bytes, self._seed
+            view = self._settled(sequence, lambda: ExtentView(file, start, extent_bytes, seed))
+            self._view = view
+        self._window = view.read(at, min(size, self._until - at))
         self._window_at = at
         return True
 
@@ -189,6 +201,13 @@ class LogReader:
             )
         sequence = self.end // self._extent_bytes
         path = self._name(sequence)
+        if self._open(sequence) is None:
+            raise LogDamaged(
+                f"log extent {path} is missing, and it holds the log from {lsn.text(self.end)}, which is needed; "
+                f"restore it from wherever it went",
+                path=path,
+                lsn=self.end,
+            )
         raise LogDamaged(
             f"{path} is damaged at {lsn.text(self.end)}: the log was durable up to {lsn.text(witness)} and can't be "
             f"read there any more; restore the file from a backup, or start from an older copy of the queue manager",

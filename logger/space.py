@@ -32,11 +32,11 @@ class Space:
         self.files = files
         self._place()
 
-    def set_floor(self, floor: int) -> None:
-        """The head moved into the extent that begins at `floor`."""
+    def set_floor(self, floor: int, files: int) -> None:
+        """The head moved into the extent that begins at `floor`, and so many extents exist."""
         assert floor >= self.floor
         self.floor = floor
-        self._place()
+        self.set_files(files)
 
     def _place(self) -> None:
         self.limit = self._limit(self.files)

@@ -10,7 +10,7 @@ from logger.disk import Disk, Lock, Path, PosixDisk, make_dirs, read_whole, repl
 from logger.errors import LogDamaged, LogError, LogInUse
 from qmgr import ini, locations, mqsini
 from qmgr.errors import AlreadyExists, Damaged, InUse, Mistake, MQError, Reason, Unavailable
-from qmgr.ini import Config, Tuning
+from qmgr.ini import Config, LogManagement, Tuning
 from qmgr.locations import Location
 from recovery.checkpoint import NO_SPACE, Checkpoint, encode_file, put_in_place, write_new
 from recovery.errors import RecoveryError
@@ -29,6 +29,7 @@ def create(
     log_file_pages: int = 4096,
     log_buffer_pages: int = 0,
     log_write_integrity: str = "TripleWrite",
+    log_management: str = "Manual",
     log_sync: str = "always",
     log_sync_interval: int = 1000,
     max_uncommitted: int = 10_000,
@@ -43,13 +44,11 @@ def create(
     """
     disk = disk or PosixDisk()
     location = locations.find(name, data_path, disk, log_path=log_path)
-    if str(log_type).lower() != "circular":
-        raise Mistake(f"log_type is {log_type!r}; this version has circular logging only: 'circular'")
     try:
         config = Config(
             log=LogConfig(
                 path=location.log_dir,
-                log_type=LogType.CIRCULAR,
+                log_type=LogType(log_type.upper()),
                 primary_files=log_primary_files,
                 secondary_files=log_secondary_files,
                 file_pages=log_file_pages,
@@ -58,10 +57,11 @@ def create(
                 sync=LogSync(log_sync),
                 sync_interval_ms=log_sync_interval,
             ),
+            log_management=LogManagement(log_management.capitalize()),
             tuning=Tuning(max_uncommitted_messages=max_uncommitted),
         )
         text = ini.render(config)
-    except (ValueError, TypeError) as exc:
+    except (ValueError, TypeError, AttributeError) as exc:
         raise exc if isinstance(exc, MQError) else Mistake(f"queue manager {name!r} can't be created: {exc}") from exc
     with translated(name, "created"):
         if disk.exists(location.ini):

@@ -25,7 +25,7 @@ from qmgr.errors import (
 from qmgr.ids import CORRELATION_ID, MESSAGE_ID, Unindexed
 from qmgr.logged import Surroundings
 from qmgr.message import HEAD, Descriptor, Message, check_body, check_id, decode
-from qmgr.objects import QueueDefinition, check_name, with_attributes
+from qmgr.objects import QmgrDefinition, QueueDefinition, check_name, with_attributes
 from qmgr.queue import BEFORE_ALL, Queue
 from qmgr.units import A_RECORD, FENCE, QUEUE_AND_SEQUENCE, Units
 from recovery import records
@@ -33,6 +33,7 @@ from recovery.errors import QueueDamaged
 from recovery.records import (
     GET_COST,
     PUT_COST,
+    AlterQmgr,
     Define,
     Delete,
     Expire,
@@ -560,6 +561,17 @@ class Engine(Units):
         with self.lock:  # a get that waits hears that gets are disabled now
             if name in self.state.queues:
                 self.state.queues[name].waiters.wake_all()
+        return changed
+
+    def alter_qmgr(self, attributes: dict[str, Any]) -> QmgrDefinition:
+        changed = with_attributes(self.state.qmgr, attributes)
+
+        def record() -> Record:
+            nonlocal changed
+            changed = with_attributes(self.state.qmgr, attributes)
+            return AlterQmgr(changed.encode())
+
+        self._change(record, len(changed.encode()) + 64)
         return changed
 
     def delete(self, name: Any, *, purge: bool) -> None:

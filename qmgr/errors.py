@@ -58,6 +58,7 @@ class Reason(enum.IntEnum):
     FILE_SYSTEM_ERROR = 2208
     CALL_IN_PROGRESS = 2219
     UNIT_OF_WORK_NOT_STARTED = 2232
+    FUNCTION_NOT_SUPPORTED = 2298
     UOW_NOT_AVAILABLE = 2255
     PROPERTY_NAME_ERROR = 2442
 
@@ -153,8 +154,24 @@ class IniError(Mistake, ValueError):
     default_reason = Reason.OPTIONS_ERROR
 
 
+class MediaNotSupported(Mistake):
+    """Circular logging keeps nothing to recover an object from."""
+
+    default_reason = Reason.FUNCTION_NOT_SUPPORTED
+
+
+class NotImageRecoverable(Mistake):
+    """The object was defined so that no media images of it are kept."""
+
+    default_reason = Reason.FUNCTION_NOT_SUPPORTED
+
+
 class Damaged(MQError):
     default_reason = Reason.OBJECT_DAMAGED
+
+
+class MediaImageMissing(Damaged):
+    """There is no media image, or a part of the log is missing that it needs."""
 
 
 class Unavailable(MQError):

@@ -18,7 +18,8 @@ from qmgr.engine import Engine
 from qmgr.entry import Entry
 from qmgr.errorlog import ErrorLog
 from qmgr.queue import Queue
-from recovery.checkpoint import NO_SPACE, Checkpointer
+from qmgr.retention import Retention
+from recovery.checkpoint import NO_SPACE, Checkpointer, Hear
 from recovery.errors import QueueDamaged
 from recovery.records import RollForward, run_of_gets, run_of_puts
 from recovery.uows import ACTIVE, Uow
@@ -34,6 +35,7 @@ class Housekeeper:
         self,
         engine: Engine,
         checkpointer: Checkpointer,
+        retention: Retention,
         errors: ErrorLog,
         clock: Clock,
         *,
@@ -43,6 +45,7 @@ class Housekeeper:
     ) -> None:
         self._engine = engine
         self._checkpointer = checkpointer
+        self._retention = retention
         self._errors = errors
         self._clock = clock
         self._sync_ns = sync_ms * 1_000_000  # LogSync=interval; 0: each force syncs, or the system decides
@@ -130,12 +133,12 @@ class Housekeeper:
 
     # ---- checkpoints
 
-    def checkpoint_if_possible(self, *, clean: bool = False) -> bool:
+    def checkpoint_if_possible(self, *, clean: bool = False, hear: Hear = lambda checkpoint, catalogue: None) -> bool:
         """Take a checkpoint; False when the disk has no room for it."""
         if self._failed_ns and not clean and self._clock.elapsed_ns() - self._failed_ns < RETRY_NS:
             return False
         try:
-            self.checkpoint(clean=clean)
+            self.checkpoint(clean=clean, hear=hear)
         except OSError as exc:
             if exc.errno not in NO_SPACE:
                 raise
@@ -144,7 +147,7 @@ class Housekeeper:
             return False
         return True
 
-    def checkpoint(self, *, clean: bool = False) -> None:
+    def checkpoint(self, *, clean: bool = False, hear: Hear = lambda checkpoint, catalogue: None) -> None:
         """Take a checkpoint now. Raises OSError, LogError.
 
         What units of work have held back is logged first, as it is before any record.
@@ -152,9 +155,21 @@ class Housekeeper:
         with self._engine.lock:
             self._engine.log_held()
             self._engine.count_promises()
-        self._checkpointer.take(clean=clean)
+        self._checkpointer.take(clean=clean, hear=hear)
         self._failed_ns = 0
         self._engine.log.release_secondaries()
+        if not clean:
+            self._provide()
+        self._retention.after_checkpoint()
+
+    def _provide(self) -> None:
+        """Make log extents ahead of need."""
+        try:
+            self._engine.log.provide()
+        except OSError as exc:
+            if exc.errno not in NO_SPACE:
+                raise
+            self._errors.say("AMQ6708", text=str(exc))
 
     # ---- room in the log
 

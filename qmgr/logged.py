@@ -78,6 +78,20 @@ class Logged:
         """Append and apply a record of the queue manager's own; the caller has made room."""
         return self._append_and_apply(record, self.clock.wall_us())
 
+    def log_own(self, make: Callable[[], Record], size: int) -> int:
+        """Log and apply a record of the queue manager's own, whose body has up to `size` bytes; the LSN to force.
+
+        Raises ResourceProblem.
+        """
+        self.check()
+        try:
+            with self.lock:
+                self._reserve(self.log.cost(size), 0, self.log.space.for_gets)
+                self.check()
+                return self._append_and_apply(make(), self.clock.wall_us())
+        except LogError as exc:
+            raise self.translated(exc) from exc
+
     def _apply_only(self, record: Record, now: int) -> None:
         """Make the change of a record that is not logged: non-persistent messages only."""
         try:

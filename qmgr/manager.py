@@ -11,7 +11,7 @@ import attrs
 
 from logger import log as logs
 from logger.clock import Clock, SystemClock
-from logger.config import LogSync
+from logger.config import LogSync, LogType
 from logger.disk import Disk, Path, PosixDisk, read_whole
 from logger.errors import LogClosed, LogError
 from qmgr import ini, locations
@@ -30,13 +30,23 @@ from qmgr.errors import (
 from qmgr.housekeeping import Housekeeper
 from qmgr.locations import Location
 from qmgr.logged import Surroundings
+from qmgr.media import Media
 from qmgr.message import Message
-from qmgr.objects import QueueDefinition
-from qmgr.published import Publisher, describe_extents, describe_space, file_systems, plain
+from qmgr.objects import QmgrDefinition, QueueDefinition
+from qmgr.published import (
+    Publisher,
+    describe_extents,
+    describe_inactive,
+    describe_media,
+    describe_space,
+    file_systems,
+    plain,
+)
 from qmgr.queue import Queue
 from qmgr.resource import Resource
+from qmgr.retention import Retention
 from qmgr.verbs import PutOptions, check_limit, check_wait, known_queue
-from recovery.checkpoint import NO_SPACE, Checkpointer, Triggers, read_files
+from recovery.checkpoint import NO_SPACE, Checkpointer, Hear, Triggers, read_files
 from recovery.records import Xid
 from recovery.restart import RestartReport, restart
 from recovery.uows import ACTIVE, Uow, UowState
@@ -243,10 +253,12 @@ class QueueManager:
         try:
             checkpoints = read_files(disk, self._location.data_dir, log.state.log_id)
             buffers = tuning.default_q_buffer_size, tuning.default_pq_buffer_size
-            state = Resource(disk, self._location.queues, log.state.log_id, clock.give_way, buffers)
+            linear = log.state.log_type is LogType.LINEAR
+            state = Resource(disk, self._location.queues, log.state.log_id, clock.give_way, buffers, imaged=linear)
             checkpoint, report = restart(log, clock, state, checkpoints)
+            self._store = state
             self._report(errors, report, state)
-            state.on_damage = lambda queue: errors.say("AMQ7472", name=queue.name, text=queue.damaged)
+            state.on_damage = self._damaged
             triggers = Triggers(
                 records_max=tuning.checkpoint_log_records_max,
                 records_min=tuning.checkpoint_log_records_min,
@@ -273,17 +285,22 @@ class QueueManager:
             for unit in state.uows:
                 unit.promise = self._engine.promise_of(unit)
             self._engine.count_promises()
+            self._retention = Retention(self._engine, errors, config.log_management)
             self._housekeeper = Housekeeper(
                 self._engine,
                 checkpointer,
+                self._retention,
                 errors,
                 clock,
                 expiry_seconds=tuning.expiry_interval,
                 sync_ms=config.log.sync_interval_ms if config.log.sync is LogSync.INTERVAL else 0,
                 on_failure=self._fail,
             )
+            self._media = Media(self._engine, self._checkpoint, log.live_reader)
             if self._housekeeper.checkpoint_if_possible():
                 state.sweep()
+            if linear:
+                self._recreate_damaged()
         except BaseException:
             log.close(clean=False)
             raise
@@ -303,7 +320,27 @@ class QueueManager:
         say("AMQ7233", resolved=report.resolved, in_flight=report.in_flight)
         for queue in state.by_id.values():
             if queue.damaged:
-                say("AMQ7472", name=queue.name, text=queue.damaged)
+                self._damaged(queue)
+
+    def _damaged(self, queue: Queue) -> None:
+        """Say it, and put the file that can't be believed aside, so that nothing ever deletes it."""
+        self._say("AMQ7472", name=queue.name, text=queue.damaged)
+        try:
+            aside = self._store.set_aside(queue.bad_file)
+        except OSError as exc:
+            self._say("AMQ6708", text=f"{queue.bad_file} could not be set aside ({exc})")
+        else:
+            if aside:
+                self._say("AMQ9005", path=aside)
+
+    def _recreate_damaged(self) -> None:
+        """What was found damaged at the start is built again from the log, where that is possible."""
+        for queue in [queue for queue in self._engine.state.by_id.values() if queue.damaged]:
+            try:
+                depth = self._media.recreate(queue.name)
+                self._say("AMQ9004", name=queue.name, depth=depth)
+            except MQError as exc:
+                self._say("AMQ7042", name=queue.name, text=str(exc))
 
     def _say(self, amq: str, **inserts: Any) -> None:
         if self._errors is not None:
@@ -586,9 +623,12 @@ class QueueManager:
 
     def checkpoint(self) -> None:
         """Take a checkpoint now. Raises StorageFull (2192) when the disk has no room for it."""
+        self._checkpoint()
+
+    def _checkpoint(self, hear: Hear = lambda checkpoint, catalogue: None) -> None:
         self._engine.check()
         try:
-            self._housekeeper.checkpoint()
+            self._housekeeper.checkpoint(hear=hear)
         except OSError as exc:
             if exc.errno in NO_SPACE:
                 raise StorageFull(f"there is no disk space for a checkpoint ({exc})", name=self.name) from exc
@@ -596,6 +636,36 @@ class QueueManager:
             self._engine.check()
         except LogError as exc:
             raise self._engine.translated(exc) from exc
+
+    def record_image(self, queue: str | None = None) -> list[str]:
+        """Record a media image of a queue, or of all queues and the definitions (rcdmqimg); the names recorded.
+
+        Work goes on meanwhile. Linear logging only. Raises MediaNotSupported, NotImageRecoverable, Damaged (2101).
+        """
+        recorded = self._media.record(None if queue is None else [queue], catalog=queue is None)
+        for name in recorded:
+            self._say("AMQ9003", name=name)
+        return recorded
+
+    def recreate(self, queue: str) -> QueueInfo:
+        """Build a damaged queue again from its media image and the log, as it is at this moment (rcrmqobj).
+
+        The other queues work on. Non-persistent messages are not recovered. Linear logging only. Raises
+        MediaNotSupported, NotImageRecoverable, MediaImageMissing (2101, with the file that is missing).
+        """
+        depth = self._media.recreate(queue)
+        self._say("AMQ9004", name=queue, depth=depth)
+        return self.queue(queue)
+
+    def alter(self, **attributes: Any) -> QmgrDefinition:
+        """Change attributes of the queue manager: those of ALTER QMGR, in words."""
+        return self._engine.alter_qmgr(attributes)
+
+    @property
+    def attributes(self) -> QmgrDefinition:
+        """The attributes of the queue manager."""
+        self._engine.check()
+        return self._engine.state.qmgr
 
     def status(self) -> Status:
         """How the queue manager and its log stand."""
@@ -627,13 +697,16 @@ class QueueManager:
             extents, space = log.extents(), describe_space(log.space)
             queues = list(engine.state.queues.values())
             records = self._checkpointer.records
+            media = engine.state.media_lsn()
+        extents += describe_inactive(self._disk, status.log.config.path, log.inactive())
         extent_bytes = status.log.config.extent_bytes
         transactions = [plain(unit) for unit in units]
         logged = [unit for unit in transactions if unit["first_lsn"]]
         picture: dict[str, Any] = plain(status)
-        picture["log"] |= space | {
+        picture["log"] |= space | describe_media(log, status.log.tail, media)
+        picture["log"] |= {
             "extent_bytes": extent_bytes,
-            "extents": describe_extents(extents, status.log.head // extent_bytes),
+            "extents": describe_extents(extents, status.log.head // extent_bytes, media // extent_bytes or None),
         }
         return picture | {
             "process": self._process,

@@ -2,7 +2,7 @@
 
 import json
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
@@ -109,6 +109,32 @@ class QueueDefinition:
         return json.dumps(attrs.asdict(self)).encode()
 
 
+def _or_off(most: int) -> Any:
+    def check(_: object, attribute: "attrs.Attribute[int | None]", value: int | None) -> None:
+        if value is not None and (type(value) is not int or not 1 <= value <= most):
+            raise _refuse(attribute.name, value, f"a whole number from 1 to {most}, or None for OFF")
+
+    return check
+
+
+@attrs.frozen(kw_only=True)
+class QmgrDefinition:
+    """The queue manager itself. Attributes are those of ALTER QMGR, in words."""
+
+    image_schedule: str = attrs.field(default="MANUAL", validator=_one_of("MANUAL", "AUTO"))  # IMGSCHED
+    image_interval: int | None = attrs.field(default=60, validator=_or_off(UNLIMITED))  # IMGINTVL, minutes
+    image_log_length: int | None = attrs.field(default=None, validator=_or_off(UNLIMITED))  # IMGLOGLN, MB
+    image_recover_objects: bool = attrs.field(default=True, validator=_flag)  # IMGRCOVO
+    image_recover_queues: bool = attrs.field(default=True, validator=_flag)  # IMGRCOVQ
+
+    def encode(self) -> bytes:
+        return json.dumps(attrs.asdict(self)).encode()
+
+
+def decode_qmgr(data: bytes) -> QmgrDefinition:
+    return QmgrDefinition(**json.loads(data))
+
+
 ATTRIBUTES = frozenset(f.name for f in attrs.fields(QueueDefinition)) - {"name", "id"}
 
 
@@ -116,9 +142,15 @@ def decode_definition(data: bytes) -> QueueDefinition:
     return QueueDefinition(**json.loads(data))
 
 
-def with_attributes(definition: QueueDefinition, attributes: dict[str, Any]) -> QueueDefinition:
+QMGR_ATTRIBUTES = frozenset(f.name for f in attrs.fields(QmgrDefinition))
+D = TypeVar("D", QueueDefinition, QmgrDefinition)
+
+
+def with_attributes(definition: D, attributes: dict[str, Any]) -> D:
     """`definition` with these attributes changed. Raises Mistake that names the attribute and what is allowed."""
+    a_queue = isinstance(definition, QueueDefinition)
+    known, what = (ATTRIBUTES, "queue") if a_queue else (QMGR_ATTRIBUTES, "queue manager")
     for name in attributes:
-        if name not in ATTRIBUTES:
-            raise Mistake(f"a queue has no attribute {name!r}; it has {', '.join(sorted(ATTRIBUTES))}")
+        if name not in known:
+            raise Mistake(f"a {what} has no attribute {name!r}; it has {', '.join(sorted(known))}")
     return attrs.evolve(definition, **attributes)

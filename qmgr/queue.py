@@ -17,6 +17,7 @@ from qmgr.message import describe, ids_of, standing
 from qmgr.objects import QueueDefinition
 from qmgr.segments import Block, Cell, Segment, SegmentReader, size_of_cell
 from recovery.errors import QueueDamaged
+from recovery.image import Place
 
 Position = tuple[int, int]  # in the order of delivery: (-priority, or 0 for FIFO; sequence)
 BEFORE_ALL: Position = (-10, 0)
@@ -36,6 +37,7 @@ class Queue:
         self.expiring = 0  # messages that have been added with a time to expire, at least
         self.held = [0, 0]  # bytes of memory that non-persistent and persistent entries take, about
         self.damaged = ""  # why nothing can be done with it; empty when all is well
+        self.bad_file = ""  # that made it damaged
         self.torn = False  # while what is in memory changes: an interrupt that leaves it so ends the queue manager
         self.deleted = False
         self.waiters = Waiters()
@@ -44,6 +46,8 @@ class Queue:
         self.snapshot_before = 0  # of the messages before this sequence
         self.backed_out: tuple[dict[int, int], dict[int, int]] = {}, {}  # backout counts by sequence, likewise
         self.segments: dict[int, Segment] = {}  # in the order of their sequences
+        self.image: Place | None = None  # the media image to recover from
+        self.imaging = 0  # LSN where the one began that was begun last
         self.changed = True  # since the last checkpoint
         self.line = b""  # what the last checkpoint says of the queue
         self.reader = reader
@@ -426,6 +430,12 @@ class Queue:
         self.get_enabled = False
         self.waiters.wake_all()
 
+    def trust(self) -> None:
+        """It was not damaged after all."""
+        self.damaged = ""
+        self.changed = True
+        self._settle(self.definition)
+
     def _block_with(self, lane: Lane, sequence: int) -> tuple[Segment, Block] | None:
         """Where the lane's message with this sequence is, or else the next one."""
         for segment in self.segments.values():
@@ -440,7 +450,8 @@ class Queue:
         number, sequence, message = cell
         entry = read_copy(message, segment.number, number, sequence)
         if entry.priority != block.priority or entry.persistent == segment.volatile:
-            raise QueueDamaged(f"segment {self.reader.path(segment)} has another message in cell {number}")
+            path = self.reader.path(segment)
+            raise QueueDamaged(f"segment {path} has another message in cell {number}", path)
         counts = self.backed_out[entry.persistent]
         if counts:
             entry.backouts = counts.get(sequence, 0)

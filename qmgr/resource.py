@@ -4,11 +4,12 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from qmgr.objects import decode_definition
+from qmgr.objects import QmgrDefinition, decode_definition
 from qmgr.segments import from_description
 from qmgr.snapshot import StateSnapshot
 from qmgr.store import Store
 from recovery.errors import QueueDamaged
+from recovery.image import Place
 
 
 class Resource(Store):
@@ -23,13 +24,19 @@ class Resource(Store):
 
     def load(self, catalogue: Iterable[bytes], *, unlogged: bool) -> None:
         for line in catalogue:
-            self._load_queue(json.loads(line), volatile=unlogged)
+            fields = json.loads(line)
+            if "qmgr" in fields:
+                self.qmgr = QmgrDefinition(**fields["qmgr"])
+                self.catalog = fields["catalog"] if self.imaged else 0
+            else:
+                self._load_queue(fields, volatile=unlogged)
 
     def _load_queue(self, fields: dict[str, Any], *, volatile: bool) -> None:
         queue = self.new_queue(decode_definition(json.dumps(fields["definition"]).encode()))
         self.queues[queue.name] = queue
         self.by_id[queue.id] = queue
         queue.next_sequence = fields["next"]
+        queue.image = Place(*fields["image"]) if self.imaged and fields["image"] else None
         for kind in (0, 1) if volatile else (1,):
             queue.backed_out[kind].update((int(at), count) for at, count in fields["backouts"][kind].items())
         described = [from_description(one) for one in fields["segments"]]

@@ -118,6 +118,12 @@ class Segment:
         bits = int.from_bytes(self.gone[first >> 3 : (end + 7) >> 3], "little") >> (first & 7)
         return block.cells - (bits & (1 << block.cells) - 1).bit_count()
 
+    def gone_in(self, block: Block) -> bytes:
+        """A bit for each of the block's cells, set when it is gone."""
+        first, end = block.cell, block.cell + block.cells
+        bits = int.from_bytes(self.gone[first >> 3 : (end + 7) >> 3], "little") >> (first & 7)
+        return (bits & (1 << block.cells) - 1).to_bytes((block.cells + 7) // 8, "little")
+
     def make_room(self, cells: int) -> None:
         """So many more will be there, and may go before `extend` shows them."""
         self.gone.extend(bytes(max(0, (self.cells + cells + 7) // 8 - len(self.gone))))
@@ -215,6 +221,17 @@ def from_description(fields: dict[str, Any]) -> Segment:
     segment.gone_bytes = fields["gone_bytes"]
     segment._text = json.dumps(fields).encode()
     return segment
+
+
+def cells_of(data: bytes, first: int, count: int) -> list[Cell]:
+    """The cells in the bytes of a block; `first`: number of the first one."""
+    cells = []
+    at = 0
+    for number in range(first, first + count):
+        length, sequence = PLACE.unpack_from(data, at)
+        cells.append((number, sequence, data[at + CELL.size : at + length]))
+        at += length + 7 & -8
+    return cells
 
 
 def size_of_cell(message: int) -> int:
@@ -355,26 +372,22 @@ class SegmentReader:
         header = self._read(segment, 0, HEADER.size)
         if header != encode_header(self._log_id, self._queue, segment.number):
             raise QueueDamaged(
-                f"segment {path} is not segment {segment.number} of this queue, or its header is damaged"
+                f"segment {path} is not segment {segment.number} of this queue, or its header is damaged", path
             )
         if segment.cells and len(self._read(segment, segment.length - 1, 1)) < 1:
-            raise QueueDamaged(f"segment {path} is shorter than the {segment.length} bytes the checkpoint knows of")
+            raise QueueDamaged(
+                f"segment {path} is shorter than the {segment.length} bytes the checkpoint knows of", path
+            )
 
     def read(self, segment: Segment, block: Block) -> list[Cell]:
         """All cells of a block, those that are gone too."""
-        data = self._read_block(segment, block)
-        cells = []
-        at = 0
-        for number in range(block.cell, block.cell + block.cells):
-            length, sequence = PLACE.unpack_from(data, at)
-            cells.append((number, sequence, data[at + CELL.size : at + length]))
-            at += length + 7 & -8
-        return cells
+        return cells_of(self.read_block(segment, block), block.cell, block.cells)
 
-    def _read_block(self, segment: Segment, block: Block) -> bytes:
+    def read_block(self, segment: Segment, block: Block) -> bytes:
         data = self._read(segment, block.at, block.size)
         if len(data) < block.size or crc32(data) != block.crc:
-            raise QueueDamaged(f"segment {self.path(segment)} is damaged in the {block.size} bytes from {block.at} on")
+            path = self.path(segment)
+            raise QueueDamaged(f"segment {path} is damaged in the {block.size} bytes from {block.at} on", path)
         return data
 
     def read_one(self, segment: Segment, block: Block, number: int, place: tuple[int, int] | None) -> Cell:
@@ -389,11 +402,12 @@ class SegmentReader:
             whole = found == number and CELL.size <= length <= len(data)
             if whole and crc32(memoryview(data)[4:length], seed_of(self._log_id, segment.number)) == crc:
                 return number, sequence, data[CELL.size : length]
-        raise QueueDamaged(f"segment {self.path(segment)} is damaged in cell {number}, at byte {begin}")
+        path = self.path(segment)
+        raise QueueDamaged(f"segment {path} is damaged in cell {number}, at byte {begin}", path)
 
     def find(self, segment: Segment, block: Block, sequence: int) -> Cell | None:
         """The cell of a block that has this sequence."""
-        data = self._read_block(segment, block)
+        data = self.read_block(segment, block)
         at = 0
         for number in range(block.cell, block.cell + block.cells):
             length, found = PLACE.unpack_from(data, at)

@@ -61,6 +61,7 @@ class _QueueSnapshot:
         self.definition = queue.definition
         self.next_sequence = queue.next_sequence
         self.damaged = queue.damaged
+        self.image = queue.image
         self.keep_volatile = ending and queue.definition.non_persistent_class == "HIGH"
         self.backouts = [queue.backed_out[0].copy() if self.keep_volatile else {}, queue.backed_out[1].copy()]
         spill = self.keep_volatile or queue.held[0] > queue.buffers[0]
@@ -117,6 +118,7 @@ class _QueueSnapshot:
             "next": self.next_sequence,
             "backouts": self.backouts,
             "damaged": self.damaged,
+            "image": self.image,
         }
         kept = [segment for segment in self.segments if self.keep_volatile or not segment.volatile]
         described = b", ".join([segment.describe() for segment in kept])
@@ -159,6 +161,7 @@ class StateSnapshot:
 
     def __init__(self, state: Store) -> None:
         self._state = state
+        self._first_line = json.dumps({"qmgr": attrs.asdict(state.qmgr), "catalog": state.catalog}).encode()
         self._changed: dict[int, _QueueSnapshot] = {}
         self._lines: dict[int, bytes] = {}
         self._order = list(state.by_id.values())
@@ -176,6 +179,7 @@ class StateSnapshot:
     # ---- writing, without the lock
 
     def write(self) -> Iterator[bytes]:
+        yield self._first_line
         for snapshot in self._changed.values():
             self._write_fresh(snapshot)
         for queue in self._order:  # what could be left out comes last, so that it takes no room from what can't

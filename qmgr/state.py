@@ -1,21 +1,27 @@
 """All queues and units of work. `apply(record)` is the only durable change, live and in replay."""
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from qmgr.entry import Entry, read_entry
-from qmgr.objects import QueueDefinition, decode_definition
+from qmgr.objects import QmgrDefinition, QueueDefinition, decode_definition, decode_qmgr
 from qmgr.queue import Queue
 from recovery import records, uows
 from recovery.errors import QueueDamaged
+from recovery.image import Place
 from recovery.uows import Uow, UowTable
 
 
 class State(ABC):
     """What the log protects. The log's lock guards it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, imaged: bool) -> None:
+        """`imaged`: there are media images, since the log is linear."""
+        self.imaged = imaged
+        self.qmgr = QmgrDefinition()
+        self.catalog = 0  # LSN of the last image of all definitions
         self.queues: dict[str, Queue] = {}
         self.by_id: dict[int, Queue] = {}
         self.uows = UowTable()
@@ -36,12 +42,33 @@ class State(ABC):
             records.RollForward: self._roll_forward,
             records.Define: self._define,
             records.Delete: self._delete,
-            records.CheckpointMark: self._checkpoint,
+            records.AlterQmgr: self._alter_qmgr,
+            records.ImageEnd: self._image_end,
+            records.Catalog: self._catalog,
+            records.ImageStart: self._image_start,
+            records.ImagePart: self._nothing,
+            records.CheckpointMark: self._nothing,
         }
 
     def apply(self, record: records.Record, lsn: int, end: int, time: int) -> None:
         """Make the change; `lsn` and `end` are 0 for a record that is not logged. Raises KeyError if it can't fit."""
         self._effects[type(record)](record, lsn, end, time)
+
+    @contextlib.contextmanager
+    def overheard(self, hear: Callable[[records.Record, int, int, int], None]) -> Iterator[None]:
+        """In the block `hear` gets every record of a unit of work that is applied, with its place."""
+        kinds = records.Commit, records.Backout, records.Prepare, records.RollForward
+        effects = {kind: self._effects[kind] for kind in kinds}
+
+        def both(record: Any, lsn: int, end: int, time: int) -> None:
+            effects[type(record)](record, lsn, end, time)
+            hear(record, lsn, end, time)
+
+        self._effects |= dict.fromkeys(kinds, both)
+        try:
+            yield
+        finally:
+            self._effects |= effects
 
     @abstractmethod
     def new_queue(self, definition: QueueDefinition) -> Queue:
@@ -50,6 +77,7 @@ class State(ABC):
     def damage(self, queue: Queue, exc: QueueDamaged) -> None:
         """Nothing can be done with the queue any more: what a segment holds of it can't be read."""
         queue.damage(str(exc))
+        queue.bad_file = exc.path
         self.on_damage(queue)
 
     def _find(self, queue: Queue, sequence: int) -> Entry | None:
@@ -131,10 +159,18 @@ class State(ABC):
             unit.logged = time
         return unit
 
-    def _join(self, unit: Uow, record: records.Calls | records.Commit | records.Backout | records.RollForward) -> None:
+    def joined(self, number: int, unit: Uow, lsn: int) -> Queue | None:
+        """The queue with this number, on which a unit of work has made calls; None: they are of no interest."""
+        return self.by_id[number]
+
+    def _join(
+        self, unit: Uow, record: records.Calls | records.Commit | records.Backout | records.RollForward, lsn: int
+    ) -> None:
         """In replay, make the calls that the record says the unit of work had made."""
         for number, ordinal, messages, sequences in records.runs(record.runs):
-            queue = self.by_id[number]
+            queue = self.joined(number, unit, lsn)
+            if queue is None:
+                continue
             if not queue.damaged:
                 for place, (head, body) in enumerate(messages, ordinal):
                     self.hold_put(unit, queue, place, read_entry(head, body))
@@ -149,13 +185,13 @@ class State(ABC):
     def _calls(self, record: records.Calls, lsn: int, end: int, time: int) -> None:
         unit = self._unit(record.uow, lsn, time)
         if not record.done:
-            self._join(unit, record)
+            self._join(unit, record, lsn)
         self._logged(unit)
 
     def _commit(self, record: records.Commit, lsn: int, end: int, time: int) -> None:
         unit = self.uows.get(record.uow) or self._unit(record.uow, lsn, time)
         if not record.done:
-            self._join(unit, record)
+            self._join(unit, record, lsn)
         bases = record.bases
         for queue, entry in unit.gets:
             queue.remove(entry)
@@ -168,7 +204,7 @@ class State(ABC):
     def _backout(self, record: records.Backout, lsn: int, end: int, time: int) -> None:
         unit = self._unit(record.uow, lsn, time)
         if not record.done:
-            self._join(unit, record)
+            self._join(unit, record, lsn)
         for queue, _, _ in unit.puts:
             queue.depth -= 1
             queue.uncommitted -= 1
@@ -191,7 +227,7 @@ class State(ABC):
     def _roll_forward(self, record: records.RollForward, lsn: int, end: int, time: int) -> None:
         unit = self._unit(record.uow, lsn, time)
         if unit.first_lsn == lsn:  # the records that it replaces lie before the head: this is all there is
-            self._join(unit, record)
+            self._join(unit, record, lsn)
         unit.first_lsn = lsn
         unit.logged = time
         unit.xid = record.xid
@@ -204,8 +240,11 @@ class State(ABC):
         queue = self.by_id.get(definition.id)
         if queue is not None:
             queue.redefine(definition)
+            self._keep_images()
             return
         queue = self.new_queue(definition)
+        if self.imaged and self.recoverable(queue):
+            queue.image = Place(lsn, lsn, lsn, time)
         self.queues[definition.name] = queue
         self.by_id[definition.id] = queue
         self.next_queue = max(self.next_queue, definition.id + 1)
@@ -216,5 +255,42 @@ class State(ABC):
         queue.retire()
         self.retired += ((queue.name, number) for number in queue.segments)
 
-    def _checkpoint(self, record: records.CheckpointMark, lsn: int, end: int, time: int) -> None:  # noqa: B027
-        """Nothing: it says where a checkpoint lies."""
+    def _alter_qmgr(self, record: records.AlterQmgr, lsn: int, end: int, time: int) -> None:
+        self.qmgr = decode_qmgr(record.attributes)
+        self._keep_images()
+
+    # ---- media images
+
+    def recoverable(self, queue: Queue) -> bool:
+        """Are there to be media images of the queue?"""
+        said = queue.definition.image_recoverable
+        return self.qmgr.image_recover_queues if said == "QMGR" else said == "YES"
+
+    def _keep_images(self) -> None:
+        """What lies behind an image that nobody keeps may go; without it the image is worth nothing."""
+        for queue in self.by_id.values():
+            if queue.image is not None and not self.recoverable(queue):
+                queue.image = None
+                queue.changed = True
+
+    def _image_start(self, record: records.ImageStart, lsn: int, end: int, time: int) -> None:
+        queue = self.by_id.get(record.queue)
+        if queue is not None:
+            queue.imaging = lsn
+
+    def _image_end(self, record: records.ImageEnd, lsn: int, end: int, time: int) -> None:
+        queue = self.by_id.get(record.queue)
+        if queue is not None and self.recoverable(queue):  # else it was deleted, or altered, meanwhile
+            queue.image = Place(record.start, record.checkpoint, record.media, time)
+            queue.changed = True
+
+    def _catalog(self, record: records.Catalog, lsn: int, end: int, time: int) -> None:
+        self.catalog = lsn
+
+    def media_lsn(self) -> int:
+        """The first LSN that the recovery of any object needs; 0: there is no image."""
+        places = [queue.image.media for queue in self.by_id.values() if queue.image is not None]
+        return min([*places, self.catalog] if self.catalog else places, default=0)
+
+    def _nothing(self, record: records.Record, lsn: int, end: int, time: int) -> None:  # noqa: B027
+        """The record is there to be read."""

@@ -9,8 +9,6 @@ from typing import Any
 
 import attrs
 
-from logger import extent
-from logger import log as logs
 from logger.clock import Clock
 from logger.config import LogConfig
 from logger.control import ControlState
@@ -18,7 +16,16 @@ from logger.disk import PAGE, Disk, read_whole
 from logger.space import Space
 from qmgr import ini
 from qmgr.locations import Location
-from qmgr.published import FORMAT, Picture, describe_extents, describe_space, file_systems, plain
+from qmgr.published import (
+    FORMAT,
+    Picture,
+    describe_extents,
+    describe_inactive,
+    describe_space,
+    file_systems,
+    plain,
+    time_of,
+)
 from qmgr.segments import from_description
 from recovery.checkpoint import read_files
 from recovery.dump import OpenUnit, ReaderOf, open_units
@@ -76,13 +83,14 @@ def _log(disk: Disk, config: LogConfig, state: ControlState, end: int, units: li
     """What `Log.status` would say after a start; `end` is the LSN behind the last record."""
     size = state.extent_bytes
     config = attrs.evolve(config, file_pages=size // PAGE)
-    extents = [(number, sequence, _time_of(disk, config, number)) for number, sequence in state.extents]
+    extents = [(number, sequence, time_of(disk, config.path, number)) for number, sequence in state.extents]
+    extents += describe_inactive(disk, config.path, logs.inactive(disk, config.path, state))
     needed = state.head // size
-    space = Space(size, config.max_files, len(extents), needed * size)
+    space = Space(size, config.max_files, len(state.extents), needed * size)
     described = describe_extents(extents, needed)
     return describe_space(space) | {
         "config": plain(config),
-        "files": len(extents),
+        "files": len(state.extents),
         "file_numbers": [one["number"] for one in described if one["sequence"] >= needed],
         "epoch": state.epoch,
         "head": state.head,
@@ -95,15 +103,6 @@ def _log(disk: Disk, config: LogConfig, state: ControlState, end: int, units: li
         "extent_bytes": size,
         "extents": described,
     }
-
-
-def _time_of(disk: Disk, config: LogConfig, number: int) -> int:
-    """When the extent took its part of the log; 0 where its header can't be read."""
-    path = f"{logs.active_path(config.path)}/{extent.file_name(number)}"
-    if not disk.exists(path):
-        return 0
-    header = extent.decode_header(logs.read_page(disk, path, 0))
-    return header.time if header is not None else 0
 
 
 def _unit(unit: OpenUnit) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """State with its segments: where the files of the queues lie, and which of them nothing refers to any more."""
 
+import itertools
 from collections.abc import Callable
 
 from logger.disk import Disk
@@ -17,13 +18,20 @@ class Store(State):
     """The queues and units of work of one queue manager, with their segments below `directory`."""
 
     def __init__(
-        self, disk: Disk, directory: str, log_id: bytes, give_way: Callable[[], None], buffers: tuple[int, int]
+        self,
+        disk: Disk,
+        directory: str,
+        log_id: bytes,
+        give_way: Callable[[], None],
+        buffers: tuple[int, int],
+        *,
+        imaged: bool = False,
     ) -> None:
         """`give_way()` lets others go on, in the middle of long work.
 
         `buffers`: bytes of non-persistent and of persistent messages that a queue keeps in memory.
         """
-        super().__init__()
+        super().__init__(imaged=imaged)
         self.give_way = give_way
         self.disk = disk
         self.directory = directory
@@ -32,7 +40,8 @@ class Store(State):
         self.ending = False  # the next checkpoint is the last one
         self.gave_up = False  # the last one failed: the next one does no more than it has to
         self.arrays = Arrays(INDEXES)
-        self._doomed: list[tuple[str, int]] = []  # segments that only the checkpoint before the last one refers to
+        self.doomed: list[tuple[str, int]] = []  # segments that only the checkpoint before the last one refers to
+        self.pinned: set[tuple[str, int]] = set()  # segments that somebody reads, whatever becomes of them
 
     def new_queue(self, definition: QueueDefinition) -> Queue:
         reader = SegmentReader(self.disk, self.queue_directory(definition.name), self.log_id, definition.id)
@@ -54,17 +63,28 @@ class Store(State):
             if queue.definition.non_persistent_class == "HIGH":
                 queue.changed = True
 
+    def set_aside(self, path: str) -> str:
+        """Give a file another name under which nobody uses or deletes it; the name, or "" where it is not there."""
+        if not path or not self.disk.exists(path):
+            return ""
+        names = itertools.chain([f"{path}.damaged"], (f"{path}.damaged{n}" for n in itertools.count(2)))
+        aside = next(name for name in names if not self.disk.exists(name))
+        self.disk.rename(path, aside)
+        self.disk.sync_dir(path.rsplit("/", 1)[0])
+        return aside
+
     # ---- segments that nothing refers to
 
     def doom(self, segments: list[tuple[str, int]]) -> list[tuple[str, int]]:
         """A checkpoint without these is complete: give those that the one before was without already."""
-        ready, self._doomed = self._doomed, segments
+        ready = [one for one in self.doomed if one not in self.pinned]
+        self.doomed = segments + [one for one in self.doomed if one in self.pinned]
         return ready
 
     def sweep(self) -> None:
         """After the checkpoint of a restart: delete the segments that neither it nor the one before refers to."""
         queues = {mangle(queue.name): queue for queue in self.by_id.values()}
-        doomed = {(mangle(name), number) for name, number in self._doomed}
+        doomed = {(mangle(name), number) for name, number in self.doomed}
         for directory in self.disk.list(self.directory):
             path = f"{self.directory}/{directory}"
             queue = queues.get(directory)

@@ -36,11 +36,10 @@ def known_queue(state: State, name: object) -> Queue:
 
 
 def damaged(queue: Queue) -> Damaged:
-    return Damaged(
-        f"queue {queue.name!r} is damaged: {queue.damaged}; delete the queue (purge=True) or restore the queue manager "
-        f"from a backup",
-        name=queue.name,
-    )
+    way = "delete the queue (purge=True) or restore the queue manager from a backup"
+    if queue.image is not None:
+        way = "recreate it from its media image (rcrmqobj, or qm.recreate), or delete it (purge=True)"
+    return Damaged(f"queue {queue.name!r} is damaged: {queue.damaged}; {way}", name=queue.name)
 
 
 LONGEST_WAIT = 1e9  # seconds: more is for ever, since the system can't wait for centuries

@@ -139,6 +139,9 @@ def keep_reserve(disk: Disk, directory: str, size: int) -> None:
             disk.unlink(path)
 
 
+Hear = Callable[[Checkpoint, list[bytes]], None]
+
+
 @attrs.frozen(kw_only=True)
 class Triggers:
     """When a checkpoint is due: by records, or by time when there are enough records."""
@@ -201,15 +204,19 @@ class Checkpointer:
         logged = self._resource.uows.logged()
         return logged[0].first_lsn if logged else self._log.buffer.tail
 
-    def take(self, *, clean: bool = False) -> Checkpoint:
-        """Take a checkpoint. Raises OSError when it can't be written (the last one counts on), LogFailed."""
+    def take(self, *, clean: bool = False, hear: Hear = lambda checkpoint, catalogue: None) -> Checkpoint:
+        """Take a checkpoint. Raises OSError when it can't be written (the last one counts on), LogFailed.
+
+        `hear` is told what it holds before any file goes that the one before referred to.
+        """
         with self._one_at_a_time:
             began = self._clock.elapsed_ns()
             log = self._log
             with self._whole_or_stop():
                 with log.lock:
-                    marked, end = self._mark(Kind.START_CHECKPOINT, {"units": len(self._resource.uows.logged())})
                     units = {u.number: u.first_lsn for u in self._resource.uows.logged()}
+                    head = lsn.text(min(units.values())) if units else None  # None: where it is itself
+                    marked, end = self._mark(Kind.START_CHECKPOINT, {"units": len(units), "head": head})
                     records, self.records = self.records, 0
                     came, self.came = self.came, 0
                     snapshot = self._resource.snapshot()
@@ -241,6 +248,7 @@ class Checkpointer:
                     raise
                 snapshot.finish(log.lock)
             log.move_head(checkpoint.head, checkpoint.lsn)
+            hear(checkpoint, catalogue)
             snapshot.clean_up()
             keep_reserve(self._disk, self._directory, len(data))
             with log.lock:

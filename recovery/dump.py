@@ -40,6 +40,11 @@ NAMES = {
     Kind.COMMIT: "Commit Transaction",
     Kind.BACKOUT: "Rollback Transaction",
     Kind.ROLL_FORWARD: "Transaction Rolled Forward",
+    Kind.IMAGE_START: "Media Image Start",
+    Kind.IMAGE_PART: "Media Image Part",
+    Kind.IMAGE_END: "Media Image End",
+    Kind.QMGR: "Queue Manager Attributes",
+    Kind.CATALOG: "Object Catalog",
     Kind.START_CHECKPOINT: "Start Checkpoint",
     Kind.END_CHECKPOINT: "End Checkpoint",
 }
@@ -157,6 +162,18 @@ def _details(record: records.Record, names: dict[int, str]) -> dict[str, Any]:
             return {"definition": fields}
         case records.Delete(number):
             return queue(number)
+        case records.ImageStart(number, notes):
+            return queue(number) | {"image": json.loads(notes)}
+        case records.ImagePart():
+            there = record.cells - int.from_bytes(record.gone, "little").bit_count()
+            return queue(record.queue) | {"image_start": lsn.text(record.start), "messages": there}
+        case records.ImageEnd(number, start, checkpoint, media):
+            places = {"image_start": start, "image_checkpoint": checkpoint, "media": media}
+            return queue(number) | {name: lsn.text(place) for name, place in places.items()}
+        case records.AlterQmgr(attributes):
+            return {"qmgr": json.loads(attributes)}
+        case records.Catalog(content):
+            return {"catalog": json.loads(content)}
         case records.CheckpointMark(_, notes):
             return {"notes": json.loads(notes)}
 

@@ -23,3 +23,8 @@ class NotRecoverable(RecoveryError):
 
 class QueueDamaged(RecoveryError):
     amq = "AMQ7472"
+
+    def __init__(self, text: str, path: str = "") -> None:
+        """`path`: of the file that is there and can't be believed."""
+        super().__init__(text)
+        self.path = path

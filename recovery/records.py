@@ -14,6 +14,13 @@ The unit-of-work number, the time and the LSN stand in the frame (`logger/frame.
     ROLL_FORWARD   length u16, an xid as above; then runs: replaces what the unit of work logged before
     DEFINE         JSON: a queue's definition, also when it is altered
     DELETE         queue u32
+    IMAGE_START    queue u32, then JSON: what a media image says of its queue beside the messages
+    IMAGE_PART     queue u32, LSN u64 of the IMAGE_START, segment u32, number of the first cell u32, cells u32, priority
+                   u8; a bit for each cell, set when its message is not there; then the cells, as in a segment
+    IMAGE_END      queue u32, then LSNs u64: of the IMAGE_START, of the checkpoint whose state the image holds, and
+                   where media recovery begins to read
+    QMGR           JSON: the attributes of the queue manager
+    CATALOG        JSON: the attributes of the queue manager, and of all queues with the places of their images
     CHECKPOINT     JSON: what a checkpoint holds in numbers; written where it begins, and where it is complete
 
 PUT, PUT_MANY and GET are those outside a unit of work. A run of a unit's calls, in their order:
@@ -43,6 +50,8 @@ ONE_BASE = struct.Struct("<IIQ")
 PUT_COST = PUT_RUN.size  # the most bytes of a run that a put takes beside its message
 GET_COST = GET_RUN.size  # and a get
 MAX_XID_PART = 64  # bytes of gtrid and of bqual
+IMAGE_PART = struct.Struct("<IQIIIB")
+IMAGE_END = struct.Struct("<IQQQ")
 LARGEST_XID = XID.size + 2 * MAX_XID_PART
 
 
@@ -56,6 +65,11 @@ class Kind(enum.IntEnum):
     EXPIRE = 261
     DEFINE = 513
     DELETE = 514
+    IMAGE_START = 515
+    IMAGE_PART = 516
+    IMAGE_END = 517
+    QMGR = 518
+    CATALOG = 519
     PREPARE = 770
     COMMIT = 771
     BACKOUT = 772
@@ -229,6 +243,68 @@ class Delete:
 
 
 @attrs.define
+class ImageStart:
+    """A media image of a queue begins."""
+
+    queue: int
+    notes: bytes  # JSON
+
+    def encode(self) -> Encoded:
+        return 515, 0, QUEUE.pack(self.queue), self.notes
+
+
+@attrs.define
+class ImagePart:
+    """A block of a segment, as part of a media image; changes nothing."""
+
+    queue: int
+    start: int  # LSN of the image's first record
+    segment: int
+    cell: int  # number of the first one
+    cells: int
+    priority: int
+    gone: bytes  # a bit for each cell
+    data: bytes | memoryview  # the cells
+
+    def encode(self) -> Encoded:
+        head = IMAGE_PART.pack(self.queue, self.start, self.segment, self.cell, self.cells, self.priority)
+        return 516, 0, head + self.gone, bytes(self.data)
+
+
+@attrs.define
+class ImageEnd:
+    """A media image of a queue is complete: from now on it is the one to recover from."""
+
+    queue: int
+    start: int
+    checkpoint: int
+    media: int
+
+    def encode(self) -> Encoded:
+        return 517, 0, IMAGE_END.pack(self.queue, self.start, self.checkpoint, self.media), b""
+
+
+@attrs.define
+class AlterQmgr:
+    """Attributes of the queue manager change."""
+
+    attributes: bytes  # JSON, all of them
+
+    def encode(self) -> Encoded:
+        return 518, 0, self.attributes, b""
+
+
+@attrs.define
+class Catalog:
+    """The media image of all definitions."""
+
+    content: bytes  # JSON
+
+    def encode(self) -> Encoded:
+        return 519, 0, self.content, b""
+
+
+@attrs.define
 class CheckpointMark:
     """Where a checkpoint begins (its LSN is that of this record), or that it is complete; changes nothing."""
 
@@ -239,8 +315,10 @@ class CheckpointMark:
         return int(self.kind), 0, self.notes, b""
 
 
+UnitRecord = Calls | Commit | Backout | Prepare | RollForward
+ImageRecord = ImageStart | ImagePart | ImageEnd
 Record = (
-    Put | PutMany | Get | Expire | Calls | Commit | Backout | Prepare | RollForward | Define | Delete | CheckpointMark
+    Put | PutMany | Get | Expire | UnitRecord | Define | Delete | AlterQmgr | Catalog | ImageRecord | CheckpointMark
 )
 
 
@@ -344,6 +422,18 @@ def decode(kind: int, uow: int, body: memoryview) -> Record:
             return Define(bytes(body))
         case Kind.DELETE:
             return Delete(*QUEUE.unpack(body))
+        case Kind.IMAGE_START:
+            return ImageStart(QUEUE.unpack_from(body)[0], bytes(body[QUEUE.size :]))
+        case Kind.IMAGE_PART:
+            queue, start, segment, cell, cells, priority = IMAGE_PART.unpack_from(body)
+            at = IMAGE_PART.size + (cells + 7) // 8
+            return ImagePart(queue, start, segment, cell, cells, priority, bytes(body[IMAGE_PART.size : at]), body[at:])
+        case Kind.IMAGE_END:
+            return ImageEnd(*IMAGE_END.unpack(body))
+        case Kind.QMGR:
+            return AlterQmgr(bytes(body))
+        case Kind.CATALOG:
+            return Catalog(bytes(body))
         case Kind.START_CHECKPOINT | Kind.END_CHECKPOINT:
             return CheckpointMark(Kind(kind), bytes(body))
     raise ValueError(f"record kind {kind} is not known to this version")

@@ -148,8 +148,8 @@ def queue_names(location: Location) -> dict[int, str]:
         _, catalogue = checkpoint.read_files(DISK, location.data_dir, state.log_id)[0]
     except (LogError, RecoveryError):
         return {}
-    definitions = [json.loads(line)["definition"] for line in catalogue]
-    return {each["id"]: each["name"] for each in definitions}
+    definitions = [json.loads(line).get("definition") for line in catalogue]
+    return {each["id"]: each["name"] for each in definitions if each}
 
 
 def status(location: Location) -> str:

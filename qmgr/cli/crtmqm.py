@@ -16,14 +16,18 @@ NO_SPACE = 70
 BAD_LOG_PATH = 100
 BAD_LOG_SIZE = 115
 
-LINEAR = {"ll": "linear", "lla": "linear, extents managed by the queue manager", "lln": "linear, extents archived"}
+LINEAR = {  # option -> LogManagement, and what it means
+    "ll": ("Manual", "linear logging; somebody removes the extents that nothing needs"),
+    "lla": ("Automatic", "linear logging; the queue manager reuses or deletes them"),
+    "lln": ("Archive", "linear logging; the same, once they are archived"),
+}
 
 
 def options(parser: Parser) -> None:
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("-lc", action="store_true", help="circular logging (the default)")
-    for option, text in LINEAR.items():
-        kind.add_argument(f"-{option}", action="store_true", help=f"{text}: refused by this version")
+    for option, (_, text) in LINEAR.items():
+        kind.add_argument(f"-{option}", action="store_true", help=text)
     for option, attribute, text in [
         ("-lp", "LOGPRIMARYFILES", "primary extents"),
         ("-ls", "LOGSECONDARYFILES", "secondary extents"),
@@ -70,10 +74,6 @@ def description(text: str) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    for option, text in LINEAR.items():
-        if getattr(args, option):
-            why = f"-{option} ({text}) is not available: this version has circular logging only."
-            raise Failure(BAD_PARAMETER, "AMQ7076E", why)
     if args.md and args.data_path and args.md != args.data_path:
         raise Failure(BAD_PARAMETER, "AMQ7076E", "-md and --data-path name different directories; give one of the two.")
     files = (args.lp or 3) + (args.ls or 2)
@@ -104,6 +104,9 @@ def _create(args: argparse.Namespace, data_path: str | None) -> None:
         "log_file_pages": args.lf,
         "max_uncommitted": args.x,
     }
+    linear = next((management for option, (management, _) in LINEAR.items() if getattr(args, option)), None)
+    if linear:
+        asked |= {"log_type": "linear", "log_management": linear}
     try:
         qmgr.create(
             args.name,

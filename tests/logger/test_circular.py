@@ -36,7 +36,7 @@ def test_the_oldest_inactive_extent_is_taken() -> None:
     assert (taken.number, taken.sequence) == (1, 6)
     assert made.take(7, 5, 2, 0).number == 2
     assert [made.holds(s) for s in (3, 4, 5, 6, 7)] == [False, False, True, True, True]
-    assert made.numbers_in_order(5) == [0, 1, 2]
+    assert [e.number for e in made.in_order(5)] == [0, 1, 2]
     assert made.table() == ((0, 5), (1, 6), (2, 7))
 
 
@@ -53,19 +53,19 @@ def test_a_secondary_is_spliced_in_at_the_write_point() -> None:
     assert (new.number, new.sequence) == (2, 0)
     made.add(new)
     assert made.take(5, 3, 2, 0).number == 2
-    assert made.numbers_in_order(3) == [0, 1, 2]
+    assert [e.number for e in made.in_order(3)] == [0, 1, 2]
     assert disk.files() == ["/S0000000.LOG", "/S0000001.LOG", "/S0000002.LOG"]
 
 
 def test_the_inactive_extent_with_the_highest_number_is_dropped() -> None:
     disk = SimDisk()
     made = ring(disk, [3, 6, 4, 5])
-    dropped = made.drop_inactive(5)
+    dropped = made.drop_surplus(5)
     assert dropped is not None
     assert dropped.number == 2
     made.remove_file(dropped)
     assert (len(made), disk.exists("/S0000002.LOG"), made.holds(4)) == (3, False, False)
-    assert made.drop_inactive(3) is None
+    assert made.drop_surplus(3) is None
     assert made.make().number == 2  # the gap in the numbers is filled first
 
 

@@ -44,7 +44,7 @@ def test_moving_the_head_and_growing_make_room() -> None:
     space.set_files(3)
     assert space.fits(tail, 200, 0)
     space.set_files(2)
-    space.set_floor(2 * EXTENT)
+    space.set_floor(2 * EXTENT, 2)
     assert space.fits(tail, 200, 0)
     assert not space.would_fit(tail, 1)
 

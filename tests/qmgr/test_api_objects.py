@@ -231,7 +231,6 @@ def test_a_name_that_no_queue_manager_can_have(tmp_path: Path, name: Any) -> Non
         {"log_write_integrity": "QuadrupleWrite"},
         {"log_sync": "sometimes"},
         {"log_sync_interval": 0},
-        {"log_type": "linear"},
         {"log_type": None},
         {"max_uncommitted": 0},
         {"max_uncommitted": 1_000_000_000},

@@ -1,0 +1,188 @@
+"""The extent files of a log that are open: which part of the stream each holds. What both ways of logging share.
+
+Which part of the stream a file holds is said by its header and by the control file's table. They are written in that
+order, before the first record, so after a crash the header may be ahead of the table and never behind it: an extent
+whose header is older than the table says is damage, and so is one that is missing.
+"""
+
+from abc import ABC, abstractmethod
+
+import attrs
+
+from logger import control, extent, lsn
+from logger.disk import PAGE, Disk, File
+from logger.errors import LogDamaged
+from logger.extent import Extent, ExtentHeader, decode_header, file_name
+
+
+class Extents(ABC):
+    """The extent files of one log, and which sequence each of them holds."""
+
+    def __init__(self, disk: Disk, directory: str, log_id: bytes, extent_bytes: int, *, direct: bool) -> None:
+        self._disk = disk
+        self._direct = direct
+        self.directory = directory
+        self._log_id = log_id
+        self._extent_bytes = extent_bytes
+        self._extents: dict[int, Extent] = {}  # by file number
+        self._by_sequence: dict[int, Extent] = {}
+
+    def __len__(self) -> int:
+        return len(self._extents)
+
+    def table(self, floor: int = 0) -> tuple[tuple[int, int], ...]:
+        """(file number, sequence) of every extent, as the control file keeps it when the head moves to `floor`."""
+        return tuple((number, extent.sequence) for number, extent in sorted(self._extents.items()))
+
+    def in_order(self, first_sequence: int) -> list[Extent]:
+        """The active extents, in the order of the log."""
+        return [held for sequence, held in sorted(self._by_sequence.items()) if sequence >= first_sequence]
+
+    def holds(self, sequence: int) -> bool:
+        return sequence in self._by_sequence
+
+    def at(self, sequence: int) -> Extent:
+        """The extent that holds this sequence."""
+        return self._by_sequence[sequence]
+
+    def find(self, sequence: int) -> Extent | None:
+        """The extent that holds this sequence, if there is one by now."""
+        return self._by_sequence.get(sequence)
+
+    def sequences(self) -> list[int]:
+        return sorted(self._by_sequence)
+
+    # ---- opening
+
+    def open(self, state: control.ControlState, *, read_only: bool = False) -> None:
+        """Open every extent that the control file names. Raises LogDamaged when one that is needed is not there."""
+        needed = state.head // self._extent_bytes
+        for number, expected in state.extents:
+            header = self._survey(number, expected, state.epoch)
+            if header is None and expected >= needed:
+                raise self._missing(self.path_of(number), expected)
+            if header is None:
+                continue
+            if header.sequence < expected and expected >= needed:
+                path = self.path_of(number)
+                raise LogDamaged(
+                    f"log extent {path} holds the log from {lsn.text(header.sequence * self._extent_bytes)}, an older "
+                    f"part than the control file says; it was replaced by a stale copy: restore it from a backup",
+                    path=path,
+                    lsn=expected * self._extent_bytes,
+                )
+            self._open(header, read_only=read_only)
+
+    def _open(self, header: ExtentHeader, *, read_only: bool = False) -> None:
+        path, disk = self.path_of(header.number), self._disk
+        file = disk.open_read(path) if read_only else disk.open(path, direct=self._direct)
+        self.add(Extent(disk, file, path, header))
+
+    def _survey(self, number: int, expected: int, epoch: int) -> ExtentHeader | None:
+        """The header of extent file `number`; None when the file is missing or too short to be an extent.
+
+        Where the header itself was damaged the control file's word for it is taken, which is the sequence `expected`:
+        each record says where it belongs. Raises LogDamaged for another log's file.
+        """
+        path = self.path_of(number)
+        try:
+            file = self._disk.open_read(path)
+        except FileNotFoundError:
+            return None
+        try:
+            page, size = file.read(0, PAGE), file.size()
+        finally:
+            file.close()
+        if size < extent.DATA + self._extent_bytes:
+            return None
+        header = decode_header(page)
+        if header is None:
+            return self._header(number, expected, epoch)
+        if header.log_id != self._log_id or header.extent_bytes != self._extent_bytes or header.number != number:
+            raise LogDamaged(
+                f"log extent {path} belongs to another log or another place (it says it is {file_name(header.number)} "
+                f"of log {header.log_id.hex()}); put this queue manager's own file back",
+                path=path,
+            )
+        return header
+
+    def _header(self, number: int, sequence: int, epoch: int) -> ExtentHeader:
+        return ExtentHeader(
+            number=number,
+            log_id=self._log_id,
+            sequence=sequence,
+            extent_bytes=self._extent_bytes,
+            epoch=epoch,
+            time=0,
+        )
+
+    def path_of(self, number: int) -> str:
+        return f"{self.directory}/{file_name(number)}"
+
+    def _missing(self, path: str, sequence: int) -> LogDamaged:
+        at = sequence * self._extent_bytes
+        return LogDamaged(
+            f"log extent {path} is missing or was cut, and it holds the log from {lsn.text(at)}, which a restart "
+            f"needs; restore it from a backup",
+            path=path,
+            lsn=at,
+        )
+
+    def open_read(self, sequence: int) -> File | None:
+        """The file that holds this sequence, opened once more for a reader; None where there is none."""
+        held = self._by_sequence.get(sequence)
+        return None if held is None else self._disk.open_read(held.path)
+
+    def name(self, sequence: int) -> str:
+        """The path of the extent that holds this sequence, for an error."""
+        held = self._by_sequence.get(sequence)
+        return f"the log in {self.directory}" if held is None else held.path
+
+    # ---- changing
+
+    def add(self, extent: Extent) -> None:
+        """Take in an open extent."""
+        self._extents[extent.number] = extent
+        rival = self._by_sequence.get(extent.sequence)
+        if extent.sequence and (rival is None or rival.header.epoch < extent.header.epoch):
+            self._by_sequence[extent.sequence] = extent
+
+    def forget_beyond(self, sequence: int) -> None:
+        """The log ends in this sequence: what claims to hold later parts was left behind by writes that were lost."""
+        for later in [s for s in self._by_sequence if s > sequence]:
+            del self._by_sequence[later]
+        for held in self._extents.values():
+            if self._by_sequence.get(held.sequence) is not held:
+                held.header = attrs.evolve(held.header, sequence=0)
+
+    @abstractmethod
+    def make(self) -> Extent:
+        """Make one more extent file, for `add`. Raises OSError, and then nothing has changed."""
+
+    @abstractmethod
+    def take(self, sequence: int, floor: int, epoch: int, time: int) -> Extent:
+        """Give this sequence to an extent that holds nothing from sequence `floor` on."""
+
+    def retire(self, floor: int) -> None:  # noqa: B027
+        """A restart needs nothing before the sequence `floor`."""
+
+    def reach(self, floor: int) -> None:  # noqa: B027
+        """A restart has begun to read at the sequence `floor`, which may be before the head."""
+
+    @abstractmethod
+    def drop_surplus(self, floor: int) -> Extent | None:
+        """Let go of an extent that holds nothing from sequence `floor` on; its file is still there."""
+
+    def remove_file(self, dropped: Extent) -> None:
+        """Delete the file of an extent that the control file names no more."""
+        dropped.file.close()
+        self._disk.unlink(dropped.path)
+        self._disk.sync_dir(self.directory)
+
+    @abstractmethod
+    def sweep(self) -> None:
+        """Delete the extent files that a crash left between their making and the control file's word of them."""
+
+    def close(self) -> None:
+        for held in self._extents.values():
+            held.file.close()

@@ -1,0 +1,234 @@
+"""The line of a linear log: the next extent is a new one; older ones stay for media recovery.
+
+The file of sequence s has the number s - 1, so names rise with the log. `Line` has the active extents and those made
+ahead of need, whose names are the next ones and which hold nothing yet. What a restart needs no more leaves the line
+and stays on the disk (`history.py`), until somebody archives or removes it, or it is kept as `Rnnnnnnn.LOG` to be
+used again: a file that is there already is cheaper than one that has to be filled with zeros.
+"""
+
+import re
+from typing import Any
+
+from logger import control, extent
+from logger.disk import PAGE, File
+from logger.errors import LogDamaged
+from logger.extent import NUMBERS, Extent, ExtentHeader, decode_header, file_name, linear_number
+from logger.extents import Extents
+
+REUSABLE = re.compile(r"R(\d{7})\.LOG")
+
+
+def reusable_name(number: int) -> str:
+    return f"R{number:07d}.LOG"
+
+
+class Line(Extents):
+    """The active extents of a linear log, and those made ahead."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._last = 0  # the highest sequence that an extent holds
+        self._done = [0, 0, 0]  # extents that were created, used again, and deleted
+
+    def open(self, state: control.ControlState, *, read_only: bool = False) -> None:
+        """Open what the control file names and what follows that: it may be an older copy.
+
+        Raises LogDamaged when an extent that is needed is not there, and for a gap.
+        """
+        super().open(state, read_only=read_only)
+        last = max((sequence for sequence in self._by_sequence), default=0)
+        later = self._found_beyond(last)
+        for sequence in sorted(later):
+            if sequence != last + 1:
+                raise self._missing(self.path_of(linear_number(last + 1)), last + 1)
+            if later[sequence].number not in self._extents:
+                self._open(later[sequence], read_only=read_only)
+            last = sequence
+        self._last = last
+
+    def _found_beyond(self, last: int) -> dict[int, ExtentHeader]:
+        """The headers of extents in the directory that hold later parts of the stream, by sequence."""
+        found = {}
+        for number in self._numbers_on_disk():
+            if 0 <= (number - linear_number(last + 1)) % NUMBERS < NUMBERS // 2:
+                header = self._look(number)
+                if header is not None and header.sequence > last:
+                    found[header.sequence] = header
+        return found
+
+    def _numbers_on_disk(self) -> list[int]:
+        numbers = (extent.number_of(name) for name in self._disk.list(self.directory))
+        return [number for number in numbers if number is not None]
+
+    def _look(self, number: int) -> ExtentHeader | None:
+        """The header of an extent of this log that is where it belongs; None for any other file."""
+        file = self._disk.open_read(self.path_of(number))
+        try:
+            header, size = decode_header(file.read(0, PAGE)), file.size()
+        finally:
+            file.close()
+        if header is None or size < extent.DATA + self._extent_bytes:
+            return None
+        ours = header.log_id == self._log_id and header.extent_bytes == self._extent_bytes
+        fits = header.sequence == 0 or linear_number(header.sequence) == number
+        return header if ours and fits and header.number == number else None
+
+    def add(self, extent: Extent) -> None:
+        if extent.sequence and linear_number(extent.sequence) != extent.number:
+            raise LogDamaged(
+                f"log extent {extent.path} holds the part of the log that belongs into "
+                f"{file_name(linear_number(extent.sequence))}; put the right file back",
+                path=extent.path,
+                lsn=extent.sequence * self._extent_bytes,
+            )
+        super().add(extent)
+
+    def reach(self, floor: int) -> None:
+        """A restart began to read at this sequence, which is before the head: those extents are active again."""
+        first = min(self._by_sequence, default=floor)
+        for sequence in range(floor, first):
+            header = self._survey(linear_number(sequence), sequence, 0)
+            if header is None:
+                raise self._missing(self.path_of(linear_number(sequence)), sequence)
+            self._open(header)
+
+    def forget_beyond(self, sequence: int) -> None:
+        super().forget_beyond(sequence)
+        self._last = sequence
+        kept = {held.number: held for held in self._by_sequence.values()}
+        number = linear_number(sequence + 1)
+        while number in self._extents:
+            kept[number] = self._extents[number]
+            number = (number + 1) % NUMBERS
+        for held in self._extents.values():
+            if held.number not in kept:  # the next one can't be this one
+                held.file.close()
+        self._extents = kept
+
+    def _ahead(self, number: int) -> int:
+        """How many parts of the stream lie between the last one and that which belongs into this file."""
+        return (number - linear_number(self._last + 1)) % NUMBERS
+
+    def make(self) -> Extent:
+        """Make the next extent ahead of need, of one that is kept for reuse if there is one."""
+        number = linear_number(self._last + 1)
+        while number in self._extents:
+            number = (number + 1) % NUMBERS
+        header = self._header(number, 0, 0)
+        if self._look_beyond(number):
+            raise LogDamaged(
+                f"log extent {self.path_of(number)} is in the way of the next one: log extents are numbered from 0 to "
+                f"{NUMBERS - 1} and then from 0 again; archive or remove the old ones",
+                path=self.path_of(number),
+            )
+        reusable = self.reusable()
+        if not reusable:
+            created = extent.create(self._disk, self.directory, header, direct=self._direct)
+            self._done[0] += 1
+            return created
+        old, path = f"{self.directory}/{reusable[0]}", self.path_of(number)
+        file = self._disk.open(old, direct=self._direct)
+        try:
+            made = Extent(self._disk, file, path, header)
+            made.write_header()  # before it has a name that means something
+            if self._disk.exists(path):
+                self._disk.unlink(path)
+            self._disk.rename(old, path)
+            self._disk.sync_dir(self.directory)
+        except OSError:
+            file.close()
+            raise
+        self._done[1] += 1
+        return made
+
+    def _look_beyond(self, number: int) -> bool:
+        """Does the file of this number hold a part of the log?"""
+        if not self._disk.exists(self.path_of(number)):
+            return False
+        header = self._look(number)
+        return header is not None and 0 < header.sequence <= self._last
+
+    def take(self, sequence: int, floor: int, epoch: int, time: int) -> Extent:
+        """Give this sequence to the extent that was made for it."""
+        taken = self._extents.get(linear_number(sequence))
+        assert taken is not None and not taken.sequence, "space is reserved only where an extent is there to give it"
+        taken.take_sequence(sequence, epoch, time)
+        self._by_sequence[sequence] = taken
+        self._last = sequence
+        return taken
+
+    def table(self, floor: int = 0) -> tuple[tuple[int, int], ...]:
+        held = ((number, one.sequence) for number, one in self._extents.items())
+        return tuple((number, sequence) for number, sequence in held if sequence >= floor or not sequence)
+
+    def retire(self, floor: int) -> None:
+        """What is before this sequence leaves the line: it is inactive."""
+        for sequence in [s for s in self._by_sequence if s < floor]:
+            held = self._by_sequence.pop(sequence)
+            del self._extents[held.number]
+            held.file.close()
+
+    def drop_surplus(self, floor: int) -> Extent | None:
+        """Let go of the last of the extents that were made ahead."""
+        ahead = [number for number, held in self._extents.items() if not held.sequence]
+        return self._extents.pop(max(ahead, key=self._ahead)) if ahead else None
+
+    def open_read(self, sequence: int) -> File | None:
+        """Also of an inactive extent."""
+        held = super().open_read(sequence)
+        if held is not None or sequence > self._last:
+            return held
+        number = linear_number(sequence)
+        if not self._disk.exists(self.path_of(number)):
+            return None
+        header = self._look(number)
+        return self._disk.open_read(self.path_of(number)) if header and header.sequence == sequence else None
+
+    def name(self, sequence: int) -> str:
+        return self.path_of(linear_number(sequence))
+
+    # ---- reuse
+
+    def reusable(self) -> list[str]:
+        """The names of the extents that are kept to be used again."""
+        return [name for name in self._disk.list(self.directory) if REUSABLE.fullmatch(name)]
+
+    def inactive(self) -> list[int]:
+        """The sequences of the extents in the directory that a restart needs no more, oldest first."""
+        behind = ((linear_number(self._last) - number) % NUMBERS for number in self._numbers_on_disk())
+        first = min(self._by_sequence, default=self._last + 1)
+        return sorted(self._last - back for back in behind if back < NUMBERS // 2 and self._last - back < first)
+
+    def recycle(self, sequence: int, keep: int) -> None:
+        """Keep the file of an extent that nothing needs any more, to be used again, if there are less than `keep`."""
+        number = linear_number(sequence)
+        if len(self.reusable()) < keep:
+            self._disk.rename(self.path_of(number), f"{self.directory}/{reusable_name(number)}")
+        else:
+            self._disk.unlink(self.path_of(number))
+            self._done[2] += 1
+        self._disk.sync_dir(self.directory)
+
+    def reduce(self, keep: int) -> int:
+        """Delete those that are kept for reuse beyond so many; return how many."""
+        surplus = self.reusable()[keep:]
+        for name in surplus:
+            self._disk.unlink(f"{self.directory}/{name}")
+        if surplus:
+            self._disk.sync_dir(self.directory)
+        self._done[2] += len(surplus)
+        return len(surplus)
+
+    def done(self) -> tuple[int, int, int]:
+        """How many extents were created, used again, and deleted since this was asked last."""
+        created, reused, deleted = self._done
+        self._done = [0, 0, 0]
+        return created, reused, deleted
+
+    def sweep(self) -> None:
+        """Only what has a number to come, and says nothing, was left behind; all else may be wanted."""
+        for number in self._numbers_on_disk():
+            if number not in self._extents and self._ahead(number) < NUMBERS // 2:
+                header = self._look(number)
+                if header is None or not header.sequence:
+                    self._disk.unlink(self.path_of(number))

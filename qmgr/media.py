@@ -1,0 +1,296 @@
+"""Media images and media recovery: rcdmqimg and rcrmqobj, and images that are due.
+
+Recording an image stops nobody: a checkpoint is taken, and the blocks that it refers to are copied to the log while
+work goes on. Recreating a queue stops that queue only: it is built again beside the damaged one, from its image and
+the log up to the moment when calls to it were stopped; what units of work that had used it have done since is added,
+and under the lock the one takes the place of the other.
+"""
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+
+from logger.config import LogType
+from logger.errors import LogDamaged
+from logger.log import Log
+from logger.reader import LogReader
+from qmgr.engine import Engine
+from qmgr.entry import Entry
+from qmgr.errors import Damaged, MediaImageMissing, MediaNotSupported, NotImageRecoverable, ObjectInUse, UnknownQueue
+from qmgr.objects import check_name, decode_definition
+from qmgr.queue import Queue
+from qmgr.rebuild import Rebuild
+from qmgr.segments import SegmentReader, from_description
+from recovery import image
+from recovery.checkpoint import Checkpoint
+from recovery.errors import QueueDamaged, RecoveryError
+from recovery.records import Catalog, ImageEnd, ImagePart, ImageStart, Record
+from recovery.uows import Uow
+
+SEGMENTS = 1 << 16  # numbers that are kept for a queue that is built again
+Checkpointing = Callable[[Callable[[Checkpoint, list[bytes]], None]], None]
+
+
+class Media:
+    """Records images of the queues of one queue manager, and recreates queues from them. One at a time."""
+
+    def __init__(self, engine: Engine, checkpoint: Checkpointing, reader: Callable[[], LogReader]) -> None:
+        """`checkpoint(hear)` takes a checkpoint; `reader()` reads all of the log that there is and durable."""
+        self._engine = engine
+        self._state = engine.state
+        self._log: Log = engine.log
+        self._checkpoint = checkpoint
+        self._reader = reader
+        self._one_at_a_time = threading.Lock()
+        self.began_ns = engine.clock.elapsed_ns()
+
+    # ---- recording
+
+    def record(self, names: list[str] | None = None, *, catalog: bool = False) -> list[str]:
+        """Record images of these queues, or of all that can be recovered; return the names of those recorded.
+
+        Raises MediaNotSupported, NotImageRecoverable, Damaged, UnknownQueue, ResourceProblem, StorageFull.
+        """
+        self._check_linear()
+        wanted = None if names is None else {self._recordable(name) for name in names}
+        with self._one_at_a_time:
+            lines: list[tuple[Checkpoint, dict[str, Any]]] = []
+            pins: set[tuple[str, int]] = set()
+
+            def hear(checkpoint: Checkpoint, catalogue: list[bytes]) -> None:
+                for line in catalogue:
+                    fields = json.loads(line)
+                    if "definition" in fields and self._is_wanted(fields, wanted):
+                        lines.append((checkpoint, fields))
+                        name = fields["definition"]["name"]
+                        pins.update((name, segment["number"]) for segment in fields["segments"])
+                self._state.pinned |= pins
+
+            try:
+                if wanted is None or wanted:
+                    self._checkpoint(hear)
+                recorded = [name for checkpoint, fields in lines if (name := self._record(checkpoint, fields))]
+            finally:
+                self._state.pinned -= pins
+            if catalog:
+                self.record_catalog()
+            return recorded
+
+    def _check_linear(self) -> None:
+        self._engine.check()
+        if self._log.state.log_type is not LogType.LINEAR:
+            raise MediaNotSupported(
+                f"queue manager {self._engine.name!r} has circular logging, which keeps no media images; migmqlog "
+                f"changes it to linear logging",
+                name=self._engine.name,
+            )
+
+    def _known(self, name: str) -> Queue:
+        queue = self._state.queues.get(name) if isinstance(name, str) else None
+        if queue is None:
+            check_name(name, "queue")
+            raise UnknownQueue(f"there is no queue {name!r}", name=str(name))
+        return queue
+
+    def _recordable(self, name: str) -> int:
+        """The number of the queue. Raises UnknownQueue, NotImageRecoverable, Damaged."""
+        with self._engine.lock:
+            queue = self._known(name)
+            if not self._state.recoverable(queue):
+                raise NotImageRecoverable(
+                    f"queue {name!r} is not media recoverable; alter it to image_recoverable='YES' (IMGRCOVQ) first",
+                    name=name,
+                )
+            if queue.damaged:
+                raise Damaged(f"queue {name!r} is damaged, so no image can be taken: {queue.damaged}", name=name)
+            return queue.id
+
+    def _is_wanted(self, fields: dict[str, Any], wanted: set[int] | None) -> bool:
+        if wanted is not None:
+            return fields["definition"]["id"] in wanted
+        with self._engine.lock:
+            queue = self._state.by_id.get(fields["definition"]["id"])
+            return queue is not None and not queue.damaged and self._state.recoverable(queue)
+
+    def _record(self, checkpoint: Checkpoint, fields: dict[str, Any]) -> str:
+        """Write the image of one queue; "" if it is deleted meanwhile."""
+        definition = decode_definition(json.dumps(fields["definition"]).encode())
+        self._log_record(ImageStart(definition.id, image.notes(fields, checkpoint.lsn, checkpoint.units)))
+        queue = self._state.by_id.get(definition.id)
+        if queue is None:
+            return ""
+        start = queue.imaging
+        for part in self._parts(fields, definition.id, definition.name, start):
+            if queue.deleted:
+                return ""
+            self._log_record(part)
+        self._log_record(ImageEnd(definition.id, start, checkpoint.lsn, checkpoint.head))
+        return definition.name
+
+    def _log_record(self, record: ImageStart | ImagePart | ImageEnd) -> None:
+        """Log, apply and force: this thread writes it, so that nobody else has to do that under the lock."""
+        _, _, head, data = record.encode()
+        self._engine.force(self._engine.log_own(lambda: record, len(head) + len(data)))
+
+    def _parts(self, fields: dict[str, Any], number: int, name: str, start: int) -> Iterator[ImagePart]:
+        """The blocks that the checkpoint refers to and has something in. Damage marks the queue."""
+        state = self._state
+        reader = SegmentReader(state.disk, state.queue_directory(name), state.log_id, number)
+        for described in fields["segments"]:
+            segment = from_description(described)
+            if segment.volatile:
+                continue
+            for priority, blocks in sorted(segment.blocks.items()):
+                for block in blocks:
+                    if segment.live_in(block):
+                        data = self._read(name, lambda: reader.read_block(segment, block))  # noqa: B023
+                        gone = segment.gone_in(block)
+                        yield ImagePart(number, start, segment.number, block.cell, block.cells, priority, gone, data)
+                        state.give_way()
+
+    def _read(self, name: str, read: Callable[[], bytes]) -> bytes:
+        try:
+            return read()
+        except (QueueDamaged, OSError) as exc:
+            with self._engine.lock:
+                raise self._engine.unreadable(self._known(name), exc) from exc
+
+    def record_catalog(self) -> None:
+        """Record the image of all definitions."""
+        self._check_linear()
+
+        def content() -> bytes:
+            state = self._state
+            queues = [
+                {"definition": attrs.asdict(queue.definition), "next": queue.next_sequence, "image": queue.image}
+                for queue in state.by_id.values()
+            ]
+            said = {"qmgr": attrs.asdict(state.qmgr), "counters": state.counters(), "queues": queues}
+            return json.dumps(said).encode()
+
+        with self._engine.lock:
+            size = len(content())
+        self._engine.force(self._engine.log_own(lambda: Catalog(content()), size + 4096))
+
+    # ---- recreating
+
+    def recreate(self, name: str) -> int:
+        """Build the queue again as it is at this moment; return how many messages it has.
+
+        Raises MediaNotSupported, NotImageRecoverable, MediaImageMissing, UnknownQueue, ObjectInUse.
+        """
+        self._check_linear()
+        if not self._one_at_a_time.acquire(blocking=False):
+            raise ObjectInUse(f"queue {name!r} can't be recreated now: another image is being recorded or used")
+        try:
+            return self._recreate(name)
+        finally:
+            self._one_at_a_time.release()
+
+    def _recreate(self, name: str) -> int:
+        engine, state = self._engine, self._state
+        heard: list[tuple[Record, int, int, int]] = []
+        with contextlib.ExitStack() as overhearing:
+            with engine.lock:
+                old = self._known(name)
+                place = self._place_of(old)
+                was = old.damaged
+                if not was:
+                    old.damage("it is being recreated")
+                engine.log_held()
+                until = self._log.buffer.tail
+                users = {unit.number for unit in state.uows if _uses(unit, old)}
+                overhearing.enter_context(state.overheard(lambda *said: heard.append(said)))
+                segments_from = state.next_segment
+                state.next_segment += SEGMENTS
+            rebuild = Rebuild(state, segments_from)
+            try:
+                engine.force(until)
+                self._build(rebuild, place, until)
+                with engine.lock:
+                    for record, lsn, end, time in heard:
+                        if getattr(record, "uow", 0) in users:
+                            rebuild.apply(record, lsn, end, time)
+                    new = self._replace(old, rebuild)
+            except BaseException as exc:
+                rebuild.give_up()
+                with engine.lock:
+                    if not was:
+                        old.trust()
+                if isinstance(exc, (LogDamaged, RecoveryError)):
+                    raise MediaImageMissing(f"queue {name!r} can't be recreated: {exc}", name=name) from exc
+                raise
+        self._checkpoint(lambda checkpoint, catalogue: None)
+        return new.depth
+
+    def _place_of(self, queue: Queue) -> image.Place:
+        if queue.image is not None:
+            return queue.image
+        if not self._state.recoverable(queue):
+            text = f"queue {queue.name!r} is not media recoverable (IMGRCOVQ): delete it, or restore from a backup"
+            raise NotImageRecoverable(text, name=queue.name)
+        raise MediaImageMissing(f"no media image of queue {queue.name!r} was ever recorded", name=queue.name)
+
+    def _build(self, rebuild: Rebuild, place: image.Place, until: int) -> None:
+        with contextlib.closing(self._reader()) as reader:
+            rebuild.add_image(image.read(reader, place, until), place.checkpoint)
+        with contextlib.closing(self._reader()) as reader:
+            rebuild.replay(reader, place.media, until)
+
+    def _replace(self, old: Queue, rebuild: Rebuild) -> Queue:
+        """Let the queue that was built take the place of the old one. The lock is held."""
+        state = self._state
+        new = rebuild.by_id[old.id]
+        new.image = old.image
+        for unit in state.uows:
+            if _uses(unit, old):
+                _relink(unit, rebuild.uows.get(unit.number), old, new)
+                self._engine.promise_again(unit)
+        old.retire()
+        state.retired += [(old.name, number) for number in old.segments] + rebuild.retired + rebuild.doomed
+        state.queues[new.name] = state.by_id[new.id] = new
+        return new
+
+
+def _uses(unit: Uow, queue: Queue) -> bool:
+    """Has the unit of work put to the queue, or got from it?"""
+    used = (pair[0] for calls in (unit.puts, unit.gets) for pair in calls)
+    return queue.id in unit.lost or any(one is queue for one in used)
+
+
+def _relink(unit: Uow, rebuilt: Uow | None, old: Queue, new: Queue) -> None:
+    """Let a unit of work hold the messages of the new queue instead of the old one's.
+
+    Non-persistent messages that it has got are gone with the old queue; those that it has put are not there yet.
+    """
+    puts = [] if rebuilt is None else [put for put in rebuilt.puts if put[0] is new]
+    gets: list[tuple[Queue, Entry]] = [] if rebuilt is None else [get for get in rebuilt.gets if get[0] is new]
+    if old.id in unit.lost:
+        unit.lost.discard(old.id)
+        unit.gets = gets + unit.gets
+        unit.gets_logged += len(gets)
+        unit.puts = sorted(unit.puts + puts, key=lambda put: put[1])
+        unit.persistent += len(gets) + len(puts)
+        unit.put_bytes += sum(len(entry.head) + len(entry.body) for _, _, entry in puts)
+        if puts:
+            unit.touched[new.id] = new
+        return
+    by_sequence = {entry.sequence: entry for _, entry in gets}
+    kept = [(queue, entry, queue is old) for queue, entry in unit.gets]
+    logged = kept[: unit.gets_logged]
+    unit.gets_logged -= sum(1 for _, entry, ours in logged if ours and not entry.persistent)
+    unit.gets = [
+        (new, by_sequence[entry.sequence]) if ours else (queue, entry)
+        for queue, entry, ours in kept
+        if entry.persistent or not ours
+    ]
+    volatile = sum(1 for queue, _, entry in unit.puts if queue is old and not entry.persistent)
+    new.depth += volatile
+    new.uncommitted += volatile
+    unit.puts = [(new if queue is old else queue, ordinal, entry) for queue, ordinal, entry in unit.puts]
+    if old.id in unit.touched:
+        unit.touched[new.id] = new

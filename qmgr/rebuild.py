@@ -1,0 +1,184 @@
+"""Queues built again from their media images and the log, beside the real ones, by the same `apply`.
+
+An image holds the state before one LSN. From there on every record of the queue is applied, and before that those of
+the units of work that were in flight then: just as a restart does it from a checkpoint. What comes is written to
+segments from time to time, so that memory is bounded by that and not by the queue.
+"""
+
+import contextlib
+import json
+import struct
+import threading
+from collections.abc import Iterable
+
+import attrs
+
+from logger.reader import LogReader
+from qmgr.message import standing
+from qmgr.objects import decode_definition
+from qmgr.queue import Queue
+from qmgr.segments import Segment, SegmentWriter, cells_of, segment_path
+from qmgr.snapshot import A_MOMENT, PERSISTENT, StateSnapshot
+from qmgr.store import Store
+from recovery import records
+from recovery.errors import NotRecoverable
+from recovery.image import Image
+from recovery.records import ImagePart, decode
+from recovery.uows import Uow
+
+IN_MEMORY = 64 << 20  # bytes of messages that come before they are written to segments
+
+
+@attrs.frozen
+class _Since:
+    """From where on records count for a queue."""
+
+    lsn: int
+    units: dict[int, int]  # number -> first LSN of the units of work whose calls count too
+
+
+class Rebuild(Store):
+    """Queues as they come to be again. Only those that were given as images, and with `all` those that are defined."""
+
+    all = False
+
+    def __init__(self, like: Store, segments_from: int) -> None:
+        """In the directory of `like`, with segments of these numbers and the next ones."""
+        super().__init__(like.disk, like.directory, like.log_id, like.give_way, like.buffers, imaged=like.imaged)
+        self.arrays = like.arrays
+        self.next_segment = segments_from
+        self._segments_from = segments_from
+        self._since: dict[int, _Since] = {}
+        self._came = 0
+        self._lock = threading.Lock()  # that of a checkpoint, which nobody else wants here
+
+    # ---- images
+
+    def add_image(self, image: Image, checkpoint_lsn: int) -> Queue:
+        """Begin with what the image of a queue holds. Raises LogDamaged, QueueDamaged, OSError."""
+        queue = self.new_queue(decode_definition(image.definition))
+        self.queues[queue.name] = queue
+        self.by_id[queue.id] = queue
+        self._since[queue.id] = _Since(checkpoint_lsn, image.units)
+        queue.next_sequence = image.next_sequence
+        queue.backed_out[PERSISTENT].update(image.backouts)
+        queue.load(self._write(queue, image.parts))
+        return queue
+
+    def _write(self, queue: Queue, parts: Iterable[ImagePart]) -> list[Segment]:
+        """Segments with the messages of an image: one for each that it was taken from."""
+        made: list[Segment] = []
+        writer: SegmentWriter | None = None
+        source = 0
+        try:
+            for part in parts:
+                if writer is None or part.segment != source:
+                    if writer is not None:
+                        _finish(writer)
+                    source = part.segment
+                    made.append(Segment(self._next_number()))
+                    directory = self.queue_directory(queue.name)
+                    writer = SegmentWriter(self.disk, directory, self.log_id, queue.id, made[-1])
+                self._copy(part, writer)
+            if writer is not None:
+                _finish(writer)
+        except BaseException:
+            if writer is not None:
+                writer.abandon()
+            raise
+        return made
+
+    def _copy(self, part: ImagePart, writer: SegmentWriter) -> None:
+        gone = int.from_bytes(part.gone, "little")
+        for place, (_, sequence, message) in enumerate(cells_of(bytes(part.data), part.cell, part.cells)):
+            if not gone >> place & 1:
+                writer.append(sequence, part.priority, standing(message).expires, message)
+            if not place % A_MOMENT:
+                self.give_way()
+
+    def _next_number(self) -> int:
+        self.next_segment += 1
+        return self.next_segment - 1
+
+    # ---- the log
+
+    def replay(self, reader: LogReader, start: int, until: int) -> int:
+        """Apply the log from `start` to `until`, both LSNs; return how many records. Raises LogDamaged, OSError."""
+        count = 0
+        skipped = records.Kind.IMAGE_START, records.Kind.IMAGE_PART
+        for raw in reader.records(start, durable=until, until=until):
+            if raw.kind in skipped:
+                continue
+            try:
+                self.apply(decode(raw.kind, raw.uow, raw.body), raw.lsn, raw.end, raw.time)
+            except (KeyError, ValueError, struct.error) as exc:
+                raise NotRecoverable(f"a log record does not fit to the media image ({exc})") from exc
+            count += 1
+            self._came += len(raw.body)
+            if self._came >= IN_MEMORY:
+                self.write_out()
+            if not count % A_MOMENT:
+                self.give_way()
+        for queue in self.by_id.values():
+            queue.forget_sequences()
+        return count
+
+    def write_out(self) -> list[bytes]:
+        """Write what is in memory only to segments; the lines that a checkpoint's catalogue would have."""
+        self._came = 0
+        snapshot = StateSnapshot(self)
+        lines = list(snapshot.write())
+        snapshot.finish(self._lock)
+        snapshot.clean_up()
+        return lines
+
+    def give_up(self) -> None:
+        """Delete what was written."""
+        for queue in self.by_id.values():
+            directory = self.queue_directory(queue.name)
+            for number in range(self._segments_from, self.next_segment):
+                with contextlib.suppress(OSError):
+                    path = segment_path(directory, number)
+                    if self.disk.exists(path):
+                        self.disk.unlink(path)
+
+    # ---- what counts
+
+    def _counts(self, number: int, lsn: int, unit: int = 0) -> bool:
+        since = self._since.get(number)
+        return since is not None and (lsn >= since.lsn or lsn >= since.units.get(unit, since.lsn))
+
+    def joined(self, number: int, unit: Uow, lsn: int) -> Queue | None:
+        return self.by_id[number] if self._counts(number, lsn, unit.number) else None
+
+    def _put(self, record: records.Put, lsn: int, end: int, time: int) -> None:
+        if self._counts(record.queue, lsn):
+            super()._put(record, lsn, end, time)
+
+    def _put_many(self, record: records.PutMany, lsn: int, end: int, time: int) -> None:
+        if self._counts(record.queue, lsn):
+            super()._put_many(record, lsn, end, time)
+
+    def _get(self, record: records.Get | records.Expire, lsn: int, end: int, time: int) -> None:
+        if self._counts(record.queue, lsn):
+            super()._get(record, lsn, end, time)
+
+    def _define(self, record: records.Define, lsn: int, end: int, time: int) -> None:
+        number: int = json.loads(record.definition)["id"]
+        if self.all and number not in self._since:
+            self._since[number] = _Since(lsn, {})
+        if self._counts(number, lsn):
+            super()._define(record, lsn, end, time)
+
+    def _delete(self, record: records.Delete, lsn: int, end: int, time: int) -> None:
+        if self._counts(record.queue, lsn):
+            super()._delete(record, lsn, end, time)
+
+    def _image_end(self, record: records.ImageEnd, lsn: int, end: int, time: int) -> None:
+        if self._counts(record.queue, lsn):
+            super()._image_end(record, lsn, end, time)
+
+
+def _finish(writer: SegmentWriter) -> None:
+    writer.finish()
+    writer.segment.extend(writer.blocks, writer.length)
