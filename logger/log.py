@@ -156,6 +156,11 @@ def inactive(disk: Disk, directory: str, state: ControlState) -> list[int]:
         extents.close()
 
 
+def reusable(disk: Disk, directory: str) -> list[str]:
+    """The files of a linear log that are kept to be used again."""
+    return [name for name in disk.list(active_path(directory)) if REUSABLE.fullmatch(name)]
+
+
 def reader_of(extents: Extents, state: ControlState, settled: Settled = lambda _, look: look()) -> LogReader:
     """A reader of these extents, with file descriptors of its own; `settled` as in `LogReader`."""
     opened: dict[int, File] = {}

@@ -14,6 +14,7 @@ from logger.clock import Clock, SystemClock
 from logger.config import LogSync, LogType
 from logger.disk import Disk, Path, PosixDisk, read_whole
 from logger.errors import LogClosed, LogError
+from logger.extent import DATA
 from qmgr import ini, locations
 from qmgr.creation import Ownership, own, translated
 from qmgr.due import SteadyClock
@@ -703,7 +704,9 @@ class QueueManager:
         transactions = [plain(unit) for unit in units]
         logged = [unit for unit in transactions if unit["first_lsn"]]
         picture: dict[str, Any] = plain(status)
-        picture["log"] |= space | describe_media(log, status.log.tail, media)
+        picture["log"] |= space | describe_media(
+            log.state.log_type is LogType.LINEAR, status.log.tail, media, log.reusable() * (extent_bytes + DATA)
+        )
         picture["log"] |= {
             "extent_bytes": extent_bytes,
             "extents": describe_extents(extents, status.log.head // extent_bytes, media // extent_bytes or None),

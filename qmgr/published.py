@@ -34,10 +34,8 @@ import attrs
 from logger import extent
 from logger import log as logs
 from logger.clock import Clock
-from logger.config import LogType
 from logger.disk import Disk, read_whole
 from logger.errors import LogError
-from logger.log import Log
 from logger.space import Space
 from qmgr import locations
 from qmgr.errors import MQError
@@ -119,15 +117,11 @@ def describe_inactive(disk: Disk, log_dir: str, sequences: Sequence[int]) -> lis
     ]
 
 
-def describe_media(log: Log, tail: int, media: int) -> dict[str, int | None]:
-    """What a linear log keeps for media recovery, whose oldest LSN is `media`, and for reuse."""
-    if log.state.log_type is not LogType.LINEAR:
+def describe_media(linear: bool, tail: int, media: int, reuse_bytes: int) -> dict[str, int | None]:
+    """What a linear log keeps for media recovery, whose oldest LSN is `media`, and in files for reuse."""
+    if not linear:
         return {}
-    return {
-        "media": media or None,
-        "media_bytes": tail - media if media else None,
-        "reuse_bytes": log.reusable() * (log.state.extent_bytes + extent.DATA),
-    }
+    return {"media": media or None, "media_bytes": tail - media if media else None, "reuse_bytes": reuse_bytes}
 
 
 def describe_space(space: Space) -> dict[str, int]:

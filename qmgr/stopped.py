@@ -9,10 +9,12 @@ from typing import Any
 
 import attrs
 
+from logger import log as logs
 from logger.clock import Clock
-from logger.config import LogConfig
+from logger.config import LogConfig, LogType
 from logger.control import ControlState
 from logger.disk import PAGE, Disk, read_whole
+from logger.extent import DATA
 from logger.space import Space
 from qmgr import ini
 from qmgr.locations import Location
@@ -21,6 +23,7 @@ from qmgr.published import (
     Picture,
     describe_extents,
     describe_inactive,
+    describe_media,
     describe_space,
     file_systems,
     plain,
@@ -43,7 +46,8 @@ def picture(disk: Disk, clock: Clock, location: Location, *, reader: ReaderOf | 
     state, end, units, since = open_units(disk, config.path, reader=reader)
     clean = state.clean_end == end
     counted = clean and not units
-    objects = [_queue(json.loads(line), counted=counted) for line in _catalogue(disk, location, state)]
+    lines = [json.loads(line) for line in _catalogue(disk, location, state)]
+    objects = [_queue(line, counted=counted) for line in lines if "segments" in line]  # the others are no queues
     transactions = [_unit(unit) for unit in units]
     depths = [one["depth"] for one in objects]
     return {
@@ -55,7 +59,7 @@ def picture(disk: Disk, clock: Clock, location: Location, *, reader: ReaderOf | 
         "started": 0,
         "data_dir": location.data_dir,
         "file_systems": file_systems(disk, location.data_dir, config.path),
-        "log": _log(disk, config, state, end, units),
+        "log": _log(disk, config, state, end, _media(lines)),
         "log_sync": config.sync.value,
         "checkpoints": 0,
         "checkpoint_seconds": 0.0,
@@ -79,7 +83,13 @@ def _catalogue(disk: Disk, location: Location, state: ControlState) -> list[byte
         return []
 
 
-def _log(disk: Disk, config: LogConfig, state: ControlState, end: int, units: list[OpenUnit]) -> Picture:
+def _media(lines: list[dict[str, Any]]) -> int:
+    """The oldest LSN that media recovery needed at the checkpoint with this catalogue; 0: there was no image."""
+    places = [line["image"][2] for line in lines if line.get("image")]
+    return min([*places, *(line["catalog"] for line in lines if line.get("catalog"))], default=0)
+
+
+def _log(disk: Disk, config: LogConfig, state: ControlState, end: int, media: int) -> Picture:
     """What `Log.status` would say after a start; `end` is the LSN behind the last record."""
     size = state.extent_bytes
     config = attrs.evolve(config, file_pages=size // PAGE)
@@ -87,8 +97,11 @@ def _log(disk: Disk, config: LogConfig, state: ControlState, end: int, units: li
     extents += describe_inactive(disk, config.path, logs.inactive(disk, config.path, state))
     needed = state.head // size
     space = Space(size, config.max_files, len(state.extents), needed * size)
-    described = describe_extents(extents, needed)
-    return describe_space(space) | {
+    linear = state.log_type is LogType.LINEAR
+    described = describe_extents(extents, needed, media // size or None if linear else None)
+    kept = len(logs.reusable(disk, config.path)) if linear else 0
+    found = describe_space(space) | describe_media(linear, end, media, kept * (size + DATA))
+    return found | {
         "config": plain(config),
         "files": len(state.extents),
         "file_numbers": [one["number"] for one in described if one["sequence"] >= needed],
