@@ -141,6 +141,7 @@ def test_a_linear_log_is_shown_with_what_media_recovery_needs() -> None:
         world.qm.put_many("A", [bytes(1000)] * 100)
         world.qm.get_many("A", 100)
         world.qm.checkpoint()
+    world.qm.put("A", b"")  # which forces the end of the last checkpoint
     before = json.loads(json.dumps(own(world)))
     classes = [one["class"] for one in before["log"]["extents"]]
     assert classes == sorted(classes, key=["superfluous", "inactive", "active", "ready"].index)
