@@ -78,8 +78,11 @@ def active_path(directory: str) -> str:
     return f"{directory}/active"
 
 
-def create(disk: Disk, config: LogConfig, log_id: bytes) -> int:
-    """Make an empty log in `config.path`; return its first LSN. With the control file, made last, the log is there."""
+def create(disk: Disk, config: LogConfig, log_id: bytes, epoch: int = 0) -> int:
+    """Make an empty log in `config.path`; return its first LSN. With the control file, made last, the log is there.
+
+    `epoch`: the highest that has been used.
+    """
     make_dirs(disk, active_path(config.path))
     for number in range(config.primary_files):
         header = ExtentHeader(
@@ -91,7 +94,7 @@ def create(disk: Disk, config: LogConfig, log_id: bytes) -> int:
         log_id=log_id,
         log_type=config.log_type,
         extent_bytes=config.extent_bytes,
-        epoch=0,
+        epoch=epoch,
         epoch_from=first,
         head=first,
         checkpoint=first,
@@ -186,6 +189,20 @@ def reader_of(extents: Extents, state: ControlState, settled: Settled = lambda _
         last_epoch=(state.epoch_from, state.epoch),
         settled=settled,
     )
+
+
+def oldest(disk: Disk, directory: str, state: ControlState) -> int:
+    """The first LSN of the oldest extent from which on the log in `directory` is there without a gap."""
+    extents = extents_of(disk, directory, state, direct=False)
+    extents.open(state, read_only=True)
+    sequence = state.head // state.extent_bytes
+    try:
+        while sequence > 1 and (file := extents.open_read(sequence - 1)) is not None:
+            file.close()
+            sequence -= 1
+    finally:
+        extents.close()
+    return sequence * state.extent_bytes
 
 
 def read_only(disk: Disk, directory: str) -> tuple[ControlState, LogReader]:

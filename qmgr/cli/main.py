@@ -4,7 +4,20 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from qmgr.cli import crtmqm, dltmqm, dmpmqlog, dspmq, dspmqtrn, logstat, rsvmqtrn, space, status
+from qmgr.cli import (
+    crtmqm,
+    dltmqm,
+    dmpmqlog,
+    dspmq,
+    dspmqtrn,
+    logstat,
+    rcdmqimg,
+    rcrmqobj,
+    recover_to,
+    rsvmqtrn,
+    space,
+    status,
+)
 from qmgr.cli.command import Failure, printed
 
 COMMANDS = {
@@ -15,6 +28,9 @@ COMMANDS = {
         dspmq.COMMAND,
         dspmqtrn.COMMAND,
         rsvmqtrn.COMMAND,
+        rcdmqimg.COMMAND,
+        rcrmqobj.COMMAND,
+        recover_to.COMMAND,
         dmpmqlog.COMMAND,
         status.COMMAND,
         logstat.COMMAND,
