@@ -24,8 +24,9 @@ from logger.errors import LogClosed, LogDamaged, LogFailed
 from logger.extent import DATA, SPARES, Extent, ExtentHeader
 from logger.extents import Extents
 from logger.force import EVERYTHING, GroupCommit
+from logger.history import History
 from logger.linear import REUSABLE, Line
-from logger.reader import ExtentView, LogReader, Record
+from logger.reader import ExtentView, LogReader, Record, Settled, at_once
 from logger.soon import Behind, Callback, Forcer
 from logger.space import EXTENT_WASTE, Space
 from logger.stats import LogStats, WriteStats
@@ -146,9 +147,6 @@ def extents_of(disk: Disk, directory: str, state: ControlState, *, direct: bool)
     return kind(disk, active_path(directory), state.log_id, state.extent_bytes, direct=direct)
 
 
-Settled = Callable[[int, Callable[[], ExtentView]], ExtentView]
-
-
 def inactive(disk: Disk, directory: str, state: ControlState) -> list[int]:
     """The sequences of the extents that a restart of the log in `directory` does not need, oldest first."""
     extents = extents_of(disk, directory, state, direct=False)
@@ -164,7 +162,7 @@ def reusable(disk: Disk, directory: str) -> list[str]:
     return [name for name in disk.list(active_path(directory)) if REUSABLE.fullmatch(name)]
 
 
-def reader_of(extents: Extents, state: ControlState, settled: Settled = lambda _, look: look()) -> LogReader:
+def reader_of(extents: Extents, state: ControlState, settled: Settled = at_once) -> LogReader:
     """A reader of these extents, with file descriptors of its own; `settled` as in `LogReader`."""
     opened: dict[int, File] = {}
 
@@ -191,18 +189,22 @@ def reader_of(extents: Extents, state: ControlState, settled: Settled = lambda _
     )
 
 
-def oldest(disk: Disk, directory: str, state: ControlState) -> int:
-    """The first LSN of the oldest extent from which on the log in `directory` is there without a gap."""
-    extents = extents_of(disk, directory, state, direct=False)
-    extents.open(state, read_only=True)
+def history_of(disk: Disk, config: LogConfig, state: ControlState) -> History:
+    """All extents of a linear log that are there, archived ones too."""
+    directories = active_path(config.path), config.archive_directory
+    return History(disk, directories, state.log_id, state.extent_bytes)
+
+
+def read_past(disk: Disk, config: LogConfig) -> tuple[ControlState, LogReader, int]:
+    """What the control file says, a reader that owns nothing, and the first LSN from which on it can read all."""
+    state, reader = read_only(disk, config.path)
     sequence = state.head // state.extent_bytes
-    try:
-        while sequence > 1 and (file := extents.open_read(sequence - 1)) is not None:
-            file.close()
-            sequence -= 1
-    finally:
-        extents.close()
-    return sequence * state.extent_bytes
+    if state.log_type is LogType.LINEAR:
+        reader.close()
+        history = history_of(disk, config, state)
+        sequence = history.reaches_back_to(sequence)
+        reader = history.reader(state)
+    return state, reader, sequence * state.extent_bytes
 
 
 def read_only(disk: Disk, directory: str) -> tuple[ControlState, LogReader]:
@@ -268,6 +270,10 @@ class Log(GroupCommit):
     def state(self) -> ControlState:
         return self._state
 
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
     def read(self, start: int, durable: int) -> tuple[LogReader, Iterator[Record]]:
         """The records from `start` to the end of the log; see `LogReader.records`."""
         reader = reader_of(self._extents, self._state)
@@ -288,7 +294,13 @@ class Log(GroupCommit):
             self._exclusively(lambda: views.append(look()))
             return views[0]
 
+        if self._state.log_type is LogType.LINEAR:
+            return self.history().reader(self._state, settled)
         return reader_of(self._extents, self._state, settled)
+
+    def history(self) -> History:
+        """All extents of a linear log that are there."""
+        return history_of(self._disk, self._config, self._state)
 
     # ---- beginning and ending
 
@@ -709,6 +721,10 @@ class Log(GroupCommit):
         if isinstance(self._extents, Line):
             self._extents.recycle(sequence, self._config.primary_files)
 
+    def reusable_bytes(self) -> int:
+        """What the extents that are kept for reuse take on the disk."""
+        return self._extents.reusable_bytes() if isinstance(self._extents, Line) else 0
+
     def housekept(self) -> tuple[int, int, int]:
         """How many extents of a linear log were created, used again, and deleted since this was asked last."""
         return self._extents.done() if isinstance(self._extents, Line) else (0, 0, 0)
@@ -758,12 +774,8 @@ class Log(GroupCommit):
 
     def extents(self) -> list[tuple[int, int, int]]:
         """(file number, sequence, when it took that) of every extent in use or ready. The caller holds the lock."""
-        held = self._extents
-        return [(n, sequence, held.at(sequence).header.time if sequence else 0) for n, sequence in held.table()]
-
-    def reusable(self) -> int:
-        """How many files of a linear log are kept to be used again."""
-        return len(self._extents.reusable()) if isinstance(self._extents, Line) else 0
+        headers = self._extents.headers()
+        return [(header.number, header.sequence, header.time if header.sequence else 0) for header in headers]
 
     def status(self) -> LogStatus:
         """The log now. The caller holds the lock."""

@@ -117,13 +117,6 @@ def describe_inactive(disk: Disk, log_dir: str, sequences: Sequence[int]) -> lis
     ]
 
 
-def describe_media(linear: bool, tail: int, media: int, reuse_bytes: int) -> dict[str, int | None]:
-    """What a linear log keeps for media recovery, whose oldest LSN is `media`, and in files for reuse."""
-    if not linear:
-        return {}
-    return {"media": media or None, "media_bytes": tail - media if media else None, "reuse_bytes": reuse_bytes}
-
-
 def describe_space(space: Space) -> dict[str, int]:
     """The thresholds of the log."""
     names = ("floor", "promised", "limit", "soft", "checkpoint_at", "for_gets", "largest", "capacity")

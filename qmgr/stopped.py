@@ -20,10 +20,10 @@ from qmgr import ini
 from qmgr.locations import Location
 from qmgr.published import (
     FORMAT,
+    INACTIVE,
     Picture,
     describe_extents,
     describe_inactive,
-    describe_media,
     describe_space,
     file_systems,
     plain,
@@ -99,8 +99,14 @@ def _log(disk: Disk, config: LogConfig, state: ControlState, end: int, media: in
     space = Space(size, config.max_files, len(state.extents), needed * size)
     linear = state.log_type is LogType.LINEAR
     described = describe_extents(extents, needed, media // size or None if linear else None)
-    kept = len(logs.reusable(disk, config.path)) if linear else 0
-    found = describe_space(space) | describe_media(linear, end, media, kept * (size + DATA))
+    found: dict[str, Any] = describe_space(space)
+    if linear:
+        wanted = sum(one["class"] == INACTIVE for one in described)
+        found |= {
+            "media": media or state.head,
+            "media_bytes": wanted * (size + DATA),
+            "reuse_bytes": len(logs.reusable(disk, config.path)) * (size + DATA),
+        }
     return found | {
         "config": plain(config),
         "files": len(state.extents),

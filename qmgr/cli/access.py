@@ -8,14 +8,13 @@ from collections.abc import Iterator
 import qmgr
 from logger import control
 from logger.clock import SystemClock
-from logger.config import LogType
+from logger.config import LogConfig, LogType
 from logger.disk import PosixDisk, read_whole
 from logger.errors import LogError
 from logger.history import History
 from qmgr import ini, locations, mqsini, published, stopped
 from qmgr.cli.command import NAME_ERROR, NOT_AVAILABLE, UNEXPECTED, Failure, complain
 from qmgr.errors import IniError, InUse
-from qmgr.ini import Config
 from qmgr.locations import Location
 from qmgr.objects import NAME, mangle, unmangle
 from recovery import checkpoint
@@ -131,18 +130,17 @@ def names(data_path: str | None) -> list[str]:
 
 def log_dir(location: Location) -> str:
     """The log directory that qm.ini names; raises IniError."""
-    return config_of(location).log.path
+    return log_config(location).path
 
 
-def config_of(location: Location) -> Config:
-    """What qm.ini says; raises IniError."""
-    return ini.parse(read_whole(DISK, location.ini), location.ini)
+def log_config(location: Location) -> LogConfig:
+    """The Log stanza of qm.ini; raises IniError."""
+    return ini.parse(read_whole(DISK, location.ini), location.ini).log
 
 
-def past(log_dir: str, config: Config | None) -> ReaderOf:
+def past(log_dir: str, config: LogConfig | None) -> ReaderOf:
     """What reads all of a linear log, archived and compressed extents too; `config` may name the archive."""
-    archive = config.log_archive.path if config is not None else None
-    directories = [f"{log_dir}/active", archive or f"{log_dir}/archive"]
+    directories = [f"{log_dir}/active", config.archive_directory if config is not None else f"{log_dir}/archive"]
     return lambda state: History(DISK, directories, state.log_id, state.extent_bytes).reader(state)
 
 

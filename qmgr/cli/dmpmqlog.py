@@ -44,13 +44,13 @@ def run(args: argparse.Namespace) -> int:
     if args.f is None or args.m is not None:
         location = access.known(access.named(args.m, args.data_path), args.data_path)
         names = access.queue_names(location)
-        config = access.config_of(location) if args.f is None else None
+        config = access.log_config(location) if args.f is None else None
     log_dir = args.f or access.log_dir(location)
     linear = access.log_type(log_dir) is LogType.LINEAR
     if args.n is not None and not linear:
         why = f"-n is for linear logs, and that in {log_dir} is circular; use -b or -s."
         raise Failure(BAD_ARGUMENTS, "AMQ7076E", why)
-    header = dump.header(access.DISK, log_dir, config=None if config is None else config.log)
+    header = dump.header(access.DISK, log_dir, config=config)
     print(json.dumps(header) if args.json else "\n".join(dump.header_lines(header)))
     wanted = dump.dump(
         access.DISK,

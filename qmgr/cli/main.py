@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from importlib import metadata
 
 from qmgr.cli import (
+    archive_log,
     crtmqm,
     dltmqm,
     dmpmqlog,
@@ -31,6 +32,7 @@ COMMANDS = {
         rcdmqimg.COMMAND,
         rcrmqobj.COMMAND,
         recover_to.COMMAND,
+        *archive_log.COMMANDS,
         dmpmqlog.COMMAND,
         status.COMMAND,
         logstat.COMMAND,
