@@ -148,6 +148,21 @@ def extents_of(disk: Disk, directory: str, state: ControlState, *, direct: bool)
     return kind(disk, active_path(directory), state.log_id, state.extent_bytes, direct=direct)
 
 
+def inactive(disk: Disk, directory: str, state: ControlState) -> list[int]:
+    """The sequences of the extents that a restart of the log in `directory` does not need, oldest first."""
+    extents = extents_of(disk, directory, state, direct=False)
+    try:
+        extents.open(state, read_only=True)
+        return extents.inactive() if isinstance(extents, Line) else []
+    finally:
+        extents.close()
+
+
+def reusable(disk: Disk, directory: str) -> list[str]:
+    """The files of a linear log that are kept to be used again."""
+    return [name for name in disk.list(active_path(directory)) if REUSABLE.fullmatch(name)]
+
+
 def reader_of(extents: Extents, state: ControlState, settled: Settled = at_once) -> LogReader:
     """A reader of these extents, with file descriptors of its own; `settled` as in `LogReader`."""
     opened: dict[int, File] = {}

@@ -34,7 +34,7 @@ from qmgr.logged import Surroundings
 from qmgr.media import Media
 from qmgr.message import Message
 from qmgr.objects import QmgrDefinition, QueueDefinition
-from qmgr.published import Publisher, describe_extents, describe_space, file_systems, plain
+from qmgr.published import Publisher, describe_extents, describe_inactive, describe_space, file_systems, plain
 from qmgr.queue import Queue
 from qmgr.resource import Resource
 from qmgr.retention import Retention
@@ -752,13 +752,15 @@ class QueueManager:
             extents, space = log.extents(), describe_space(log.space)
             queues = list(engine.state.queues.values())
             records = self._checkpointer.records
+            media = engine.state.media_lsn()
+        extents += describe_inactive(self._disk, status.log.config.path, log.inactive())
         extent_bytes = status.log.config.extent_bytes
         transactions = [plain(unit) for unit in units]
         logged = [unit for unit in transactions if unit["first_lsn"]]
         picture: dict[str, Any] = plain(status)
         picture["log"] |= space | {
             "extent_bytes": extent_bytes,
-            "extents": describe_extents(extents, status.log.head // extent_bytes),
+            "extents": describe_extents(extents, status.log.head // extent_bytes, media // extent_bytes or None),
         }
         picture["log"] |= self._retention.facts()
         return picture | {

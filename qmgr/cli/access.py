@@ -11,12 +11,14 @@ from logger.clock import SystemClock
 from logger.config import LogConfig, LogType
 from logger.disk import PosixDisk, read_whole
 from logger.errors import LogError
+from logger.history import History
 from qmgr import ini, locations, mqsini, published, stopped
 from qmgr.cli.command import NAME_ERROR, NOT_AVAILABLE, UNEXPECTED, Failure, complain
 from qmgr.errors import IniError, InUse
 from qmgr.locations import Location
 from qmgr.objects import NAME, mangle, unmangle
 from recovery import checkpoint
+from recovery.dump import ReaderOf
 from recovery.errors import RecoveryError
 
 DISK = PosixDisk()
@@ -134,6 +136,12 @@ def log_dir(location: Location) -> str:
 def log_config(location: Location) -> LogConfig:
     """The Log stanza of qm.ini; raises IniError."""
     return ini.parse(read_whole(DISK, location.ini), location.ini).log
+
+
+def past(log_dir: str, config: LogConfig | None) -> ReaderOf:
+    """What reads all of a linear log, archived and compressed extents too; `config` may name the archive."""
+    directories = [f"{log_dir}/active", config.archive_directory if config is not None else f"{log_dir}/archive"]
+    return lambda state: History(DISK, directories, state.log_id, state.extent_bytes).reader(state)
 
 
 def log_type(log_dir: str) -> LogType:

@@ -291,6 +291,36 @@ def test_dmpmqlog_begins_at_an_extent_of_linear_logs_only(run: Run, data: Path) 
         assert re.search(rf"^{name} \.+: {value}$", header, re.MULTILINE)
 
 
+def test_dmpmqlog_reads_a_linear_log_from_any_extent_archived_ones_too(run: Run, data: Path) -> None:
+    small = {"log_primary_files": 2, "log_secondary_files": 1, "log_file_pages": 64}
+    qmgr.create("QL", data_path=data, log_type="linear", **small)
+    with qmgr.start("QL", data_path=data) as qm:
+        qm.define_queue("A")
+        for _ in range(8):
+            qm.put_many("A", [bytes(1000)] * 100)
+            qm.get_many("A", 100)
+            qm.checkpoint()
+    log = data / "log" / "QL"
+    (log / "archive").mkdir(exist_ok=True)
+    (log / "active" / "S0000001.LOG").rename(log / "archive" / "S0000001.LOG")
+
+    def shown(words: str) -> list[int]:
+        done = run(f"dmpmqlog {words} --json")
+        assert (done.returncode, done.stderr) == (0, "")
+        header, *records = map(json.loads, done.stdout.splitlines())
+        assert header["hflag1"] == "LOG RETAIN"
+        return [lsn.parse(record["lsn"]) for record in records]
+
+    all_ = shown("-n 0 -m QL")
+    assert [at for at in all_ if at >= 3 * 64 * 4096] == shown("-n 2 -m QL") == shown(f"-n 2 -f {log}")
+    assert {at // (64 * 4096) for at in all_} >= {1, 2, 3}
+    assert shown(f"-s {lsn.text(all_[3])} -m QL".replace("<", "").replace(">", "")) == all_[3:]
+    (log / "archive" / "S0000001.LOG").unlink()
+    done = run("dmpmqlog -n 0 -m QL")
+    assert (done.returncode, done.stderr[:8]) == (71, "AMQ6767S")
+    assert "S0000001.LOG" in done.stderr
+
+
 # The picture, from what is given
 
 HELD = {
