@@ -38,7 +38,9 @@ SETUPS = {
     "two secondaries": Setup(secondary_files=2, checkpoint_records=7),
     "linear": LINEAR,
     "automatic": AUTOMATIC,
-    "linear single": Setup(log_type="linear", log_management="Automatic", write_integrity="SingleWrite", primary_files=3),
+    "linear single": Setup(
+        log_type="linear", log_management="Automatic", write_integrity="SingleWrite", primary_files=3
+    ),
 }
 DEEP = {
     "deep triple": Setup(buffer=3000, checkpoint_records=40),

@@ -342,7 +342,9 @@ class Life:
         elif how == "cut":
             self.disk.poke(path, data[:at])
         elif how == "flip":
-            self.disk.poke(path, data[:at] + bytes([(data[at] if data else 0) ^ 1 << rng.randrange(8)]) + data[at + 1 :])
+            self.disk.poke(
+                path, data[:at] + bytes([(data[at] if data else 0) ^ 1 << rng.randrange(8)]) + data[at + 1 :]
+            )
         else:
             self.disk.poke(path, data[:at] + bytes(len(data) - at))
         self.harmed += 1
