@@ -229,7 +229,7 @@ def test_row_25_the_walk_through(tmp_path: Path) -> None:
         qm.put("QL.A", b"not", persistent=False)
         qm.put("QL.B", b"untouched", persistent=False)
         assert qm.record_image("QL.A") == ["QL.A"]
-        for path in (tmp_path / "data").rglob("QL.A/*.seg"):
+        for path in (tmp_path / "data").rglob("QL?A/*.seg"):
             path.unlink()
         with pytest.raises(Damaged):
             qm.record_image("QL.A")
@@ -444,7 +444,7 @@ def test_a_unit_of_work_is_rolled_forward_while_a_queue_that_it_has_used_is_recr
     start = next(t.first_lsn for t in life.qm.transactions() if t.xid == XID)
 
     def fill() -> None:
-        for _ in range(2 * life.setup.primary_files):
+        for _ in range(12):
             for _ in range(12):
                 life.put("B", size=16000)
             life.get("B", limit=1000)
@@ -493,7 +493,7 @@ def image_while(life: Life, queue: str | None, meanwhile: Callable[[int], None])
 
 def test_work_goes_on_while_an_image_is_recorded(small_segments: Counted) -> None:
     """Faults 24: the image and the log since are what is there, whatever is put, got or ended meanwhile."""
-    life = Life(DEEP)
+    life = Life(attrs.evolve(DEEP, primary_files=8))
     unit = with_open_unit(life)
     life.put("A", number=20, size=200)
 
@@ -663,7 +663,9 @@ def test_an_extent_that_the_image_needs_is_missing() -> None:
     """Faults 42: refused with AMQ6767 and the name, nothing half done; put back, the queue is recreated."""
     life = Life(attrs.evolve(LINEAR, primary_files=2))
     furnished(life)
-    laps(life, 2.5)
+    for _ in range(80):
+        life.put("A", size=12000, priority=9)
+        life.get("A")
     life.put("A", size=500)
     life.qm.checkpoint()
     first = life.qm._engine.state.queues["A"].image.media // (64 * 4096)
