@@ -24,8 +24,9 @@ from logger.errors import LogClosed, LogDamaged, LogFailed
 from logger.extent import DATA, SPARES, Extent, ExtentHeader
 from logger.extents import Extents
 from logger.force import EVERYTHING, GroupCommit
+from logger.history import History
 from logger.linear import REUSABLE, Line
-from logger.reader import ExtentView, LogReader, Record
+from logger.reader import ExtentView, LogReader, Record, Settled, at_once
 from logger.soon import Behind, Callback, Forcer
 from logger.space import EXTENT_WASTE, Space
 from logger.stats import LogStats, WriteStats
@@ -78,8 +79,11 @@ def active_path(directory: str) -> str:
     return f"{directory}/active"
 
 
-def create(disk: Disk, config: LogConfig, log_id: bytes) -> int:
-    """Make an empty log in `config.path`; return its first LSN. With the control file, made last, the log is there."""
+def create(disk: Disk, config: LogConfig, log_id: bytes, epoch: int = 0) -> int:
+    """Make an empty log in `config.path`; return its first LSN. With the control file, made last, the log is there.
+
+    `epoch`: the highest that has been used.
+    """
     make_dirs(disk, active_path(config.path))
     for number in range(config.primary_files):
         header = ExtentHeader(
@@ -91,7 +95,7 @@ def create(disk: Disk, config: LogConfig, log_id: bytes) -> int:
         log_id=log_id,
         log_type=config.log_type,
         extent_bytes=config.extent_bytes,
-        epoch=0,
+        epoch=epoch,
         epoch_from=first,
         head=first,
         checkpoint=first,
@@ -143,10 +147,7 @@ def extents_of(disk: Disk, directory: str, state: ControlState, *, direct: bool)
     return kind(disk, active_path(directory), state.log_id, state.extent_bytes, direct=direct)
 
 
-Settled = Callable[[int, Callable[[], ExtentView]], ExtentView]
-
-
-def reader_of(extents: Extents, state: ControlState, settled: Settled = lambda _, look: look()) -> LogReader:
+def reader_of(extents: Extents, state: ControlState, settled: Settled = at_once) -> LogReader:
     """A reader of these extents, with file descriptors of its own; `settled` as in `LogReader`."""
     opened: dict[int, File] = {}
 
@@ -171,6 +172,24 @@ def reader_of(extents: Extents, state: ControlState, settled: Settled = lambda _
         last_epoch=(state.epoch_from, state.epoch),
         settled=settled,
     )
+
+
+def history_of(disk: Disk, config: LogConfig, state: ControlState) -> History:
+    """All extents of a linear log that are there, archived ones too."""
+    directories = active_path(config.path), config.archive_directory
+    return History(disk, directories, state.log_id, state.extent_bytes)
+
+
+def read_past(disk: Disk, config: LogConfig) -> tuple[ControlState, LogReader, int]:
+    """What the control file says, a reader that owns nothing, and the first LSN from which on it can read all."""
+    state, reader = read_only(disk, config.path)
+    sequence = state.head // state.extent_bytes
+    if state.log_type is LogType.LINEAR:
+        reader.close()
+        history = history_of(disk, config, state)
+        sequence = history.reaches_back_to(sequence)
+        reader = history.reader(state)
+    return state, reader, sequence * state.extent_bytes
 
 
 def read_only(disk: Disk, directory: str) -> tuple[ControlState, LogReader]:
@@ -236,6 +255,10 @@ class Log(GroupCommit):
     def state(self) -> ControlState:
         return self._state
 
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
     def read(self, start: int, durable: int) -> tuple[LogReader, Iterator[Record]]:
         """The records from `start` to the end of the log; see `LogReader.records`."""
         reader = reader_of(self._extents, self._state)
@@ -256,7 +279,13 @@ class Log(GroupCommit):
             self._exclusively(lambda: views.append(look()))
             return views[0]
 
+        if self._state.log_type is LogType.LINEAR:
+            return self.history().reader(self._state, settled)
         return reader_of(self._extents, self._state, settled)
+
+    def history(self) -> History:
+        """All extents of a linear log that are there."""
+        return history_of(self._disk, self._config, self._state)
 
     # ---- beginning and ending
 
@@ -677,6 +706,10 @@ class Log(GroupCommit):
         if isinstance(self._extents, Line):
             self._extents.recycle(sequence, self._config.primary_files)
 
+    def reusable_bytes(self) -> int:
+        """What the extents that are kept for reuse take on the disk."""
+        return self._extents.reusable_bytes() if isinstance(self._extents, Line) else 0
+
     def housekept(self) -> tuple[int, int, int]:
         """How many extents of a linear log were created, used again, and deleted since this was asked last."""
         return self._extents.done() if isinstance(self._extents, Line) else (0, 0, 0)
@@ -723,6 +756,11 @@ class Log(GroupCommit):
     @property
     def failure(self) -> Exception | None:
         return self._failure
+
+    def extents(self) -> list[tuple[int, int, int]]:
+        """(file number, sequence, when it took that) of every extent in use or ready. The caller holds the lock."""
+        headers = self._extents.headers()
+        return [(header.number, header.sequence, header.time if header.sequence else 0) for header in headers]
 
     def status(self) -> LogStatus:
         """The log now. The caller holds the lock."""

@@ -67,6 +67,14 @@ class ExtentView:
         return memoryview(data)
 
 
+Settled = Callable[[int, Callable[[], ExtentView]], ExtentView]
+
+
+def at_once(sequence: int, look: Callable[[], ExtentView]) -> ExtentView:
+    """Nobody writes there, so there is nothing to wait for."""
+    return look()
+
+
 class LogReader:
     """Reads the records of one log. `end` and `epoch` are known once `records` is exhausted."""
 
@@ -79,7 +87,7 @@ class LogReader:
         name: Callable[[int], str],
         close: Callable[[], None],
         last_epoch: tuple[int, int],
-        settled: Callable[[int, Callable[[], ExtentView]], ExtentView] = lambda _, look: look(),
+        settled: Settled = at_once,
     ) -> None:
         """`open_extent(sequence)` gives an extent's file, or None where there is none; `name` its path, for errors.
 
@@ -108,6 +116,7 @@ class LogReader:
         `until` on is read, where a record begins or may come to begin.
         """
         self._until = until
+        self.end = self.epoch = self.time = 0
         at = start
         parts: list[bytes] = []
         first = start
@@ -121,7 +130,7 @@ class LogReader:
             if this.kind == frame.PAD:
                 at = (at // self._extent_bytes + 1) * self._extent_bytes
                 continue
-            if resync and not this.flags & frame.BEGIN and self.end == 0:
+            if resync and not this.flags & frame.BEGIN and not parts and self.end == 0:
                 at = this.end
                 continue
             if bool(this.flags & frame.BEGIN) == bool(parts):
@@ -154,6 +163,10 @@ class LogReader:
     def _frame(self, at: int) -> frame.Frame | None:
         """The frame at LSN `at`, or None."""
         offset = at - self._window_at
+        if 0 <= offset < len(self._window):  # most often all of it is there
+            this = frame.decode(self._window, offset, at, self._seed)
+            if this is not None:
+                return this
         if not 0 <= offset <= len(self._window) - frame.HEADER.size and not self._move(at, WINDOW):
             return None
         offset = at - self._window_at
@@ -190,6 +203,15 @@ class LogReader:
         if witness <= self.end:
             self._check_spares()
             return
+        sequence = at // self._extent_bytes
+        if self._open(sequence) is None:
+            path, begins = self._name(sequence), sequence * self._extent_bytes
+            raise LogDamaged(
+                f"{path} is missing: it holds the log from {lsn.text(begins)}, and the log was durable up to "
+                f"{lsn.text(witness)}; put the file back, from where it was archived or from a backup",
+                path=path,
+                lsn=begins,
+            )
         sequence = self.end // self._extent_bytes
         path = self._name(sequence)
         if self._open(sequence) is None:

@@ -10,6 +10,7 @@ from typing import Any, Self, Unpack
 import attrs
 
 from logger import log as logs
+from logger.archive import Action, Outcome, Progress, no_progress, parse_age
 from logger.clock import Clock, SystemClock
 from logger.config import LogSync, LogType
 from logger.disk import Disk, Path, PosixDisk, read_whole
@@ -33,6 +34,7 @@ from qmgr.logged import Surroundings
 from qmgr.media import Media
 from qmgr.message import Message
 from qmgr.objects import QmgrDefinition, QueueDefinition
+from qmgr.published import Publisher, describe_extents, describe_space, file_systems, plain
 from qmgr.queue import Queue
 from qmgr.resource import Resource
 from qmgr.retention import Retention
@@ -83,6 +85,18 @@ class Status:
     queues: int
     messages: int
     restart: RestartReport
+
+
+def describe_queue(queue: Queue) -> dict[str, Any]:
+    """How a queue stands, for those who look from other processes. The caller need not hold the lock."""
+    return {
+        "name": queue.name,
+        "depth": queue.depth,
+        "uncommitted": queue.uncommitted,
+        "memory": sum(queue.held),
+        "max_depth": queue.definition.max_depth,
+        "damaged": queue.damaged,
+    }
 
 
 class UnitOfWork:
@@ -195,6 +209,8 @@ class QueueManager:
         self.config = ini.parse(read_whole(disk, location.ini), location.ini)
         self._errors: ErrorLog | None = None
         self._lock = Ownership()
+        self._publisher = Publisher(disk, clock, location.published, self._picture) if background else None
+        self._started = clock.wall_us()
         try:
             own(disk, location, self.config.log.path, self._lock)
             self._errors = open_error_log(disk, clock, location.errors, self.config.error_log, self.name)
@@ -206,6 +222,8 @@ class QueueManager:
             me = weakref.ref(self)
             disk.on_fork(lambda: _in_child(me()))
             self._state = "running"
+            if self._publisher is not None:
+                self._housekeeper.on_tick(self._publisher.tick)
         except BaseException:  # an interrupt, and nobody has the queue manager yet
             self._close()
             raise
@@ -260,7 +278,7 @@ class QueueManager:
             for unit in state.uows:
                 unit.promise = self._engine.promise_of(unit)
             self._engine.count_promises()
-            self._retention = Retention(self._engine, errors, config.log_management)
+            self._retention = Retention(self._engine, disk, errors, config.log_management, config.log_archive)
             self._housekeeper = Housekeeper(
                 self._engine,
                 checkpointer,
@@ -269,6 +287,7 @@ class QueueManager:
                 clock,
                 expiry_seconds=tuning.expiry_interval,
                 sync_ms=config.log.sync_interval_ms if config.log.sync is LogSync.INTERVAL else 0,
+                chores=self._chores,
                 on_failure=self._fail,
             )
             self._media = Media(self._engine, self._checkpoint, log.live_reader)
@@ -276,6 +295,8 @@ class QueueManager:
                 state.sweep()
             if linear:
                 self._recreate_damaged()
+                if not state.catalog:
+                    self._media.record_catalog()
         except BaseException:
             log.close(clean=False)
             raise
@@ -307,6 +328,15 @@ class QueueManager:
         else:
             if aside:
                 self._say("AMQ9005", path=aside)
+
+    def _chores(self) -> None:
+        """What may take long: record the media images that are due, archive what is old enough."""
+        self._retention.keep_policy()
+        try:
+            for name in self._media.record_due():
+                self._say("AMQ9003", name=name)
+        except MQError as exc:
+            self._say("AMQ9006", text=str(exc))
 
     def _recreate_damaged(self) -> None:
         """What was found damaged at the start is built again from the log, where that is possible."""
@@ -355,17 +385,23 @@ class QueueManager:
         if self._state in ("ended", "forked"):
             return
         with self._ended:
+            outcome = "failed"
             try:
                 if self._state == "running":
                     self._state = "ending"
                     self._end_in_order(mode)
+                    outcome = "ended"
             except (OSError, LogError) as exc:
                 raise Unavailable(
                     f"queue manager {self.name!r} could not be ended in order ({exc}); the next start recovers it",
                     name=self.name,
                 ) from exc
             finally:  # also where it has failed, or was interrupted when it was ended before
-                self._close()
+                try:
+                    if self._publisher is not None:
+                        self._publisher.end(outcome)
+                finally:
+                    self._close()
 
     def _end_in_order(self, mode: str) -> None:
         engine, log = self._engine, self._log
@@ -385,6 +421,7 @@ class QueueManager:
             engine.refusal = Unavailable(
                 f"queue manager {self.name!r} has ended", reason=Reason.Q_MGR_STOPPING, name=self.name
             )
+            self._media.record_at_end()
             engine.state.keep_non_persistent()
         self._housekeeper.checkpoint_if_possible(clean=True)
         log.close(clean=True)
@@ -531,20 +568,23 @@ class QueueManager:
         """Every unit of work that has not ended, oldest first."""
         self._engine.check()
         with self._engine.lock:
-            return [
-                TransactionInfo(
-                    number=u.number,
-                    state=u.state,
-                    xid=u.xid,
-                    started=u.began,
-                    log_started=u.logged,
-                    first_lsn=u.first_lsn,
-                    puts=len(u.puts),
-                    gets=len(u.gets),
-                    owner=u.owner,
-                )
-                for u in sorted(self._engine.state.uows, key=lambda u: u.number)
-            ]
+            return self._transactions()
+
+    def _transactions(self) -> list[TransactionInfo]:
+        return [
+            TransactionInfo(
+                number=u.number,
+                state=u.state,
+                xid=u.xid,
+                started=u.began,
+                log_started=u.logged,
+                first_lsn=u.first_lsn,
+                puts=len(u.puts),
+                gets=len(u.gets),
+                owner=u.owner,
+            )
+            for u in sorted(self._engine.state.uows, key=lambda u: u.number)
+        ]
 
     # ---- objects
 
@@ -613,6 +653,15 @@ class QueueManager:
             self._say("AMQ9003", name=name)
         return recorded
 
+    def record_definitions(self) -> None:
+        """Record the media image of all definitions: those of the queues and of the queue manager."""
+        self._media.record_catalog()
+
+    def oldest_extents(self) -> tuple[str, str]:
+        """The names of the oldest log extents that a restart and media recovery need."""
+        self._engine.check()
+        return self._retention.oldest()
+
     def recreate(self, queue: str) -> QueueInfo:
         """Build a damaged queue again from its media image and the log, as it is at this moment (rcrmqobj).
 
@@ -622,6 +671,46 @@ class QueueManager:
         depth = self._media.recreate(queue)
         self._say("AMQ9004", name=queue, depth=depth)
         return self.queue(queue)
+
+    def archive_log(
+        self, *, older_than: str | int = 0, dry_run: bool = False, progress: Progress = no_progress
+    ) -> Outcome:
+        """Move the log extents that no restart needs to the archive; what was done, or would be.
+
+        `older_than`: seconds since an extent was last written, or an age such as "36h". Each is copied, read back and
+        compared before the original goes. `progress(done, total)` hears of bytes. Linear logging only.
+        """
+        return self._keep_extents(Action.ARCHIVE, older_than, dry_run, progress)
+
+    def compress_log(
+        self, *, older_than: str | int = 0, dry_run: bool = False, progress: Progress = no_progress
+    ) -> Outcome:
+        """Compress the log extents that no restart needs, wherever they lie; see `archive_log`. They stay readable."""
+        return self._keep_extents(Action.COMPRESS, older_than, dry_run, progress)
+
+    def remove_log(
+        self, *, older_than: str | int = 0, dry_run: bool = False, progress: Progress = no_progress
+    ) -> Outcome:
+        """Delete the oldest log extents, archived or not, up to the first that is still needed; see `archive_log`.
+
+        `.held` of what is returned says what needs that one: a restart, media recovery, a reader, a message that
+        nobody has got yet.
+        """
+        return self._keep_extents(Action.REMOVE, older_than, dry_run, progress)
+
+    def _keep_extents(self, action: Action, older_than: str | int, dry_run: bool, progress: Progress) -> Outcome:
+        try:
+            age = parse_age(older_than) if isinstance(older_than, str) else int(older_than)
+        except ValueError as exc:
+            raise Mistake(f"older_than: {exc}") from exc
+        try:
+            return self._retention.do(action, age, progress, dry_run=dry_run)
+        except LogError as exc:
+            raise Unavailable(str(exc), reason=Reason.FILE_SYSTEM_ERROR, name=self.name) from exc
+
+    def note_archived(self, extent: str, *, all_before: bool = False) -> None:
+        """Somebody else has archived this log extent, or all up to it (SET LOG ARCHIVED, LogManagement=Archive)."""
+        self._retention.note_archived(extent, all_before=all_before)
 
     def alter(self, **attributes: Any) -> QmgrDefinition:
         """Change attributes of the queue manager: those of ALTER QMGR, in words."""
@@ -637,20 +726,51 @@ class QueueManager:
         """How the queue manager and its log stand."""
         self._engine.check()
         with self._engine.lock:
-            state = self._engine.state
-            return Status(
-                name=self.name,
-                state=self._state,
-                log=self._log.status(),
-                log_sync=self.config.log.sync.value,
-                checkpoints=self._checkpointer.count,
-                checkpoint_seconds=self._checkpointer.last_seconds,
-                units_of_work=len(state.uows),
-                in_doubt=len(state.uows.in_doubt()),
-                queues=len(state.queues),
-                messages=sum(queue.depth for queue in state.queues.values()),
-                restart=self.restart_report,
-            )
+            return self._status()
+
+    def _status(self) -> Status:
+        state = self._engine.state
+        return Status(
+            name=self.name,
+            state=self._state,
+            log=self._log.status(),
+            log_sync=self.config.log.sync.value,
+            checkpoints=self._checkpointer.count,
+            checkpoint_seconds=self._checkpointer.last_seconds,
+            units_of_work=len(state.uows),
+            in_doubt=len(state.uows.in_doubt()),
+            queues=len(state.queues),
+            messages=sum(queue.depth for queue in state.queues.values()),
+            restart=self.restart_report,
+        )
+
+    def _picture(self) -> dict[str, Any]:
+        """How it stands for those who look from other processes, in any state; see `published.py`."""
+        log, engine = self._log, self._engine
+        with engine.lock:  # what changes with every call; the rest is read as it goes
+            status, units = self._status(), self._transactions()
+            extents, space = log.extents(), describe_space(log.space)
+            queues = list(engine.state.queues.values())
+            records = self._checkpointer.records
+        extent_bytes = status.log.config.extent_bytes
+        transactions = [plain(unit) for unit in units]
+        logged = [unit for unit in transactions if unit["first_lsn"]]
+        picture: dict[str, Any] = plain(status)
+        picture["log"] |= space | {
+            "extent_bytes": extent_bytes,
+            "extents": describe_extents(extents, status.log.head // extent_bytes),
+        }
+        picture["log"] |= self._retention.facts()
+        return picture | {
+            "process": self._process,
+            "started": self._started,
+            "data_dir": self._location.data_dir,
+            "file_systems": file_systems(self._disk, self._location.data_dir, self.config.log.path),
+            "transactions": transactions,
+            "holder": min(logged, key=lambda unit: unit["first_lsn"], default=None),
+            "objects": [describe_queue(queue) for queue in queues],
+            "records": records,
+        }
 
 
 def _in_child(manager: QueueManager | None) -> None:
