@@ -291,8 +291,17 @@ class Log(GroupCommit):
         def settled(sequence: int, look: Callable[[], ExtentView]) -> ExtentView:
             if sequence < newest:
                 return look()
-            views: list[ExtentView] = []
-            self._exclusively(lambda: views.append(look()))
+            views: list[ExtentView | OSError] = []
+
+            def looking() -> None:
+                try:
+                    views.append(look())
+                except OSError as exc:  # a read: the log itself has not failed
+                    views.append(exc)
+
+            self._exclusively(looking)
+            if isinstance(views[0], OSError):
+                raise views[0]
             return views[0]
 
         if self._state.log_type is LogType.LINEAR:
