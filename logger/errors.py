@@ -4,7 +4,8 @@ LogError
 ├── LogDamaged   AMQ6767: something that was durable can't be read; an operator decides
 ├── LogFailed    AMQ6708/6709: a write or sync failed; the log is closed for good until a restart
 ├── LogClosed    the log was ended, by this program
-└── LogInUse     another process, or this one, owns the queue manager
+├── LogInUse     another process, or this one, owns the queue manager
+└── ArchiveFailed  an extent could not be archived, compressed or removed; it is still where it was
 """
 
 
@@ -39,3 +40,7 @@ class LogInUse(LogError):
     def __init__(self, text: str, *, holder: str = "") -> None:
         super().__init__(text)
         self.holder = holder
+
+
+class ArchiveFailed(LogError):
+    """Nothing is lost: the same can be asked for again once the cause is gone."""

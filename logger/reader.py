@@ -121,7 +121,7 @@ class LogReader:
             if this.kind == frame.PAD:
                 at = (at // self._extent_bytes + 1) * self._extent_bytes
                 continue
-            if resync and not this.flags & frame.BEGIN and self.end == 0:
+            if resync and not this.flags & frame.BEGIN and not parts and self.end == 0:
                 at = this.end
                 continue
             if bool(this.flags & frame.BEGIN) == bool(parts):
@@ -154,6 +154,10 @@ class LogReader:
     def _frame(self, at: int) -> frame.Frame | None:
         """The frame at LSN `at`, or None."""
         offset = at - self._window_at
+        if 0 <= offset < len(self._window):  # most often all of it is there
+            this = frame.decode(self._window, offset, at, self._seed)
+            if this is not None:
+                return this
         if not 0 <= offset <= len(self._window) - frame.HEADER.size and not self._move(at, WINDOW):
             return None
         offset = at - self._window_at

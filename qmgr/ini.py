@@ -12,6 +12,8 @@ from typing import Any, NoReturn, Protocol
 
 import attrs
 
+from logger.archive import ArchivePolicy, age_text, parse_age
+from logger.compressed import Compression
 from logger.config import LogConfig, LogSync, LogType, WriteIntegrity, within
 from qmgr.errors import IniError
 
@@ -67,6 +69,7 @@ class Config:
 
     log: LogConfig
     log_management: LogManagement = LogManagement.MANUAL
+    log_archive: ArchivePolicy = attrs.field(factory=ArchivePolicy)
     tuning: Tuning = Tuning()
     error_log: ErrorLogConfig = ErrorLogConfig()
     ignored: tuple[str, ...] = attrs.field(default=(), eq=False)  # known to IBM MQ, without effect here: what and where
@@ -137,6 +140,32 @@ class Directory:
         return self.read(value).rstrip("/") + "/"
 
 
+class Age:
+    """A time in seconds, written with its unit."""
+
+    allowed = "a whole number with s, m, h, d or w behind it, such as 36h"
+
+    def read(self, text: str) -> int:
+        return parse_age(text)
+
+    def write(self, value: int) -> str:
+        return age_text(value)
+
+
+class Unless:
+    """Other values, or a word that stands for None."""
+
+    def __init__(self, word: str, values: Values) -> None:
+        self.word, self.values = word, values
+        self.allowed = f"{word} or {values.allowed}"
+
+    def read(self, text: str) -> Any:
+        return None if text.lower() == self.word else self.values.read(text)
+
+    def write(self, value: Any) -> str:
+        return self.word if value is None else self.values.write(value)
+
+
 # The stanzas and attributes
 
 
@@ -168,11 +197,23 @@ STANZAS: dict[str, tuple[Attribute, ...]] = {
         Attribute("LogWriteIntegrity", "log.write_integrity", Choice(WriteIntegrity),
                   "SingleWrite rewrites a partial page in place; the others never do."),
         Attribute("LogManagement", "log_management", Choice(LogManagement),
-                  "Who frees extents of a linear log that nothing needs; no effect yet."),
+                  "Who frees extents of a linear log that nothing needs."),
         Attribute("LogSync", "log.sync", Choice(LogSync),
                   "When a commit is on disk: always (as it returns), interval or os; ours."),
         Attribute("LogSyncInterval", "log.sync_interval_ms", Whole(1, 3_600_000),
                   "LogSync=interval: milliseconds that a crash may lose; ours."),
+    ),
+    "LogArchive": (
+        Attribute("ArchivePath", "log_archive.path", Unless("default", Directory()),
+                  "Where archived extents of a linear log go; default: archive/ in LogPath; ours."),
+        Attribute("ArchiveAfter", "log_archive.archive_after", Unless("never", Age()),
+                  "Age at which an extent that no restart needs goes to the archive; ours."),
+        Attribute("CompressAfter", "log_archive.compress_after", Unless("never", Age()),
+                  "Age at which it is compressed, wherever it lies; ours."),
+        Attribute("RemoveAfter", "log_archive.remove_after", Unless("never", Age()),
+                  "Age at which it is removed if nothing needs it, the oldest first; ours."),
+        Attribute("Compression", "log_archive.compression", Choice(Compression),
+                  "zstd is quicker, and needs the package zstandard (qmgr[zstd]); ours."),
     ),
     "TuningParameters": (
         Attribute("CheckPointLogRecdMax", "tuning.checkpoint_log_records_max", Whole(1, 999_999_999),
@@ -203,6 +244,8 @@ STANZAS: dict[str, tuple[Attribute, ...]] = {
 }  # fmt: skip
 
 ATTRIBUTES = {stanza.upper(): {a.name.upper(): a for a in listed} for stanza, listed in STANZAS.items()}
+
+NOT_AUTOMATIC = ("log_archive.archive_after", "log_archive.remove_after")
 
 IGNORED_ATTRIBUTES = {
     "TUNINGPARAMETERS": {"SUPPRESSDSPAUTHFAIL", "UNIFORMCLUSTERNAME", "OAMLDAPCONNECTTIMEOUT"},
@@ -307,12 +350,14 @@ class _Reader:
     def finish(self) -> Config:
         self._check_required()
         self._check_sum()
-        parts: dict[str, dict[str, Any]] = {"": {}, "log": {}, "tuning": {}, "error_log": {}}
+        self._check_management()
+        parts: dict[str, dict[str, Any]] = {"": {}, "log": {}, "log_archive": {}, "tuning": {}, "error_log": {}}
         for field, (_, value) in self.said.items():
             part, _, name = field.rpartition(".")
             parts[part][name] = value
         return Config(
             log=LogConfig(**parts["log"]),
+            log_archive=ArchivePolicy(**parts["log_archive"]),
             tuning=Tuning(**parts["tuning"]),
             error_log=ErrorLogConfig(**parts["error_log"]),
             ignored=tuple(self.ignored),
@@ -369,6 +414,16 @@ class _Reader:
         if files > 511:
             what = f"LogPrimaryFiles and LogSecondaryFiles of stanza Log add up to {files}"
             raise complaint("AMQ7076", self.path, max(lines_and_values)[0], f"{what}; allowed: 3 to 511.")
+
+    def _check_management(self) -> None:
+        """With Automatic an extent is reused as soon as nothing needs it: nothing is left to be kept for some time."""
+        line, management = self.said.get("log_management", (0, LogManagement.MANUAL))
+        for attribute in STANZAS["LogArchive"] if management is LogManagement.AUTOMATIC else ():
+            given, value = self.said.get(attribute.field, (0, None))
+            if attribute.field in NOT_AUTOMATIC and value is not None:
+                what = f"{attribute.name} of stanza LogArchive does not go with LogManagement=Automatic of stanza Log"
+                why = f"which reuses extents by itself; allowed: {attribute.name} with LogManagement=Manual or Archive."
+                raise complaint("AMQ7076", self.path, max(line, given), f"{what}, {why}")
 
     def _refuse(self, amq: str, line: Line, text: str) -> NoReturn:
         raise complaint(amq, self.path, line.number, text)

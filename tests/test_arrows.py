@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ["logger", "recovery", "qmgr"]  # each imports only itself and those before it
-DEPENDENCIES = {"attrs", "sortedcontainers", "structlog"}
+DEPENDENCIES = {"attrs", "sortedcontainers", "structlog", "zstandard"}
 FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 # What knows the machine, and the only files that may import it.

@@ -51,6 +51,19 @@ def test_reading_from_the_middle_of_a_record_can_find_the_next_one() -> None:
     assert state.head <= start
 
 
+def test_the_next_one_that_is_found_from_the_middle_may_have_several_frames_itself() -> None:
+    disk, log = made()
+    start = log.buffer.tail
+    bodies = [b"L" * 80_000, b"M" * 80_000, b"next"]
+    for body in bodies:
+        log.force(append(log, body))
+    _, reader = logs.read_only(disk, "/log")
+    first = reader._frame(start)
+    assert first is not None
+    assert [bytes(r.body) for r in reader.records(first.end, resync=True)] == bodies[1:]
+    reader.close()
+
+
 def test_damage_is_raised_when_more_is_known_to_have_been_durable() -> None:
     disk, log = made()
     end = append(log, b"x")

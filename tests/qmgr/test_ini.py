@@ -10,10 +10,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logger.archive import ArchivePolicy
+from logger.compressed import Compression
 from logger.config import LogConfig, LogSync, LogType, WriteIntegrity
 from qmgr import ini
 from qmgr.errors import IniError, MQError
-from qmgr.ini import ATTRIBUTES, STANZAS, Attribute, Choice, Config, Directory, ErrorLogConfig, Tuning, Whole
+from qmgr.ini import (
+    ATTRIBUTES,
+    STANZAS,
+    Age,
+    Attribute,
+    Choice,
+    Config,
+    Directory,
+    ErrorLogConfig,
+    LogManagement,
+    Tuning,
+    Unless,
+    Whole,
+)
 
 ROOT = Path(__file__).parents[2]
 PATH = "/data/qmgrs/QM1/qm.ini"
@@ -105,6 +120,31 @@ def test_small_buffers_are_raised_to_the_minimum():
     assert ini.parse(LOG + "LogBufferPages=1", PATH).log.buffer_pages == 18
 
 
+def test_the_archive_stanza_gives_a_policy_in_seconds():
+    text = (
+        "LogArchive:\nArchivePath=/archive/QM1/\nArchiveAfter=36h\nCompressAfter=7D\nRemoveAfter=4w\nCompression=ZSTD"
+    )
+    config = ini.parse(LOG + text, PATH)
+    assert config.log_archive == ArchivePolicy(
+        path="/archive/QM1",
+        archive_after=36 * 3600,
+        compress_after=7 * 86400,
+        remove_after=28 * 86400,
+        compression=Compression.ZSTD,
+    )
+    assert "   CompressAfter=1w\n" in ini.render(config)
+    assert "   ArchiveAfter=36h\n" in ini.render(config)
+
+
+def test_what_the_archive_stanza_leaves_out_is_never_done():
+    assert ini.parse(LOG + "LogArchive:\nArchiveAfter=Never\nArchivePath=Default", PATH).log_archive == ArchivePolicy()
+
+
+def test_extents_that_are_reused_by_themselves_may_still_be_compressed_before():
+    config = ini.parse(LOG + "LogManagement=Automatic\nLogArchive:\nCompressAfter=1d\nRemoveAfter=never", PATH)
+    assert config.log_archive == ArchivePolicy(compress_after=86400)
+
+
 def test_impl_sync_open_output_may_be_off():
     tuned = ini.parse(LOG + "TuningParameters:\nImplSyncOpenOutput=Off", PATH)
     assert tuned.tuning.implicit_sync_open_output == 0
@@ -115,7 +155,13 @@ def test_impl_sync_open_output_may_be_off():
 def test_ranges_are_those_of_the_configuration_classes(attribute: Attribute):
     """The table says what is allowed, the classes enforce it: neither may accept what the other refuses."""
     part, _, name = attribute.field.rpartition(".")
-    kind: Any = {"": Config, "log": LogConfig, "tuning": Tuning, "error_log": ErrorLogConfig}[part]
+    kind: Any = {
+        "": Config,
+        "log": LogConfig,
+        "log_archive": ArchivePolicy,
+        "tuning": Tuning,
+        "error_log": ErrorLogConfig,
+    }[part]
     assert name in attrs.fields_dict(kind)
     if isinstance(attribute.values, Whole) and name != "buffer_pages":
         given_ = {"path": "/x"} if kind is LogConfig else {}
@@ -137,7 +183,7 @@ def test_ranges_are_those_of_the_configuration_classes(attribute: Attribute):
 @pytest.mark.parametrize(
     "text, line, amq, words",
     [
-        ("Lag:\n", 1, "AMQ7075E", ["'Lag'", "Log, TuningParameters"]),
+        ("Lag:\n", 1, "AMQ7075E", ["'Lag'", "Log, LogArchive, TuningParameters"]),
         (LOG + "   LogFiles=3\n", 3, "AMQ7075E", ["'LogFiles'", "stanza Log", "LogPrimaryFiles"]),
         (LOG + "LogPrimaryFiles=1", 3, "AMQ7076E", ["'1'", "LogPrimaryFiles", "stanza Log", "from 2 to 510"]),
         (LOG + "LogPrimaryFiles=511", 3, "AMQ7076E", ["from 2 to 510"]),
@@ -161,6 +207,15 @@ def test_ranges_are_those_of_the_configuration_classes(attribute: Attribute):
         (LOG + ":", 3, "AMQ6162E", ["':'"]),
         (LOG + "TuningParameters:\nCheckPointWaitLen=4", 4, "AMQ7076E", ["TuningParameters", "from 5 to 60"]),
         (LOG + "QMErrorLog:\nErrorLogFormat=xml", 4, "AMQ7076E", ["text or json"]),
+        (LOG + "LogArchive:\nArchiveAfter=7", 4, "AMQ7076E", ["'7'", "stanza LogArchive", "never or", "such as 36h"]),
+        (LOG + "LogArchive:\nRemoveAfter=-1d", 4, "AMQ7076E", ["'-1d'", "s, m, h, d or w"]),
+        (LOG + "LogArchive:\nCompressAfter=d", 4, "AMQ7076E", ["'d'"]),
+        (LOG + "LogArchive:\nCompressAfter=1656w", 4, "AMQ7076E", ["'1656w'"]),
+        (LOG + "LogArchive:\nCompressAfter=٣d", 4, "AMQ7076E", ["such as 36h"]),
+        (LOG + "LogArchive:\nArchivePath=archive", 4, "AMQ7076E", ["default or an absolute path"]),
+        (LOG + "LogArchive:\nCompression=lzma", 4, "AMQ7076E", ["gzip or zstd"]),
+        (LOG + "LogManagement=automatic\nLogArchive:\nArchiveAfter=1d", 5, "AMQ7076E", ["ArchiveAfter", "by itself"]),
+        ("LogArchive:\nRemoveAfter=1d\n" + LOG + "LogManagement=Automatic", 5, "AMQ7076E", ["Manual or Archive"]),
         (LOG.encode() + b"# caf\xe9\n", 3, "AMQ6162E", ["0xe9", "UTF-8"]),
         (LOG + "# \0", 3, "AMQ6162E", ["U+0000"]),
         (LOG + "# \ud800", 3, "AMQ6162E", ["U+D800"]),
@@ -211,20 +266,30 @@ def values_of(attribute: Attribute) -> st.SearchStrategy[Any]:
     if isinstance(values, Choice):
         members: list[enum.Enum] = list(values.words.values())
         return st.sampled_from(members)
+    if isinstance(values, Unless):
+        inner = attrs.evolve(attribute, values=values.values)
+        return st.none() | values_of(inner)
+    if isinstance(values, Age):
+        return st.integers(0, 999_999_999)
     assert isinstance(values, Directory)
     return PATHS.map(lambda text: ("/" + text).rstrip("/") or "/")
 
 
 @st.composite
 def configs(draw: st.DrawFn) -> Config:
-    parts: dict[str, dict[str, Any]] = {"": {}, "log": {}, "tuning": {}, "error_log": {}}
+    parts: dict[str, dict[str, Any]] = {"": {}, "log": {}, "log_archive": {}, "tuning": {}, "error_log": {}}
     for attribute in EVERY:
         part, _, name = attribute.field.rpartition(".")
         parts[part][name] = draw(values_of(attribute))
     log = parts["log"]
     log["secondary_files"] = min(log["secondary_files"], 511 - log["primary_files"])
+    archive = parts["log_archive"]
+    if parts[""]["log_management"] is LogManagement.AUTOMATIC:
+        archive["archive_after"] = archive["remove_after"] = None
     tuning, error_log = Tuning(**parts["tuning"]), ErrorLogConfig(**parts["error_log"])
-    return Config(log=LogConfig(**log), tuning=tuning, error_log=error_log, **parts[""])
+    return Config(
+        log=LogConfig(**log), log_archive=ArchivePolicy(**archive), tuning=tuning, error_log=error_log, **parts[""]
+    )
 
 
 @given(configs())
@@ -281,11 +346,13 @@ def test_the_example_names_every_attribute_with_its_default():
 def test_every_field_of_the_configuration_has_an_attribute():
     fields = {f"log.{f}" for f in attrs.fields_dict(LogConfig)} | {f"tuning.{f}" for f in attrs.fields_dict(Tuning)}
     fields |= {f"error_log.{f}" for f in attrs.fields_dict(ErrorLogConfig)} | {"log_management"}
+    fields |= {f"log_archive.{f}" for f in attrs.fields_dict(ArchivePolicy)}
     assert {attribute.field for attribute in EVERY} == fields
     assert sum(len(known) for known in ATTRIBUTES.values()) == len(EVERY)
     example = Config(log=LogConfig(path="/x"))
     for attribute in EVERY:
-        assert operator.attrgetter(attribute.field)(example) is not None
+        given_ = operator.attrgetter(attribute.field)(example)
+        assert given_ is not None or isinstance(attribute.values, Unless)
 
 
 def test_the_manual_page_has_a_row_for_every_attribute():

@@ -1,0 +1,525 @@
+"""Archive: what becomes of the extents that no restart needs. They are copied away, compressed, and one day removed.
+
+*Operations*: archive moves an extent's file to the archive directory; compress puts a smaller one in its place; remove
+deletes the oldest. *Goals*: at every moment each part of the log that is kept is whole in a durable file, whatever
+crashes or fills up; what is kept has no gap; each operation can be cut off anywhere and asked for again. *Plan*: the
+new file is written under a temporary name, synced, read back and compared with the original byte by byte, renamed, and
+its directory synced; only then the original goes. Removal takes the oldest first and makes each durable before the
+next. What was left behind half done is swept when the next work begins.
+
+What to do is decided by pure functions, as a `Plan` that can be shown; `Archive.run` does it. One at a time: whoever
+calls it sees to it that no other process or thread works on the extents that no restart needs.
+"""
+
+import contextlib
+import enum
+import errno
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from zlib import crc32
+
+import attrs
+
+from logger.compressed import CHUNK, NEW, Compression, compress, compression_of, open_compressed
+from logger.disk import Disk, File, make_dirs, read_whole, replace_file
+from logger.errors import ArchiveFailed, LogDamaged, LogError
+from logger.extent import linear_number
+from logger.history import Form, History, Place, extent_of, index_name, read_header
+
+NOTICES = "amqharch.fil"
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}  # seconds
+LONGEST_AGE = 999_999_999  # seconds
+INDEX = re.compile(r"S(\d{7})\.IDX")
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+# Ages and the policy
+
+
+def parse_age(text: str) -> int:
+    """The seconds in `90s`, `15m`, `36h`, `7d` or `4w`. Raises ValueError."""
+    number, unit = text[:-1], text[-1:].lower()
+    digits = number.isascii() and number.isdigit() and len(number) <= len(str(LONGEST_AGE))
+    if not digits or unit not in UNITS or int(number) * UNITS[unit] > LONGEST_AGE:
+        raise ValueError(f"{text[:40]!r} is not an age; write a whole number and s, m, h, d or w, such as 36h")
+    return int(number) * UNITS[unit]
+
+
+def age_text(seconds: int) -> str:
+    """The shortest text that `parse_age` reads as so many seconds."""
+    unit = max((u for u, size in UNITS.items() if seconds % size == 0), key=UNITS.__getitem__) if seconds else "s"
+    return f"{seconds // UNITS[unit]}{unit}"
+
+
+@attrs.frozen(kw_only=True)
+class ArchivePolicy:
+    """The LogArchive stanza of qm.ini. Ages in seconds since an extent was last written; None: never."""
+
+    path: str | None = None  # the archive directory; None: `archive` in the log directory
+    archive_after: int | None = None
+    compress_after: int | None = None
+    remove_after: int | None = None
+    compression: Compression = Compression.GZIP
+
+
+# What to do
+
+
+class Action(enum.Enum):
+    ARCHIVE = "archive"
+    COMPRESS = "compress"
+    REMOVE = "remove"
+
+
+DONE = {Action.ARCHIVE: "archived", Action.COMPRESS: "compressed", Action.REMOVE: "removed"}
+
+
+@attrs.frozen(kw_only=True)
+class Step:
+    """One extent, and what is done with its file."""
+
+    action: Action
+    sequence: int
+    paths: tuple[str, ...]  # one; of an extent that is removed all that there are
+    target: str  # what it becomes; empty when it is removed
+    size: int  # bytes on disk
+
+    def text(self) -> str:
+        """The step in one line, for people."""
+        to = f" to {self.target}" if self.target else ""
+        return f"{self.action.value} {' and '.join(self.paths)}{to} ({self.size} bytes)"
+
+
+@attrs.frozen(kw_only=True)
+class Held:
+    """Why removal stops at an extent that is old enough."""
+
+    sequence: int
+    path: str
+    gates: tuple[str, ...]
+
+    def text(self) -> str:
+        return f"{self.path} and what came after it is kept: it is still needed for {' and '.join(self.gates)}"
+
+
+@attrs.frozen(kw_only=True)
+class Plan:
+    """What would be done, in order."""
+
+    steps: tuple[Step, ...]
+    held: Held | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files that the steps begin with."""
+        return sum(step.size for step in self.steps)
+
+
+Copies = Mapping[int, Sequence[Place]]  # as `History.copies` gives them
+
+
+def last_written(copies: Copies) -> dict[int, int]:
+    """When each extent was last written, microseconds since 1970-01-01 UTC; not the newest, which may be written now.
+
+    That is when the next one took its place in the stream. The files' own times say nothing: they are made ahead.
+    """
+    found: dict[int, int] = {}
+    later = 0
+    for sequence in sorted(copies, reverse=True):
+        if later:
+            found[sequence] = later
+        later = copies[sequence][0].taken or later
+    return found
+
+
+def _old_enough(copies: Copies, after: int, now_us: int, active_from: int) -> list[int]:
+    """The sequences before `active_from` whose age is at least `after` seconds, rising."""
+    written = last_written(copies)
+    return [
+        sequence
+        for sequence in sorted(copies)
+        if sequence < active_from and sequence in written and now_us - written[sequence] >= after * 1_000_000
+    ]
+
+
+def plan_archive(copies: Copies, directory: str, *, after: int, now_us: int, active_from: int) -> Plan:
+    """Move to `directory` every file outside of it that is old enough and not needed for a restart."""
+    return Plan(
+        steps=tuple(
+            Step(
+                action=Action.ARCHIVE,
+                sequence=sequence,
+                paths=(place.path,),
+                target=f"{directory}/{_name(place.path)}",
+                size=place.size,
+            )
+            for sequence in _old_enough(copies, after, now_us, active_from)
+            for place in copies[sequence]
+            if _directory(place.path) != directory
+        )
+    )
+
+
+def plan_compress(copies: Copies, kind: Compression, *, after: int, now_us: int, active_from: int) -> Plan:
+    """Compress every plain file that is old enough and not needed for a restart, where it lies."""
+    return Plan(
+        steps=tuple(
+            Step(
+                action=Action.COMPRESS,
+                sequence=sequence,
+                paths=(place.path,),
+                target=place.path + kind.suffix,
+                size=place.size,
+            )
+            for sequence in _old_enough(copies, after, now_us, active_from)
+            for place in copies[sequence]
+            if place.form is not Form.COMPRESSED
+        )
+    )
+
+
+def plan_remove(copies: Copies, needed_from: Mapping[str, int], *, after: int, now_us: int, active_from: int) -> Plan:
+    """Remove the oldest extents, up to the first that is too young or still needed.
+
+    `needed_from`: by the name of a gate ("media recovery", "reader" …) the first sequence that it still needs. What a
+    restart needs, from `active_from` on, is one of them always.
+    """
+    gates = {**needed_from, "restart": min(active_from, needed_from.get("restart", active_from))}
+    written = last_written(copies)
+    steps: list[Step] = []
+    for sequence in sorted(copies):
+        if sequence not in written or now_us - written[sequence] < after * 1_000_000:
+            break
+        places = copies[sequence]
+        held = _held(gates, sequence, places[0].path)
+        if held is not None:
+            return Plan(steps=tuple(steps), held=held)
+        paths = tuple(place.path for place in places)
+        size = sum(place.size for place in places)
+        steps.append(Step(action=Action.REMOVE, sequence=sequence, paths=paths, target="", size=size))
+    return Plan(steps=tuple(steps))
+
+
+def _held(gates: Mapping[str, int], sequence: int, path: str) -> Held | None:
+    holding = tuple(gate for gate, needed in gates.items() if sequence >= needed)
+    return Held(sequence=sequence, path=path, gates=holding) if holding else None
+
+
+def _name(path: str) -> str:
+    return path.rsplit("/", 1)[1]
+
+
+def _directory(path: str) -> str:
+    return path.rsplit("/", 1)[0]
+
+
+# Doing it
+
+Progress = Callable[[int, int], None]  # bytes done, and of how many
+NeededFrom = Callable[[], Mapping[str, int]]
+
+
+@attrs.frozen(kw_only=True)
+class Outcome:
+    """What was done of a plan, and why the rest was not."""
+
+    done: tuple[Step, ...]
+    held: Held | None
+
+
+def _no_progress(done: int, total: int) -> None:
+    pass
+
+
+def _no_way() -> None:
+    pass
+
+
+def _no_gates() -> Mapping[str, int]:
+    return {}
+
+
+class Archive:
+    """The extents of one log that no restart needs: carries out plans."""
+
+    def __init__(self, disk: Disk, history: History, directory: str) -> None:
+        """`directory` is the archive, one of those that `history` looks at."""
+        assert directory in history.directories
+        self._disk = disk
+        self._history = history
+        self.directory = directory
+
+    def plan(
+        self,
+        action: Action,
+        *,
+        after: int,
+        now_us: int,
+        active_from: int,
+        compression: Compression = Compression.GZIP,
+        needed_from: Mapping[str, int] | None = None,
+    ) -> Plan:
+        """What to do now about extents that were last written `after` seconds ago or more. Raises OSError."""
+        copies = self._history.copies()
+        if action is Action.ARCHIVE:
+            return plan_archive(copies, self.directory, after=after, now_us=now_us, active_from=active_from)
+        if action is Action.COMPRESS:
+            return plan_compress(copies, compression, after=after, now_us=now_us, active_from=active_from)
+        return plan_remove(copies, needed_from or {}, after=after, now_us=now_us, active_from=active_from)
+
+    def run(
+        self,
+        plan: Plan,
+        *,
+        progress: Progress = _no_progress,
+        give_way: Callable[[], None] = _no_way,
+        needed_from: NeededFrom = _no_gates,
+    ) -> Outcome:
+        """Do what is planned. Raises ArchiveFailed, LogDamaged, LogError: what was done before is done.
+
+        `give_way` is called for each MiB that is copied or compared, so that others can go on. `needed_from` is asked
+        before each removal: a gate may have come down since the plan was made.
+        """
+        try:
+            self.sweep()
+            self._settle(plan)
+        except OSError as exc:
+            where = " and ".join(self._history.directories)
+            raise ArchiveFailed(
+                f"{where} could not be prepared ({exc.strerror or exc}); nothing is lost: {_way(exc)} and do it again"
+            ) from exc
+        work = _Work(self._disk, self._history.log_id, progress, give_way, total=plan.size)
+        done: list[Step] = []
+        for step in plan.steps:
+            held = _held(needed_from(), step.sequence, step.paths[0]) if step.action is Action.REMOVE else None
+            if held is not None:
+                return Outcome(done=tuple(done), held=held)
+            try:
+                work.do(step)
+            except OSError as exc:
+                if isinstance(exc, FileNotFoundError) and not self._disk.exists(step.paths[0]):
+                    continue  # gone meanwhile, by whoever reuses or removes extents
+                raise _failed(step, exc) from exc
+            done.append(step)
+        return Outcome(done=tuple(done), held=plan.held)
+
+    def _settle(self, plan: Plan) -> None:
+        """Make durable the names that the plan builds on: work that was killed may have left them in memory only.
+
+        Without the archive's own name its copies are lost; with an older extent back that was removed there is a gap.
+        """
+        disk = self._disk
+        if any(step.target for step in plan.steps):
+            make_dirs(disk, self.directory)
+            above = self.directory
+            while above:
+                above = above.rpartition("/")[0]
+                with contextlib.suppress(PermissionError):  # and so nothing that this user made lies there
+                    disk.sync_dir(above or "/")
+        for directory in self._history.directories if plan.steps else ():
+            if disk.exists(directory):
+                disk.sync_dir(directory)
+
+    def sweep(self) -> None:
+        """Delete what work that was cut off has left behind: half-made files, and indexes of extents that are gone."""
+        for directory in self._history.directories:
+            names = self._disk.list(directory)
+            there = {extent_of(name) for name in names}
+            for name in names:
+                index = INDEX.fullmatch(name.removesuffix(NEW))
+                made = name.endswith(NEW) and (extent_of(name.removesuffix(NEW)) is not None or index is not None)
+                if made or (index is not None and int(index[1]) not in there):
+                    with contextlib.suppress(FileNotFoundError):
+                        self._disk.unlink(f"{directory}/{name}")
+
+
+class _Work:
+    """The steps of one plan, being done."""
+
+    def __init__(
+        self, disk: Disk, log_id: bytes, progress: Progress, give_way: Callable[[], None], *, total: int
+    ) -> None:
+        self._disk = disk
+        self._log_id = log_id
+        self._progress = progress
+        self._give_way = give_way
+        self._done = 0  # bytes of steps before this one
+        self._total = total
+
+    def do(self, step: Step) -> None:
+        match step.action:
+            case Action.REMOVE:
+                self._remove(step)
+            case Action.ARCHIVE:
+                self._replace(step, self._copy)
+            case Action.COMPRESS:
+                self._replace(step, self._compress)
+        self._done += step.size
+        self._progress(self._done, self._total)
+
+    def _replace(self, step: Step, write: Callable[[str, str], None]) -> None:
+        """Put a file that `write` makes in the place of the step's, and drop that once the new one is safe."""
+        disk, source, target = self._disk, step.paths[0], step.target
+        made, directory = target + NEW, _directory(target)
+        self._refuse_stranger(step)
+        try:
+            write(source, made)
+            self._compare(step, made)
+            disk.rename(made, target)
+        except Exception:
+            with contextlib.suppress(OSError):
+                disk.unlink(made)
+            raise
+        disk.sync_dir(directory)
+        self._take_index_along(source, directory)
+        self._drop([source])
+
+    def _copy(self, source: str, made: str) -> None:
+        """Write the bytes of `source` as the new file `made`, and sync it."""
+        original = self._disk.open_read(source)
+        try:
+            copy = self._disk.open(made, create=True)
+            try:
+                for at in range(0, original.size(), CHUNK):
+                    copy.write(at, original.read(at, CHUNK))
+                    self._worked(at // 2)
+                copy.sync()
+            finally:
+                copy.close()
+        finally:
+            original.close()
+
+    def _compress(self, source: str, made: str) -> None:
+        kind = compression_of(made)
+        assert kind is not None
+        compress(self._disk, source, made, kind, each_chunk=lambda done: self._worked(done // 2))
+
+    def _compare(self, step: Step, made: str) -> None:
+        """Raise ArchiveFailed unless `made`, as it is read back, is the extent, byte by byte."""
+        original = self._disk.open_read(step.paths[0])
+        try:
+            compressed = step.action is Action.COMPRESS
+            copy: File = open_compressed(self._disk, made) if compressed else self._disk.open_read(made)
+            try:
+                size = original.size()
+                same = copy.size() == size
+                for at in range(0, size, CHUNK):
+                    same = same and original.read(at, CHUNK) == copy.read(at, CHUNK)
+                    self._worked((size + at) // 2)
+            except LogDamaged:
+                same = False
+            finally:
+                copy.close()
+        finally:
+            original.close()
+        header, _, _ = read_header(self._disk, made)
+        if not same or header is None or (header.log_id, header.sequence) != (self._log_id, step.sequence):
+            raise ArchiveFailed(
+                f"{step.target} was not what {step.paths[0]} holds when it was read back, so it was given up; the "
+                f"extent is still where it was: check the disk and the memory of this machine"
+            )
+
+    def _worked(self, part: int) -> None:
+        """So many bytes of this step are done; let others go on."""
+        self._progress(self._done + part, self._total)
+        self._give_way()
+
+    def _refuse_stranger(self, step: Step) -> None:
+        """Raise ArchiveFailed where the new file would take the place of another log's, or of another part of this."""
+        if not self._disk.exists(step.target):
+            return
+        try:
+            header, _, _ = read_header(self._disk, step.target)
+        except LogDamaged:
+            return  # it is of no use to anybody
+        if header is None or (header.log_id, header.sequence) == (self._log_id, step.sequence):
+            return
+        whose = "another part of this log" if header.log_id == self._log_id else "another queue manager's log"
+        raise ArchiveFailed(
+            f"{step.paths[0]} can't be {DONE[step.action]}: {step.target} holds {whose}; move that file away, and give "
+            f"each queue manager an ArchivePath of its own"
+        )
+
+    def _take_index_along(self, source: str, directory: str) -> None:
+        number = extent_of(_name(source))
+        assert number is not None
+        index = f"{_directory(source)}/{index_name(number)}"
+        if _directory(source) != directory and self._disk.exists(index):
+            with contextlib.suppress(OSError):  # it can be built again
+                replace_file(self._disk, f"{directory}/{index_name(number)}", read_whole(self._disk, index))
+            self._disk.unlink(index)
+
+    def _remove(self, step: Step) -> None:
+        for path in step.paths:
+            index = f"{_directory(path)}/{index_name(linear_number(step.sequence))}"
+            if self._disk.exists(index):
+                self._disk.unlink(index)
+        self._drop(step.paths)
+
+    def _drop(self, paths: Sequence[str]) -> None:
+        """Delete the files, durably."""
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.unlink(path)
+        for directory in dict.fromkeys(_directory(path) for path in paths):
+            self._disk.sync_dir(directory)
+
+
+def _failed(step: Step, exc: OSError) -> LogError:
+    to = f" as {step.target}" if step.target else ""
+    return ArchiveFailed(
+        f"{' and '.join(step.paths)} could not be {DONE[step.action]}{to} ({exc.strerror or exc}); nothing is lost: "
+        f"{_way(exc)} and do it again"
+    )
+
+
+def _way(exc: OSError) -> str:
+    return "free some space" if exc.errno in NO_SPACE else "mend the disk"
+
+
+# What the archive of somebody else has
+
+
+class ArchivedNotices:
+    """Which extents others have reported as archived (LogManagement=Archive), durable in `amqharch.fil`.
+
+    JSON: `log_id` in hexadecimal, `archived`, a list of [first, last] sequences, and `crc`, the CRC-32 of the two as
+    text. A file that can't be read says that nobody was told anything: then an extent is kept too long, not too short.
+    """
+
+    def __init__(self, disk: Disk, directory: str, log_id: bytes) -> None:
+        """`directory` is that of the log. Raises OSError."""
+        self._disk = disk
+        self._path = f"{directory}/{NOTICES}"
+        self._log_id = log_id.hex()
+        self._ranges = self._read() if disk.exists(self._path) else []
+
+    def covers(self, sequence: int) -> bool:
+        """Was this extent reported as archived?"""
+        return any(first <= sequence <= last for first, last in self._ranges)
+
+    def add(self, sequence: int, last: int | None = None) -> None:
+        """Note durably that the extents from `sequence` to `last`, or that one, are archived. Raises OSError."""
+        ranges: list[tuple[int, int]] = []
+        for low, high in sorted([*self._ranges, (sequence, sequence if last is None else last)]):
+            if ranges and low <= ranges[-1][1] + 1:
+                ranges[-1] = (ranges[-1][0], max(high, ranges[-1][1]))
+            else:
+                ranges.append((low, high))
+        if ranges != self._ranges:
+            replace_file(self._disk, self._path, json.dumps(self._said(ranges)).encode())
+            self._ranges = ranges
+
+    def _said(self, ranges: list[tuple[int, int]]) -> dict[str, Any]:
+        said = {"log_id": self._log_id, "archived": [list(one) for one in ranges]}
+        return said | {"crc": crc32(json.dumps(said).encode())}
+
+    def _read(self) -> list[tuple[int, int]]:
+        try:
+            said = json.loads(read_whole(self._disk, self._path))
+            ranges = [(int(first), int(last)) for first, last in said["archived"]]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return []
+        return ranges if said == self._said(ranges) else []

@@ -1,0 +1,245 @@
+"""History: where each part of the stream is, active, archived or compressed, and reading it there. Changes nothing.
+
+What an extent file says of itself decides, not a list that could be wrong: a file counts if its header is whole, of
+this log, and fits to its name, and if none of it was cut off. Extents are moved while others read: a file that is gone
+when it is opened is looked for anew, and one that is open stays readable.
+"""
+
+import contextlib
+import enum
+from collections.abc import Sequence
+
+import attrs
+
+from logger import extent, lsn
+from logger.compressed import CompressedFile, Compression, ReadOnly, compression_of, read_table
+from logger.control import ControlState
+from logger.disk import Disk, File
+from logger.errors import LogDamaged
+from logger.extent import DATA, ExtentHeader, decode_header, file_name, linear_number, number_of
+from logger.reader import LogReader
+
+SUFFIXES = ("", *(kind.suffix for kind in Compression))
+LOOKS = 3  # at the directories, before a file that others may be moving counts as missing
+OPEN = 4  # files that a reader holds open
+
+
+class Form(enum.Enum):
+    """In which form an extent lies on disk."""
+
+    ACTIVE = "active"  # in the active directory, whether a restart needs it or not
+    ARCHIVED = "archived"
+    COMPRESSED = "compressed"
+
+
+@attrs.frozen(kw_only=True)
+class Place:
+    """One extent's file."""
+
+    sequence: int
+    path: str
+    form: Form
+    size: int  # bytes on disk
+    taken: int = 0  # when the extent took this sequence, microseconds since 1970-01-01 UTC; 0: not known
+
+
+def index_name(number: int) -> str:
+    """The file beside an extent that says what is in it (`recovery/extent_index.py`): a cache, never needed."""
+    return f"S{number:07d}.IDX"
+
+
+def extent_of(name: str) -> int | None:
+    """The number in the name of an extent's file, compressed or not; None when it is not one."""
+    for suffix in SUFFIXES:
+        if name.endswith(suffix):
+            number = number_of(name.removesuffix(suffix))
+            if number is not None:
+                return number
+    return None
+
+
+def read_header(disk: Disk, path: str) -> tuple[ExtentHeader | None, int, int]:
+    """(header, size of the extent, size of its file). Raises LogDamaged for a compressed one, OSError."""
+    file = disk.open_read(path)
+    try:
+        if compression_of(path) is None:
+            size = file.size()
+            return decode_header(file.read(0, extent.HEADER.size)), size, size
+        table = read_table(file, path)
+        return decode_header(table.head), table.size, file.size()
+    finally:
+        file.close()
+
+
+class History:
+    """All extents of a linear log that are there, wherever they are."""
+
+    def __init__(self, disk: Disk, directories: Sequence[str], log_id: bytes, extent_bytes: int) -> None:
+        """`directories`: the active one first."""
+        self._disk = disk
+        self.directories = tuple(dict.fromkeys(directories))
+        self.log_id = log_id
+        self.extent_bytes = extent_bytes
+        self._known: dict[int, Place] = {}
+
+    def copies(self) -> dict[int, list[Place]]:
+        """Every file that counts, by rising sequence, the one to read first. Raises OSError.
+
+        There are two of a sequence while one is archived or compressed, and after a crash in the middle of that.
+        """
+        found: dict[int, list[tuple[bool, Place]]] = {}
+        for directory in self.directories:
+            for name in self._disk.list(directory):
+                place = self._place(directory, name) if extent_of(name) is not None else None
+                if place is not None:
+                    found.setdefault(place.sequence, []).append((place.form is Form.COMPRESSED, place))
+        return {
+            sequence: [place for _, place in sorted(found[sequence], key=lambda one: one[0])]
+            for sequence in sorted(found)
+        }
+
+    def places(self) -> dict[int, Place]:
+        """Where to read each sequence, rising; looks at the directories anew. Raises OSError."""
+        self._known = {sequence: places[0] for sequence, places in self.copies().items()}
+        return dict(self._known)
+
+    def open(self, sequence: int) -> File | None:
+        """The extent, plain or decompressed as it is read; None when it is not there. Raises LogDamaged, OSError."""
+        for look in range(LOOKS + 1):
+            if look:
+                self.places()
+            place = self._known.get(sequence)
+            file = self._open(place) if place is not None else None
+            if file is not None:
+                return file
+            if look and sequence > max(self._known, default=0):
+                break  # the log ends before it: there is nothing that anybody could be moving
+        self._refuse_damaged(sequence)
+        return None
+
+    def reader(self, state: ControlState) -> LogReader:
+        """A reader of all of it, with at most a few files open at a time. A gap is never jumped: LogDamaged."""
+        held = _Held(self)
+        return LogReader(
+            held.extent,
+            extent_bytes=state.extent_bytes,
+            log_id=state.log_id,
+            name=self.name,
+            close=held.close,
+            last_epoch=(state.epoch_from, state.epoch),
+        )
+
+    def name(self, sequence: int) -> str:
+        """The path of this sequence's file, or the one where it should be."""
+        place = self._known.get(sequence)
+        return place.path if place is not None else f"{self.directories[0]}/{file_name(linear_number(sequence))}"
+
+    def refuse_gap(self, sequence: int) -> None:
+        """Raise LogDamaged when this sequence is missing between others, or before all of them; no error at the end."""
+        later = [other for other in self._known if other > sequence]
+        if not later:
+            return
+        path = self.name(sequence)
+        text = (
+            f"log extent {path} is missing, or cut, or its header is damaged, and it holds the log from "
+            f"{lsn.text(sequence * self.extent_bytes)}; restore it from a backup, into {' or '.join(self.directories)}"
+        )
+        if not any(other < sequence for other in self._known):
+            text += f" (the oldest extent that is there is {self.name(later[0])})"
+        raise LogDamaged(text, path=path, lsn=sequence * self.extent_bytes)
+
+    def _place(self, directory: str, name: str) -> Place | None:
+        """What the file of this name holds, if it counts."""
+        path = f"{directory}/{name}"
+        try:
+            header, size, on_disk = read_header(self._disk, path)
+        except (FileNotFoundError, LogDamaged):
+            return None  # moved meanwhile; or damaged, and then its sequence is missing
+        if header is None or header.log_id != self.log_id or header.extent_bytes != self.extent_bytes:
+            return None
+        fits = header.number == extent_of(name) == linear_number(header.sequence)
+        if not fits or header.sequence < 1 or size < DATA + self.extent_bytes:
+            return None
+        form = Form.ACTIVE if directory == self.directories[0] else Form.ARCHIVED
+        if compression_of(name) is not None:
+            form = Form.COMPRESSED
+        return Place(sequence=header.sequence, path=path, form=form, size=on_disk, taken=header.time)
+
+    def _open(self, place: Place) -> File | None:
+        """The file at this place, if it still is what was found there."""
+        try:
+            file: File = self._disk.open_read(place.path)
+        except FileNotFoundError:
+            return None
+        if place.form is Form.COMPRESSED:
+            file = CompressedFile(file, place.path)
+        try:
+            header = decode_header(file.read(0, extent.HEADER.size))
+        except BaseException:
+            file.close()
+            raise
+        if header is not None and (header.log_id, header.sequence) == (self.log_id, place.sequence):
+            return file
+        file.close()
+        return None
+
+    def _refuse_damaged(self, sequence: int) -> None:
+        """Raise LogDamaged when the sequence is there, compressed, and can't be read."""
+        for directory in self.directories:
+            for kind in Compression:
+                path = f"{directory}/{file_name(linear_number(sequence))}{kind.suffix}"
+                with contextlib.suppress(FileNotFoundError):
+                    read_header(self._disk, path)
+
+
+class _Held:
+    """The files that a reader holds open: opened when they are read, a few at a time."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self.name = history.name
+        self._files: dict[int, File] = {}  # by sequence, the one that was read last at the end
+
+    def extent(self, sequence: int) -> File | None:
+        return _Reopened(self, sequence) if self.file(sequence) is not None else None
+
+    def file(self, sequence: int) -> File | None:
+        file = self._files.pop(sequence, None)
+        if file is None:
+            file = self._history.open(sequence)
+            if file is None:
+                self._history.refuse_gap(sequence)
+                return None
+        self._files[sequence] = file
+        if len(self._files) > OPEN:
+            self._files.pop(next(iter(self._files))).close()
+        return file
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+
+class _Reopened(ReadOnly):
+    """An extent whose file is opened again when it had to make room for others."""
+
+    def __init__(self, held: _Held, sequence: int) -> None:
+        self._held = held
+        self._sequence = sequence
+
+    def _file(self) -> File:
+        file = self._held.file(self._sequence)
+        if file is None:
+            path = self._held.name(self._sequence)
+            raise LogDamaged(f"log extent {path} was removed while it was read; read the log anew", path=path)
+        return file
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self._file().read(offset, size)
+
+    def size(self) -> int:
+        return self._file().size()
+
+    def close(self) -> None:
+        """The reader closes them all together."""

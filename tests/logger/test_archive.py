@@ -1,0 +1,467 @@
+"""Archive: extents are moved, compressed and removed; whatever crashes or fails, none is lost and there is no gap."""
+
+import errno
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logger import archive as archives
+from logger.archive import Action, Archive, ArchivedNotices, Held, Plan, age_text, last_written, parse_age
+from logger.compressed import Compression
+from logger.disk import Disk
+from logger.errors import ArchiveFailed, LogError
+from logger.history import Form, History, Place
+from tests.logger.extents import ACTIVE, ARCHIVE, HOUR, ID, SMALL, START, content, name, with_extents
+from tests.sim.disk import EFFECTS, SimCrash, SimDisk
+from tests.sim.loss import DATA_ONLY, KEEP_ALL, LOSE_ALL, NAMES_ONLY, SIZES_ONLY, Loss, mixed
+
+LAST = 6  # the extent that is written now
+NOW = START + LAST * HOUR
+LOSSES = [KEEP_ALL, LOSE_ALL, NAMES_ONLY, SIZES_ONLY, DATA_ONLY, *(mixed(seed) for seed in range(6))]
+
+
+def made(disk: Disk) -> Archive:
+    return Archive(disk, History(disk, [ACTIVE, ARCHIVE], ID, SMALL), ARCHIVE)
+
+
+def plan(disk: Disk, action: Action, after: int = 0, active_from: int = LAST - 1, **rest: object) -> Plan:
+    return made(disk).plan(action, after=after, now_us=NOW, active_from=active_from, **rest)  # type: ignore[arg-type]
+
+
+def do(disk: Disk, action: Action, after: int = 0, **rest: object) -> None:
+    made(disk).run(plan(disk, action, after, **rest))
+
+
+def everything(disk: Disk) -> None:
+    """A life of the extents in the order that most will choose, and in another."""
+    do(disk, Action.ARCHIVE, after=3 * 3600)
+    do(disk, Action.COMPRESS, after=2 * 3600)
+    do(disk, Action.ARCHIVE, after=2 * 3600)
+    do(disk, Action.COMPRESS, compression=Compression.ZSTD)
+    do(disk, Action.REMOVE, after=2 * 3600)
+
+
+def held(disk: SimDisk) -> dict[int, bytes]:
+    """Every extent as it reads."""
+    history = History(disk, [ACTIVE, ARCHIVE], ID, SMALL)
+    found = {}
+    for sequence in history.places():
+        file = history.open(sequence)
+        assert file is not None
+        found[sequence] = file.read(0, file.size())
+        file.close()
+    return found
+
+
+def check(disk: SimDisk, lowest: int = 1, highest: int = LAST) -> None:
+    """All extents from somewhere at or after `lowest` on are there, and hold what they did."""
+    found = held(disk)
+    assert list(found) == list(range(min(found), highest + 1))
+    assert min(found) >= lowest
+    assert found == {sequence: content(sequence) for sequence in found}
+
+
+# Ages
+
+
+@pytest.mark.parametrize(
+    "text, seconds", [("90s", 90), ("15m", 900), ("36h", 129_600), ("7d", 604_800), ("4W", 2_419_200), ("0s", 0)]
+)
+def test_ages_are_read(text: str, seconds: int) -> None:
+    assert parse_age(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "7", "d", "-1d", "1.5d", "1y", "1 d", "٣d", "1000000000s", "9" * 5000 + "d"])
+def test_other_ages_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="36h"):
+        parse_age(text)
+
+
+@given(st.integers(0, 999_999_999))
+def test_an_age_reads_as_it_is_written(seconds: int) -> None:
+    assert parse_age(age_text(seconds)) == seconds
+
+
+def test_ages_are_written_short() -> None:
+    assert [age_text(n) for n in (0, 59, 60, 5400, 7200, 86400, 604800, 604801)] == [
+        "0s", "59s", "1m", "90m", "2h", "1d", "1w", "604801s",
+    ]  # fmt: skip
+
+
+# Plans: pure
+
+
+def extents(*sequences: int, taken: Callable[[int], int] = lambda s: START + s * HOUR) -> dict[int, list[Place]]:
+    return {
+        s: [Place(sequence=s, path=f"{ACTIVE}/{name(s)}", form=Form.ACTIVE, size=10, taken=taken(s))] for s in sequences
+    }
+
+
+def test_an_extent_was_last_written_when_the_next_one_took_its_place() -> None:
+    assert last_written(extents(1, 2, 3)) == {1: START + 2 * HOUR, 2: START + 3 * HOUR}
+
+
+def test_where_the_next_one_does_not_say_when_the_one_after_it_does() -> None:
+    assert last_written(extents(1, 2, 3, taken=lambda s: 0 if s == 2 else s)) == {1: 3, 2: 3}
+    assert last_written(extents(1, 2, taken=lambda s: 0)) == {}
+
+
+def test_only_what_is_old_enough_and_needed_by_no_restart_is_archived() -> None:
+    def archived(after: int, active_from: int) -> list[int]:
+        chosen = archives.plan_archive(
+            extents(1, 2, 3, 4, 5, 6), ARCHIVE, after=after, now_us=NOW, active_from=active_from
+        )
+        return [step.sequence for step in chosen.steps]
+
+    assert archived(0, 5) == [1, 2, 3, 4]
+    assert archived(0, 99) == [1, 2, 3, 4, 5]  # never the newest
+    assert archived(2 * 3600, 5) == [1, 2, 3]
+    assert archived(2 * 3600 + 1, 5) == [1, 2]
+    assert archived(0, 1) == []
+    assert archived(999_999_999, 5) == []
+
+
+def test_a_plan_says_what_it_would_do() -> None:
+    disk = with_extents(range(1, 3))
+    first = plan(disk, Action.ARCHIVE).steps[0]
+    size = len(content(1))
+    assert first.text() == f"archive {ACTIVE}/S0000000.LOG to {ARCHIVE}/S0000000.LOG ({size} bytes)"
+    assert plan(disk, Action.REMOVE).steps[0].text() == f"remove {ACTIVE}/S0000000.LOG ({size} bytes)"
+    assert plan(disk, Action.REMOVE).size == size
+    assert disk.files() == [f"{ACTIVE}/S0000000.LOG", f"{ACTIVE}/S0000001.LOG"]
+
+
+def removal(gates: dict[str, int], active_from: int = 5, after: int = 0, now: int = NOW) -> Plan:
+    found = extents(1, 2, 3, 4, 5, 6)
+    return archives.plan_remove(found, gates, after=after, now_us=now, active_from=active_from)
+
+
+def test_removal_stops_at_the_first_extent_that_a_gate_holds_and_says_which() -> None:
+    stopped = removal({"media recovery": 3, "reader": 4})
+    assert [step.sequence for step in stopped.steps] == [1, 2]
+    assert stopped.held == Held(sequence=3, path=f"{ACTIVE}/{name(3)}", gates=("media recovery",))
+    assert (
+        stopped.held.text()
+        == f"{ACTIVE}/{name(3)} and what came after it is kept: it is still needed for media recovery"
+    )
+    both = removal({"reader": 2, "undelivered message": 2}).held
+    assert both is not None
+    assert "reader and undelivered message" in both.text()
+
+
+def test_what_a_restart_needs_is_a_gate_whatever_the_caller_says() -> None:
+    for gates in ({}, {"restart": 99}, {"reader": 50}):
+        stopped = removal(gates)
+        assert [step.sequence for step in stopped.steps] == [1, 2, 3, 4]
+        assert stopped.held is not None
+        assert stopped.held.gates == ("restart",)
+    assert removal({"restart": 2}).held == Held(sequence=2, path=f"{ACTIVE}/{name(2)}", gates=("restart",))
+
+
+def test_an_extent_that_is_too_young_ends_removal_without_a_word() -> None:
+    assert [step.sequence for step in removal({"reader": 4}, after=3 * 3600).steps] == [1, 2]
+    assert removal({"reader": 4}, after=3 * 3600).held is None
+    assert removal({}, after=3600, now=START) == Plan(steps=())  # the clock was set back
+
+
+@given(
+    st.sets(st.integers(1, 30)),
+    st.dictionaries(st.sampled_from(["a", "b", "restart"]), st.integers(0, 32)),
+    st.integers(0, 40 * 3600),
+    st.integers(1, 32),
+    st.lists(st.integers(0, 50 * HOUR), min_size=31, max_size=31),
+)
+def test_removal_never_leaves_a_gap_and_never_passes_a_gate(
+    sequences: set[int], gates: dict[str, int], after: int, active_from: int, times: list[int]
+) -> None:
+    found = extents(*sequences, taken=lambda s: times[s])
+    chosen = archives.plan_remove(found, gates, after=after, now_us=40 * HOUR, active_from=active_from)
+    removed = [step.sequence for step in chosen.steps]
+    assert removed == sorted(sequences)[: len(removed)]
+    assert all(sequence < min([active_from, *gates.values()]) for sequence in removed)
+    assert len(removed) < max(1, len(sequences))  # the newest stays
+
+
+# Doing it
+
+
+def test_archived_means_moved_with_the_same_bytes() -> None:
+    disk = with_extents(range(1, LAST + 1))
+    steps: list[tuple[int, int]] = []
+    ways: list[None] = []
+    todo = plan(disk, Action.ARCHIVE, after=2 * 3600)
+    done = made(disk).run(todo, progress=lambda *at: steps.append(at), give_way=lambda: ways.append(None))
+    assert done.done == todo.steps
+    assert done.held is None
+    assert disk.files("/log") == [
+        *(f"{ACTIVE}/{name(s)}" for s in (4, 5, 6)),
+        *(f"{ARCHIVE}/{name(s)}" for s in (1, 2, 3)),
+    ]
+    check(disk)
+    assert steps == sorted(steps)
+    assert steps[-1] == (todo.size, todo.size)
+    assert len(ways) >= 6
+    assert plan(disk, Action.ARCHIVE, after=2 * 3600).steps == ()
+    assert disk.open_files == 0
+
+
+@pytest.mark.parametrize("kind", list(Compression))
+def test_compressed_in_place_wherever_it_lies(kind: Compression) -> None:
+    disk = with_extents(range(1, LAST + 1))
+    do(disk, Action.ARCHIVE, after=4 * 3600)
+    do(disk, Action.COMPRESS, compression=kind)
+    names = [f"{ACTIVE}/{name(s)}{kind.suffix}" for s in (2, 3, 4)]
+    assert disk.files("/log") == sorted(
+        [f"{ARCHIVE}/{name(1)}{kind.suffix}", *names, f"{ACTIVE}/{name(5)}", f"{ACTIVE}/{name(6)}"]
+    )
+    check(disk)
+    assert plan(disk, Action.COMPRESS).steps == ()
+
+
+def test_removed_means_gone_with_every_copy_and_index() -> None:
+    disk = with_extents(range(1, LAST + 1))
+    do(disk, Action.COMPRESS, after=3 * 3600)
+    disk.poke(f"{ACTIVE}/{name(1)}", content(1))  # what a crash left
+    disk.poke(f"{ACTIVE}/S0000000.IDX", b"index")
+    disk.poke(f"{ACTIVE}/S0000004.IDX", b"index")
+    do(disk, Action.REMOVE, after=4 * 3600)
+    assert disk.files("/log") == [
+        f"{ACTIVE}/S0000001.LOG.gz",
+        f"{ACTIVE}/S0000002.LOG",
+        f"{ACTIVE}/S0000003.LOG",
+        f"{ACTIVE}/S0000004.IDX",
+        f"{ACTIVE}/S0000004.LOG",
+        f"{ACTIVE}/S0000005.LOG",
+    ]
+
+
+def test_a_gate_that_came_down_since_the_plan_was_made_holds() -> None:
+    disk = with_extents(range(1, LAST + 1))
+    asked = iter([{}, {"reader": 2}])
+    done = made(disk).run(plan(disk, Action.REMOVE), needed_from=lambda: next(asked))
+    assert [step.sequence for step in done.done] == [1]
+    assert done.held == Held(sequence=2, path=f"{ACTIVE}/{name(2)}", gates=("reader",))
+    assert list(held(disk)) == [2, 3, 4, 5, 6]
+
+
+def test_the_index_goes_along_and_one_without_its_extent_is_swept() -> None:
+    disk = with_extents(range(1, LAST + 1))
+    disk.poke(f"{ACTIVE}/S0000000.IDX", b"index")
+    disk.poke(f"{ACTIVE}/S0000077.IDX", b"of nothing")
+    disk.poke(f"{ACTIVE}/S0000001.IDX.new", b"half")
+    disk.poke(f"{ACTIVE}/notes.new", b"somebody's own")
+    do(disk, Action.ARCHIVE, after=4 * 3600)
+    do(disk, Action.COMPRESS, after=4 * 3600)
+    assert disk.peek(f"{ARCHIVE}/S0000000.IDX") == b"index"
+    assert [path for path in disk.files("/log") if "IDX" in path] == [f"{ARCHIVE}/S0000000.IDX"]
+    assert disk.exists(f"{ACTIVE}/notes.new")
+
+
+def test_what_is_gone_when_its_turn_comes_is_passed_over() -> None:
+    for action in Action:
+        disk = with_extents(range(1, LAST + 1))
+        todo = plan(disk, action)
+        disk.remove(f"{ACTIVE}/{name(1)}")
+        made(disk).run(todo)
+        assert list(held(disk)) == ([2, 3, 4, 5, 6] if action is not Action.REMOVE else [5, 6])
+
+
+def test_another_queue_managers_extent_is_not_written_over() -> None:
+    disk = with_extents(range(1, LAST + 1))
+    disk.mkdir(ARCHIVE)
+    disk.poke(f"{ARCHIVE}/{name(1)}", content(1, log_id=b"y" * 16))
+    with pytest.raises(ArchiveFailed, match=r"another queue manager's log.*ArchivePath of its own"):
+        do(disk, Action.ARCHIVE)
+    disk.poke(f"{ARCHIVE}/{name(1)}", content(10_000_001))
+    with pytest.raises(ArchiveFailed, match="another part of this log"):
+        do(disk, Action.ARCHIVE)
+    disk.remove(f"{ARCHIVE}/{name(1)}")
+    do(disk, Action.ARCHIVE)
+    check(disk)
+
+
+@pytest.mark.parametrize("action", [Action.ARCHIVE, Action.COMPRESS])
+def test_row_23_a_copy_that_does_not_read_back_the_same_is_given_up(action: Action) -> None:
+    disk = with_extents(range(1, LAST + 1))
+
+    def flip(kind: str, path: str) -> None:
+        if kind == "sync" and path.endswith(".new"):
+            node = disk._file(path)
+            node.live[len(node.live) // 2] ^= 1
+
+    disk.before_effect = flip
+    with pytest.raises(ArchiveFailed, match=r"was not what .* holds when it was read back.*still where it was"):
+        do(disk, action)
+    disk.before_effect = None
+    assert disk.files("/log") == [f"{ACTIVE}/{name(s)}" for s in range(1, LAST + 1)]
+    check(disk)
+
+
+# Crashes: row 23
+
+
+def fresh() -> SimDisk:
+    return with_extents(range(1, LAST + 1))
+
+
+def moments(work: Callable[[Disk], None]) -> Iterator[SimDisk]:
+    """The disk dead before each call that changes it, and at the end."""
+    whole = fresh()
+    before = whole.effects
+    work(whole)
+    assert whole.effects - before > 70
+    for moment in range(1, whole.effects - before + 1):
+        disk = fresh()
+        disk.crash_after(moment)
+        with pytest.raises(SimCrash):
+            work(disk)
+        yield disk
+    yield whole
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+def test_row_23_a_crash_at_any_call_loses_no_extent_and_the_work_can_be_done_again(loss: Loss) -> None:
+    for disk in moments(everything):
+        after = disk.crash(loss)
+        check(after)
+        everything(after)
+        again = after.crash(LOSE_ALL)
+        check(again)
+        assert list(held(again)) == [4, 5, 6]
+        assert not [path for path in again.files("/log") if path.endswith(".new")]
+
+
+def killed(moment: int) -> SimDisk:
+    """The disk of a process that was killed while the machine went on: what was not synced still is not."""
+    disk = fresh()
+    disk.crash_after(moment)
+    with pytest.raises(SimCrash):
+        everything(disk)
+    disk.dead = False
+    disk.no_crash()
+    return disk
+
+
+def test_row_23_killed_anywhere_and_then_a_power_failure_anywhere() -> None:
+    """The first crash leaves names and bytes in memory only; whoever goes on must not build on them."""
+    for first in range(1, 75):
+        for second in range(1 + first % 6, 200, 6):
+            disk = killed(first)
+            disk.crash_after(second)
+            try:
+                everything(disk)
+            except SimCrash:
+                for loss in (LOSE_ALL, DATA_ONLY, mixed(first), mixed(second)):
+                    check(disk.crash(loss))
+            else:
+                break
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("once", [True, False])
+def test_row_54_an_error_at_any_call_loses_nothing_and_says_what_to_do(error: int, once: bool) -> None:
+    kinds = tuple(sorted(EFFECTS)) if error == errno.ENOSPC else (*sorted(EFFECTS), "read", "open", "size")
+    for nth in range(1, 2000):
+        disk = fresh()
+        fault = disk.fail(kinds, error, nth=nth, once=once, part=0.5)
+        try:
+            everything(disk)
+        except LogError as exc:
+            assert "nothing is lost: " in str(exc)
+            assert ("free some space" if error == errno.ENOSPC else "mend the disk") in str(exc)
+        except OSError:
+            assert error == errno.EIO  # while it was looked what there is to do: nothing was begun
+        disk.heal()
+        check(disk.snapshot(LOSE_ALL))
+        everything(disk)
+        check(disk.snapshot(LOSE_ALL))
+        assert list(held(disk)) == [4, 5, 6]
+        assert disk.open_files == 0
+        if not fault.fired:
+            return
+    raise AssertionError("the work never ended")
+
+
+def test_row_54_a_full_disk_leaves_the_extent_and_nothing_half_done() -> None:
+    disk = fresh()
+    disk.capacity = disk.used + 1000
+    for action in (Action.ARCHIVE, Action.COMPRESS):
+        with pytest.raises(ArchiveFailed, match=r"S0000000\.LOG could not be .*nothing is lost: free some space"):
+            do(disk, action)
+        assert disk.files("/log") == [f"{ACTIVE}/{name(s)}" for s in range(1, LAST + 1)]
+    do(disk, Action.REMOVE, after=4 * 3600)  # which needs no room, and makes some
+    do(disk, Action.ARCHIVE)
+    check(disk)
+
+
+# Notices
+
+
+def test_notices_are_kept_over_a_crash() -> None:
+    disk = fresh()
+    notices = ArchivedNotices(disk, "/log", ID)
+    assert not notices.covers(1)
+    for sequence in (3, 1, 2, 9, 3):
+        notices.add(sequence)
+    notices.add(20, 25)
+    for seen in (notices, ArchivedNotices(disk.crash(LOSE_ALL), "/log", ID)):
+        assert [s for s in range(30) if seen.covers(s)] == [1, 2, 3, 9, 20, 21, 22, 23, 24, 25]
+    said = json.loads(disk.peek("/log/amqharch.fil"))
+    assert said["archived"] == [[1, 3], [9, 9], [20, 25]]
+    assert said["log_id"] == ID.hex()
+
+
+def test_a_notice_is_there_or_not_whatever_crashes_and_never_another() -> None:
+    for moment in range(1, 20):
+        disk = fresh()
+        ArchivedNotices(disk, "/log", ID).add(1)
+        disk.crash_after(moment)
+        try:
+            ArchivedNotices(disk, "/log", ID).add(5)
+            done = True
+        except SimCrash:
+            done = False
+        for loss in LOSSES:
+            seen = ArchivedNotices(disk.crash(loss), "/log", ID)
+            found = [s for s in range(10) if seen.covers(s)]
+            assert found == [1, 5] or (found == [1] and not done)
+
+
+def test_row_40_notices_that_can_not_be_read_say_that_nobody_was_told_anything() -> None:
+    disk = fresh()
+    ArchivedNotices(disk, "/log", ID).add(5)
+    good = disk.peek("/log/amqharch.fil")
+    for at in range(len(good)):
+        disk.poke("/log/amqharch.fil", good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+        assert not any(ArchivedNotices(disk, "/log", ID).covers(s) for s in range(100)), at
+    for bad in (
+        b"",
+        b"[]",
+        b"5",
+        b"null",
+        b'{"archived": 5}',
+        b'{"archived": [[1]]}',
+        b"[" * 100_000,
+        good[:-1],
+        b"\xff",
+    ):
+        disk.poke("/log/amqharch.fil", bad)
+        notices = ArchivedNotices(disk, "/log", ID)
+        assert not notices.covers(5)
+    notices.add(7)
+    assert ArchivedNotices(disk, "/log", ID).covers(7)
+    assert not ArchivedNotices(disk, "/log", b"z" * 16).covers(7)
+
+
+def test_a_notice_that_can_not_be_written_is_not_believed() -> None:
+    disk = fresh()
+    notices = ArchivedNotices(disk, "/log", ID)
+    disk.fail("write", errno.ENOSPC)
+    with pytest.raises(OSError):
+        notices.add(1)
+    assert not notices.covers(1)
+    notices.add(1)
+    assert notices.covers(1)
