@@ -305,6 +305,36 @@ class Archive:
             done.append(step)
         return Outcome(done=tuple(done), held=plan.held)
 
+    def keep(
+        self,
+        policy: ArchivePolicy,
+        *,
+        now_us: int,
+        active_from: int,
+        needed_from: NeededFrom = _no_gates,
+        progress: Progress = _no_progress,
+        give_way: Callable[[], None] = _no_way,
+    ) -> dict[Action, Outcome]:
+        """Do what the policy asks for by now, what is removed first. Raises as `plan` and `run` do."""
+        ages = {
+            Action.REMOVE: policy.remove_after,
+            Action.ARCHIVE: policy.archive_after,
+            Action.COMPRESS: policy.compress_after,
+        }
+        done: dict[Action, Outcome] = {}
+        for action, after in ages.items():
+            if after is not None:
+                plan = self.plan(
+                    action,
+                    after=after,
+                    now_us=now_us,
+                    active_from=active_from,
+                    compression=policy.compression,
+                    needed_from=needed_from(),
+                )
+                done[action] = self.run(plan, progress=progress, give_way=give_way, needed_from=needed_from)
+        return done
+
     def _settle(self, plan: Plan) -> None:
         """Make durable the names that the plan builds on: work that was killed may have left them in memory only.
 

@@ -47,7 +47,7 @@ def number_of(name: str) -> int | None:
 
 
 def linear_number(sequence: int) -> int:
-    """The number of the file that holds this sequence in a linear log; after 9 999 999 they begin again at 0."""
+    """The number of the file that holds this sequence in a linear log."""
     return (sequence - 1) % NUMBERS
 
 

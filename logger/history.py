@@ -17,7 +17,7 @@ from logger.control import ControlState
 from logger.disk import Disk, File
 from logger.errors import LogDamaged
 from logger.extent import DATA, ExtentHeader, decode_header, file_name, linear_number, number_of
-from logger.reader import LogReader
+from logger.reader import LogReader, Settled, unsettled
 
 SUFFIXES = ("", *(kind.suffix for kind in Compression))
 LOOKS = 3  # at the directories, before a file that others may be moving counts as missing
@@ -117,8 +117,11 @@ class History:
         self._refuse_damaged(sequence)
         return None
 
-    def reader(self, state: ControlState) -> LogReader:
-        """A reader of all of it, with at most a few files open at a time. A gap is never jumped: LogDamaged."""
+    def reader(self, state: ControlState, settled: Settled = unsettled) -> LogReader:
+        """A reader of all of it, with at most a few files open at a time. A gap is never jumped: LogDamaged.
+
+        `settled` as in `LogReader`.
+        """
         held = _Held(self)
         return LogReader(
             held.extent,
@@ -127,6 +130,7 @@ class History:
             name=self.name,
             close=held.close,
             last_epoch=(state.epoch_from, state.epoch),
+            settled=settled,
         )
 
     def name(self, sequence: int) -> str:

@@ -24,8 +24,9 @@ from logger.errors import LogClosed, LogDamaged, LogFailed
 from logger.extent import DATA, SPARES, Extent, ExtentHeader
 from logger.extents import Extents
 from logger.force import EVERYTHING, GroupCommit
+from logger.history import History
 from logger.linear import REUSABLE, Line
-from logger.reader import ExtentView, LogReader, Record
+from logger.reader import ExtentView, LogReader, Record, Settled, unsettled
 from logger.soon import Behind, Callback, Forcer
 from logger.space import EXTENT_WASTE, Space
 from logger.stats import LogStats, WriteStats
@@ -78,8 +79,11 @@ def active_path(directory: str) -> str:
     return f"{directory}/active"
 
 
-def create(disk: Disk, config: LogConfig, log_id: bytes) -> int:
-    """Make an empty log in `config.path`; return its first LSN. With the control file, made last, the log is there."""
+def create(disk: Disk, config: LogConfig, log_id: bytes, epoch: int = 0) -> int:
+    """Make an empty log in `config.path`; return its first LSN. With the control file, made last, the log is there.
+
+    `epoch`: the highest that has been used.
+    """
     make_dirs(disk, active_path(config.path))
     for number in range(config.primary_files):
         header = ExtentHeader(
@@ -91,7 +95,7 @@ def create(disk: Disk, config: LogConfig, log_id: bytes) -> int:
         log_id=log_id,
         log_type=config.log_type,
         extent_bytes=config.extent_bytes,
-        epoch=0,
+        epoch=epoch,
         epoch_from=first,
         head=first,
         checkpoint=first,
@@ -143,10 +147,7 @@ def extents_of(disk: Disk, directory: str, state: ControlState, *, direct: bool)
     return kind(disk, active_path(directory), state.log_id, state.extent_bytes, direct=direct)
 
 
-Settled = Callable[[int, Callable[[], ExtentView]], ExtentView]
-
-
-def reader_of(extents: Extents, state: ControlState, settled: Settled = lambda _, look: look()) -> LogReader:
+def reader_of(extents: Extents, state: ControlState, settled: Settled = unsettled) -> LogReader:
     """A reader of these extents, with file descriptors of its own; `settled` as in `LogReader`."""
     opened: dict[int, File] = {}
 
@@ -173,6 +174,20 @@ def reader_of(extents: Extents, state: ControlState, settled: Settled = lambda _
     )
 
 
+def oldest(disk: Disk, directory: str, state: ControlState) -> int:
+    """The first LSN of the oldest extent from which on the log in `directory` is there without a gap."""
+    extents = extents_of(disk, directory, state, direct=False)
+    extents.open(state, read_only=True)
+    sequence = state.head // state.extent_bytes
+    try:
+        while sequence > 1 and (file := extents.open_read(sequence - 1)) is not None:
+            file.close()
+            sequence -= 1
+    finally:
+        extents.close()
+    return sequence * state.extent_bytes
+
+
 def read_only(disk: Disk, directory: str) -> tuple[ControlState, LogReader]:
     """What the control file says of the log in `directory`, and a reader of its extents that owns nothing."""
     _, state = control.read(disk, control_path(directory))
@@ -190,6 +205,7 @@ class Log(GroupCommit):
         self._disk = disk
         self._clock = clock
         self._config = config
+        self.archive_path = archive_path(config.path)
         self._control = ControlFile(disk, control_path(config.path))
         state = self._control.state
         if state.extent_bytes != config.extent_bytes:
@@ -241,8 +257,13 @@ class Log(GroupCommit):
         reader = reader_of(self._extents, self._state)
         return reader, reader.records(start, durable=max(durable, self._state.durable, self._state.clean_end))
 
-    def live_reader(self) -> LogReader:
-        """A reader of what is durable by now (`until`), while others go on to write.
+    def history(self) -> History:
+        """Every extent of a linear log that is there, active, archived or compressed."""
+        directories = active_path(self._config.path), self.archive_path
+        return History(self._disk, directories, self._state.log_id, self._extent_bytes)
+
+    def live_reader(self, history: History | None = None) -> LogReader:
+        """A reader of what is durable by now (`until`), while others go on to write; of all the `history` there is.
 
         In the extent that is written now a page may be in a spare page only, which is written over in turn; so where
         its pages lie is looked up while nobody writes.
@@ -256,6 +277,8 @@ class Log(GroupCommit):
             self._exclusively(lambda: views.append(look()))
             return views[0]
 
+        if self._state.log_type is LogType.LINEAR:
+            return (history or self.history()).reader(self._state, settled)
         return reader_of(self._extents, self._state, settled)
 
     # ---- beginning and ending

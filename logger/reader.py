@@ -67,6 +67,14 @@ class ExtentView:
         return memoryview(data)
 
 
+Settled = Callable[[int, Callable[[], ExtentView]], ExtentView]
+
+
+def unsettled(sequence: int, look: Callable[[], ExtentView]) -> ExtentView:
+    """Nobody writes to any extent."""
+    return look()
+
+
 class LogReader:
     """Reads the records of one log. `end` and `epoch` are known once `records` is exhausted."""
 
@@ -79,7 +87,7 @@ class LogReader:
         name: Callable[[int], str],
         close: Callable[[], None],
         last_epoch: tuple[int, int],
-        settled: Callable[[int, Callable[[], ExtentView]], ExtentView] = lambda _, look: look(),
+        settled: Settled = unsettled,
     ) -> None:
         """`open_extent(sequence)` gives an extent's file, or None where there is none; `name` its path, for errors.
 
@@ -108,6 +116,7 @@ class LogReader:
         `until` on is read, where a record begins or may come to begin.
         """
         self._until = until
+        self.end = self.epoch = self.time = 0
         at = start
         parts: list[bytes] = []
         first = start

@@ -22,10 +22,13 @@ from qmgr.errors import (  # noqa: E402
     Inhibited,
     IniError,
     InUse,
+    MediaImageMissing,
+    MediaNotSupported,
     MessageTooBig,
     Mistake,
     MQError,
     NoMessageAvailable,
+    NotImageRecoverable,
     ObjectInUse,
     QueueFull,
     Reason,
@@ -39,6 +42,8 @@ from qmgr.errors import (  # noqa: E402
 )
 from qmgr.manager import QueueInfo, QueueManager, Status, TransactionInfo, UnitOfWork, start  # noqa: E402
 from qmgr.message import Message  # noqa: E402
+from qmgr.objects import QmgrDefinition  # noqa: E402
+from qmgr.pointintime import Recovered, recover_to  # noqa: E402
 from recovery.records import Xid  # noqa: E402
 from recovery.restart import RestartReport  # noqa: E402
 from recovery.uows import UowState  # noqa: E402
@@ -51,15 +56,20 @@ __all__ = [
     "Inhibited",
     "IniError",
     "MQError",
+    "MediaImageMissing",
+    "MediaNotSupported",
     "Message",
     "MessageTooBig",
     "Mistake",
     "NoMessageAvailable",
+    "NotImageRecoverable",
     "ObjectInUse",
+    "QmgrDefinition",
     "QueueFull",
     "QueueInfo",
     "QueueManager",
     "Reason",
+    "Recovered",
     "ResourceProblem",
     "RestartReport",
     "Status",
@@ -75,5 +85,6 @@ __all__ = [
     "Xid",
     "create",
     "delete",
+    "recover_to",
     "start",
 ]

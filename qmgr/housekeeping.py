@@ -19,12 +19,13 @@ from qmgr.entry import Entry
 from qmgr.errorlog import ErrorLog
 from qmgr.queue import Queue
 from qmgr.retention import Retention
+from qmgr.units import rolled_forward
 from recovery.checkpoint import NO_SPACE, Checkpointer, Hear
 from recovery.errors import QueueDamaged
-from recovery.records import RollForward, run_of_gets, run_of_puts
 from recovery.uows import ACTIVE, Uow
 
 RETRY_NS = 1_000_000_000  # after a checkpoint failed for want of disk space
+IMAGES_NS = 10_000_000_000  # between looks whether media images are due
 TICK = 1.0  # seconds between looks at the clock
 
 
@@ -41,6 +42,7 @@ class Housekeeper:
         *,
         expiry_seconds: int,
         sync_ms: int,
+        record_images: Callable[[], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self._engine = engine
@@ -53,6 +55,9 @@ class Housekeeper:
         self._expiry_ns = expiry_seconds * 1_000_000_000
         self._swept_ns = clock.elapsed_ns()
         self._failed_ns = 0
+        self._looked_ns = clock.elapsed_ns()
+        self._record_images = record_images
+        self._imaging: threading.Thread | None = None
         self._on_failure = on_failure
         self._wake = threading.Event()
         self._ending = False
@@ -86,6 +91,8 @@ class Housekeeper:
         self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
+        if self._imaging is not None and self._imaging is not threading.current_thread():
+            self._imaging.join()
 
     def _run(self) -> None:
         while not self._ending:
@@ -99,8 +106,18 @@ class Housekeeper:
         return (
             self._checkpointer.due()
             or now - self._swept_ns >= self._expiry_ns
+            or now - self._looked_ns >= IMAGES_NS
             or (self._sync_ns > 0 and now - self._synced_ns >= self._sync_ns)
         )
+
+    def _look_for_images(self) -> None:
+        """Record media images that are due, in a thread of their own since it may take long."""
+        if self._thread is None:
+            self._record_images()
+        elif self._imaging is None or not self._imaging.is_alive():
+            name = f"IMAGES-{self._engine.name}"
+            self._imaging = threading.Thread(target=self._record_images, name=name, daemon=True)
+            self._imaging.start()
 
     def work(self) -> None:
         """Do what is due. What goes wrong with a checkpoint is said, and is no reason for a call to fail."""
@@ -117,6 +134,9 @@ class Housekeeper:
                 if self._clock.elapsed_ns() - self._swept_ns >= self._expiry_ns:
                     self._swept_ns = self._clock.elapsed_ns()
                     self.sweep()
+            if self._clock.elapsed_ns() - self._looked_ns >= IMAGES_NS:
+                self._looked_ns = self._clock.elapsed_ns()
+                self._look_for_images()
         except LogError as exc:
             if self._engine.log.failure is not None:
                 self._on_failure(exc)
@@ -266,13 +286,7 @@ class Housekeeper:
     def _roll_forward(self, unit: Uow) -> bool:
         """Log again what the prepared unit has done, at the tail; its old records can then be given back."""
         engine, log = self._engine, self._engine.log
-        assert unit.xid is not None
-        parts: list[bytes] = []
-        for queue, ordinal, entry in unit.puts:
-            if entry.persistent:
-                parts += run_of_puts(queue.id, ordinal, [(entry.head, entry.body)])
-        parts += (run_of_gets(queue.id, [entry.sequence]) for queue, entry in unit.gets if entry.persistent)
-        record = RollForward(unit.number, unit.xid, b"".join(parts))
+        record = rolled_forward(unit)
         _, _, head, data = record.encode()
         size = log.cost(len(head) + len(data))
         if not log.space.fits_for_checkpoint(log.buffer.tail, size - unit.promise):

@@ -269,6 +269,7 @@ class QueueManager:
                 clock,
                 expiry_seconds=tuning.expiry_interval,
                 sync_ms=config.log.sync_interval_ms if config.log.sync is LogSync.INTERVAL else 0,
+                record_images=self._record_images,
                 on_failure=self._fail,
             )
             self._media = Media(self._engine, self._checkpoint, log.live_reader)
@@ -276,6 +277,8 @@ class QueueManager:
                 state.sweep()
             if linear:
                 self._recreate_damaged()
+                if not state.catalog:
+                    self._media.record_catalog()
         except BaseException:
             log.close(clean=False)
             raise
@@ -307,6 +310,14 @@ class QueueManager:
         else:
             if aside:
                 self._say("AMQ9005", path=aside)
+
+    def _record_images(self) -> None:
+        """Record the media images that are due."""
+        try:
+            for name in self._media.record_due():
+                self._say("AMQ9003", name=name)
+        except MQError as exc:
+            self._say("AMQ9006", text=str(exc))
 
     def _recreate_damaged(self) -> None:
         """What was found damaged at the start is built again from the log, where that is possible."""
@@ -385,6 +396,7 @@ class QueueManager:
             engine.refusal = Unavailable(
                 f"queue manager {self.name!r} has ended", reason=Reason.Q_MGR_STOPPING, name=self.name
             )
+            self._media.record_at_end()
             engine.state.keep_non_persistent()
         self._housekeeper.checkpoint_if_possible(clean=True)
         log.close(clean=True)
@@ -612,6 +624,15 @@ class QueueManager:
         for name in recorded:
             self._say("AMQ9003", name=name)
         return recorded
+
+    def record_definitions(self) -> None:
+        """Record the media image of all definitions: those of the queues and of the queue manager."""
+        self._media.record_catalog()
+
+    def oldest_extents(self) -> tuple[str, str]:
+        """The names of the oldest log extents that a restart and media recovery need."""
+        self._engine.check()
+        return self._retention.oldest()
 
     def recreate(self, queue: str) -> QueueInfo:
         """Build a damaged queue again from its media image and the log, as it is at this moment (rcrmqobj).

@@ -31,6 +31,7 @@ from recovery.errors import QueueDamaged, RecoveryError
 from recovery.records import Catalog, ImageEnd, ImagePart, ImageStart, Record
 from recovery.uows import Uow
 
+MINUTE_US = 60_000_000
 SEGMENTS = 1 << 16  # numbers that are kept for a queue that is built again
 Checkpointing = Callable[[Callable[[Checkpoint, list[bytes]], None]], None]
 
@@ -46,7 +47,6 @@ class Media:
         self._checkpoint = checkpoint
         self._reader = reader
         self._one_at_a_time = threading.Lock()
-        self.began_ns = engine.clock.elapsed_ns()
 
     # ---- recording
 
@@ -162,19 +162,69 @@ class Media:
     def record_catalog(self) -> None:
         """Record the image of all definitions."""
         self._check_linear()
-
-        def content() -> bytes:
-            state = self._state
-            queues = [
-                {"definition": attrs.asdict(queue.definition), "next": queue.next_sequence, "image": queue.image}
-                for queue in state.by_id.values()
-            ]
-            said = {"qmgr": attrs.asdict(state.qmgr), "counters": state.counters(), "queues": queues}
-            return json.dumps(said).encode()
-
         with self._engine.lock:
-            size = len(content())
-        self._engine.force(self._engine.log_own(lambda: Catalog(content()), size + 4096))
+            size = len(self._catalog())
+        self._engine.force(self._engine.log_own(lambda: Catalog(self._catalog()), size + 4096))
+
+    def _catalog(self) -> bytes:
+        """All definitions, and where the images of the queues lie, as JSON. The lock is held."""
+        state = self._state
+        queues = [
+            {"definition": attrs.asdict(queue.definition), "image": queue.image} for queue in state.by_id.values()
+        ]
+        said = {"qmgr": attrs.asdict(state.qmgr), "counters": state.counters(), "queues": queues}
+        return json.dumps(said).encode()
+
+    # ---- images that nobody asked for
+
+    def due(self) -> list[str]:
+        """With IMGSCHED(AUTO): the queues whose image is older, in time or log, than IMGINTVL or IMGLOGLN want it."""
+        said = self._state.qmgr
+        if not self._state.imaged or said.image_schedule != "AUTO":
+            return []
+        oldest_us = 0 if said.image_interval is None else self._engine.clock.wall_us() - said.image_interval * MINUTE_US
+        oldest = 0 if said.image_log_length is None else self._log.buffer.tail - (said.image_log_length << 20)
+        with self._engine.lock:
+            wanted = [q for q in self._state.by_id.values() if not q.damaged and self._state.recoverable(q)]
+            images = [(queue.name, queue.image) for queue in wanted]
+        return [name for name, place in images if place is None or place.time <= oldest_us or place.start <= oldest]
+
+    def record_due(self) -> list[str]:
+        """Record the images that are due; the names recorded."""
+        names = self.due()
+        return self.record(names, catalog=True) if names else []
+
+    def record_at_end(self) -> None:
+        """Record images of empty queues, which cost nothing, and of the definitions, so that older extents may go.
+
+        The queue manager takes no calls any more. The lock is held. What finds no room is left out.
+        """
+        log, state = self._log, self._state
+        if not state.imaged:
+            return
+        floor = log.floor_of(log.buffer.tail)
+        for queue in state.by_id.values():
+            empty = not (queue.depth or queue.uncommitted or queue.damaged)
+            if empty and state.recoverable(queue) and (queue.image is None or queue.image.media < floor):
+                fields = {
+                    "definition": attrs.asdict(queue.definition),
+                    "next": queue.next_sequence,
+                    "backouts": ({}, {}),
+                }
+                at = log.buffer.tail
+                if self._log_at_end(ImageStart(queue.id, image.notes(fields, at, {}))):
+                    self._log_at_end(ImageEnd(queue.id, queue.imaging, at, at))
+        if state.catalog < floor:
+            self._log_at_end(Catalog(self._catalog()))
+
+    def _log_at_end(self, record: ImageStart | ImageEnd | Catalog) -> bool:
+        _, _, head, data = record.encode()
+        size = self._log.cost(len(head) + len(data))
+        if not self._log.space.fits(self._log.buffer.tail, size, 0):
+            return False
+        self._log.make_room(size)
+        self._engine.log_locked(record)
+        return True
 
     # ---- recreating
 

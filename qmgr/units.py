@@ -12,7 +12,7 @@ from qmgr.errors import Mistake, Reason, Unavailable
 from qmgr.logged import Logged, Surroundings
 from qmgr.queue import Queue
 from recovery import records
-from recovery.records import Backout, Calls, Commit, Prepare, Xid, run_of_gets
+from recovery.records import Backout, Calls, Commit, Prepare, RollForward, Xid, run_of_gets, run_of_puts
 from recovery.uows import ACTIVE, BACKED_OUT, PREPARED, Uow
 
 QUEUE_AND_SEQUENCE = records.QUEUE_PLACE.size
@@ -20,6 +20,17 @@ COUNT = records.LENGTH32.size
 A_RECORD = 3  # messages that are logged together take a restart as long as one record, and count as one, about
 HOLD = 64 << 10  # bytes of calls that are held back at most
 FENCE = 1 << 40  # numbers handed out in one epoch: message ids and units of work are unique over all restarts
+
+
+def rolled_forward(unit: Uow) -> RollForward:
+    """The record with all that a prepared unit of work has done."""
+    assert unit.xid is not None, "only what was prepared with one is rolled forward"
+    parts: list[bytes] = []
+    for queue, ordinal, entry in unit.puts:
+        if entry.persistent:
+            parts += run_of_puts(queue.id, ordinal, [(entry.head, entry.body)])
+    parts += (run_of_gets(queue.id, [entry.sequence]) for queue, entry in unit.gets if entry.persistent)
+    return RollForward(unit.number, unit.xid, b"".join(parts))
 
 
 class Units(Logged):

@@ -124,7 +124,8 @@ def queues_of(kind: int, body: memoryview, found: set[int]) -> None:
         found.add(int(json.loads(bytes(body))["id"]))
 
 
-QUEUE_FIRST = frozenset(int(kind) for kind in (Kind.PUT, Kind.PUT_MANY, Kind.GET, Kind.EXPIRE, Kind.DELETE))
+# PUT, PUT_MANY, GET, EXPIRE, DELETE, IMAGE_START, IMAGE_PART, IMAGE_END
+QUEUE_FIRST = frozenset((257, 258, 259, 261, 514, 515, 516, 517))
 
 
 def build(reader: LogReader, place: Place, log_id: bytes, extent_bytes: int) -> ExtentIndex:

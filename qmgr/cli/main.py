@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from qmgr.cli import crtmqm, dltmqm, dmpmqlog, dspmq, dspmqtrn, rsvmqtrn
+from qmgr.cli import crtmqm, dltmqm, dmpmqlog, dspmq, dspmqtrn, rcdmqimg, rcrmqobj, recover_to, rsvmqtrn
 from qmgr.cli.command import Failure, printed
 
 COMMANDS = {
@@ -15,6 +15,9 @@ COMMANDS = {
         dspmq.COMMAND,
         dspmqtrn.COMMAND,
         rsvmqtrn.COMMAND,
+        rcdmqimg.COMMAND,
+        rcrmqobj.COMMAND,
+        recover_to.COMMAND,
         dmpmqlog.COMMAND,
     )
 }

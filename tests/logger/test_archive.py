@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logger import archive as archives
-from logger.archive import Action, Archive, ArchivedNotices, Held, Plan, age_text, last_written, parse_age
+from logger.archive import (
+    Action,
+    Archive,
+    ArchivedNotices,
+    ArchivePolicy,
+    Held,
+    Plan,
+    age_text,
+    last_written,
+    parse_age,
+)
 from logger.compressed import Compression
 from logger.disk import Disk
 from logger.errors import ArchiveFailed, LogError
@@ -236,6 +246,25 @@ def test_removed_means_gone_with_every_copy_and_index() -> None:
         f"{ACTIVE}/S0000004.LOG",
         f"{ACTIVE}/S0000005.LOG",
     ]
+
+
+def test_a_policy_is_kept_in_one_go_and_again_as_time_goes_by() -> None:
+    disk = with_extents(range(1, LAST + 1))
+    policy = ArchivePolicy(archive_after=2 * 3600, compress_after=3 * 3600, remove_after=4 * 3600)
+    seen = []
+    for hours in range(4):
+        moment = {"now_us": NOW + hours * HOUR, "active_from": LAST - 1, "needed_from": lambda: {"media recovery": 3}}
+        done = made(disk).keep(policy, **moment)  # type: ignore[arg-type]
+        check(disk)
+        seen.append({action: [step.sequence for step in outcome.done] for action, outcome in done.items()})
+    assert seen == [
+        {Action.REMOVE: [1], Action.ARCHIVE: [2, 3], Action.COMPRESS: [2]},
+        {Action.REMOVE: [2], Action.ARCHIVE: [4], Action.COMPRESS: [3]},
+        {Action.REMOVE: [], Action.ARCHIVE: [], Action.COMPRESS: [4]},
+        {Action.REMOVE: [], Action.ARCHIVE: [], Action.COMPRESS: []},
+    ]
+    assert done[Action.REMOVE].held == Held(sequence=3, path=f"{ARCHIVE}/{name(3)}.gz", gates=("media recovery",))
+    assert made(disk).keep(ArchivePolicy(), now_us=NOW, active_from=LAST) == {}
 
 
 def test_a_gate_that_came_down_since_the_plan_was_made_holds() -> None:

@@ -1,0 +1,82 @@
+"""rcdmqimg: record media images in the log."""
+
+import argparse
+
+from qmgr.cli import access, objects
+from qmgr.cli.command import NOT_AVAILABLE, Command, Parser, complain, explain
+from qmgr.errors import Damaged, MediaNotSupported, MQError, NotImageRecoverable
+
+NOT_RECOVERABLE = 28
+NOT_SUPPORTED = 68
+NOTHING = 128
+DAMAGED = 132
+
+
+def options(parser: Parser) -> None:
+    parser.add_argument("-l", action="store_true", help="write the names of the oldest log extents that are needed")
+    parser.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
+    parser.add_argument("-t", metavar="ObjectType", required=True, type=objects.check_type, help=objects.TYPES)
+    parser.add_argument("name", metavar="GenericObjName", nargs="?", default="*", help="a name, or its beginning and *")
+
+
+def run(args: argparse.Namespace) -> int:
+    name = access.named(args.m, args.data_path)
+    with access.started(name, args.data_path) as manager:
+        code = NOTHING
+        for queue in objects.queues(manager, args.t, args.name):
+            try:
+                manager.record_image(queue)
+            except (NotImageRecoverable, Damaged, MediaNotSupported) as exc:
+                code = said(exc, quiet=args.z)
+                if code == NOT_SUPPORTED:
+                    return code
+            else:
+                print(f"Media image for object {queue}, type qlocal recorded.")
+                code = 0 if code == NOTHING else code
+        if objects.definitions(args.t):
+            try:
+                manager.record_definitions()
+            except MediaNotSupported as exc:
+                return said(exc, quiet=args.z)
+            print(f"Media image for object {name}, type qmgr recorded.")
+            code = 0 if code == NOTHING else code
+        if code == NOTHING and not args.z:
+            complain(f"AMQ7085E: queue manager {name!r} has no object {args.name!r} of type {args.t}.")
+        if args.l:
+            restart, media = manager.oldest_extents()
+            complain(f"AMQ7467I: the oldest log file needed to start queue manager {name!r} is {restart}.")
+            complain(f"AMQ7468I: the oldest log file needed for media recovery of it is {media}.")
+        return code
+
+
+def said(exc: MQError, *, quiet: bool) -> int:
+    """Say what went wrong with one object; the exit code of it."""
+    if not quiet:
+        complain(explain(exc)[1].replace("AMQ8101S", "AMQ7044E"))
+    if isinstance(exc, MediaNotSupported):
+        return NOT_SUPPORTED
+    return NOT_RECOVERABLE if isinstance(exc, NotImageRecoverable) else DAMAGED
+
+
+COMMAND = Command(
+    name="rcdmqimg",
+    purpose="Record media images of objects in the log: what a lost or damaged queue is rebuilt from.",
+    notes=access.NO_DAEMON.replace("qm.transactions() and qm.resolve()", "qm.record_image()")
+    + "\n\nLinear logging only.",
+    usage="[-l] [-m QMgrName] -t ObjectType [-z] [--data-path dir] [GenericObjName]",
+    example="rcdmqimg -m QM1 -l -t ql 'ORDERS.*'",
+    codes={
+        NOT_RECOVERABLE: "an object is not media recoverable",
+        NOT_AVAILABLE: access.OWNED,
+        NOT_SUPPORTED: "media recovery is not supported: the log is circular",
+        NOTHING: "no objects processed",
+        DAMAGED: "an object is damaged",
+    },
+    options=options,
+    run=run,
+    quiet=True,
+)
+
+
+def main() -> int:
+    return COMMAND.main()

@@ -1,0 +1,172 @@
+"""A new queue manager as another one was at an earlier moment: built from its log and media images, offline.
+
+The log of the new one begins anew. Units of work that were in doubt then are in doubt in it, those in flight are
+backed out, as after a crash at that moment.
+"""
+
+import contextlib
+
+import attrs
+
+from logger import log as logs
+from logger import lsn as lsns
+from logger.clock import Clock, SystemClock
+from logger.control import ControlState
+from logger.disk import Disk, Path, PosixDisk, make_dirs, read_whole, replace_file
+from logger.log import Log
+from logger.reader import LogReader
+from qmgr import ini, locations, mqsini
+from qmgr.creation import own, translated
+from qmgr.errors import AlreadyExists, Mistake, Reason, Unavailable
+from qmgr.locations import Location
+from qmgr.resource import Resource
+from qmgr.survey import Survey, rebuilt, survey
+from qmgr.units import rolled_forward
+from recovery.checkpoint import Checkpoint, encode_file, put_in_place, write_new
+from recovery.records import Backout
+from recovery.uows import ACTIVE, Uow
+
+
+@attrs.frozen(kw_only=True)
+class Recovered:
+    """What was built."""
+
+    name: str
+    data_path: str
+    lsn: int  # the state is that before this LSN of the log that it was built from
+    time: int  # of the last record before it, microseconds since 1970-01-01 UTC
+    queues: int
+    messages: int
+    backed_out: int  # units of work that were in flight
+    in_doubt: int
+
+
+def recover_to(
+    name: str,
+    into: Path,
+    *,
+    lsn: int | None = None,
+    time_us: int | None = None,
+    data_path: Path | None = None,
+    disk: Disk | None = None,
+    clock: Clock | None = None,
+) -> Recovered:
+    """Build, below the data path `into`, queue manager `name` as it was before an LSN or at a moment (`qm recover-to`).
+
+    The original is not changed and must not be running. It takes as much of the log as there is back to the media
+    images. Raises Mistake, AlreadyExists, InUse, Damaged (what is missing, by name), Unavailable.
+    """
+    if (lsn is None) == (time_us is None):
+        raise Mistake("recover_to takes an LSN or a time, one of the two")
+    disk, clock = disk or PosixDisk(), clock or SystemClock()
+    source = locations.find(name, data_path, disk)
+    target = locations.find(name, into, disk)
+    if not disk.exists(source.ini):
+        raise Unavailable(
+            f"there is no queue manager {name!r} in {source.data_root}", reason=Reason.Q_MGR_NAME_ERROR, name=name
+        )
+    if disk.exists(target.data_dir) or disk.exists(target.log_dir):
+        raise AlreadyExists(f"{target.data_root} has a queue manager {name!r} already; give an empty directory")
+    config = ini.parse(read_whole(disk, source.ini), source.ini)
+    with translated(name, "recovered"), contextlib.ExitStack() as owned:
+        owned.callback(own(disk, source, config.log.path).release)
+        return _Recovery(disk, clock, source, target, config).run(lsn, time_us)
+
+
+class _Recovery:
+    """One recovery to a point in time."""
+
+    def __init__(self, disk: Disk, clock: Clock, source: Location, target: Location, config: ini.Config) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._source = source
+        self._target = target
+        self._config = config
+
+    def run(self, until: int | None, moment: int | None) -> Recovered:
+        state, reader = logs.read_only(self._disk, self._config.log.path)
+        with contextlib.closing(reader):
+            for _ in reader.records(state.head, durable=max(state.durable, state.clean_end)):
+                pass
+            end = reader.end
+        if until is not None and until > end:
+            raise Mistake(f"the log ends at {lsns.text(end)}, so {lsns.text(until)} is not in it")
+        state, reader = logs.read_only(self._disk, self._config.log.path)
+        with contextlib.closing(reader):
+            start = logs.oldest(self._disk, self._config.log.path, state)
+            beginning = start == state.extent_bytes
+            found = survey(reader, start, end if until is None else until, from_beginning=beginning, moment=moment)
+            return self._build(found, reader, state)
+
+    def _build(self, found: Survey, reader: LogReader, state: ControlState) -> Recovered:
+        disk, target = self._disk, self._target
+        log_id = disk.entropy(16)
+        config = attrs.evolve(self._config, log=attrs.evolve(self._config.log, path=target.log_dir))
+        make_dirs(disk, target.queues)
+        make_dirs(disk, target.errors)
+        make_dirs(disk, target.log_dir)
+        tuning = config.tuning
+        buffers = tuning.default_q_buffer_size, tuning.default_pq_buffer_size
+        like = Resource(disk, target.queues, log_id, self._clock.give_way, buffers, imaged=True)
+        rebuild = rebuilt(found, like, reader)
+        in_flight = [unit for unit in rebuild.uows if unit.state is ACTIVE]
+        for unit in in_flight:
+            rebuild.apply(Backout(unit.number, done=True), 0, 0, found.time)
+        in_doubt = rebuild.uows.in_doubt()
+        for queue in rebuild.by_id.values():
+            queue.image = None  # it lies in the log of the original
+        messages = sum(queue.depth for queue in rebuild.by_id.values()) - sum(len(unit.puts) for unit in in_doubt)
+        lines = rebuild.write_out()
+        epoch = max(state.epoch, found.epoch)
+        first = logs.create(disk, config.log, log_id, epoch)
+        start = Checkpoint(
+            log_id=log_id.hex(),
+            lsn=first,
+            head=first,
+            durable=first,
+            epoch=epoch,
+            time=max(found.time, self._clock.wall_us()),
+            clean=True,
+            counters={"queue": rebuild.next_queue, "segment": rebuild.next_segment},
+            units={},
+        )
+        write_new(disk, target.data_dir, encode_file(start, lines))
+        put_in_place(disk, target.data_dir)
+        if in_doubt:
+            self._log_doubtful(config, first, epoch, in_doubt)
+        replace_file(disk, target.ini, ini.render(config).encode())
+        entry = mqsini.Entry(name=target.name, prefix=target.data_root, directory=target.data_dir.rsplit("/", 1)[1])
+        mqsini.add(disk, f"{target.data_root}/mqs.ini", entry, default=False)
+        return Recovered(
+            name=target.name,
+            data_path=target.data_root,
+            lsn=found.until,
+            time=found.time,
+            queues=len(rebuild.by_id),
+            messages=messages,
+            backed_out=len(in_flight),
+            in_doubt=len(in_doubt),
+        )
+
+    def _log_doubtful(self, config: ini.Config, first: int, epoch: int, units: list[Uow]) -> None:
+        """The new log begins with what units of work that are in doubt have done."""
+        log = Log(self._disk, self._clock, config.log)
+        try:
+            log.begin(first, epoch, b"")
+            for unit in units:
+                record = rolled_forward(unit)
+                kind, uow, head, data = record.encode()
+                size = log.cost(len(head) + len(data))
+                with log.lock:
+                    while not log.reserve(size, 0):
+                        log.lock.release()
+                        try:
+                            if not log.grow():
+                                raise Mistake("what is in doubt does not fit into the log")
+                        finally:
+                            log.lock.acquire()
+                    log.append(kind, uow, self._clock.wall_us(), head, data)
+            log.close(clean=True)
+        except BaseException:
+            log.close(clean=False)
+            raise

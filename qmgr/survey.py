@@ -1,0 +1,106 @@
+"""What the log says of definitions and media images up to one LSN: what all queues can be built again from.
+
+It is complete where the log reaches back to its very beginning, or holds an image of the definitions.
+"""
+
+import json
+from typing import Any
+
+import attrs
+
+from logger import lsn
+from logger.reader import LogReader
+from qmgr.objects import QmgrDefinition, QueueDefinition, decode_definition, decode_qmgr
+from qmgr.rebuild import Rebuild
+from qmgr.store import Store
+from recovery import image, records
+from recovery.errors import NotRecoverable
+from recovery.image import Place
+from recovery.records import Kind, decode
+
+TELLING = {Kind.DEFINE, Kind.DELETE, Kind.IMAGE_END, Kind.QMGR, Kind.CATALOG}
+
+
+@attrs.define
+class Survey:
+    """What there was, by the records before one LSN."""
+
+    start: int  # LSN from which on records could be read
+    until: int
+    complete: bool  # nothing that there was is missing
+    time: int = 0  # of the last record, microseconds since 1970-01-01 UTC
+    epoch: int = 0
+    qmgr: QmgrDefinition = attrs.Factory(QmgrDefinition)
+    queues: dict[int, tuple[QueueDefinition, Place | None]] = attrs.Factory(dict)
+    counters: dict[str, int] = attrs.Factory(lambda: {"queue": 1, "segment": 1})
+
+    def take(self, record: records.Record, at: int, time: int) -> None:
+        match record:
+            case records.Define(encoded):
+                definition = decode_definition(encoded)
+                _, place = self.queues.get(definition.id, (None, Place(at, at, at, time)))
+                self.queues[definition.id] = definition, place
+                self.counters["queue"] = max(self.counters["queue"], definition.id + 1)
+            case records.Delete(number):
+                self.queues.pop(number, None)
+            case records.ImageEnd(number, start, checkpoint, media):
+                if number in self.queues:
+                    self.queues[number] = self.queues[number][0], Place(start, checkpoint, media, time)
+            case records.AlterQmgr(encoded):
+                self.qmgr = decode_qmgr(encoded)
+            case records.Catalog(content):
+                self._take_catalog(json.loads(content))
+
+    def _take_catalog(self, said: dict[str, Any]) -> None:
+        self.complete = True
+        self.qmgr = QmgrDefinition(**said["qmgr"])
+        self.counters |= said["counters"]
+        before = self.queues
+        self.queues = {}
+        for one in said["queues"]:
+            definition = QueueDefinition(**one["definition"])
+            _, known = before.get(definition.id, (None, None))
+            self.queues[definition.id] = definition, Place(*one["image"]) if one["image"] else known
+
+
+def survey(reader: LogReader, start: int, until: int, *, from_beginning: bool, moment: int | None = None) -> Survey:
+    """Read the log from `start` to the LSN `until`, or to the first record later than `moment` (microseconds).
+
+    Raises LogDamaged.
+    """
+    found = Survey(start, until, from_beginning)
+    for raw in reader.records(start, durable=until, resync=True, until=until):
+        if (moment is not None and raw.time > moment) or raw.end > until:
+            found.until = raw.lsn
+            break
+        found.time, found.epoch = raw.time, raw.epoch
+        if raw.kind in TELLING:
+            found.take(decode(raw.kind, raw.uow, raw.body), raw.lsn, raw.time)
+    return found
+
+
+def rebuilt(found: Survey, like: Store, reader: LogReader) -> Rebuild:
+    """All queues as they were, in the directory of `like`. Raises NotRecoverable, LogDamaged, OSError.
+
+    Units of work that had no outcome then are in flight or in doubt in it.
+    """
+    if not found.complete:
+        raise NotRecoverable(
+            f"the log that is there begins at {lsn.text(found.start)} and has no image of the definitions from before "
+            f"{lsn.text(found.until)}; bring the older extents back, or take a later moment"
+        )
+    rebuild = Rebuild(like, found.counters["segment"])
+    rebuild.qmgr = found.qmgr
+    first = found.until
+    for definition, place in found.queues.values():
+        if place is None or place.media < found.start:
+            since = "was never recorded" if place is None else f"needs the log from {lsn.text(place.media)}"
+            raise NotRecoverable(
+                f"queue {definition.name!r} can't be built again: its media image {since}, and the log that is there "
+                f"begins at {lsn.text(found.start)}; bring the older extents back, or take a later moment"
+            )
+        rebuild.add_image(image.read(reader, place, found.until), place.checkpoint)
+        first = min(first, place.media)
+    rebuild.next_queue = max(rebuild.next_queue, found.counters["queue"])
+    rebuild.replay(reader, first, found.until)
+    return rebuild
