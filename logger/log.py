@@ -79,6 +79,11 @@ def active_path(directory: str) -> str:
     return f"{directory}/active"
 
 
+def archive_path(directory: str) -> str:
+    """Where archived extents go unless qm.ini says otherwise."""
+    return f"{directory}/archive"
+
+
 def create(disk: Disk, config: LogConfig, log_id: bytes, epoch: int = 0) -> int:
     """Make an empty log in `config.path`; return its first LSN. With the control file, made last, the log is there.
 

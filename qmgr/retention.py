@@ -10,6 +10,7 @@ or deleted; with Archive the same, once they are archived. Always the oldest fir
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Iterator
 
 from logger.config import LogType
@@ -31,7 +32,8 @@ class Retention:
         self._linear = engine.log.state.log_type is LogType.LINEAR
         self._said = "", ""
         self._lock = threading.Lock()
-        self._readers: dict[object, int] = {}  # who still reads from which LSN on
+        self._deciding = threading.Lock()  # held while what nobody needs goes
+        self._readers: weakref.WeakSet[Reading] = weakref.WeakSet()  # a reader that is forgotten needs nothing
 
     # ---- what is needed
 
@@ -44,8 +46,9 @@ class Retention:
         if media:
             lsns["media recovery"] = media
         with self._lock:
-            if self._readers:
-                lsns["a reader"] = min(self._readers.values())
+            read = [reading.lsn for reading in self._readers]
+        if read:
+            lsns["a reader"] = min(read)
         return {who: at // extent_bytes for who, at in lsns.items()}
 
     def oldest(self) -> tuple[str, str]:
@@ -60,12 +63,23 @@ class Retention:
     @contextlib.contextmanager
     def reading_from(self, lsn: int) -> Iterator["Reading"]:
         """In the block nothing from this LSN on goes; the reader may move it forward."""
-        reading = Reading(self, lsn)
+        reading = self.pin(lsn)
         try:
             yield reading
         finally:
+            self.unpin(reading)
+
+    def pin(self, lsn: int) -> "Reading":
+        """Nothing from this LSN on goes before the reading is moved forward, unpinned or forgotten."""
+        with self._deciding:
+            reading = Reading(lsn)
             with self._lock:
-                self._readers.pop(reading, None)
+                self._readers.add(reading)
+            return reading
+
+    def unpin(self, reading: "Reading") -> None:
+        with self._lock:
+            self._readers.discard(reading)
 
     # ---- what becomes of the others
 
@@ -87,7 +101,8 @@ class Retention:
             self._errors.say("AMQ7467", name=oldest[0])
             self._errors.say("AMQ7468", name=oldest[1])
         if self._management is LogManagement.AUTOMATIC:
-            self._reuse(min(self.needed_from().values()))
+            with self._deciding:
+                self._reuse(min(self.needed_from().values()))
         done = self._log.housekept()
         if any(done):
             created, reused, deleted = done
@@ -104,10 +119,10 @@ class Retention:
 class Reading:
     """Somebody reads the log, and still has to read what begins at `lsn`."""
 
-    def __init__(self, retention: Retention, lsn: int) -> None:
-        self._retention = retention
-        self.move(lsn)
+    __slots__ = ("__weakref__", "lsn")
+
+    def __init__(self, lsn: int) -> None:
+        self.lsn = lsn
 
     def move(self, lsn: int) -> None:
-        with self._retention._lock:
-            self._retention._readers[self] = lsn
+        self.lsn = lsn

@@ -74,9 +74,9 @@ class Puts:
 
     def __init__(self, queue: int, start: int, *, whole: bool) -> None:
         """The records from the LSN `start` on come; `whole`: no unit of work that matters has any before that."""
+        self.queue = queue
         self.whole = whole
         self.units: dict[int, list[bytes]] = {}  # what those in flight have put to the queue, by number
-        self._queue = queue
         self._start = start
         self._first: dict[int, int] = {}  # while not whole: the ordinal of the first put that was seen of each
 
@@ -84,7 +84,7 @@ class Puts:
         """The next record; what it makes visible. Raises ValueError, struct.error for what can't be understood."""
         kind = record.kind
         if kind == PUT:
-            if QUEUE.unpack_from(record.body)[0] != self._queue:
+            if QUEUE.unpack_from(record.body)[0] != self.queue:
                 return None
             return Batch(record.lsn, record.time, [bytes(record.body[QUEUE_PLACE.size :])], True)
         if kind == COMMIT:
@@ -109,7 +109,7 @@ class Puts:
 
     def _put_many(self, record: Record) -> Batch | None:
         body = record.body
-        if QUEUE.unpack_from(body)[0] != self._queue:
+        if QUEUE.unpack_from(body)[0] != self.queue:
             return None
         messages: list[bytes] = []
         (count,) = LENGTH32.unpack_from(body, QUEUE_PLACE.size)
@@ -119,7 +119,7 @@ class Puts:
     def _join(self, uow: int, body: memoryview, at: int) -> None:
         """Keep what the runs from `at` on have put to the queue."""
         found: list[bytes] = []
-        first = puts_in_runs(body, at, self._queue, found)
+        first = puts_in_runs(body, at, self.queue, found)
         if found:
             self.units.setdefault(uow, []).extend(found)
         if not self.whole and first != NO_PUT:
@@ -135,13 +135,13 @@ class Puts:
         messages = self.units.pop(record.uow, None)
         at = LENGTH32.size + bases * QUEUE_PLACE.size
         places = range(LENGTH32.size, at, QUEUE_PLACE.size)
-        named = any(QUEUE.unpack_from(body, place)[0] == self._queue for place in places)
+        named = any(QUEUE.unpack_from(body, place)[0] == self.queue for place in places)
         if messages is None:
             if not named:
                 self._first.pop(record.uow, None)
                 return None
             messages = []
-        first = puts_in_runs(body, at, self._queue, messages)
+        first = puts_in_runs(body, at, self.queue, messages)
         whole = self.whole or self._first.pop(record.uow, first) == 0
         return Batch(record.lsn, record.time, messages, whole) if messages or not whole else None
 
