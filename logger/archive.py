@@ -229,7 +229,7 @@ class Outcome:
     held: Held | None
 
 
-def _no_progress(done: int, total: int) -> None:
+def no_progress(done: int, total: int) -> None:
     pass
 
 
@@ -273,7 +273,7 @@ class Archive:
         self,
         plan: Plan,
         *,
-        progress: Progress = _no_progress,
+        progress: Progress = no_progress,
         give_way: Callable[[], None] = _no_way,
         needed_from: NeededFrom = _no_gates,
     ) -> Outcome:
@@ -312,7 +312,7 @@ class Archive:
         now_us: int,
         active_from: int,
         needed_from: NeededFrom = _no_gates,
-        progress: Progress = _no_progress,
+        progress: Progress = no_progress,
         give_way: Callable[[], None] = _no_way,
     ) -> dict[Action, Outcome]:
         """Do what the policy asks for by now, what is removed first. Raises as `plan` and `run` do."""

@@ -59,6 +59,7 @@ class LogConfig:
     write_integrity: WriteIntegrity = WriteIntegrity.TRIPLE
     sync: LogSync = LogSync.ALWAYS
     sync_interval_ms: int = attrs.field(default=1000, validator=within(1, 3_600_000))
+    archive_path: str | None = None  # where extents of a linear log are archived; None: `archive` in `path`
 
     @buffer_pages.validator
     def _check_buffer(self, attribute: "attrs.Attribute[int]", value: int) -> None:
@@ -75,6 +76,10 @@ class LogConfig:
     def extent_bytes(self) -> int:
         """Bytes of the log stream that one extent holds."""
         return self.file_pages * PAGE
+
+    @property
+    def archive_directory(self) -> str:
+        return self.archive_path or f"{self.path}/archive"
 
     @property
     def max_files(self) -> int:

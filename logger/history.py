@@ -17,7 +17,7 @@ from logger.control import ControlState
 from logger.disk import Disk, File
 from logger.errors import LogDamaged
 from logger.extent import DATA, ExtentHeader, decode_header, file_name, linear_number, number_of
-from logger.reader import LogReader, Settled, unsettled
+from logger.reader import LogReader, Settled, at_once
 
 SUFFIXES = ("", *(kind.suffix for kind in Compression))
 LOOKS = 3  # at the directories, before a file that others may be moving counts as missing
@@ -117,7 +117,7 @@ class History:
         self._refuse_damaged(sequence)
         return None
 
-    def reader(self, state: ControlState, settled: Settled = unsettled) -> LogReader:
+    def reader(self, state: ControlState, settled: Settled = at_once) -> LogReader:
         """A reader of all of it, with at most a few files open at a time. A gap is never jumped: LogDamaged.
 
         `settled` as in `LogReader`.
@@ -132,6 +132,13 @@ class History:
             last_epoch=(state.epoch_from, state.epoch),
             settled=settled,
         )
+
+    def reaches_back_to(self, sequence: int) -> int:
+        """The oldest sequence from which on all is there up to this one. Raises OSError."""
+        places = self.places()
+        while sequence - 1 in places:
+            sequence -= 1
+        return sequence
 
     def name(self, sequence: int) -> str:
         """The path of this sequence's file, or the one where it should be."""

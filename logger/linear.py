@@ -209,6 +209,10 @@ class Line(Extents):
             self._done[2] += 1
         self._disk.sync_dir(self.directory)
 
+    def reusable_bytes(self) -> int:
+        """What the extents that are kept for reuse take on the disk."""
+        return len(self.reusable()) * (extent.DATA + self._extent_bytes)
+
     def reduce(self, keep: int) -> int:
         """Delete those that are kept for reuse beyond so many; return how many."""
         surplus = self.reusable()[keep:]

@@ -26,7 +26,7 @@ from logger.extents import Extents
 from logger.force import EVERYTHING, GroupCommit
 from logger.history import History
 from logger.linear import REUSABLE, Line
-from logger.reader import ExtentView, LogReader, Record, Settled, unsettled
+from logger.reader import ExtentView, LogReader, Record, Settled, at_once
 from logger.soon import Behind, Callback, Forcer
 from logger.space import EXTENT_WASTE, Space
 from logger.stats import LogStats, WriteStats
@@ -77,11 +77,6 @@ def control_path(directory: str) -> str:
 
 def active_path(directory: str) -> str:
     return f"{directory}/active"
-
-
-def archive_path(directory: str) -> str:
-    """Where archived extents go unless qm.ini says otherwise."""
-    return f"{directory}/archive"
 
 
 def create(disk: Disk, config: LogConfig, log_id: bytes, epoch: int = 0) -> int:
@@ -152,7 +147,7 @@ def extents_of(disk: Disk, directory: str, state: ControlState, *, direct: bool)
     return kind(disk, active_path(directory), state.log_id, state.extent_bytes, direct=direct)
 
 
-def reader_of(extents: Extents, state: ControlState, settled: Settled = unsettled) -> LogReader:
+def reader_of(extents: Extents, state: ControlState, settled: Settled = at_once) -> LogReader:
     """A reader of these extents, with file descriptors of its own; `settled` as in `LogReader`."""
     opened: dict[int, File] = {}
 
@@ -179,18 +174,22 @@ def reader_of(extents: Extents, state: ControlState, settled: Settled = unsettle
     )
 
 
-def oldest(disk: Disk, directory: str, state: ControlState) -> int:
-    """The first LSN of the oldest extent from which on the log in `directory` is there without a gap."""
-    extents = extents_of(disk, directory, state, direct=False)
-    extents.open(state, read_only=True)
+def history_of(disk: Disk, config: LogConfig, state: ControlState) -> History:
+    """All extents of a linear log that are there, archived ones too."""
+    directories = active_path(config.path), config.archive_directory
+    return History(disk, directories, state.log_id, state.extent_bytes)
+
+
+def read_past(disk: Disk, config: LogConfig) -> tuple[ControlState, LogReader, int]:
+    """What the control file says, a reader that owns nothing, and the first LSN from which on it can read all."""
+    state, reader = read_only(disk, config.path)
     sequence = state.head // state.extent_bytes
-    try:
-        while sequence > 1 and (file := extents.open_read(sequence - 1)) is not None:
-            file.close()
-            sequence -= 1
-    finally:
-        extents.close()
-    return sequence * state.extent_bytes
+    if state.log_type is LogType.LINEAR:
+        reader.close()
+        history = history_of(disk, config, state)
+        sequence = history.reaches_back_to(sequence)
+        reader = history.reader(state)
+    return state, reader, sequence * state.extent_bytes
 
 
 def read_only(disk: Disk, directory: str) -> tuple[ControlState, LogReader]:
@@ -210,7 +209,6 @@ class Log(GroupCommit):
         self._disk = disk
         self._clock = clock
         self._config = config
-        self.archive_path = archive_path(config.path)
         self._control = ControlFile(disk, control_path(config.path))
         state = self._control.state
         if state.extent_bytes != config.extent_bytes:
@@ -257,18 +255,17 @@ class Log(GroupCommit):
     def state(self) -> ControlState:
         return self._state
 
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
     def read(self, start: int, durable: int) -> tuple[LogReader, Iterator[Record]]:
         """The records from `start` to the end of the log; see `LogReader.records`."""
         reader = reader_of(self._extents, self._state)
         return reader, reader.records(start, durable=max(durable, self._state.durable, self._state.clean_end))
 
-    def history(self) -> History:
-        """Every extent of a linear log that is there, active, archived or compressed."""
-        directories = active_path(self._config.path), self.archive_path
-        return History(self._disk, directories, self._state.log_id, self._extent_bytes)
-
     def live_reader(self, history: History | None = None) -> LogReader:
-        """A reader of what is durable by now (`until`), while others go on to write; of all the `history` there is.
+        """A reader of what is durable by now (`until`), while others go on to write.
 
         In the extent that is written now a page may be in a spare page only, which is written over in turn; so where
         its pages lie is looked up while nobody writes.
@@ -285,6 +282,10 @@ class Log(GroupCommit):
         if self._state.log_type is LogType.LINEAR:
             return (history or self.history()).reader(self._state, settled)
         return reader_of(self._extents, self._state, settled)
+
+    def history(self) -> History:
+        """All extents of a linear log that are there."""
+        return history_of(self._disk, self._config, self._state)
 
     # ---- beginning and ending
 
@@ -704,6 +705,10 @@ class Log(GroupCommit):
         """Nothing needs this inactive extent: keep it for reuse, or delete it. Raises OSError."""
         if isinstance(self._extents, Line):
             self._extents.recycle(sequence, self._config.primary_files)
+
+    def reusable_bytes(self) -> int:
+        """What the extents that are kept for reuse take on the disk."""
+        return self._extents.reusable_bytes() if isinstance(self._extents, Line) else 0
 
     def housekept(self) -> tuple[int, int, int]:
         """How many extents of a linear log were created, used again, and deleted since this was asked last."""

@@ -70,8 +70,8 @@ class ExtentView:
 Settled = Callable[[int, Callable[[], ExtentView]], ExtentView]
 
 
-def unsettled(sequence: int, look: Callable[[], ExtentView]) -> ExtentView:
-    """Nobody writes to any extent."""
+def at_once(sequence: int, look: Callable[[], ExtentView]) -> ExtentView:
+    """Nobody writes there, so there is nothing to wait for."""
     return look()
 
 
@@ -87,7 +87,7 @@ class LogReader:
         name: Callable[[int], str],
         close: Callable[[], None],
         last_epoch: tuple[int, int],
-        settled: Settled = unsettled,
+        settled: Settled = at_once,
     ) -> None:
         """`open_extent(sequence)` gives an extent's file, or None where there is none; `name` its path, for errors.
 

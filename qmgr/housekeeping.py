@@ -25,7 +25,7 @@ from recovery.errors import QueueDamaged
 from recovery.uows import ACTIVE, Uow
 
 RETRY_NS = 1_000_000_000  # after a checkpoint failed for want of disk space
-IMAGES_NS = 10_000_000_000  # between looks whether media images are due
+CHORES_NS = 10_000_000_000  # between looks whether a media image or an archive is due
 TICK = 1.0  # seconds between looks at the clock
 
 
@@ -42,7 +42,7 @@ class Housekeeper:
         *,
         expiry_seconds: int,
         sync_ms: int,
-        record_images: Callable[[], None],
+        chores: Callable[[], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self._engine = engine
@@ -56,8 +56,8 @@ class Housekeeper:
         self._swept_ns = clock.elapsed_ns()
         self._failed_ns = 0
         self._looked_ns = clock.elapsed_ns()
-        self._record_images = record_images
-        self._imaging: threading.Thread | None = None
+        self._chores = chores
+        self._busy: threading.Thread | None = None
         self._on_failure = on_failure
         self._wake = threading.Event()
         self._ending = False
@@ -91,8 +91,8 @@ class Housekeeper:
         self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
-        if self._imaging is not None and self._imaging is not threading.current_thread():
-            self._imaging.join()
+        if self._busy is not None and self._busy is not threading.current_thread():
+            self._busy.join()
 
     def _run(self) -> None:
         while not self._ending:
@@ -106,18 +106,18 @@ class Housekeeper:
         return (
             self._checkpointer.due()
             or now - self._swept_ns >= self._expiry_ns
-            or now - self._looked_ns >= IMAGES_NS
+            or now - self._looked_ns >= CHORES_NS
             or (self._sync_ns > 0 and now - self._synced_ns >= self._sync_ns)
         )
 
-    def _look_for_images(self) -> None:
-        """Record media images that are due, in a thread of their own since it may take long."""
+    def _do_chores(self) -> None:
+        """Media images and the archive, in a thread of their own since they may take long."""
         if self._thread is None:
-            self._record_images()
-        elif self._imaging is None or not self._imaging.is_alive():
-            name = f"IMAGES-{self._engine.name}"
-            self._imaging = threading.Thread(target=self._record_images, name=name, daemon=True)
-            self._imaging.start()
+            self._chores()
+        elif self._busy is None or not self._busy.is_alive():
+            name = f"CHORES-{self._engine.name}"
+            self._busy = threading.Thread(target=self._chores, name=name, daemon=True)
+            self._busy.start()
 
     def work(self) -> None:
         """Do what is due. What goes wrong with a checkpoint is said, and is no reason for a call to fail."""
@@ -134,9 +134,9 @@ class Housekeeper:
                 if self._clock.elapsed_ns() - self._swept_ns >= self._expiry_ns:
                     self._swept_ns = self._clock.elapsed_ns()
                     self.sweep()
-            if self._clock.elapsed_ns() - self._looked_ns >= IMAGES_NS:
+            if self._clock.elapsed_ns() - self._looked_ns >= CHORES_NS:
                 self._looked_ns = self._clock.elapsed_ns()
-                self._look_for_images()
+                self._do_chores()
         except LogError as exc:
             if self._engine.log.failure is not None:
                 self._on_failure(exc)

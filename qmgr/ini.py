@@ -356,7 +356,7 @@ class _Reader:
             part, _, name = field.rpartition(".")
             parts[part][name] = value
         return Config(
-            log=LogConfig(**parts["log"]),
+            log=LogConfig(**parts["log"], archive_path=parts["log_archive"].get("path")),
             log_archive=ArchivePolicy(**parts["log_archive"]),
             tuning=Tuning(**parts["tuning"]),
             error_log=ErrorLogConfig(**parts["error_log"]),

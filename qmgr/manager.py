@@ -10,6 +10,7 @@ from typing import Any, Self, Unpack
 import attrs
 
 from logger import log as logs
+from logger.archive import Action, Outcome, Progress, no_progress, parse_age
 from logger.clock import Clock, SystemClock
 from logger.config import LogSync, LogType
 from logger.disk import Disk, Path, PosixDisk, read_whole
@@ -230,8 +231,6 @@ class QueueManager:
             checkpoints = read_files(disk, self._location.data_dir, log.state.log_id)
             buffers = tuning.default_q_buffer_size, tuning.default_pq_buffer_size
             linear = log.state.log_type is LogType.LINEAR
-            if config.log_archive.path is not None:
-                log.archive_path = config.log_archive.path
             state = Resource(disk, self._location.queues, log.state.log_id, clock.give_way, buffers, imaged=linear)
             checkpoint, report = restart(log, clock, state, checkpoints)
             self._store = state
@@ -263,7 +262,7 @@ class QueueManager:
             for unit in state.uows:
                 unit.promise = self._engine.promise_of(unit)
             self._engine.count_promises()
-            self._retention = Retention(self._engine, errors, config.log_management)
+            self._retention = Retention(self._engine, disk, errors, config.log_management, config.log_archive)
             self._housekeeper = Housekeeper(
                 self._engine,
                 checkpointer,
@@ -272,7 +271,7 @@ class QueueManager:
                 clock,
                 expiry_seconds=tuning.expiry_interval,
                 sync_ms=config.log.sync_interval_ms if config.log.sync is LogSync.INTERVAL else 0,
-                record_images=self._record_images,
+                chores=self._chores,
                 on_failure=self._fail,
             )
             self._media = Media(self._engine, self._checkpoint, log.live_reader)
@@ -314,8 +313,9 @@ class QueueManager:
             if aside:
                 self._say("AMQ9005", path=aside)
 
-    def _record_images(self) -> None:
-        """Record the media images that are due."""
+    def _chores(self) -> None:
+        """What may take long: record the media images that are due, archive what is old enough."""
+        self._retention.keep_policy()
         try:
             for name in self._media.record_due():
                 self._say("AMQ9003", name=name)
@@ -655,6 +655,46 @@ class QueueManager:
         depth = self._media.recreate(queue)
         self._say("AMQ9004", name=queue, depth=depth)
         return self.queue(queue)
+
+    def archive_log(
+        self, *, older_than: str | int = 0, dry_run: bool = False, progress: Progress = no_progress
+    ) -> Outcome:
+        """Move the log extents that no restart needs to the archive; what was done, or would be.
+
+        `older_than`: seconds since an extent was last written, or an age such as "36h". Each is copied, read back and
+        compared before the original goes. `progress(done, total)` hears of bytes. Linear logging only.
+        """
+        return self._keep_extents(Action.ARCHIVE, older_than, dry_run, progress)
+
+    def compress_log(
+        self, *, older_than: str | int = 0, dry_run: bool = False, progress: Progress = no_progress
+    ) -> Outcome:
+        """Compress the log extents that no restart needs, wherever they lie; see `archive_log`. They stay readable."""
+        return self._keep_extents(Action.COMPRESS, older_than, dry_run, progress)
+
+    def remove_log(
+        self, *, older_than: str | int = 0, dry_run: bool = False, progress: Progress = no_progress
+    ) -> Outcome:
+        """Delete the oldest log extents, archived or not, up to the first that is still needed; see `archive_log`.
+
+        `.held` of what is returned says what needs that one: a restart, media recovery, a reader, a message that
+        nobody has got yet.
+        """
+        return self._keep_extents(Action.REMOVE, older_than, dry_run, progress)
+
+    def _keep_extents(self, action: Action, older_than: str | int, dry_run: bool, progress: Progress) -> Outcome:
+        try:
+            age = parse_age(older_than) if isinstance(older_than, str) else int(older_than)
+        except ValueError as exc:
+            raise Mistake(f"older_than: {exc}") from exc
+        try:
+            return self._retention.do(action, age, progress, dry_run=dry_run)
+        except LogError as exc:
+            raise Unavailable(str(exc), reason=Reason.FILE_SYSTEM_ERROR, name=self.name) from exc
+
+    def note_archived(self, extent: str, *, all_before: bool = False) -> None:
+        """Somebody else has archived this log extent, or all up to it (SET LOG ARCHIVED, LogManagement=Archive)."""
+        self._retention.note_archived(extent, all_before=all_before)
 
     def alter(self, **attributes: Any) -> QmgrDefinition:
         """Change attributes of the queue manager: those of ALTER QMGR, in words."""

@@ -10,6 +10,7 @@ import attrs
 
 from logger import log as logs
 from logger import lsn as lsns
+from logger.archive import ArchivePolicy
 from logger.clock import Clock, SystemClock
 from logger.control import ControlState
 from logger.disk import Disk, Path, PosixDisk, make_dirs, read_whole, replace_file
@@ -91,9 +92,8 @@ class _Recovery:
             end = reader.end
         if until is not None and until > end:
             raise Mistake(f"the log ends at {lsns.text(end)}, so {lsns.text(until)} is not in it")
-        state, reader = logs.read_only(self._disk, self._config.log.path)
+        state, reader, start = logs.read_past(self._disk, self._config.log)
         with contextlib.closing(reader):
-            start = logs.oldest(self._disk, self._config.log.path, state)
             beginning = start == state.extent_bytes
             found = survey(reader, start, end if until is None else until, from_beginning=beginning, moment=moment)
             return self._build(found, reader, state)
@@ -101,7 +101,8 @@ class _Recovery:
     def _build(self, found: Survey, reader: LogReader, state: ControlState) -> Recovered:
         disk, target = self._disk, self._target
         log_id = disk.entropy(16)
-        config = attrs.evolve(self._config, log=attrs.evolve(self._config.log, path=target.log_dir))
+        log_config = attrs.evolve(self._config.log, path=target.log_dir, archive_path=None)
+        config = attrs.evolve(self._config, log=log_config, log_archive=ArchivePolicy())
         make_dirs(disk, target.queues)
         make_dirs(disk, target.errors)
         make_dirs(disk, target.log_dir)

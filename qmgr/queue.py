@@ -395,6 +395,18 @@ class Queue:
             self._elsewhere.pop(entry.sequence, None)
         entry.body = b""
 
+    def put_times(self) -> list[int]:
+        """When the first persistent message of each priority that can be got was put. Raises QueueDamaged, OSError."""
+        found = []
+        for lane in self._lanes.values():
+            if lane.persistent:
+                entry = lane.first()
+                if entry is None and lane.paged:
+                    entry = next(self._paged(lane, lane.low), None)
+                if entry is not None:
+                    found.append(entry.put_time)
+        return found
+
     # ---- between memory and segments
 
     def load(self, segments: Iterable[Segment]) -> None:

@@ -1,39 +1,61 @@
-"""Which extents of a linear log are still needed and what becomes of the others.
+"""Which extents of a linear log are still needed, and what becomes of the others.
 
     active        a restart needs it
     inactive      media recovery needs it, or a reader that is at work
     superfluous   nothing needs it
 
 With LogManagement=Manual superfluous extents stay until somebody removes them; with Automatic they are kept for reuse
-or deleted; with Archive the same, once they are archived. Always the oldest first, so that there is never a gap.
+or deleted; with Archive the same, once they were reported as archived. Beside that a policy of ages (`LogArchive`)
+archives, compresses and removes. Always the oldest first, so that there is never a gap.
 """
 
 import contextlib
 import threading
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
+from logger.archive import Action, Archive, ArchivedNotices, ArchivePolicy, Outcome, Plan, Progress, last_written
 from logger.config import LogType
-from logger.extent import file_name, linear_number
+from logger.disk import Disk
+from logger.errors import LogError
+from logger.extent import file_name, linear_number, number_of
 from logger.log import Log
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog
+from qmgr.errors import MediaNotSupported, Mistake, ObjectInUse
 from qmgr.ini import LogManagement
+from recovery.errors import QueueDamaged
+
+POLICY_NS = 10_000_000_000  # between looks whether an extent is old enough, at least
+REST = 50  # times as long as a look took, the next one waits
 
 
 class Retention:
     """Keeps the extents of one linear log; on a circular one it has nothing to do."""
 
-    def __init__(self, engine: Engine, errors: ErrorLog, management: LogManagement) -> None:
+    def __init__(
+        self, engine: Engine, disk: Disk, errors: ErrorLog, management: LogManagement, policy: ArchivePolicy
+    ) -> None:
         self._engine = engine
         self._log: Log = engine.log
+        self._clock = engine.clock
         self._errors = errors
         self._management = management
+        self._policy = policy
         self._linear = engine.log.state.log_type is LogType.LINEAR
         self._said = "", ""
+        self._heads = [engine.log.state.head] * 2  # of the last two checkpoints: with the older one a restart must do
         self._lock = threading.Lock()
-        self._deciding = threading.Lock()  # held while what nobody needs goes
-        self._readers: weakref.WeakSet[Reading] = weakref.WeakSet()  # a reader that is forgotten needs nothing
+        self._readers: weakref.WeakSet[Reading] = weakref.WeakSet()  # one that is forgotten needs nothing
+        self._deciding = threading.Lock()  # held from the decision that an extent can be reused until it is
+        self._working = threading.Lock()  # somebody moves or deletes extents
+        self._next_look_ns = 0
+        if self._linear:
+            config, log_id = engine.log.config, engine.log.state.log_id
+            self._history = engine.log.history()
+            self._archive = Archive(disk, self._history, config.archive_directory)
+            self._notices = ArchivedNotices(disk, config.path, log_id)
 
     # ---- what is needed
 
@@ -41,7 +63,7 @@ class Retention:
         """The first sequence that each of those who need the log needs."""
         extent_bytes = self._log.state.extent_bytes
         with self._engine.lock:
-            lsns = {"restart": self._log.state.head}
+            lsns = {"restart": min(self._heads)}
             media = self._engine.state.media_lsn()
         if media:
             lsns["media recovery"] = media
@@ -53,12 +75,11 @@ class Retention:
 
     def oldest(self) -> tuple[str, str]:
         """The names of the oldest extents that restart and media recovery need."""
-        needed = self.needed_from()
-        media = needed.get("media recovery", needed["restart"])
-        return self.name(needed["restart"]), self.name(min(media, needed["restart"]))
-
-    def name(self, sequence: int) -> str:
-        return file_name(linear_number(sequence))
+        extent_bytes = self._log.state.extent_bytes
+        restart = self._log.state.head
+        with self._engine.lock:
+            media = self._engine.state.media_lsn() or restart
+        return name_of(restart // extent_bytes), name_of(min(media, restart) // extent_bytes)
 
     @contextlib.contextmanager
     def reading_from(self, lsn: int) -> Iterator["Reading"]:
@@ -71,17 +92,38 @@ class Retention:
 
     def pin(self, lsn: int) -> "Reading":
         """Nothing from this LSN on goes before the reading is moved forward, unpinned or forgotten."""
-        with self._deciding:
-            reading = Reading(lsn)
-            with self._lock:
-                self._readers.add(reading)
-            return reading
+        reading = Reading(lsn)
+        with self._deciding, self._lock:
+            self._readers.add(reading)
+        return reading
 
     def unpin(self, reading: "Reading") -> None:
         with self._lock:
             self._readers.discard(reading)
 
-    # ---- what becomes of the others
+    def _needed_to_remove(self) -> dict[str, int]:
+        """The same, with the messages that nobody has got yet: their history is not removed by age."""
+        needed = self.needed_from()
+        oldest_us = self._oldest_message()
+        if oldest_us:
+            written = last_written(self._history.copies())
+            later = [sequence for sequence, at in written.items() if at >= oldest_us]
+            needed["an undelivered message"] = min(later, default=needed["restart"])
+        return needed
+
+    def _oldest_message(self) -> int:
+        """When the oldest persistent message that is still there was put, about; 0: there is none."""
+        found = []
+        with self._engine.lock:
+            queues = list(self._engine.state.by_id.values())
+        for queue in queues:
+            with self._engine.lock, contextlib.suppress(QueueDamaged, OSError):
+                found += queue.put_times()
+        with self._engine.lock:
+            found += [entry.put_time for unit in self._engine.state.uows for _, entry in unit.gets]
+        return min(found, default=0)
+
+    # ---- after each checkpoint
 
     def after_checkpoint(self) -> None:
         """Say what is needed if that has changed, and let go of what is not.
@@ -89,6 +131,7 @@ class Retention:
         A disk that refuses costs nothing but the room: the next checkpoint tries again. Raises LogError.
         """
         if self._linear:
+            self._heads = [self._heads[1], self._log.state.head]
             try:
                 self._keep_house()
             except OSError as exc:
@@ -100,20 +143,120 @@ class Retention:
             self._said = oldest
             self._errors.say("AMQ7467", name=oldest[0])
             self._errors.say("AMQ7468", name=oldest[1])
-        if self._management is LogManagement.AUTOMATIC:
-            with self._deciding:
-                self._reuse(min(self.needed_from().values()))
-        done = self._log.housekept()
-        if any(done):
-            created, reused, deleted = done
+        if self._management is not LogManagement.MANUAL and self._working.acquire(blocking=False):
+            try:
+                self._reuse()
+            finally:
+                self._working.release()
+        created, reused, deleted = self._log.housekept()
+        if created or reused or deleted:
             self._errors.say("AMQ7490", created=created, reused=reused, deleted=deleted)
 
-    def _reuse(self, first_needed: int) -> None:
+    def _reuse(self) -> None:
         """Keep as many superfluous extents for reuse as there are primaries; delete the others."""
         for sequence in self._log.inactive():
-            if sequence >= first_needed:
-                return
-            self._log.recycle(sequence)
+            with self._deciding:
+                waiting = self._management is LogManagement.ARCHIVE and not self._notices.covers(sequence)
+                if sequence >= min(self.needed_from().values()) or waiting:
+                    return
+                self._log.recycle(sequence)
+
+    # ---- the policy, and what an operator asks for
+
+    def keep_policy(self) -> None:
+        """Archive, compress and remove what has the age for it. What goes wrong is said."""
+        policy, now = self._policy, self._clock.elapsed_ns()
+        ages = policy.archive_after, policy.compress_after, policy.remove_after
+        if not self._linear or now < self._next_look_ns or all(age is None for age in ages):
+            return
+        try:
+            with self._working:
+                self._archive.keep(
+                    policy,
+                    now_us=self._clock.wall_us(),
+                    active_from=self.needed_from()["restart"],
+                    needed_from=self._needed_to_remove,
+                    give_way=self._clock.give_way,
+                )
+        except (LogError, OSError) as exc:
+            self._errors.say("AMQ9007", text=str(exc))
+        took = self._clock.elapsed_ns() - now
+        self._next_look_ns = now + took + max(POLICY_NS, REST * took)
+
+    def plan(self, action: Action, older_than: int) -> Plan:
+        """What is to be done with extents that were last written so many seconds ago, or more."""
+        self._check()
+        needed = self._needed_to_remove()
+        return self._archive.plan(
+            action,
+            after=older_than,
+            now_us=self._clock.wall_us(),
+            active_from=needed["restart"],
+            compression=self._policy.compression,
+            needed_from=needed,
+        )
+
+    def do(self, action: Action, older_than: int, progress: Progress, *, dry_run: bool) -> Outcome:
+        """Archive, compress or remove. Raises LogError, MediaNotSupported, ObjectInUse."""
+        if dry_run:
+            plan = self.plan(action, older_than)
+            return Outcome(done=plan.steps, held=plan.held)
+        self._check()
+        if not self._working.acquire(blocking=False):
+            raise ObjectInUse("log extents are being archived, compressed or removed already; try again later")
+        try:
+            plan = self.plan(action, older_than)
+            return self._archive.run(
+                plan, progress=progress, give_way=self._clock.give_way, needed_from=self._needed_to_remove
+            )
+        finally:
+            self._working.release()
+
+    def note_archived(self, name: str, *, all_before: bool = False) -> None:
+        """An extent, or all up to it, has been archived by somebody else (SET LOG ARCHIVED, RESET QMGR TYPE(ARCHLOG)).
+
+        Raises Mistake for one that is not known or is being written, or unless LogManagement=Archive.
+        """
+        self._check()
+        if self._management is not LogManagement.ARCHIVE:
+            raise Mistake("extents are reported as archived with LogManagement=Archive only")
+        number = number_of(name) if isinstance(name, str) else None
+        held = {linear_number(sequence): sequence for sequence in self._history.places()}
+        if number is None or number not in held:
+            raise Mistake(f"there is no log extent {name!r}; give a name such as {name_of(1)}")
+        current = self._log.buffer.tail // self._log.state.extent_bytes
+        if held[number] >= current:
+            raise Mistake(f"log extent {name} is being written; it can be archived when the next one is")
+        self._notices.add(1 if all_before else held[number], held[number])
+
+    def facts(self) -> dict[str, Any]:
+        """What an operator wants to know of the extents: names, and bytes on disk by class."""
+        if not self._linear:
+            return {}
+        restart, media = self.oldest()
+        needed = self.needed_from()
+        places = self._history.places()
+        inactive = {s: place.size for s, place in places.items() if s < needed["restart"]}
+        since = min(needed.get("media recovery", needed["restart"]), needed["restart"])
+        waiting = [s for s in inactive if not self._notices.covers(s)]
+        archiving = self._management is LogManagement.ARCHIVE
+        return {
+            "restart": restart,
+            "media": media,
+            "media_bytes": sum(size for s, size in inactive.items() if s >= since),
+            "archived_from": name_of(min(waiting)) if archiving and waiting else "",
+            "archive_bytes": sum(inactive[s] for s in waiting if s < since) if archiving else 0,
+            "reuse_bytes": self._log.reusable_bytes(),
+        }
+
+    def _check(self) -> None:
+        self._engine.check()
+        if not self._linear:
+            raise MediaNotSupported(
+                f"queue manager {self._engine.name!r} has circular logging, which reuses its extents by itself; "
+                f"migmqlog changes it to linear logging",
+                name=self._engine.name,
+            )
 
 
 class Reading:
@@ -126,3 +269,7 @@ class Reading:
 
     def move(self, lsn: int) -> None:
         self.lsn = lsn
+
+
+def name_of(sequence: int) -> str:
+    return file_name(linear_number(sequence))

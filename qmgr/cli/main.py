@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from qmgr.cli import crtmqm, dltmqm, dmpmqlog, dspmq, dspmqtrn, rcdmqimg, rcrmqobj, recover_to, rsvmqtrn
+from qmgr.cli import archive_log, crtmqm, dltmqm, dmpmqlog, dspmq, dspmqtrn, rcdmqimg, rcrmqobj, recover_to, rsvmqtrn
 from qmgr.cli.command import Failure, printed
 
 COMMANDS = {
@@ -18,6 +18,7 @@ COMMANDS = {
         rcdmqimg.COMMAND,
         rcrmqobj.COMMAND,
         recover_to.COMMAND,
+        *archive_log.COMMANDS,
         dmpmqlog.COMMAND,
     )
 }

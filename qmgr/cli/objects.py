@@ -6,10 +6,11 @@ from qmgr.cli.command import BAD_ARGUMENTS, Failure
 ALL = "*", "all"
 QUEUES = "queue", "q", "qlocal", "ql"
 DEFINITIONS = "qmgr", "catalog", "ctlg"
-ABSENT = tuple(
-    "authinfo channel chl clntconn clcn clchltab listener lstr namelist nl process prcs qalias qa qmodel qm qremote qr "
-    "service srvc syncfile topic top".split()
-)  # types of IBM MQ that there are no objects of here
+_OF_IBM_MQ = """
+    authinfo channel chl clntconn clcn clchltab listener lstr namelist nl process prcs qalias qa qmodel qm qremote qr
+    service srvc syncfile topic top
+"""
+ABSENT = tuple(_OF_IBM_MQ.split())  # types of IBM MQ that there are no objects of here
 TYPES = f"{', '.join(QUEUES + DEFINITIONS)}, or all (or '*')"
 
 

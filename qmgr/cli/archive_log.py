@@ -1,0 +1,111 @@
+"""archive-log, compress-log, remove-log: what becomes of the log extents that no restart needs."""
+
+import argparse
+import sys
+from collections.abc import Callable
+
+from logger.archive import Action, Outcome, parse_age
+from qmgr import QueueManager
+from qmgr.cli import access
+from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, Command, Failure, Parser, complain
+from qmgr.errors import MediaNotSupported
+
+NOT_SUPPORTED = 68
+DO: dict[Action, Callable[..., Outcome]] = {
+    Action.ARCHIVE: QueueManager.archive_log,
+    Action.COMPRESS: QueueManager.compress_log,
+    Action.REMOVE: QueueManager.remove_log,
+}
+
+
+def options(parser: Parser) -> None:
+    parser.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
+    parser.add_argument(
+        "--older-than", metavar="AGE", type=age, default=0, help="only what was last written so long ago, such as 36h"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+
+
+def age(text: str) -> int:
+    try:
+        return parse_age(text)
+    except ValueError as exc:
+        raise Failure(BAD_ARGUMENTS, "AMQ7076E", f"--older-than: {exc}.") from None
+
+
+class Bar:
+    """How far long work has come, on a terminal."""
+
+    def __init__(self) -> None:
+        self._shown = -1
+        self._there = sys.stderr is not None and sys.stderr.isatty()
+
+    def __call__(self, done: int, total: int) -> None:
+        percent = 100 * done // total if total else 100
+        if self._there and percent != self._shown:
+            self._shown = percent
+            print(f"\r[{'#' * (percent * 40 // 100):<40}] {percent:3} %", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self._shown >= 0:
+            print("\r" + " " * 50 + "\r", end="", file=sys.stderr, flush=True)
+
+
+def doing(action: Action) -> Callable[[argparse.Namespace], int]:
+    def run(args: argparse.Namespace) -> int:
+        name = access.named(args.m, args.data_path)
+        with access.started(name, args.data_path) as manager:
+            bar = Bar()
+            try:
+                outcome = DO[action](manager, older_than=args.older_than, dry_run=args.dry_run, progress=bar)
+            except MediaNotSupported as exc:
+                raise Failure(NOT_SUPPORTED, "AMQ7044E", str(exc)) from exc
+            finally:
+                bar.end()
+        for step in outcome.done:
+            print(("would " if args.dry_run else "") + step.text())
+        size = sum(step.size for step in outcome.done)
+        print(f"{len(outcome.done)} log extents, {size} bytes.")
+        if outcome.held is not None:
+            complain(f"AMQ9008I: {outcome.held.text()}.")
+        return 0
+
+    return run
+
+
+def command(action: Action, purpose: str, notes: str) -> Command:
+    name = f"{action.value}-log"
+    return Command(
+        name=name,
+        purpose=purpose,
+        notes=notes
+        + "\n\n"
+        + access.NO_DAEMON.replace("qm.transactions() and qm.resolve()", f"qm.{action.value}_log()"),
+        usage="[-m QMgrName] [--older-than AGE] [--dry-run] [--data-path dir]",
+        example=f"{name} -m QM1 --older-than 7d",
+        codes={NOT_AVAILABLE: access.OWNED, NOT_SUPPORTED: "the log is circular"},
+        options=options,
+        run=doing(action),
+    )
+
+
+COMMANDS = (
+    command(
+        Action.ARCHIVE,
+        "Move log extents that no restart needs to the archive.",
+        "Each is copied, read back and compared before the original goes. Archived extents stay readable, for media\n"
+        "recovery, dmpmqlog and replay. ArchivePath of qm.ini says where they go. Linear logging only.",
+    ),
+    command(
+        Action.COMPRESS,
+        "Compress log extents that no restart needs, where they lie.",
+        "Compressed extents stay readable as archived ones do; gunzip and zstd -d read them too. Compression of\n"
+        "qm.ini says how. Linear logging only.",
+    ),
+    command(
+        Action.REMOVE,
+        "Delete the oldest log extents that nothing needs.",
+        "Always the oldest first, so that there is never a gap; it ends at the first extent that a restart, media\n"
+        "recovery, a reader or a message that nobody has got yet needs, and says which. Linear logging only.",
+    ),
+)
