@@ -275,9 +275,18 @@ class Log(GroupCommit):
         def settled(sequence: int, look: Callable[[], ExtentView]) -> ExtentView:
             if sequence < newest:
                 return look()
-            views: list[ExtentView] = []
-            self._exclusively(lambda: views.append(look()))
-            return views[0]
+            seen: list[ExtentView | OSError] = []
+
+            def try_to_look() -> None:
+                try:
+                    seen.append(look())
+                except OSError as exc:  # of a read: the log, which nobody has failed to write, goes on
+                    seen.append(exc)
+
+            self._exclusively(try_to_look)
+            if isinstance(seen[0], OSError):
+                raise seen[0]
+            return seen[0]
 
         if self._state.log_type is LogType.LINEAR:
             return (history or self.history()).reader(self._state, settled)

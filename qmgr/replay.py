@@ -77,7 +77,7 @@ class Replay:
     @property
     def bookmark(self) -> str:
         """Where to go on later: behind the last message that it gave; at its end, behind all that it has read."""
-        return str(self._scan.reached)
+        return str(Bookmark(*self._scan.reached))
 
     @property
     def left_out(self) -> int:
@@ -161,7 +161,8 @@ class _Scan:
         self._may_leave_out = start == OLDEST
         self._begun = False  # has what is wanted been reached?
         self._since_us = 0
-        self.reached = self._since = self._start(start)
+        self._since = self._start(start)
+        self.reached = self._since.lsn, self._since.count  # behind the message that came last
         self._until, self._until_us = self._end(end)
         self._at, whole = self._begin(self._since.lsn)
         self._resync = True  # the rest of a record may come first
@@ -286,7 +287,7 @@ class _Scan:
                 while self._at < self._durable and not self._over:
                     yield from self._extent(reader)
         if not self._over:
-            self.reached = max(self.reached, Bookmark(self._at))
+            self.reached = max(self.reached, (self._at, 0))
 
     def _extent(self, reader: LogReader) -> Iterator[Replayed]:
         """What the records make visible that begin in the next extent that has to be read."""
@@ -310,10 +311,13 @@ class _Scan:
             at = raw.end
             if not count % A_MOMENT:
                 give_way()
-            if batch is not None:
-                yield from self._wanted(batch)
-                if self._over:
-                    return
+            if batch is None:
+                continue
+            for one in self._wanted(batch):
+                self.reached = one.lsn, one.place
+                yield one
+            if self._over:
+                return
         self._at = max(at, reader.end)
 
     def _skip(self) -> int:
@@ -328,31 +332,29 @@ class _Scan:
             self._resync = False
         return at
 
-    def _wanted(self, batch: Batch) -> Iterator[Replayed]:
+    def _wanted(self, batch: Batch) -> list[Replayed]:
         """The messages of the batch that lie between start and end."""
         at, time, messages, whole = batch
         since, until = self._since, self._until
         if not self._begun:
             if at < since.lsn or time < self._since_us:
                 if self._since_us:
-                    self.reached = Bookmark(at, len(messages))
-                return
+                    self.reached = at, len(messages)
+                return []
             self._begun = True
         if time >= self._until_us:
             self._over = True
-            return
+            return []
         first = since.count if at == since.lsn else 0
-        last = len(messages)
         if at == until.lsn:
             self._over = True
-            last = min(last, until.count)
+            messages = messages[: until.count]
+            whole = whole or not until.count
         if not whole:
-            if at < until.lsn or last:
-                self._leave_out(at)
-            return
-        for place in range(first, last):
-            self.reached = Bookmark(at, place + 1)
-            yield Replayed(self._decoded(messages[place]), at, place + 1, time)
+            self._leave_out(at)
+            return []
+        decoded = self._decoded
+        return [Replayed(decoded(one), at, place, time) for place, one in enumerate(messages[first:], first + 1)]
 
     def _decoded(self, encoded: bytes) -> Message:
         _, _, form, reply_to, properties, expires = STANDING.unpack_from(encoded)

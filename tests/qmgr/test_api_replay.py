@@ -426,6 +426,32 @@ def test_an_error_of_the_disk_is_told_and_ends_that_replay_only(world: World) ->
     assert told(qm, "A") == [b"1", b"2"]
 
 
+def test_an_error_at_any_read_leaves_nothing_out_and_tells_nothing_twice(world: World) -> None:
+    history = a_history(world)
+    world.qm.archive_log()
+    world.qm.compress_log()
+    index_all(world)
+    expected = [one.message.body for one in history]
+    for start in (history[0].bookmark, history[4].time):
+        wanted = [one.message.body for one in world.qm.replay("A", start)]
+        assert wanted == expected[len(expected) - len(wanted) :]
+        nth, fired = 0, 1
+        while fired:
+            nth += 1
+            fault = world.disk.fail("read", errno.EIO, nth=nth)
+            found, mark = [], start
+            try:
+                for one in world.qm.replay("A", start):
+                    found.append(one.message.body)
+                    mark = one.bookmark
+            except qmgr.MQError as exc:
+                assert isinstance(exc, (qmgr.Unavailable, qmgr.Damaged))
+            fired = fault.fired
+            world.disk.heal()
+            assert found + told(world.qm, "A", mark) == wanted
+        assert nth > 5
+
+
 def test_a_replay_ends_with_its_queue_manager(world: World) -> None:
     qm = world.qm
     qm.put_many("A", [b"1", b"2", b"3"])
