@@ -73,11 +73,17 @@ class Command:
     notes: str = ""
     bad_arguments: int = BAD_ARGUMENTS
     quiet: bool = False  # has -z
+    own_name: bool = True  # installed under its name too; else under `qm` only
+
+    @property
+    def program(self) -> str:
+        """What people type."""
+        return self.name if self.own_name else f"qm {self.name}"
 
     def parser(self) -> Parser:
         parser = Parser(
-            prog=self.name,
-            usage=f"{self.name} {self.usage}",
+            prog=self.program,
+            usage=f"{self.program} {self.usage}",
             description="\n\n".join(filter(None, [self.purpose, self.notes])),
             epilog=f"Example:\n  {self.example}\n\nExit codes:\n{self._code_lines()}",
             formatter_class=_Format,

@@ -4,7 +4,21 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from qmgr.cli import archive_log, crtmqm, dltmqm, dmpmqlog, dspmq, dspmqtrn, rcdmqimg, rcrmqobj, recover_to, rsvmqtrn
+from qmgr.cli import (
+    archive_log,
+    crtmqm,
+    dltmqm,
+    dmpmqlog,
+    dspmq,
+    dspmqtrn,
+    logstat,
+    rcdmqimg,
+    rcrmqobj,
+    recover_to,
+    rsvmqtrn,
+    space,
+    status,
+)
 from qmgr.cli.command import Failure, printed
 
 COMMANDS = {
@@ -20,13 +34,16 @@ COMMANDS = {
         recover_to.COMMAND,
         *archive_log.COMMANDS,
         dmpmqlog.COMMAND,
+        status.COMMAND,
+        logstat.COMMAND,
+        space.COMMAND,
     )
 }
 
 HELP = """\
 usage: qm COMMAND ...
 
-The commands of the queue manager, under the names that IBM MQ gives them.
+The commands of the queue manager, under the names that IBM MQ gives them, and some of our own.
 
 {commands}
 

@@ -97,7 +97,7 @@ def numbers(text: str) -> list[str]:
 def test_help_has_purpose_example_and_exit_codes(command: Command):
     text = command.parser().format_help()
     assert command.purpose in text
-    assert f"Example:\n  {command.name} " in text
+    assert f"Example:\n  {command.program} " in text
     assert re.search(r"Exit codes:\n +0  done\n", text)
 
 
@@ -125,10 +125,10 @@ def test_commands_md_is_current():
     assert page == module.text(), "run python -m docs.commands"
 
 
-def test_every_command_is_installed_under_its_own_name():
+def test_every_command_that_ibm_mq_has_is_installed_under_its_own_name():
     scripts = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    for name in COMMANDS:
-        assert f'{name} = "qmgr.cli.{name}:main"' in scripts
+    for name, command in COMMANDS.items():
+        assert (f'{name} = "qmgr.cli.{name}:main"' in scripts) == command.own_name
     assert 'qm = "qmgr.cli.main:qm"' in scripts
 
 
@@ -180,6 +180,15 @@ def test_every_command_is_installed_under_its_own_name():
         ("dmpmqlog -b -n 1", 36, "AMQ7076E"),
         ("dmpmqlog -m NOSUCH", 72, "AMQ7048E"),
         ("dmpmqlog -f /nowhere", 71, "AMQ"),
+        ("status -m NOSUCH", 72, "AMQ7048E"),
+        ("status", 72, "AMQ7048E"),
+        ("status QM1", 36, "AMQ7075E"),
+        ("logstat -m NOSUCH", 72, "AMQ7048E"),
+        ("logstat -m 'A B'", 72, "AMQ7048E"),
+        ("space -m NOSUCH", 72, "AMQ7048E"),
+        ("space --watch 0 -m A", 36, "AMQ7076E"),
+        ("space --watch nan -m A", 36, "AMQ7076E"),
+        ("space --watch -m A", 36, "AMQ7006E"),
     ],
 )
 def test_bad_words_get_one_line_and_the_exit_code_of_ibm_mq(
