@@ -280,7 +280,7 @@ class Log(GroupCommit):
         reader = reader_of(self._extents, self._state)
         return reader, reader.records(start, durable=max(durable, self._state.durable, self._state.clean_end))
 
-    def live_reader(self) -> LogReader:
+    def live_reader(self, history: History | None = None) -> LogReader:
         """A reader of what is durable by now (`until`), while others go on to write.
 
         In the extent that is written now a page may be in a spare page only, which is written over in turn; so where
@@ -305,7 +305,7 @@ class Log(GroupCommit):
             return views[0]
 
         if self._state.log_type is LogType.LINEAR:
-            return self.history().reader(self._state, settled)
+            return (history or self.history()).reader(self._state, settled)
         return reader_of(self._extents, self._state, settled)
 
     def history(self) -> History:

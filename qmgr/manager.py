@@ -36,6 +36,7 @@ from qmgr.message import Message
 from qmgr.objects import QmgrDefinition, QueueDefinition
 from qmgr.published import Publisher, describe_extents, describe_inactive, describe_space, file_systems, plain
 from qmgr.queue import Queue
+from qmgr.replay import Replay, Where
 from qmgr.resource import Resource
 from qmgr.retention import Retention
 from qmgr.verbs import PutOptions, check_limit, check_wait, known_queue
@@ -509,6 +510,15 @@ class QueueManager:
     ) -> Iterator[Message]:
         """Look at the messages that could be got, in that order, taking nothing away."""
         return self._engine.browse(queue, message_id, correlation_id)
+
+    def replay(self, queue: str | int, start: Where, end: Where | None = None) -> Replay:
+        """What was put to a queue since a bookmark, committed persistent messages only, in the order of commit.
+
+        `start`: the `.bookmark` of a replayed message (behind it), an LSN, a moment, "oldest" or "now"; `end`: the
+        same, before it, or None for what is durable when the iteration gets there. `queue`: a name, or the number of
+        one that was deleted. Linear logging only. Raises BookmarkTooOld, MediaNotSupported, Damaged (2101).
+        """
+        return Replay(self._engine, self._retention, queue, start, end)
 
     def _put_many(self, unit: Uow | None, queue: str, bodies: Iterable[Any], options: PutOptions) -> list[Message]:
         messages = self._engine.put_many(unit, queue, bodies, options)
