@@ -698,9 +698,7 @@ class QueueManager:
         """Compress the log extents that no restart needs, wherever they lie; see `archive_log`. They stay readable."""
         return self._keep_extents(Action.COMPRESS, older_than, dry_run, progress)
 
-    def remove_log(
-        self, *, older_than: str | int = 0, dry_run: bool = False, progress: Progress = no_progress
-    ) -> Outcome:
+    def remove_log(self, *, older_than: str | int, dry_run: bool = False, progress: Progress = no_progress) -> Outcome:
         """Delete the oldest log extents, archived or not, up to the first that is still needed; see `archive_log`.
 
         `.held` of what is returned says what needs that one: a restart, media recovery, a reader, a message that

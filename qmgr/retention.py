@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from logger.archive import Action, Archive, ArchivedNotices, ArchivePolicy, Outcome, Plan, Progress, last_written
+from logger.compressed import codec
 from logger.config import LogType
 from logger.disk import Disk
 from logger.errors import LogError
@@ -56,6 +57,15 @@ class Retention:
             self._history = engine.log.history()
             self._archive = Archive(disk, self._history, config.archive_directory)
             self._notices = ArchivedNotices(disk, config.path, log_id)
+            if policy.compress_after is not None:
+                self._try_codec()
+
+    def _try_codec(self) -> None:
+        """Say at the start, not only when the first extent is old enough, that there is no such compression here."""
+        try:
+            codec(self._policy.compression, "qm.ini")
+        except LogError as exc:
+            self._errors.say("AMQ9007", text=str(exc))
 
     # ---- what is needed
 
@@ -241,14 +251,14 @@ class Retention:
             return {}
         with self._engine.lock:
             media = self._engine.state.media_lsn()
-        needed = self.needed_from()
+        head, extent_bytes = self._log.state.head, self._log.state.extent_bytes
         places = self._history.places()
-        inactive = {s: place.size for s, place in places.items() if s < needed["restart"]}
-        since = min(needed.get("media recovery", needed["restart"]), needed["restart"])
+        inactive = {s: place.size for s, place in places.items() if s < head // extent_bytes}
+        since = min(media or head, head) // extent_bytes
         waiting = [s for s in inactive if not self._notices.covers(s)]
         archiving = self._management is LogManagement.ARCHIVE
         return {
-            "media": media or self._log.state.head,
+            "media": media or head,
             "media_bytes": sum(size for s, size in inactive.items() if s >= since),
             "archived_from": min(waiting) if archiving and waiting else 0,
             "archive_bytes": sum(inactive[s] for s in waiting if s < since) if archiving else 0,
