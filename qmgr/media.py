@@ -273,6 +273,8 @@ class Media:
                 engine.force(until)
                 self._build(rebuild, place, until)
                 with engine.lock:
+                    if old.deleted:
+                        raise UnknownQueue(f"queue {name!r} was deleted while it was being recreated", name=name)
                     for record, lsn, end, time in heard:
                         if getattr(record, "uow", 0) in users:
                             rebuild.apply(record, lsn, end, time)
@@ -280,7 +282,7 @@ class Media:
             except BaseException as exc:
                 rebuild.give_up()
                 with engine.lock:
-                    if not was:
+                    if not was and not old.deleted:
                         old.trust()
                 if isinstance(exc, (LogDamaged, RecoveryError)):
                     raise MediaImageMissing(f"queue {name!r} can't be recreated: {exc}", name=name) from exc
