@@ -262,6 +262,7 @@ class Media:
                 was = old.damaged
                 if not was:
                     old.damage("it is being recreated")
+                    old.suspended = True
                 engine.log_held()
                 until = self._log.buffer.tail
                 users = {unit.number for unit in state.uows if _uses(unit, old)}

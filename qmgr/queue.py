@@ -38,6 +38,7 @@ class Queue:
         self.held = [0, 0]  # bytes of memory that non-persistent and persistent entries take, about
         self.damaged = ""  # why nothing can be done with it; empty when all is well
         self.bad_file = ""  # that made it damaged
+        self.suspended = False  # it only counts as damaged while it is built again, and is whole
         self.torn = False  # while what is in memory changes: an interrupt that leaves it so ends the queue manager
         self.deleted = False
         self.waiters = Waiters()
@@ -445,6 +446,7 @@ class Queue:
     def trust(self) -> None:
         """It was not damaged after all."""
         self.damaged = ""
+        self.suspended = False
         self.changed = True
         self._settle(self.definition)
 
