@@ -275,13 +275,15 @@ class Media:
                 engine.force(until)
                 self._build(rebuild, place, until)
                 with engine.lock:
+                    if old.deleted:
+                        raise UnknownQueue(f"queue {name!r} was deleted while it was being recreated", name=name)
                     for said in heard:
                         rebuild.apply(*said)
                     new = self._replace(old, rebuild)
             except BaseException as exc:
                 rebuild.give_up()
                 with engine.lock:
-                    if not was:
+                    if not was and not old.deleted:
                         old.trust()
                 if isinstance(exc, (LogDamaged, RecoveryError)):
                     raise MediaImageMissing(f"queue {name!r} can't be recreated: {exc}", name=name) from exc
