@@ -676,13 +676,13 @@ class QueueManager:
         self._say("AMQ7468", name=media)
         return restart, media
 
-    def recreate(self, queue: str) -> QueueInfo:
+    def recreate(self, queue: str, *, progress: Progress = no_progress) -> QueueInfo:
         """Build a damaged queue again from its media image and the log, as it is at this moment (rcrmqobj).
 
         The other queues work on. Non-persistent messages are not recovered. Linear logging only. Raises
         MediaNotSupported, NotImageRecoverable, MediaImageMissing (2101, with the file that is missing).
         """
-        depth = self._media.recreate(queue)
+        depth = self._media.recreate(queue, progress)
         self._say("AMQ9004", name=queue, depth=depth)
         return self.queue(queue)
 

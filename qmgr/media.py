@@ -14,6 +14,7 @@ from typing import Any
 
 import attrs
 
+from logger.archive import Progress, no_progress
 from logger.config import LogType
 from logger.errors import LogDamaged
 from logger.log import Log
@@ -239,7 +240,7 @@ class Media:
 
     # ---- recreating
 
-    def recreate(self, name: str) -> int:
+    def recreate(self, name: str, progress: Progress = no_progress) -> int:
         """Build the queue again as it is at this moment; return how many messages it has.
 
         Raises MediaNotSupported, NotImageRecoverable, MediaImageMissing, UnknownQueue, ObjectInUse, StorageFull,
@@ -249,11 +250,11 @@ class Media:
         if not self._one_at_a_time.acquire(blocking=False):
             raise ObjectInUse(f"queue {name!r} can't be recreated now: another image is being recorded or used")
         try:
-            return self._recreate(name)
+            return self._recreate(name, progress)
         finally:
             self._one_at_a_time.release()
 
-    def _recreate(self, name: str) -> int:
+    def _recreate(self, name: str, progress: Progress) -> int:
         engine, state = self._engine, self._state
         heard: list[tuple[UnitRecord, int, int, int]] = []
         with contextlib.ExitStack() as overhearing:
@@ -273,7 +274,7 @@ class Media:
             rebuild = Rebuild(state, segments_from)
             try:
                 engine.force(until)
-                self._build(rebuild, place, until)
+                self._build(rebuild, place, until, progress)
                 with engine.lock:
                     if old.deleted:
                         raise UnknownQueue(f"queue {name!r} was deleted while it was being recreated", name=name)
@@ -304,11 +305,11 @@ class Media:
             raise NotImageRecoverable(text, name=queue.name)
         raise MediaImageMissing(f"no media image of queue {queue.name!r} was ever recorded", name=queue.name)
 
-    def _build(self, rebuild: Rebuild, place: image.Place, until: int) -> None:
+    def _build(self, rebuild: Rebuild, place: image.Place, until: int, progress: Progress) -> None:
         with contextlib.closing(self._reader()) as reader:
             rebuild.add_image(image.read(reader, place, until), place.checkpoint)
         with contextlib.closing(self._reader()) as reader:
-            rebuild.replay(reader, place.media, until)
+            rebuild.replay(reader, place.media, until, progress)
 
     def _replace(self, old: Queue, rebuild: Rebuild) -> Queue:
         """Let the queue that was built take the place of the old one. The lock is held."""

@@ -3,7 +3,7 @@
 import argparse
 
 from qmgr.cli import access, objects
-from qmgr.cli.command import NOT_AVAILABLE, Command, Parser, complain, explain
+from qmgr.cli.command import NOT_AVAILABLE, Bar, Command, Parser, complain, explain
 from qmgr.errors import MediaImageMissing, MediaNotSupported, MQError, NotImageRecoverable, ObjectInUse
 
 NOT_RECOVERABLE = 28
@@ -24,8 +24,9 @@ def run(args: argparse.Namespace) -> int:
     with access.started(name, args.data_path) as manager:
         code = NOTHING
         for queue in objects.queues(manager, args.t, args.name):
+            bar = Bar()
             try:
-                manager.recreate(queue)
+                manager.recreate(queue, progress=bar)
             except (NotImageRecoverable, MediaImageMissing, MediaNotSupported, ObjectInUse) as exc:
                 code = said(exc, quiet=args.z)
                 if code == NOT_SUPPORTED:
@@ -33,6 +34,8 @@ def run(args: argparse.Namespace) -> int:
             else:
                 print(f"Object {queue}, type qlocal recreated.")
                 code = 0 if code == NOTHING else code
+            finally:
+                bar.end()
         if objects.definitions(args.t):
             manager.checkpoint()  # which writes all definitions anew
             print(f"Object {name}, type qmgr recreated.")
