@@ -2,6 +2,7 @@
 
 import argparse
 
+from qmgr import QueueManager
 from qmgr.cli import access, objects
 from qmgr.cli.command import NOT_AVAILABLE, Bar, Command, Parser, complain, explain
 from qmgr.errors import MediaImageMissing, MediaNotSupported, MQError, NotImageRecoverable, ObjectInUse
@@ -24,9 +25,8 @@ def run(args: argparse.Namespace) -> int:
     with access.started(name, args.data_path) as manager:
         code = NOTHING
         for queue in objects.queues(manager, args.t, args.name):
-            bar = Bar()
             try:
-                manager.recreate(queue, progress=bar)
+                recreate(manager, queue)
             except (NotImageRecoverable, MediaImageMissing, MediaNotSupported, ObjectInUse) as exc:
                 code = said(exc, quiet=args.z)
                 if code == NOT_SUPPORTED:
@@ -34,8 +34,6 @@ def run(args: argparse.Namespace) -> int:
             else:
                 print(f"Object {queue}, type qlocal recreated.")
                 code = 0 if code == NOTHING else code
-            finally:
-                bar.end()
         if objects.definitions(args.t):
             manager.checkpoint()  # which writes all definitions anew
             print(f"Object {name}, type qmgr recreated.")
@@ -43,6 +41,14 @@ def run(args: argparse.Namespace) -> int:
         if code == NOTHING and not args.z:
             complain(f"AMQ7085E: queue manager {name!r} has no object {args.name!r} of type {args.t}.")
         return code
+
+
+def recreate(manager: QueueManager, queue: str) -> None:
+    bar = Bar()
+    try:
+        manager.recreate(queue, progress=bar)
+    finally:
+        bar.end()
 
 
 def said(exc: MQError, *, quiet: bool) -> int:
