@@ -113,7 +113,7 @@ def _fresh(disk: Disk, data_dir: str) -> str:
 
 
 def _saved(directory: str, log_dir: str, path: str) -> str:
-    """Where the original of a file goes: a log directory that `dmpmqlog -f` can read, and the data's files."""
+    """Where the original of a file goes."""
     inside = path.startswith(f"{log_dir}/")
     return f"{directory}/log/{path[len(log_dir) + 1 :]}" if inside else f"{directory}/data/{path.rpartition('/')[2]}"
 

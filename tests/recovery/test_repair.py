@@ -688,17 +688,26 @@ def no_ini_and_swapped(past: Past, life: Life) -> None:
     swapped(past, life)
 
 
+def no_checkpoints(past: Past, life: Life) -> None:
+    for path in (NEWEST, PREVIOUS):
+        poke(life, path, 60, b"????")
+
+
 BLOWS = [
-    no_control,
-    torn_control,
-    one_missing,
-    one_flipped,
-    one_short,
-    swapped,
-    no_control_and_one_flipped,
-    no_ini_and_swapped,
+    ("circular-killed", no_control),
+    ("circular-killed", torn_control),
+    ("circular-killed", one_missing),
+    ("circular-killed", one_flipped),
+    ("circular-killed", one_short),
+    ("circular-killed", swapped),
+    ("circular-killed", no_control_and_one_flipped),
+    ("circular-killed", no_ini_and_swapped),
+    ("linear-killed", no_control),
+    ("linear-killed", one_missing),
+    ("linear-killed", one_flipped),
+    ("linear-killed", no_checkpoints),
 ]
-every_blow = pytest.mark.parametrize("blow", BLOWS, ids=lambda blow: blow.__name__)
+every_blow = pytest.mark.parametrize(("case", "blow"), BLOWS, ids=lambda it: getattr(it, "__name__", it))
 
 
 def struck(past: Past, blow: Callable[[Past, Life], None]) -> tuple[Life, Model]:
@@ -736,8 +745,8 @@ def completed(fork: Life, model: Model) -> None:
 
 
 @every_blow
-def test_crash_before_any_change_of_the_disk(killed: Past, blow: Callable[[Past, Life], None]) -> None:
-    life, model = struck(killed, blow)
+def test_crash_before_any_change_of_the_disk(case: str, blow: Callable[[Past, Life], None]) -> None:
+    life, model = struck(of(case), blow)
     seen = 0
 
     def look(kind: str, path: str) -> None:
@@ -757,8 +766,8 @@ def test_crash_before_any_change_of_the_disk(killed: Past, blow: Callable[[Past,
 
 
 @every_blow
-def test_a_repair_that_is_interrupted_again_and_again(killed: Past, blow: Callable[[Past, Life], None]) -> None:
-    life, model = struck(killed, blow)
+def test_a_repair_that_is_interrupted_again_and_again(case: str, blow: Callable[[Past, Life], None]) -> None:
+    life, model = struck(of(case), blow)
     for step in (4, 11, 25):
         fork = life.fork(KEEP_ALL)
         for turn in range(300):
@@ -777,10 +786,10 @@ def test_a_repair_that_is_interrupted_again_and_again(killed: Past, blow: Callab
 @every_blow
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
 def test_an_error_at_any_call_and_the_next_repair_gets_to_the_end(
-    blow: Callable[[Past, Life], None], error: int
+    case: str, blow: Callable[[Past, Life], None], error: int
 ) -> None:
     """ENOSPC, EIO at the n-th call that changes the disk, or that reads it; then the disk is well again."""
-    life, model = struck(of("circular-killed"), blow)
+    life, model = struck(of(case), blow)
     changing = ("write", "sync", "create", "rename", "unlink", "sync_dir", "mkdir", "rmdir")
     for kinds in (changing, ("read", "open", "list")) if error == errno.EIO else (changing,):
         nth, failed = 1, True
