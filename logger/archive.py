@@ -57,7 +57,6 @@ def age_text(seconds: int) -> str:
 class ArchivePolicy:
     """The LogArchive stanza of qm.ini. Ages in seconds since an extent was last written; None: never."""
 
-    path: str | None = None  # the archive directory; None: `archive` in the log directory
     archive_after: int | None = None
     compress_after: int | None = None
     remove_after: int | None = None

@@ -101,6 +101,8 @@ class Disk(Protocol):
         """(free, total) bytes of the file system that holds `path`."""
         ...
 
+    def same_file_system(self, one: str, other: str) -> bool: ...
+
     def buffer(self, size: int) -> memoryview:
         """Zeroed, writable memory, aligned as direct writes want it."""
         ...
@@ -288,6 +290,9 @@ class PosixDisk:
     def free_bytes(self, path: str) -> tuple[int, int]:
         stat = os.statvfs(path)
         return stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize
+
+    def same_file_system(self, one: str, other: str) -> bool:
+        return os.stat(one).st_dev == os.stat(other).st_dev
 
     def buffer(self, size: int) -> memoryview:
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

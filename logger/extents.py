@@ -34,6 +34,10 @@ class Extents(ABC):
         """(file number, sequence) of every extent, as the control file keeps it when the head moves to `floor`."""
         return tuple((number, extent.sequence) for number, extent in sorted(self._extents.items()))
 
+    def headers(self) -> list[ExtentHeader]:
+        """What each extent is."""
+        return [held.header for held in self._extents.values()]
+
     def in_order(self, first_sequence: int) -> list[Extent]:
         """The active extents, in the order of the log."""
         return [held for sequence, held in sorted(self._by_sequence.items()) if sequence >= first_sequence]

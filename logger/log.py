@@ -757,6 +757,11 @@ class Log(GroupCommit):
     def failure(self) -> Exception | None:
         return self._failure
 
+    def extents(self) -> list[tuple[int, int, int]]:
+        """(file number, sequence, when it took that) of every extent in use or ready. The caller holds the lock."""
+        headers = self._extents.headers()
+        return [(header.number, header.sequence, header.time if header.sequence else 0) for header in headers]
+
     def status(self) -> LogStatus:
         """The log now. The caller holds the lock."""
         space = self.space

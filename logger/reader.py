@@ -203,6 +203,15 @@ class LogReader:
         if witness <= self.end:
             self._check_spares()
             return
+        sequence = at // self._extent_bytes
+        if self._open(sequence) is None:
+            path, begins = self._name(sequence), sequence * self._extent_bytes
+            raise LogDamaged(
+                f"{path} is missing: it holds the log from {lsn.text(begins)}, and the log was durable up to "
+                f"{lsn.text(witness)}; put the file back, from where it was archived or from a backup",
+                path=path,
+                lsn=begins,
+            )
         sequence = self.end // self._extent_bytes
         path = self._name(sequence)
         if self._open(sequence) is None:

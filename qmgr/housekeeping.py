@@ -64,11 +64,17 @@ class Housekeeper:
         self._one_at_a_time = threading.RLock()
         self._was_full = False
         self._thread: threading.Thread | None = None
+        self._on_tick: Callable[[], None] = lambda: None
 
     def start_thread(self) -> None:
         """From now on work while calls go on."""
         self._thread = threading.Thread(target=self._run, name=f"CHECKPOINT-{self._engine.name}", daemon=True)
         self._thread.start()
+
+    def on_tick(self, call: Callable[[], None]) -> None:
+        """Have the thread make this call now, and whenever it has looked at the clock; it must not fail."""
+        self._on_tick = call
+        self._wake.set()
 
     # ---- being called
 
@@ -100,6 +106,8 @@ class Housekeeper:
             self._wake.clear()
             if not self._ending and self._engine.refusal is None and (self._engine.urgent or self._timed()):
                 self.work()
+            if not self._ending:
+                self._on_tick()
 
     def _timed(self) -> bool:
         now = self._clock.elapsed_ns()

@@ -204,7 +204,7 @@ STANZAS: dict[str, tuple[Attribute, ...]] = {
                   "LogSync=interval: milliseconds that a crash may lose; ours."),
     ),
     "LogArchive": (
-        Attribute("ArchivePath", "log_archive.path", Unless("default", Directory()),
+        Attribute("ArchivePath", "log.archive_path", Unless("default", Directory()),
                   "Where archived extents of a linear log go; default: archive/ in LogPath; ours."),
         Attribute("ArchiveAfter", "log_archive.archive_after", Unless("never", Age()),
                   "Age at which an extent that no restart needs goes to the archive; ours."),
@@ -356,7 +356,7 @@ class _Reader:
             part, _, name = field.rpartition(".")
             parts[part][name] = value
         return Config(
-            log=LogConfig(**parts["log"], archive_path=parts["log_archive"].get("path")),
+            log=LogConfig(**parts["log"]),
             log_archive=ArchivePolicy(**parts["log_archive"]),
             tuning=Tuning(**parts["tuning"]),
             error_log=ErrorLogConfig(**parts["error_log"]),
@@ -437,7 +437,7 @@ def render(config: Config) -> str:
 
     Raises IniError where no text can say it: a LogPath with a `#` or `;` in it.
     """
-    default = Config(log=config.log)
+    default = Config(log=LogConfig(path=config.log.path))
     text = [BANNER, "#* qm.ini: configuration of a queue manager, read when it is started", BANNER]
     for stanza, attributes in STANZAS.items():
         said = [

@@ -27,6 +27,11 @@ class Location:
         return f"{self.data_dir}/qm.lock"
 
     @property
+    def published(self) -> str:
+        """Where the owner says how it stands."""
+        return f"{self.data_dir}/status.json"
+
+    @property
     def queues(self) -> str:
         return f"{self.data_dir}/queues"
 

@@ -34,6 +34,7 @@ from qmgr.logged import Surroundings
 from qmgr.media import Media
 from qmgr.message import Message
 from qmgr.objects import QmgrDefinition, QueueDefinition
+from qmgr.published import Publisher, describe_extents, describe_space, file_systems, plain
 from qmgr.queue import Queue
 from qmgr.resource import Resource
 from qmgr.retention import Retention
@@ -84,6 +85,18 @@ class Status:
     queues: int
     messages: int
     restart: RestartReport
+
+
+def describe_queue(queue: Queue) -> dict[str, Any]:
+    """How a queue stands, for those who look from other processes. The caller need not hold the lock."""
+    return {
+        "name": queue.name,
+        "depth": queue.depth,
+        "uncommitted": queue.uncommitted,
+        "memory": sum(queue.held),
+        "max_depth": queue.definition.max_depth,
+        "damaged": queue.damaged,
+    }
 
 
 class UnitOfWork:
@@ -196,6 +209,8 @@ class QueueManager:
         self.config = ini.parse(read_whole(disk, location.ini), location.ini)
         self._errors: ErrorLog | None = None
         self._lock = Ownership()
+        self._publisher = Publisher(disk, clock, location.published, self._picture) if background else None
+        self._started = clock.wall_us()
         try:
             own(disk, location, self.config.log.path, self._lock)
             self._errors = open_error_log(disk, clock, location.errors, self.config.error_log, self.name)
@@ -207,6 +222,8 @@ class QueueManager:
             me = weakref.ref(self)
             disk.on_fork(lambda: _in_child(me()))
             self._state = "running"
+            if self._publisher is not None:
+                self._housekeeper.on_tick(self._publisher.tick)
         except BaseException:  # an interrupt, and nobody has the queue manager yet
             self._close()
             raise
@@ -368,17 +385,23 @@ class QueueManager:
         if self._state in ("ended", "forked"):
             return
         with self._ended:
+            outcome = "failed"
             try:
                 if self._state == "running":
                     self._state = "ending"
                     self._end_in_order(mode)
+                    outcome = "ended"
             except (OSError, LogError) as exc:
                 raise Unavailable(
                     f"queue manager {self.name!r} could not be ended in order ({exc}); the next start recovers it",
                     name=self.name,
                 ) from exc
             finally:  # also where it has failed, or was interrupted when it was ended before
-                self._close()
+                try:
+                    if self._publisher is not None:
+                        self._publisher.end(outcome)
+                finally:
+                    self._close()
 
     def _end_in_order(self, mode: str) -> None:
         engine, log = self._engine, self._log
@@ -545,20 +568,23 @@ class QueueManager:
         """Every unit of work that has not ended, oldest first."""
         self._engine.check()
         with self._engine.lock:
-            return [
-                TransactionInfo(
-                    number=u.number,
-                    state=u.state,
-                    xid=u.xid,
-                    started=u.began,
-                    log_started=u.logged,
-                    first_lsn=u.first_lsn,
-                    puts=len(u.puts),
-                    gets=len(u.gets),
-                    owner=u.owner,
-                )
-                for u in sorted(self._engine.state.uows, key=lambda u: u.number)
-            ]
+            return self._transactions()
+
+    def _transactions(self) -> list[TransactionInfo]:
+        return [
+            TransactionInfo(
+                number=u.number,
+                state=u.state,
+                xid=u.xid,
+                started=u.began,
+                log_started=u.logged,
+                first_lsn=u.first_lsn,
+                puts=len(u.puts),
+                gets=len(u.gets),
+                owner=u.owner,
+            )
+            for u in sorted(self._engine.state.uows, key=lambda u: u.number)
+        ]
 
     # ---- objects
 
@@ -700,20 +726,51 @@ class QueueManager:
         """How the queue manager and its log stand."""
         self._engine.check()
         with self._engine.lock:
-            state = self._engine.state
-            return Status(
-                name=self.name,
-                state=self._state,
-                log=self._log.status(),
-                log_sync=self.config.log.sync.value,
-                checkpoints=self._checkpointer.count,
-                checkpoint_seconds=self._checkpointer.last_seconds,
-                units_of_work=len(state.uows),
-                in_doubt=len(state.uows.in_doubt()),
-                queues=len(state.queues),
-                messages=sum(queue.depth for queue in state.queues.values()),
-                restart=self.restart_report,
-            )
+            return self._status()
+
+    def _status(self) -> Status:
+        state = self._engine.state
+        return Status(
+            name=self.name,
+            state=self._state,
+            log=self._log.status(),
+            log_sync=self.config.log.sync.value,
+            checkpoints=self._checkpointer.count,
+            checkpoint_seconds=self._checkpointer.last_seconds,
+            units_of_work=len(state.uows),
+            in_doubt=len(state.uows.in_doubt()),
+            queues=len(state.queues),
+            messages=sum(queue.depth for queue in state.queues.values()),
+            restart=self.restart_report,
+        )
+
+    def _picture(self) -> dict[str, Any]:
+        """How it stands for those who look from other processes, in any state; see `published.py`."""
+        log, engine = self._log, self._engine
+        with engine.lock:  # what changes with every call; the rest is read as it goes
+            status, units = self._status(), self._transactions()
+            extents, space = log.extents(), describe_space(log.space)
+            queues = list(engine.state.queues.values())
+            records = self._checkpointer.records
+        extent_bytes = status.log.config.extent_bytes
+        transactions = [plain(unit) for unit in units]
+        logged = [unit for unit in transactions if unit["first_lsn"]]
+        picture: dict[str, Any] = plain(status)
+        picture["log"] |= space | {
+            "extent_bytes": extent_bytes,
+            "extents": describe_extents(extents, status.log.head // extent_bytes),
+        }
+        picture["log"] |= self._retention.facts()
+        return picture | {
+            "process": self._process,
+            "started": self._started,
+            "data_dir": self._location.data_dir,
+            "file_systems": file_systems(self._disk, self._location.data_dir, self.config.log.path),
+            "transactions": transactions,
+            "holder": min(logged, key=lambda unit: unit["first_lsn"], default=None),
+            "objects": [describe_queue(queue) for queue in queues],
+            "records": records,
+        }
 
 
 def _in_child(manager: QueueManager | None) -> None:

@@ -217,10 +217,11 @@ class Retention:
         self._notices.add(1 if all_before else held[number], held[number])
 
     def facts(self) -> dict[str, Any]:
-        """What an operator wants to know of the extents: names, and bytes on disk by class."""
+        """What an operator wants to know of the extents of a linear log; see `published.py`. Raises OSError."""
         if not self._linear:
             return {}
-        restart, media = self.oldest()
+        with self._engine.lock:
+            media = self._engine.state.media_lsn()
         needed = self.needed_from()
         places = self._history.places()
         inactive = {s: place.size for s, place in places.items() if s < needed["restart"]}
@@ -228,10 +229,9 @@ class Retention:
         waiting = [s for s in inactive if not self._notices.covers(s)]
         archiving = self._management is LogManagement.ARCHIVE
         return {
-            "restart": restart,
-            "media": media,
+            "media": media or self._log.state.head,
             "media_bytes": sum(size for s, size in inactive.items() if s >= since),
-            "archived_from": name_of(min(waiting)) if archiving and waiting else "",
+            "archived_from": min(waiting) if archiving and waiting else 0,
             "archive_bytes": sum(inactive[s] for s in waiting if s < since) if archiving else 0,
             "reuse_bytes": self._log.reusable_bytes(),
         }

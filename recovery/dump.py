@@ -6,18 +6,27 @@ numbers of record types are those of `recovery.records.Kind`.
 
 import datetime
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import attrs
 
+from logger import control, lsn
 from logger import log as logs
-from logger import lsn
+from logger.config import LogConfig, LogType
+from logger.control import ControlState
 from logger.disk import PAGE, Disk
 from logger.errors import LogDamaged
+from logger.extent import NUMBERS, file_name, linear_number
+from logger.reader import LogReader
+from logger.reader import Record as RawRecord
+from logger.space import Space
 from recovery import records
 from recovery.records import Kind, Xid
 
+ReaderOf = Callable[[ControlState], LogReader]  # reads more of the log than what lies in its active directory
+
+BODY_SHOWN = 32  # bytes of the body of a record that this version does not know
 COMPONENTS = {256: "AQM", 512: "AOC", 768: "ATM", 1024: "ALM"}
 NAMES = {
     Kind.PUT: "Put Message",
@@ -39,6 +48,12 @@ NAMES = {
     Kind.START_CHECKPOINT: "Start Checkpoint",
     Kind.END_CHECKPOINT: "End Checkpoint",
 }
+KNOWN: Mapping[int, str] = {int(kind): name for kind, name in NAMES.items()}
+
+
+def component(kind: int) -> str:
+    """Whose records those of this kind are."""
+    return COMPONENTS.get(kind & ~255, "???")
 
 
 @attrs.frozen(kw_only=True)
@@ -56,12 +71,10 @@ class DumpRecord:
 
     @property
     def type_name(self) -> str:
-        owner = self.kind & ~255
-        return f"{COMPONENTS.get(owner, '???')} {NAMES.get(Kind(self.kind), 'Unknown')} ({self.kind})"
+        return f"{component(self.kind)} {KNOWN.get(self.kind, 'Unknown')} ({self.kind})"
 
     def text(self) -> str:
         """The record as dmpmqlog prints it."""
-        owner = self.kind & ~255
         lines = [
             f"LOG RECORD - LSN {lsn.text(self.lsn)}",
             "**********",
@@ -71,7 +84,7 @@ class DumpRecord:
             "",
             f"LogRecdType . : {self.type_name}",
             "Eyecatcher  . : ALRH        Version . . : 1",
-            f"LogRecdLen  . : {self.length:<11} LogRecdOwnr : {owner} ({COMPONENTS.get(owner, '???')})",
+            f"LogRecdLen  . : {self.length:<11} LogRecdOwnr : {self.kind & ~255} ({component(self.kind)})",
             f"XTranid . . . : {f'0,{self.uow}' if self.uow else 'TranType: NULL'}",
             f"Epoch . . . . : {self.epoch}",
             f"ThisLSN . . . : {lsn.text(self.lsn)}",
@@ -165,19 +178,43 @@ def _details(record: records.Record, names: dict[int, str]) -> dict[str, Any]:
             return {"notes": json.loads(notes)}
 
 
-def header(disk: Disk, log_dir: str) -> dict[str, Any]:
-    """The log's header fields by their MQ names. Raises LogDamaged, OSError."""
-    state, reader = logs.read_only(disk, log_dir)
+# The log as a whole
+
+
+def opened(disk: Disk, log_dir: str, reader: ReaderOf | None) -> tuple[ControlState, LogReader]:
+    """What the control file says, and a reader of the log. Raises LogDamaged, OSError."""
+    if reader is None:
+        return logs.read_only(disk, log_dir)
+    _, state = control.read(disk, logs.control_path(log_dir))
+    return state, reader(state)
+
+
+def _from_head(state: ControlState, reader: LogReader) -> Iterator[RawRecord]:
+    return reader.records(state.head, durable=max(state.durable, state.clean_end))
+
+
+def header(
+    disk: Disk, log_dir: str, *, config: LogConfig | None = None, reader: ReaderOf | None = None
+) -> dict[str, Any]:
+    """The log's header fields by their MQ names; with `config` also those that qm.ini knows.
+
+    A log that is damaged ends there, and `damaged` says so. Raises LogDamaged when nothing can be read, OSError.
+    """
+    state, found = opened(disk, log_dir, reader)
+    damaged: dict[str, str] = {}
     try:
-        for _ in reader.records(state.head, durable=max(state.durable, state.clean_end)):
+        for _ in _from_head(state, found):
             pass
-        end = reader.end
+    except LogDamaged as exc:
+        damaged = {"damaged": str(exc)}
     finally:
-        reader.close()
-    return {
+        end = found.end or state.head
+        found.close()
+    linear = state.log_type is LogType.LINEAR
+    fields: dict[str, Any] = {
         "FormatVersion": 1,
         "logtype": state.log_type.value,
-        "hflag1": "CIRCULAR" if state.log_type.value == "CIRCULAR" else "LOG RETAIN",
+        "hflag1": "LOG RETAIN" if linear else "CIRCULAR",
         "LogId": state.log_id.hex(),
         "FileCount": len(state.extents),
         "logsize": state.extent_bytes // PAGE,
@@ -188,8 +225,30 @@ def header(disk: Disk, log_dir: str) -> dict[str, Any]:
         "nextlsn": lsn.text(end),
         "taillsn": lsn.text(end),
         "clean": state.clean_end == end,
-        "extents": {f"S{number:07d}.LOG": sequence for number, sequence in state.extents},
     }
+    if config is not None:
+        fields |= {
+            "logactive": config.primary_files,
+            "loginactive": config.secondary_files,
+            "softmax": soft_limit(config),
+        }
+    if linear:
+        fields |= {
+            "HeadExtentID": linear_number(state.head // state.extent_bytes),
+            "LastEID": linear_number(last_sequence(end, state.extent_bytes)),
+            "RecHeadFile": file_name(linear_number(state.head // state.extent_bytes)),
+        }
+    return fields | damaged | {"extents": {file_name(number): sequence for number, sequence in state.extents}}
+
+
+def soft_limit(config: LogConfig) -> int:
+    """Bytes of log beyond which the release sequence runs."""
+    return Space(config.extent_bytes, config.max_files, config.primary_files, 0).soft
+
+
+def last_sequence(end: int, extent_bytes: int) -> int:
+    """Of the extent that holds the last record of a log that ends at the LSN `end`."""
+    return max(1, (end - 1) // extent_bytes)
 
 
 def header_lines(fields: Mapping[str, Any]) -> list[str]:
@@ -200,6 +259,49 @@ def header_lines(fields: Mapping[str, Any]) -> list[str]:
     return [*lines, ""]
 
 
+@attrs.frozen(kw_only=True)
+class OpenUnit:
+    """A unit of work that has records in the log and no outcome. Moment in microseconds since 1970-01-01 UTC."""
+
+    number: int
+    first_lsn: int
+    logged: int  # when that was logged
+    xid: Xid | None = None  # of one that is in doubt; the others a restart backs out
+
+
+def open_units(
+    disk: Disk, log_dir: str, *, reader: ReaderOf | None = None
+) -> tuple[ControlState, int, list[OpenUnit], int]:
+    """(control file, end of the log, units of work without an outcome by first LSN, records since the checkpoint).
+
+    What a restart would find, by reading the log from the head. Raises LogDamaged, OSError.
+    """
+    state, found = opened(disk, log_dir, reader)
+    units: dict[int, OpenUnit] = {}
+    since = 0
+    try:
+        for raw in _from_head(state, found):
+            since += raw.lsn >= state.checkpoint and component(raw.kind) != "ALM"
+            if raw.kind in (Kind.COMMIT, Kind.BACKOUT):
+                units.pop(raw.uow, None)
+            elif raw.uow:
+                new = OpenUnit(number=raw.uow, first_lsn=raw.lsn, logged=raw.time)
+                if raw.kind in (Kind.PREPARE, Kind.ROLL_FORWARD):
+                    record = records.decode(raw.kind, raw.uow, raw.body)
+                    assert isinstance(record, records.Prepare | records.RollForward)
+                    new = attrs.evolve(new, xid=record.xid)
+                old = units.get(raw.uow)
+                if old is not None and raw.kind != Kind.ROLL_FORWARD:  # which replaces what was logged before
+                    new = attrs.evolve(old, xid=new.xid or old.xid)
+                units[raw.uow] = new
+        return state, found.end, sorted(units.values(), key=lambda unit: unit.first_lsn), since
+    finally:
+        found.close()
+
+
+# The records
+
+
 def dump(
     disk: Disk,
     log_dir: str,
@@ -207,31 +309,37 @@ def dump(
     start_lsn: int | None = None,
     end_lsn: int | None = None,
     base: bool = False,
+    extent: int | None = None,
     names: Mapping[int, str] | None = None,
+    reader: ReaderOf | None = None,
 ) -> Iterator[DumpRecord]:
-    """The records from the head, from `start_lsn`, or with `base` from the first record of the head's extent.
+    """The records from the head, from `start_lsn`, or from the first one of an extent: of the head's with `base`.
 
-    `end_lsn`: the last record to show. `names`: of queues, by number. Raises LogDamaged where no record begins at
+    `extent` is the number of one; `end_lsn`: the last record to show; `names`: of queues, by number; `reader`: one
+    that also reads extents which the active directory does not have. Raises LogDamaged where no record begins at
     `start_lsn`, and after the last good record when the log is damaged there.
     """
-    state, reader = logs.read_only(disk, log_dir)
-    known = dict(names or {})
-    base_lsn = state.head // state.extent_bytes * state.extent_bytes
-    first = base_lsn if base or (start_lsn is not None and start_lsn < state.head) else state.head
+    state, found = opened(disk, log_dir, reader)
     try:
-        if start_lsn is not None and start_lsn < base_lsn:
-            raise LogDamaged(f"the log begins at {lsn.text(base_lsn)}; {lsn.text(start_lsn)} is not there any more")
+        first = _first(state, start_lsn, extent, base=base)
+        if (
+            extent is not None
+            and reader is None
+            and not disk.exists(f"{logs.active_path(log_dir)}/{file_name(extent)}")
+        ):
+            raise LogDamaged(f"log extent {file_name(extent)} is not in {logs.active_path(log_dir)}; put it back there")
+        known = dict(names or {})
         begun = start_lsn is None
-        for raw in reader.records(first, durable=max(state.durable, state.clean_end), resync=True):
+        shown = False
+        for raw in found.records(first, durable=max(state.durable, state.clean_end), resync=True):
             if end_lsn is not None and raw.lsn > end_lsn:
                 return
-            record = records.decode(raw.kind, raw.uow, raw.body)
-            details = _details(record, known)
-            if not begun and raw.lsn == start_lsn:
-                begun = True
-            elif not begun and start_lsn is not None and raw.lsn > start_lsn:
+            details = _details_of(raw, known)
+            if not begun and start_lsn is not None and raw.lsn > start_lsn:
                 raise LogDamaged(f"no record begins at {lsn.text(start_lsn)}; the next one is at {lsn.text(raw.lsn)}")
+            begun = begun or raw.lsn == start_lsn
             if begun:
+                shown = True
                 yield DumpRecord(
                     lsn=raw.lsn,
                     end=raw.end,
@@ -242,5 +350,38 @@ def dump(
                     length=len(raw.body),
                     details=details,
                 )
+        if start_lsn is not None and not shown:
+            raise LogDamaged(f"no record begins at {lsn.text(start_lsn)}; the log ends at {lsn.text(found.end)}")
     finally:
-        reader.close()
+        found.close()
+
+
+def _first(state: ControlState, start_lsn: int | None, extent: int | None, *, base: bool) -> int:
+    """Where to begin to read. Raises LogDamaged for what is certainly not there."""
+    size, linear = state.extent_bytes, state.log_type is LogType.LINEAR
+    base_lsn = state.head // size * size
+    if extent is not None:
+        return sequence_of(state, extent) * size
+    if start_lsn is None:
+        return base_lsn if base else state.head
+    if start_lsn >= state.head:
+        return state.head
+    if start_lsn < (size if linear else base_lsn):
+        begins = size if linear else base_lsn
+        raise LogDamaged(f"the log begins at {lsn.text(begins)}; {lsn.text(start_lsn)} is not there any more")
+    return start_lsn // size * size
+
+
+def sequence_of(state: ControlState, number: int) -> int:
+    """The latest part of a linear log that the file of this number may hold. Raises LogDamaged when there is none."""
+    last = max((sequence for _, sequence in state.extents), default=0)
+    sequence = last - (linear_number(last) - number) % NUMBERS if last else 0
+    if sequence < 1:
+        raise LogDamaged(f"the log has no extent {file_name(number)} yet: it goes to {file_name(linear_number(last))}")
+    return sequence
+
+
+def _details_of(raw: RawRecord, names: dict[int, str]) -> dict[str, Any]:
+    if raw.kind not in KNOWN:
+        return {"body": bytes(raw.body[:BODY_SHOWN]).hex()}
+    return _details(records.decode(raw.kind, raw.uow, raw.body), names)

@@ -2,14 +2,17 @@
 
 import contextlib
 import json
+import threading
 from collections.abc import Iterator
 
 import qmgr
 from logger import control
+from logger.clock import SystemClock
+from logger.config import LogConfig, LogType
 from logger.disk import PosixDisk, read_whole
 from logger.errors import LogError
-from qmgr import ini, locations, mqsini
-from qmgr.cli.command import NAME_ERROR, NOT_AVAILABLE, Failure
+from qmgr import ini, locations, mqsini, published, stopped
+from qmgr.cli.command import NAME_ERROR, NOT_AVAILABLE, UNEXPECTED, Failure, complain
 from qmgr.errors import IniError, InUse
 from qmgr.locations import Location
 from qmgr.objects import NAME, mangle, unmangle
@@ -17,11 +20,16 @@ from recovery import checkpoint
 from recovery.errors import RecoveryError
 
 DISK = PosixDisk()
+CLOCK = SystemClock()
+PATIENCE = 20  # times that a command looks for what a running queue manager publishes
+PAUSE = 0.1  # seconds between two of them
+STALE = 10.0  # seconds after which what was published is said to be old
 
 NO_DAEMON = """\
 This version has no daemon: the command starts the queue manager in this process, with all that a restart does,
 and ends it in order. While another process has it, the command says which, and ends with 40; that process can
 use qm.transactions() and qm.resolve()."""
+SILENT = "the queue manager is not available: it does not say how it stands"
 OWNED = "the queue manager is not available: another process has it"
 
 
@@ -65,6 +73,52 @@ def started(name: str, data_path: str | None) -> Iterator[qmgr.QueueManager]:
         yield manager
 
 
+def standing(name: str, data_path: str | None) -> published.Picture:
+    """How the queue manager stands: what its owner publishes, or what its files say when nobody runs it."""
+    location = known(name, data_path)
+    holder = None
+    for _ in range(PATIENCE):  # one that has just been started has not published anything yet
+        holder = locations.running(location, DISK)
+        if holder is None:
+            return stopped.picture(DISK, CLOCK, location)
+        found = published.read(DISK, CLOCK, location)
+        if found is not None and found.alive:
+            if found.age > STALE:
+                complain(
+                    f"AMQ9003W: this is how it stood {found.age:.0f} seconds ago; {holder} says nothing since then."
+                )
+            return found.picture
+        pause(PAUSE)
+    raise Failure(
+        NOT_AVAILABLE,
+        "AMQ8146E",
+        f"queue manager {name!r} is run by {holder}, which does not say how it stands: {location.published} is not "
+        f"there, old or damaged; it is written every second, unless the disk is full or the queue manager was started "
+        f"with background=False.",
+    )
+
+
+def last_published(name: str, data_path: str | None) -> published.Picture | None:
+    """What the last owner of a queue manager that nobody runs has published, if it can be read."""
+    found = published.read(DISK, CLOCK, known(name, data_path))
+    return found.picture if found is not None else None
+
+
+@contextlib.contextmanager
+def understood(name: str, data_path: str | None) -> Iterator[None]:
+    """What was published may have been edited, so that something is missing in it."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as exc:
+        path = known(name, data_path).published
+        why = f"{path} is damaged ({exc!r}); delete it, its owner writes it anew every second."
+        raise Failure(UNEXPECTED, "AMQ9004E", why) from exc
+
+
+def pause(seconds: float) -> None:
+    CLOCK.wait(threading.Event(), seconds)
+
+
 def names(data_path: str | None) -> list[str]:
     """The queue managers that exist, in order."""
     directory = f"{locations.data_root(data_path)}/qmgrs"
@@ -74,7 +128,17 @@ def names(data_path: str | None) -> list[str]:
 
 def log_dir(location: Location) -> str:
     """The log directory that qm.ini names; raises IniError."""
-    return ini.parse(read_whole(DISK, location.ini), location.ini).log.path
+    return log_config(location).path
+
+
+def log_config(location: Location) -> LogConfig:
+    """The Log stanza of qm.ini; raises IniError."""
+    return ini.parse(read_whole(DISK, location.ini), location.ini).log
+
+
+def log_type(log_dir: str) -> LogType:
+    """What the control file says; raises LogDamaged."""
+    return control.read(DISK, f"{log_dir}/{control.NAME}")[1].log_type
 
 
 def queue_names(location: Location) -> dict[int, str]:

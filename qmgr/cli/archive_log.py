@@ -83,6 +83,7 @@ def command(action: Action, purpose: str, notes: str) -> Command:
         + access.NO_DAEMON.replace("qm.transactions() and qm.resolve()", f"qm.{action.value}_log()"),
         usage="[-m QMgrName] [--older-than AGE] [--dry-run] [--data-path dir]",
         example=f"{name} -m QM1 --older-than 7d",
+        own_name=False,
         codes={NOT_AVAILABLE: access.OWNED, NOT_SUPPORTED: "the log is circular"},
         options=options,
         run=doing(action),

@@ -4,6 +4,7 @@ import argparse
 import json
 
 from logger import lsn
+from logger.config import LogType
 from qmgr.cli import access
 from qmgr.cli.command import Command, Failure, Parser, absolute, whole
 from recovery import dump
@@ -17,7 +18,10 @@ def options(parser: Parser) -> None:
     first.add_argument("-s", metavar="LSN", type=position, help="begin at this LSN, such as 0:0:4615:42406")
     extent = whole("-n", 0, 9_999_999, BAD_ARGUMENTS)
     first.add_argument(
-        "-n", metavar="N", type=extent, help="begin at this extent: refused, as it is for linear logs only"
+        "-n",
+        metavar="N",
+        type=extent,
+        help="begin at the first record of this extent, 7 being S0000007.LOG; linear logs only",
     )
     parser.add_argument("-e", metavar="LSN", type=position, help="end after the record at this LSN")
     parser.add_argument(
@@ -35,16 +39,21 @@ def position(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.n is not None:
-        raise Failure(BAD_ARGUMENTS, "AMQ7076E", "-n is for linear logs; this version has circular logging only.")
     names: dict[int, str] = {}
+    config = None
     if args.f is None or args.m is not None:
         location = access.known(access.named(args.m, args.data_path), args.data_path)
         names = access.queue_names(location)
+        config = access.log_config(location) if args.f is None else None
     log_dir = args.f or access.log_dir(location)
-    header = dump.header(access.DISK, log_dir)
+    if args.n is not None and access.log_type(log_dir) is not LogType.LINEAR:
+        raise Failure(
+            BAD_ARGUMENTS, "AMQ7076E", f"-n is for linear logs, and that in {log_dir} is circular; use -b or -s."
+        )
+    header = dump.header(access.DISK, log_dir, config=config)
     print(json.dumps(header) if args.json else "\n".join(dump.header_lines(header)))
-    for record in dump.dump(access.DISK, log_dir, start_lsn=args.s, end_lsn=args.e, base=args.b, names=names):
+    wanted = dump.dump(access.DISK, log_dir, start_lsn=args.s, end_lsn=args.e, base=args.b, extent=args.n, names=names)
+    for record in wanted:
         print(record.json() if args.json else record.text())
     return 0
 

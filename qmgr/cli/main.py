@@ -11,12 +11,15 @@ from qmgr.cli import (
     dmpmqlog,
     dspmq,
     dspmqtrn,
+    logstat,
     migmqlog,
     rcdmqimg,
     rcrmqobj,
     recover_to,
     repair,
     rsvmqtrn,
+    space,
+    status,
 )
 from qmgr.cli.command import Failure, printed
 
@@ -33,6 +36,9 @@ COMMANDS = {
         recover_to.COMMAND,
         *archive_log.COMMANDS,
         dmpmqlog.COMMAND,
+        status.COMMAND,
+        logstat.COMMAND,
+        space.COMMAND,
         migmqlog.COMMAND,
         repair.COMMAND,
     )
@@ -41,7 +47,7 @@ COMMANDS = {
 HELP = """\
 usage: qm COMMAND ...
 
-The commands of the queue manager, under the names that IBM MQ gives them.
+The commands of the queue manager, under the names that IBM MQ gives them, and some of our own.
 
 {commands}
 

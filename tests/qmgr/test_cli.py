@@ -180,6 +180,15 @@ def test_every_command_that_ibm_mq_has_is_installed_under_its_own_name():
         ("dmpmqlog -b -n 1", 36, "AMQ7076E"),
         ("dmpmqlog -m NOSUCH", 72, "AMQ7048E"),
         ("dmpmqlog -f /nowhere", 71, "AMQ"),
+        ("status -m NOSUCH", 72, "AMQ7048E"),
+        ("status", 72, "AMQ7048E"),
+        ("status QM1", 36, "AMQ7075E"),
+        ("logstat -m NOSUCH", 72, "AMQ7048E"),
+        ("logstat -m 'A B'", 72, "AMQ7048E"),
+        ("space -m NOSUCH", 72, "AMQ7048E"),
+        ("space --watch 0 -m A", 36, "AMQ7076E"),
+        ("space --watch nan -m A", 36, "AMQ7076E"),
+        ("space --watch -m A", 36, "AMQ7006E"),
     ],
 )
 def test_bad_words_get_one_line_and_the_exit_code_of_ibm_mq(

@@ -126,18 +126,20 @@ def test_the_archive_stanza_gives_a_policy_in_seconds():
     )
     config = ini.parse(LOG + text, PATH)
     assert config.log_archive == ArchivePolicy(
-        path="/archive/QM1",
         archive_after=36 * 3600,
         compress_after=7 * 86400,
         remove_after=28 * 86400,
         compression=Compression.ZSTD,
     )
+    assert config.log.archive_path == config.log.archive_directory == "/archive/QM1"
     assert "   CompressAfter=1w\n" in ini.render(config)
     assert "   ArchiveAfter=36h\n" in ini.render(config)
 
 
 def test_what_the_archive_stanza_leaves_out_is_never_done():
-    assert ini.parse(LOG + "LogArchive:\nArchiveAfter=Never\nArchivePath=Default", PATH).log_archive == ArchivePolicy()
+    config = ini.parse(LOG + "LogArchive:\nArchiveAfter=Never\nArchivePath=Default", PATH)
+    assert config.log_archive == ArchivePolicy()
+    assert config.log.archive_directory == f"{config.log.path}/archive"
 
 
 def test_extents_that_are_reused_by_themselves_may_still_be_compressed_before():

@@ -392,6 +392,9 @@ class SimDisk:
         total = TOTAL if self.capacity is None else self.capacity
         return max(0, total - self.used), total
 
+    def same_file_system(self, one: str, other: str) -> bool:
+        return True
+
     def buffer(self, size: int) -> memoryview:
         return memoryview(bytearray(size))
 

@@ -1,0 +1,140 @@
+"""How a queue manager stands that nobody runs: what its control file, its checkpoint and its log say. Only reads.
+
+The mapping is that of `published.py`. What only a running one knows is None: how its writes went and, unless it ended
+in order with nothing in doubt, how many messages its queues hold.
+"""
+
+import json
+from typing import Any
+
+import attrs
+
+from logger import extent
+from logger import log as logs
+from logger.clock import Clock
+from logger.config import LogConfig
+from logger.control import ControlState
+from logger.disk import PAGE, Disk, read_whole
+from logger.space import Space
+from qmgr import ini
+from qmgr.locations import Location
+from qmgr.published import FORMAT, Picture, describe_extents, describe_space, file_systems, plain
+from qmgr.segments import from_description
+from recovery.checkpoint import read_files
+from recovery.dump import OpenUnit, ReaderOf, open_units
+from recovery.errors import QueueDamaged, RecoveryError
+
+STOPPED = "stopped"  # not in order: the next start recovers it
+
+
+def picture(disk: Disk, clock: Clock, location: Location, *, reader: ReaderOf | None = None) -> Picture:
+    """How it stands. `reader` reads the log, if the active directory does not have all of it.
+
+    Raises IniError, LogDamaged, OSError.
+    """
+    config = ini.parse(read_whole(disk, location.ini), location.ini).log
+    state, end, units, since = open_units(disk, config.path, reader=reader)
+    clean = state.clean_end == end
+    counted = clean and not units
+    lines = [json.loads(line) for line in _catalogue(disk, location, state)]
+    objects = [_queue(line, counted=counted) for line in lines if "segments" in line]  # the others are no queues
+    transactions = [_unit(unit) for unit in units]
+    depths = [one["depth"] for one in objects]
+    return {
+        "format": FORMAT,
+        "name": location.name,
+        "state": "ended" if clean else STOPPED,
+        "process": "",
+        "published": clock.wall_us(),
+        "started": 0,
+        "data_dir": location.data_dir,
+        "file_systems": file_systems(disk, location.data_dir, config.path),
+        "log": _log(disk, config, state, end, units),
+        "log_sync": config.sync.value,
+        "checkpoints": 0,
+        "checkpoint_seconds": 0.0,
+        "units_of_work": len(units),
+        "in_doubt": sum(unit.xid is not None for unit in units),
+        "queues": len(objects),
+        "messages": None if None in depths else sum(depths),
+        "restart": None,
+        "transactions": transactions,
+        "holder": next(iter(transactions), None),
+        "objects": objects,
+        "records": since,
+    }
+
+
+def _catalogue(disk: Disk, location: Location, state: ControlState) -> list[bytes]:
+    """The lines of the newest checkpoint that can be read; there may be none, and the log says much without."""
+    try:
+        return read_files(disk, location.data_dir, state.log_id)[0][1]
+    except RecoveryError:
+        return []
+
+
+def _log(disk: Disk, config: LogConfig, state: ControlState, end: int, units: list[OpenUnit]) -> Picture:
+    """What `Log.status` would say after a start; `end` is the LSN behind the last record."""
+    size = state.extent_bytes
+    config = attrs.evolve(config, file_pages=size // PAGE)
+    extents = [(number, sequence, _time_of(disk, config, number)) for number, sequence in state.extents]
+    needed = state.head // size
+    space = Space(size, config.max_files, len(extents), needed * size)
+    described = describe_extents(extents, needed)
+    return describe_space(space) | {
+        "config": plain(config),
+        "files": len(extents),
+        "file_numbers": [one["number"] for one in described if one["sequence"] >= needed],
+        "epoch": state.epoch,
+        "head": state.head,
+        "tail": end,
+        "durable": end,
+        "checkpoint": state.checkpoint,
+        "used": space.used(end),
+        "peak": space.used(end),
+        "writes": None,
+        "extent_bytes": size,
+        "extents": described,
+    }
+
+
+def _time_of(disk: Disk, config: LogConfig, number: int) -> int:
+    """When the extent took its part of the log; 0 where its header can't be read."""
+    path = f"{logs.active_path(config.path)}/{extent.file_name(number)}"
+    if not disk.exists(path):
+        return 0
+    header = extent.decode_header(logs.read_page(disk, path, 0))
+    return header.time if header is not None else 0
+
+
+def _unit(unit: OpenUnit) -> dict[str, Any]:
+    return {
+        "number": unit.number,
+        "state": "active" if unit.xid is None else "prepared",
+        "xid": None if unit.xid is None else plain(unit.xid),
+        "started": 0,
+        "log_started": unit.logged,
+        "first_lsn": unit.first_lsn,
+        "puts": None,
+        "gets": None,
+        "owner": "",
+    }
+
+
+def _queue(fields: dict[str, Any], *, counted: bool) -> dict[str, Any]:
+    """A queue of the checkpoint. `counted`: what its segments hold is all that it holds."""
+    damaged: str = fields["damaged"]
+    depth = None
+    if counted:
+        try:
+            depth = sum(len(from_description(one)) for one in fields["segments"])
+        except QueueDamaged as exc:
+            damaged = damaged or str(exc)
+    return {
+        "name": fields["definition"]["name"],
+        "depth": depth,
+        "uncommitted": None if not counted else 0,
+        "memory": 0,
+        "max_depth": fields["definition"]["max_depth"],
+        "damaged": damaged,
+    }
