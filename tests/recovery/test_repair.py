@@ -404,6 +404,37 @@ def test_extent_missing(killed: Past) -> None:
         cut(killed, life, "extent_missing")
 
 
+def test_a_log_that_is_cut_where_its_checkpoint_begins_an_extent() -> None:
+    """What is left of a linear log is history only."""
+    life = Life(LINEAR)
+    born(life)
+    laps(life, 0.8)
+    life.checkpoint()
+    extent_bytes = control.read(life.disk, CONTROL)[1].extent_bytes
+    while (left := -life.qm.status().log.tail % extent_bytes) > 20000:
+        life.put("B", size=9000)
+    for less in range(120, 300, 8):
+        other = life.fork(KEEP_ALL)
+        other.restart()
+        left = -other.qm.status().log.tail % extent_bytes
+        other.put("A", size=left - less)
+        if 0 < -other.qm.status().log.tail % extent_bytes < 80:
+            break
+    model = other.model.copy()
+    other.checkpoint()
+    other.put("B", size=3000)
+    other.disk = other.disk.crash(KEEP_ALL)
+    state = control.read(other.disk, CONTROL)[1]
+    assert state.head == state.checkpoint and state.head % extent_bytes == 0
+    last = state.head // extent_bytes
+    other.disk.remove(path_of(last - 1))
+    other.disk.remove(path_of(0))  # nor does that reach back to the beginning
+    found = check(other)
+    assert rows(found) == {"extent_missing"} and found.examination.lost is not None
+    assert repair(other, accept_loss=True).report is not None
+    goes_on(other, model)
+
+
 def test_extent_short(killed: Past) -> None:
     _, path = killed.middle
     for size in (0, PAGE - 1, DATA - 1, DATA, DATA + killed.extent_bytes // 2, DATA + killed.extent_bytes - 1):
