@@ -1,7 +1,9 @@
 """Repair: every row of its table; what it says would be lost is what is lost; any crash or error, and it goes on."""
 
 import errno
+import random
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from zlib import crc32
@@ -20,6 +22,7 @@ from qmgr.repairing import Repair
 from recovery import checkpoint
 from recovery.records import Kind
 from recovery.repair import TABLE
+from tests.conftest import SOAK
 from tests.model import Model
 from tests.sim.disk import SimDisk
 from tests.sim.life import DATA as DATA_PATH
@@ -27,6 +30,10 @@ from tests.sim.life import LOG as LOG_PATH
 from tests.sim.life import NAME, Life, Lookout, Setup
 from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
 from tests.test_crash import born, laps, work_on
+from tests.test_damage import blot, lie
+from tests.test_damage import cut as cut_off
+from tests.test_damage import flip as flip_bit
+from tests.test_damage import swap as swap_pages
 
 PAGE = 4096
 CIRCULAR = Setup(primary_files=3, secondary_files=2)
@@ -55,14 +62,19 @@ class Past:
         life.end()
         self.ended_before = life.disk.snapshot(KEEP_ALL)
         life.start()
+        self.remember()
         for n in range(3):
             life.put("A", size=300 + 900 * n)
+            self.remember()
         life.checkpoint()
+        self.remember()
         doubt = life.begin(XID)
         life.get("A", unit=doubt)
         life.put("B", unit=doubt, size=5000)
         life.prepare(doubt)
+        self.remember()
         life.put("B")
+        self.remember()
         life.checkpoint()
         self.remember()
         for n in range(34):
@@ -917,3 +929,49 @@ def test_what_a_restart_declared_lost_stays_lost_when_the_control_file_is_made_a
             poke(life, path_of(number), spare * PAGE, bytes(changed))
     life.disk.remove(CONTROL)
     mended(life, "control_missing", model)
+
+
+# Any damage
+
+
+DAMAGES = (flip_bit, blot, cut_off, lie, swap_pages)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_any_damage_is_mended_or_refused_and_never_changes_what_is_kept(case: str) -> None:
+    """One file or two; what is there afterwards is what was there at the moment at which the log was cut."""
+    past = of(case)
+    rng = random.Random(case)
+    paths = [*past.sequences.values(), CONTROL, NEWEST, PREVIOUS]
+    went: Counter[str] = Counter()
+    for n in range(60 * (20 if SOAK else 1)):
+        life = past.fork()
+        done = []
+        for path in rng.sample(paths, rng.choice((1, 1, 2))):
+            damage = rng.choice(DAMAGES)
+            life.disk.poke(path, damage(rng, life.disk.peek(path)))
+            done.append(f"{damage.__name__} in {path}")
+        try:
+            went[struck_by_chance(past, life)] += 1
+        except Exception as exc:
+            raise AssertionError(f"{case}, blow {n}: {done}: {exc!r}") from exc
+    assert went["as it was"] > 5 and went["cut"] + went["mended"] > 5, went
+
+
+def struck_by_chance(past: Past, life: Life) -> str:
+    """Start it, or repair it and start it; how that went."""
+    refusal = refused_by_start(life)
+    found = check(life)
+    assert found.needed or found.examination.refused or not refusal, f"a start says {refusal}, and repair says nothing"
+    done = repair(life, accept_loss=True)
+    if done.examination.refused:
+        assert refusal, f"refused, and a start would work: {done.lines()}"
+        return "refused"
+    lost = done.examination.lost
+    model = past.last if lost is None else past.as_of(lost.start)
+    life.model, life.allowed, life.crashed, life.epoch = model, [model], True, 0
+    if lost is None and not past.clean:  # of the very last force nothing says that it was there
+        life.allowed = [past.moments[-1][1], past.moments[-2][1], past.last]
+    life.restart()
+    work_on(life)
+    return "cut" if lost is not None else "mended" if done.needed else "as it was"
