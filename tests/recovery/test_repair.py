@@ -21,13 +21,13 @@ from qmgr import repairing
 from qmgr.repairing import Repair
 from recovery import checkpoint
 from recovery.records import Kind
-from recovery.repair import TABLE
+from recovery.repair import TABLE, Put
 from tests.conftest import SOAK
 from tests.model import Model
 from tests.sim.disk import SimDisk
 from tests.sim.life import DATA as DATA_PATH
 from tests.sim.life import LOG as LOG_PATH
-from tests.sim.life import NAME, Life, Lookout, Setup
+from tests.sim.life import NAME, Life, Lookout, Setup, random_life, random_step
 from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
 from tests.test_crash import born, laps, work_on
 from tests.test_damage import blot, lie
@@ -975,3 +975,46 @@ def struck_by_chance(past: Past, life: Life) -> str:
     life.restart()
     work_on(life)
     return "cut" if lost is not None else "mended" if done.needed else "as it was"
+
+
+def cut_short(life: Life, rng: random.Random) -> SimDisk:
+    """What is left of the disk when the machine stops at some moment, a few calls from now."""
+    other = life.fork(KEEP_ALL)
+    other.restart()
+    other.disk.crash_after(rng.randint(1, 40), rng.choice((0.0, rng.random())))
+    while True:
+        try:
+            random_step(other, rng)
+        except BaseException:
+            if not other.disk.dead:
+                raise
+            return other.disk.crash(mixed(rng.randrange(1 << 30)))
+
+
+@pytest.mark.parametrize("setup", [CIRCULAR, LINEAR], ids=["circular", "linear"])
+@pytest.mark.parametrize("seed", range(6 * (20 if SOAK else 1)))
+def test_a_control_file_made_anew_says_what_the_lost_one_did(setup: Setup, seed: int) -> None:
+    """After random lives with crashes and lost writes: the same end of the log, the same queues, the same in doubt."""
+    life = Life(setup, seed=seed)
+    rng = random.Random(f"control {seed}")
+    for _ in range(4):
+        random_life(life, rng, 25, crashes=0.1)
+        disk = cut_short(life, rng)
+        seen = []
+        for lost in (False, True):
+            other = Life(setup, disk.snapshot(KEEP_ALL))
+            other.clock.wall = life.clock.wall
+            if lost:
+                other.disk.remove(CONTROL)
+                found = check(other)
+                assert found.examination.lost is None, found.lines()
+                end = found.examination.changes[-1]
+                assert isinstance(end, Put)
+                repair(other)
+            other.start()
+            seen.append((other.observe(), set(other.qm.in_doubt())))
+            if not lost:
+                expected = other.qm.restart_report.end_lsn
+        state = control.decode(end.data[: control.COPY])
+        assert state is not None and state[1].epoch_from == expected
+        assert seen[0] == seen[1]
