@@ -19,7 +19,7 @@ from logger.log import read_only
 from logger.reader import Record
 from qmgr import repairing
 from qmgr.repairing import Repair
-from recovery import checkpoint
+from recovery import checkpoint, records
 from recovery.records import Kind
 from recovery.repair import TABLE, Put
 from tests.conftest import SOAK
@@ -499,7 +499,7 @@ def frames(past: Past, sequence: int) -> list[int]:
     return found
 
 
-def records(past: Past) -> list[Record]:
+def all_records(past: Past) -> list[Record]:
     """All that are there."""
     state, reader = read_only(past.disk, LOG)
     try:
@@ -518,7 +518,7 @@ def test_extent_damaged_in_the_middle(killed: Past) -> None:
         done = cut(killed, life, "extent_damaged_in_the_middle")
         lost = done.examination.lost
         assert lost is not None and lost.start == place
-        later = [record for record in records(killed) if record.lsn > place]
+        later = [record for record in all_records(killed) if record.lsn > place]
         assert lost.records == len(later)
         assert lost.units == tuple(record.uow for record in later if record.kind == Kind.COMMIT)
         assert (lost.first_time, lost.last_time) == (later[0].time, later[-1].time)
@@ -895,40 +895,40 @@ def test_a_running_queue_manager_is_refused() -> None:
 # What was declared lost
 
 
-def test_what_a_restart_declared_lost_stays_lost_when_the_control_file_is_made_anew() -> None:
-    """A frame of an older epoch becomes whole again beyond the end that the later start found."""
-    past = of("circular-killed")
-    life = past.fork()
-    life.restart()
-    life.crash(KEEP_ALL)
-    life.restart()
-    life.put("B", size=40)
-    model = life.model.copy()
-    life.disk = life.disk.crash(KEEP_ALL)
-    state = control.read(life.disk, CONTROL)[1]
-    end = life.fork(KEEP_ALL)
-    end.restart()
-    tail = end.qm.restart_report.end_lsn
-    sequence = tail // state.extent_bytes
-    number = next(number for number, s in state.extents if s == sequence)
-    at = frame.after(tail)
-    body = memoryview(bytearray(200))
-    size = frame.encode_into(
-        body, 0, crc32(state.log_id), state.epoch - 1, at, 0, 1, 1, Kind.DELETE, frame.WHOLE, b"\1\0\0\0", b""
-    )
-    poke(life, path_of(number), DATA + at % state.extent_bytes, bytes(body[:size]))
-    for spare in (1, 2):
-        image = life.disk.peek(path_of(number))[spare * PAGE : (spare + 1) * PAGE]
-        held = integrity.open_spare(image, crc32(state.log_id))
-        if held is not None and held.page <= at < held.page + PAGE - 200:
-            changed = memoryview(bytearray(image))
-            changed[at - held.page : at - held.page + size] = body[:size]
-            grown = frame.after(at + size) if frame.after(at + size) - held.page <= integrity.BODY else at + size
-            crc = crc32(changed[: grown - held.page], crc32(state.log_id))
-            integrity.seal_spare(changed, held.page, grown, held.epoch, crc)
-            poke(life, path_of(number), spare * PAGE, bytes(changed))
+def test_what_a_restart_declared_lost_stays_lost_when_the_control_file_is_made_anew(killed: Past) -> None:
+    """A start at T crashed; a record of its is there beyond T, and at T one of before has become whole again."""
+    life = killed.fork()
+    end = killed.fork()
+    end.start()
+    tail, state = end.qm.restart_report.end_lsn, killed.state
+    path = killed.sequences[tail // killed.extent_bytes]
+    seed = crc32(state.log_id)
+    home = DATA + lsn.page_of(tail) % killed.extent_bytes
+    spares = [integrity.open_spare(life.disk.peek(path)[at : at + PAGE], seed) for at in (PAGE, 2 * PAGE)]
+    newest = max((one for one in spares if one is not None), key=lambda one: one.tail)
+    assert newest.tail == tail
+    poke(life, path, home, newest.image[: tail % PAGE])
+
+    def put(at: int, epoch: int, durable: int) -> None:
+        body = memoryview(bytearray(60))
+        delete = records.Delete(1).encode()
+        size = frame.encode_into(
+            body, 0, seed, epoch, at, 0, 1, (at - durable) // 8, Kind.DELETE, frame.WHOLE, delete[2], delete[3]
+        )
+        poke(life, path, DATA + at % killed.extent_bytes, bytes(body[:size]))
+
+    put(tail, state.epoch, tail)
+    put(lsn.page_of(tail) + 2 * PAGE, state.epoch + 1, tail)
+    crashed = attrs.evolve(state, epoch=state.epoch + 1, epoch_from=tail, durable=tail)
+    life.disk.poke(CONTROL, b"".join(crashed.encode(n).ljust(control.COPY, b"\0") for n in (8, 9)))
+    assert not rows(check(life))
     life.disk.remove(CONTROL)
-    mended(life, "control_missing", model)
+    found = check(life)
+    change = found.examination.changes[-1]
+    assert isinstance(change, Put)
+    anew = control.decode(change.data)
+    assert anew is not None and (anew[1].epoch_from, anew[1].epoch) == (tail, state.epoch + 2)
+    mended(life, "control_missing", killed.last)
 
 
 # Any damage
