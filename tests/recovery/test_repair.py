@@ -13,6 +13,7 @@ import pytest
 
 import qmgr
 from logger import control, extent, frame, integrity, lsn
+from logger.compressed import Compression, compress
 from logger.disk import make_dirs
 from logger.extent import DATA, file_name
 from logger.log import read_only
@@ -414,6 +415,28 @@ def test_extent_missing(killed: Past) -> None:
         life.disk.remove(path)
         assert path in refused_by_start(life)
         cut(killed, life, "extent_missing")
+
+
+def test_extent_in_the_archive() -> None:
+    past = of("linear-killed")
+    _, path = past.middle
+    for suffix in ("", ".gz"):
+        for size in (0, DATA + 8192):
+            life = past.fork()
+            make_dirs(life.disk, f"{LOG}/archive")
+            target = f"{LOG}/archive/{path.rpartition('/')[2]}{suffix}"
+            whole = life.disk.peek(path)
+            life.disk.poke(target, whole)
+            if suffix:
+                life.disk.remove(target)
+                compress(life.disk, path, target, Compression.GZIP)
+                life.disk.sync_dir(f"{LOG}/archive")
+            life.disk.poke(path, whole[:size])
+            if not size:
+                life.disk.remove(path)
+            assert refused_by_start(life)
+            mended(life, "extent_in_the_archive", past.last)
+            assert life.disk.exists(target)
 
 
 def test_a_log_that_is_cut_where_its_checkpoint_begins_an_extent() -> None:
