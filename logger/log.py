@@ -24,7 +24,7 @@ from logger.errors import LogClosed, LogDamaged, LogFailed
 from logger.extent import DATA, SPARES, Extent, ExtentHeader
 from logger.extents import Extents
 from logger.force import EVERYTHING, GroupCommit
-from logger.history import History
+from logger.history import NOTICES, History, belongs
 from logger.linear import REUSABLE, Line
 from logger.reader import ExtentView, LogReader, Record, Settled, at_once
 from logger.soon import Behind, Callback, Forcer
@@ -130,21 +130,37 @@ def in_use(disk: Disk, directory: str) -> bool:
 
 
 def delete(disk: Disk, directory: str) -> None:
-    """Delete the log in `directory`: the files that a log has, and nothing else."""
-    active = active_path(directory)
-    for name in disk.list(active):
-        if extent.number_of(name) is not None or REUSABLE.fullmatch(name):
-            disk.unlink(f"{active}/{name}")
-    if disk.exists(active) and not disk.list(active):
-        disk.rmdir(active)
-    if disk.exists(control_path(directory)):
-        disk.unlink(control_path(directory))
+    """Delete the log in `directory`: the files that a log has, and nothing else; not an archive in another place."""
+    for held in (active_path(directory), f"{directory}/archive"):
+        for name in disk.list(held):
+            if belongs(name) or REUSABLE.fullmatch(name):
+                disk.unlink(f"{held}/{name}")
+        if disk.exists(held) and not disk.list(held):
+            disk.rmdir(held)
+    for path in (control_path(directory), f"{directory}/{NOTICES}"):
+        if disk.exists(path):
+            disk.unlink(path)
 
 
 def extents_of(disk: Disk, directory: str, state: ControlState, *, direct: bool) -> Extents:
     """The extents of the log in `directory`, to be opened."""
     kind = Line if state.log_type is LogType.LINEAR else Ring
     return kind(disk, active_path(directory), state.log_id, state.extent_bytes, direct=direct)
+
+
+def inactive(disk: Disk, directory: str, state: ControlState) -> list[int]:
+    """The sequences of the extents that a restart of the log in `directory` does not need, oldest first."""
+    extents = extents_of(disk, directory, state, direct=False)
+    try:
+        extents.open(state, read_only=True)
+        return extents.inactive() if isinstance(extents, Line) else []
+    finally:
+        extents.close()
+
+
+def reusable(disk: Disk, directory: str) -> list[str]:
+    """The files of a linear log that are kept to be used again."""
+    return [name for name in disk.list(active_path(directory)) if REUSABLE.fullmatch(name)]
 
 
 def reader_of(extents: Extents, state: ControlState, settled: Settled = at_once) -> LogReader:
@@ -264,7 +280,7 @@ class Log(GroupCommit):
         reader = reader_of(self._extents, self._state)
         return reader, reader.records(start, durable=max(durable, self._state.durable, self._state.clean_end))
 
-    def live_reader(self) -> LogReader:
+    def live_reader(self, history: History | None = None) -> LogReader:
         """A reader of what is durable by now (`until`), while others go on to write.
 
         In the extent that is written now a page may be in a spare page only, which is written over in turn; so where
@@ -275,12 +291,21 @@ class Log(GroupCommit):
         def settled(sequence: int, look: Callable[[], ExtentView]) -> ExtentView:
             if sequence < newest:
                 return look()
-            views: list[ExtentView] = []
-            self._exclusively(lambda: views.append(look()))
+            views: list[ExtentView | OSError] = []
+
+            def looking() -> None:
+                try:
+                    views.append(look())
+                except OSError as exc:  # a read: the log itself has not failed
+                    views.append(exc)
+
+            self._exclusively(looking)
+            if isinstance(views[0], OSError):
+                raise views[0]
             return views[0]
 
         if self._state.log_type is LogType.LINEAR:
-            return self.history().reader(self._state, settled)
+            return (history or self.history()).reader(self._state, settled)
         return reader_of(self._extents, self._state, settled)
 
     def history(self) -> History:
