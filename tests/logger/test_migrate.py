@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Callable, Iterable
 
+import attrs
 import pytest
 
 import qmgr
@@ -44,6 +45,7 @@ def ended(setup: Setup, *, turns: float = 1.2, long: bool = True) -> Life:
 
 def migrate(life: Life, **how: str) -> None:
     migrate_log(NAME, data_path=DATA, disk=life.disk, **how)
+    life.setup = attrs.evolve(life.setup, log_type=how.get("log_type", life.setup.log_type))
 
 
 def state_of(disk: SimDisk, directory: str = OLD) -> control.ControlState:
