@@ -78,7 +78,7 @@ class Past:
         self.remember()
         life.checkpoint()
         self.remember()
-        for n in range(34):
+        for n in range(50 if setup.linear else 34):  # over three extents at least
             unit = life.begin()
             life.put("A", unit=unit, size=11000 + n)
             life.put("B", unit=unit, size=500)
