@@ -78,13 +78,16 @@ class Survey:
             self.take(record, at, time)
 
 
-def survey(reader: LogReader, start: int, until: int, *, from_beginning: bool, moment: int | None = None) -> Survey:
+def survey(reader: LogReader, start: int, until: int, *, first_lsn: int, moment: int | None = None) -> Survey:
     """Read the log from `start` to the LSN `until`, or to the first record later than `moment` (microseconds).
 
-    Raises LogDamaged.
+    `first_lsn`: that of every log. One that begins with the first start of its queue manager begins with nothing; that
+    of one that was recovered to a point in time does not. Raises LogDamaged.
     """
-    found = Survey(start, until, from_beginning)
+    found = Survey(start, until, complete=False)
     for raw in reader.records(start, durable=until, resync=True, until=until):
+        if raw.lsn == first_lsn:
+            found.complete = raw.epoch == 1
         if (moment is not None and raw.time > moment) or raw.end > until:
             found.until = raw.lsn
             break
