@@ -13,7 +13,6 @@ calls it sees to it that no other process or thread works on the extents that no
 
 import contextlib
 import enum
-import errno
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -22,14 +21,13 @@ from zlib import crc32
 import attrs
 
 from logger.compressed import CHUNK, NEW, Compression, compress, compression_of, open_compressed
-from logger.disk import Disk, File, make_dirs, read_whole, replace_file
+from logger.disk import NO_SPACE, Disk, File, make_dirs, read_whole, replace_file
 from logger.errors import ArchiveFailed, LogDamaged, LogError
 from logger.extent import linear_number
 from logger.history import INDEX, NOTICES, Form, History, Place, belongs, extent_of, index_name, read_header
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}  # seconds
 LONGEST_AGE = 999_999_999  # seconds
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 # Ages and the policy
@@ -286,7 +284,7 @@ class Archive:
             raise ArchiveFailed(
                 f"{where} could not be prepared ({exc.strerror or exc}); nothing is lost: {_way(exc)} and do it again"
             ) from exc
-        work = _Work(self._disk, self._history.log_id, progress, give_way, total=plan.size)
+        work = _Work(self._disk, self._history, progress, give_way, total=plan.size)
         done: list[Step] = []
         for step in plan.steps:
             held = _held(needed_from(), step.sequence, step.paths[0]) if step.action is Action.REMOVE else None
@@ -370,10 +368,11 @@ class _Work:
     """The steps of one plan, being done."""
 
     def __init__(
-        self, disk: Disk, log_id: bytes, progress: Progress, give_way: Callable[[], None], *, total: int
+        self, disk: Disk, history: History, progress: Progress, give_way: Callable[[], None], *, total: int
     ) -> None:
         self._disk = disk
-        self._log_id = log_id
+        self._history = history
+        self._log_id = history.log_id
         self._progress = progress
         self._give_way = give_way
         self._done = 0  # bytes of steps before this one
@@ -446,6 +445,7 @@ class _Work:
         finally:
             original.close()
         header, _, _ = read_header(self._disk, made)
+        header = header or self._history.told_by_frame(made)
         if not same or header is None or (header.log_id, header.sequence) != (self._log_id, step.sequence):
             raise ArchiveFailed(
                 f"{step.target} was not what {step.paths[0]} holds when it was read back, so it was given up; the "

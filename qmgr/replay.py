@@ -156,7 +156,8 @@ class _Scan:
         self._durable = self._force()
         self._history = self._log.history()
         self._places = self._history.places()
-        self._first = min(self._places) * self._extent_bytes  # where the log that is there begins
+        head = state.head // self._extent_bytes
+        self._first = self._history.reaches_back_to(head) * self._extent_bytes  # from there on all is there
         self.left_out = 0
         self._may_leave_out = start == OLDEST
         self._begun = False  # has what is wanted been reached?

@@ -215,6 +215,11 @@ class Retention:
     def plan(self, action: Action, older_than: int) -> Plan:
         """What is to be done with extents that were last written so many seconds ago, or more."""
         self._check()
+        if action is Action.ARCHIVE and self._management is LogManagement.AUTOMATIC:
+            raise Mistake(
+                "with LogManagement=Automatic extents are reused as soon as nothing needs them, so an archive would "
+                "have gaps; set LogManagement=Manual or Archive"
+            )
         needed = self._needed_to_remove()
         return self._archive.plan(
             action,
