@@ -48,7 +48,7 @@ class Retention:
         self._heads = [engine.log.state.head] * 2  # of the last two checkpoints: with the older one a restart must do
         self._lock = threading.Lock()
         self._readers: weakref.WeakSet[Reading] = weakref.WeakSet()  # one that is forgotten needs nothing
-        self._deciding = threading.Lock()  # held from the decision that an extent can be reused until it is
+        self._deciding = threading.Lock()  # held from the decision that an extent can go until it is gone
         self._working = threading.Lock()  # somebody moves or deletes extents
         self._next_look_ns = 0
         if self._linear:
@@ -177,6 +177,7 @@ class Retention:
                     active_from=self.needed_from()["restart"],
                     needed_from=self._needed_to_remove,
                     give_way=self._clock.give_way,
+                    removing=self._deciding,
                 )
         except (LogError, OSError) as exc:
             self._errors.say("AMQ9007", text=str(exc))
@@ -207,7 +208,11 @@ class Retention:
         try:
             plan = self.plan(action, older_than)
             return self._archive.run(
-                plan, progress=progress, give_way=self._clock.give_way, needed_from=self._needed_to_remove
+                plan,
+                progress=progress,
+                give_way=self._clock.give_way,
+                needed_from=self._needed_to_remove,
+                removing=self._deciding,
             )
         finally:
             self._working.release()

@@ -588,8 +588,9 @@ def test_replay_tells_what_the_model_put_and_committed_over_any_crashes(setup: S
 # ---- real threads, a real disk
 
 
-def test_writers_go_on_while_a_replay_follows_them(real: Callable[..., qmgr.QueueManager]) -> None:
-    qm = real(log_type="linear", log_management="Automatic", log_primary_files=3)
+@pytest.mark.parametrize("moving", [False, True], ids=["reused", "moved"])
+def test_writers_go_on_while_a_replay_follows_them(real: Callable[..., qmgr.QueueManager], moving: bool) -> None:
+    qm = real(log_type="linear", log_management="Manual" if moving else "Automatic", log_primary_files=3)
     qm.define_queue("A")
     qm.define_queue("B")
     start = qm.replay("A", "now").bookmark
@@ -621,15 +622,22 @@ def test_writers_go_on_while_a_replay_follows_them(real: Callable[..., qmgr.Queu
             if last:
                 return
 
+    def move() -> None:
+        while not done.is_set():
+            for act in (qm.checkpoint, qm.archive_log, qm.compress_log, qm.remove_log):
+                act()
+
     with qm.replay("A", start) as whole:
         threads = [threading.Thread(target=write, args=(writer,)) for writer in range(3)]
         follower = threading.Thread(target=follow)
-        for thread in (*threads, follower):
+        mover = threading.Thread(target=move if moving else done.wait)
+        for thread in (*threads, follower, mover):
             thread.start()
         for thread in threads:
             thread.join()
         done.set()
         follower.join()
+        mover.join()
         found = [one.message.body for one in whole]
     assert [one.message.body for one in followed] == found
     numbers = [tuple(map(int, body.split(b" ")[:3])) for body in found]
@@ -639,6 +647,34 @@ def test_writers_go_on_while_a_replay_follows_them(real: Callable[..., qmgr.Queu
         assert {number for _, number, _ in mine} == set(range(150))
     extent_bytes = qm.status().log.config.extent_bytes
     assert qm.status().log.tail // extent_bytes > 5
+
+
+def test_a_replay_of_what_is_there_never_meets_the_removal_of_it(real: Callable[..., qmgr.QueueManager]) -> None:
+    qm = real(log_type="linear", log_primary_files=3)
+    for queue in ("A", "B"):
+        qm.define_queue(queue)
+    done = threading.Event()
+
+    def write() -> None:
+        for _ in range(60):
+            qm.put("A", bytes(30_000))
+            qm.get("A")
+            qm.record_image()
+
+    def remove() -> None:
+        while not done.is_set():
+            qm.remove_log()
+
+    writer, remover = threading.Thread(target=write), threading.Thread(target=remove)
+    writer.start()
+    remover.start()
+    lengths = []
+    while writer.is_alive():
+        lengths.append(len(told(qm, "A", "oldest", "now")))
+    done.set()
+    remover.join()
+    assert max(lengths) < 60  # something was removed
+    assert lengths
 
 
 def test_two_replays_and_a_restart_on_the_real_disk(real: Callable[..., qmgr.QueueManager]) -> None:
