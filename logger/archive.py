@@ -15,7 +15,6 @@ import contextlib
 import enum
 import errno
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -27,12 +26,10 @@ from logger.compressed import CHUNK, NEW, Compression, compress, compression_of,
 from logger.disk import Disk, File, make_dirs, read_whole, replace_file
 from logger.errors import ArchiveFailed, LogDamaged, LogError
 from logger.extent import linear_number
-from logger.history import Form, History, Place, extent_of, index_name, read_header
+from logger.history import INDEX, NOTICES, Form, History, Place, belongs, extent_of, index_name, read_header
 
-NOTICES = "amqharch.fil"
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}  # seconds
 LONGEST_AGE = 999_999_999  # seconds
-INDEX = re.compile(r"S(\d{7})\.IDX")
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -319,11 +316,16 @@ class Archive:
         now_us: int,
         active_from: int,
         needed_from: NeededFrom = _no_gates,
+        still_needed_from: NeededFrom = _no_gates,
         progress: Progress = no_progress,
         give_way: Callable[[], None] = _no_way,
         removing: AbstractContextManager[Any] = NOBODY,
     ) -> dict[Action, Outcome]:
-        """Do what the policy asks for by now, what is removed first. Raises as `plan` and `run` do."""
+        """Do what the policy asks for by now, what is removed first. Raises as `plan` and `run` do.
+
+        `needed_from` is asked once, for the plan; `still_needed_from` before each removal, for those that may have
+        come since.
+        """
         ages = {
             Action.REMOVE: policy.remove_after,
             Action.ARCHIVE: policy.archive_after,
@@ -338,10 +340,10 @@ class Archive:
                     now_us=now_us,
                     active_from=active_from,
                     compression=policy.compression,
-                    needed_from=needed_from(),
+                    needed_from=needed_from() if action is Action.REMOVE else None,
                 )
                 done[action] = self.run(
-                    plan, progress=progress, give_way=give_way, needed_from=needed_from, removing=removing
+                    plan, progress=progress, give_way=give_way, needed_from=still_needed_from, removing=removing
                 )
         return done
 
@@ -368,9 +370,9 @@ class Archive:
             names = self._disk.list(directory)
             there = {extent_of(name) for name in names}
             for name in names:
-                index = INDEX.fullmatch(name.removesuffix(NEW))
-                made = name.endswith(NEW) and (extent_of(name.removesuffix(NEW)) is not None or index is not None)
-                if made or (index is not None and int(index[1]) not in there):
+                index = INDEX.fullmatch(name)
+                half_made = name.endswith(NEW) and belongs(name)
+                if half_made or (index is not None and int(index[1]) not in there):
                     with contextlib.suppress(FileNotFoundError):
                         self._disk.unlink(f"{directory}/{name}")
 

@@ -44,3 +44,5 @@ class LogInUse(LogError):
 
 class ArchiveFailed(LogError):
     """Nothing is lost: the same can be asked for again once the cause is gone."""
+
+    amq = "AMQ6708"

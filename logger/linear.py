@@ -14,6 +14,7 @@ from logger.disk import PAGE, File
 from logger.errors import LogDamaged
 from logger.extent import NUMBERS, Extent, ExtentHeader, decode_header, file_name, linear_number
 from logger.extents import Extents
+from logger.history import SUFFIXES, extent_of
 
 REUSABLE = re.compile(r"R(\d{7})\.LOG")
 
@@ -194,19 +195,26 @@ class Line(Extents):
         return [name for name in self._disk.list(self.directory) if REUSABLE.fullmatch(name)]
 
     def inactive(self) -> list[int]:
-        """The sequences of the extents in the directory that a restart needs no more, oldest first."""
-        behind = ((linear_number(self._last) - number) % NUMBERS for number in self._numbers_on_disk())
+        """The sequences of the extents in the directory that a restart needs no more, oldest first; compressed too."""
+        numbers = {number for name in self._disk.list(self.directory) if (number := extent_of(name)) is not None}
+        behind = ((linear_number(self._last) - number) % NUMBERS for number in numbers)
         first = min(self._by_sequence, default=self._last + 1)
         return sorted(self._last - back for back in behind if back < NUMBERS // 2 and self._last - back < first)
 
     def recycle(self, sequence: int, keep: int) -> None:
-        """Keep the file of an extent that nothing needs any more, to be used again, if there are less than `keep`."""
-        number = linear_number(sequence)
-        if len(self.reusable()) < keep:
-            self._disk.rename(self.path_of(number), f"{self.directory}/{reusable_name(number)}")
-        else:
-            self._disk.unlink(self.path_of(number))
-            self._done[2] += 1
+        """Keep the file of an extent that nothing needs any more, to be used again, if there are less than `keep`.
+
+        One that is compressed is deleted: left there, it would lie before a gap.
+        """
+        plain = self.path_of(linear_number(sequence))
+        for path in [plain + suffix for suffix in SUFFIXES]:
+            if not self._disk.exists(path):
+                continue
+            if path == plain and len(self.reusable()) < keep:
+                self._disk.rename(path, f"{self.directory}/{reusable_name(linear_number(sequence))}")
+            else:
+                self._disk.unlink(path)
+                self._done[2] += 1
         self._disk.sync_dir(self.directory)
 
     def reusable_bytes(self) -> int:

@@ -24,7 +24,7 @@ from logger.errors import LogClosed, LogDamaged, LogFailed
 from logger.extent import DATA, SPARES, Extent, ExtentHeader
 from logger.extents import Extents
 from logger.force import EVERYTHING, GroupCommit
-from logger.history import History
+from logger.history import NOTICES, History, belongs
 from logger.linear import REUSABLE, Line
 from logger.reader import ExtentView, LogReader, Record, Settled, at_once
 from logger.soon import Behind, Callback, Forcer
@@ -130,21 +130,37 @@ def in_use(disk: Disk, directory: str) -> bool:
 
 
 def delete(disk: Disk, directory: str) -> None:
-    """Delete the log in `directory`: the files that a log has, and nothing else."""
-    active = active_path(directory)
-    for name in disk.list(active):
-        if extent.number_of(name) is not None or REUSABLE.fullmatch(name):
-            disk.unlink(f"{active}/{name}")
-    if disk.exists(active) and not disk.list(active):
-        disk.rmdir(active)
-    if disk.exists(control_path(directory)):
-        disk.unlink(control_path(directory))
+    """Delete the log in `directory`: the files that a log has, and nothing else; not an archive in another place."""
+    for held in (active_path(directory), f"{directory}/archive"):
+        for name in disk.list(held):
+            if belongs(name) or REUSABLE.fullmatch(name):
+                disk.unlink(f"{held}/{name}")
+        if disk.exists(held) and not disk.list(held):
+            disk.rmdir(held)
+    for path in (control_path(directory), f"{directory}/{NOTICES}"):
+        if disk.exists(path):
+            disk.unlink(path)
 
 
 def extents_of(disk: Disk, directory: str, state: ControlState, *, direct: bool) -> Extents:
     """The extents of the log in `directory`, to be opened."""
     kind = Line if state.log_type is LogType.LINEAR else Ring
     return kind(disk, active_path(directory), state.log_id, state.extent_bytes, direct=direct)
+
+
+def inactive(disk: Disk, directory: str, state: ControlState) -> list[int]:
+    """The sequences of the extents that a restart of the log in `directory` does not need, oldest first."""
+    extents = extents_of(disk, directory, state, direct=False)
+    try:
+        extents.open(state, read_only=True)
+        return extents.inactive() if isinstance(extents, Line) else []
+    finally:
+        extents.close()
+
+
+def reusable(disk: Disk, directory: str) -> list[str]:
+    """The files of a linear log that are kept to be used again."""
+    return [name for name in disk.list(active_path(directory)) if REUSABLE.fullmatch(name)]
 
 
 def reader_of(extents: Extents, state: ControlState, settled: Settled = at_once) -> LogReader:
@@ -275,18 +291,18 @@ class Log(GroupCommit):
         def settled(sequence: int, look: Callable[[], ExtentView]) -> ExtentView:
             if sequence < newest:
                 return look()
-            seen: list[ExtentView | OSError] = []
+            views: list[ExtentView | OSError] = []
 
-            def try_to_look() -> None:
+            def looking() -> None:
                 try:
-                    seen.append(look())
-                except OSError as exc:  # of a read: the log, which nobody has failed to write, goes on
-                    seen.append(exc)
+                    views.append(look())
+                except OSError as exc:  # a read: the log itself has not failed
+                    views.append(exc)
 
-            self._exclusively(try_to_look)
-            if isinstance(seen[0], OSError):
-                raise seen[0]
-            return seen[0]
+            self._exclusively(looking)
+            if isinstance(views[0], OSError):
+                raise views[0]
+            return views[0]
 
         if self._state.log_type is LogType.LINEAR:
             return (history or self.history()).reader(self._state, settled)

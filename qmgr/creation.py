@@ -156,11 +156,16 @@ def own(disk: Disk, location: Location, log_dir: str, held: Ownership | None = N
     held = held or Ownership()
     try:
         _lock(disk, location, location.lock, "", held)
-        _lock(disk, location, f"{log_dir}/{LOG_LOCK}", f"the log in {log_dir} of ", held)
+        lock_log(disk, location, log_dir, held)
         return held
     except BaseException:
         held.release()
         raise
+
+
+def lock_log(disk: Disk, location: Location, log_dir: str, held: Ownership) -> None:
+    """Own the log in `log_dir` too. Raises InUse."""
+    _lock(disk, location, f"{log_dir}/{LOG_LOCK}", f"the log in {log_dir} of ", held)
 
 
 def _lock(disk: Disk, location: Location, path: str, what: str, held: Ownership) -> None:

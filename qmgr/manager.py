@@ -34,7 +34,7 @@ from qmgr.logged import Surroundings
 from qmgr.media import Media
 from qmgr.message import Message
 from qmgr.objects import QmgrDefinition, QueueDefinition
-from qmgr.published import Publisher, describe_extents, describe_space, file_systems, plain
+from qmgr.published import Publisher, describe_extents, describe_inactive, describe_space, file_systems, plain
 from qmgr.queue import Queue
 from qmgr.replay import Replay, Where
 from qmgr.resource import Resource
@@ -698,9 +698,7 @@ class QueueManager:
         """Compress the log extents that no restart needs, wherever they lie; see `archive_log`. They stay readable."""
         return self._keep_extents(Action.COMPRESS, older_than, dry_run, progress)
 
-    def remove_log(
-        self, *, older_than: str | int = 0, dry_run: bool = False, progress: Progress = no_progress
-    ) -> Outcome:
+    def remove_log(self, *, older_than: str | int, dry_run: bool = False, progress: Progress = no_progress) -> Outcome:
         """Delete the oldest log extents, archived or not, up to the first that is still needed; see `archive_log`.
 
         `.held` of what is returned says what needs that one: a restart, media recovery, a reader, a message that
@@ -762,13 +760,15 @@ class QueueManager:
             extents, space = log.extents(), describe_space(log.space)
             queues = list(engine.state.queues.values())
             records = self._checkpointer.records
+            media = engine.state.media_lsn()
+        extents += describe_inactive(self._disk, status.log.config.path, log.inactive())
         extent_bytes = status.log.config.extent_bytes
         transactions = [plain(unit) for unit in units]
         logged = [unit for unit in transactions if unit["first_lsn"]]
         picture: dict[str, Any] = plain(status)
         picture["log"] |= space | {
             "extent_bytes": extent_bytes,
-            "extents": describe_extents(extents, status.log.head // extent_bytes),
+            "extents": describe_extents(extents, status.log.head // extent_bytes, media // extent_bytes or None),
         }
         picture["log"] |= self._retention.facts()
         return picture | {

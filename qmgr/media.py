@@ -20,13 +20,23 @@ from logger.log import Log
 from logger.reader import LogReader
 from qmgr.engine import Engine
 from qmgr.entry import Entry
-from qmgr.errors import Damaged, MediaImageMissing, MediaNotSupported, NotImageRecoverable, ObjectInUse, UnknownQueue
+from qmgr.errors import (
+    Damaged,
+    MediaImageMissing,
+    MediaNotSupported,
+    NotImageRecoverable,
+    ObjectInUse,
+    Reason,
+    StorageFull,
+    Unavailable,
+    UnknownQueue,
+)
 from qmgr.objects import check_name, decode_definition
 from qmgr.queue import Queue
 from qmgr.rebuild import Rebuild
 from qmgr.segments import SegmentReader, from_description
 from recovery import image
-from recovery.checkpoint import Checkpoint
+from recovery.checkpoint import NO_SPACE, Checkpoint
 from recovery.errors import QueueDamaged, RecoveryError
 from recovery.records import Catalog, ImageEnd, ImagePart, ImageStart, Record
 from recovery.uows import Uow
@@ -231,7 +241,8 @@ class Media:
     def recreate(self, name: str) -> int:
         """Build the queue again as it is at this moment; return how many messages it has.
 
-        Raises MediaNotSupported, NotImageRecoverable, MediaImageMissing, UnknownQueue, ObjectInUse.
+        Raises MediaNotSupported, NotImageRecoverable, MediaImageMissing, UnknownQueue, ObjectInUse, StorageFull,
+        Unavailable when the disk can't be read.
         """
         self._check_linear()
         if not self._one_at_a_time.acquire(blocking=False):
@@ -273,6 +284,11 @@ class Media:
                         old.trust()
                 if isinstance(exc, (LogDamaged, RecoveryError)):
                     raise MediaImageMissing(f"queue {name!r} can't be recreated: {exc}", name=name) from exc
+                if isinstance(exc, OSError):
+                    text = f"queue {name!r} can't be recreated ({exc}); give the disk room, or mend it, and try again"
+                    if exc.errno in NO_SPACE:
+                        raise StorageFull(text, name=name) from exc
+                    raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=name) from exc
                 raise
         self._checkpoint(lambda checkpoint, catalogue: None)
         return new.depth

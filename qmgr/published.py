@@ -26,11 +26,13 @@ the files of a queue manager that nobody runs. Lengths are bytes, LSNs ints, mom
 import enum
 import json
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
 
+from logger import extent
+from logger import log as logs
 from logger.clock import Clock
 from logger.disk import Disk, read_whole
 from logger.errors import LogError
@@ -94,6 +96,24 @@ def describe_extents(
     return [
         {"number": number, "sequence": sequence, "class": class_of(sequence, needed, media), "time": time}
         for number, sequence, time in sorted(extents, key=lambda one: (not one[1], one[1], one[0]))
+    ]
+
+
+def time_of(disk: Disk, log_dir: str, number: int) -> int:
+    """When the extent took its part of the log; 0 where its header can't be read."""
+    path = f"{logs.active_path(log_dir)}/{extent.file_name(number)}"
+    if not disk.exists(path):
+        return 0
+    header = extent.decode_header(logs.read_page(disk, path, 0))
+    return header.time if header is not None else 0
+
+
+def describe_inactive(disk: Disk, log_dir: str, sequences: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Extents of a linear log that a restart does not need; only of the oldest it is told since when."""
+    return [
+        (number, sequence, 0 if at else time_of(disk, log_dir, number))
+        for at, sequence in enumerate(sequences)
+        for number in (extent.linear_number(sequence),)
     ]
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from logger.archive import Action, Archive, ArchivedNotices, ArchivePolicy, Outcome, Plan, Progress, last_written
+from logger.compressed import codec
 from logger.config import LogType
 from logger.disk import Disk
 from logger.errors import LogError
@@ -56,6 +57,15 @@ class Retention:
             self._history = engine.log.history()
             self._archive = Archive(disk, self._history, config.archive_directory)
             self._notices = ArchivedNotices(disk, config.path, log_id)
+            if policy.compress_after is not None:
+                self._try_codec()
+
+    def _try_codec(self) -> None:
+        """Say at the start, not only when the first extent is old enough, that there is no such compression here."""
+        try:
+            codec(self._policy.compression, "qm.ini")
+        except LogError as exc:
+            self._errors.say("AMQ9007", text=str(exc))
 
     # ---- what is needed
 
@@ -156,10 +166,14 @@ class Retention:
         """Keep as many superfluous extents for reuse as there are primaries; delete the others."""
         for sequence in self._log.inactive():
             with self._deciding:
-                waiting = self._management is LogManagement.ARCHIVE and not self._notices.covers(sequence)
+                waiting = self._management is LogManagement.ARCHIVE and not self._archived(sequence)
                 if sequence >= min(self.needed_from().values()) or waiting:
                     return
                 self._log.recycle(sequence)
+
+    def _archived(self, sequence: int) -> bool:
+        """Has somebody else archived the extent? Where our own policy does it, the file goes to the archive itself."""
+        return self._policy.archive_after is None and self._notices.covers(sequence)
 
     # ---- the policy, and what an operator asks for
 
@@ -176,6 +190,7 @@ class Retention:
                     now_us=self._clock.wall_us(),
                     active_from=self.needed_from()["restart"],
                     needed_from=self._needed_to_remove,
+                    still_needed_from=self.needed_from,
                     give_way=self._clock.give_way,
                     removing=self._deciding,
                 )
@@ -207,11 +222,12 @@ class Retention:
             raise ObjectInUse("log extents are being archived, compressed or removed already; try again later")
         try:
             plan = self.plan(action, older_than)
+            # The oldest message does not become older while this goes on, so only the others are asked again.
             return self._archive.run(
                 plan,
                 progress=progress,
                 give_way=self._clock.give_way,
-                needed_from=self._needed_to_remove,
+                needed_from=self.needed_from,
                 removing=self._deciding,
             )
         finally:
@@ -240,14 +256,14 @@ class Retention:
             return {}
         with self._engine.lock:
             media = self._engine.state.media_lsn()
-        needed = self.needed_from()
+        head, extent_bytes = self._log.state.head, self._log.state.extent_bytes
         places = self._history.places()
-        inactive = {s: place.size for s, place in places.items() if s < needed["restart"]}
-        since = min(needed.get("media recovery", needed["restart"]), needed["restart"])
+        inactive = {s: place.size for s, place in places.items() if s < head // extent_bytes}
+        since = min(media or head, head) // extent_bytes
         waiting = [s for s in inactive if not self._notices.covers(s)]
         archiving = self._management is LogManagement.ARCHIVE
         return {
-            "media": media or self._log.state.head,
+            "media": media or head,
             "media_bytes": sum(size for s, size in inactive.items() if s >= since),
             "archived_from": min(waiting) if archiving and waiting else 0,
             "archive_bytes": sum(inactive[s] for s in waiting if s < since) if archiving else 0,

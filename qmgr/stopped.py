@@ -9,16 +9,26 @@ from typing import Any
 
 import attrs
 
-from logger import extent
 from logger import log as logs
 from logger.clock import Clock
-from logger.config import LogConfig
+from logger.config import LogConfig, LogType
 from logger.control import ControlState
 from logger.disk import PAGE, Disk, read_whole
+from logger.extent import DATA
 from logger.space import Space
 from qmgr import ini
 from qmgr.locations import Location
-from qmgr.published import FORMAT, Picture, describe_extents, describe_space, file_systems, plain
+from qmgr.published import (
+    FORMAT,
+    INACTIVE,
+    Picture,
+    describe_extents,
+    describe_inactive,
+    describe_space,
+    file_systems,
+    plain,
+    time_of,
+)
 from qmgr.segments import from_description
 from recovery.checkpoint import read_files
 from recovery.dump import OpenUnit, ReaderOf, open_units
@@ -49,7 +59,7 @@ def picture(disk: Disk, clock: Clock, location: Location, *, reader: ReaderOf | 
         "started": 0,
         "data_dir": location.data_dir,
         "file_systems": file_systems(disk, location.data_dir, config.path),
-        "log": _log(disk, config, state, end, units),
+        "log": _log(disk, config, state, end, _media(lines)),
         "log_sync": config.sync.value,
         "checkpoints": 0,
         "checkpoint_seconds": 0.0,
@@ -73,17 +83,33 @@ def _catalogue(disk: Disk, location: Location, state: ControlState) -> list[byte
         return []
 
 
-def _log(disk: Disk, config: LogConfig, state: ControlState, end: int, units: list[OpenUnit]) -> Picture:
+def _media(lines: list[dict[str, Any]]) -> int:
+    """The oldest LSN that media recovery needed at the checkpoint with this catalogue; 0: there was no image."""
+    places = [line["image"][2] for line in lines if line.get("image")]
+    return min([*places, *(line["catalog"] for line in lines if line.get("catalog"))], default=0)
+
+
+def _log(disk: Disk, config: LogConfig, state: ControlState, end: int, media: int) -> Picture:
     """What `Log.status` would say after a start; `end` is the LSN behind the last record."""
     size = state.extent_bytes
     config = attrs.evolve(config, file_pages=size // PAGE)
-    extents = [(number, sequence, _time_of(disk, config, number)) for number, sequence in state.extents]
+    extents = [(number, sequence, time_of(disk, config.path, number)) for number, sequence in state.extents]
+    extents += describe_inactive(disk, config.path, logs.inactive(disk, config.path, state))
     needed = state.head // size
-    space = Space(size, config.max_files, len(extents), needed * size)
-    described = describe_extents(extents, needed)
-    return describe_space(space) | {
+    space = Space(size, config.max_files, len(state.extents), needed * size)
+    linear = state.log_type is LogType.LINEAR
+    described = describe_extents(extents, needed, media // size or None if linear else None)
+    found: dict[str, Any] = describe_space(space)
+    if linear:
+        wanted = sum(one["class"] == INACTIVE for one in described)
+        found |= {
+            "media": media or state.head,
+            "media_bytes": wanted * (size + DATA),
+            "reuse_bytes": len(logs.reusable(disk, config.path)) * (size + DATA),
+        }
+    return found | {
         "config": plain(config),
-        "files": len(extents),
+        "files": len(state.extents),
         "file_numbers": [one["number"] for one in described if one["sequence"] >= needed],
         "epoch": state.epoch,
         "head": state.head,
@@ -96,15 +122,6 @@ def _log(disk: Disk, config: LogConfig, state: ControlState, end: int, units: li
         "extent_bytes": size,
         "extents": described,
     }
-
-
-def _time_of(disk: Disk, config: LogConfig, number: int) -> int:
-    """When the extent took its part of the log; 0 where its header can't be read."""
-    path = f"{logs.active_path(config.path)}/{extent.file_name(number)}"
-    if not disk.exists(path):
-        return 0
-    header = extent.decode_header(logs.read_page(disk, path, 0))
-    return header.time if header is not None else 0
 
 
 def _unit(unit: OpenUnit) -> dict[str, Any]:

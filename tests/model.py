@@ -135,6 +135,12 @@ class Model:
             unit.puts = [(queue, msg) for queue, msg in unit.puts if msg.persistent]
             unit.gets = [(queue, msg) for queue, msg in unit.gets if msg.persistent]
 
+    def recreate(self, queue: str) -> None:
+        """The queue was built again from the log: only what is not persistent is gone, also of units of work."""
+        self.queues[queue] = [msg for msg in self.queues[queue] if msg.persistent]
+        for unit in self.units.values():
+            unit.gets = [(name, msg) for name, msg in unit.gets if name != queue or msg.persistent]
+
     def crash(self) -> None:
         """The same, but nobody knows whether the gets and backouts that nothing waited for had reached the log."""
         self.end()

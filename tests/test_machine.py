@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 import qmgr
 from qmgr import segments, snapshot, store
 from tests.conftest import SOAK
-from tests.sim.life import DATA, NAME, QUEUES, SINGLE, TRIPLE, Life, Setup, random_life
+from tests.sim.life import AUTOMATIC, DATA, LINEAR, NAME, QUEUES, SINGLE, TRIPLE, Life, Setup, random_life
 from tests.sim.loss import mixed
 from tests.sim.paging import Counted
 from tests.test_crash import laps_of
@@ -36,10 +36,16 @@ SETUPS = {
     "single": SINGLE,
     "synced by the system": Setup(log_sync="os"),
     "two secondaries": Setup(secondary_files=2, checkpoint_records=7),
+    "linear": LINEAR,
+    "automatic": AUTOMATIC,
+    "linear single": Setup(
+        log_type="linear", log_management="Automatic", write_integrity="SingleWrite", primary_files=3
+    ),
 }
 DEEP = {
     "deep triple": Setup(buffer=3000, checkpoint_records=40),
     "deep single": Setup(buffer=1, write_integrity="SingleWrite", secondary_files=2),
+    "deep linear": Setup(buffer=3000, checkpoint_records=40, log_type="linear", log_management="Automatic"),
 }
 
 

@@ -11,12 +11,14 @@ from logger.clock import SystemClock
 from logger.config import LogConfig, LogType
 from logger.disk import PosixDisk, read_whole
 from logger.errors import LogError
+from logger.history import History
 from qmgr import ini, locations, mqsini, published, stopped
 from qmgr.cli.command import NAME_ERROR, NOT_AVAILABLE, UNEXPECTED, Failure, complain
 from qmgr.errors import IniError, InUse
 from qmgr.locations import Location
 from qmgr.objects import NAME, mangle, unmangle
 from recovery import checkpoint
+from recovery.dump import ReaderOf
 from recovery.errors import RecoveryError
 
 DISK = PosixDisk()
@@ -85,7 +87,7 @@ def standing(name: str, data_path: str | None) -> published.Picture:
         if found is not None and found.alive:
             if found.age > STALE:
                 complain(
-                    f"AMQ9003W: this is how it stood {found.age:.0f} seconds ago; {holder} says nothing since then."
+                    f"AMQ9009W: this is how it stood {found.age:.0f} seconds ago; {holder} says nothing since then."
                 )
             return found.picture
         pause(PAUSE)
@@ -112,7 +114,7 @@ def understood(name: str, data_path: str | None) -> Iterator[None]:
     except (KeyError, TypeError, ValueError, AttributeError) as exc:
         path = known(name, data_path).published
         why = f"{path} is damaged ({exc!r}); delete it, its owner writes it anew every second."
-        raise Failure(UNEXPECTED, "AMQ9004E", why) from exc
+        raise Failure(UNEXPECTED, "AMQ9010E", why) from exc
 
 
 def pause(seconds: float) -> None:
@@ -134,6 +136,12 @@ def log_dir(location: Location) -> str:
 def log_config(location: Location) -> LogConfig:
     """The Log stanza of qm.ini; raises IniError."""
     return ini.parse(read_whole(DISK, location.ini), location.ini).log
+
+
+def past(log_dir: str, config: LogConfig | None) -> ReaderOf:
+    """What reads all of a linear log, archived and compressed extents too; `config` may name the archive."""
+    directories = [f"{log_dir}/active", config.archive_directory if config is not None else f"{log_dir}/archive"]
+    return lambda state: History(DISK, directories, state.log_id, state.extent_bytes).reader(state)
 
 
 def log_type(log_dir: str) -> LogType:

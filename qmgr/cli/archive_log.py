@@ -11,6 +11,7 @@ from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, Command, Failure, Par
 from qmgr.errors import MediaNotSupported
 
 NOT_SUPPORTED = 68
+OLDER = "only what was last written so long ago, such as 36h"
 DO: dict[Action, Callable[..., Outcome]] = {
     Action.ARCHIVE: QueueManager.archive_log,
     Action.COMPRESS: QueueManager.compress_log,
@@ -20,10 +21,15 @@ DO: dict[Action, Callable[..., Outcome]] = {
 
 def options(parser: Parser) -> None:
     parser.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
-    parser.add_argument(
-        "--older-than", metavar="AGE", type=age, default=0, help="only what was last written so long ago, such as 36h"
-    )
     parser.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    parser.add_argument("--older-than", metavar="AGE", type=age, default=0, help=OLDER)
+
+
+def removal(parser: Parser) -> None:
+    """The same, but nobody deletes all that can be deleted by forgetting an option."""
+    parser.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    parser.add_argument("--older-than", metavar="AGE", type=age, required=True, help=OLDER)
 
 
 def age(text: str) -> int:
@@ -75,17 +81,18 @@ def doing(action: Action) -> Callable[[argparse.Namespace], int]:
 
 def command(action: Action, purpose: str, notes: str) -> Command:
     name = f"{action.value}-log"
+    age_given = "--older-than AGE" if action is Action.REMOVE else "[--older-than AGE]"
     return Command(
         name=name,
         purpose=purpose,
         notes=notes
         + "\n\n"
         + access.NO_DAEMON.replace("qm.transactions() and qm.resolve()", f"qm.{action.value}_log()"),
-        usage="[-m QMgrName] [--older-than AGE] [--dry-run] [--data-path dir]",
-        example=f"{name} -m QM1 --older-than 7d",
+        usage=f"[-m QMgrName] {age_given} [--dry-run] [--data-path dir]",
+        example=f"qm {name} -m QM1 --older-than 7d",
         own_name=False,
         codes={NOT_AVAILABLE: access.OWNED, NOT_SUPPORTED: "the log is circular"},
-        options=options,
+        options=removal if action is Action.REMOVE else options,
         run=doing(action),
     )
 

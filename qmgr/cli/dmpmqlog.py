@@ -46,13 +46,22 @@ def run(args: argparse.Namespace) -> int:
         names = access.queue_names(location)
         config = access.log_config(location) if args.f is None else None
     log_dir = args.f or access.log_dir(location)
-    if args.n is not None and access.log_type(log_dir) is not LogType.LINEAR:
-        raise Failure(
-            BAD_ARGUMENTS, "AMQ7076E", f"-n is for linear logs, and that in {log_dir} is circular; use -b or -s."
-        )
+    linear = access.log_type(log_dir) is LogType.LINEAR
+    if args.n is not None and not linear:
+        why = f"-n is for linear logs, and that in {log_dir} is circular; use -b or -s."
+        raise Failure(BAD_ARGUMENTS, "AMQ7076E", why)
     header = dump.header(access.DISK, log_dir, config=config)
     print(json.dumps(header) if args.json else "\n".join(dump.header_lines(header)))
-    wanted = dump.dump(access.DISK, log_dir, start_lsn=args.s, end_lsn=args.e, base=args.b, extent=args.n, names=names)
+    wanted = dump.dump(
+        access.DISK,
+        log_dir,
+        start_lsn=args.s,
+        end_lsn=args.e,
+        base=args.b,
+        extent=args.n,
+        names=names,
+        reader=access.past(log_dir, config) if linear else None,
+    )
     for record in wanted:
         print(record.json() if args.json else record.text())
     return 0

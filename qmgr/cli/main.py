@@ -12,9 +12,11 @@ from qmgr.cli import (
     dspmq,
     dspmqtrn,
     logstat,
+    migmqlog,
     rcdmqimg,
     rcrmqobj,
     recover_to,
+    repair,
     rsvmqtrn,
     space,
     status,
@@ -37,6 +39,8 @@ COMMANDS = {
         status.COMMAND,
         logstat.COMMAND,
         space.COMMAND,
+        migmqlog.COMMAND,
+        repair.COMMAND,
     )
 }
 

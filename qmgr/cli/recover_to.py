@@ -62,7 +62,7 @@ COMMAND = Command(
     "still there, archived ones too. Start the new one with its data path; its log begins anew.",
     usage="[-m QMgrName] (--lsn LSN | --time TIME) --into DIR [--data-path dir]",
     own_name=False,
-    example="recover-to -m QM1 --time 2026-11-21T14:30:00 --into /tmp/then",
+    example="qm recover-to -m QM1 --time 2026-11-21T14:30:00 --into /tmp/then",
     codes={EXISTS: "the directory has a queue manager of that name", NOT_AVAILABLE: access.OWNED},
     options=options,
     run=run,

@@ -2,6 +2,7 @@
 
 import datetime
 import errno
+import functools
 import gc
 import random
 import threading
@@ -15,7 +16,7 @@ from logger import lsn
 from qmgr.errors import MediaNotSupported
 from qmgr.replay import Where
 from recovery import extent_index
-from tests.qmgr.world import DATA, NAME, World, bodies, reason_of, soon
+from tests.qmgr.world import DATA, NAME, Call, World, bodies, reason_of, soon
 from tests.sim.life import Life, Setup, random_life
 from tests.sim.loss import LOSE_ALL
 
@@ -624,20 +625,19 @@ def test_writers_go_on_while_a_replay_follows_them(real: Callable[..., qmgr.Queu
 
     def move() -> None:
         while not done.is_set():
-            for act in (qm.checkpoint, qm.archive_log, qm.compress_log, qm.remove_log):
-                act()
+            qm.checkpoint()
+            qm.archive_log()
+            qm.compress_log()
+            qm.remove_log(older_than=0)
 
     with qm.replay("A", start) as whole:
-        threads = [threading.Thread(target=write, args=(writer,)) for writer in range(3)]
-        follower = threading.Thread(target=follow)
-        mover = threading.Thread(target=move if moving else done.wait)
-        for thread in (*threads, follower, mover):
-            thread.start()
-        for thread in threads:
-            thread.join()
+        writers = [Call(functools.partial(write, writer)) for writer in range(3)]
+        others = [Call(follow), Call(move if moving else done.wait)]
+        for call in writers:
+            call.outcome(120)
         done.set()
-        follower.join()
-        mover.join()
+        for call in others:
+            call.outcome(120)
         found = [one.message.body for one in whole]
     assert [one.message.body for one in followed] == found
     numbers = [tuple(map(int, body.split(b" ")[:3])) for body in found]
@@ -663,18 +663,17 @@ def test_a_replay_of_what_is_there_never_meets_the_removal_of_it(real: Callable[
 
     def remove() -> None:
         while not done.is_set():
-            qm.remove_log()
+            qm.remove_log(older_than=0)
 
-    writer, remover = threading.Thread(target=write), threading.Thread(target=remove)
-    writer.start()
-    remover.start()
+    writer, remover = Call(write), Call(remove)
     lengths = []
     while writer.is_alive():
         lengths.append(len(told(qm, "A", "oldest", "now")))
     done.set()
-    remover.join()
-    assert max(lengths) < 60  # something was removed
+    writer.outcome()
+    remover.outcome()
     assert lengths
+    assert min(qm._log.history().places()) > 1  # something was removed
 
 
 def test_two_replays_and_a_restart_on_the_real_disk(real: Callable[..., qmgr.QueueManager]) -> None:

@@ -128,7 +128,7 @@ def test_commands_md_is_current():
 def test_every_command_that_ibm_mq_has_is_installed_under_its_own_name():
     scripts = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     for name, command in COMMANDS.items():
-        assert (f'{name} = "qmgr.cli.{name}:main"' in scripts) == command.own_name
+        assert (f'{name} = "qmgr.cli.{name.replace("-", "_")}:main"' in scripts) == command.own_name
     assert 'qm = "qmgr.cli.main:qm"' in scripts
 
 

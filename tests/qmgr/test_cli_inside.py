@@ -206,7 +206,7 @@ def test_a_stopped_queue_manager_is_read_from_its_files(
     assert f"Unit of work 0,{number} (prepared) holds the head" in space.stdout
     last = run("logstat -m QM1")
     assert last.returncode == 0
-    assert last.stderr.startswith("AMQ9003W: queue manager 'QM1' is not running; this is how it stood at ")
+    assert last.stderr.startswith("AMQ9009W: queue manager 'QM1' is not running; this is how it stood at ")
     assert "WriteSizeMax" in last.stdout
     (data / "qmgrs" / "QM1" / "status.json").unlink()
     never = run("logstat -m QM1")
@@ -248,7 +248,7 @@ def test_a_damaged_status_json_of_a_stopped_one_is_no_help_and_no_harm(run: Run,
         path.write_text(json.dumps(picture | bad))
         done = run("logstat -m QM1")
         assert (done.returncode, done.stdout) == (71, "")
-        assert re.search(rf"^AMQ9004E: {re.escape(str(path))} is damaged .*; delete it", done.stderr, re.MULTILINE)
+        assert re.search(rf"^AMQ9010E: {re.escape(str(path))} is damaged .*; delete it", done.stderr, re.MULTILINE)
 
 
 def test_what_cannot_be_read_is_said(run: Run, owner: tuple[subprocess.Popen[str], str], data: Path) -> None:
@@ -289,6 +289,36 @@ def test_dmpmqlog_begins_at_an_extent_of_linear_logs_only(run: Run, data: Path) 
     header = run("dmpmqlog -m QM1").stdout
     for name, value in {"logactive": 2, "loginactive": 1, "softmax": 3 * 64 * 4096 * 80 // 100}.items():
         assert re.search(rf"^{name} \.+: {value}$", header, re.MULTILINE)
+
+
+def test_dmpmqlog_reads_a_linear_log_from_any_extent_archived_ones_too(run: Run, data: Path) -> None:
+    small = {"log_primary_files": 2, "log_secondary_files": 1, "log_file_pages": 64}
+    qmgr.create("QL", data_path=data, log_type="linear", **small)
+    with qmgr.start("QL", data_path=data) as qm:
+        qm.define_queue("A")
+        for _ in range(8):
+            qm.put_many("A", [bytes(1000)] * 100)
+            qm.get_many("A", 100)
+            qm.checkpoint()
+    log = data / "log" / "QL"
+    (log / "archive").mkdir(exist_ok=True)
+    (log / "active" / "S0000001.LOG").rename(log / "archive" / "S0000001.LOG")
+
+    def shown(words: str) -> list[int]:
+        done = run(f"dmpmqlog {words} --json")
+        assert (done.returncode, done.stderr) == (0, "")
+        header, *records = map(json.loads, done.stdout.splitlines())
+        assert header["hflag1"] == "LOG RETAIN"
+        return [lsn.parse(record["lsn"]) for record in records]
+
+    all_ = shown("-n 0 -m QL")
+    assert [at for at in all_ if at >= 3 * 64 * 4096] == shown("-n 2 -m QL") == shown(f"-n 2 -f {log}")
+    assert {at // (64 * 4096) for at in all_} >= {1, 2, 3}
+    assert shown(f"-s {lsn.text(all_[3])} -m QL".replace("<", "").replace(">", "")) == all_[3:]
+    (log / "archive" / "S0000001.LOG").unlink()
+    done = run("dmpmqlog -n 0 -m QL")
+    assert (done.returncode, done.stderr[:8]) == (71, "AMQ6767S")
+    assert "S0000001.LOG" in done.stderr
 
 
 # The picture, from what is given

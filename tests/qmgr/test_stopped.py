@@ -132,3 +132,31 @@ def test_looking_changes_nothing(world: World) -> None:
     look(world)
     assert world.disk.effects == effects
     assert isinstance(world.start(), qmgr.QueueManager)
+
+
+def test_a_linear_log_is_shown_with_what_media_recovery_needs() -> None:
+    world = World(log_type="linear")
+    world.qm.define_queue("A")
+    for _ in range(8):
+        world.qm.put_many("A", [bytes(1000)] * 100)
+        world.qm.get_many("A", 100)
+        world.qm.checkpoint()
+    world.qm.put("A", b"")  # which forces the end of the last checkpoint
+    before = json.loads(json.dumps(own(world)))
+    classes = [one["class"] for one in before["log"]["extents"]]
+    assert classes == sorted(classes, key=["superfluous", "inactive", "active", "ready"].index)
+    assert "inactive" in classes
+    assert before["log"]["media"] == world.qm._engine.state.media_lsn() < before["log"]["head"]
+    crash(world)
+    found = json.loads(json.dumps(look(world)))
+    assert (
+        found["log"]["media_bytes"] >= before["log"]["media_bytes"]
+    )  # which leaves out what the checkpoint before needs
+    for name in ("media", "reuse_bytes", "head", "tail", "used", "capacity", "file_numbers"):
+        assert found["log"][name] == before["log"][name], name
+    for one in (found, before):  # the control file need not have heard of extents that were made ahead
+        one["log"]["extents"] = [each for each in one["log"]["extents"] if each["class"] != "ready"]
+    assert found["log"]["extents"] == before["log"]["extents"]
+    shown = qmstatus.fields(found)
+    assert (shown["MEDIALOG"], shown["LOGTYPE"], shown["REUSESZ"]) == ("S0000000.LOG", "LINEAR", "0")
+    assert shown["RECLOG"] > shown["MEDIALOG"]

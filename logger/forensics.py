@@ -1,0 +1,195 @@
+"""What the files of a log are, with no belief in any of them: for repair. Reads files, never writes.
+
+A start believes the control file, and refuses where something contradicts it. Here everything is a witness: what each
+extent file says of itself, which of its records are whole wherever they lie, how far the records follow each other.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from zlib import crc32
+
+import attrs
+
+from logger import extent, frame
+from logger.disk import PAGE, Disk, File
+from logger.errors import LogDamaged
+from logger.extent import DATA, ExtentHeader, decode_header, file_name
+from logger.frame import Frame
+from logger.reader import WINDOW, ExtentView, LogReader
+
+Epochs = tuple[int, int]  # from this LSN on, only frames of this epoch or a later one count
+
+
+@attrs.frozen(kw_only=True)
+class Seen:
+    """An extent file as it lies there."""
+
+    path: str
+    number: int  # in its name
+    size: int
+    header: ExtentHeader | None  # None: it is not whole
+
+    def of(self, log_id: bytes, extent_bytes: int) -> bool:
+        """Is it, or may it be, an extent of this log?"""
+        header = self.header
+        if header is None:
+            return self.size >= DATA
+        return header.log_id == log_id and header.extent_bytes == extent_bytes
+
+    def whole(self, extent_bytes: int) -> bool:
+        return self.size >= DATA + extent_bytes
+
+
+def look(disk: Disk, directory: str) -> list[Seen]:
+    """The extent files in `directory`, by number."""
+    found = []
+    for name in disk.list(directory):
+        number = extent.number_of(name)
+        if number is not None:
+            path = f"{directory}/{name}"
+            file = disk.open_read(path)
+            try:
+                header, size = decode_header(file.read(0, PAGE)), file.size()
+            finally:
+                file.close()
+            found.append(Seen(path=path, number=number, size=size, header=header))
+    return found
+
+
+def most_common(votes: Counter[bytes]) -> bytes | None:
+    """What most say; None where there is nobody, or as many say something else."""
+    best = votes.most_common(2)
+    if not best or (len(best) > 1 and best[0][1] == best[1][1]):
+        return None
+    return best[0][0]
+
+
+class Evidence:
+    """The extents of one log, by sequence, to be read without a control file."""
+
+    def __init__(self, disk: Disk, log_id: bytes, extent_bytes: int, paths: Mapping[int, str]) -> None:
+        self._disk = disk
+        self._log_id = log_id
+        self._seed = crc32(log_id)
+        self._extent_bytes = extent_bytes
+        self.paths = paths
+
+    def follow(self, start: int, durable: int, epochs: Epochs) -> "Chain":
+        """Read the records from LSN `start`, as a restart would, up to where they end or are damaged."""
+        opened: dict[int, File] = {}
+
+        def open_extent(sequence: int) -> File | None:
+            if sequence not in opened and sequence in self.paths:
+                opened[sequence] = self._disk.open_read(self.paths[sequence])
+            return opened.get(sequence)
+
+        def close() -> None:
+            for file in opened.values():
+                file.close()
+
+        reader = LogReader(
+            open_extent,
+            extent_bytes=self._extent_bytes,
+            log_id=self._log_id,
+            name=lambda sequence: self.paths.get(sequence, f"the extent of sequence {sequence}"),
+            close=close,
+            last_epoch=epochs,
+        )
+        damage, count, last = None, 0, 0
+        try:
+            for record in reader.records(start, durable=durable):
+                count, last = count + 1, record.kind
+        except LogDamaged as exc:
+            damage = exc
+        finally:
+            reader.close()
+        return Chain(
+            start=start,
+            end=reader.end,
+            epoch=reader.epoch,
+            time=reader.time,
+            records=count,
+            last_kind=last,
+            damage=damage,
+        )
+
+    def frames(self, start: int) -> Iterator[Frame]:
+        """The whole frames from LSN `start` on, wherever they lie; a body is valid until the next is asked for."""
+        for sequence in sorted(self.paths):
+            if (sequence + 1) * self._extent_bytes > start:
+                file = self._disk.open_read(self.paths[sequence])
+                try:
+                    view = ExtentView(file, sequence * self._extent_bytes, self._extent_bytes, self._seed)
+                    yield from self._frames_in(view, max(start, view.start))
+                finally:
+                    file.close()
+
+    def _frames_in(self, view: ExtentView, place: int) -> Iterator[Frame]:
+        last = -1
+        while place < view.end:
+            chunk = view.read(place, WINDOW)
+            data = bytes(chunk)
+            found = data.find(frame.MAGIC)
+            while found >= 0:
+                this = self._frame_at(view, chunk, found, place) if (place + found) % 8 == 0 else None
+                if this is not None and this.lsn > last:
+                    last = this.lsn
+                    yield this
+                found = data.find(frame.MAGIC, found + 1)
+            place += max(8, len(chunk) - frame.HEADER.size & -8) if len(chunk) == WINDOW else view.end - place
+
+    def _frame_at(self, view: ExtentView, chunk: memoryview, at: int, base: int) -> Frame | None:
+        length = frame.length_at(chunk, at, base + at)
+        if not length or base + at + length > view.end:
+            return None
+        if at + length <= len(chunk):
+            return frame.decode(chunk, at, base + at, self._seed)
+        return frame.decode(view.read(base + at, length), 0, base + at, self._seed)
+
+    def read_up_to(self, sequence: int, end: int, take: Callable[[bytes], None]) -> None:
+        """Give `take` the bytes of an extent from its beginning up to the LSN `end`, as a reader sees it."""
+        file = self._disk.open_read(self.paths[sequence])
+        try:
+            view = ExtentView(file, sequence * self._extent_bytes, self._extent_bytes, self._seed)
+            for at in range(view.start, end, WINDOW):
+                size = min(WINDOW, end - at)
+                take(bytes(view.read(at, size)).ljust(size, b"\0"))
+        finally:
+            file.close()
+
+
+@attrs.frozen(kw_only=True)
+class Chain:
+    """How far the records follow each other."""
+
+    start: int
+    end: int
+    epoch: int  # the highest in it
+    time: int  # of its last record
+    records: int
+    last_kind: int  # of its last record
+    damage: LogDamaged | None  # None: it ends as a log may end
+
+
+def sequence_inside(disk: Disk, seen: Seen, log_id: bytes, extent_bytes: int) -> int:
+    """Which part of the stream a file without a whole header holds: the latest that a record in it says; 0: none."""
+    file = disk.open_read(seen.path)
+    best = 0
+    try:
+        for base in range(0, extent_bytes, WINDOW):
+            data = file.read(DATA + base, min(2 * WINDOW, extent_bytes - base))
+            at = data.find(frame.MAGIC)
+            while 0 <= at < WINDOW:
+                if at % 8 == 0 and at + frame.HEADER.size <= len(data):
+                    own = frame.HEADER.unpack_from(data, at)[4]
+                    fits = own % extent_bytes == base + at and own // extent_bytes > best
+                    if fits and frame.decode(memoryview(data), at, own, crc32(log_id)) is not None:
+                        best = own // extent_bytes
+                at = data.find(frame.MAGIC, at + 1)
+    finally:
+        file.close()
+    return best
+
+
+def name_of(directory: str, number: int) -> str:
+    return f"{directory}/{file_name(number)}"

@@ -1,0 +1,289 @@
+"""Changing a stopped log: circular to linear, linear to circular, or to another directory. Whoever calls owns the log.
+
+*Operation*: small steps, each of which leaves a log that is whole and can be started. *Goal*: whatever the moment of a
+crash, running it again gets to the end. *Plan*: the control file is the word for what the log is. A circular log may
+have its extents under any numbers, so they are brought under those of a linear log while it is still circular, one
+copy and one write of the control file at a time; then one more write makes it linear. A linear log with its active
+extents alone is a circular log already, so one write is all. A log that moves is copied, its control file last, and
+`moved.from` in the new place names the old one until that is gone.
+"""
+
+import contextlib
+import re
+
+import attrs
+
+from logger import control, extent, lsn
+from logger.config import LogType
+from logger.control import ControlFile, ControlState
+from logger.disk import Disk, make_dirs, read_whole, write_whole
+from logger.errors import LogClosed, LogDamaged
+from logger.extent import NUMBERS, ExtentHeader, decode_header, file_name, linear_number
+from logger.linear import REUSABLE
+from logger.log import active_path, control_path, read_only, read_page
+
+CHUNK = 1 << 20
+MOVED_FROM = "moved.from"
+HISTORY = re.compile(r"S\d{7}\.(LOG|IDX|LOG\.(zst|gz))")  # an extent, what finds records in it, and compressed ones
+DIRECTORIES = ("active", "archive")  # what lies in a log directory besides the control file
+
+
+@attrs.frozen
+class History:
+    """What circular logging has no use for."""
+
+    names: list[str]
+    extents: int
+    size: int  # bytes
+
+
+def check_ended(disk: Disk, directory: str) -> ControlState:
+    """The state of a log that ended in order and can be read from its head to its end. Raises LogClosed, LogDamaged."""
+    _, state = control.read(disk, control_path(directory))
+    if not state.clean_end:
+        raise LogClosed(
+            f"the log in {directory} did not end in order; start the queue manager and end it, then run migmqlog again"
+        )
+    state, reader = read_only(disk, directory)
+    try:
+        for _ in reader.records(state.head, durable=state.clean_end):
+            pass
+        if reader.end != state.clean_end:
+            raise LogDamaged(
+                f"the log in {directory} ended at {lsn.text(state.clean_end)}, but there are records up to "
+                f"{lsn.text(reader.end)}; the control file is an older copy: restore data and log from one backup"
+            )
+    finally:
+        reader.close()
+    return state
+
+
+def active_extents(state: ControlState) -> dict[int, int]:
+    """The numbers of the files that a restart needs, by sequence."""
+    first, last = state.head // state.extent_bytes, (state.clean_end - 1) // state.extent_bytes
+    return {sequence: number for number, sequence in state.extents if first <= sequence <= last}
+
+
+# Circular to linear
+
+
+def to_linear(disk: Disk, directory: str) -> None:
+    """Make a log that ended in order linear. Raises OSError, LogDamaged; then it is circular still, and whole."""
+    file = ControlFile(disk, control_path(directory))
+    try:
+        if file.state.log_type is LogType.CIRCULAR:
+            _shrink(disk, directory, file)
+            _renumber(disk, directory, file)
+            file.write(attrs.evolve(file.state, log_type=LogType.LINEAR))
+    finally:
+        file.close()
+
+
+def _shrink(disk: Disk, directory: str, file: ControlFile) -> None:
+    """Reduce a circular log to its active extents; the next start fills the ring up again."""
+    table = active_extents(file.state)
+    _write_table(file, table)
+    named = {file_name(number) for number in table.values()}
+    active = active_path(directory)
+    remove(
+        disk, active, [name for name in disk.list(active) if extent.number_of(name) is not None and name not in named]
+    )
+
+
+def _renumber(disk: Disk, directory: str, file: ControlFile) -> None:
+    """Bring each extent under the number that a linear log gives it: copy, control file, then the old one goes."""
+    table = active_extents(file.state)
+    active = active_path(directory)
+    while astray := [s for s, number in table.items() if number != linear_number(s)]:
+        taken = set(table.values())
+        sequence = next((s for s in astray if linear_number(s) not in taken), None)
+        if sequence is None:  # they stand in each other's way: one steps aside
+            sequence = astray[0]
+            number = next(n for n in range(NUMBERS - 1, -1, -1) if n not in taken)
+        else:
+            number = linear_number(sequence)
+        old = table[sequence]
+        _copy_extent(disk, active, old, number, sequence, file.state)
+        table[sequence] = number
+        _write_table(file, table)
+        remove(disk, active, [file_name(old)])
+
+
+def _write_table(file: ControlFile, table: dict[int, int]) -> None:
+    extents = tuple(sorted((number, sequence) for sequence, number in table.items()))
+    if extents != file.state.extents:
+        file.write(attrs.evolve(file.state, extents=extents))
+
+
+def _copy_extent(disk: Disk, active: str, old: int, new: int, sequence: int, state: ControlState) -> None:
+    """Copy an extent under another number, which its header says too; durable on return."""
+    source, target = f"{active}/{file_name(old)}", f"{active}/{file_name(new)}"
+    header = decode_header(read_page(disk, source, 0))
+    if header is None:  # damaged: the control file's word is taken, as at a start
+        header = ExtentHeader(
+            number=new,
+            log_id=state.log_id,
+            sequence=sequence,
+            extent_bytes=state.extent_bytes,
+            epoch=state.epoch,
+            time=0,
+        )
+    copy(disk, source, target, attrs.evolve(header, number=new).encode())
+    disk.sync_dir(active)
+
+
+def copy(disk: Disk, source: str, target: str, first: bytes = b"") -> None:
+    """Make `target` of what is in `source`, with `first` in the place of its beginning, and sync it.
+
+    What was there is replaced. The name is durable when the caller syncs the directory. Raises OSError; then nothing
+    is left.
+    """
+    if disk.exists(target):
+        disk.unlink(target)
+    original = disk.open_read(source)
+    try:
+        file = disk.open(target, create=True)
+        try:
+            file.write(0, first)
+            size = original.size()
+            for at in range(len(first), size, CHUNK):
+                file.write(at, original.read(at, min(CHUNK, size - at)))
+            file.sync()
+        except OSError:
+            with contextlib.suppress(OSError):
+                file.close()
+            disk.unlink(target)
+            raise
+        file.close()
+    finally:
+        original.close()
+
+
+def remove(disk: Disk, directory: str, names: list[str]) -> None:
+    """Delete files of a directory, durably."""
+    for name in names:
+        disk.unlink(f"{directory}/{name}")
+    if names:
+        disk.sync_dir(directory)
+
+
+# Linear to circular
+
+
+def to_circular(disk: Disk, directory: str, most: int) -> None:
+    """Make a log that ended in order circular, with at most `most` files. Raises OSError: it is linear still."""
+    file = ControlFile(disk, control_path(directory))
+    try:
+        state = file.state
+        if state.log_type is LogType.LINEAR:
+            active = {number: sequence for sequence, number in active_extents(state).items()}
+            ahead = [number for number, sequence in state.extents if not sequence]
+            table = active | dict.fromkeys(ahead[: max(0, most - len(active))], 0)
+            file.write(attrs.evolve(state, log_type=LogType.CIRCULAR, extents=tuple(sorted(table.items()))))
+    finally:
+        file.close()
+
+
+def history(disk: Disk, directory: str) -> History:
+    """What a linear log has in its active directory that it could not have were it circular."""
+    _, state = control.read(disk, control_path(directory))
+    active = active_path(directory)
+    needed = {file_name(number) for number in active_extents(state).values()}
+    ready = {file_name(number) for number, sequence in state.extents if not sequence}
+    found = [name for name in disk.list(active) if HISTORY.fullmatch(name) and name not in needed | ready]
+    size = sum(_size(disk, f"{active}/{name}") for name in found)
+    reusable = [name for name in disk.list(active) if REUSABLE.fullmatch(name)]
+    return History([*found, *reusable], sum(not name.endswith(".IDX") for name in found), size)
+
+
+def forget_history(disk: Disk, directory: str) -> None:
+    """Delete what a circular log has no use for. The control file says that it is circular, and names what it needs."""
+    _, state = control.read(disk, control_path(directory))
+    assert state.log_type is LogType.CIRCULAR
+    named = {file_name(number) for number, _ in state.extents}
+    active = active_path(directory)
+    remove(disk, active, [name for name in disk.list(active) if _is_of_a_log(name) and name not in named])
+
+
+def _is_of_a_log(name: str) -> bool:
+    return bool(HISTORY.fullmatch(name) or REUSABLE.fullmatch(name))
+
+
+def _size(disk: Disk, path: str) -> int:
+    file = disk.open_read(path)
+    try:
+        return file.size()
+    finally:
+        file.close()
+
+
+# To another directory
+
+
+def copy_log(disk: Disk, old: str, new: str) -> None:
+    """Copy the log in `old`, which ended in order, to `new`. With its control file, made last, it is there.
+
+    What an earlier attempt left in `new` is replaced. Raises LogDamaged when another log lies there, OSError.
+    """
+    _, state = control.read(disk, control_path(old))
+    _refuse_another_log(disk, new, state.log_id)
+    _make_durable(disk, new)
+    if disk.exists(control_path(new)):  # from here on it is no log until it is whole
+        remove(disk, new, [control.NAME])
+    for part in DIRECTORIES:
+        names = [name for name in disk.list(f"{old}/{part}") if not REUSABLE.fullmatch(name)]
+        if not names and part != "active":
+            continue
+        make_dirs(disk, f"{new}/{part}")
+        remove(disk, f"{new}/{part}", [name for name in disk.list(f"{new}/{part}") if name not in names])
+        for name in names:
+            copy(disk, f"{old}/{part}/{name}", f"{new}/{part}/{name}")
+        disk.sync_dir(f"{new}/{part}")
+    write_whole(disk, f"{new}/{MOVED_FROM}", old.encode())
+    disk.sync_dir(new)
+    copy(disk, control_path(old), control_path(new))
+    disk.sync_dir(new)
+
+
+def _make_durable(disk: Disk, directory: str) -> None:
+    """Make a directory and sync all names above it: an attempt that failed may have made some and synced none."""
+    make_dirs(disk, directory)
+    while directory:
+        directory = directory.rpartition("/")[0]
+        with contextlib.suppress(PermissionError):  # nobody makes a directory in one that he can't even list
+            disk.sync_dir(directory or "/")
+
+
+def _refuse_another_log(disk: Disk, directory: str, log_id: bytes) -> None:
+    """A log that lies in `directory` is a copy of this one, or it is somebody else's."""
+    others: set[bytes] = set()
+    with contextlib.suppress(LogDamaged):  # missing, or not whole yet
+        others.add(control.read(disk, control_path(directory))[1].log_id)
+    for part in DIRECTORIES:
+        for name in disk.list(f"{directory}/{part}"):
+            if extent.number_of(name) is not None:
+                header = decode_header(read_page(disk, f"{directory}/{part}/{name}", 0))
+                if header is not None:
+                    others.add(header.log_id)
+    if others - {log_id}:
+        raise LogDamaged(f"{directory} holds another log; give another directory", path=directory)
+
+
+def moved_from(disk: Disk, directory: str) -> str | None:
+    """Where the log in `directory` was before, if what it left there may still have to be deleted."""
+    path = f"{directory}/{MOVED_FROM}"
+    return read_whole(disk, path).decode() if disk.exists(path) else None
+
+
+def drop_old(disk: Disk, old: str, new: str) -> None:
+    """Delete what the log that is now in `new` has left in `old`. Nothing else that may lie there is touched."""
+    _, state = control.read(disk, control_path(new))
+    if disk.exists(control_path(old)) and control.read(disk, control_path(old))[1].log_id == state.log_id:
+        for part in DIRECTORIES:
+            copied = set(disk.list(f"{new}/{part}"))
+            path = f"{old}/{part}"
+            ours = [name for name in disk.list(path) if name in copied or _is_of_a_log(name)]
+            remove(disk, path, ours)
+            if disk.exists(path) and not disk.list(path):
+                disk.rmdir(path)
+        remove(disk, old, [control.NAME])  # last: it says whose the others are

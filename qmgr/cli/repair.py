@@ -1,0 +1,76 @@
+"""qm repair: examine and mend a queue manager that will not start."""
+
+import argparse
+
+from qmgr import repairing
+from qmgr.cli import access
+from qmgr.cli.command import NOT_AVAILABLE, Command, Failure, Parser, absolute, complain
+from qmgr.errors import InUse
+
+NEEDED = 10
+LOSS = 20
+REFUSED = 30
+
+
+def options(parser: Parser) -> None:
+    parser.add_argument("-m", metavar="QMgrName", required=True, help="the queue manager")
+    parser.add_argument("--check", action="store_true", help="say what is wrong, and what repair would do and lose")
+    parser.add_argument("--accept-loss", action="store_true", help="repair even if something is lost by it")
+    parser.add_argument("-ld", metavar="DIR", type=absolute, help="where logs are, if there is no qm.ini to say it")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.check and args.accept_loss:
+        raise Failure(36, "AMQ7076E", "--check changes nothing, so --accept-loss has no meaning with it.")
+    where = {"data_path": args.data_path, "log_path": args.ld}
+    try:
+        if args.check:
+            done = repairing.check(args.m, **where)
+        else:
+            done = repairing.repair(args.m, **where, accept_loss=args.accept_loss)
+    except InUse as exc:
+        text = f"queue manager {args.m!r} is not available to this command: {exc.holder or 'another process'} has it."
+        raise Failure(NOT_AVAILABLE, "AMQ8146E", text) from exc
+    for line in done.lines():
+        print(line)
+    return _code(args, done)
+
+
+def _code(args: argparse.Namespace, done: repairing.Repair) -> int:
+    """The exit code, and what is to be done next where something is."""
+    if done.examination.refused:
+        complain(f"AMQ6767S: queue manager {args.m!r} can't be repaired; nothing was changed.")
+        return REFUSED
+    if done.saved:
+        return 0
+    if done.examination.lost is not None:
+        complain(
+            f"AMQ6767W: a repair of queue manager {args.m!r} would lose that: qm repair -m {args.m} --accept-loss."
+        )
+        return LOSS
+    if done.needed:
+        complain(f"AMQ6767W: queue manager {args.m!r} needs a repair, which loses nothing: qm repair -m {args.m}.")
+        return NEEDED
+    return 0
+
+
+COMMAND = Command(
+    name="repair",
+    purpose="Examine and mend a queue manager that will not start: its control file, checkpoint files and log extents.",
+    notes="""\
+Nothing is lost without --accept-loss, and nothing is changed before the originals of what is changed are saved in the
+queue manager's data directory, in repair-1, repair-2, ... A repair ends with a start and an end of the queue manager
+in this process. It can be interrupted and run again. Where nothing is wrong it changes nothing and starts nothing.
+What it can find, and what it does then, is in docs/recovery.md.""",
+    usage="-m QMgrName [--check | --accept-loss] [-ld dir] [--data-path dir]",
+    example="qm repair --check -m QM1",
+    codes={
+        NEEDED: "a repair is needed, and loses nothing (--check)",
+        LOSS: "a repair would lose what was said; nothing was changed",
+        REFUSED: "it can't be repaired; nothing was changed",
+        NOT_AVAILABLE: access.OWNED,
+    },
+    options=options,
+    run=run,
+    own_name=False,
+)

@@ -1,0 +1,150 @@
+"""Changing how and where a stopped queue manager logs (migmqlog): the log's own change, then qm.ini's word for it."""
+
+from collections.abc import Callable
+
+from logger import control, migrate
+from logger.config import LogType
+from logger.disk import Disk, Path, PosixDisk, absolute_path, make_dirs, read_whole, replace_file
+from logger.log import control_path
+from qmgr import ini, locations
+from qmgr.creation import LOG_LOCK, Ownership, lock_log, own, translated
+from qmgr.errors import Mistake, Reason, Unavailable
+from qmgr.ini import Config, LogManagement
+from qmgr.locations import Location
+from qmgr.objects import mangle
+from qmgr.reword import reworded
+
+Say = Callable[[str], None]
+
+
+def migrate_log(
+    name: str,
+    *,
+    data_path: Path | None = None,
+    log_type: str | None = None,
+    log_management: str | None = None,
+    log_path: Path | None = None,
+    disk: Disk | None = None,
+    say: Say = lambda text: None,
+) -> None:
+    """Make the log of a queue manager that ended in order linear or circular, or move it; `say` hears what is done.
+
+    `log_path` is the directory of logs: the log moves to a directory of its name in it. What was interrupted goes on
+    when it is asked for again, also without a `log_type`. Raises Unavailable when the queue manager did not end in
+    order, InUse, Damaged; then either the old log or the new one is whole.
+    """
+    disk = disk or PosixDisk()
+    location = locations.find(name, data_path, disk)
+    wanted = None if log_type is None else LogType(log_type.upper())
+    management = None if log_management is None else LogManagement(log_management.capitalize())
+    if not disk.exists(location.ini):
+        raise Unavailable(
+            f"there is no queue manager {name!r} in {location.data_root}", reason=Reason.Q_MGR_NAME_ERROR, name=name
+        )
+    with translated(name, "migrated"):
+        held = own(disk, location, _config(disk, location).log.path)
+        try:
+            _Migration(disk, location, held, say).run(wanted, management, log_path)
+        finally:
+            held.release()
+
+
+def _config(disk: Disk, location: Location) -> Config:
+    return ini.parse(read_whole(disk, location.ini), location.ini)
+
+
+class _Migration:
+    """One run of it; the queue manager is ours."""
+
+    def __init__(self, disk: Disk, location: Location, held: Ownership, say: Say) -> None:
+        self._disk = disk
+        self._location = location
+        self._held = held
+        self._say = say
+
+    def run(self, wanted: LogType | None, management: LogManagement | None, log_path: Path | None) -> None:
+        disk, directory = self._disk, _config(self._disk, self._location).log.path
+        left = migrate.moved_from(disk, directory)
+        if left is not None:
+            self._leave(left, directory)
+        state = migrate.check_ended(disk, directory)
+        if (wanted or state.log_type) is LogType.LINEAR:
+            self._to_linear(directory, management)
+        else:
+            self._to_circular(directory)
+        if log_path is not None:
+            self._move(directory, f"{absolute_path(log_path)}/{mangle(self._location.name)}")
+
+    def _to_linear(self, directory: str, management: LogManagement | None) -> None:
+        values = {"LogType": LogType.LINEAR.value}
+        if management is not None:
+            values["LogManagement"] = management.value
+        self._reworded(values)  # what qm.ini can't say is refused before anything is changed
+        migrate.to_linear(self._disk, directory)
+        self._write_ini(values)
+
+    def _to_circular(self, directory: str) -> None:
+        disk, config = self._disk, _config(self._disk, self._location)
+        if control.read(disk, control_path(directory))[1].log_type is LogType.LINEAR:
+            lost = migrate.history(disk, directory)
+            self._say(
+                f"Media recovery ends here: {lost.extents} extents of history, {lost.size} bytes, are deleted from "
+                f"{directory}/active. Archived extents stay where they are."
+            )
+        migrate.to_circular(disk, directory, config.log.max_files)
+        self._write_ini({"LogType": LogType.CIRCULAR.value})
+        migrate.forget_history(disk, directory)
+
+    def _reworded(self, values: dict[str, str]) -> tuple[bytes, dict[str, str]]:
+        """The text of qm.ini with these values, and those of them that it did not have. Raises IniError."""
+        path = self._location.ini
+        before = read_whole(self._disk, path)
+        config = ini.parse(before, path)
+        said = {
+            "LogType": config.log.log_type.value,
+            "LogManagement": config.log_management.value,
+            "LogPath": config.log.path,
+        }
+        changed = {name: value for name, value in values.items() if said[name] != value}
+        return reworded(before, path, changed), changed
+
+    def _write_ini(self, values: dict[str, str]) -> None:
+        """Let qm.ini say so too, unless it does."""
+        text, changed = self._reworded(values)
+        if changed:
+            replace_file(self._disk, self._location.ini, text)
+            for name, value in changed.items():
+                self._say(f"{self._location.ini} says {name}={value} now.")
+
+    def _move(self, old: str, new: str) -> None:
+        """Copy the log, name the new place, then delete what is in the old one."""
+        if new == old:
+            return
+        if new.startswith(f"{old}/") or old.startswith(f"{new}/"):
+            raise Mistake(f"the log can't move from {old} to {new}: one of them lies in the other")
+        self._reworded({"LogPath": new})  # a path that qm.ini can't hold is refused before anything is changed
+        disk, archive = self._disk, _config(self._disk, self._location).log.archive_path
+        if archive is not None and f"{archive}/".startswith(f"{old}/"):
+            raise Mistake(
+                f"ArchivePath in qm.ini is {archive}, which lies in the log's directory and would move with it; set "
+                f"ArchivePath=default, or another place to which you have moved what is there"
+            )
+        make_dirs(disk, new)
+        lock_log(disk, self._location, new, self._held)
+        migrate.copy_log(disk, old, new)
+        self._write_ini({"LogPath": new})
+        self._leave(old, new)
+
+    def _leave(self, old: str, new: str) -> None:
+        """The log is in `new`: delete what it left in `old`, and the note of that."""
+        disk = self._disk
+        migrate.drop_old(disk, old, new)
+        names = disk.list(old)
+        if names in ([LOG_LOCK], []):
+            migrate.remove(disk, old, names)
+            if disk.exists(old):
+                disk.rmdir(old)
+        elif names:
+            self._say(f"{old} is not empty and stays: {', '.join(names)}.")
+        migrate.remove(disk, new, [migrate.MOVED_FROM])
+        self._say(f"The log is in {new} now.")

@@ -1,0 +1,238 @@
+"""Repairing a queue manager that can't be started: find its files, own them, examine, mend, start, end."""
+
+import contextlib
+import re
+from collections.abc import Callable
+
+import attrs
+
+from logger import control, lsn
+from logger import log as logs
+from logger.clock import Clock
+from logger.config import LogConfig
+from logger.control import ControlState
+from logger.disk import PAGE, Disk, Path, PosixDisk, read_whole
+from logger.errors import LogDamaged
+from logger.log import control_path
+from qmgr import ini, locations
+from qmgr.creation import own, translated
+from qmgr.errors import InUse, Reason, Unavailable
+from qmgr.ini import Config
+from qmgr.locations import Location
+from qmgr.manager import start
+from qmgr.resource import Resource
+from qmgr.survey import Survey, rebuilt, survey
+from recovery import mend
+from recovery.checkpoint import Checkpoint, encode_file
+from recovery.repair import ROWS, Does, Examination, Finding, Put, examine
+from recovery.restart import RestartReport
+
+SEGMENT = re.compile(r"(\d{8})\.seg")
+
+
+@attrs.frozen(kw_only=True)
+class Repair:
+    """What was found, and what was done about it."""
+
+    examination: Examination
+    interrupted: bool = False  # a repair before this one was; it is completed first
+    saved: str = ""  # the directory with the originals of what was changed
+    report: RestartReport | None = None  # of the start that ends a repair
+
+    @property
+    def needed(self) -> bool:
+        return self.interrupted or any(one.row.does is not Does.KEEP for one in self.examination.findings)
+
+    def lines(self) -> list[str]:
+        """All of it, for people."""
+        said = ["A repair was interrupted while it changed files; it is completed first."] if self.interrupted else []
+        said += self.examination.lines()
+        if not said:
+            said.append("There is nothing to repair.")
+        if self.saved:
+            said.append(f"The originals of what was changed are in {self.saved}.")
+        if self.report is not None:
+            one = self.report
+            said += [
+                f"The queue manager was started: {one.records_replayed} log records replayed from the checkpoint at "
+                f"{lsn.text(one.checkpoint_lsn)} to the end at {lsn.text(one.end_lsn)}.",
+                f"{one.resolved} of {one.in_flight} units of work in flight were backed out, {one.in_doubt} are in "
+                f"doubt.",
+                "It was ended in order, and can be started.",
+            ]
+        return said
+
+
+def check(
+    name: str, *, data_path: Path | None = None, log_path: Path | None = None, disk: Disk | None = None
+) -> Repair:
+    """Find out what is wrong, and what a repair would do and lose. Changes nothing. Raises InUse when it runs."""
+    disk = disk or PosixDisk()
+    location = _find(name, data_path, log_path, disk)
+    with translated(name, "examined"):
+        holder = locations.running(location, disk)
+        if holder is not None:
+            raise InUse(f"queue manager {name!r} is running: {holder} holds it", holder=holder, name=name)
+        interrupted = mend.unfinished(disk, location.data_dir) is not None
+        return Repair(examination=_examine(disk, location), interrupted=interrupted)
+
+
+def repair(
+    name: str,
+    *,
+    data_path: Path | None = None,
+    log_path: Path | None = None,
+    accept_loss: bool = False,
+    disk: Disk | None = None,
+    clock: Clock | None = None,
+) -> Repair:
+    """Do what `check` says, then start the queue manager and end it in order.
+
+    Nothing is done when nothing is wrong, when nothing can be done, and, without `accept_loss`, when anything would be
+    lost. `log_path`: where logs are, when there is no qm.ini to say it. Raises InUse, Damaged, Unavailable.
+    """
+    disk = disk or PosixDisk()
+    location = _find(name, data_path, log_path, disk)
+    with translated(name, "repaired"):
+        log_dir = _log_dir(disk, location)
+        if not disk.exists(log_dir):
+            return Repair(examination=_no_log(log_dir))
+        held = own(disk, location, log_dir)
+        try:
+            done = _mend(disk, location, accept_loss)
+        finally:
+            held.release()
+    if not done.saved:
+        return done
+    with start(name, data_path=data_path, disk=disk, clock=clock, background=False) as manager:
+        return attrs.evolve(done, report=manager.restart_report)
+
+
+def _find(name: str, data_path: Path | None, log_path: Path | None, disk: Disk) -> Location:
+    location = locations.find(name, data_path, disk, log_path=log_path)
+    if not disk.exists(location.data_dir):
+        raise Unavailable(
+            f"there is no queue manager {name!r} in {location.data_root}", reason=Reason.Q_MGR_NAME_ERROR, name=name
+        )
+    return location
+
+
+def _mend(disk: Disk, location: Location, accept_loss: bool) -> Repair:
+    """The part of it that owns the files."""
+    left = mend.unfinished(disk, location.data_dir)
+    if left is not None:
+        mend.carry_out(disk, left)
+    mend.overtaken(disk, location.data_dir)
+    examination = _examine(disk, location)
+    saved = left or ""
+    if examination.changes and not examination.refused and (accept_loss or examination.lost is None):
+        saved = mend.prepare(disk, location.data_dir, _log_dir(disk, location), examination)
+        mend.carry_out(disk, saved)
+    elif examination.changes or examination.refused:
+        saved = ""
+    return Repair(examination=examination, interrupted=left is not None, saved=saved)
+
+
+def _examine(disk: Disk, location: Location) -> Examination:
+    found: list[Finding] = []
+    config = _config(disk, location)
+    if config is None:
+        config = _config_of_log(disk, location)
+        if config is None:
+            return _no_log(location.log_dir, "give the directory of logs with -ld, or write a qm.ini")
+        found.append(Finding(ROWS["ini_missing"], location.ini))
+    examination = examine(
+        disk,
+        location.data_dir,
+        config.log,
+        counters=lambda: _counters(disk, location),
+        images=lambda state, end: _images(disk, location, config, state, end),
+    )
+    if not found:
+        return examination
+    changes = (*examination.changes, Put(location.ini, ini.render(config).encode()))
+    return attrs.evolve(examination, findings=(*found, *examination.findings), changes=changes)
+
+
+def _no_log(log_dir: str, text: str = "") -> Examination:
+    return Examination(findings=(Finding(ROWS["no_log"], log_dir, text),))
+
+
+def _log_dir(disk: Disk, location: Location) -> str:
+    config = _config(disk, location)
+    return location.log_dir if config is None else config.log.path
+
+
+def _config(disk: Disk, location: Location) -> Config | None:
+    if not disk.exists(location.ini):
+        return None
+    return ini.parse(read_whole(disk, location.ini), location.ini)
+
+
+def _config_of_log(disk: Disk, location: Location) -> Config | None:
+    """What can be known of a qm.ini from the log: its geometry, and that all its files must fit."""
+    try:
+        _, state = control.read(disk, control_path(location.log_dir))
+    except LogDamaged:
+        return None
+    if not state.epoch:
+        return None  # never started: what a creation left behind
+    default = LogConfig(path=location.log_dir)
+    primary = min(max(default.primary_files, len(state.extents)), 511 - default.secondary_files)
+    log = attrs.evolve(default, log_type=state.log_type, primary_files=primary, file_pages=state.extent_bytes // PAGE)
+    return Config(log=log)
+
+
+def _counters(disk: Disk, location: Location) -> dict[str, int]:
+    """Numbers that nothing on the disk has."""
+    names = (name for queue in disk.list(location.queues) for name in disk.list(f"{location.queues}/{queue}"))
+    numbers = [int(found[1]) for name in names if (found := SEGMENT.fullmatch(name))]
+    return {"queue": 1, "segment": max(numbers, default=0) + 1}
+
+
+def _images(
+    disk: Disk, location: Location, config: Config, state: ControlState, end: int
+) -> Callable[[], bytes] | None:
+    """What makes a checkpoint as of LSN `end`, of the images and definitions in the log; None where it lacks them."""
+    try:
+        _, reader, start = logs.read_past(disk, config.log)
+    except LogDamaged:
+        return None
+    with contextlib.closing(reader):
+        try:
+            first = next(reader.records(start, resync=True, until=end), None)
+            beginning = start == state.extent_bytes and first is not None and first.epoch == 1
+            found = survey(reader, start, end, from_beginning=beginning)
+        except LogDamaged:
+            return None
+    lacking = [place for _, place in found.queues.values() if place is None or place.media < start]
+    return None if lacking or not found.complete else lambda: _checkpoint_of(disk, location, config, state, found)
+
+
+def _checkpoint_of(disk: Disk, location: Location, config: Config, state: ControlState, found: Survey) -> bytes:
+    """Build the queues again, in segments with numbers of their own; the file of a checkpoint that refers to them."""
+    counters = _counters(disk, location)
+    found.counters["segment"] = max(found.counters["segment"], counters["segment"])
+    buffers = config.tuning.default_q_buffer_size, config.tuning.default_pq_buffer_size
+    like = Resource(disk, location.queues, state.log_id, lambda: None, buffers, imaged=True)
+    _, reader, _ = logs.read_past(disk, config.log)
+    with contextlib.closing(reader):
+        rebuild = rebuilt(found, like, reader)
+    try:
+        lines = rebuild.write_out()
+    except OSError:
+        rebuild.give_up()
+        raise
+    units = {unit.number: unit.first_lsn for unit in rebuild.uows.logged()}
+    made = Checkpoint(
+        log_id=state.log_id.hex(),
+        lsn=found.until,
+        head=min([found.until, *units.values()]),
+        durable=found.until,
+        epoch=found.epoch,
+        time=found.time,
+        clean=False,
+        counters={"queue": rebuild.next_queue, "segment": rebuild.next_segment},
+        units=units,
+    )
+    return encode_file(made, lines)

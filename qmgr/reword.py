@@ -1,0 +1,32 @@
+"""Other values for attributes of the Log stanza of a qm.ini, in its text: comments, order and all else stay. Pure."""
+
+import re
+from collections.abc import Mapping
+
+from qmgr import ini
+from qmgr.errors import IniError
+
+VALUE = re.compile(r"(?P<front>[^=]*=[ \t]*)(?P<value>[^#;\r]*?)(?P<back>[ \t]*(?:[#;].*)?\r?)", re.DOTALL)
+
+
+def reworded(text: bytes, path: str, values: Mapping[str, str]) -> bytes:
+    """The text with these values, by the names of attributes; one that it does not have is added. Raises IniError."""
+    wanted = {name.upper(): (name, value) for name, value in values.items()}
+    raw = ini.decoded(text, path).split("\n")
+    stanza, first = "", None
+    for line in ini.lines(text, path):
+        if line.value is None:
+            stanza = line.name.upper()
+            first = line.number if stanza == "LOG" and first is None else first
+        elif stanza == "LOG" and line.name.upper() in wanted:
+            _, value = wanted.pop(line.name.upper())
+            found = VALUE.fullmatch(raw[line.number - 1])
+            assert found is not None, "a line with an attribute has a `=`"
+            raw[line.number - 1] = f"{found['front']}{value}{found['back']}"
+    if first is None:
+        raise IniError(f"AMQ7006E: {path}: stanza Log is missing; it is required.", name=path)
+    ending = "\r" if raw[first - 1].endswith("\r") else ""
+    raw[first:first] = [f"{ini.INDENT}{name}={value}{ending}" for name, value in wanted.values()]
+    changed = "\n".join(raw).encode()
+    ini.parse(changed, path)  # what can't be read again is not written
+    return changed

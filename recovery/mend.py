@@ -1,0 +1,180 @@
+"""Carrying out a repair, so that it can be interrupted anywhere and is never half done without knowing it.
+
+In `<data>/repair-<n>/` lie `log/` and `data/`, the originals of what is changed, and `new/`, what they become. When all
+of that is durable, `plan` says what goes where: only then is anything changed, each file by a rename. `done` is written
+last. A plan without `done` is completed by the next run, unless a file of it has become something else meanwhile.
+"""
+
+import json
+from typing import Any
+from zlib import crc32
+
+from logger.disk import PAGE, Disk, File, make_dirs, read_whole, replace_file, write_whole
+from logger.extent import DATA, SPARES
+from logger.migrate import copy
+from recovery.repair import Change, Examination, Put, PutCopy, PutCut, PutMade, Remove
+
+CHUNK = 1 << 20
+DIRECTORY = "repair-"
+PLAN = "plan"
+DONE = "done"
+
+
+def directories(disk: Disk, data_dir: str) -> list[str]:
+    """The directories of repairs so far, oldest first."""
+    numbers = [name.removeprefix(DIRECTORY) for name in disk.list(data_dir) if name.startswith(DIRECTORY)]
+    return [f"{data_dir}/{DIRECTORY}{n}" for n in sorted(int(n) for n in numbers if n.isdigit())]
+
+
+def unfinished(disk: Disk, data_dir: str) -> str | None:
+    """The directory of a repair that was interrupted while it changed files, and can be completed."""
+    for directory in directories(disk, data_dir):
+        if disk.exists(f"{directory}/{PLAN}") and not disk.exists(f"{directory}/{DONE}"):
+            return directory if _is_current(disk, directory) else None
+    return None
+
+
+def prepare(disk: Disk, data_dir: str, log_dir: str, examination: Examination) -> str:
+    """Save the originals and write the plan; return the directory that has both. Changes nothing yet."""
+    directory = _fresh(disk, data_dir)
+    for part in ("log", "log/active", "data", "new"):
+        make_dirs(disk, f"{directory}/{part}")
+    disk.sync_dir(data_dir)
+    changed = [change.path for change in examination.changes]
+    for path in dict.fromkeys([*changed, *examination.also_save]):
+        if disk.exists(path):
+            copy(disk, path, _saved(directory, log_dir, path))
+    steps = []
+    for number, change in enumerate(examination.changes):
+        after = None if isinstance(change, Remove) else f"{directory}/new/{number}"
+        if after is not None:
+            _write(disk, after, change)
+        steps.append(
+            {
+                "path": change.path,
+                "before": _crc(disk, change.path),
+                "new": after,
+                "after": None if after is None else _crc(disk, after),
+            }
+        )
+    for part in ("log", "log/active", "data", "new"):
+        disk.sync_dir(f"{directory}/{part}")
+    plan = {"steps": steps, "found": examination.lines()}
+    replace_file(disk, f"{directory}/{PLAN}", json.dumps(plan, indent=1).encode())
+    return directory
+
+
+def carry_out(disk: Disk, directory: str) -> None:
+    """Do what the plan in `directory` says; doing it twice is as good as once."""
+    steps = _steps(disk, directory)
+    for step in steps:
+        path, new = step["path"], step["new"]
+        parent = path.rpartition("/")[0]
+        if _crc(disk, path) == step["after"]:  # also of a run that was interrupted; perhaps its name is not durable
+            disk.sync_dir(parent)
+        elif new is None:
+            disk.unlink(path)
+            disk.sync_dir(parent)
+        else:
+            copy(disk, new, f"{path}.new")
+            disk.rename(f"{path}.new", path)
+            disk.sync_dir(parent)
+    finish(disk, directory)
+
+
+def finish(disk: Disk, directory: str) -> None:
+    """The repair is over; the originals stay, until somebody deletes them."""
+    replace_file(disk, f"{directory}/{DONE}", b"")
+    for name in disk.list(f"{directory}/new"):
+        disk.unlink(f"{directory}/new/{name}")
+    if disk.exists(f"{directory}/new"):
+        disk.rmdir(f"{directory}/new")
+
+
+def overtaken(disk: Disk, data_dir: str) -> None:
+    """Plans of runs that were interrupted, and that fit the files no more, are not carried out any more."""
+    for directory in directories(disk, data_dir):
+        if disk.exists(f"{directory}/{PLAN}") and not disk.exists(f"{directory}/{DONE}"):
+            finish(disk, directory)
+
+
+def _fresh(disk: Disk, data_dir: str) -> str:
+    """A new directory, or one whose plan was not written yet."""
+    before = directories(disk, data_dir)
+    last = before[-1] if before else ""
+    if last and not disk.exists(f"{last}/{PLAN}"):
+        for part in ("log/active", "log", "data", "new"):
+            for name in disk.list(f"{last}/{part}"):
+                if name != "active":
+                    disk.unlink(f"{last}/{part}/{name}")
+        return last
+    number = int(last.rpartition("-")[2]) + 1 if last else 1
+    return f"{data_dir}/{DIRECTORY}{number}"
+
+
+def _saved(directory: str, log_dir: str, path: str) -> str:
+    """Where the original of a file goes: a log directory that `dmpmqlog -f` can read, and the data's files."""
+    inside = path.startswith(f"{log_dir}/")
+    return f"{directory}/log/{path[len(log_dir) + 1 :]}" if inside else f"{directory}/data/{path.rpartition('/')[2]}"
+
+
+def _write(disk: Disk, path: str, change: Change) -> None:
+    """Make the file that is to take the place of another."""
+    if isinstance(change, PutCopy):
+        copy(disk, change.source, path)
+        return
+    data = change.make() if isinstance(change, PutMade) else change.data if isinstance(change, Put) else None
+    if data is not None:
+        write_whole(disk, path, data)
+        return
+    if disk.exists(path):
+        disk.unlink(path)
+    file = disk.open(path, create=True)
+    try:
+        if isinstance(change, PutCut):
+            _write_cut(file, change)
+        file.sync()
+    finally:
+        file.close()
+
+
+def _write_cut(file: File, change: PutCut) -> None:
+    header = change.header
+    at = 0
+
+    def write(piece: bytes) -> None:
+        nonlocal at
+        file.write(at, piece)
+        at += len(piece)
+
+    write(header.encode() + bytes(PAGE * SPARES))
+    if header.sequence in change.evidence.paths:
+        change.evidence.read_up_to(header.sequence, change.end, write)
+    size = DATA + header.extent_bytes
+    while at < size:
+        write(bytes(min(CHUNK, size - at)))
+
+
+def _steps(disk: Disk, directory: str) -> list[dict[str, Any]]:
+    steps: list[dict[str, Any]] = json.loads(read_whole(disk, f"{directory}/{PLAN}"))["steps"]
+    return steps
+
+
+def _is_current(disk: Disk, directory: str) -> bool:
+    """Is each file of the plan what it was, or what it is to become?"""
+    return all(_crc(disk, step["path"]) in (step["before"], step["after"]) for step in _steps(disk, directory))
+
+
+def _crc(disk: Disk, path: str) -> int | None:
+    """The CRC-32 of a file; None where there is none."""
+    try:
+        file = disk.open_read(path)
+    except FileNotFoundError:
+        return None
+    try:
+        crc = 0
+        for at in range(0, file.size(), CHUNK):
+            crc = crc32(file.read(at, CHUNK), crc)
+        return crc
+    finally:
+        file.close()

@@ -1,0 +1,742 @@
+"""Repair of a log that a start refuses: a table of what may be found, and the plan that follows. Changes nothing.
+
+*Operation*: look at the control file, the checkpoint files and every extent; ask each what it says of the others; find
+out how far the records go on from the checkpoint. *Goal*: the longest log that can be had without a gap, nothing in it
+that a restart once declared lost, and a sentence for everything that would be missing from it. *Plan*: the end X that
+was found is declared as a restart declares one: the control file that is written says that from X on only a new epoch
+counts. So whatever lies beyond never comes back, and whatever lies before is what it was.
+
+An extent's header, a checkpoint and each frame bear witness of epochs: a frame of epoch k that says that the log was
+durable up to d was written by a start that began at d or before, so older frames from d on are dead.
+"""
+
+import datetime
+import enum
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import attrs
+
+from logger import control, lsn
+from logger.config import LogConfig, LogType
+from logger.control import ControlState
+from logger.disk import PAGE, Disk, read_whole
+from logger.extent import DATA, ExtentHeader, linear_number
+from logger.forensics import Chain, Epochs, Evidence, Seen, look, most_common, name_of, sequence_inside
+from logger.frame import END, PAD
+from logger.log import active_path, control_path
+from recovery import checkpoint
+from recovery.checkpoint import Checkpoint, decode_file, encode_file
+from recovery.records import Kind
+
+
+class Does(enum.Enum):
+    KEEP = "keep"
+    REBUILD = "rebuild"
+    CUT = "cut"
+    REFUSE = "refuse"
+
+
+@attrs.frozen
+class Row:
+    """A row of the decision table; its test is `test_<name>` in tests/recovery/test_repair.py."""
+
+    name: str
+    found: str
+    does: Does
+    how: str  # what repair does
+    loses: str = "nothing"
+
+
+MOST_EXTENTS = 511  # in a control file
+
+UNITS = "the units of work whose commits lie beyond"
+
+TABLE = (
+    Row("control_one_copy_torn", "one copy of the control file is not whole", Does.KEEP, "the other one counts"),
+    Row("control_no_whole_copy", "no copy of the control file is whole", Does.REBUILD, "it is made of the extents"),
+    Row("control_missing", "the control file is missing", Does.REBUILD, "it is made of the extents"),
+    Row("control_stale", "the control file is an older copy", Does.REBUILD, "it is made of the extents"),
+    Row("control_foreign", "the control file belongs to another log", Does.REBUILD, "it is made of the extents"),
+    Row("checkpoint_newest_damaged", "the newest checkpoint file is not whole", Does.KEEP, "the one before counts"),
+    Row("checkpoint_foreign", "a checkpoint file belongs to another queue manager", Does.KEEP, "the other one counts"),
+    Row(
+        "checkpoints_lost_log_complete",
+        "no checkpoint file can be used, and the log reaches back to its first record",
+        Does.REBUILD,
+        "everything is replayed from the first record",
+        "non-persistent messages",
+    ),
+    Row(
+        "checkpoints_lost_images_there",
+        "no checkpoint file can be used, and the log has images of the queues",
+        Does.REBUILD,
+        "the queues are rebuilt from their images and the log",
+        "non-persistent messages",
+    ),
+    Row(
+        "checkpoints_lost",
+        "no checkpoint file can be used, and the log does not reach back to its first record",
+        Does.REFUSE,
+        "restore data and log from one backup",
+    ),
+    Row("extent_missing", "an extent is missing", Does.CUT, "the log is cut before it", UNITS),
+    Row("extent_short", "an extent was cut", Does.CUT, "the log is cut where it ends", UNITS),
+    Row("extent_foreign", "an extent belongs to another log", Does.CUT, "the log is cut before it", UNITS),
+    Row("extent_stale", "an extent is an older copy", Does.CUT, "the log is cut before it", UNITS),
+    Row("extents_swapped", "extents lie under each other's names", Does.REBUILD, "they are put back"),
+    Row("extent_damaged_in_the_middle", "a record can't be read, later ones can", Does.CUT, "the log is cut", UNITS),
+    Row("extent_damaged_at_the_tail", "the last records can't be read", Does.CUT, "the log is cut", UNITS),
+    Row("extent_header_damaged", "the header of an extent is not whole", Does.KEEP, "each record says where it is"),
+    Row("extent_not_needed", "an extent that a restart does not need is bad", Does.REBUILD, "it is left out"),
+    Row(
+        "damaged_before_the_checkpoint",
+        "what a restart needs can't be read, and lies before the checkpoint",
+        Does.REFUSE,
+        "restore the extent, or data and log from one backup",
+    ),
+    Row(
+        "older_checkpoint_used",
+        "the log ends before the newest checkpoint, and not before the previous one",
+        Does.CUT,
+        "that one is used, and the log cut",
+        UNITS,
+    ),
+    Row("ini_missing", "qm.ini is missing", Does.REBUILD, "it is made of the log", "settings other than the log's"),
+    Row("ini_pages_differ", "LogFilePages in qm.ini is not that of the log", Does.REFUSE, "set it as the log has it"),
+    Row("ini_type_differs", "LogType in qm.ini is not that of the log", Does.REFUSE, "run migmqlog again"),
+    Row("whose_log", "the files are of several logs, and none has most", Does.REFUSE, "restore from one backup"),
+    Row("no_log", "there is no extent of a log", Does.REFUSE, "restore from one backup; or LogPath is wrong"),
+)
+ROWS = {row.name: row for row in TABLE}
+
+
+@attrs.frozen
+class Finding:
+    row: Row
+    where: str  # a file
+    text: str = ""  # more about it
+
+    def __str__(self) -> str:
+        more = f" ({self.text})" if self.text else ""
+        return f"{self.where}: {self.row.found}{more}"
+
+
+@attrs.frozen(kw_only=True)
+class Lost:
+    """What would be missing: from LSN `start` on."""
+
+    start: int
+    end: int  # the log went at least as far
+    records: int  # that can still be read
+    units: tuple[int, ...]  # units of work whose commit is among them
+    prepared: tuple[int, ...]  # units of work whose prepare is among them
+    alone: int  # records of calls outside of units of work
+    readable: int  # bytes of them all
+    first_time: int
+    last_time: int
+
+    def lines(self) -> list[str]:
+        size = self.end - self.start
+        unreadable = max(0, size - self.readable)
+        said = [
+            f"Lost: {lsn.text(self.start)} to {lsn.text(self.end)}, {size} bytes, of which {unreadable} can't be read."
+        ]
+        if self.records:
+            said.append(
+                f"Lost: {self.records} records that can still be read, from {moment(self.first_time)} to "
+                f"{moment(self.last_time)}; {self.alone} of them calls outside of units of work."
+            )
+        for what, numbers in (("commits", self.units), ("prepares", self.prepared)):
+            if numbers:
+                shown = ", ".join(f"0,{n}" for n in numbers[:20]) + (", ..." if len(numbers) > 20 else "")
+                said.append(f"Lost: the {what} of {len(numbers)} units of work: {shown}.")
+        return said
+
+
+def moment(us: int) -> str:
+    return (datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=us)).isoformat(" ", "milliseconds")
+
+
+# What is to be changed
+
+
+@attrs.frozen
+class Put:
+    """A file gets these bytes."""
+
+    path: str
+    data: bytes
+
+
+@attrs.frozen
+class PutCopy:
+    """A file gets the content of another, as it was."""
+
+    path: str
+    source: str
+
+
+@attrs.frozen
+class PutMade:
+    """A file gets bytes that take some time to make; what else is written for them nothing refers to until then."""
+
+    path: str
+    make: Callable[[], bytes]
+
+
+@attrs.frozen
+class PutCut:
+    """An extent is made anew: what readers see of it up to the LSN `end`, then zeros."""
+
+    path: str
+    header: ExtentHeader
+    end: int
+    evidence: Evidence  # which has it, unless nothing of it can be had
+
+
+@attrs.frozen
+class Remove:
+    path: str
+
+
+Change = Put | PutCopy | PutMade | PutCut | Remove
+
+
+@attrs.frozen(kw_only=True)
+class Examination:
+    """What was found, and what repair would do about it."""
+
+    findings: tuple[Finding, ...]
+    lost: Lost | None = None
+    changes: tuple[Change, ...] = ()
+    also_save: tuple[str, ...] = ()  # files that are not changed, and will be written over once work goes on
+
+    @property
+    def refused(self) -> bool:
+        return any(one.row.does is Does.REFUSE for one in self.findings)
+
+    def lines(self) -> list[str]:
+        refused = self.refused
+        said = [f"Found: {one}." for one in self.findings]
+        for row in dict.fromkeys(one.row for one in self.findings if not refused or one.row.does is Does.REFUSE):
+            said.append(f"Repair: {row.found}: {row.does.value}: {row.how}.")
+        for also in dict.fromkeys(one.row.loses for one in self.findings if one.row.does is Does.REBUILD):
+            if also != "nothing":
+                said.append(f"Lost: {also}.")
+        return said + (self.lost.lines() if self.lost else [])
+
+
+Images = Callable[[ControlState, int], Callable[[], bytes] | None]
+"""What makes a checkpoint file of media images, for the log that the state describes up to an LSN; None: they lack."""
+
+
+def no_images(state: ControlState, end: int) -> None:
+    return None
+
+
+class Refused(Exception):
+    """The examination ends here: nothing can be done."""
+
+
+@attrs.frozen
+class _CheckpointFile:
+    path: str
+    found: Checkpoint
+    catalogue: list[bytes]
+
+
+@attrs.frozen
+class _End:
+    """Where the log will end, and what a restart will begin with."""
+
+    used: _CheckpointFile
+    chain: Chain
+    made: bool = False  # the checkpoint is not on the disk yet
+    make: Callable[[], bytes] | None = None  # makes it, where it is not just empty
+
+
+def examine(
+    disk: Disk,
+    data_dir: str,
+    config: LogConfig,
+    *,
+    counters: Callable[[], dict[str, int]],
+    images: Images = no_images,
+) -> Examination:
+    """Find out what is wrong with the log in `config.path` and the checkpoints in `data_dir`. Raises OSError.
+
+    `counters()` gives the numbers that a queue manager which is replayed from its first record must not use again.
+    """
+    examiner = _Examiner(disk, data_dir, config, counters, images)
+    try:
+        return examiner.run()
+    except Refused:
+        return Examination(findings=tuple(examiner.findings))
+
+
+class _Examiner:
+    def __init__(
+        self,
+        disk: Disk,
+        data_dir: str,
+        config: LogConfig,
+        counters: Callable[[], dict[str, int]],
+        images: Images,
+    ) -> None:
+        self.disk = disk
+        self.data_dir = data_dir
+        self.config = config
+        self.counters = counters
+        self.images = images
+        self.findings: list[Finding] = []
+        self.changes: list[Change] = []
+        self.active = active_path(config.path)
+        self.control = control_path(config.path)
+        self.bad: list[Seen] = []  # files that are no extents of this log, or not where they belong
+
+    def note(self, row: str, where: str, text: str = "") -> None:
+        self.findings.append(Finding(ROWS[row], where, text))
+
+    def refuse(self, row: str, where: str, text: str = "") -> Refused:
+        self.note(row, where, text)
+        return Refused(row)
+
+    def run(self) -> Examination:
+        self.files = look(self.disk, self.active)
+        copies = self._control_copies()
+        self.checkpoints = self._checkpoint_files()
+        self.log_id = self._identity(copies)
+        self.extent_bytes = self._geometry(copies)
+        state = self._believed(copies)
+        self._drop_foreign_checkpoints()
+        self.here = self._in_their_places(state)
+        found = self._end(state)
+        if state is not None and found is not None and found.chain.epoch > state.epoch:
+            self.note("control_stale", self.control, f"of epoch {state.epoch}, the log is at {found.chain.epoch}")
+            state, found = None, self._end(None)
+        if found is None:
+            raise self._no_end(state)
+        return self._plan(state, found)
+
+    # ---- whose log it is
+
+    def _control_copies(self) -> list[ControlState]:
+        """The whole copies in the control file, newest first."""
+        if not self.disk.exists(self.control):
+            self.note("control_missing", self.control)
+            return []
+        data = read_whole(self.disk, self.control)
+        copies = [control.decode(data[at : at + control.COPY]) for at in (0, control.COPY)]
+        whole = sorted((copy for copy in copies if copy is not None), key=lambda copy: -copy[0])
+        if not whole:
+            self.note("control_no_whole_copy", self.control)
+        elif len(whole) == 1:
+            self.note("control_one_copy_torn", self.control)
+        return [state for _, state in whole]
+
+    def _checkpoint_files(self) -> list[_CheckpointFile]:
+        """The whole checkpoint files, newest first, whosever they are."""
+        found = []
+        for name in (checkpoint.NAME, checkpoint.PREVIOUS):
+            path = f"{self.data_dir}/{name}"
+            if self.disk.exists(path):
+                decoded = decode_file(read_whole(self.disk, path))
+                if decoded is not None:
+                    found.append(_CheckpointFile(path, *decoded))
+                    continue
+            if name == checkpoint.NAME:
+                self.note("checkpoint_newest_damaged", path)
+        return sorted(found, key=lambda one: -one.found.lsn)
+
+    def _identity(self, copies: list[ControlState]) -> bytes:
+        votes = Counter(seen.header.log_id for seen in self.files if seen.header is not None)
+        if not votes and not copies:
+            raise self.refuse("no_log", self.active)
+        votes.update(bytes.fromhex(one.found.log_id) for one in self.checkpoints)
+        votes.update(state.log_id for state in copies[:1])
+        best = most_common(votes)
+        if best is None:
+            raise self.refuse("whose_log", self.active, "of " + " and ".join(sorted(each.hex() for each in votes)))
+        return best
+
+    def _geometry(self, copies: list[ControlState]) -> int:
+        sizes = Counter(
+            seen.header.extent_bytes.to_bytes(8, "big")
+            for seen in self.files
+            if seen.header is not None and seen.header.log_id == self.log_id
+        )
+        sizes.update(state.extent_bytes.to_bytes(8, "big") for state in copies[:1] if state.log_id == self.log_id)
+        best = most_common(sizes)
+        if best is None:
+            raise self.refuse("no_log", self.active)
+        size = int.from_bytes(best, "big")
+        if size != self.config.extent_bytes:
+            said = f"{self.config.file_pages}; it has {size // PAGE}: set LogFilePages={size // PAGE}"
+            raise self.refuse("ini_pages_differ", "qm.ini", said)
+        return size
+
+    def _believed(self, copies: list[ControlState]) -> ControlState | None:
+        """What the control file says, unless it is another log's or too old."""
+        if not copies:
+            return None
+        state = copies[0]
+        if state.log_id != self.log_id:
+            self.note("control_foreign", self.control)
+            return None
+        if state.log_type is not self.config.log_type:
+            raise self.refuse("ini_type_differs", "qm.ini", f"the log is {state.log_type.value}")
+        newest = max(epoch for epoch, _ in self._epochs_told([(state.epoch, 0)]))
+        if newest > state.epoch:
+            self.note("control_stale", self.control, f"of epoch {state.epoch}, the log is at {newest}")
+            return None
+        return state
+
+    def _drop_foreign_checkpoints(self) -> None:
+        for one in list(self.checkpoints):
+            if one.found.log_id != self.log_id.hex():
+                self.note("checkpoint_foreign", one.path)
+                self.checkpoints.remove(one)
+
+    def _epochs_told(self, more: Iterable[Epochs]) -> list[Epochs]:
+        """(epoch, LSN from which on only that and later ones count), as extents and checkpoints tell."""
+        mine = [one.found for one in self.checkpoints if one.found.log_id == self.log_id.hex()]
+        headers = [seen.header for seen in self.files if seen.header is not None and seen.header.log_id == self.log_id]
+        return [
+            *more,
+            *((one.epoch, one.lsn) for one in mine),
+            *((header.epoch, header.sequence * header.extent_bytes) for header in headers if header.sequence),
+        ]
+
+    # ---- which extent is where
+
+    def _in_their_places(self, state: ControlState | None) -> dict[int, tuple[int, Seen]]:
+        """(file number, file) by sequence: what is of this log, under the name that it says it has."""
+        expected = dict(state.extents) if state is not None else {}
+        mine = {seen.number: seen for seen in self.files if seen.of(self.log_id, self.extent_bytes)}
+        self.bad = [seen for seen in self.files if seen.number not in mine]
+        right = {n: seen for n, seen in mine.items() if seen.header is None or seen.header.number == n}
+        astray = [seen for seen in mine.values() if seen.number not in right]
+        for seen in astray:
+            assert seen.header is not None
+            there = right.get(seen.header.number)
+            wanted = state is None or seen.header.number in expected
+            if wanted and (there is None or not there.whole(self.extent_bytes)):
+                right[seen.header.number] = seen
+                self.note("extents_swapped", seen.path, f"it is {name_of('', seen.header.number)[1:]}")
+            else:
+                self.bad.append(seen)
+        places: dict[int, tuple[int, Seen]] = {}
+        for number, seen in right.items():
+            sequence, epoch = self._sequence(number, seen, expected)
+            if sequence and self._fits(number, sequence):
+                rival = places.get(sequence)
+                if rival is None or self._sequence(rival[0], rival[1], expected)[1] < epoch:
+                    places[sequence] = number, seen
+        self.right = right
+        return places
+
+    def _sequence(self, number: int, seen: Seen, expected: dict[int, int]) -> tuple[int, int]:
+        if seen.header is not None:
+            return seen.header.sequence, seen.header.epoch
+        inside = expected.get(number)
+        return (sequence_inside(self.disk, seen, self.log_id, self.extent_bytes) if inside is None else inside), 0
+
+    def _fits(self, number: int, sequence: int) -> bool:
+        return self.config.log_type is LogType.CIRCULAR or number == linear_number(sequence)
+
+    def _evidence(self) -> Evidence:
+        paths = {sequence: seen.path for sequence, (_, seen) in self.here.items()}
+        return Evidence(self.disk, self.log_id, self.extent_bytes, paths)
+
+    # ---- where the log ends
+
+    def _end(self, state: ControlState | None) -> _End | None:
+        """How far the records go on from the newest checkpoint that can be used; None where none can."""
+        evidence = self._evidence()
+        for one in self.checkpoints:
+            chain = self._follow(evidence, one.found, state)
+            if chain.end >= one.found.lsn:
+                return _End(one, chain)
+        return self._of_images(evidence, state) if state is not None else self._of_first_record(evidence, state)
+
+    def _of_images(self, evidence: Evidence, state: ControlState) -> _End | None:
+        """A linear log has all that the queues can be built again from, as of its end."""
+        if state.log_type is LogType.CIRCULAR:
+            return self._of_first_record(evidence, state)
+        chain = self._follow(evidence, self._empty(state.head, 0), state)
+        make = self.images(state, chain.end)
+        if make is None:
+            return None
+        used = _CheckpointFile(f"{self.data_dir}/{checkpoint.NAME}", self._empty(chain.end, chain.time, state.head), [])
+        return _End(used, chain, made=True, make=make)
+
+    def _of_first_record(self, evidence: Evidence, state: ControlState | None) -> _End | None:
+        """A log that is all there begins with nothing. Not so that of one that was recovered to a point in time."""
+        first = self.extent_bytes
+        begins = next((each for each in evidence.frames(first) if each.lsn == first), None)
+        if 1 not in self.here or begins is None or begins.epoch != 1:
+            return None
+        chain = self._follow(evidence, self._empty(first, 0), state)
+        used = _CheckpointFile(f"{self.data_dir}/{checkpoint.NAME}", self._empty(first, chain.time), [])
+        return _End(used, chain, made=True)
+
+    def _empty(self, at: int, time: int, head: int = 0) -> Checkpoint:
+        return Checkpoint(
+            log_id=self.log_id.hex(),
+            lsn=at,
+            head=head or at,
+            durable=at,
+            epoch=0,
+            time=time,
+            clean=False,
+            counters=self.counters(),
+            units={},
+        )
+
+    def _follow(self, evidence: Evidence, one: Checkpoint, state: ControlState | None) -> Chain:
+        if state is not None:
+            durable = max(one.durable, state.durable, state.clean_end)
+            return evidence.follow(one.head, durable, (state.epoch_from, state.epoch))
+        told = self._epochs_told([])
+        witness = 0
+        for each in evidence.frames(one.head):
+            told.append((each.epoch, each.durable or each.lsn))
+        epoch = max((epoch for epoch, _ in told), default=0)
+        epochs = min((at for k, at in told if k == epoch), default=one.head), epoch
+        chain = evidence.follow(one.head, one.durable, epochs)
+        for each in evidence.frames(chain.end):  # an extent that is missing hides these from a reader
+            if each.epoch >= chain.epoch and (each.lsn < epochs[0] or each.epoch >= epoch):
+                witness = max(witness, each.durable)
+        return evidence.follow(one.head, witness, epochs) if witness > chain.end else chain
+
+    def _no_end(self, state: ControlState | None) -> Refused:
+        if not self.checkpoints:
+            return self.refuse("checkpoints_lost", f"{self.data_dir}/{checkpoint.NAME}")
+        self._note_bad_extents(state, self.checkpoints[0].found.head // self.extent_bytes)
+        newest = self.checkpoints[0].found
+        chain = self._follow(self._evidence(), newest, state)
+        if any(one.row.name == "checkpoint_newest_damaged" for one in self.findings) and chain.records == 0:
+            text = f"{self.checkpoints[0].path} needs the log from {lsn.text(newest.head)}"
+            return self.refuse("checkpoints_lost", f"{self.data_dir}/{checkpoint.NAME}", text)
+        text = f"it can be read up to {lsn.text(chain.end)}, the checkpoint is that of {lsn.text(newest.lsn)}"
+        return self.refuse("damaged_before_the_checkpoint", self.active, text)
+
+    # ---- the plan
+
+    def _plan(self, state: ControlState | None, found: _End) -> Examination:
+        used, chain = found.used, found.chain
+        needed = used.found.head // self.extent_bytes
+        passed = chain.end // self.extent_bytes  # those before this one can be read, whatever else is wrong with them
+        gone = {sequence for sequence in self._note_bad_extents(state, needed) if sequence >= passed}
+        self._note_damaged_headers(needed)
+        cut = chain.damage is not None or bool(gone)
+        if found.made:
+            row = "checkpoints_lost_log_complete" if found.make is None else "checkpoints_lost_images_there"
+            self.note(row, used.path)
+        if cut:
+            self._note_damage(found, bool(gone))
+        actual = [one for one in self.findings if one.row.does is not Does.KEEP]
+        if not actual:
+            return Examination(findings=tuple(self.findings))
+        lost = self._lost(found, state, gone) if cut else None
+        also_save = self._change(state, found, cut)
+        return Examination(
+            findings=tuple(self.findings), lost=lost, changes=tuple(self.changes), also_save=tuple(also_save)
+        )
+
+    def _note_bad_extents(self, state: ControlState | None, needed: int) -> set[int]:
+        """Say which extents are bad; the sequences of those that a restart needs and that are not there."""
+        gone: set[int] = set()
+        foreign = {seen.number for seen in self.bad if seen.size >= DATA}
+        for number, sequence in sorted(state.extents) if state is not None else ():
+            row = self._badness(number, sequence, foreign)
+            path = name_of(self.active, number)
+            if row and sequence >= max(1, needed):
+                self.note(row, path, f"it has the log from {lsn.text(sequence * self.extent_bytes)}")
+                gone.add(sequence)
+            elif row == "extent_foreign" or (row and sequence * self.extent_bytes >= self._floor(state)):
+                self.note("extent_not_needed", path)  # a start refuses it all the same
+        if state is None:
+            gone |= self._gaps(needed)
+        return gone
+
+    def _floor(self, state: ControlState | None) -> int:
+        """What a start takes for the first byte that it needs."""
+        return 0 if state is None else state.head // self.extent_bytes * self.extent_bytes
+
+    def _badness(self, number: int, sequence: int, foreign: set[int]) -> str:
+        """The row for an extent that the control file says holds `sequence`; "" when it does, or a later one."""
+        seen = self.right.get(number)
+        if seen is None:
+            cut = self.disk.exists(name_of(self.active, number))
+            return "extent_foreign" if number in foreign else "extent_short" if cut else "extent_missing"
+        if not seen.whole(self.extent_bytes):
+            return "extent_short"
+        return "extent_stale" if seen.header is not None and seen.header.sequence < sequence else ""
+
+    def _gaps(self, needed: int) -> set[int]:
+        """Without a control file: what is not there among what is, and what is short."""
+        there = [sequence for sequence in self.here if sequence >= needed]
+        gone = set()
+        for sequence in range(needed, max(there, default=needed - 1) + 1):
+            if sequence not in self.here:
+                self.note("extent_missing", f"{self.active}: sequence {sequence}")
+                gone.add(sequence)
+            elif not self.here[sequence][1].whole(self.extent_bytes):
+                self.note("extent_short", self.here[sequence][1].path)
+                gone.add(sequence)
+        return gone
+
+    def _note_damaged_headers(self, needed: int) -> None:
+        for sequence, (_, seen) in sorted(self.here.items()):
+            if seen.header is None and sequence >= needed:
+                self.note("extent_header_damaged", seen.path)
+
+    def _note_damage(self, found: _End, explained: bool) -> None:
+        chain = found.chain
+        newest = self.checkpoints[0] if self.checkpoints else found.used
+        if found.used is not newest and not found.made:
+            self.note("older_checkpoint_used", newest.path, f"that of {lsn.text(found.used.found.lsn)}")
+        if explained:
+            return
+        text = f"at {lsn.text(chain.end)}"
+        sequence = chain.end // self.extent_bytes
+        path = self.here[sequence][1].path if sequence in self.here else name_of(self.active, 0)[:-12]
+        beyond = next((each for each in self._evidence().frames(chain.end + 8) if each.epoch >= chain.epoch), None)
+        if sequence not in self.here:
+            self.note("extent_missing", f"{self.active}: sequence {sequence}", text)
+        elif beyond is None:
+            self.note("extent_damaged_at_the_tail", path, text)
+        else:
+            self.note("extent_damaged_in_the_middle", path, text)
+
+    def _lost(self, found: _End, state: ControlState | None, gone: set[int]) -> Lost:
+        chain = found.chain
+        units, prepared, times = [], [], []
+        records = alone = readable = last = 0
+        for each in self._evidence().frames(chain.end):
+            if each.epoch < chain.epoch or each.kind == PAD:
+                continue
+            readable += each.end - each.lsn
+            last = each.end
+            times.append(each.time)
+            if not each.flags & END:
+                continue
+            records += 1
+            alone += not each.uow and each.kind < Kind.START_CHECKPOINT
+            if each.kind == Kind.COMMIT:
+                units.append(each.uow)
+            elif each.kind in (Kind.PREPARE, Kind.ROLL_FORWARD):
+                prepared.append(each.uow)
+        told = [one.found.durable for one in self.checkpoints] + ([state.durable, state.clean_end] if state else [])
+        border = [(sequence + 1) * self.extent_bytes for sequence in gone if state is None or not state.clean_end]
+        return Lost(
+            start=chain.end,
+            end=max([chain.end, last, *told, *border]),
+            records=records,
+            units=tuple(units),
+            prepared=tuple(prepared),
+            alone=alone,
+            readable=readable,
+            first_time=min(times, default=0),
+            last_time=max(times, default=0),
+        )
+
+    def _change(self, state: ControlState | None, found: _End, cut: bool) -> list[str]:
+        """Settle what is written, the control file after all that it speaks of; which other files are saved too."""
+        end, last = found.chain.end, (found.chain.end - 1) // self.extent_bytes
+        needed = found.used.found.head // self.extent_bytes
+        told = self._epochs_told([(state.epoch, 0)] if state is not None else [])
+        epoch = max([found.chain.epoch, *(k for k, _ in told), *(f.epoch for f in self._evidence().frames(end))])
+        made = self._made_anew(needed, end, epoch, cut)
+        self.changes += made
+        for number, seen in sorted(self.right.items()):
+            path = name_of(self.active, number)
+            if seen.number != number and all(change.path != path for change in made):
+                self.changes.append(PutCopy(path, seen.path))
+        table = dict(sorted((n, s) for s, (n, _) in self.here.items() if needed <= s <= last)[-MOST_EXTENTS:])
+        table |= {change.header.number: change.header.sequence for change in made}
+        beyond = [seen.path for s, (_, seen) in self.here.items() if s > last]
+        kept = {name_of(self.active, number) for number in table}
+        if self.config.log_type is LogType.CIRCULAR:
+            usable = {n: s for n, s in self._ring().items() if n not in table}
+            table |= {n: (s if s < needed else 0) for n, s in usable.items()}
+            kept |= {name_of(self.active, number) for number in usable}
+        elif cut:
+            self.changes += (Remove(path) for path in beyond if path not in kept)
+        self._checkpoint_changes(found, cut)
+        clean = state.clean_end if state is not None and not cut and not found.made else self._clean_end(found, state)
+        after = ControlState(
+            log_id=self.log_id,
+            log_type=self.config.log_type,
+            extent_bytes=self.extent_bytes,
+            epoch=epoch + 1,
+            epoch_from=end,
+            head=found.used.found.head,
+            checkpoint=found.used.found.lsn,
+            durable=end,
+            clean_end=0 if cut else clean,
+            extents=tuple(sorted(table.items())),
+        )
+        twice = [after.encode(number).ljust(control.COPY, b"\0") for number in (1, 2)]
+        self.changes.append(Put(self.control, b"".join(twice)))
+        written = {change.path for change in self.changes}
+        moved = [seen for number, seen in self.right.items() if seen.number != number]
+        self.changes += (Remove(seen.path) for seen in [*self.bad, *moved] if seen.path not in written | kept)
+        return [path for path in beyond if cut]
+
+    def _made_anew(self, needed: int, end: int, epoch: int, cut: bool) -> list[PutCut]:
+        """Extents that get the right size, and the one in which the log is cut."""
+        short = [s for s, (_, seen) in self.here.items() if not seen.whole(self.extent_bytes)]
+        wanted = {s for s in short if needed <= s and s * self.extent_bytes < end}
+        if cut and end % self.extent_bytes:
+            wanted.add(end // self.extent_bytes)
+        return [self._up_to(sequence, end, epoch) for sequence in sorted(wanted)]
+
+    def _up_to(self, sequence: int, end: int, epoch: int) -> PutCut:
+        number, seen = self.here.get(sequence, (None, None))
+        if number is None:  # nothing before `end` is needed of it
+            number = linear_number(sequence) if self.config.log_type is LogType.LINEAR else self._free_number()
+        header = seen.header if seen is not None else None
+        header = header or ExtentHeader(
+            number=number,
+            log_id=self.log_id,
+            sequence=sequence,
+            extent_bytes=self.extent_bytes,
+            epoch=epoch,
+            time=0,
+        )
+        end = min(end, (sequence + 1) * self.extent_bytes)
+        return PutCut(name_of(self.active, number), header, end, self._evidence())
+
+    def _free_number(self) -> int:
+        return next(n for n in range(len(self.right) + 1) if n not in self.right)
+
+    def _ring(self) -> dict[int, int]:
+        """The whole extents, and the sequence that each says it has."""
+        whole = {number: seen for number, seen in self.right.items() if seen.whole(self.extent_bytes)}
+        by_number = {number: sequence for sequence, (number, _) in self.here.items()}
+        return {number: by_number.get(number, 0) for number in whole}
+
+    def _checkpoint_changes(self, found: _End, cut: bool) -> None:
+        """Let the checkpoint that is used be the newest, and say nothing of what is cut off."""
+        used, end = found.used, found.chain.end
+        if found.make is not None:
+            self.changes.append(PutMade(used.path, found.make))
+        elif found.made or used.found.durable > end:
+            kept = attrs.evolve(used.found, durable=min(used.found.durable, end))
+            self.changes.append(Put(used.path, encode_file(kept, used.catalogue)))
+        for other in self.checkpoints:
+            if other.path != used.path and (other.found.lsn > used.found.lsn or found.made):
+                self.changes.append(Remove(other.path))
+
+    def _clean_end(self, found: _End, state: ControlState | None) -> int:
+        """Without a control file: the end of the log, if it ended in order; nothing was done since its last checkpoint.
+
+        A start that was completed, or crashed, after that has left a record or an epoch.
+        """
+        one, chain = found.used.found, found.chain
+        told = max((k for k, _ in self._epochs_told([])), default=0)
+        clean = state is None and not found.made and one.clean and chain.epoch == one.epoch == told
+        return chain.end if clean and chain.last_kind == Kind.END_CHECKPOINT else 0

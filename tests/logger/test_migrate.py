@@ -1,0 +1,372 @@
+"""migmqlog: whatever the moment of a crash or an error, one log is whole, and running it again gets to the end."""
+
+import errno
+from collections.abc import Callable, Iterable
+
+import pytest
+
+import qmgr
+from logger import control, extent
+from logger.config import LogType
+from logger.extent import linear_number
+from logger.log import control_path
+from qmgr.migration import migrate_log
+from tests.sim.disk import SimDisk
+from tests.sim.life import DATA, LOG, NAME, Life, Lookout, Setup
+from tests.sim.loss import DATA_ONLY, KEEP_ALL, LOSE_ALL, NAMES_ONLY, Loss, mixed
+from tests.test_crash import born, laps, work_on
+
+CIRCULAR = Setup(primary_files=3, secondary_files=2)
+LINEAR = Setup(primary_files=3, secondary_files=2, log_type="linear")
+INI = f"{DATA}/qmgrs/{NAME}/qm.ini"
+OLD = f"{LOG}/{NAME}"
+ELSEWHERE = "/other/logs"
+XID = qmgr.Xid(7, b"migrates", b"")
+
+
+def ended(setup: Setup, *, turns: float = 1.2, long: bool = True) -> Life:
+    """A queue manager that ended in order, with a unit in doubt that holds several extents of the log."""
+    life = Life(setup)
+    born(life)
+    laps(life, turns)
+    doubt = life.begin(XID)
+    life.get("A", unit=doubt)
+    life.put("B", unit=doubt, size=20000)
+    life.prepare(doubt)
+    if long:
+        for _ in range(30):
+            life.put("A", size=12000)
+            life.get("A")
+    life.put("B", size=700)
+    life.end()
+    return life
+
+
+def migrate(life: Life, **how: str) -> None:
+    migrate_log(NAME, data_path=DATA, disk=life.disk, **how)
+
+
+def state_of(disk: SimDisk, directory: str = OLD) -> control.ControlState:
+    return control.read(disk, control_path(directory))[1]
+
+
+def extents(disk: SimDisk, directory: str = OLD) -> dict[int, int]:
+    """Sequences by file number, as the headers say."""
+    found = {}
+    for name in disk.list(f"{directory}/active"):
+        number = extent.number_of(name)
+        header = extent.decode_header(disk.peek(f"{directory}/active/{name}")[:4096])
+        if number is not None and header is not None:
+            assert header.number == number
+            found[number] = header.sequence
+    return found
+
+
+HOW: dict[str, tuple[Setup, dict[str, str]]] = {
+    "to_linear": (CIRCULAR, {"log_type": "linear"}),
+    "to_linear_archive": (CIRCULAR, {"log_type": "linear", "log_management": "archive"}),
+    "to_circular": (LINEAR, {"log_type": "circular"}),
+    "move_circular": (CIRCULAR, {"log_path": ELSEWHERE}),
+    "move_linear": (LINEAR, {"log_path": ELSEWHERE}),
+    "to_linear_and_move": (CIRCULAR, {"log_type": "linear", "log_path": ELSEWHERE}),
+    "to_circular_and_move": (LINEAR, {"log_type": "circular", "log_path": ELSEWHERE}),
+}
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_migrated_queue_manager_is_what_it_was(how: str) -> None:
+    setup, options = HOW[how]
+    life = ended(setup)
+    migrate(life, **options)
+    directory = f"{ELSEWHERE}/{NAME}" if "log_path" in options else OLD
+    state = state_of(life.disk, directory)
+    assert state.log_type.value.lower() == options.get("log_type", setup.log_type)
+    named = dict(state.extents)
+    assert len([s for s in named.values() if s]) >= 2
+    if state.log_type is LogType.LINEAR:
+        assert all(number == linear_number(sequence) for number, sequence in named.items() if sequence)
+    else:
+        assert extents(life.disk, directory) == named
+    if directory != OLD:
+        assert not life.disk.files(OLD + "/")
+    before = state.head
+    migrate(life, **options)  # there is nothing left to do
+    assert state_of(life.disk, directory).head == before
+    life.restart()
+    work_on(life)
+    laps(life, 2.2)
+    life.crash(KEEP_ALL)
+    life.restart()
+    life.settle()
+
+
+@pytest.mark.parametrize("turns", [0, 0.7, 1.2, 2.1, 3.4, 4.6])
+def test_there_and_back_whatever_the_file_numbers(turns: float) -> None:
+    """In the ring, files stand in each other's way under the numbers of a linear log."""
+    life = ended(CIRCULAR, turns=turns)
+    for kind in ("linear", "circular", "linear", "circular"):
+        migrate(life, log_type=kind)
+        life.restart()
+        work_on(life)
+        for _ in range(4):
+            life.put("B", size=12000)
+            life.get("B")
+        life.end()
+    life.restart()
+    laps(life, 3.1)
+    life.crash(KEEP_ALL)
+    life.restart()
+    life.settle()
+
+
+def test_a_queue_manager_that_was_never_started_can_be_migrated() -> None:
+    for first, then in (("circular", "linear"), ("linear", "circular")):
+        life = Life(Setup(log_type=first))
+        life.create()
+        migrate(life, log_type=then, log_path=ELSEWHERE)
+        life.start()
+        life.define("A")
+        life.put("A")
+        life.crash(KEEP_ALL)
+        life.restart()
+
+
+# Crashes
+
+
+def several(moment: int) -> Iterable[Loss]:
+    return KEEP_ALL, LOSE_ALL, mixed(moment), mixed(1000 + moment)
+
+
+def names(moment: int) -> Iterable[Loss]:
+    return NAMES_ONLY, DATA_ONLY
+
+
+def examine(fork: Life, options: dict[str, str]) -> None:
+    """After a crash in the middle: start it as it is, or be told to run migmqlog again; run it again; work."""
+    other = fork.fork(KEEP_ALL)
+    try:
+        other.restart()
+    except qmgr.MQError as exc:
+        assert "migmqlog" in str(exc), f"{exc}"
+    else:
+        work_on(other)
+        other.end()
+        migrate(other, **options)
+        other.restart()
+        other.settle()
+    migrate(fork, **options)
+    fork.restart()
+    work_on(fork)
+    fork.crash(LOSE_ALL)
+    fork.restart()
+    fork.settle()
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("losses", [several, names], ids=lambda f: f.__name__)
+def test_crash_before_any_change_of_the_disk(how: str, losses: Callable[[int], Iterable[Loss]]) -> None:
+    setup, options = HOW[how]
+    life = ended(setup)
+    seen = 0
+
+    def look(kind: str, path: str) -> None:
+        nonlocal seen
+        seen += 1
+        if kind == "write" and seen % 5:  # the many writes of a copy are alike
+            return
+        for loss in losses(seen):
+            try:
+                examine(life.fork(loss), options)
+            except Exception as exc:
+                raise AssertionError(f"{how}: before {kind} {path} (moment {seen}), {loss}: {exc!r}") from exc
+
+    with Lookout(life.disk, look):
+        migrate(life, **options)
+    assert seen > 10
+    look("end", "-")
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_an_interrupted_run_that_is_interrupted_again(how: str) -> None:
+    """Crash at the n-th change, and again at the n-th of the next run, until it completes."""
+    setup, options = HOW[how]
+    life = ended(setup)
+    for step in range(3, 40, 6):
+        fork = life.fork(KEEP_ALL)
+        for turn in range(200):
+            fork.disk.crash_after(step + turn)
+            try:
+                migrate(fork, **options)
+            except BaseException as exc:
+                assert type(exc).__name__ == "SimCrash", f"{exc!r}"
+                fork.disk = fork.disk.crash(mixed(step * turn))
+            else:
+                break
+        fork.disk.no_crash()
+        fork.restart()
+        fork.settle()
+
+
+# Errors
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_an_error_at_any_call_leaves_a_whole_log(how: str, error: int) -> None:
+    """ENOSPC, EIO at the n-th call that changes the disk, or at the n-th that reads it; then the disk is well again."""
+    setup, options = HOW[how]
+    life = ended(setup)
+    changing = ("write", "sync", "create", "rename", "unlink", "sync_dir", "mkdir", "rmdir")
+    for kinds in (changing, ("read", "open", "list")) if error == errno.EIO else (changing,):
+        nth, failed = 1, True
+        while failed:
+            fork = life.fork(KEEP_ALL)
+            fault = fork.disk.fail(kinds, error, nth=nth)
+            try:
+                migrate(fork, **options)
+            except qmgr.MQError as exc:
+                assert "\n" not in str(exc) and NAME in str(exc)
+            failed = bool(fault.fired)
+            fork.disk.heal()
+            assert not fork.disk.locks
+            try:
+                examine(fork, options)
+            except Exception as exc:
+                raise AssertionError(f"{how}: {kinds[0]}... {nth}: {exc!r}") from exc
+            nth += 1 + nth // 12
+        assert nth > 10
+
+
+def test_no_room_for_another_extent_then_room_again() -> None:
+    life = ended(CIRCULAR)
+    for spare in (0, 4096, 100_000):
+        fork = life.fork(KEEP_ALL)
+        fork.disk.capacity = fork.disk.used + spare
+        try:
+            migrate(fork, log_path=ELSEWHERE)
+            raise AssertionError("there was no room for that")
+        except qmgr.MQError as exc:
+            assert exc.reason == qmgr.Reason.STORAGE_MEDIUM_FULL
+        fork.disk.capacity = None
+        examine(fork, {"log_path": ELSEWHERE})
+
+
+# Refusals
+
+
+def test_one_that_did_not_end_in_order_is_refused() -> None:
+    life = Life(CIRCULAR)
+    born(life)
+    life.crash(KEEP_ALL)
+    for options in ({"log_type": "linear"}, {"log_path": ELSEWHERE}, {}):
+        with pytest.raises(qmgr.MQError, match="did not end in order; start the queue manager and end it"):
+            migrate(life, **options)
+    life.restart()
+
+
+def test_a_running_one_is_refused() -> None:
+    life = Life(CIRCULAR)
+    born(life)
+    with pytest.raises(qmgr.InUse):
+        migrate(life, log_type="linear")
+
+
+def test_a_damaged_log_is_refused_and_not_changed() -> None:
+    life = ended(CIRCULAR)
+    state = state_of(life.disk)
+    number = max(state.extents, key=lambda one: one[1])[0]
+    path = f"{OLD}/active/{extent.file_name(number)}"
+    data = bytearray(life.disk.peek(path))
+    at = extent.DATA + (state.clean_end - 300) % state.extent_bytes
+    data[at : at + 50] = bytes(50)
+    for spare in (1, 2):  # nor is it whole in a spare page
+        data[4096 * spare : 4096 * (spare + 1)] = bytes(4096)
+    life.disk.poke(path, bytes(data))
+    before = {path: life.disk.peek(path) for path in life.disk.files(OLD) if not path.endswith(".lock")}
+    with pytest.raises(qmgr.MQError, match="damaged"):
+        migrate(life, log_type="linear")
+    assert before == {path: life.disk.peek(path) for path in before}
+
+
+def test_a_place_with_another_log_is_refused() -> None:
+    life = ended(CIRCULAR)
+    qmgr.create("OTHER", data_path="/their/data", log_path="/their/log", disk=life.disk, clock=life.clock)
+    for path in life.disk.files("/their/log/OTHER"):
+        target = path.replace("/their/log/OTHER", f"{ELSEWHERE}/{NAME}")
+        make(life.disk, target.rsplit("/", 1)[0])
+        life.disk.poke(target, life.disk.peek(path))
+    with pytest.raises(qmgr.MQError, match="holds another log; give another directory"):
+        migrate(life, log_path=ELSEWHERE)
+    life.restart()
+
+
+def make(disk: SimDisk, path: str) -> None:
+    parts = path.split("/")[1:]
+    for depth in range(1, len(parts) + 1):
+        disk.mkdir("/" + "/".join(parts[:depth]))
+
+
+def test_a_place_inside_the_log_is_refused() -> None:
+    life = ended(CIRCULAR)
+    with pytest.raises(qmgr.MQError, match="one of them lies in the other"):
+        migrate(life, log_path=OLD)
+    life.restart()
+
+
+# What is kept, and what is said
+
+
+def test_comments_and_all_else_of_the_ini_file_stay() -> None:
+    life = ended(CIRCULAR)
+    text = life.disk.peek(INI).decode()
+    text = text.replace("   LogType=CIRCULAR", "   logtype = CIRCULAR   # for now")
+    text = "".join(line for line in text.splitlines(keepends=True) if "LogManagement" not in line)
+    text += "; the end\n"
+    life.disk.poke(INI, text.encode())
+    migrate(life, log_type="linear", log_management="archive", log_path=ELSEWHERE)
+    expected = text.replace("logtype = CIRCULAR   #", "logtype = LINEAR   #")
+    expected = expected.replace(f"LogPath={OLD}/", f"LogPath={ELSEWHERE}/{NAME}")
+    expected = expected.replace("Log:\n", "Log:\n   LogManagement=Archive\n")
+    assert life.disk.peek(INI).decode() == expected
+    life.restart()
+
+
+def test_the_end_of_media_recovery_is_said_before_and_archived_extents_stay() -> None:
+    life = Life(LINEAR)
+    born(life)
+    laps(life, 1.5)
+    life.checkpoint()
+    life.end()
+    history = sorted(set(extents(life.disk)) - {number for number, _ in state_of(life.disk).extents})
+    assert len(history) > 2
+    first = f"{OLD}/active/{extent.file_name(history[0])}"
+    make(life.disk, f"{OLD}/archive")
+    life.disk.poke(first.replace("active", "archive"), life.disk.peek(first))
+    life.disk.poke(f"{OLD}/active/S0000099.IDX", b"an index")
+    life.disk.poke(f"{OLD}/active/R0000077.LOG", b"nothing")
+    life.disk.remove(first)
+    said: list[str] = []
+    size = len(life.disk.peek(f"{OLD}/active/{extent.file_name(history[1])}"))
+
+    def say(text: str) -> None:
+        if not said:
+            assert state_of(life.disk).log_type is LogType.LINEAR
+        said.append(text)
+
+    migrate_log(NAME, data_path=DATA, disk=life.disk, log_type="circular", say=say)
+    assert f"{len(history) - 1} extents of history, {(len(history) - 1) * size + 8} bytes" in said[0]
+    assert sorted(extents(life.disk)) == sorted(number for number, _ in state_of(life.disk).extents)
+    assert not [name for name in life.disk.list(f"{OLD}/active") if name[0] == "R" or name.endswith("IDX")]
+    assert life.disk.exists(first.replace("active", "archive"))
+    life.restart()
+
+
+def test_what_is_not_of_the_log_stays_in_the_old_place() -> None:
+    life = ended(CIRCULAR)
+    life.disk.poke(f"{OLD}/notes.txt", b"mine")
+    said: list[str] = []
+    migrate_log(NAME, data_path=DATA, disk=life.disk, log_path=ELSEWHERE, say=said.append)
+    assert life.disk.peek(f"{OLD}/notes.txt") == b"mine"
+    assert any("notes.txt" in line for line in said)
+    life.restart()

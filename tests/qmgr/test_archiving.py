@@ -1,0 +1,263 @@
+"""Archiving in a queue manager that runs: what is moved stays readable, what is needed stays, whatever crashes."""
+
+import pytest
+
+import qmgr
+from qmgr.errors import MediaNotSupported, Mistake, Unavailable
+from tests.qmgr.world import DATA, NAME, World, bodies
+from tests.sim.disk import SimCrash
+from tests.sim.loss import KEEP_ALL, LOSE_ALL, Loss, mixed
+
+LOG = f"{DATA}/log/{NAME}"
+ACTIVE, ARCHIVE = f"{LOG}/active", f"{LOG}/archive"
+DAY = 86_400
+
+
+def world(stanza: str = "", **ini: str) -> World:
+    """A linear log of some extents, most of which neither a restart nor media recovery needs."""
+    made = World(start=False, log_type="linear", log_primary_files=4, log_secondary_files=2)
+    path = f"{DATA}/qmgrs/{NAME}/qm.ini"
+    made.disk.poke(path, made.disk.peek(path) + stanza.encode())
+    for attribute, value in ini.items():
+        made.set_ini(attribute, value)
+    made.start()
+    made.qm.define_queue("Q")
+    made.qm.define_queue("KEPT")
+    made.qm.put("KEPT", b"stays")
+    for _ in range(12):
+        fill(made)
+    made.qm.record_image()
+    made.qm.checkpoint()
+    made.qm.checkpoint()
+    return made
+
+
+def fill(made: World) -> None:
+    """Most of an extent, in an hour."""
+    made.qm.put("Q", b"x" * 180_000)
+    made.qm.get("Q")
+    made.qm.checkpoint()
+    made.clock.advance(3600)
+
+
+def sequences(made: World) -> list[int]:
+    """Of all extents that are there, in whatever form."""
+    return list(made.qm._log.history().places())
+
+
+def work(qm: qmgr.QueueManager, hours: tuple[int, int, int]) -> None:
+    """Archive, compress and remove what is so old."""
+    for do, age in zip((qm.archive_log, qm.compress_log, qm.remove_log), hours, strict=True):
+        do(older_than=age * 3600)
+
+
+def check(made: World) -> None:
+    """The queue manager is as it was, and the log has no gap."""
+    assert bodies(made.qm, "KEPT") == [b"stays"]
+    assert bodies(made.qm, "Q") == []
+    found = sequences(made)
+    assert found == list(range(found[0], found[-1] + 1))
+    reader = made.qm._log.live_reader()
+    first = found[0] * made.qm._log.state.extent_bytes
+    assert sum(1 for _ in reader.records(first, resync=True)) > 0
+    reader.close()
+
+
+def empty(made: World) -> None:
+    """No message holds any history."""
+    made.qm.get("KEPT")
+    made.qm.checkpoint()
+
+
+def test_extents_are_archived_compressed_and_removed_while_the_queue_manager_runs() -> None:
+    made = world()
+    before = sequences(made)
+    would = made.qm.archive_log(older_than="5h", dry_run=True)
+    assert not made.disk.exists(ARCHIVE)
+    moved = made.qm.archive_log(older_than="5h").done
+    assert moved == would.done
+    assert len(moved) > 4
+    check(made)
+    packed = made.qm.compress_log(older_than="8h").done
+    assert [step.sequence for step in packed] == [step.sequence for step in moved][: len(packed)]
+    check(made)
+    empty(made)
+    removed = made.qm.remove_log(older_than="10h").done
+    assert sequences(made)[0] == before[len(removed)]
+    assert 0 < len(removed) < len(packed) < len(moved) < len(before)
+    made.qm.put("KEPT", b"stays")
+    check(made)
+    fill(made)
+    made.restart()
+    check(made)
+    made.crash(LOSE_ALL)
+    check(made)
+
+
+def test_what_is_needed_stays_and_the_answer_is_by_whom() -> None:
+    made = world()
+    for _ in range(3):
+        fill(made)
+    held = made.qm.remove_log(older_than=0).held
+    assert held is not None
+    assert "an undelivered message" in held.gates
+    first = sequences(made)[1]
+    empty(made)
+    with made.qm._retention.reading_from(first * made.qm._log.state.extent_bytes):
+        held = made.qm.remove_log(older_than=0).held
+        assert held is not None
+        assert held.gates == ("a reader",)
+        assert sequences(made)[0] == first
+    held = made.qm.remove_log(older_than=0).held
+    assert held is not None
+    assert held.gates == ("media recovery",)
+    assert sequences(made)[0] == made.qm._retention.needed_from()["media recovery"]
+
+
+def test_a_damaged_queue_is_built_again_from_archived_and_compressed_extents() -> None:
+    made = world()
+    for _ in range(3):
+        fill(made)
+    made.qm.put("Q", b"after the image")
+    made.qm.checkpoint()
+    for _ in range(2):
+        made.qm.put("KEPT", b"y" * 100_000)
+        made.qm.get("KEPT", message_id=[m.message_id for m in made.qm.browse("KEPT")][-1])
+        made.qm.checkpoint()
+    made.qm.archive_log()
+    made.qm.compress_log()
+    made.qm.end()
+    for path in made.disk.files(f"{DATA}/qmgrs/{NAME}/queues"):
+        if path.endswith(".seg"):
+            made.disk.poke(path, bytes(100))
+    made.start()
+    assert bodies(made.qm, "KEPT") == [b"stays"]
+    assert bodies(made.qm, "Q") == [b"after the image"]
+
+
+def test_the_policy_of_qm_ini_is_kept() -> None:
+    ages = "ArchiveAfter=5h\n CompressAfter=7h\n RemoveAfter=10h\n"
+    made = world(f"LogArchive:\n ArchivePath=/elsewhere/\n {ages}")
+    empty(made)
+    made.clock.advance(3600)
+    made.qm._retention.keep_policy()
+    found = made.disk.files("/elsewhere")
+    assert found
+    assert all(path.startswith("/elsewhere/S") for path in found)
+    assert any(path.endswith(".LOG.gz") for path in found)
+    assert any(path.endswith(".LOG") for path in found)
+    made.clock.advance(DAY)
+    made.qm._retention.keep_policy()
+    assert made.disk.files("/elsewhere") != found
+    made.qm.put("KEPT", b"stays")
+    check(made)
+
+
+@pytest.mark.parametrize("age", ["a week", "7", "-1d"])
+def test_an_age_that_is_none_is_refused(age: str) -> None:
+    with pytest.raises(Mistake, match="such as 36h"):
+        world().qm.archive_log(older_than=age)
+
+
+def test_a_circular_log_has_nothing_to_archive() -> None:
+    made = World()
+    for do in (made.qm.archive_log, made.qm.compress_log, made.qm.remove_log):
+        with pytest.raises(MediaNotSupported, match="circular logging"):
+            do(older_than=0)
+    made.qm._retention.keep_policy()
+
+
+def test_row_54_a_full_disk_costs_nothing_but_the_archive() -> None:
+    made = world()
+    made.disk.capacity = made.disk.used + 5000
+    with pytest.raises(Unavailable, match=r"could not be archived .*nothing is lost: free some space"):
+        made.qm.archive_log()
+    made.qm.put("KEPT", b"more")
+    assert made.qm.get("KEPT").body == b"stays"
+    made.qm.put("KEPT", b"stays")
+    assert made.qm.get("KEPT").body == b"more"
+    made.disk.capacity = None
+    assert made.qm.archive_log().done
+    check(made)
+
+
+@pytest.mark.parametrize("loss", [KEEP_ALL, LOSE_ALL, mixed(1)], ids=str)
+def test_row_23_a_crash_anywhere_in_it_leaves_a_queue_manager_that_starts_and_a_log_without_a_gap(loss: Loss) -> None:
+    start = world()
+    start.qm.get("KEPT")
+    start.qm.put("KEPT", b"stays")
+    start.qm.end()
+    moment = 0
+    while True:
+        moment += 5
+        made = World.__new__(World)
+        made.disk, made.clock = start.disk.snapshot(KEEP_ALL), start.clock
+        made.start()
+        made.disk.crash_after(moment)
+        try:
+            work(made.qm, (3, 6, 9))
+        except SimCrash:
+            made.crash(loss)
+            check(made)
+            work(made.qm, (3, 6, 9))
+            check(made)
+        else:
+            assert moment > 70
+            return
+
+
+# LogManagement
+
+
+def test_extents_that_were_reported_as_archived_are_used_again_the_others_wait() -> None:
+    made = world(LogManagement="Archive")
+    waiting = sequences(made)
+    assert waiting[0] == 1
+    empty(made)
+    made.qm.record_image()
+    made.qm.note_archived("S0000002.LOG", all_before=True)
+    made.qm.checkpoint()
+    made.qm.checkpoint()
+    assert sequences(made)[0] == 4
+    made.qm.note_archived("S0000004.LOG")
+    made.qm.checkpoint()
+    assert sequences(made)[0] == 4  # its neighbour is still to be archived
+    made.crash(LOSE_ALL)
+    made.qm.note_archived("S0000003.LOG")
+    made.qm.checkpoint()
+    assert sequences(made)[0] == 6
+    for name in ("S0000099.LOG", "R0000001.LOG", "x"):
+        with pytest.raises(Mistake, match="there is no log extent"):
+            made.qm.note_archived(name)
+
+
+@pytest.mark.parametrize("management", ["Automatic", "Archive"])
+def test_what_is_used_again_never_leaves_an_older_one_behind(management: str) -> None:
+    """Compressed extents lie in the directory too, and a gap would make all before it worthless."""
+    made = world("LogArchive:\n CompressAfter=2h\n", LogManagement="Manual")
+    made.qm.compress_log(older_than="8h")
+    made.qm.end()
+    made.set_ini("LogManagement", management)
+    made.start()
+    empty(made)
+    if management == "Archive":
+        made.qm.note_archived("S0000006.LOG", all_before=True)
+    made.qm.record_image()
+    for _ in range(3):
+        made.qm.checkpoint()
+    made.qm.put("KEPT", b"stays")
+    check(made)
+    assert sequences(made)[0] > 1
+
+
+def test_with_its_queue_manager_the_past_of_a_log_goes_too() -> None:
+    made = world(LogManagement="Archive")
+    made.qm.note_archived("S0000000.LOG")
+    made.qm.archive_log(older_than="8h")
+    made.qm.compress_log(older_than="5h")
+    made.disk.poke(f"{ACTIVE}/S0000009.IDX", b"index")
+    made.disk.poke(f"{ARCHIVE}/S0000099.LOG.gz.new", b"half")
+    made.qm.end()
+    qmgr.delete(NAME, data_path=DATA, disk=made.disk)
+    assert [path for path in made.disk.files(DATA) if not path.startswith(f"{DATA}/mqs.ini")] == []
+    assert not made.disk.exists(LOG)

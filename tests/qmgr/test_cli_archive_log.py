@@ -1,0 +1,125 @@
+"""archive-log, compress-log and remove-log, as people type them."""
+
+import gzip
+import shlex
+from pathlib import Path
+
+import pytest
+
+import qmgr
+from qmgr.cli.main import qm
+
+
+class Shell:
+    """A data path, and what commands say there."""
+
+    def __init__(self, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.data = data
+        self._capsys = capsys
+        self.log = data / "log" / "QM1"
+
+    def run(self, words: str, code: int = 0) -> tuple[list[str], str]:
+        """(lines on stdout, stderr)."""
+        assert qm([*shlex.split(words), "--data-path", str(self.data)]) == code
+        said = self._capsys.readouterr()
+        assert "AMQ6118" not in said.err
+        return said.out.splitlines(), said.err
+
+    def names(self, directory: str = "active") -> list[str]:
+        return sorted(path.name for path in (self.log / directory).glob("S*"))
+
+
+@pytest.fixture
+def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
+    """A linear queue manager QM1 with some extents that nothing needs."""
+    data = tmp_path / "data"
+    options = {"log_type": "linear", "log_file_pages": 64, "log_primary_files": 3}
+    qmgr.create("QM1", data_path=data, **options)  # type: ignore[arg-type]
+    with qmgr.start("QM1", data_path=data, background=False) as manager:
+        manager.define_queue("Q")
+        for _ in range(8):
+            manager.put("Q", bytes(180_000))
+            manager.get("Q")
+            manager.checkpoint()
+        manager.put("Q", b"kept")
+        manager.record_image()
+        manager.checkpoint()
+    return Shell(data, capsys)
+
+
+def test_extents_go_to_the_archive_are_compressed_and_removed(shell: Shell) -> None:
+    before = shell.names()
+    first = (shell.log / "active" / "S0000000.LOG").read_bytes()
+    said, _ = shell.run("archive-log -m QM1 --older-than 0s --dry-run")
+    assert said[0].startswith(f"would archive {shell.log}/active/S0000000.LOG to {shell.log}/archive/S0000000.LOG (")
+    assert shell.names("archive") == []
+
+    said, _ = shell.run("archive-log -m QM1 --older-than 0s")
+    assert said[0].startswith(f"archive {shell.log}/active/S0000000.LOG to ")
+    moved = shell.names("archive")
+    assert len(moved) >= 4
+    assert said[-1].startswith(f"{len(moved)} log extents, ")
+    assert (shell.log / "archive" / "S0000000.LOG").read_bytes() == first
+    assert set(moved).isdisjoint(shell.names())
+    assert set(moved) | set(shell.names()) >= set(before)
+
+    shell.run("compress-log -m QM1 --older-than 0s")
+    assert set(shell.names("archive")) >= {f"{name}.gz" for name in moved}
+    assert gzip.decompress((shell.log / "archive" / "S0000000.LOG.gz").read_bytes()) == first
+
+    with qmgr.start("QM1", data_path=shell.data, background=False) as manager:
+        assert manager.get("Q").body == b"kept"  # which held its own history
+        manager.put("Q", b"kept")
+    said, _ = shell.run("remove-log -m QM1 --older-than 0s")
+    assert said[0].startswith(f"remove {shell.log}/archive/S0000000.LOG.gz (")
+    assert not set(shell.names("archive")) & {f"{name}.gz" for name in moved}
+    with qmgr.start("QM1", data_path=shell.data) as manager:
+        assert manager.get("Q").body == b"kept"
+
+
+def test_nothing_that_is_old_enough_is_said_so(shell: Shell) -> None:
+    before = shell.names()
+    for action in ("archive", "compress", "remove"):
+        said, _ = shell.run(f"{action}-log -m QM1 --older-than 4w")
+        assert said == ["0 log extents, 0 bytes."]
+    assert shell.names()[: len(before)] == before
+
+
+def test_what_is_kept_is_said_with_the_reason(shell: Shell) -> None:
+    with qmgr.start("QM1", data_path=shell.data, background=False) as manager:
+        for _ in range(3):
+            manager.put("Q", bytes(180_000))
+            manager.checkpoint()
+    _, err = shell.run("remove-log -m QM1 --older-than 0s")
+    assert err.startswith("AMQ9008I: ")
+    assert "is still needed for " in err
+
+
+@pytest.mark.parametrize("action", ["archive", "compress", "remove"])
+def test_bad_words_get_one_line_and_an_exit_code(shell: Shell, action: str) -> None:
+    before = shell.names()
+    for words, code, amq in (
+        ("-m NOSUCH --older-than 1d", 72, "AMQ7048E"),
+        ("-m QM1 --older-than 7", 36, "AMQ7076E"),
+        ("-m QM1 --older-than", 36, "AMQ7006E"),
+        ("-m QM1 --older-than 1d S0000000.LOG", 36, "AMQ7075E"),
+    ):
+        said, err = shell.run(f"{action}-log {words}", code)
+        assert said == []
+        assert err.startswith(amq)
+        assert err.count("\n") == 1
+    assert set(shell.names()) >= set(before)
+
+
+def test_a_circular_log_is_not_supported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shell = Shell(tmp_path, capsys)
+    qmgr.create("QM1", data_path=tmp_path)
+    _, err = shell.run("archive-log -m QM1 --older-than 1d", 68)
+    assert err.startswith("AMQ7044E: ")
+    assert "circular logging" in err
+
+
+def test_while_somebody_has_it_the_command_says_so(shell: Shell) -> None:
+    with qmgr.start("QM1", data_path=shell.data):
+        _, err = shell.run("archive-log -m QM1 --older-than 1d", 40)
+    assert err.startswith("AMQ8146E: ")

@@ -1,0 +1,877 @@
+"""Repair: every row of its table; what it says would be lost is what is lost; any crash or error, and it goes on."""
+
+import errno
+import re
+from collections.abc import Callable
+from pathlib import Path
+from zlib import crc32
+
+import attrs
+import pytest
+
+import qmgr
+from logger import control, extent, frame, integrity, lsn
+from logger.disk import make_dirs
+from logger.extent import DATA, file_name
+from logger.log import read_only
+from logger.reader import Record
+from qmgr import repairing
+from qmgr.repairing import Repair
+from recovery import checkpoint
+from recovery.records import Kind
+from recovery.repair import TABLE
+from tests.model import Model
+from tests.sim.disk import SimDisk
+from tests.sim.life import DATA as DATA_PATH
+from tests.sim.life import LOG as LOG_PATH
+from tests.sim.life import NAME, Life, Lookout, Setup
+from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
+from tests.test_crash import born, laps, work_on
+
+PAGE = 4096
+CIRCULAR = Setup(primary_files=3, secondary_files=2)
+LINEAR = Setup(primary_files=3, secondary_files=2, log_type="linear")
+HOME = f"{DATA_PATH}/qmgrs/{NAME}"
+LOG = f"{LOG_PATH}/{NAME}"
+CONTROL = f"{LOG}/{control.NAME}"
+NEWEST = f"{HOME}/{checkpoint.NAME}"
+PREVIOUS = f"{HOME}/{checkpoint.PREVIOUS}"
+INI = f"{HOME}/qm.ini"
+XID = qmgr.Xid(7, b"repaired", b"")
+
+
+class Past:
+    """A queue manager that was, and what each end of its log would have left: (LSN, model) for each durable state."""
+
+    def __init__(self, setup: Setup, *, clean: bool, turns: float = 1.6) -> None:
+        self.life = life = Life(setup)
+        self.clean = clean
+        self.moments: list[tuple[int, Model]] = []
+        born(life)
+        laps(life, turns)
+        life.checkpoint()
+        self.early = life.disk.snapshot(KEEP_ALL)  # of the same epoch
+        self.early_model = life.model.copy()
+        life.end()
+        self.ended_before = life.disk.snapshot(KEEP_ALL)
+        life.start()
+        for n in range(3):
+            life.put("A", size=300 + 900 * n)
+        life.checkpoint()
+        doubt = life.begin(XID)
+        life.get("A", unit=doubt)
+        life.put("B", unit=doubt, size=5000)
+        life.prepare(doubt)
+        life.put("B")
+        life.checkpoint()
+        self.remember()
+        for n in range(34):
+            unit = life.begin()
+            life.put("A", unit=unit, size=11000 + n)
+            life.put("B", unit=unit, size=500)
+            life.commit(unit)
+            self.remember()
+            life.get("A")
+            self.remember()
+            life.put("B", size=30)
+            self.remember()
+        if clean:
+            life.end()
+        after = life.model.copy()
+        after.crash()
+        self.last = after
+        self.disk = life.disk.snapshot(KEEP_ALL)
+        self.state = control.read(self.disk, CONTROL)[1]
+        self.extent_bytes = self.state.extent_bytes
+        decoded = checkpoint.decode_file(self.disk.peek(NEWEST))
+        assert decoded is not None
+        self.checkpoint = decoded[0]
+        self.head = self.checkpoint.head
+
+    def remember(self) -> None:
+        model = self.life.model.copy()
+        model.crash()
+        self.moments.append((self.life.qm.status().log.tail, model))
+
+    def fork(self) -> Life:
+        """A life on a copy of the disk, which may find what was there last."""
+        life = Life(self.life.setup, self.disk.snapshot(KEEP_ALL))
+        life.clock.wall = self.life.clock.wall + 1_000_000
+        life.model, life.allowed = self.last, [self.last]
+        life.made, life.crashed = True, True
+        life.count = self.life.count + 1000
+        return life
+
+    def as_of(self, end: int) -> Model:
+        """What is there when the log ends at this LSN."""
+        return max((one for one in self.moments if one[0] <= end), key=lambda one: one[0])[1]
+
+    @property
+    def sequences(self) -> dict[int, str]:
+        """The paths of the extents that a restart needs, by sequence."""
+        needed = self.head // self.extent_bytes
+        return {s: path_of(number) for number, s in self.state.extents if s >= needed and s}
+
+    @property
+    def middle(self) -> tuple[int, str]:
+        """An extent that a restart needs, after the checkpoint and before the last one."""
+        first = self.checkpoint.lsn // self.extent_bytes
+        sequence = sorted(s for s in self.sequences if s > first)[0]
+        assert sequence < max(self.sequences)
+        return sequence, self.sequences[sequence]
+
+
+def path_of(number: int) -> str:
+    return f"{LOG}/active/{file_name(number)}"
+
+
+CASES = {
+    "circular-killed": (CIRCULAR, False),
+    "circular-ended": (CIRCULAR, True),
+    "linear-killed": (LINEAR, False),
+}
+_PASTS: dict[str, Past] = {}
+
+
+@pytest.fixture(params=CASES)
+def past(request: pytest.FixtureRequest) -> Past:
+    return of(request.param)
+
+
+def of(case: str) -> Past:
+    if case not in _PASTS:
+        setup, clean = CASES[case]
+        _PASTS[case] = Past(setup, clean=clean)
+    return _PASTS[case]
+
+
+@pytest.fixture(params=["circular-killed", "linear-killed"])
+def killed(request: pytest.FixtureRequest) -> Past:
+    """One whose log goes over several extents from the checkpoint on."""
+    return of(request.param)
+
+
+def check(life: Life, log_path: str | None = LOG_PATH) -> Repair:
+    before = everything(life.disk)
+    found = repairing.check(NAME, data_path=DATA_PATH, log_path=log_path, disk=life.disk)
+    assert everything(life.disk) == before, "check changes nothing"
+    return found
+
+
+def repair(life: Life, *, accept_loss: bool = False, log_path: str | None = LOG_PATH) -> Repair:
+    return repairing.repair(
+        NAME, data_path=DATA_PATH, log_path=log_path, accept_loss=accept_loss, disk=life.disk, clock=life.clock
+    )
+
+
+def everything(disk: SimDisk) -> dict[str, bytes]:
+    return {path: disk.peek(path) for path in disk.files() if not path.endswith(".lock")}
+
+
+def rows(done: Repair) -> set[str]:
+    return {one.row.name for one in done.examination.findings}
+
+
+def refused_by_start(life: Life) -> str:
+    other = life.fork(KEEP_ALL)
+    try:
+        other.start()
+    except qmgr.MQError as exc:
+        return str(exc)
+    other.qm.abandon()
+    return ""
+
+
+def goes_on(life: Life, model: Model) -> None:
+    """It can be started, holds just what it should, and works on over crashes."""
+    life.model, life.allowed, life.crashed, life.made = model, [model], True, True
+    life.epoch = 0
+    life.restart()
+    work_on(life)
+    laps(life, 1.2)
+    life.crash(LOSE_ALL)
+    life.restart()
+    life.settle()
+    life.end()
+    assert rows(check(life)) <= {"control_one_copy_torn"}
+
+
+def mended(life: Life, row: str, model: Model) -> Repair:
+    """A repair that loses nothing: it says so before, and does it without --accept-loss."""
+    found = check(life)
+    assert row in rows(found), found.lines()
+    assert found.needed and found.examination.lost is None and not found.examination.refused
+    done = repair(life)
+    assert rows(done) == rows(found) and done.report is not None and done.saved.startswith(f"{HOME}/repair-")
+    goes_on(life, model)
+    return done
+
+
+def cut(past: Past, life: Life, row: str) -> Repair:
+    """A repair that loses: not without --accept-loss, and just what it said."""
+    found = check(life)
+    assert row in rows(found), found.lines()
+    lost = found.examination.lost
+    assert lost is not None and lost.end > lost.start and found.needed
+    before = everything(life.disk)
+    refused = repair(life)
+    assert refused.report is None and not refused.saved
+    assert everything(life.disk) == before, "nothing without --accept-loss"
+    done = repair(life, accept_loss=True)
+    assert done.report is not None and done.report.end_lsn == lost.start
+    for path, data in before.items():
+        after = life.disk.peek(path) if life.disk.exists(path) else None
+        if after != data and path.endswith((".LOG", ".lfh")) and "/errors/" not in path and after is None:
+            assert data in [life.disk.peek(one) for one in life.disk.files(done.saved)], f"{path} was not saved"
+    goes_on(life, past.as_of(lost.start))
+    return done
+
+
+def refused(life: Life, row: str, *, says: str = "", log_path: str | None = LOG_PATH) -> Repair:
+    found = check(life, log_path)
+    assert found.examination.refused and row in rows(found), found.lines()
+    text = "\n".join(found.lines())
+    assert says in text
+    before = everything(life.disk)
+    for accept in (False, True):
+        done = repair(life, accept_loss=accept, log_path=log_path)
+        assert done.report is None and done.examination.refused
+    assert everything(life.disk) == before
+    return found
+
+
+def poke(life: Life, path: str, at: int, data: bytes) -> None:
+    now = life.disk.peek(path)
+    life.disk.poke(path, now[:at] + data + now[at + len(data) :])
+
+
+def flip(life: Life, path: str, at: int) -> None:
+    poke(life, path, at, bytes(byte ^ 255 for byte in life.disk.peek(path)[at : at + 4]))
+
+
+# The table
+
+
+def test_every_row_has_a_test() -> None:
+    text = Path(__file__).read_text()
+    for row in TABLE:
+        assert f"def test_{row.name}(" in text, row.name
+
+
+def test_the_table_is_in_the_document() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "recovery.md").read_text()
+    for row in TABLE:
+        assert row.found in text, row.name
+        assert row.how in text, row.name
+
+
+def test_nothing_wrong_nothing_changed(past: Past) -> None:
+    life = past.fork()
+    assert not rows(check(life))
+    before = everything(life.disk)
+    done = repair(life, accept_loss=True)
+    assert not done.needed and done.report is None and done.lines() == ["There is nothing to repair."]
+    assert everything(life.disk) == before
+    goes_on(life, past.last)
+
+
+def test_control_one_copy_torn(past: Past) -> None:
+    life = past.fork()
+    newest = control.read(life.disk, CONTROL)[0]
+    older = 0 if newest % 2 == 0 else control.COPY  # number n is at (n - 1) % 2
+    poke(life, CONTROL, older + 30, b"????")
+    found = check(life)
+    assert rows(found) == {"control_one_copy_torn"} and not found.needed
+    before = everything(life.disk)
+    repair(life, accept_loss=True)
+    assert everything(life.disk) == before
+    goes_on(life, past.last)
+
+
+def test_control_no_whole_copy(past: Past) -> None:
+    life = past.fork()
+    for at in (30, control.COPY + 30):
+        poke(life, CONTROL, at, b"????")
+    assert "no whole copy" in refused_by_start(life)
+    mended(life, "control_no_whole_copy", past.last)
+
+
+def test_control_missing(past: Past) -> None:
+    life = past.fork()
+    life.disk.remove(CONTROL)
+    mended(life, "control_missing", past.last)
+
+
+def test_control_stale(past: Past) -> None:
+    life = past.fork()
+    life.disk.poke(CONTROL, past.ended_before.peek(CONTROL))
+    mended(life, "control_stale", past.last)
+
+
+def test_control_foreign(past: Past) -> None:
+    life = past.fork()
+    life.disk.poke(CONTROL, another(past).peek(CONTROL))
+    mended(life, "control_foreign", past.last)
+
+
+def another(past: Past) -> SimDisk:
+    """The disk of another queue manager of that name and size."""
+    other = Life(past.life.setup, SimDisk(99))
+    born(other)
+    laps(other, 1.2)
+    other.end()
+    return other.disk
+
+
+def test_checkpoint_newest_damaged(past: Past) -> None:
+    life = past.fork()
+    poke(life, NEWEST, 60, b"????")
+    found = check(life)
+    assert "checkpoint_newest_damaged" in rows(found) and not found.needed
+    goes_on(life, past.last)
+
+
+def test_checkpoint_foreign(past: Past) -> None:
+    life = past.fork()
+    life.disk.poke(NEWEST, another(past).peek(NEWEST))
+    found = check(life)
+    assert "checkpoint_foreign" in rows(found) and not found.needed
+    goes_on(life, past.last)
+
+
+def test_checkpoints_lost_log_complete() -> None:
+    for setup in (CIRCULAR, LINEAR):
+        life = Life(setup)
+        born(life)
+        life.put("B", size=9000, number=3)
+        life.delete("A")
+        life.define("A", "again")
+        doubt = life.begin(XID)
+        life.get("B", unit=doubt)
+        life.put("A", unit=doubt)
+        life.prepare(doubt)
+        life.checkpoint()
+        life.put("A", size=100)
+        life.crash(KEEP_ALL)
+        for path in (NEWEST, PREVIOUS):
+            poke(life, path, 60, b"????")
+        assert "can't be read" in refused_by_start(life)
+        row = "checkpoints_lost_log_complete" if setup is CIRCULAR else "checkpoints_lost_images_there"
+        mended(life, row, life.model)
+
+
+def test_checkpoints_lost() -> None:
+    life = of("circular-killed").fork()
+    for path in (NEWEST, PREVIOUS):
+        life.disk.remove(path)
+    refused(life, "checkpoints_lost", says="restore data and log from one backup")
+
+
+def test_checkpoints_lost_images_there() -> None:
+    for images in (1, 2):
+        life = Life(LINEAR)
+        born(life)
+        for _ in range(images):
+            laps(life, 0.8)
+            life.put("A", size=9000, number=3)
+            life.checkpoint()
+            life.qm.record_image()
+        life.delete("A")
+        life.define("A", "another")
+        life.put("B", size=2000, priority=3)
+        doubt = life.begin(XID)
+        life.get("B", unit=doubt)
+        life.put("A", unit=doubt)
+        life.prepare(doubt)
+        life.checkpoint()
+        life.put("A", size=100)
+        life.crash(KEEP_ALL)
+        state = control.read(life.disk, CONTROL)[1]
+        for name in life.disk.list(f"{LOG}/active")[:3]:  # before the images
+            assert name not in [file_name(number) for number, _ in state.extents]
+            life.disk.remove(f"{LOG}/active/{name}")
+        for path in (NEWEST, PREVIOUS):
+            poke(life, path, 60, b"????")
+        assert "can't be read" in refused_by_start(life)
+        mended(life, "checkpoints_lost_images_there", life.model)
+
+
+def test_extent_missing(killed: Past) -> None:
+    for _, path in (killed.middle, (0, killed.sequences[max(killed.sequences)])):
+        life = killed.fork()
+        life.disk.remove(path)
+        assert path in refused_by_start(life)
+        cut(killed, life, "extent_missing")
+
+
+def test_extent_short(killed: Past) -> None:
+    _, path = killed.middle
+    for size in (0, PAGE - 1, DATA - 1, DATA, DATA + killed.extent_bytes // 2, DATA + killed.extent_bytes - 1):
+        life = killed.fork()
+        life.disk.poke(path, life.disk.peek(path)[:size])
+        cut(killed, life, "extent_short")
+
+
+def test_extent_foreign(killed: Past) -> None:
+    _, path = killed.middle
+    life = killed.fork()
+    header = extent.decode_header(life.disk.peek(path)[:PAGE])
+    assert header is not None
+    poke(life, path, 0, attrs.evolve(header, log_id=bytes(16)).encode())
+    assert "another log" in refused_by_start(life)
+    cut(killed, life, "extent_foreign")
+
+
+def test_extent_stale() -> None:
+    past = of("circular-killed")
+    last = max(past.sequences)
+    older = [n for n, s in control.read(past.early, CONTROL)[1].extents if past.sequences[last] == path_of(n) and s]
+    assert older, "that file had an earlier part of the log before"
+    life = past.fork()
+    life.disk.poke(past.sequences[last], past.early.peek(past.sequences[last]))
+    assert "older" in refused_by_start(life)
+    cut(past, life, "extent_stale")
+
+
+def test_extents_swapped(killed: Past) -> None:
+    one, two = list(killed.sequences.values())[:2]
+    life = killed.fork()
+    first, second = life.disk.peek(one), life.disk.peek(two)
+    life.disk.poke(one, second)
+    life.disk.poke(two, first)
+    assert refused_by_start(life)
+    mended(life, "extents_swapped", killed.last)
+
+
+def frames(past: Past, sequence: int) -> list[int]:
+    """LSNs of the records in an extent."""
+    data = past.disk.peek(past.sequences[sequence])
+    found = []
+    at = data.find(b"HLRH", DATA)
+    while at >= 0:
+        own = int.from_bytes(data[at + 16 : at + 24], "little")
+        if own == sequence * past.extent_bytes + at - DATA and data[at + 46] & 1 and any(data[at + 44 : at + 46]):
+            found.append(own)
+        at = data.find(b"HLRH", at + 1)
+    return found
+
+
+def records(past: Past) -> list[Record]:
+    """All that are there."""
+    state, reader = read_only(past.disk, LOG)
+    try:
+        return [each._replace(body=memoryview(b"")) for each in reader.records(state.head)]
+    finally:
+        reader.close()
+
+
+def test_extent_damaged_in_the_middle(killed: Past) -> None:
+    sequence, path = killed.middle
+    places = frames(killed, sequence)
+    for place in (places[0], places[len(places) // 2], places[len(places) * 3 // 4]):
+        life = killed.fork()
+        flip(life, path, DATA + place % killed.extent_bytes + 50)
+        assert lsn.text(place) in refused_by_start(life)
+        done = cut(killed, life, "extent_damaged_in_the_middle")
+        lost = done.examination.lost
+        assert lost is not None and lost.start == place
+        later = [record for record in records(killed) if record.lsn > place]
+        assert lost.records == len(later)
+        assert lost.units == tuple(record.uow for record in later if record.kind == Kind.COMMIT)
+        assert (lost.first_time, lost.last_time) == (later[0].time, later[-1].time)
+        text = "\n".join(done.lines())
+        assert re.search(r"the commits of \d+ units of work: 0,\d+", text)
+        assert f"{lost.records} records that can still be read, from 2023-11-" in text
+
+
+def test_extent_damaged_at_the_tail() -> None:
+    past = of("circular-ended")
+    last = max(past.sequences)
+    place = frames(past, last)[-2]
+    life = past.fork()
+    size = past.state.clean_end - place
+    poke(life, past.sequences[last], DATA + place % past.extent_bytes, bytes(size))
+    poke(life, past.sequences[last], PAGE, bytes(2 * PAGE))
+    assert "is damaged at" in refused_by_start(life)
+    done = cut(past, life, "extent_damaged_at_the_tail")
+    assert done.examination.lost is not None and done.examination.lost.end == past.state.clean_end
+    assert f"{size} bytes, of which {size} can't be read" in "\n".join(done.lines())
+
+
+def test_both_spare_pages_damaged() -> None:
+    """A row of extent_damaged_at_the_tail: how much is missing can't be told."""
+    past = of("circular-killed")
+    life = past.fork()
+    path = past.sequences[max(past.sequences)]
+    poke(life, path, PAGE, b"?" * (2 * PAGE))
+    assert "both spare pages" in refused_by_start(life)
+    found = check(life)
+    assert rows(found) == {"extent_damaged_at_the_tail"} and found.examination.lost is not None
+    assert repair(life).report is None
+    done = repair(life, accept_loss=True)
+    assert done.report is not None
+    goes_on(life, past.as_of(done.report.end_lsn))
+
+
+def test_extent_header_damaged(killed: Past) -> None:
+    _, path = killed.middle
+    life = killed.fork()
+    poke(life, path, 20, b"????")
+    found = check(life)
+    assert rows(found) == {"extent_header_damaged"} and not found.needed
+    life.disk.remove(CONTROL)  # now only the records in it can say
+    mended(life, "control_missing", killed.last)
+
+
+def test_extent_not_needed() -> None:
+    life = Life(CIRCULAR)
+    born(life)
+    laps(life, 1.3)
+    life.checkpoint()
+    state = control.read(life.disk, CONTROL)[1]
+    spare = next(number for number, sequence in state.extents if sequence < state.head // state.extent_bytes)
+    life.disk = life.disk.crash(KEEP_ALL)
+    other = life.fork(KEEP_ALL)
+    other.disk.remove(path_of(spare))  # a start makes it anew
+    assert not check(other).needed
+    header = extent.decode_header(life.disk.peek(path_of(spare))[:PAGE])
+    assert header is not None
+    poke(life, path_of(spare), 0, attrs.evolve(header, log_id=bytes(16)).encode())
+    assert "another log" in refused_by_start(life)
+    mended(life, "extent_not_needed", life.model)
+
+
+def test_damaged_before_the_checkpoint() -> None:
+    life = Life(CIRCULAR)
+    born(life)
+    laps(life, 1.3)
+    doubt = life.begin(XID)
+    life.put("B", unit=doubt)
+    life.prepare(doubt)
+    for _ in range(3):
+        life.put("A", size=30000)
+        life.checkpoint()
+    state = control.read(life.disk, CONTROL)[1]
+    assert state.head < state.checkpoint
+    number = next(number for number, sequence in state.extents if sequence == state.head // state.extent_bytes)
+    life.disk = life.disk.crash(KEEP_ALL)
+    poke(life, path_of(number), DATA + state.head % state.extent_bytes + 60, b"????")
+    refused(life, "damaged_before_the_checkpoint", says="or data and log from one backup")
+
+
+def test_older_checkpoint_used() -> None:
+    life = Life(CIRCULAR)
+    born(life)
+    life.put("B", size=4000)
+    life.checkpoint()
+    life.put("A", size=9000)
+    doubt = life.begin(XID)
+    life.put("B", unit=doubt)
+    life.prepare(doubt)
+    place = life.qm.status().log.tail
+    model = life.model.copy()
+    life.put("A", size=200)
+    life.put("A", size=9000)
+    life.checkpoint()
+    life.put("B", size=70)
+    life.disk = life.disk.crash(KEEP_ALL)
+    state = control.read(life.disk, CONTROL)[1]
+    number = next(number for number, sequence in state.extents if sequence == place // state.extent_bytes)
+    flip(life, path_of(number), DATA + place % state.extent_bytes + 50)
+    found = check(life)
+    assert "older_checkpoint_used" in rows(found)
+    assert found.examination.lost is not None and found.examination.lost.start == place
+    assert repair(life).report is None
+    done = repair(life, accept_loss=True)
+    assert done.report is not None and done.report.end_lsn == place
+    model.crash()
+    goes_on(life, model)
+
+
+def test_ini_missing(past: Past) -> None:
+    life = past.fork()
+    life.disk.remove(INI)
+    done = mended(life, "ini_missing", past.last)
+    assert "Lost: settings other than the log's." in done.lines()
+    life = past.fork()
+    life.disk.remove(INI)
+    elsewhere = "/elsewhere"
+    for path in past.disk.files(LOG):
+        target = path.replace(LOG, f"{elsewhere}/{NAME}")
+        make_dirs(life.disk, target.rpartition("/")[0])
+        life.disk.poke(target, life.disk.peek(path))
+        life.disk.remove(path)
+    refused(life, "no_log", says="-ld", log_path=None)
+    assert repair(life, log_path=elsewhere).report is not None
+    goes_on(life, past.last)
+
+
+def test_ini_pages_differ(past: Past) -> None:
+    life = past.fork()
+    life.disk.poke(INI, life.disk.peek(INI).replace(b"LogFilePages=64", b"LogFilePages=65"))
+    refused(life, "ini_pages_differ", says="set LogFilePages=64")
+
+
+def test_ini_type_differs(past: Past) -> None:
+    life = past.fork()
+    text = life.disk.peek(INI)
+    other = text.replace(b"=CIRCULAR", b"=LINEAR") if b"=CIRCULAR" in text else text.replace(b"=LINEAR", b"=CIRCULAR")
+    life.disk.poke(INI, other)
+    refused(life, "ini_type_differs", says="run migmqlog again")
+
+
+def test_whose_log() -> None:
+    past = of("circular-killed")
+    life = past.fork()
+    other = another(past)
+    numbers = [number for number, _ in past.state.extents]
+    for number in numbers[: (len(numbers) + 2) // 2]:
+        if other.exists(path_of(number)):
+            life.disk.poke(path_of(number), other.peek(path_of(number)))
+    for path in (CONTROL, NEWEST, PREVIOUS):
+        life.disk.poke(path, other.peek(path))
+    ours = sum(life.disk.peek(path_of(n)) == past.disk.peek(path_of(n)) for n in numbers)
+    theirs = len(numbers) - ours + 3
+    for number in range(theirs - ours):  # as many as say the other
+        life.disk.poke(path_of(900 + number), past.disk.peek(path_of(numbers[-1])))
+    refused(life, "whose_log", says="restore from one backup")
+
+
+def test_no_log(past: Past) -> None:
+    life = past.fork()
+    for path in past.disk.files(LOG):
+        if not path.endswith(".lock"):
+            life.disk.remove(path)
+    refused(life, "no_log", says="LogPath is wrong")
+
+
+# Crashes and errors
+
+
+def no_control(past: Past, life: Life) -> None:
+    life.disk.remove(CONTROL)
+
+
+def torn_control(past: Past, life: Life) -> None:
+    for at in (30, control.COPY + 30):
+        poke(life, CONTROL, at, b"????")
+
+
+def one_missing(past: Past, life: Life) -> None:
+    life.disk.remove(past.middle[1])
+
+
+def one_flipped(past: Past, life: Life) -> None:
+    sequence, path = past.middle
+    flip(life, path, DATA + frames(past, sequence)[5] % past.extent_bytes + 50)
+
+
+def one_short(past: Past, life: Life) -> None:
+    path = past.middle[1]
+    life.disk.poke(path, life.disk.peek(path)[: DATA + past.extent_bytes // 2])
+
+
+def swapped(past: Past, life: Life) -> None:
+    one, two = list(past.sequences.values())[:2]
+    first, second = life.disk.peek(one), life.disk.peek(two)
+    life.disk.poke(one, second)
+    life.disk.poke(two, first)
+
+
+def no_control_and_one_flipped(past: Past, life: Life) -> None:
+    no_control(past, life)
+    one_flipped(past, life)
+
+
+def no_ini_and_swapped(past: Past, life: Life) -> None:
+    life.disk.remove(INI)
+    swapped(past, life)
+
+
+BLOWS = [
+    no_control,
+    torn_control,
+    one_missing,
+    one_flipped,
+    one_short,
+    swapped,
+    no_control_and_one_flipped,
+    no_ini_and_swapped,
+]
+every_blow = pytest.mark.parametrize("blow", BLOWS, ids=lambda blow: blow.__name__)
+
+
+def struck(past: Past, blow: Callable[[Past, Life], None]) -> tuple[Life, Model]:
+    """A life after the blow, and what a repair has to bring back."""
+    life = past.fork()
+    blow(past, life)
+    found = check(life)
+    assert found.needed and not found.examination.refused, found.lines()
+    lost = found.examination.lost
+    return life, past.last if lost is None else past.as_of(lost.start)
+
+
+def completed(fork: Life, model: Model) -> None:
+    """After an interrupted repair: a start is refused, or finds just what it should; then it is completed."""
+    other = fork.fork(KEEP_ALL)
+    other.model, other.allowed, other.crashed, other.epoch = model, [model], True, 0
+    try:
+        other.restart()
+    except qmgr.MQError as exc:
+        assert NAME in str(exc)
+    else:
+        work_on(other)
+        other.end()
+        after = repair(other, accept_loss=True)
+        assert after.examination.lost is None
+        other.crashed, other.epoch = False, 0
+        other.restart()
+    repair(fork, accept_loss=True)
+    fork.model, fork.allowed, fork.crashed, fork.epoch = model, [model], True, 0
+    fork.restart()
+    work_on(fork)
+    fork.crash(LOSE_ALL)
+    fork.restart()
+    fork.settle()
+
+
+@every_blow
+def test_crash_before_any_change_of_the_disk(killed: Past, blow: Callable[[Past, Life], None]) -> None:
+    life, model = struck(killed, blow)
+    seen = 0
+
+    def look(kind: str, path: str) -> None:
+        nonlocal seen
+        seen += 1
+        if kind == "write" and seen % 4:  # the many writes of a copy are alike
+            return
+        for loss in (KEEP_ALL, mixed(seen)) if seen % 2 else (LOSE_ALL,):
+            try:
+                completed(life.fork(loss), model)
+            except Exception as exc:
+                raise AssertionError(f"before {kind} {path} (moment {seen}), {loss}: {exc!r}") from exc
+
+    with Lookout(life.disk, look):
+        repair(life, accept_loss=True)
+    assert seen > 20
+
+
+@every_blow
+def test_a_repair_that_is_interrupted_again_and_again(killed: Past, blow: Callable[[Past, Life], None]) -> None:
+    life, model = struck(killed, blow)
+    for step in (4, 11, 25):
+        fork = life.fork(KEEP_ALL)
+        for turn in range(300):
+            fork.disk.crash_after(step + turn)
+            try:
+                repair(fork, accept_loss=True)
+            except BaseException as exc:
+                assert type(exc).__name__ == "SimCrash", f"{exc!r}"
+                fork.disk = fork.disk.crash(mixed(step * turn))
+            else:
+                break
+        fork.disk.no_crash()
+        completed(fork, model)
+
+
+@every_blow
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_an_error_at_any_call_and_the_next_repair_gets_to_the_end(
+    blow: Callable[[Past, Life], None], error: int
+) -> None:
+    """ENOSPC, EIO at the n-th call that changes the disk, or that reads it; then the disk is well again."""
+    life, model = struck(of("circular-killed"), blow)
+    changing = ("write", "sync", "create", "rename", "unlink", "sync_dir", "mkdir", "rmdir")
+    for kinds in (changing, ("read", "open", "list")) if error == errno.EIO else (changing,):
+        nth, failed = 1, True
+        while failed:
+            fork = life.fork(KEEP_ALL)
+            fault = fork.disk.fail(kinds, error, nth=nth)
+            try:
+                repair(fork, accept_loss=True)
+            except qmgr.MQError as exc:
+                assert "\n" not in str(exc) and NAME in str(exc)
+            failed = bool(fault.fired)
+            fork.disk.heal()
+            assert not fork.disk.locks
+            try:
+                completed(fork, model)
+            except Exception as exc:
+                raise AssertionError(f"{kinds[0]}... {nth}: {exc!r}") from exc
+            nth += 1 + nth // 5
+        assert nth > 20
+
+
+def test_a_plan_that_fits_the_files_no_more_is_not_carried_out() -> None:
+    """A backup was put back between an interrupted repair and the next one."""
+    past = of("circular-killed")
+    life, _ = struck(past, one_flipped)
+    life.disk.fail("rename", errno.EIO, where=lambda path: path.endswith(".LOG.new"))
+    with pytest.raises(qmgr.MQError):
+        repair(life, accept_loss=True)
+    life.disk.heal()
+    assert check(life).interrupted
+    for path in past.disk.files(LOG):
+        life.disk.poke(path, past.disk.peek(path))
+    found = check(life)
+    assert not found.interrupted and not found.needed
+    assert repair(life, accept_loss=True).lines() == ["There is nothing to repair."]
+    goes_on(life, past.last)
+
+
+def test_a_second_repair_keeps_the_originals_of_the_first() -> None:
+    past = of("circular-killed")
+    life, _ = struck(past, one_flipped)
+    first = repair(life, accept_loss=True)
+    damaged = life.disk.peek(f"{first.saved}/log/active/{past.middle[1].rpartition('/')[2]}")
+    life.disk.remove(CONTROL)
+    second = repair(life)
+    assert (first.saved, second.saved) == (f"{HOME}/repair-1", f"{HOME}/repair-2")
+    assert life.disk.peek(f"{first.saved}/log/active/{past.middle[1].rpartition('/')[2]}") == damaged
+
+
+def test_a_running_queue_manager_is_refused() -> None:
+    life = Life(CIRCULAR)
+    born(life)
+    for call in (check, repair):
+        with pytest.raises(qmgr.InUse):
+            call(life)
+
+
+# What was declared lost
+
+
+def test_what_a_restart_declared_lost_stays_lost_when_the_control_file_is_made_anew() -> None:
+    """A frame of an older epoch becomes whole again beyond the end that the later start found."""
+    past = of("circular-killed")
+    life = past.fork()
+    life.restart()
+    life.crash(KEEP_ALL)
+    life.restart()
+    life.put("B", size=40)
+    model = life.model.copy()
+    life.disk = life.disk.crash(KEEP_ALL)
+    state = control.read(life.disk, CONTROL)[1]
+    end = life.fork(KEEP_ALL)
+    end.restart()
+    tail = end.qm.restart_report.end_lsn
+    sequence = tail // state.extent_bytes
+    number = next(number for number, s in state.extents if s == sequence)
+    at = frame.after(tail)
+    body = memoryview(bytearray(200))
+    size = frame.encode_into(
+        body, 0, crc32(state.log_id), state.epoch - 1, at, 0, 1, 1, Kind.DELETE, frame.WHOLE, b"\1\0\0\0", b""
+    )
+    poke(life, path_of(number), DATA + at % state.extent_bytes, bytes(body[:size]))
+    for spare in (1, 2):
+        image = life.disk.peek(path_of(number))[spare * PAGE : (spare + 1) * PAGE]
+        held = integrity.open_spare(image, crc32(state.log_id))
+        if held is not None and held.page <= at < held.page + PAGE - 200:
+            changed = memoryview(bytearray(image))
+            changed[at - held.page : at - held.page + size] = body[:size]
+            grown = frame.after(at + size) if frame.after(at + size) - held.page <= integrity.BODY else at + size
+            crc = crc32(changed[: grown - held.page], crc32(state.log_id))
+            integrity.seal_spare(changed, held.page, grown, held.epoch, crc)
+            poke(life, path_of(number), spare * PAGE, bytes(changed))
+    life.disk.remove(CONTROL)
+    mended(life, "control_missing", model)
