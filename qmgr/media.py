@@ -14,6 +14,7 @@ from typing import Any
 
 import attrs
 
+from logger.archive import Progress, no_progress
 from logger.config import LogType
 from logger.errors import LogDamaged
 from logger.log import Log
@@ -34,11 +35,11 @@ from qmgr.errors import (
 from qmgr.objects import check_name, decode_definition
 from qmgr.queue import Queue
 from qmgr.rebuild import Rebuild
-from qmgr.segments import SegmentReader, from_description
+from qmgr.segments import Block, Segment, from_description
 from recovery import image
 from recovery.checkpoint import NO_SPACE, Checkpoint
 from recovery.errors import QueueDamaged, RecoveryError
-from recovery.records import Catalog, ImageEnd, ImagePart, ImageStart, Record
+from recovery.records import Catalog, ImageEnd, ImagePart, ImageStart, UnitRecord
 from recovery.uows import Uow
 
 MINUTE_US = 60_000_000
@@ -134,7 +135,7 @@ class Media:
         if queue is None:
             return ""
         start = queue.imaging
-        for part in self._parts(fields, definition.id, definition.name, start):
+        for part in self._parts(fields, queue, start):
             if queue.deleted:
                 return ""
             self._log_record(part)
@@ -143,13 +144,14 @@ class Media:
 
     def _log_record(self, record: ImageStart | ImagePart | ImageEnd) -> None:
         """Log, apply and force: this thread writes it, so that nobody else has to do that under the lock."""
+        if self._engine.quiescing:
+            raise Unavailable(f"queue manager {self._engine.name!r} is ending", reason=Reason.Q_MGR_QUIESCING)
         _, _, head, data = record.encode()
         self._engine.force(self._engine.log_own(lambda: record, len(head) + len(data)))
 
-    def _parts(self, fields: dict[str, Any], number: int, name: str, start: int) -> Iterator[ImagePart]:
+    def _parts(self, fields: dict[str, Any], queue: Queue, start: int) -> Iterator[ImagePart]:
         """The blocks that the checkpoint refers to and has something in. Damage marks the queue."""
-        state = self._state
-        reader = SegmentReader(state.disk, state.queue_directory(name), state.log_id, number)
+        state, number = self._state, queue.id
         for described in fields["segments"]:
             segment = from_description(described)
             if segment.volatile:
@@ -157,17 +159,17 @@ class Media:
             for priority, blocks in sorted(segment.blocks.items()):
                 for block in blocks:
                     if segment.live_in(block):
-                        data = self._read(name, lambda: reader.read_block(segment, block))  # noqa: B023
+                        data = self._read(queue, segment, block)
                         gone = segment.gone_in(block)
                         yield ImagePart(number, start, segment.number, block.cell, block.cells, priority, gone, data)
                         state.give_way()
 
-    def _read(self, name: str, read: Callable[[], bytes]) -> bytes:
+    def _read(self, queue: Queue, segment: Segment, block: Block) -> bytes:
         try:
-            return read()
+            return queue.reader.read_block(segment, block)
         except (QueueDamaged, OSError) as exc:
             with self._engine.lock:
-                raise self._engine.unreadable(self._known(name), exc) from exc
+                raise self._engine.unreadable(queue, exc) from exc
 
     def record_catalog(self) -> None:
         """Record the image of all definitions."""
@@ -238,7 +240,7 @@ class Media:
 
     # ---- recreating
 
-    def recreate(self, name: str) -> int:
+    def recreate(self, name: str, progress: Progress = no_progress) -> int:
         """Build the queue again as it is at this moment; return how many messages it has.
 
         Raises MediaNotSupported, NotImageRecoverable, MediaImageMissing, UnknownQueue, ObjectInUse, StorageFull,
@@ -248,39 +250,41 @@ class Media:
         if not self._one_at_a_time.acquire(blocking=False):
             raise ObjectInUse(f"queue {name!r} can't be recreated now: another image is being recorded or used")
         try:
-            return self._recreate(name)
+            return self._recreate(name, progress)
         finally:
             self._one_at_a_time.release()
 
-    def _recreate(self, name: str) -> int:
+    def _recreate(self, name: str, progress: Progress) -> int:
         engine, state = self._engine, self._state
-        heard: list[tuple[Record, int, int, int]] = []
+        heard: list[tuple[UnitRecord, int, int, int]] = []
         with contextlib.ExitStack() as overhearing:
             with engine.lock:
                 old = self._known(name)
                 place = self._place_of(old)
                 was = old.damaged
                 if not was:
-                    old.damage("it is being recreated")
+                    old.block("it is being recreated")
                 engine.log_held()
                 until = self._log.buffer.tail
                 users = {unit.number for unit in state.uows if _uses(unit, old)}
-                overhearing.enter_context(state.overheard(lambda *said: heard.append(said)))
+                hear = lambda *said: heard.append(said) if said[0].uow in users else None  # noqa: E731
+                overhearing.enter_context(state.overheard(hear))
                 segments_from = state.next_segment
                 state.next_segment += SEGMENTS
             rebuild = Rebuild(state, segments_from)
             try:
                 engine.force(until)
-                self._build(rebuild, place, until)
+                self._build(rebuild, place, until, progress)
                 with engine.lock:
-                    for record, lsn, end, time in heard:
-                        if getattr(record, "uow", 0) in users:
-                            rebuild.apply(record, lsn, end, time)
+                    if old.deleted:
+                        raise UnknownQueue(f"queue {name!r} was deleted while it was being recreated", name=name)
+                    for said in heard:
+                        rebuild.apply(*said)
                     new = self._replace(old, rebuild)
             except BaseException as exc:
                 rebuild.give_up()
                 with engine.lock:
-                    if not was:
+                    if not was and not old.deleted:
                         old.trust()
                 if isinstance(exc, (LogDamaged, RecoveryError)):
                     raise MediaImageMissing(f"queue {name!r} can't be recreated: {exc}", name=name) from exc
@@ -301,11 +305,11 @@ class Media:
             raise NotImageRecoverable(text, name=queue.name)
         raise MediaImageMissing(f"no media image of queue {queue.name!r} was ever recorded", name=queue.name)
 
-    def _build(self, rebuild: Rebuild, place: image.Place, until: int) -> None:
+    def _build(self, rebuild: Rebuild, place: image.Place, until: int, progress: Progress) -> None:
         with contextlib.closing(self._reader()) as reader:
             rebuild.add_image(image.read(reader, place, until), place.checkpoint)
         with contextlib.closing(self._reader()) as reader:
-            rebuild.replay(reader, place.media, until)
+            rebuild.replay(reader, place.media, until, progress)
 
     def _replace(self, old: Queue, rebuild: Rebuild) -> Queue:
         """Let the queue that was built take the place of the old one. The lock is held."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 import attrs
 
+from logger.archive import Progress, no_progress
 from logger.reader import LogReader
 from qmgr.message import standing
 from qmgr.objects import decode_definition
@@ -102,8 +103,11 @@ class Rebuild(Store):
 
     # ---- the log
 
-    def replay(self, reader: LogReader, start: int, until: int) -> int:
-        """Apply the log from `start` to `until`, both LSNs; return how many records. Raises LogDamaged, OSError."""
+    def replay(self, reader: LogReader, start: int, until: int, progress: Progress = no_progress) -> int:
+        """Apply the log from `start` to `until`, both LSNs; return how many records. Raises LogDamaged, OSError.
+
+        `progress(done, total)` hears of bytes.
+        """
         count = 0
         skipped = records.Kind.IMAGE_START, records.Kind.IMAGE_PART
         for raw in reader.records(start, durable=until, until=until):
@@ -119,6 +123,7 @@ class Rebuild(Store):
                 self.write_out()
             if not count % A_MOMENT:
                 self.give_way()
+                progress(raw.end - start, until - start)
         for queue in self.by_id.values():
             queue.forget_sequences()
         return count

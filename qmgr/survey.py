@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from logger import lsn
+from logger.archive import Progress, no_progress
 from logger.reader import LogReader
 from qmgr.objects import QmgrDefinition, QueueDefinition, decode_definition, decode_qmgr
 from qmgr.rebuild import Rebuild
@@ -79,7 +80,7 @@ def survey(reader: LogReader, start: int, until: int, *, from_beginning: bool, m
     return found
 
 
-def rebuilt(found: Survey, like: Store, reader: LogReader) -> Rebuild:
+def rebuilt(found: Survey, like: Store, reader: LogReader, progress: Progress = no_progress) -> Rebuild:
     """All queues as they were, in the directory of `like`. Raises NotRecoverable, LogDamaged, OSError.
 
     Units of work that had no outcome then are in flight or in doubt in it.
@@ -102,5 +103,5 @@ def rebuilt(found: Survey, like: Store, reader: LogReader) -> Rebuild:
         rebuild.add_image(image.read(reader, place, found.until), place.checkpoint)
         first = min(first, place.media)
     rebuild.next_queue = max(rebuild.next_queue, found.counters["queue"])
-    rebuild.replay(reader, first, found.until)
+    rebuild.replay(reader, first, found.until, progress)
     return rebuild

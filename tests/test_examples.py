@@ -28,6 +28,11 @@ invoice for 3 chairs
 in doubt: ['order 4711']
 parcel: 3 chairs to Ada
 """,
+    "media_recovery.py": """\
+OBJECT_DAMAGED
+1000 messages are back
+True b'one more, after the image'
+""",
     "replay.py": """\
 audit: ['3 chairs', '1 table', '2 lamps']
 the worker gets: ['3 chairs', '1 table', '2 lamps', 'a wardrobe that took time']
