@@ -297,7 +297,7 @@ class QueueManager:
             if linear:
                 self._recreate_damaged()
                 if not state.catalog:
-                    self._media.record_catalog()
+                    self._record_first_catalog()
         except BaseException:
             log.close(clean=False)
             raise
@@ -337,6 +337,12 @@ class QueueManager:
             for name in self._media.record_due():
                 self._say("AMQ9003", name=name)
         except MQError as exc:
+            self._say("AMQ9006", text=str(exc))
+
+    def _record_first_catalog(self) -> None:
+        try:
+            self._media.record_catalog()
+        except MQError as exc:  # the next round of images tries again
             self._say("AMQ9006", text=str(exc))
 
     def _recreate_damaged(self) -> None:

@@ -98,8 +98,8 @@ class _Recovery:
             raise Mistake(f"the log ends at {lsns.text(end)}, so {lsns.text(until)} is not in it")
         state, reader, start = logs.read_past(self._disk, self._config.log)
         with contextlib.closing(reader):
-            beginning = start == state.extent_bytes
-            found = survey(reader, start, end if until is None else until, from_beginning=beginning, moment=moment)
+            last = end if until is None else until
+            found = survey(reader, start, last, first_lsn=state.extent_bytes, moment=moment)
             return self._build(found, reader, state)
 
     def _build(self, found: Survey, reader: LogReader, state: ControlState) -> Recovered:

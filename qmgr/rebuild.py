@@ -51,6 +51,7 @@ class Rebuild(Store):
         self._segments_from = segments_from
         self._since: dict[int, _Since] = {}
         self._came = 0
+        self._repeats = False  # the record repeats what a unit of work has logged before
         self._lock = threading.Lock()  # that of a checkpoint, which nobody else wants here
 
     # ---- images
@@ -147,6 +148,16 @@ class Rebuild(Store):
                     if self.disk.exists(path):
                         self.disk.unlink(path)
 
+    def _roll_forward(self, record: records.RollForward, lsn: int, end: int, time: int) -> None:
+        """The calls that it repeats are known already, but on the queues whose image knows it as the unit's first."""
+        unit = self._unit(record.uow, lsn, time)
+        self._repeats = True
+        try:
+            self._join(unit, record, lsn)
+        finally:
+            self._repeats = False
+        self._rolled_forward(unit, record, lsn, time)
+
     # ---- what counts
 
     def _counts(self, number: int, lsn: int, unit: int = 0) -> bool:
@@ -154,7 +165,10 @@ class Rebuild(Store):
         return since is not None and (lsn >= since.lsn or lsn >= since.units.get(unit, since.lsn))
 
     def joined(self, number: int, unit: Uow, lsn: int) -> Queue | None:
-        return self.by_id[number] if self._counts(number, lsn, unit.number) else None
+        counts = self._counts(number, lsn, unit.number)
+        if self._repeats:
+            counts = counts and self._since[number].units.get(unit.number) == lsn
+        return self.by_id[number] if counts else None
 
     def _put(self, record: records.Put, lsn: int, end: int, time: int) -> None:
         if self._counts(record.queue, lsn):
