@@ -15,6 +15,7 @@ import contextlib
 import enum
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from zlib import crc32
 
@@ -235,6 +236,9 @@ def _no_gates() -> Mapping[str, int]:
     return {}
 
 
+NOBODY: AbstractContextManager[Any] = nullcontext()  # is kept out
+
+
 class Archive:
     """The extents of one log that no restart needs: carries out plans."""
 
@@ -270,11 +274,13 @@ class Archive:
         progress: Progress = no_progress,
         give_way: Callable[[], None] = _no_way,
         needed_from: NeededFrom = _no_gates,
+        removing: AbstractContextManager[Any] = NOBODY,
     ) -> Outcome:
         """Do what is planned. Raises ArchiveFailed, LogDamaged, LogError: what was done before is done.
 
         `give_way` is called for each MiB that is copied or compared, so that others can go on. `needed_from` is asked
-        before each removal: a gate may have come down since the plan was made.
+        before each removal: a gate may have come down since the plan was made. `removing` is entered for each, so
+        that no gate comes down between that and the removal.
         """
         try:
             self.sweep()
@@ -287,11 +293,13 @@ class Archive:
         work = _Work(self._disk, self._history, progress, give_way, total=plan.size)
         done: list[Step] = []
         for step in plan.steps:
-            held = _held(needed_from(), step.sequence, step.paths[0]) if step.action is Action.REMOVE else None
-            if held is not None:
-                return Outcome(done=tuple(done), held=held)
+            remove = step.action is Action.REMOVE
             try:
-                work.do(step)
+                with removing if remove else NOBODY:
+                    held = _held(needed_from(), step.sequence, step.paths[0]) if remove else None
+                    if held is not None:
+                        return Outcome(done=tuple(done), held=held)
+                    work.do(step)
             except OSError as exc:
                 if isinstance(exc, FileNotFoundError) and not self._disk.exists(step.paths[0]):
                     continue  # gone meanwhile, by whoever reuses or removes extents
@@ -309,6 +317,7 @@ class Archive:
         still_needed_from: NeededFrom = _no_gates,
         progress: Progress = no_progress,
         give_way: Callable[[], None] = _no_way,
+        removing: AbstractContextManager[Any] = NOBODY,
     ) -> dict[Action, Outcome]:
         """Do what the policy asks for by now, what is removed first. Raises as `plan` and `run` do.
 
@@ -331,7 +340,9 @@ class Archive:
                     compression=policy.compression,
                     needed_from=needed_from() if action is Action.REMOVE else None,
                 )
-                done[action] = self.run(plan, progress=progress, give_way=give_way, needed_from=still_needed_from)
+                done[action] = self.run(
+                    plan, progress=progress, give_way=give_way, needed_from=still_needed_from, removing=removing
+                )
         return done
 
     def _settle(self, plan: Plan) -> None:
