@@ -131,8 +131,8 @@ def create(disk: Disk, directory: str, header: ExtentHeader, *, direct: bool = T
         extent = Extent(disk, file, path, header)
         extent.write_header()
         disk.sync_dir(directory)
-    except OSError:
+    except OSError as exc:
         file.close()
         disk.unlink(path)
-        raise
+        raise OSError(exc.errno, exc.strerror or str(exc), path) from exc
     return extent

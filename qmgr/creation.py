@@ -185,7 +185,8 @@ def translated(name: str, done: str) -> Iterator[None]:
     try:
         yield
     except (LogDamaged, RecoveryError) as exc:
-        raise Damaged(f"queue manager {name!r} can't be {done}: {exc}", name=name) from exc
+        way = f"; `qm repair --check -m {name}` says what can be mended" if done == "started" else ""
+        raise Damaged(f"queue manager {name!r} can't be {done}: {exc}{way}", name=name) from exc
     except LogError as exc:
         raise Unavailable(f"queue manager {name!r} can't be {done}: {exc}", name=name) from exc
     except OSError as exc:

@@ -477,7 +477,9 @@ class Engine(Units):
         for at in range(0, len(entries), 100):
             some = entries[at : at + 100]
             room = self.log.reserve(self.log.cost(QUEUE_AND_SEQUENCE * len(some)), 0)
-            claimed = [self._claim(queue, entry) for entry in some]  # since the lock may have been let go of
+            if queue.damaged or queue.deleted:  # since the lock may have been let go of
+                return False
+            claimed = [self._claim(queue, entry) for entry in some]
             there = [entry for entry in claimed if entry is not None]
             logged = [entry for entry in there if entry.persistent]
             if logged and room:

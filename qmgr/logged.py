@@ -121,8 +121,8 @@ class Logged:
             if not more:
                 break
         raise ResourceProblem(
-            f"the log of queue manager {self.name!r} is full; commit or back out, or give it more or larger files "
-            f"(LogPrimaryFiles, LogSecondaryFiles)",
+            f"the log of queue manager {self.name!r} is full; commit or back out, make room on its disk if that is "
+            f"full (AMQ6708), or give it more or larger files (LogPrimaryFiles, LogSecondaryFiles)",
             name=self.name,
         )
 

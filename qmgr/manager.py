@@ -209,6 +209,12 @@ class QueueManager:
                 name=location.name,
             )
         self.config = ini.parse(read_whole(disk, location.ini), location.ini)
+        if not disk.exists(self.config.log.path):
+            raise Unavailable(
+                f"LogPath in {location.ini} is {self.config.log.path}, and there is no such directory; correct it, or "
+                f"bring the log back",
+                name=location.name,
+            )
         self._errors: ErrorLog | None = None
         self._lock = Ownership()
         self._publisher = Publisher(disk, clock, location.published, self._picture) if background else None

@@ -98,9 +98,17 @@ class _Recovery:
             raise Mistake(f"the log ends at {lsns.text(end)}, so {lsns.text(until)} is not in it")
         state, reader, start = logs.read_past(self._disk, self._config.log)
         with contextlib.closing(reader):
-            last = end if until is None else until
-            found = survey(reader, start, last, end, first_lsn=state.extent_bytes, moment=moment)
+            last = self._last_before(reader, start, end, moment) if until is None else until
+            found = survey(reader, start, last, end, first_lsn=state.extent_bytes)
             return self._build(found, reader, state)
+
+    def _last_before(self, reader: LogReader, start: int, end: int, moment: int | None) -> int:
+        """Where the last record ends that is not later than the moment: the clock may have been set back since."""
+        last = start
+        for raw in reader.records(start, durable=end, resync=True, until=end):
+            if moment is not None and raw.time <= moment:
+                last = raw.end
+        return last
 
     def _build(self, found: Survey, reader: LogReader, state: ControlState) -> Recovered:
         disk, target = self._disk, self._target

@@ -13,15 +13,16 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any
 
-from logger.archive import Action, Archive, ArchivedNotices, ArchivePolicy, Outcome, Plan, Progress, last_written
+from logger.archive import DONE, Action, Archive, ArchivedNotices, ArchivePolicy, Outcome, Plan, Progress, last_written
 from logger.compressed import codec
 from logger.config import LogType
-from logger.disk import Disk
+from logger.disk import Disk, make_dirs
 from logger.errors import LogError
 from logger.extent import file_name, linear_number, number_of
-from logger.log import Log
+from logger.log import Log, active_path
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog
 from qmgr.errors import MediaNotSupported, Mistake, ObjectInUse
@@ -58,18 +59,31 @@ class Retention:
         self._next_look_ns = 0
         if self._linear:
             config, log_id = engine.log.config, engine.log.state.log_id
+            self._check_archive(disk, config.archive_directory, active_path(config.path))
             self._history = engine.log.history()
             self._archive = Archive(disk, self._history, config.archive_directory)
             self._notices = ArchivedNotices(disk, config.path, log_id)
             if policy.compress_after is not None:
                 self._try_codec()
 
+    def _check_archive(self, disk: Disk, archive: str, active: str) -> None:
+        """An archive in the place of what is archived would be lost with it. Raises Mistake."""
+        inside, mine = disk.real_path(archive) + "/", disk.real_path(active) + "/"
+        if inside.startswith(mine) or mine.startswith(inside):
+            raise Mistake(f"ArchivePath is {archive}, where the log itself lies ({active}); give another directory")
+        if self._policy.archive_after is not None:
+            try:
+                make_dirs(disk, archive)
+            except OSError as exc:
+                self._errors.say("AMQ9007", text=f"ArchivePath can't be used ({exc})")
+
     def _try_codec(self) -> None:
         """Say at the start, not only when the first extent is old enough, that there is no such compression here."""
         try:
             codec(self._policy.compression, "qm.ini")
-        except LogError as exc:
-            self._errors.say("AMQ9007", text=str(exc))
+        except LogError:
+            text = "Compression=zstd of qm.ini needs the package zstandard: pip install 'qmgr[zstd]', or use gzip"
+            self._errors.say("AMQ9007", text=text)
 
     # ---- what is needed
 
@@ -122,8 +136,9 @@ class Retention:
         needed = self.needed_from()
         oldest_us = self._oldest_message()
         if oldest_us:
-            written = last_written(self._history.copies())
-            later = [sequence for sequence, at in written.items() if at >= oldest_us]
+            written = sorted(last_written(self._history.copies()).items())
+            highest = accumulate((at for _, at in written), max)  # the clock may have been set back
+            later = [sequence for (sequence, _), at in zip(written, highest, strict=True) if at >= oldest_us]
             needed["an undelivered message"] = min(later, default=needed["restart"])
         return needed
 
@@ -190,7 +205,7 @@ class Retention:
             return
         try:
             with self._working:
-                self._archive.keep(
+                kept = self._archive.keep(
                     policy,
                     now_us=self._clock.wall_us(),
                     active_from=self.needed_from()["restart"],
@@ -199,6 +214,10 @@ class Retention:
                     give_way=self._go_on,
                     removing=self._deciding,
                 )
+            for action, outcome in kept.items():
+                if outcome.done:
+                    size = sum(step.size for step in outcome.done)
+                    self._errors.say("AMQ9011", count=len(outcome.done), size=size, done=DONE[action])
         except _Ending:
             return
         except (LogError, OSError) as exc:

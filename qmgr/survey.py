@@ -89,15 +89,15 @@ class Survey:
             self.take(record, at, time)
 
 
-def survey(reader: LogReader, start: int, until: int, end: int, *, first_lsn: int, moment: int | None = None) -> Survey:
-    """Read the log from `start` to the LSN `until`, or to the first record later than `moment` (microseconds).
+def survey(reader: LogReader, start: int, until: int, end: int, *, first_lsn: int) -> Survey:
+    """Read the log from `start` to the LSN `until`.
 
     It ends at the LSN `end`. `first_lsn`: that of every log. One that begins with the first start of its queue manager
     begins with nothing; that of one that was recovered to a point in time does not. Raises LogDamaged.
     """
     found = Survey(start, until, complete=False, extent_bytes=first_lsn)
     for raw in reader.records(start, durable=end, resync=True, until=end):
-        if (moment is not None and raw.time > moment) or raw.end > until:
+        if raw.end > until:
             found.until = raw.lsn
             break
         if raw.lsn == first_lsn:
