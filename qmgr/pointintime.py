@@ -14,6 +14,7 @@ from logger.archive import ArchivePolicy
 from logger.clock import Clock, SystemClock
 from logger.control import ControlState
 from logger.disk import Disk, Path, PosixDisk, make_dirs, read_whole, replace_file
+from logger.extent import file_name, linear_number
 from logger.log import Log
 from logger.reader import LogReader
 from qmgr import ini, locations, mqsini
@@ -24,6 +25,7 @@ from qmgr.resource import Resource
 from qmgr.survey import Survey, rebuilt, survey
 from qmgr.units import rolled_forward
 from recovery.checkpoint import Checkpoint, encode_file, put_in_place, write_new
+from recovery.errors import NotRecoverable
 from recovery.records import Backout
 from recovery.uows import ACTIVE, Uow
 
@@ -96,7 +98,13 @@ class _Recovery:
         with contextlib.closing(reader):
             beginning = start == state.extent_bytes
             found = survey(reader, start, end if until is None else until, from_beginning=beginning, moment=moment)
-            return self._build(found, reader, state)
+            if beginning and (found.time == 0 if until is None else until < start):
+                raise Mistake(f"the log begins at {lsns.text(start)}, and what is wanted lies before that")
+            try:
+                return self._build(found, reader, state)
+            except NotRecoverable as exc:
+                missing = file_name(linear_number(start // state.extent_bytes - 1))
+                raise exc if beginning else NotRecoverable(f"{exc} ({missing} and older ones are missing)") from exc
 
     def _build(self, found: Survey, reader: LogReader, state: ControlState) -> Recovered:
         disk, target = self._disk, self._target

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from logger import lsn
+from logger.errors import LogDamaged
 from logger.reader import LogReader
 from qmgr.objects import QmgrDefinition, QueueDefinition, decode_definition, decode_qmgr
 from qmgr.rebuild import Rebuild
@@ -66,16 +67,19 @@ class Survey:
 def survey(reader: LogReader, start: int, until: int, *, from_beginning: bool, moment: int | None = None) -> Survey:
     """Read the log from `start` to the LSN `until`, or to the first record later than `moment` (microseconds).
 
-    Raises LogDamaged.
+    An LSN in the middle of a record stands for where that begins. Raises LogDamaged.
     """
-    found = Survey(start, until, from_beginning)
-    for raw in reader.records(start, durable=until, resync=True, until=until):
-        if (moment is not None and raw.time > moment) or raw.end > until:
-            found.until = raw.lsn
-            break
-        found.time, found.epoch = raw.time, raw.epoch
-        if raw.kind in TELLING:
-            found.take(decode(raw.kind, raw.uow, raw.body), raw.lsn, raw.time)
+    found = Survey(start, start, from_beginning)
+    try:
+        for raw in reader.records(start, durable=until, resync=True):
+            if (moment is not None and raw.time > moment) or raw.end > until:
+                break
+            found.until, found.time, found.epoch = raw.end, raw.time, raw.epoch
+            if raw.kind in TELLING:
+                found.take(decode(raw.kind, raw.uow, raw.body), raw.lsn, raw.time)
+    except LogDamaged:
+        if reader.end < until:  # else the damage lies behind all that is wanted
+            raise
     return found
 
 
@@ -87,7 +91,7 @@ def rebuilt(found: Survey, like: Store, reader: LogReader) -> Rebuild:
     if not found.complete:
         raise NotRecoverable(
             f"the log that is there begins at {lsn.text(found.start)} and has no image of the definitions from before "
-            f"{lsn.text(found.until)}; bring the older extents back, or take a later moment"
+            f"what is wanted; bring the older extents back, or take a later moment"
         )
     rebuild = Rebuild(like, found.counters["segment"])
     rebuild.qmgr = found.qmgr
