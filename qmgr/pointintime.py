@@ -14,6 +14,7 @@ from logger.archive import ArchivePolicy
 from logger.clock import Clock, SystemClock
 from logger.control import ControlState
 from logger.disk import Disk, Path, PosixDisk, make_dirs, read_whole, replace_file
+from logger.errors import LogFailed
 from logger.extent import file_name, linear_number
 from logger.log import Log
 from logger.reader import LogReader
@@ -70,8 +71,8 @@ def recover_to(
         )
     if disk.exists(target.data_dir) or disk.exists(target.log_dir):
         raise AlreadyExists(f"{target.data_root} has a queue manager {name!r} already; give an empty directory")
-    config = ini.parse(read_whole(disk, source.ini), source.ini)
     with translated(name, "recovered"), contextlib.ExitStack() as owned:
+        config = ini.parse(read_whole(disk, source.ini), source.ini)
         owned.callback(own(disk, source, config.log.path).release)
         return _Recovery(disk, clock, source, target, config).run(lsn, time_us)
 
@@ -96,7 +97,9 @@ class _Recovery:
             raise Mistake(f"the log ends at {lsns.text(end)}, so {lsns.text(until)} is not in it")
         state, reader, start = logs.read_past(self._disk, self._config.log)
         with contextlib.closing(reader):
-            beginning = start == state.extent_bytes
+            first = next(reader.records(start, resync=True), None)
+            # A log that was made by this module begins with a later epoch, and not with the definitions.
+            beginning = start == state.extent_bytes and first is not None and first.epoch == 1
             found = survey(reader, start, end if until is None else until, from_beginning=beginning, moment=moment)
             if beginning and (found.time == 0 if until is None else until < start):
                 raise Mistake(f"the log begins at {lsns.text(start)}, and what is wanted lies before that")
@@ -126,6 +129,7 @@ class _Recovery:
             queue.image = None  # it lies in the log of the original
         messages = sum(queue.depth for queue in rebuild.by_id.values()) - sum(len(unit.puts) for unit in in_doubt)
         lines = rebuild.write_out()
+        rebuild.catalog = 0  # so does the one of the definitions
         epoch = max(state.epoch, found.epoch)
         first = logs.create(disk, config.log, log_id, epoch)
         start = Checkpoint(
@@ -176,6 +180,9 @@ class _Recovery:
                             log.lock.acquire()
                     log.append(kind, uow, self._clock.wall_us(), head, data)
             log.close(clean=True)
-        except BaseException:
+        except BaseException as exc:
             log.close(clean=False)
+            failed = exc.__cause__ or exc.__context__
+            if isinstance(exc, LogFailed) and isinstance(failed, OSError):
+                raise failed from None  # there is no queue manager yet that would have to stop
             raise
