@@ -10,7 +10,7 @@ import attrs
 
 from logger import log as logs
 from logger import lsn as lsns
-from logger.archive import ArchivePolicy
+from logger.archive import ArchivePolicy, Progress, no_progress
 from logger.clock import Clock, SystemClock
 from logger.control import ControlState
 from logger.disk import Disk, Path, PosixDisk, make_dirs, read_whole, replace_file
@@ -54,6 +54,7 @@ def recover_to(
     data_path: Path | None = None,
     disk: Disk | None = None,
     clock: Clock | None = None,
+    progress: Progress = no_progress,
 ) -> Recovered:
     """Build, below the data path `into`, queue manager `name` as it was before an LSN or at a moment (`qm recover-to`).
 
@@ -74,18 +75,21 @@ def recover_to(
     with translated(name, "recovered"), contextlib.ExitStack() as owned:
         config = ini.parse(read_whole(disk, source.ini), source.ini)
         owned.callback(own(disk, source, config.log.path).release)
-        return _Recovery(disk, clock, source, target, config).run(lsn, time_us)
+        return _Recovery(disk, clock, source, target, config, progress).run(lsn, time_us)
 
 
 class _Recovery:
     """One recovery to a point in time."""
 
-    def __init__(self, disk: Disk, clock: Clock, source: Location, target: Location, config: ini.Config) -> None:
+    def __init__(
+        self, disk: Disk, clock: Clock, source: Location, target: Location, config: ini.Config, progress: Progress
+    ) -> None:
         self._disk = disk
         self._clock = clock
         self._source = source
         self._target = target
         self._config = config
+        self._progress = progress
 
     def run(self, until: int | None, moment: int | None) -> Recovered:
         state, reader = logs.read_only(self._disk, self._config.log.path)
@@ -97,10 +101,9 @@ class _Recovery:
             raise Mistake(f"the log ends at {lsns.text(end)}, so {lsns.text(until)} is not in it")
         state, reader, start = logs.read_past(self._disk, self._config.log)
         with contextlib.closing(reader):
-            first = next(reader.records(start, resync=True), None)
-            # A log that was made by this module begins with a later epoch, and not with the definitions.
-            beginning = start == state.extent_bytes and first is not None and first.epoch == 1
-            found = survey(reader, start, end if until is None else until, from_beginning=beginning, moment=moment)
+            last = end if until is None else until
+            found = survey(reader, start, last, first_lsn=state.extent_bytes, moment=moment)
+            beginning = start == state.extent_bytes
             if beginning and (found.time == 0 if until is None else until < start):
                 raise Mistake(f"the log begins at {lsns.text(start)}, and what is wanted lies before that")
             try:
@@ -120,7 +123,7 @@ class _Recovery:
         tuning = config.tuning
         buffers = tuning.default_q_buffer_size, tuning.default_pq_buffer_size
         like = Resource(disk, target.queues, log_id, self._clock.give_way, buffers, imaged=True)
-        rebuild = rebuilt(found, like, reader)
+        rebuild = rebuilt(found, like, reader, self._progress)
         in_flight = [unit for unit in rebuild.uows if unit.state is ACTIVE]
         for unit in in_flight:
             rebuild.apply(Backout(unit.number, done=True), 0, 0, found.time)

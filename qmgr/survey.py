@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from logger import lsn
+from logger.archive import Progress, no_progress
 from logger.errors import LogDamaged
 from logger.reader import LogReader
 from qmgr.objects import QmgrDefinition, QueueDefinition, decode_definition, decode_qmgr
@@ -20,6 +21,8 @@ from recovery.image import Place
 from recovery.records import Kind, decode
 
 TELLING = {Kind.DEFINE, Kind.DELETE, Kind.IMAGE_END, Kind.QMGR, Kind.CATALOG}
+DOUBT = {Kind.PREPARE, Kind.ROLL_FORWARD}
+OUTCOME = {Kind.COMMIT, Kind.BACKOUT}
 
 
 @attrs.define
@@ -34,6 +37,9 @@ class Survey:
     qmgr: QmgrDefinition = attrs.Factory(QmgrDefinition)
     queues: dict[int, tuple[QueueDefinition, Place | None]] = attrs.Factory(dict)
     counters: dict[str, int] = attrs.Factory(lambda: {"queue": 1, "segment": 1})
+    pieces: list[dict[str, Any]] = attrs.Factory(list)  # of an image of the definitions that is not complete yet,
+    since: list[tuple[records.Record, int, int]] = attrs.Factory(list)  # and what was read since its first one
+    doubtful: dict[int, int] = attrs.Factory(dict)  # units of work that are prepared -> LSN of the record of that
 
     def take(self, record: records.Record, at: int, time: int) -> None:
         match record:
@@ -49,41 +55,61 @@ class Survey:
                     self.queues[number] = self.queues[number][0], Place(start, checkpoint, media, time)
             case records.AlterQmgr(encoded):
                 self.qmgr = decode_qmgr(encoded)
-            case records.Catalog(content):
-                self._take_catalog(json.loads(content))
+            case records.Catalog(flags, content):
+                self._take_catalog(flags, json.loads(content))
+                return
+        if self.pieces:
+            self.since.append((record, at, time))
 
-    def _take_catalog(self, said: dict[str, Any]) -> None:
-        self.complete = True
-        self.qmgr = QmgrDefinition(**said["qmgr"])
-        self.counters |= said["counters"]
-        before = self.queues
-        self.queues = {}
-        for one in said["queues"]:
+    def _take_catalog(self, flags: int, said: dict[str, Any]) -> None:
+        """It is as of its first piece: what was read between the pieces is taken again when it is complete."""
+        if flags & records.FIRST:
+            self.pieces, self.since = [], []
+        elif not self.pieces:
+            return  # it begins before what can be read
+        self.pieces.append(said)
+        if not flags & records.LAST:
+            return
+        pieces, since, before = self.pieces, self.since, self.queues
+        self.pieces, self.since, self.queues, self.complete = [], [], {}, True
+        self.qmgr = QmgrDefinition(**pieces[0]["qmgr"])
+        self.counters |= pieces[0]["counters"]
+        for one in (queue for piece in pieces for queue in piece["queues"]):
             definition = QueueDefinition(**one["definition"])
             _, known = before.get(definition.id, (None, None))
             self.queues[definition.id] = definition, Place(*one["image"]) if one["image"] else known
+        for record, at, time in since:
+            self.take(record, at, time)
 
 
-def survey(reader: LogReader, start: int, until: int, *, from_beginning: bool, moment: int | None = None) -> Survey:
+def survey(reader: LogReader, start: int, until: int, *, first_lsn: int, moment: int | None = None) -> Survey:
     """Read the log from `start` to the LSN `until`, or to the first record later than `moment` (microseconds).
 
-    An LSN in the middle of a record stands for where that begins. Raises LogDamaged.
+    `first_lsn`: that of every log. One that begins with the first start of its queue manager begins with nothing; that
+    of one that was recovered to a point in time does not. An LSN in the middle of a record stands for where that
+    begins. Raises LogDamaged.
     """
-    found = Survey(start, start, from_beginning)
+    found = Survey(start, start, complete=False)
     try:
         for raw in reader.records(start, durable=until, resync=True):
+            if raw.lsn == first_lsn:
+                found.complete = raw.epoch == 1
             if (moment is not None and raw.time > moment) or raw.end > until:
                 break
             found.until, found.time, found.epoch = raw.end, raw.time, raw.epoch
             if raw.kind in TELLING:
                 found.take(decode(raw.kind, raw.uow, raw.body), raw.lsn, raw.time)
+            elif raw.kind in DOUBT:
+                found.doubtful[raw.uow] = raw.lsn
+            elif raw.kind in OUTCOME:
+                found.doubtful.pop(raw.uow, None)
     except LogDamaged:
         if reader.end < until:  # else the damage lies behind all that is wanted
             raise
     return found
 
 
-def rebuilt(found: Survey, like: Store, reader: LogReader) -> Rebuild:
+def rebuilt(found: Survey, like: Store, reader: LogReader, progress: Progress = no_progress) -> Rebuild:
     """All queues as they were, in the directory of `like`. Raises NotRecoverable, LogDamaged, OSError.
 
     Units of work that had no outcome then are in flight or in doubt in it.
@@ -95,7 +121,7 @@ def rebuilt(found: Survey, like: Store, reader: LogReader) -> Rebuild:
         )
     rebuild = Rebuild(like, found.counters["segment"])
     rebuild.qmgr = found.qmgr
-    first = found.until
+    first = min(found.doubtful.values(), default=found.until)  # one that has used no queue is in no image
     for definition, place in found.queues.values():
         if place is None or place.media < found.start:
             since = "was never recorded" if place is None else f"needs the log from {lsn.text(place.media)}"
@@ -106,5 +132,5 @@ def rebuilt(found: Survey, like: Store, reader: LogReader) -> Rebuild:
         rebuild.add_image(image.read(reader, place, found.until), place.checkpoint)
         first = min(first, place.media)
     rebuild.next_queue = max(rebuild.next_queue, found.counters["queue"])
-    rebuild.replay(reader, first, found.until)
+    rebuild.replay(reader, first, found.until, progress)
     return rebuild

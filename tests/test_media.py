@@ -584,6 +584,71 @@ def test_two_recreations_at_a_time_are_refused() -> None:
     recreate_while(life, "A", again, again)
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "defined again"])
+@pytest.mark.parametrize("behind", [False, True], ids=["before the reading", "behind it"])
+@pytest.mark.parametrize("harmed", [True, False], ids=["harmed", "whole"])
+def test_a_queue_deleted_while_it_is_recreated_stays_away(harmed: bool, behind: bool, again: bool) -> None:
+    """Another queue of its name, and what was put to that, is left alone."""
+    life = Life(TWO)
+    born(life)
+    if harmed:
+        for path in life.segments("A"):
+            life.disk.remove(path)
+
+    def delete() -> None:
+        life.delete("A")
+        if again:
+            life.define("A", "another")
+            life.put("A", number=2)
+
+    media = life.qm._media
+    real = media._build
+
+    def build(*given: Any) -> None:
+        if behind:
+            real(*given)
+            delete()
+        else:
+            delete()
+            real(*given)
+
+    media._build = build
+    with pytest.raises(qmgr.MQError) as caught:
+        life.qm.recreate("A")
+    media._build = real
+    assert "deleted" in str(caught.value) or caught.value.reason == qmgr.Reason.OBJECT_DAMAGED
+    life.check()
+    if again:
+        life.put("A")
+        life.get("A", limit=2)
+    life.checkpoint()
+    life.crash(LOSE_ALL)
+    life.restart()
+    from_the_log_alone(life)
+
+
+def test_a_crash_while_a_whole_queue_is_recreated_leaves_it_whole() -> None:
+    """Also when a checkpoint was taken meanwhile, and an extent that its image needs is missing."""
+    life = Life(attrs.evolve(LINEAR, primary_files=2))
+    born(life)
+    life.put("A", number=3)
+    for _ in range(60):
+        life.put("B", size=12000)
+        life.get("B")
+    life.checkpoint()
+    forks: list[Life] = []
+
+    def meanwhile() -> None:
+        life.checkpoint()
+        life.put("B")
+        forks.append(life.fork(LOSE_ALL))
+
+    recreate_while(life, "A", meanwhile, meanwhile)
+    for fork in forks:
+        fork.disk.remove(f"{LOG}/{NAME}/active/S0000000.LOG")
+        fork.restart()
+
+
 # -- sizes -----------------------------------------------------------------------------------------------------------
 
 
@@ -741,8 +806,10 @@ def test_threads_work_while_images_are_recorded_and_the_log_alone_has_everything
     for thread in (*workers, images):
         thread.start()
     looked = 0
-    until = time.monotonic() + (120 if SOAK else 4)
-    while time.monotonic() < until:
+    begun = time.monotonic()
+    while time.monotonic() < begun + (120 if SOAK else 4) or (
+        (looked <= 5 or images.recorded <= 6) and time.monotonic() < begun + 60
+    ):
         time.sleep(0.01)
         before = [(worker.put, worker.moved) for worker in workers]
         disk = life.disk.snapshot(mixed(looked))

@@ -743,3 +743,83 @@ def test_extents_are_let_go_of_again_where_the_log_manages_itself() -> None:
     assert there[0] > 5, there
     then.crash(LOSE_ALL)
     then.restart()
+
+
+def test_a_unit_of_work_that_has_done_nothing_is_in_doubt_too() -> None:
+    """No image of a queue knows of it."""
+    life = Marked(LINEAR)
+    life.create()
+    life.start()
+    life.prepare(life.begin(XID))
+    life.mark()
+    life.define("A")
+    life.put("A")
+    life.mark()
+    life.record_image()
+    life.mark()
+    life.qm.end("immediate")
+    for number in (-1, -3, -4):
+        recover(life, f"/then{number}", lsn=life.marks[number].lsn)
+        then = Then(life, life.disk, f"/then{number}", after(life.marks[number]))
+        then.restart()
+        assert then.qm.in_doubt() == [XID]
+        then.settle()
+
+
+def test_units_of_work_that_were_rolled_forward_over_the_extents() -> None:
+    """The records of what they have done are in one extent, the images of queues that they have used in others."""
+    life = Marked(attrs.evolve(LINEAR, primary_files=2, secondary_files=1))
+    life.create()
+    life.start()
+    for queue in ("A", "B", "C"):
+        life.define(queue)
+    life.put("C", number=4)
+    doubt = life.begin(XID)
+    life.get("C", unit=doubt, limit=2)
+    life.put("B", unit=doubt, number=2)
+    life.prepare(doubt)
+    life.mark()
+    rng = random.Random(3)
+    for turn in range(5):
+        for _ in range(9):
+            life.put("A", size=17_000)
+            life.get("A")
+        life.record_image(rng.choice(("A", "B", "C")))
+        life.put("C", priority=turn)
+        life.mark()
+    rolled = "AMQ7485" in life.disk.peek(f"{DATA}/qmgrs/{NAME}/errors/AMQERR01.LOG").decode()
+    assert rolled, "nothing was rolled forward"
+    life.resolve(XID, commit=True)
+    life.mark()
+    life.disk = life.disk.crash(KEEP_ALL)
+    for number, mark in enumerate(life.marks[::7] + life.marks[-6:]):
+        recover(life, f"/then{number}", lsn=mark.lsn)
+        then = Then(life, life.disk, f"/then{number}", after(mark))
+        then.restart()
+        then.settle()
+
+
+def test_damage_behind_the_moment_does_not_matter() -> None:
+    """A record that can't be read any more: what was before it can be built, whatever it says itself."""
+    life = furnished(attrs.evolve(LINEAR, primary_files=3))
+    life.start()
+    marks = [life.qm.status().log.tail]
+    for _ in range(100):
+        life.qm.put("A", bytes(9000))
+        life.qm.get("A")
+        marks.append(life.qm.status().log.tail)
+    life.qm.record_image()
+    life.qm.end()
+    at = marks[20]
+    extent = 64 * 4096
+    assert at // extent < marks[-1] // extent - 1, "not behind the head"
+    path = f"{LOG}/{NAME}/active/S{at // extent - 1:07d}.LOG"
+    data = bytearray(life.disk.peek(path))
+    place = len(data) - extent + at % extent + 20
+    data[place] ^= 255
+    life.disk.poke(path, bytes(data))
+    recover(life, "/before", lsn=at)
+    recover(life, "/early", lsn=marks[10])
+    for lsn in (at + 16, marks[21], marks[-1]):
+        with pytest.raises(Damaged, match=path):
+            recover(life, f"/at{lsn}", lsn=lsn)
