@@ -12,6 +12,7 @@ from logger import log as logs
 from logger import lsn as lsns
 from logger.archive import ArchivePolicy, Progress, no_progress
 from logger.clock import Clock, SystemClock
+from logger.config import LogType
 from logger.control import ControlState
 from logger.disk import Disk, Path, PosixDisk, make_dirs, read_whole, replace_file
 from logger.errors import LogFailed
@@ -104,13 +105,17 @@ class _Recovery:
             last = end if until is None else until
             found = survey(reader, start, last, first_lsn=state.extent_bytes, moment=moment)
             beginning = start == state.extent_bytes
-            if beginning and (found.time == 0 if until is None else until < start):
-                raise Mistake(f"the log begins at {lsns.text(start)}, and what is wanted lies before that")
+            if beginning and not found.time:
+                raise Mistake(f"the log begins at {lsns.text(start)}, and nothing that is wanted lies behind that")
             try:
                 return self._build(found, reader, state)
             except NotRecoverable as exc:
-                missing = file_name(linear_number(start // state.extent_bytes - 1))
-                raise exc if beginning else NotRecoverable(f"{exc} ({missing} and older ones are missing)") from exc
+                if beginning:
+                    raise
+                missing = f"{file_name(linear_number(start // state.extent_bytes - 1))} and older ones are missing"
+                if state.log_type is not LogType.LINEAR:
+                    missing = "circular logging has overwritten them"
+                raise NotRecoverable(f"{exc} ({missing})") from exc
 
     def _build(self, found: Survey, reader: LogReader, state: ControlState) -> Recovered:
         disk, target = self._disk, self._target
