@@ -12,8 +12,11 @@ from logger import log as logs
 from logger import lsn as lsns
 from logger.archive import ArchivePolicy, Progress, no_progress
 from logger.clock import Clock, SystemClock
+from logger.config import LogType
 from logger.control import ControlState
 from logger.disk import Disk, Path, PosixDisk, make_dirs, read_whole, replace_file
+from logger.errors import LogFailed
+from logger.extent import file_name, linear_number
 from logger.log import Log
 from logger.reader import LogReader
 from qmgr import ini, locations, mqsini
@@ -24,6 +27,7 @@ from qmgr.resource import Resource
 from qmgr.survey import Survey, rebuilt, survey
 from qmgr.units import rolled_forward
 from recovery.checkpoint import Checkpoint, encode_file, put_in_place, write_new
+from recovery.errors import NotRecoverable
 from recovery.records import Backout
 from recovery.uows import ACTIVE, Uow
 
@@ -69,8 +73,8 @@ def recover_to(
         )
     if disk.exists(target.data_dir) or disk.exists(target.log_dir):
         raise AlreadyExists(f"{target.data_root} has a queue manager {name!r} already; give an empty directory")
-    config = ini.parse(read_whole(disk, source.ini), source.ini)
     with translated(name, "recovered"), contextlib.ExitStack() as owned:
+        config = ini.parse(read_whole(disk, source.ini), source.ini)
         owned.callback(own(disk, source, config.log.path).release)
         return _Recovery(disk, clock, source, target, config, progress).run(lsn, time_us)
 
@@ -99,8 +103,19 @@ class _Recovery:
         state, reader, start = logs.read_past(self._disk, self._config.log)
         with contextlib.closing(reader):
             last = self._last_before(reader, start, end, moment) if until is None else until
-            found = survey(reader, start, last, end, first_lsn=state.extent_bytes)
-            return self._build(found, reader, state)
+            found = survey(reader, start, last, first_lsn=state.extent_bytes)
+            beginning = start == state.extent_bytes
+            if beginning and not found.time:
+                raise Mistake(f"the log begins at {lsns.text(start)}, and nothing that is wanted lies behind that")
+            try:
+                return self._build(found, reader, state)
+            except NotRecoverable as exc:
+                if beginning:
+                    raise
+                missing = f"{file_name(linear_number(start // state.extent_bytes - 1))} and older ones are missing"
+                if state.log_type is not LogType.LINEAR:
+                    missing = "circular logging has overwritten them"
+                raise NotRecoverable(f"{exc} ({missing})") from exc
 
     def _last_before(self, reader: LogReader, start: int, end: int, moment: int | None) -> int:
         """Where the last record ends that is not later than the moment: the clock may have been set back since."""
@@ -130,6 +145,7 @@ class _Recovery:
             queue.image = None  # it lies in the log of the original
         messages = sum(queue.depth for queue in rebuild.by_id.values()) - sum(len(unit.puts) for unit in in_doubt)
         lines = rebuild.write_out()
+        rebuild.catalog = 0  # so does the one of the definitions
         epoch = max(state.epoch, found.epoch)
         first = logs.create(disk, config.log, log_id, epoch)
         start = Checkpoint(
@@ -180,6 +196,9 @@ class _Recovery:
                             log.lock.acquire()
                     log.append(kind, uow, self._clock.wall_us(), head, data)
             log.close(clean=True)
-        except BaseException:
+        except BaseException as exc:
             log.close(clean=False)
+            failed = exc.__cause__ or exc.__context__
+            if isinstance(exc, LogFailed) and isinstance(failed, OSError):
+                raise failed from None  # there is no queue manager yet that would have to stop
             raise

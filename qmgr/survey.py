@@ -10,7 +10,7 @@ import attrs
 
 from logger import lsn
 from logger.archive import Progress, no_progress
-from logger.extent import file_name, linear_number
+from logger.errors import LogDamaged
 from logger.reader import LogReader
 from qmgr.objects import QmgrDefinition, QueueDefinition, decode_definition, decode_qmgr
 from qmgr.rebuild import Rebuild
@@ -21,6 +21,8 @@ from recovery.image import Place
 from recovery.records import Kind, decode
 
 TELLING = {Kind.DEFINE, Kind.DELETE, Kind.IMAGE_END, Kind.QMGR, Kind.CATALOG}
+DOUBT = {Kind.PREPARE, Kind.ROLL_FORWARD}
+OUTCOME = {Kind.COMMIT, Kind.BACKOUT}
 
 
 @attrs.define
@@ -30,7 +32,6 @@ class Survey:
     start: int  # LSN from which on records could be read
     until: int
     complete: bool  # nothing that there was is missing
-    extent_bytes: int
     time: int = 0  # of the last record, microseconds since 1970-01-01 UTC
     epoch: int = 0
     qmgr: QmgrDefinition = attrs.Factory(QmgrDefinition)
@@ -38,15 +39,7 @@ class Survey:
     counters: dict[str, int] = attrs.Factory(lambda: {"queue": 1, "segment": 1})
     pieces: list[dict[str, Any]] = attrs.Factory(list)  # of an image of the definitions that is not complete yet,
     since: list[tuple[records.Record, int, int]] = attrs.Factory(list)  # and what was read since its first one
-
-    def reach(self) -> str:
-        """How far back the log goes."""
-        sequence = self.start // self.extent_bytes
-        if sequence == 1:
-            return f"the log begins at {lsn.text(self.start)}"
-        return (
-            f"the log goes back to {lsn.text(self.start)} (extent {file_name(linear_number(sequence - 1))} is missing)"
-        )
+    doubtful: dict[int, int] = attrs.Factory(dict)  # units of work that are prepared -> LSN of the record of that
 
     def take(self, record: records.Record, at: int, time: int) -> None:
         match record:
@@ -89,22 +82,30 @@ class Survey:
             self.take(record, at, time)
 
 
-def survey(reader: LogReader, start: int, until: int, end: int, *, first_lsn: int) -> Survey:
+def survey(reader: LogReader, start: int, until: int, *, first_lsn: int) -> Survey:
     """Read the log from `start` to the LSN `until`.
 
-    It ends at the LSN `end`. `first_lsn`: that of every log. One that begins with the first start of its queue manager
-    begins with nothing; that of one that was recovered to a point in time does not. Raises LogDamaged.
+    `first_lsn`: that of every log. One that begins with the first start of its queue manager begins with nothing; that
+    of one that was recovered to a point in time does not. An LSN in the middle of a record stands for where that
+    begins. Raises LogDamaged.
     """
-    found = Survey(start, until, complete=False, extent_bytes=first_lsn)
-    for raw in reader.records(start, durable=end, resync=True, until=end):
-        if raw.end > until:
-            found.until = raw.lsn
-            break
-        if raw.lsn == first_lsn:
-            found.complete = raw.epoch == 1
-        found.time, found.epoch = raw.time, raw.epoch
-        if raw.kind in TELLING:
-            found.take(decode(raw.kind, raw.uow, raw.body), raw.lsn, raw.time)
+    found = Survey(start, start, complete=False)
+    try:
+        for raw in reader.records(start, durable=until, resync=True):
+            if raw.end > until:
+                break
+            if raw.lsn == first_lsn:
+                found.complete = raw.epoch == 1
+            found.until, found.time, found.epoch = raw.end, raw.time, raw.epoch
+            if raw.kind in TELLING:
+                found.take(decode(raw.kind, raw.uow, raw.body), raw.lsn, raw.time)
+            elif raw.kind in DOUBT:
+                found.doubtful[raw.uow] = raw.lsn
+            elif raw.kind in OUTCOME:
+                found.doubtful.pop(raw.uow, None)
+    except LogDamaged:
+        if reader.end < until:  # else the damage lies behind all that is wanted
+            raise
     return found
 
 
@@ -115,18 +116,18 @@ def rebuilt(found: Survey, like: Store, reader: LogReader, progress: Progress = 
     """
     if not found.complete:
         raise NotRecoverable(
-            f"{found.reach()}, and it has no image of the definitions from before {lsn.text(found.until)}; bring the "
-            f"older extents back, or take a later moment"
+            f"the log that is there begins at {lsn.text(found.start)} and has no image of the definitions from before "
+            f"what is wanted; bring the older extents back, or take a later moment"
         )
     rebuild = Rebuild(like, found.counters["segment"])
     rebuild.qmgr = found.qmgr
-    first = found.until
+    first = min(found.doubtful.values(), default=found.until)  # one that has used no queue is in no image
     for definition, place in found.queues.values():
         if place is None or place.media < found.start:
             since = "was never recorded" if place is None else f"needs the log from {lsn.text(place.media)}"
             raise NotRecoverable(
-                f"queue {definition.name!r} can't be built again: its media image {since}, and {found.reach()}; bring "
-                f"the older extents back, or take a later moment"
+                f"queue {definition.name!r} can't be built again: its media image {since}, and the log that is there "
+                f"begins at {lsn.text(found.start)}; bring the older extents back, or take a later moment"
             )
         rebuild.add_image(image.read(reader, place, found.until), place)
         first = min(first, place.media)

@@ -6,7 +6,7 @@ import datetime
 from logger import lsn
 from qmgr.cli import access
 from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, Bar, Command, Failure, Parser, absolute
-from qmgr.errors import AlreadyExists
+from qmgr.errors import AlreadyExists, Mistake
 from qmgr.pointintime import recover_to
 
 EXISTS = 8
@@ -49,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
         done = recover_to(name, args.into, lsn=args.lsn, time_us=args.time, data_path=args.data_path, progress=bar)
     except AlreadyExists as exc:
         raise Failure(EXISTS, "AMQ8110E", str(exc)) from exc
+    except Mistake as exc:
+        raise Failure(BAD_ARGUMENTS, "AMQ7076E", str(exc)) from exc
     finally:
         bar.end()
     at = datetime.datetime.fromtimestamp(done.time / 1e6, datetime.UTC).isoformat(" ", "milliseconds")

@@ -1,0 +1,827 @@
+"""recover-to: whatever was there at any LSN or moment is there again, or what is missing for that is named.
+
+Lives on the simulated disk note the end of the log and the model before each of their calls. Then a queue manager is
+built as of such a mark, or as of anything between two of them, and is what the model says. It works on as any other
+one does.
+"""
+
+import errno
+import itertools
+import random
+from typing import Any
+
+import attrs
+import pytest
+
+import qmgr
+from logger import log as logs
+from logger import lsn as lsns
+from qmgr import ini
+from qmgr.errors import AlreadyExists, Damaged, InUse, Mistake, Reason, Unavailable
+from qmgr.objects import mangle
+from tests.conftest import SOAK
+from tests.model import Model
+from tests.qmgr.world import World, bodies
+from tests.sim.disk import SimDisk
+from tests.sim.life import AUTOMATIC, DATA, LINEAR, LOG, NAME, Life, Setup, random_life
+from tests.sim.loss import DATA_ONLY, KEEP_ALL, LOSE_ALL, NAMES_ONLY, mixed
+from tests.sim.paging import Counted
+from tests.test_crash import laps, work_on
+
+INTO = "/then"
+XID = qmgr.Xid(1, b"doubt", b"")
+
+
+@attrs.frozen
+class Mark:
+    """A moment of a life at which no call was under way."""
+
+    lsn: int  # where the log ended
+    time: int
+    model: Model
+    logged: bool  # were the calls of open units of work logged? Else nobody knows which gets count as backed out
+
+
+class Marked(Life):
+    """A life that notes a mark before each call, and archives its log now and then."""
+
+    def __init__(self, setup: Setup, *, seed: int = 0, archiving: bool = False) -> None:
+        super().__init__(setup, seed=seed)
+        self.marks: list[Mark] = []
+        self.archiving = archiving
+        self.rng = random.Random(seed)
+        self.built = 0  # of its marks
+
+    def mark(self) -> None:
+        """Note how it stands, all of it durable."""
+        log, engine = self.qm._log, self.qm._engine
+        logged = self.rng.random() < 0.5
+        with log.lock:
+            if logged:
+                engine.log_held()
+                engine.count_promises()
+            tail = log.buffer.tail
+        log.force(tail, sync=True)
+        self.clock.advance(self.rng.random() * 10)
+        self.marks.append(Mark(tail, self.clock.wall, self.model.copy(), logged))
+        if self.archiving and self.rng.random() < 0.04:
+            self.rng.choice((self.qm.archive_log, self.qm.compress_log, self.qm.remove_log))(older_than=0)
+
+    def check(self) -> None:
+        super().check()
+        self.mark()
+
+    def _call(self, *given: Any, **named: Any) -> bool:
+        self.mark()
+        return super()._call(*given, **named)
+
+
+class Then(Life):
+    """The life of a queue manager that was built as another one was."""
+
+    def __init__(self, origin: Life, disk: SimDisk, into: str, *models: Model) -> None:
+        super().__init__(origin.setup, disk)
+        self.into = into
+        self.clock = origin.clock
+        self.allowed = list(models) or [Model()]
+        self.model = self.allowed[-1]
+        self.crashed = self.made = True
+        self.count = origin.count + 100_000
+        self.story = [f"as of a moment of this: {origin.tell()}"]
+
+    def start(self) -> None:
+        self.story.append("start")
+        self.qm = qmgr.start(NAME, data_path=self.into, disk=self.disk, clock=self.clock, background=False)
+        self.restarts += 1
+
+    def segments(self, queue: str) -> list[str]:
+        directory = f"{self.into}/qmgrs/{NAME}/queues/{mangle(queue)}/"
+        return [path for path in self.disk.files(directory) if path.endswith(".seg")]
+
+
+def after(mark: Mark) -> Model:
+    """What is there when a queue manager is built as of the mark: units of work in flight are backed out."""
+    model = mark.model.copy()
+    if mark.logged:
+        model.end()
+    else:
+        model.crash()
+    return model
+
+
+def recover(life: Life, into: str = INTO, **when: int) -> qmgr.Recovered:
+    return qmgr.recover_to(NAME, into, data_path=DATA, disk=life.disk, clock=life.clock, **when)
+
+
+def stop(life: Life, rng: random.Random) -> None:
+    """The queue manager is gone: in order, or not."""
+    if rng.random() < 0.5:
+        life.qm.end("immediate")
+        life.model.end()
+    else:
+        life.disk = life.disk.crash(KEEP_ALL)
+
+
+def doubt(life: Life, rng: random.Random) -> None:
+    """A unit of work is prepared, other calls are made, and it is resolved."""
+    life.define("DOUBT")
+    life.put("DOUBT", number=4, priority=rng.randrange(3), size=rng.choice((10, 9000)))
+    unit = life.begin(XID)
+    life.get("DOUBT", unit=unit, limit=2)
+    life.put("DOUBT", unit=unit, priority=5)
+    life.prepare(unit)
+    life.put("DOUBT")
+    if rng.random() < 0.5:
+        life.record_image()
+    life.get("DOUBT")
+    life.crash(LOSE_ALL)
+    life.restart()
+    life.resolve(XID, commit=rng.random() < 0.5)
+    life.get("DOUBT", limit=rng.choice((1, 100)))
+
+
+# -- any moment of any life ------------------------------------------------------------------------------------------
+
+WIDE = attrs.evolve(LINEAR, primary_files=3, write_integrity="SingleWrite")
+SETUPS = {
+    "linear": LINEAR,
+    "single": WIDE,
+    "automatic": AUTOMATIC,
+    "deep": attrs.evolve(LINEAR, buffer=2000, checkpoint_records=40),
+}
+
+
+class Tally:
+    """What has come of the marks of many lives."""
+
+    def __init__(self) -> None:
+        self.built = self.between = self.by_time = self.doubts = self.worked_on = self.messages = 0
+        self.refusals: list[str] = []
+
+
+def examine(life: Marked, rng: random.Random, number: int, tally: Tally) -> None:
+    """Build the queue manager as of some marks, in their order, and of LSNs between them."""
+    last = len(life.marks) - 1
+    chosen = rng.sample(range(last), min(number, last))
+    doubtful = [place for place in range(last) if life.marks[place].model.in_doubt()]
+    chosen += rng.sample(doubtful, min(2, len(doubtful)))
+    for place in sorted({*chosen, last}):
+        mark = life.marks[place]
+        into, models = f"/then{place}", [after(mark)]
+        when = {"lsn": mark.lsn}
+        kind = rng.random()
+        if kind < 0.3:
+            when = {"time_us": mark.time}
+        elif kind < 0.6 and place + 1 < len(life.marks):
+            later = life.marks[place + 1]
+            when = {"lsn": rng.randint(mark.lsn, later.lsn)}
+            models = [attrs.evolve(one, logged=False) for one in (mark, later)]
+            models = [after(one) for one in models]
+        try:
+            made = recover(life, into, **when)
+        except Damaged as exc:
+            assert not life.built, f"{when}: an earlier moment could be built, this one not: {exc}"
+            tally.refusals.append(str(exc))
+            continue
+        life.built += 1
+        tally.built += 1
+        tally.by_time += "time_us" in when
+        tally.between += len(models) == 2
+        if "lsn" in when:
+            assert made.lsn <= when["lsn"]
+        else:
+            assert made.time <= mark.time
+        then = Then(life, life.disk, into, *models)
+        then.restart()
+        assert (made.queues, made.in_doubt) == (len(then.model.queues), len(then.model.in_doubt())), when
+        assert made.messages == sum(len(then.model.find(queue, 1 << 60)) for queue in then.model.queues)
+        tally.messages += made.messages
+        tally.doubts += made.in_doubt
+        if rng.random() < 0.3:
+            tally.worked_on += 1
+            then.disk = life.disk.snapshot(KEEP_ALL)
+            then.qm.abandon()
+            then.crash(KEEP_ALL)
+            then.restart()
+            then.crash(mixed(place, atomic=life.setup.atomic))
+            then.restart()
+            work_on(then)
+            then.record_image()
+            then.settle()
+            then.end()
+            then.start()
+            then.check()
+        else:
+            then.qm.abandon()
+
+
+@pytest.mark.parametrize("name", SETUPS)
+def test_any_moment_of_any_life_comes_back(name: str, small_segments: Counted) -> None:
+    """As the model says at each mark, by LSN and by time; between two marks as at one of them. Never anything else."""
+    tally, setup = Tally(), SETUPS[name]
+    for seed in range(1000 if SOAK else 8):
+        life, rng = Marked(setup, seed=seed, archiving=seed % 2 == 1), random.Random(f"{name} {seed}")
+        try:
+            random_life(life, rng, 80, crashes=0.1)
+            doubt(life, rng)
+            stop(life, rng)
+            examine(life, rng, 14, tally)
+        except Exception as exc:
+            raise AssertionError(f"seed {seed} of {name}: {exc!r}\n{life.tell()}") from exc
+        assert life.built, "not even the last moment could be built"
+    assert bool(tally.refusals) is (name == "automatic"), tally.refusals
+    assert all("begins at <0:0:" in text and ".LOG and older ones are missing" in text for text in tally.refusals)
+    assert tally.built > 60, vars(tally)
+    assert min(tally.by_time, tally.between, tally.worked_on) > 10, vars(tally)
+    assert tally.doubts > 5, vars(tally)
+    assert tally.messages > 300, vars(tally)
+
+
+# -- any LSN of one life ---------------------------------------------------------------------------------------------
+
+
+def story(life: Life) -> None:
+    """Every kind of record, records over several pages, and padding at the end of an extent."""
+    life.define("B")
+    life.put("A", number=3, priority=4)
+    life.put("B", size=9000)
+    unit = life.begin()
+    life.get("A", unit=unit)
+    life.put("B", unit=unit, size=30)
+    life.backout(unit)
+    life.record_image("A")
+    doubt = life.begin(XID)
+    life.get("A", unit=doubt)
+    life.put("B", unit=doubt, number=2, priority=1)
+    life.prepare(doubt)
+    life.alter("B", "altered")
+    life.delete("C")
+    life.define("C", "again")
+    life.put("C", size=13_000)
+    open_one = life.begin()
+    life.put("C", unit=open_one, size=40)
+    life.get("C", unit=open_one)
+    life.checkpoint()
+    life.record_image()
+    life.commit(open_one)
+    life.resolve(XID, commit=True)
+    for _ in range(14):
+        life.put("B", size=17_000)
+        life.get("B")
+    life.get("B", limit=100)
+    to_the_edge(life)
+    life.put("C", priority=9)
+
+
+def to_the_edge(life: Life) -> None:
+    """Leave so little of an extent that the next record begins in another one."""
+    log, extent = life.qm._log, life.setup.file_pages * 4096
+    while -log.buffer.tail % extent > 6000:
+        life.put("B", size=min(2500, -log.buffer.tail % extent - 3000))
+    before = log.buffer.tail
+    life.put("B", size=1000)
+    around = log.buffer.tail - before - 1000
+    life.put("B", size=-log.buffer.tail % extent - around - 100)
+    assert 80 < -log.buffer.tail % extent < 120
+
+
+def told() -> Marked:
+    life = Marked(LINEAR)
+    life.create()
+    life.start()
+    life.define("A")
+    life.define("C", "first")
+    story(life)
+    life.mark()
+    life.qm.end("immediate")
+    return life
+
+
+def records(life: Life) -> list[tuple[int, int]]:
+    """Where each record of the log begins and ends."""
+    config = ini.parse(life.disk.peek(f"{DATA}/qmgrs/{NAME}/qm.ini"), "qm.ini").log
+    _, reader, start = logs.read_past(life.disk, config)
+    found = [(raw.lsn, raw.end) for raw in reader.records(start)]
+    reader.close()
+    return found
+
+
+def seen(life: Life, into: str) -> tuple[Any, list[Any]]:
+    then = Then(life, life.disk, into)
+    then.start()
+    found = then.observe(), sorted(map(str, then.qm.in_doubt()))
+    then.qm.abandon()
+    return found
+
+
+def test_every_lsn_stands_for_the_state_before_the_record_that_it_lies_in() -> None:
+    """At the border of two records, in the middle of one, in the padding of an extent, on no multiple of 8."""
+    life = told()
+    marks = {mark.lsn: mark for mark in life.marks}
+    placed = records(life)
+    assert any(end - start > 3 * 4096 for start, end in placed)
+    assert any(later != end for (_, end), (later, _) in itertools.pairwise(placed)), "no padding"
+    rng = random.Random(1)
+    at_marks = 0
+    for number, (start, end) in enumerate(placed):
+        later = placed[number + 1][0] if number + 1 < len(placed) else end
+        if not SOAK and number % 4 and later == end and end - start < 12_000:
+            continue
+        if not number:
+            continue  # there was nothing before it
+        made = recover(life, f"/at{number}", lsn=start)
+        expected = seen(life, f"/at{number}")
+        assert made.lsn == placed[number - 1][1]
+        inside = {start + 1, start + 8, end - 1, rng.randint(start, end - 1), min(end - 1, start + 4097)}
+        for at in inside if SOAK else rng.sample(sorted(inside), 2 if end - start > 4096 else 1):
+            assert recover(life, f"/in{number}.{at}", lsn=at).lsn == made.lsn
+            assert seen(life, f"/in{number}.{at}") == expected, (start, at, end)
+        for at in {end, later, (end + later) // 2} if later > end else {end}:
+            assert recover(life, f"/behind{at}", lsn=at).lsn == end
+            then = seen(life, f"/behind{at}")
+            if at in marks:
+                model = after(marks[at])
+                assert model.agrees(then[0], model.in_doubt()), (at, then)
+                assert then[1] == sorted(map(str, model.in_doubt()))
+                at_marks += 1
+    assert at_marks > 10
+
+
+def test_a_moment_stands_for_the_state_behind_the_last_record_that_is_not_later() -> None:
+    """To the microsecond."""
+    life = told()
+    config = ini.parse(life.disk.peek(f"{DATA}/qmgrs/{NAME}/qm.ini"), "qm.ini").log
+    _, reader, start = logs.read_past(life.disk, config)
+    times = [(raw.time, raw.end) for raw in reader.records(start)]
+    reader.close()
+    for number, (time, _) in enumerate(times[::9]):
+        for moment in (time - 1, time, time + 1):
+            ends = [(at, end) for at, end in times if at <= moment]
+            if not ends:
+                continue
+            made = recover(life, f"/time{number}.{moment}", time_us=moment)
+            assert (made.time, made.lsn) == ends[-1]
+    made = recover(life, "/late", time_us=times[-1][0] + 10**12)
+    assert made.lsn == times[-1][1]
+    assert seen(life, "/late")[1] == []
+
+
+# -- refusals --------------------------------------------------------------------------------------------------------
+
+
+def untouched(disk: SimDisk) -> dict[str, bytes]:
+    """All files of the original, but for the locks."""
+    return {
+        path: disk.peek(path) for top in (DATA, LOG) for path in disk.files(top) if not path.endswith(("lock", ".lck"))
+    }
+
+
+def test_what_can_not_be_is_refused_with_a_sentence() -> None:
+    life = told()
+    end = records(life)[-1][1]
+    before = untouched(life.disk)
+
+    def refused(error: type[qmgr.MQError], says: str, into: str = "/no", name: str = NAME, **when: Any) -> None:
+        with pytest.raises(error) as caught:
+            qmgr.recover_to(name, into, data_path=DATA, disk=life.disk, clock=life.clock, **when)
+        assert says in str(caught.value)
+        assert not life.disk.exists(f"/no/qmgrs/{NAME}/qm.ini")
+
+    refused(Mistake, "an LSN or a time, one of the two")
+    refused(Mistake, "an LSN or a time, one of the two", lsn=end, time_us=1)
+    refused(Mistake, f"the log ends at {lsns.text(end)}", lsn=end + 8)
+    refused(Mistake, "the log ends at", lsn=1 << 60)
+    refused(Mistake, "the log begins at <0:0:4:0>", lsn=0)
+    refused(Mistake, "the log begins at <0:0:4:0>", lsn=262_144 - 8)
+    refused(Mistake, "the log begins at <0:0:4:0>", time_us=1)
+    refused(Unavailable, "there is no queue manager 'NONE'", name="NONE", lsn=end)
+    refused(qmgr.MQError, "can't be the name", name="a b", lsn=end)
+    refused(AlreadyExists, "has a queue manager 'SIM' already", into=DATA, lsn=end)
+    refused(Mistake, "the log begins at <0:0:4:0>", lsn=262_144)
+    recover(life, lsn=end)
+    refused(AlreadyExists, "give an empty directory", into=INTO, lsn=end)
+    assert untouched(life.disk) == before
+    life.start()
+    refused(InUse, "running already", lsn=end)
+    life.qm.end()
+    recover(life, "/other", lsn=end)
+
+
+def test_extents_that_are_gone_are_named_and_brought_back_they_count() -> None:
+    """A moment whose images lie in an extent that is missing is refused; one later image is enough."""
+    life = Marked(attrs.evolve(LINEAR, primary_files=3))
+    life.create()
+    life.start()
+    life.define("A")
+    life.define("B")
+    life.put("B", priority=7)
+    for _ in range(3):
+        laps(life, 0.4)
+    life.mark()
+    life.record_image()
+    life.mark()
+    laps(life, 0.5)
+    life.record_image()
+    life.put("A", size=11)
+    life.mark()
+    life.qm.end("immediate")
+    first, extent = f"{LOG}/{NAME}/active/S0000000.LOG", 64 * 4096
+    kept = life.disk.peek(first)
+    life.disk.remove(first)
+    early = life.marks[2]
+    with pytest.raises(Damaged, match=r"S0000000\.LOG and older ones are missing"):
+        recover(life, "/early", lsn=early.lsn)
+    with pytest.raises(Damaged, match="what is wanted; bring the older extents back"):
+        recover(life, "/before", lsn=extent + 100)
+    recover(life, "/late", lsn=life.marks[-1].lsn)
+    then = Then(life, life.disk, "/late", after(life.marks[-1]))
+    then.restart()
+    middle = f"{LOG}/{NAME}/active/S0000002.LOG"  # a gap is not jumped
+    assert life.marks[-1].lsn // extent > 4
+    held = life.disk.peek(middle)
+    life.disk.remove(middle)
+    life.disk.poke(first, kept)
+    with pytest.raises(Damaged):
+        recover(life, "/gap", lsn=early.lsn)
+    life.disk.poke(middle, held)
+    recover(life, "/again", lsn=early.lsn)
+    then = Then(life, life.disk, "/again", after(early))
+    then.restart()
+
+
+# -- whatever interrupts it ------------------------------------------------------------------------------------------
+
+
+def furnished(setup: Setup = LINEAR) -> Marked:
+    """A life with a unit of work in doubt and one in flight at its last mark, and work after that."""
+    life = Marked(setup)
+    life.create()
+    life.start()
+    life.define("A")
+    life.define("B")
+    life.put("A", number=6, priority=4, size=700)
+    life.put("B", size=20_000)
+    life.record_image()
+    life.put("A", number=2, priority=6)
+    doubt = life.begin(XID)
+    life.get("A", unit=doubt, limit=2)
+    life.put("B", unit=doubt, number=3, priority=1, size=9000)
+    life.prepare(doubt)
+    flight = life.begin()
+    life.get("A", unit=flight)
+    life.put("A", unit=flight, size=60)
+    life.rng = random.Random(7)
+    while not life.marks[-1].logged or life.marks[-1].model.units.keys() != {doubt, flight}:
+        life.mark()
+    life.commit(flight)
+    life.get("A", limit=100)
+    life.resolve(XID, commit=True)
+    life.delete("B")
+    life.disk = life.disk.crash(KEEP_ALL)
+    life.marks = [mark for mark in life.marks if mark.model.units.keys() == {doubt, flight}]
+    return life
+
+
+def absent_or_whole(life: Marked, mark: Mark, disk: SimDisk, before: dict[str, bytes]) -> bool:
+    """Whether the target is a queue manager; then it is the right one. The original is as it was, and can be used."""
+    assert untouched(disk) == before, "the original was changed"
+    whole = disk.exists(f"{INTO}/qmgrs/{NAME}/qm.ini")
+    if whole:
+        then = Then(life, disk, INTO, after(mark))
+        then.restart()
+        then.settle()
+        then.disk = disk.crash(LOSE_ALL)
+        then.crash(KEEP_ALL)
+        then.restart()
+        return True
+    with pytest.raises(Unavailable) as caught:
+        qmgr.start(NAME, data_path=INTO, disk=disk, clock=life.clock, background=False)
+    assert caught.value.reason == Reason.Q_MGR_NAME_ERROR
+    life = attrs_copy(life, disk)
+    recover(life, "/fresh", lsn=mark.lsn)
+    then = Then(life, disk, "/fresh", after(mark))
+    then.restart()
+    return False
+
+
+def attrs_copy(life: Marked, disk: SimDisk) -> Marked:
+    """The same life on another disk."""
+    other = Marked(life.setup)
+    other.disk, other.clock, other.story = disk, life.clock, life.story
+    return other
+
+
+@pytest.mark.parametrize("setup", [LINEAR, WIDE], ids=["triple", "single"])
+def test_a_crash_at_any_moment_leaves_the_original_and_nothing_half(setup: Setup) -> None:
+    """Before each call of the disk, and behind the last one; whatever a crash takes."""
+    life = furnished(setup)
+    mark, before = life.marks[-1], untouched(life.disk)
+    moments: list[tuple[str, str, list[SimDisk]]] = []
+
+    def look(kind: str, path: str) -> None:
+        n = len(moments)
+        losses = [LOSE_ALL, mixed(n, atomic=setup.atomic)]
+        losses += [(KEEP_ALL, DATA_ONLY, NAMES_ONLY)[n % 3]] if n % 2 or SOAK else []
+        moments.append((kind, path, [life.disk.snapshot(loss) for loss in losses]))
+
+    life.disk.before_effect = look
+    made = recover(life, lsn=mark.lsn)
+    life.disk.before_effect = None
+    assert (made.in_doubt, made.backed_out) == (1, 1)
+    moments.append(("", "the end", [life.disk.snapshot(loss) for loss in (LOSE_ALL, KEEP_ALL, mixed(1))]))
+    whole = 0
+    assert all(disk.exists(f"{INTO}/qmgrs/{NAME}/qm.ini") for disk in moments[-1][2])
+    for number, (kind, path, disks) in enumerate(moments):
+        for disk in disks:
+            try:
+                whole += absent_or_whole(life, mark, disk, before)
+            except Exception as exc:
+                raise AssertionError(f"before {kind} {path} (moment {number}): {exc!r}") from exc
+    assert len(moments) > 30
+    assert whole >= 3
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=["ENOSPC", "EIO"])
+@pytest.mark.parametrize("kind", ["write", "sync", "create", "sync_dir", "rename", "mkdir", "open", "read", "list"])
+def test_a_call_of_the_disk_that_fails_is_told_and_leaves_nothing_half(kind: str, error: int) -> None:
+    life = furnished()
+    mark, before, fired = life.marks[-1], untouched(life.disk), 0
+    for nth in itertools.count(1, 1 if SOAK or kind != "read" else 3):
+        disk = life.disk.snapshot(KEEP_ALL)
+        other = attrs_copy(life, disk)
+        fault = disk.fail(kind, error, nth=nth)
+        failed: qmgr.MQError | None = None
+        try:
+            recover(other, lsn=mark.lsn)
+        except qmgr.MQError as exc:
+            failed = exc
+        except OSError as exc:
+            raise AssertionError(f"{kind} {nth}: a raw {exc!r}") from exc
+        disk.heal()
+        if not fault.fired:
+            assert failed is None
+            break
+        fired += 1
+        if failed is not None:
+            assert failed.reason in (Reason.STORAGE_MEDIUM_FULL, Reason.FILE_SYSTEM_ERROR, Reason.OBJECT_DAMAGED), (
+                f"{kind} {nth}: {failed!r}"
+            )
+            assert "can't be recovered" in str(failed)
+        try:
+            absent_or_whole(other, mark, disk.crash(LOSE_ALL), before)
+        except Exception as exc:
+            raise AssertionError(f"{kind} {nth}, {failed!r}: {exc!r}") from exc
+    assert fired or kind in ("list", "mkdir", "open")
+
+
+# -- it works on -----------------------------------------------------------------------------------------------------
+
+
+def everything_in(qm: qmgr.QueueManager) -> dict[str, list[dict[str, Any]]]:
+    """Each message to the last byte of its head; the seconds that it has left, about."""
+
+    def told(message: qmgr.Message) -> dict[str, Any]:
+        return attrs.asdict(attrs.evolve(message, expiry=round(message.expiry or 0, 1)))
+
+    return {queue.name: [told(message) for message in qm.browse(queue.name)] for queue in qm.queues()}
+
+
+def test_messages_and_definitions_come_back_to_the_last_attribute() -> None:
+    """Expiry, properties, times and ids of messages, all attributes of queues and of the queue manager."""
+    world = World(log_type="linear", log_management="Automatic")
+    qm = world.qm
+    qm.alter(image_schedule="AUTO", image_interval=5, image_log_length=7)
+    qm.define_queue("A", description="all", max_depth=77, delivery_sequence="FIFO", backout_threshold=3)
+    qm.define_queue("NOT", image_recoverable="NO", put_enabled=True, expiry_cap=9000.0)
+    qm.put("A", b"short", expiry=50.0, priority=2)
+    qm.put("A", b"long", expiry=5000.0, reply_to="A", format="MQSTR", properties={"a": 1, "b": "two", "c": b"3"})
+    qm.record_image("A")
+    qm.put("NOT", b"here", correlation_id=b"c".ljust(24))
+    qm.put("A", b"fleeting", persistent=False)
+    qm.put("A", b"later", priority=9, expiry=60.0)
+    for _ in range(3):
+        with qm.begin() as unit:
+            unit.get("A")
+            unit.backout()
+    before = everything_in(qm)
+    expected = {name: [m for m in messages if m["body"] != b"fleeting"] for name, messages in before.items()}
+    queues = [attrs.evolve(queue, depth=0, memory=0, uncommitted=0) for queue in qm.queues()]
+    tail = qm.status().log.tail
+    qm.alter(image_schedule="MANUAL")
+    qm.get("A")
+    qm.end()
+    made = qmgr.recover_to("QM1", INTO, lsn=tail, data_path="/data", disk=world.disk, clock=world.clock)
+    assert (made.queues, made.messages) == (2, 4)
+    with qmgr.start("QM1", data_path=INTO, disk=world.disk, clock=world.clock, background=False) as then:
+        assert everything_in(then) == expected
+        assert expected["A"][0]["backout_count"] == 3
+        assert [attrs.evolve(queue, depth=0, memory=0, uncommitted=0) for queue in then.queues()] == queues
+        assert then.attributes.image_schedule == "AUTO"
+        assert (then.attributes.image_interval, then.attributes.image_log_length) == (5, 7)
+        assert then.config.log_management.value == "Automatic"
+        assert then.config.log.path.startswith(INTO)
+        assert then.config.log.archive_directory.startswith(INTO)
+        world.clock.advance(100)
+        assert bodies(then, "A") == [b"long"]
+
+
+def test_ids_of_messages_and_numbers_of_units_of_work_are_not_used_again() -> None:
+    """Neither those that the original had used before that moment, nor those since."""
+    world = World(log_type="linear")
+    world.qm.define_queue("A")
+    used: set[Any] = set()
+
+    def use(qm: qmgr.QueueManager) -> None:
+        for _ in range(5):
+            made = qm.put("A", b"x").message_id
+            with qm.begin() as unit:
+                assert unit.id not in used
+                used.add(unit.id)
+                many = [message.message_id for message in unit.put_many("A", [b"y", b"z"])]
+            assert not used & {made, *many}
+            used.update((made, *many))
+
+    use(world.qm)
+    tail = world.qm.status().log.tail
+    use(world.qm)
+    for _ in range(3):
+        world.crash(LOSE_ALL)
+        use(world.qm)
+    world.qm.end()
+    qmgr.recover_to("QM1", INTO, lsn=tail, data_path="/data", disk=world.disk, clock=world.clock)
+    for _ in range(2):
+        with qmgr.start("QM1", data_path=INTO, disk=world.disk, clock=world.clock, background=False) as then:
+            use(then)
+            then.define_queue(f"NEW{len(used)}")
+
+
+def test_a_unit_of_work_in_doubt_stays_so_over_restarts_and_can_be_resolved_either_way() -> None:
+    for commit in (True, False):
+        life = furnished()
+        mark = life.marks[-1]
+        recover(life, lsn=mark.lsn)
+        then = Then(life, life.disk, INTO, after(mark))
+        then.restart()
+        for loss in (LOSE_ALL, mixed(3), KEEP_ALL):
+            then.crash(loss)
+            then.restart()
+            assert then.qm.in_doubt() == [XID]
+            work_on(then)
+            then.checkpoint()
+            then.end()
+            then.start()
+            then.check()
+        then.resolve(XID, commit=commit)
+        then.check()
+        then.crash(LOSE_ALL)
+        then.restart()
+        then.recreate("B") if then.record_image("B") else None
+        then.check()
+
+
+def test_what_was_built_is_a_queue_manager_to_build_from_as_well() -> None:
+    """A moment of its own comes back; and one before its first image is refused, not taken for an empty one."""
+    life = furnished()
+    mark = life.marks[-1]
+    recover(life, lsn=mark.lsn)
+    then = Then(life, life.disk, INTO, after(mark))
+    then.restart()
+    then.put("A", size=5)
+    early = then.qm.status().log.tail
+    then.record_image()
+    then.put("A", size=6)
+    late, late_model = then.qm.status().log.tail, then.model.copy()
+    then.get("A", limit=10)
+    then.end()
+    late_model.end()
+
+    def again(into: str, lsn: int) -> qmgr.Recovered:
+        return qmgr.recover_to(NAME, into, lsn=lsn, data_path=INTO, disk=then.disk, clock=then.clock)
+
+    again("/late", late)
+    other = Then(then, then.disk, "/late", late_model)
+    other.restart()
+    with pytest.raises(Damaged, match="take a later moment"):
+        again("/early", early)
+
+
+def test_its_own_images_bring_its_queues_back() -> None:
+    """Its log begins anew, so images of the original are worth nothing to it; its own are."""
+    life = furnished()
+    mark = life.marks[-1]
+    recover(life, lsn=mark.lsn)
+    then = Then(life, life.disk, INTO, after(mark))
+    then.restart()
+    with pytest.raises(qmgr.MQError, match="no media image of queue 'A' was ever recorded"):
+        then.qm.recreate("A")
+    then.check()
+    then.record_image()
+    then.put("A", number=3, priority=8)
+    for path in [*then.segments("A"), *then.segments("B")]:
+        then.disk.remove(path)
+        then.suspects |= {"A", "B"}
+    then.crash(LOSE_ALL)
+    then.restart()
+    then.settle()
+    then.end()
+    then.start()
+    then.check()
+
+
+def test_extents_are_let_go_of_again_where_the_log_manages_itself() -> None:
+    """LogManagement=Automatic: no LSN of the original's log holds the extents of the new one, or lets them go."""
+    life = furnished(attrs.evolve(AUTOMATIC, primary_files=3))
+    mark = life.marks[-1]
+    recover(life, lsn=mark.lsn)
+    then = Then(life, life.disk, INTO, after(mark))
+    then.restart()
+    then.resolve(XID, commit=True)
+    for _ in range(6):
+        laps(then, 0.6)
+        then.record_image()
+        then.checkpoint()
+    then.checkpoint()
+    there = list(then.qm._log.history().places())
+    assert there[0] > 5, there
+    then.crash(LOSE_ALL)
+    then.restart()
+
+
+def test_a_unit_of_work_that_has_done_nothing_is_in_doubt_too() -> None:
+    """No image of a queue knows of it."""
+    life = Marked(LINEAR)
+    life.create()
+    life.start()
+    life.prepare(life.begin(XID))
+    life.mark()
+    life.define("A")
+    life.put("A")
+    life.mark()
+    life.record_image()
+    life.mark()
+    life.qm.end("immediate")
+    for number in (-1, -3, -4):
+        recover(life, f"/then{number}", lsn=life.marks[number].lsn)
+        then = Then(life, life.disk, f"/then{number}", after(life.marks[number]))
+        then.restart()
+        assert then.qm.in_doubt() == [XID]
+        then.settle()
+
+
+def test_units_of_work_that_were_rolled_forward_over_the_extents() -> None:
+    """The records of what they have done are in one extent, the images of queues that they have used in others."""
+    life = Marked(attrs.evolve(LINEAR, primary_files=2, secondary_files=1))
+    life.create()
+    life.start()
+    for queue in ("A", "B", "C"):
+        life.define(queue)
+    life.put("C", number=4)
+    doubt = life.begin(XID)
+    life.get("C", unit=doubt, limit=2)
+    life.put("B", unit=doubt, number=2)
+    life.prepare(doubt)
+    life.mark()
+    rng = random.Random(3)
+    for turn in range(5):
+        for _ in range(9):
+            life.put("A", size=17_000)
+            life.get("A")
+        life.record_image(rng.choice(("A", "B", "C")))
+        life.put("C", priority=turn)
+        life.mark()
+    rolled = "AMQ7485" in life.disk.peek(f"{DATA}/qmgrs/{NAME}/errors/AMQERR01.LOG").decode()
+    assert rolled, "nothing was rolled forward"
+    life.resolve(XID, commit=True)
+    life.mark()
+    life.disk = life.disk.crash(KEEP_ALL)
+    for number, mark in enumerate(life.marks[::7] + life.marks[-6:]):
+        recover(life, f"/then{number}", lsn=mark.lsn)
+        then = Then(life, life.disk, f"/then{number}", after(mark))
+        then.restart()
+        then.settle()
+
+
+def test_damage_behind_the_moment_does_not_matter() -> None:
+    """A record that can't be read any more: what was before it can be built, whatever it says itself."""
+    life = furnished(attrs.evolve(LINEAR, primary_files=3))
+    life.start()
+    marks = [life.qm.status().log.tail]
+    for _ in range(100):
+        life.qm.put("A", bytes(9000))
+        life.qm.get("A")
+        marks.append(life.qm.status().log.tail)
+    life.qm.record_image()
+    life.qm.end()
+    at = marks[20]
+    extent = 64 * 4096
+    assert at // extent < marks[-1] // extent - 1, "not behind the head"
+    path = f"{LOG}/{NAME}/active/S{at // extent - 1:07d}.LOG"
+    data = bytearray(life.disk.peek(path))
+    place = len(data) - extent + at % extent + 20
+    data[place] ^= 255
+    life.disk.poke(path, bytes(data))
+    recover(life, "/before", lsn=at)
+    recover(life, "/early", lsn=marks[10])
+    for lsn in (at + 16, marks[21], marks[-1]):
+        with pytest.raises(Damaged, match=path):
+            recover(life, f"/at{lsn}", lsn=lsn)
