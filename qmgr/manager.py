@@ -653,12 +653,13 @@ class QueueManager:
         except LogError as exc:
             raise self._engine.translated(exc) from exc
 
-    def record_image(self, queue: str | None = None) -> list[str]:
-        """Record a media image of a queue, or of all queues and the definitions (rcdmqimg); the names recorded.
+    def record_image(self, queue: str | Iterable[str] | None = None) -> list[str]:
+        """Record media images of a queue, of some, or of all and the definitions (rcdmqimg); the names recorded.
 
         Work goes on meanwhile. Linear logging only. Raises MediaNotSupported, NotImageRecoverable, Damaged (2101).
         """
-        recorded = self._media.record(None if queue is None else [queue], catalog=queue is None)
+        names = [queue] if isinstance(queue, str) else queue
+        recorded = self._media.record(None if names is None else list(names), catalog=names is None)
         for name in recorded:
             self._say("AMQ9003", name=name)
         return recorded
@@ -668,9 +669,12 @@ class QueueManager:
         self._media.record_catalog()
 
     def oldest_extents(self) -> tuple[str, str]:
-        """The names of the oldest log extents that a restart and media recovery need."""
+        """The names of the oldest log extents that a restart and media recovery need; the error log says them too."""
         self._engine.check()
-        return self._retention.oldest()
+        restart, media = self._retention.oldest()
+        self._say("AMQ7467", name=restart)
+        self._say("AMQ7468", name=media)
+        return restart, media
 
     def recreate(self, queue: str) -> QueueInfo:
         """Build a damaged queue again from its media image and the log, as it is at this moment (rcrmqobj).

@@ -34,11 +34,11 @@ from qmgr.errors import (
 from qmgr.objects import check_name, decode_definition
 from qmgr.queue import Queue
 from qmgr.rebuild import Rebuild
-from qmgr.segments import SegmentReader, from_description
+from qmgr.segments import Block, Segment, from_description
 from recovery import image
 from recovery.checkpoint import NO_SPACE, Checkpoint
 from recovery.errors import QueueDamaged, RecoveryError
-from recovery.records import Catalog, ImageEnd, ImagePart, ImageStart, Record
+from recovery.records import Catalog, ImageEnd, ImagePart, ImageStart, UnitRecord
 from recovery.uows import Uow
 
 MINUTE_US = 60_000_000
@@ -134,7 +134,7 @@ class Media:
         if queue is None:
             return ""
         start = queue.imaging
-        for part in self._parts(fields, definition.id, definition.name, start):
+        for part in self._parts(fields, queue, start):
             if queue.deleted:
                 return ""
             self._log_record(part)
@@ -143,13 +143,14 @@ class Media:
 
     def _log_record(self, record: ImageStart | ImagePart | ImageEnd) -> None:
         """Log, apply and force: this thread writes it, so that nobody else has to do that under the lock."""
+        if self._engine.quiescing:
+            raise Unavailable(f"queue manager {self._engine.name!r} is ending", reason=Reason.Q_MGR_QUIESCING)
         _, _, head, data = record.encode()
         self._engine.force(self._engine.log_own(lambda: record, len(head) + len(data)))
 
-    def _parts(self, fields: dict[str, Any], number: int, name: str, start: int) -> Iterator[ImagePart]:
+    def _parts(self, fields: dict[str, Any], queue: Queue, start: int) -> Iterator[ImagePart]:
         """The blocks that the checkpoint refers to and has something in. Damage marks the queue."""
-        state = self._state
-        reader = SegmentReader(state.disk, state.queue_directory(name), state.log_id, number)
+        state, number = self._state, queue.id
         for described in fields["segments"]:
             segment = from_description(described)
             if segment.volatile:
@@ -157,17 +158,17 @@ class Media:
             for priority, blocks in sorted(segment.blocks.items()):
                 for block in blocks:
                     if segment.live_in(block):
-                        data = self._read(name, lambda: reader.read_block(segment, block))  # noqa: B023
+                        data = self._read(queue, segment, block)
                         gone = segment.gone_in(block)
                         yield ImagePart(number, start, segment.number, block.cell, block.cells, priority, gone, data)
                         state.give_way()
 
-    def _read(self, name: str, read: Callable[[], bytes]) -> bytes:
+    def _read(self, queue: Queue, segment: Segment, block: Block) -> bytes:
         try:
-            return read()
+            return queue.reader.read_block(segment, block)
         except (QueueDamaged, OSError) as exc:
             with self._engine.lock:
-                raise self._engine.unreadable(self._known(name), exc) from exc
+                raise self._engine.unreadable(queue, exc) from exc
 
     def record_catalog(self) -> None:
         """Record the image of all definitions."""
@@ -254,19 +255,19 @@ class Media:
 
     def _recreate(self, name: str) -> int:
         engine, state = self._engine, self._state
-        heard: list[tuple[Record, int, int, int]] = []
+        heard: list[tuple[UnitRecord, int, int, int]] = []
         with contextlib.ExitStack() as overhearing:
             with engine.lock:
                 old = self._known(name)
                 place = self._place_of(old)
                 was = old.damaged
                 if not was:
-                    old.damage("it is being recreated")
-                    old.suspended = True
+                    old.block("it is being recreated")
                 engine.log_held()
                 until = self._log.buffer.tail
                 users = {unit.number for unit in state.uows if _uses(unit, old)}
-                overhearing.enter_context(state.overheard(lambda *said: heard.append(said)))
+                hear = lambda *said: heard.append(said) if said[0].uow in users else None  # noqa: E731
+                overhearing.enter_context(state.overheard(hear))
                 segments_from = state.next_segment
                 state.next_segment += SEGMENTS
             rebuild = Rebuild(state, segments_from)
@@ -276,9 +277,8 @@ class Media:
                 with engine.lock:
                     if old.deleted:
                         raise UnknownQueue(f"queue {name!r} was deleted while it was being recreated", name=name)
-                    for record, lsn, end, time in heard:
-                        if getattr(record, "uow", 0) in users:
-                            rebuild.apply(record, lsn, end, time)
+                    for said in heard:
+                        rebuild.apply(*said)
                     new = self._replace(old, rebuild)
             except BaseException as exc:
                 rebuild.give_up()

@@ -32,6 +32,10 @@ POLICY_NS = 10_000_000_000  # between looks whether an extent is old enough, at 
 REST = 50  # times as long as a look took, the next one waits
 
 
+class _Ending(Exception):
+    """The queue manager ends."""
+
+
 class Retention:
     """Keeps the extents of one linear log; on a circular one it has nothing to do."""
 
@@ -191,12 +195,20 @@ class Retention:
                     active_from=self.needed_from()["restart"],
                     needed_from=self._needed_to_remove,
                     still_needed_from=self.needed_from,
-                    give_way=self._clock.give_way,
+                    give_way=self._go_on,
                 )
+        except _Ending:
+            return
         except (LogError, OSError) as exc:
             self._errors.say("AMQ9007", text=str(exc))
         took = self._clock.elapsed_ns() - now
         self._next_look_ns = now + took + max(POLICY_NS, REST * took)
+
+    def _go_on(self) -> None:
+        """Let others go on; end work that nobody waits for when the queue manager ends."""
+        if self._engine.quiescing:
+            raise _Ending
+        self._clock.give_way()
 
     def plan(self, action: Action, older_than: int) -> Plan:
         """What is to be done with extents that were last written so many seconds ago, or more."""

@@ -55,7 +55,7 @@ class State(ABC):
         self._effects[type(record)](record, lsn, end, time)
 
     @contextlib.contextmanager
-    def overheard(self, hear: Callable[[records.Record, int, int, int], None]) -> Iterator[None]:
+    def overheard(self, hear: Callable[[records.UnitRecord, int, int, int], None]) -> Iterator[None]:
         """In the block `hear` gets every record of a unit of work that is applied, with its place."""
         kinds = records.Commit, records.Backout, records.Prepare, records.RollForward
         effects = {kind: self._effects[kind] for kind in kinds}
