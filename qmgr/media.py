@@ -338,13 +338,11 @@ def _relink(unit: Uow, rebuilt: Uow | None, old: Queue, new: Queue) -> None:
     """
     puts = [] if rebuilt is None else [put for put in rebuilt.puts if put[0] is new]
     gets: list[tuple[Queue, Entry]] = [] if rebuilt is None else [get for get in rebuilt.gets if get[0] is new]
-    if old.id in unit.lost:
-        unit.lost.discard(old.id)
-        unit.gets = gets + unit.gets
-        unit.gets_logged += len(gets)
-        unit.puts = sorted(unit.puts + puts, key=lambda put: put[1])
-        unit.persistent += len(gets) + len(puts)
-        unit.put_bytes += sum(len(entry.head) + len(entry.body) for _, _, entry in puts)
+    if old.id in unit.lost:  # in doubt since before the start: all that it has done is in the log
+        del unit.lost[old.id]
+        unit.gets = gets + [get for get in unit.gets if get[0] is not old]
+        unit.gets_logged = len(unit.gets)
+        unit.puts = sorted([put for put in unit.puts if put[0] is not old] + puts, key=lambda put: put[1])
         if puts:
             unit.touched[new.id] = new
         return
