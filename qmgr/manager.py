@@ -297,7 +297,7 @@ class QueueManager:
             if linear:
                 self._recreate_damaged()
                 if not state.catalog:
-                    self._media.record_catalog()
+                    self._record_first_catalog()
         except BaseException:
             log.close(clean=False)
             raise
@@ -337,6 +337,12 @@ class QueueManager:
             for name in self._media.record_due():
                 self._say("AMQ9003", name=name)
         except MQError as exc:
+            self._say("AMQ9006", text=str(exc))
+
+    def _record_first_catalog(self) -> None:
+        try:
+            self._media.record_catalog()
+        except MQError as exc:  # the next round of images tries again
             self._say("AMQ9006", text=str(exc))
 
     def _recreate_damaged(self) -> None:
@@ -676,13 +682,13 @@ class QueueManager:
         self._say("AMQ7468", name=media)
         return restart, media
 
-    def recreate(self, queue: str) -> QueueInfo:
+    def recreate(self, queue: str, *, progress: Progress = no_progress) -> QueueInfo:
         """Build a damaged queue again from its media image and the log, as it is at this moment (rcrmqobj).
 
         The other queues work on. Non-persistent messages are not recovered. Linear logging only. Raises
         MediaNotSupported, NotImageRecoverable, MediaImageMissing (2101, with the file that is missing).
         """
-        depth = self._media.recreate(queue)
+        depth = self._media.recreate(queue, progress)
         self._say("AMQ9004", name=queue, depth=depth)
         return self.queue(queue)
 

@@ -74,11 +74,13 @@ class Retention:
     # ---- what is needed
 
     def needed_from(self) -> dict[str, int]:
-        """The first sequence that each of those who need the log needs."""
+        """The first sequence that each of those who need the log needs, whatever crashes. Raises LogError."""
         extent_bytes = self._log.state.extent_bytes
         with self._engine.lock:
             lsns = {"restart": min(self._heads)}
             media = self._engine.state.media_lsn()
+            tail = self._log.buffer.tail
+        self._log.force(tail, sync=True)  # else the end of an image counts here, and is lost with what came before it
         if media:
             lsns["media recovery"] = media
         with self._lock:

@@ -1,13 +1,12 @@
 """archive-log, compress-log, remove-log: what becomes of the log extents that no restart needs."""
 
 import argparse
-import sys
 from collections.abc import Callable
 
 from logger.archive import Action, Outcome, parse_age
 from qmgr import QueueManager
 from qmgr.cli import access
-from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, Command, Failure, Parser, complain
+from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, Bar, Command, Failure, Parser, complain
 from qmgr.errors import MediaNotSupported
 
 NOT_SUPPORTED = 68
@@ -37,24 +36,6 @@ def age(text: str) -> int:
         return parse_age(text)
     except ValueError as exc:
         raise Failure(BAD_ARGUMENTS, "AMQ7076E", f"--older-than: {exc}.") from None
-
-
-class Bar:
-    """How far long work has come, on a terminal."""
-
-    def __init__(self) -> None:
-        self._shown = -1
-        self._there = sys.stderr is not None and sys.stderr.isatty()
-
-    def __call__(self, done: int, total: int) -> None:
-        percent = 100 * done // total if total else 100
-        if self._there and percent != self._shown:
-            self._shown = percent
-            print(f"\r[{'#' * (percent * 40 // 100):<40}] {percent:3} %", end="", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        if self._shown >= 0:
-            print("\r" + " " * 50 + "\r", end="", file=sys.stderr, flush=True)
 
 
 def doing(action: Action) -> Callable[[argparse.Namespace], int]:
