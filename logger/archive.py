@@ -13,23 +13,22 @@ calls it sees to it that no other process or thread works on the extents that no
 
 import contextlib
 import enum
-import errno
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from zlib import crc32
 
 import attrs
 
 from logger.compressed import CHUNK, NEW, Compression, compress, compression_of, open_compressed
-from logger.disk import Disk, File, make_dirs, read_whole, replace_file
+from logger.disk import NO_SPACE, Disk, File, make_dirs, read_whole, replace_file
 from logger.errors import ArchiveFailed, LogDamaged, LogError
 from logger.extent import linear_number
 from logger.history import INDEX, NOTICES, Form, History, Place, belongs, extent_of, index_name, read_header
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}  # seconds
 LONGEST_AGE = 999_999_999  # seconds
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 # Ages and the policy
@@ -237,6 +236,9 @@ def _no_gates() -> Mapping[str, int]:
     return {}
 
 
+NOBODY: AbstractContextManager[Any] = nullcontext()  # is kept out
+
+
 class Archive:
     """The extents of one log that no restart needs: carries out plans."""
 
@@ -272,11 +274,13 @@ class Archive:
         progress: Progress = no_progress,
         give_way: Callable[[], None] = _no_way,
         needed_from: NeededFrom = _no_gates,
+        removing: AbstractContextManager[Any] = NOBODY,
     ) -> Outcome:
         """Do what is planned. Raises ArchiveFailed, LogDamaged, LogError: what was done before is done.
 
         `give_way` is called for each MiB that is copied or compared, so that others can go on. `needed_from` is asked
-        before each removal: a gate may have come down since the plan was made.
+        before each removal: a gate may have come down since the plan was made. `removing` is entered for each, so
+        that no gate comes down between that and the removal.
         """
         try:
             self.sweep()
@@ -286,14 +290,16 @@ class Archive:
             raise ArchiveFailed(
                 f"{where} could not be prepared ({exc.strerror or exc}); nothing is lost: {_way(exc)} and do it again"
             ) from exc
-        work = _Work(self._disk, self._history.log_id, progress, give_way, total=plan.size)
+        work = _Work(self._disk, self._history, progress, give_way, total=plan.size)
         done: list[Step] = []
         for step in plan.steps:
-            held = _held(needed_from(), step.sequence, step.paths[0]) if step.action is Action.REMOVE else None
-            if held is not None:
-                return Outcome(done=tuple(done), held=held)
+            remove = step.action is Action.REMOVE
             try:
-                work.do(step)
+                with removing if remove else NOBODY:
+                    held = _held(needed_from(), step.sequence, step.paths[0]) if remove else None
+                    if held is not None:
+                        return Outcome(done=tuple(done), held=held)
+                    work.do(step)
             except OSError as exc:
                 if isinstance(exc, FileNotFoundError) and not self._disk.exists(step.paths[0]):
                     continue  # gone meanwhile, by whoever reuses or removes extents
@@ -311,6 +317,7 @@ class Archive:
         still_needed_from: NeededFrom = _no_gates,
         progress: Progress = no_progress,
         give_way: Callable[[], None] = _no_way,
+        removing: AbstractContextManager[Any] = NOBODY,
     ) -> dict[Action, Outcome]:
         """Do what the policy asks for by now, what is removed first. Raises as `plan` and `run` do.
 
@@ -333,7 +340,9 @@ class Archive:
                     compression=policy.compression,
                     needed_from=needed_from() if action is Action.REMOVE else None,
                 )
-                done[action] = self.run(plan, progress=progress, give_way=give_way, needed_from=still_needed_from)
+                done[action] = self.run(
+                    plan, progress=progress, give_way=give_way, needed_from=still_needed_from, removing=removing
+                )
         return done
 
     def _settle(self, plan: Plan) -> None:
@@ -370,10 +379,11 @@ class _Work:
     """The steps of one plan, being done."""
 
     def __init__(
-        self, disk: Disk, log_id: bytes, progress: Progress, give_way: Callable[[], None], *, total: int
+        self, disk: Disk, history: History, progress: Progress, give_way: Callable[[], None], *, total: int
     ) -> None:
         self._disk = disk
-        self._log_id = log_id
+        self._history = history
+        self._log_id = history.log_id
         self._progress = progress
         self._give_way = give_way
         self._done = 0  # bytes of steps before this one
@@ -446,6 +456,7 @@ class _Work:
         finally:
             original.close()
         header, _, _ = read_header(self._disk, made)
+        header = header or self._history.told_by_frame(made)
         if not same or header is None or (header.log_id, header.sequence) != (self._log_id, step.sequence):
             raise ArchiveFailed(
                 f"{step.target} was not what {step.paths[0]} holds when it was read back, so it was given up; the "

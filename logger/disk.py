@@ -18,6 +18,7 @@ from logger.errors import LogInUse
 LOCK_ATTEMPTS = 50
 PAGE = 4096  # bytes; the unit of alignment for direct writes
 HUGE_PAGE = 2 << 20
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS)
 
 Buffer = bytes | bytearray | memoryview

@@ -174,8 +174,7 @@ class History:
         path = f"{directory}/{name}"
         try:
             header, size, on_disk = read_header(self._disk, path)
-            if header is None and compression_of(name) is None:
-                header = self._told_by_frame(path)
+            header = header or self.told_by_frame(path)
         except (FileNotFoundError, LogDamaged):
             return None  # moved meanwhile; or damaged, and then its sequence is missing
         if header is None or header.log_id != self.log_id or header.extent_bytes != self.extent_bytes:
@@ -188,9 +187,10 @@ class History:
             form = Form.COMPRESSED
         return Place(sequence=header.sequence, path=path, form=form, size=on_disk, taken=header.time)
 
-    def _told_by_frame(self, path: str) -> ExtentHeader | None:
-        """What an extent whose header is damaged must be, by the frame that it begins with."""
-        file = self._disk.open_read(path)
+    def told_by_frame(self, path: str) -> ExtentHeader | None:
+        """What an extent whose header is damaged must be, by the frame that it begins with. Raises OSError."""
+        opened: File = self._disk.open_read(path)
+        file = opened if compression_of(path) is None else CompressedFile(opened, path)
         try:
             page = memoryview(file.read(DATA, frame.HEADER.size))
             at = frame.lsn_at(page)
@@ -198,11 +198,10 @@ class History:
             first = frame.decode(page, 0, at, crc32(self.log_id))
         finally:
             file.close()
-        number = extent_of(path.rsplit("/", 1)[1])
-        if first is None or number is None or at % self.extent_bytes:
+        if first is None or at % self.extent_bytes:
             return None
         return ExtentHeader(
-            number=number,
+            number=linear_number(at // self.extent_bytes),
             log_id=self.log_id,
             sequence=at // self.extent_bytes,
             extent_bytes=self.extent_bytes,
@@ -219,9 +218,7 @@ class History:
         if place.form is Form.COMPRESSED:
             file = CompressedFile(file, place.path)
         try:
-            header = decode_header(file.read(0, extent.HEADER.size))
-            if header is None and place.form is not Form.COMPRESSED:
-                header = self._told_by_frame(place.path)
+            header = decode_header(file.read(0, extent.HEADER.size)) or self.told_by_frame(place.path)
         except BaseException:
             file.close()
             raise

@@ -19,7 +19,7 @@ from logger.circular import Ring
 from logger.clock import Clock
 from logger.config import LogConfig, LogSync, LogType, WriteIntegrity
 from logger.control import ControlFile, ControlState
-from logger.disk import PAGE, Buffer, Disk, File, make_dirs
+from logger.disk import NO_SPACE, PAGE, Buffer, Disk, File, make_dirs
 from logger.errors import LogClosed, LogDamaged, LogFailed
 from logger.extent import DATA, SPARES, Extent, ExtentHeader
 from logger.extents import Extents
@@ -332,8 +332,7 @@ class Log(GroupCommit):
         floor = self.floor_of(min(self._state.head, head))
         self._extents.retire(floor // config.extent_bytes)
         self._extents.reach(floor // config.extent_bytes)
-        while len(self._extents) < config.primary_files:
-            self._extents.add(self._extents.make())
+        self._have_primaries(tail - floor)
         for sequence in self._extents.sequences():
             self._extents.at(sequence).file.sync()
         self.space = Space(config.extent_bytes, config.max_files, len(self._extents), floor)
@@ -354,6 +353,16 @@ class Log(GroupCommit):
         self._write_control(attrs.evolve(self._state, epoch=self.epoch, epoch_from=tail, durable=tail, clean_end=0))
         self._keep_partial(tail, partial)
         self._extents.sweep()
+
+    def _have_primaries(self, used: int) -> None:
+        """Have as many extents as there are primaries. Where the disk has no room for more than what is there, a start
+        is no reason to insist, if the log, of which so many bytes are in use, has room: others are made later."""
+        try:
+            while len(self._extents) < self._config.primary_files:
+                self._extents.add(self._extents.make())
+        except OSError as exc:
+            if exc.errno not in NO_SPACE or len(self._extents) * self._extent_bytes <= used:
+                raise
 
     def _keep_partial(self, tail: int, partial: bytes) -> None:
         """Put the page that the log ended in into a spare page: it may be whole only at home, where it is rewritten.

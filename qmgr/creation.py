@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from logger import log as logs
 from logger.clock import Clock, SystemClock
 from logger.config import LogConfig, LogSync, LogType, WriteIntegrity
-from logger.disk import Disk, Lock, Path, PosixDisk, make_dirs, read_whole, replace_file
+from logger.disk import NO_SPACE, Disk, Lock, Path, PosixDisk, make_dirs, read_whole, replace_file
 from logger.errors import LogDamaged, LogError, LogInUse
 from qmgr import ini, locations, mqsini
 from qmgr.errors import AlreadyExists, Damaged, InUse, Mistake, MQError, Reason, Unavailable
 from qmgr.ini import Config, LogManagement, Tuning
 from qmgr.locations import Location
-from recovery.checkpoint import NO_SPACE, Checkpoint, encode_file, put_in_place, write_new
+from recovery.checkpoint import Checkpoint, encode_file, put_in_place, write_new
 from recovery.errors import RecoveryError
 
 LOG_LOCK = "qm.lock"

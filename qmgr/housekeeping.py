@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 
 from logger.clock import Clock
+from logger.disk import NO_SPACE
 from logger.errors import LogError
 from qmgr.engine import Engine
 from qmgr.entry import Entry
@@ -20,7 +21,7 @@ from qmgr.errorlog import ErrorLog
 from qmgr.queue import Queue
 from qmgr.retention import Retention
 from qmgr.units import rolled_forward
-from recovery.checkpoint import NO_SPACE, Checkpointer, Hear
+from recovery.checkpoint import Checkpointer, Hear
 from recovery.errors import QueueDamaged
 from recovery.uows import ACTIVE, Uow
 

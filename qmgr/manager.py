@@ -13,7 +13,7 @@ from logger import log as logs
 from logger.archive import Action, Outcome, Progress, no_progress, parse_age
 from logger.clock import Clock, SystemClock
 from logger.config import LogSync, LogType
-from logger.disk import Disk, Path, PosixDisk, read_whole
+from logger.disk import NO_SPACE, Disk, Path, PosixDisk, read_whole
 from logger.errors import LogClosed, LogError
 from qmgr import ini, locations
 from qmgr.creation import Ownership, own, translated
@@ -40,7 +40,7 @@ from qmgr.replay import Replay, Where
 from qmgr.resource import Resource
 from qmgr.retention import Retention
 from qmgr.verbs import PutOptions, check_limit, check_wait, known_queue
-from recovery.checkpoint import NO_SPACE, Checkpointer, Hear, Triggers, read_files
+from recovery.checkpoint import Checkpointer, Hear, Triggers, read_files
 from recovery.records import Xid
 from recovery.restart import RestartReport, restart
 from recovery.uows import ACTIVE, Uow, UowState
@@ -291,7 +291,7 @@ class QueueManager:
                 chores=self._chores,
                 on_failure=self._fail,
             )
-            self._media = Media(self._engine, self._checkpoint, log.live_reader)
+            self._media = Media(self._engine, self._checkpoint, log.live_reader, self._retention)
             if self._housekeeper.checkpoint_if_possible():
                 state.sweep()
             if linear:

@@ -16,6 +16,7 @@ import attrs
 
 from logger.archive import Progress, no_progress
 from logger.config import LogType
+from logger.disk import NO_SPACE
 from logger.errors import LogDamaged
 from logger.log import Log
 from logger.reader import LogReader
@@ -35,9 +36,10 @@ from qmgr.errors import (
 from qmgr.objects import check_name, decode_definition
 from qmgr.queue import Queue
 from qmgr.rebuild import Rebuild
+from qmgr.retention import Retention
 from qmgr.segments import Block, Segment, from_description
 from recovery import image
-from recovery.checkpoint import NO_SPACE, Checkpoint
+from recovery.checkpoint import Checkpoint
 from recovery.errors import QueueDamaged, RecoveryError
 from recovery.records import FIRST, LAST, Catalog, ImageEnd, ImagePart, ImageStart, UnitRecord
 from recovery.uows import Uow
@@ -52,8 +54,11 @@ Checkpointing = Callable[[Callable[[Checkpoint, list[bytes]], None]], None]
 class Media:
     """Records images of the queues of one queue manager, and recreates queues from them. One at a time."""
 
-    def __init__(self, engine: Engine, checkpoint: Checkpointing, reader: Callable[[], LogReader]) -> None:
+    def __init__(
+        self, engine: Engine, checkpoint: Checkpointing, reader: Callable[[], LogReader], retention: Retention
+    ) -> None:
         """`checkpoint(hear)` takes a checkpoint; `reader()` reads all of the log that there is and durable."""
+        self._keep_from = retention.reading_from
         self._engine = engine
         self._state = engine.state
         self._log: Log = engine.log
@@ -70,7 +75,7 @@ class Media:
         """
         self._check_linear()
         wanted = None if names is None else {self._recordable(name) for name in names}
-        with self._one_at_a_time:
+        with self._one_at_a_time, self._keep_from(self._log.state.head):
             lines: list[tuple[Checkpoint, dict[str, Any]]] = []
             pins: set[tuple[str, int]] = set()
 
@@ -90,7 +95,7 @@ class Media:
             finally:
                 self._state.pinned -= pins
             if catalog:
-                self.record_catalog()
+                self._record_catalog()
             return recorded
 
     def _check_linear(self) -> None:
@@ -176,6 +181,10 @@ class Media:
     def record_catalog(self) -> None:
         """Record the image of all definitions, in pieces; what changes meanwhile is in the log anyway."""
         self._check_linear()
+        with self._one_at_a_time:
+            self._record_catalog()
+
+    def _record_catalog(self) -> None:
         pieces: list[Catalog] = []
 
         def first() -> Catalog:
@@ -274,6 +283,7 @@ class Media:
             with engine.lock:
                 old = self._known(name)
                 place = self._place_of(old)
+                overhearing.enter_context(self._keep_from(place.media))
                 was = old.damaged
                 if not was:
                     old.block("it is being recreated")

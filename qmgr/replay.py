@@ -156,7 +156,8 @@ class _Scan:
         self._durable = self._force()
         self._history = self._log.history()
         self._places = self._history.places()
-        self._first = min(self._places) * self._extent_bytes  # where the log that is there begins
+        head = state.head // self._extent_bytes
+        self._first = self._history.reaches_back_to(head) * self._extent_bytes  # from there on all is there
         self.left_out = 0
         self._may_leave_out = start == OLDEST
         self._begun = False  # has what is wanted been reached?
@@ -295,7 +296,7 @@ class _Scan:
         self._pin(at)
         border = (at // self._extent_bytes + 1) * self._extent_bytes
         stop = min(border, self._until.lsn + 1)
-        take, give_way = self._puts.take, self._engine.clock.give_way
+        take, decoded, give_way = self._puts.take, self._decoded, self._engine.clock.give_way
         durable = self._durable
         records = reader.records(at, durable=durable, until=durable, resync=self._resync)
         for count, raw in enumerate(records, 1):
@@ -313,9 +314,10 @@ class _Scan:
                 give_way()
             if batch is None:
                 continue
-            for one in self._wanted(batch):
-                self.reached = one.lsn, one.place
-                yield one
+            first, messages = self._wanted(batch)
+            for place in range(first, len(messages)):
+                self.reached = batch.lsn, place + 1
+                yield Replayed(decoded(messages[place]), batch.lsn, place + 1, batch.time)
             if self._over:
                 return
         self._at = max(at, reader.end)
@@ -332,19 +334,19 @@ class _Scan:
             self._resync = False
         return at
 
-    def _wanted(self, batch: Batch) -> list[Replayed]:
-        """The messages of the batch that lie between start and end."""
+    def _wanted(self, batch: Batch) -> tuple[int, list[bytes]]:
+        """The messages of the batch without those behind the end, and how many of them are before the start."""
         at, time, messages, whole = batch
         since, until = self._since, self._until
         if not self._begun:
             if at < since.lsn or time < self._since_us:
                 if self._since_us:
                     self.reached = at, len(messages)
-                return []
+                return 0, []
             self._begun = True
         if time >= self._until_us:
             self._over = True
-            return []
+            return 0, []
         first = since.count if at == since.lsn else 0
         if at == until.lsn:
             self._over = True
@@ -352,14 +354,15 @@ class _Scan:
             whole = whole or not until.count
         if not whole:
             self._leave_out(at)
-            return []
-        decoded = self._decoded
-        return [Replayed(decoded(one), at, place, time) for place, one in enumerate(messages[first:], first + 1)]
+            return 0, []
+        return first, messages
 
     def _decoded(self, encoded: bytes) -> Message:
         _, _, form, reply_to, properties, expires = STANDING.unpack_from(encoded)
         end = HEAD.size + form + reply_to + properties
-        return decode(encoded[:end], encoded[end:], self._name, 0, self._engine.steady.now_us() if expires else 0)
+        if not expires:
+            return Message(encoded[end:], encoded[:end], self._name)
+        return decode(encoded[:end], encoded[end:], self._name, 0, self._engine.steady.now_us())
 
     def _leave_out(self, at: int) -> None:
         """A unit of work whose first records are gone was committed: none of it is told, and never in silence."""

@@ -53,7 +53,7 @@ class Retention:
         self._heads = [engine.log.state.head] * 2  # of the last two checkpoints: with the older one a restart must do
         self._lock = threading.Lock()
         self._readers: weakref.WeakSet[Reading] = weakref.WeakSet()  # one that is forgotten needs nothing
-        self._deciding = threading.Lock()  # held from the decision that an extent can be reused until it is
+        self._deciding = threading.Lock()  # held from the decision that an extent can go until it is gone
         self._working = threading.Lock()  # somebody moves or deletes extents
         self._next_look_ns = 0
         if self._linear:
@@ -198,6 +198,7 @@ class Retention:
                     needed_from=self._needed_to_remove,
                     still_needed_from=self.needed_from,
                     give_way=self._go_on,
+                    removing=self._deciding,
                 )
         except _Ending:
             return
@@ -215,6 +216,11 @@ class Retention:
     def plan(self, action: Action, older_than: int) -> Plan:
         """What is to be done with extents that were last written so many seconds ago, or more."""
         self._check()
+        if action is Action.ARCHIVE and self._management is LogManagement.AUTOMATIC:
+            raise Mistake(
+                "with LogManagement=Automatic extents are reused as soon as nothing needs them, so an archive would "
+                "have gaps; set LogManagement=Manual or Archive"
+            )
         needed = self._needed_to_remove()
         return self._archive.plan(
             action,
@@ -237,7 +243,11 @@ class Retention:
             plan = self.plan(action, older_than)
             # The oldest message does not become older while this goes on, so only the others are asked again.
             return self._archive.run(
-                plan, progress=progress, give_way=self._clock.give_way, needed_from=self.needed_from
+                plan,
+                progress=progress,
+                give_way=self._clock.give_way,
+                needed_from=self.needed_from,
+                removing=self._deciding,
             )
         finally:
             self._working.release()

@@ -13,13 +13,13 @@ from itertools import chain
 
 import attrs
 
+from logger.disk import NO_SPACE
 from qmgr import segments
 from qmgr.entry import GONE, Entry
 from qmgr.message import standing
 from qmgr.queue import Queue
 from qmgr.segments import Block, Cell, Segment, SegmentWriter, segment_path
 from qmgr.store import Store
-from recovery.checkpoint import NO_SPACE
 from recovery.errors import QueueDamaged
 
 A_MOMENT = 64  # messages: about 0.1 ms of work

@@ -15,7 +15,6 @@ while work goes on.
 """
 
 import contextlib
-import errno
 import json
 import struct
 import threading
@@ -27,7 +26,7 @@ import attrs
 
 from logger import lsn
 from logger.clock import Clock
-from logger.disk import Disk, read_whole, write_whole
+from logger.disk import NO_SPACE, Disk, read_whole, write_whole
 from logger.errors import LogClosed
 from logger.log import Log
 from recovery.errors import CheckpointDamaged
@@ -41,7 +40,6 @@ PREVIOUS = "amqalchk.old"
 RESERVE = "amqalchk.rsv"
 LEAST_RESERVE = 64 << 10  # bytes
 CAME_MAX = 128 << 20  # bytes that may come before a checkpoint is due, since only a checkpoint moves them out of memory
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 @attrs.frozen(kw_only=True)

@@ -96,10 +96,7 @@ class Puts:
         elif kind == BACKOUT:
             self._forget(record.uow)
         elif kind == ROLL_FORWARD:
-            self._forget(record.uow)
-            self._join(record.uow, record.body, LENGTH16.size + LENGTH16.unpack_from(record.body)[0])
-            if not self.whole:
-                self._first[record.uow] = 0  # it has all that the unit of work has done
+            self._roll_forward(record)
         elif kind == START_CHECKPOINT and not self.whole:
             head = known_from(record)
             if head is not None and head >= self._start:
@@ -124,6 +121,15 @@ class Puts:
             self.units.setdefault(uow, []).extend(found)
         if not self.whole and first != NO_PUT:
             self._first.setdefault(uow, first)
+
+    def _roll_forward(self, record: Record) -> None:
+        """It has all that the unit of work has done, except for a queue that was damaged when it was written."""
+        before = self.units.pop(record.uow, [])
+        self._join(record.uow, record.body, LENGTH16.size + LENGTH16.unpack_from(record.body)[0])
+        if len(before) > len(self.units.get(record.uow, ())):
+            self.units[record.uow] = before
+        if not self.whole:
+            self._first[record.uow] = 0
 
     def _forget(self, uow: int) -> None:
         self.units.pop(uow, None)

@@ -2,6 +2,7 @@
 
 import datetime
 import errno
+import functools
 import gc
 import random
 import threading
@@ -15,7 +16,7 @@ from logger import lsn
 from qmgr.errors import MediaNotSupported
 from qmgr.replay import Where
 from recovery import extent_index
-from tests.qmgr.world import DATA, NAME, World, bodies, reason_of, soon
+from tests.qmgr.world import DATA, NAME, Call, World, bodies, reason_of, soon
 from tests.sim.life import Life, Setup, random_life
 from tests.sim.loss import LOSE_ALL
 
@@ -588,8 +589,9 @@ def test_replay_tells_what_the_model_put_and_committed_over_any_crashes(setup: S
 # ---- real threads, a real disk
 
 
-def test_writers_go_on_while_a_replay_follows_them(real: Callable[..., qmgr.QueueManager]) -> None:
-    qm = real(log_type="linear", log_management="Automatic", log_primary_files=3)
+@pytest.mark.parametrize("moving", [False, True], ids=["reused", "moved"])
+def test_writers_go_on_while_a_replay_follows_them(real: Callable[..., qmgr.QueueManager], moving: bool) -> None:
+    qm = real(log_type="linear", log_management="Manual" if moving else "Automatic", log_primary_files=3)
     qm.define_queue("A")
     qm.define_queue("B")
     start = qm.replay("A", "now").bookmark
@@ -621,15 +623,21 @@ def test_writers_go_on_while_a_replay_follows_them(real: Callable[..., qmgr.Queu
             if last:
                 return
 
+    def move() -> None:
+        while not done.is_set():
+            qm.checkpoint()
+            qm.archive_log()
+            qm.compress_log()
+            qm.remove_log(older_than=0)
+
     with qm.replay("A", start) as whole:
-        threads = [threading.Thread(target=write, args=(writer,)) for writer in range(3)]
-        follower = threading.Thread(target=follow)
-        for thread in (*threads, follower):
-            thread.start()
-        for thread in threads:
-            thread.join()
+        writers = [Call(functools.partial(write, writer)) for writer in range(3)]
+        others = [Call(follow), Call(move if moving else done.wait)]
+        for call in writers:
+            call.outcome(120)
         done.set()
-        follower.join()
+        for call in others:
+            call.outcome(120)
         found = [one.message.body for one in whole]
     assert [one.message.body for one in followed] == found
     numbers = [tuple(map(int, body.split(b" ")[:3])) for body in found]
@@ -639,6 +647,33 @@ def test_writers_go_on_while_a_replay_follows_them(real: Callable[..., qmgr.Queu
         assert {number for _, number, _ in mine} == set(range(150))
     extent_bytes = qm.status().log.config.extent_bytes
     assert qm.status().log.tail // extent_bytes > 5
+
+
+def test_a_replay_of_what_is_there_never_meets_the_removal_of_it(real: Callable[..., qmgr.QueueManager]) -> None:
+    qm = real(log_type="linear", log_primary_files=3)
+    for queue in ("A", "B"):
+        qm.define_queue(queue)
+    done = threading.Event()
+
+    def write() -> None:
+        for _ in range(60):
+            qm.put("A", bytes(30_000))
+            qm.get("A")
+            qm.record_image()
+
+    def remove() -> None:
+        while not done.is_set():
+            qm.remove_log(older_than=0)
+
+    writer, remover = Call(write), Call(remove)
+    lengths = []
+    while writer.is_alive():
+        lengths.append(len(told(qm, "A", "oldest", "now")))
+    done.set()
+    writer.outcome()
+    remover.outcome()
+    assert lengths
+    assert min(qm._log.history().places()) > 1  # something was removed
 
 
 def test_two_replays_and_a_restart_on_the_real_disk(real: Callable[..., qmgr.QueueManager]) -> None:

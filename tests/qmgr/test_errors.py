@@ -22,11 +22,11 @@ TREE = {
     qmgr.UnitOfWorkEnded: (qmgr.Mistake, 2255),
     errors.NameError_: (qmgr.Mistake, 2152),
     qmgr.IniError: (qmgr.Mistake, 2046),
+    qmgr.BookmarkTooOld: (qmgr.Mistake, 2046),
     qmgr.Damaged: (qmgr.MQError, 2101),
     qmgr.MediaNotSupported: (qmgr.Mistake, 2298),
     qmgr.NotImageRecoverable: (qmgr.Mistake, 2298),
     qmgr.MediaImageMissing: (qmgr.Damaged, 2101),
-    qmgr.BookmarkTooOld: (qmgr.Mistake, 2046),
     qmgr.Unavailable: (qmgr.MQError, 2059),
     qmgr.InUse: (qmgr.Unavailable, 2059),
 }

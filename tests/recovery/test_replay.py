@@ -104,6 +104,15 @@ def test_rolling_forward_replaces_what_was_logged_before() -> None:
     assert [batch.messages for batch in told(Puts(WANTED, again, whole=False), from_there)] == [[b"a", b"b"]]
 
 
+def test_what_a_damaged_queue_has_lost_is_told_although_the_unit_was_rolled_forward_without_it() -> None:
+    log = Written()
+    log.add(records.Calls(1, put(b"a", 0) + put(b"b", 1, OTHER)))
+    log.add(records.Prepare(1, Xid(1, b"g", b"b")))
+    log.add(records.RollForward(1, Xid(1, b"g", b""), put(b"b", 1, OTHER)))
+    log.add(records.Commit(1, {OTHER: 2}))
+    assert everything(log) == [[b"a"]]
+
+
 def test_records_of_no_concern_are_passed_over() -> None:
     log = Written()
     log.add(records.Get(WANTED, [1]))
