@@ -235,7 +235,7 @@ def records_before_the_image_counted_too(patch: pytest.MonkeyPatch) -> None:
 
 
 def units_of_work_left_with_the_old_queue(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(media, "_relink", lambda *given: None)
+    patch.setattr(media._Relinked, "make", lambda *given: None)
 
 
 CARES: dict[Callable[[pytest.MonkeyPatch], None], Callable[[], None]] = {

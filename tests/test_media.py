@@ -321,7 +321,7 @@ def test_row_26_a_crash_at_any_moment_of_recreating(setup: Setup) -> None:
         always(LOSE_ALL),
         setup=setup,
         prelude=with_open_unit_,
-        every=2,
+        every=1 if SOAK else 4,
         deeper=deeper(2, lambda moment: [mixed(moment, atomic=setup.atomic)], 1 if SOAK else 3),
     )
     sweep(recreating, always(KEEP_ALL), setup=setup, prelude=with_open_unit_, deeper=from_the_log_alone)
@@ -341,8 +341,8 @@ def test_row_26_a_crash_at_any_moment_of_the_recreation_at_the_start(setup: Setu
     found = Sweep(
         life,
         lambda moment: [mixed(moment, atomic=setup.atomic)],
-        deeper=deeper(2, lambda moment: [mixed(moment + 7, atomic=setup.atomic)], 1 if SOAK else 11),
-        every=1 if SOAK else 2,
+        deeper=deeper(2, lambda moment: [mixed(moment + 7, atomic=setup.atomic)], 1 if SOAK else 17),
+        every=1 if SOAK else 4,
     )
     with Lookout(life.disk, found.look):
         life.restart()

@@ -667,7 +667,7 @@ def random_step(life: Life, rng: random.Random) -> None:
 def media_step(life: Life, rng: random.Random, queue: str) -> None:
     """An image, or a queue that is built again: because a file of it was harmed, or for nothing."""
     kind = rng.random()
-    if kind < 0.1:
+    if kind < 0.1 and life.setup.log_management == "Manual":
         life.keep_log(rng.choice(("archive", "compress", "remove")))
     elif kind < 0.45:
         life.record_image(rng.choice((None, queue)))
