@@ -590,6 +590,13 @@ class Engine(Units):
                     f"resolve that first",
                     name=name,
                 )
+            if queue.damaged and not purge:
+                raise ObjectInUse(
+                    f"queue {name!r} is damaged, and its messages may come back (rcrmqobj, or a backup); delete it "
+                    f"with purge=True if they are not wanted",
+                    reason=Reason.Q_NOT_EMPTY,
+                    name=name,
+                )
             if queue.depth and not purge:
                 raise ObjectInUse(
                     f"queue {name!r} holds {queue.depth} messages; get them, or delete it with purge=True",

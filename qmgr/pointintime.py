@@ -99,7 +99,7 @@ class _Recovery:
         state, reader, start = logs.read_past(self._disk, self._config.log)
         with contextlib.closing(reader):
             last = end if until is None else until
-            found = survey(reader, start, last, first_lsn=state.extent_bytes, moment=moment)
+            found = survey(reader, start, last, end, first_lsn=state.extent_bytes, moment=moment)
             return self._build(found, reader, state)
 
     def _build(self, found: Survey, reader: LogReader, state: ControlState) -> Recovered:

@@ -200,7 +200,7 @@ def _images(
         return None
     with contextlib.closing(reader):
         try:
-            found = survey(reader, start, end, first_lsn=state.extent_bytes)
+            found = survey(reader, start, end, end, first_lsn=state.extent_bytes)
         except LogDamaged:
             return None
     lacking = [place for _, place in found.queues.values() if place is None or place.media < start]

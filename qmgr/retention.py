@@ -48,9 +48,9 @@ class Retention:
         self._errors = errors
         self._management = management
         self._policy = policy
+        self._checkpointer = engine.checkpointer
         self._linear = engine.log.state.log_type is LogType.LINEAR
         self._said = "", ""
-        self._heads = [engine.log.state.head] * 2  # of the last two checkpoints: with the older one a restart must do
         self._lock = threading.Lock()
         self._readers: weakref.WeakSet[Reading] = weakref.WeakSet()  # one that is forgotten needs nothing
         self._deciding = threading.Lock()  # held from the decision that an extent can go until it is gone
@@ -77,7 +77,7 @@ class Retention:
         """The first sequence that each of those who need the log needs, whatever crashes. Raises LogError."""
         extent_bytes = self._log.state.extent_bytes
         with self._engine.lock:
-            lsns = {"restart": min(self._heads)}
+            lsns = {"restart": min(self._checkpointer.heads)}  # with the older one a restart must do
             media = self._engine.state.media_lsn()
             tail = self._log.buffer.tail
         self._log.force(tail, sync=True)  # else the end of an image counts here, and is lost with what came before it
@@ -147,7 +147,6 @@ class Retention:
         A disk that refuses costs nothing but the room: the next checkpoint tries again. Raises LogError.
         """
         if self._linear:
-            self._heads = [self._heads[1], self._log.state.head]
             try:
                 self._keep_house()
             except OSError as exc:

@@ -10,6 +10,7 @@ import attrs
 
 from logger import lsn
 from logger.archive import Progress, no_progress
+from logger.extent import file_name, linear_number
 from logger.reader import LogReader
 from qmgr.objects import QmgrDefinition, QueueDefinition, decode_definition, decode_qmgr
 from qmgr.rebuild import Rebuild
@@ -29,6 +30,7 @@ class Survey:
     start: int  # LSN from which on records could be read
     until: int
     complete: bool  # nothing that there was is missing
+    extent_bytes: int
     time: int = 0  # of the last record, microseconds since 1970-01-01 UTC
     epoch: int = 0
     qmgr: QmgrDefinition = attrs.Factory(QmgrDefinition)
@@ -36,6 +38,15 @@ class Survey:
     counters: dict[str, int] = attrs.Factory(lambda: {"queue": 1, "segment": 1})
     pieces: list[dict[str, Any]] = attrs.Factory(list)  # of an image of the definitions that is not complete yet,
     since: list[tuple[records.Record, int, int]] = attrs.Factory(list)  # and what was read since its first one
+
+    def reach(self) -> str:
+        """How far back the log goes."""
+        sequence = self.start // self.extent_bytes
+        if sequence == 1:
+            return f"the log begins at {lsn.text(self.start)}"
+        return (
+            f"the log goes back to {lsn.text(self.start)} (extent {file_name(linear_number(sequence - 1))} is missing)"
+        )
 
     def take(self, record: records.Record, at: int, time: int) -> None:
         match record:
@@ -78,19 +89,19 @@ class Survey:
             self.take(record, at, time)
 
 
-def survey(reader: LogReader, start: int, until: int, *, first_lsn: int, moment: int | None = None) -> Survey:
+def survey(reader: LogReader, start: int, until: int, end: int, *, first_lsn: int, moment: int | None = None) -> Survey:
     """Read the log from `start` to the LSN `until`, or to the first record later than `moment` (microseconds).
 
-    `first_lsn`: that of every log. One that begins with the first start of its queue manager begins with nothing; that
-    of one that was recovered to a point in time does not. Raises LogDamaged.
+    It ends at the LSN `end`. `first_lsn`: that of every log. One that begins with the first start of its queue manager
+    begins with nothing; that of one that was recovered to a point in time does not. Raises LogDamaged.
     """
-    found = Survey(start, until, complete=False)
-    for raw in reader.records(start, durable=until, resync=True, until=until):
-        if raw.lsn == first_lsn:
-            found.complete = raw.epoch == 1
+    found = Survey(start, until, complete=False, extent_bytes=first_lsn)
+    for raw in reader.records(start, durable=end, resync=True, until=end):
         if (moment is not None and raw.time > moment) or raw.end > until:
             found.until = raw.lsn
             break
+        if raw.lsn == first_lsn:
+            found.complete = raw.epoch == 1
         found.time, found.epoch = raw.time, raw.epoch
         if raw.kind in TELLING:
             found.take(decode(raw.kind, raw.uow, raw.body), raw.lsn, raw.time)
@@ -104,8 +115,8 @@ def rebuilt(found: Survey, like: Store, reader: LogReader, progress: Progress = 
     """
     if not found.complete:
         raise NotRecoverable(
-            f"the log that is there begins at {lsn.text(found.start)} and has no image of the definitions from before "
-            f"{lsn.text(found.until)}; bring the older extents back, or take a later moment"
+            f"{found.reach()}, and it has no image of the definitions from before {lsn.text(found.until)}; bring the "
+            f"older extents back, or take a later moment"
         )
     rebuild = Rebuild(like, found.counters["segment"])
     rebuild.qmgr = found.qmgr
@@ -114,10 +125,10 @@ def rebuilt(found: Survey, like: Store, reader: LogReader, progress: Progress = 
         if place is None or place.media < found.start:
             since = "was never recorded" if place is None else f"needs the log from {lsn.text(place.media)}"
             raise NotRecoverable(
-                f"queue {definition.name!r} can't be built again: its media image {since}, and the log that is there "
-                f"begins at {lsn.text(found.start)}; bring the older extents back, or take a later moment"
+                f"queue {definition.name!r} can't be built again: its media image {since}, and {found.reach()}; bring "
+                f"the older extents back, or take a later moment"
             )
-        rebuild.add_image(image.read(reader, place, found.until), place.checkpoint)
+        rebuild.add_image(image.read(reader, place, found.until), place)
         first = min(first, place.media)
     rebuild.next_queue = max(rebuild.next_queue, found.counters["queue"])
     rebuild.replay(reader, first, found.until, progress)
