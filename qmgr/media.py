@@ -378,17 +378,13 @@ class _Relinked:
     puts: list[tuple[Queue, int, Entry]]
     gets: list[tuple[Queue, Entry]]
     gets_logged: int
-    found: int  # messages that were left out while the queue was damaged, and bytes of those that it has put
-    found_bytes: int
     volatile: int  # non-persistent messages that it has put to the queue
 
     def make(self, old: Queue, new: Queue) -> None:
         unit = self.unit
-        unit.lost.discard(old.id)
+        unit.lost.pop(old.id, None)
         unit.puts, unit.gets, unit.gets_logged = self.puts, self.gets, self.gets_logged
-        unit.persistent += self.found
-        unit.put_bytes += self.found_bytes
-        if old.id in unit.touched or self.found_bytes:
+        if any(queue is new and entry.persistent for queue, _, entry in self.puts):
             unit.touched[new.id] = new
         new.depth += self.volatile
         new.uncommitted += self.volatile
@@ -401,11 +397,10 @@ def _relinked(unit: Uow, rebuilt: Uow | None, old: Queue, new: Queue) -> _Relink
     """
     puts = [] if rebuilt is None else [put for put in rebuilt.puts if put[0] is new]
     gets: list[tuple[Queue, Entry]] = [] if rebuilt is None else [get for get in rebuilt.gets if get[0] is new]
-    if old.id in unit.lost:
-        together = sorted(unit.puts + puts, key=lambda put: put[1])
-        size = sum(len(entry.head) + len(entry.body) for _, _, entry in puts)
-        logged = unit.gets_logged + len(gets)
-        return _Relinked(unit, together, gets + unit.gets, logged, len(gets) + len(puts), size, 0)
+    if old.id in unit.lost:  # in doubt since before the start: all that it has done is in the log
+        gets += [get for get in unit.gets if get[0] is not old]
+        puts = sorted([put for put in unit.puts if put[0] is not old] + puts, key=lambda put: put[1])
+        return _Relinked(unit, puts, gets, gets_logged=len(gets), volatile=0)
     by_sequence = {entry.sequence: entry for _, entry in gets}
     gone = [queue is old and not entry.persistent for queue, entry in unit.gets]
     return _Relinked(
@@ -417,7 +412,5 @@ def _relinked(unit: Uow, rebuilt: Uow | None, old: Queue, new: Queue) -> _Relink
             if not left_out
         ],
         gets_logged=unit.gets_logged - sum(gone[: unit.gets_logged]),
-        found=0,
-        found_bytes=0,
         volatile=sum(1 for queue, _, entry in unit.puts if queue is old and not entry.persistent),
     )
