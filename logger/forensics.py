@@ -11,6 +11,7 @@ from zlib import crc32
 import attrs
 
 from logger import extent, frame
+from logger.compressed import CompressedFile, compression_of
 from logger.disk import PAGE, Disk, File
 from logger.errors import LogDamaged
 from logger.extent import DATA, ExtentHeader, decode_header, file_name
@@ -38,6 +39,12 @@ class Seen:
 
     def whole(self, extent_bytes: int) -> bool:
         return self.size >= DATA + extent_bytes
+
+
+def plain(disk: Disk, path: str) -> File:
+    """An extent's file, opened to be read as if it were not compressed. Raises LogDamaged, OSError."""
+    file = disk.open_read(path)
+    return file if compression_of(path) is None else CompressedFile(file, path)
 
 
 def look(disk: Disk, directory: str) -> list[Seen]:
@@ -80,7 +87,7 @@ class Evidence:
 
         def open_extent(sequence: int) -> File | None:
             if sequence not in opened and sequence in self.paths:
-                opened[sequence] = self._disk.open_read(self.paths[sequence])
+                opened[sequence] = plain(self._disk, self.paths[sequence])
             return opened.get(sequence)
 
         def close() -> None:
@@ -117,7 +124,7 @@ class Evidence:
         """The whole frames from LSN `start` on, wherever they lie; a body is valid until the next is asked for."""
         for sequence in sorted(self.paths):
             if (sequence + 1) * self._extent_bytes > start:
-                file = self._disk.open_read(self.paths[sequence])
+                file = plain(self._disk, self.paths[sequence])
                 try:
                     view = ExtentView(file, sequence * self._extent_bytes, self._extent_bytes, self._seed)
                     yield from self._frames_in(view, max(start, view.start))
@@ -148,7 +155,7 @@ class Evidence:
 
     def read_up_to(self, sequence: int, end: int, take: Callable[[bytes], None]) -> None:
         """Give `take` the bytes of an extent from its beginning up to the LSN `end`, as a reader sees it."""
-        file = self._disk.open_read(self.paths[sequence])
+        file = plain(self._disk, self.paths[sequence])
         try:
             view = ExtentView(file, sequence * self._extent_bytes, self._extent_bytes, self._seed)
             for at in range(view.start, end, WINDOW):

@@ -100,6 +100,11 @@ def decode(page: memoryview, at: int, lsn: int, seed: int) -> Frame | None:
     return Frame(lsn, after(lsn + length), epoch, uow, time, durable, kind, flags, page[at + HEADER.size : end])
 
 
+def lsn_at(page: memoryview) -> int:
+    """The LSN that a frame at the beginning of `page` claims; 0 where there is no header."""
+    return int(HEADER.unpack_from(page)[4]) if len(page) >= HEADER.size else 0
+
+
 def length_at(page: memoryview, at: int, lsn: int) -> int:
     """The length that the frame with LSN `lsn` at `at` claims; 0 when it does not look like that frame at all."""
     if at + HEADER.size > len(page):

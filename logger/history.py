@@ -9,10 +9,11 @@ import contextlib
 import enum
 import re
 from collections.abc import Sequence
+from zlib import crc32
 
 import attrs
 
-from logger import extent, lsn
+from logger import extent, frame, lsn
 from logger.compressed import NEW, CompressedFile, Compression, ReadOnly, compression_of, read_table
 from logger.control import ControlState
 from logger.disk import Disk, File
@@ -173,6 +174,8 @@ class History:
         path = f"{directory}/{name}"
         try:
             header, size, on_disk = read_header(self._disk, path)
+            if header is None and compression_of(name) is None:
+                header = self._told_by_frame(path)
         except (FileNotFoundError, LogDamaged):
             return None  # moved meanwhile; or damaged, and then its sequence is missing
         if header is None or header.log_id != self.log_id or header.extent_bytes != self.extent_bytes:
@@ -185,6 +188,28 @@ class History:
             form = Form.COMPRESSED
         return Place(sequence=header.sequence, path=path, form=form, size=on_disk, taken=header.time)
 
+    def _told_by_frame(self, path: str) -> ExtentHeader | None:
+        """What an extent whose header is damaged must be, by the frame that it begins with."""
+        file = self._disk.open_read(path)
+        try:
+            page = memoryview(file.read(DATA, frame.HEADER.size))
+            at = frame.lsn_at(page)
+            page = memoryview(file.read(DATA, frame.length_at(page, 0, at)))
+            first = frame.decode(page, 0, at, crc32(self.log_id))
+        finally:
+            file.close()
+        number = extent_of(path.rsplit("/", 1)[1])
+        if first is None or number is None or at % self.extent_bytes:
+            return None
+        return ExtentHeader(
+            number=number,
+            log_id=self.log_id,
+            sequence=at // self.extent_bytes,
+            extent_bytes=self.extent_bytes,
+            epoch=first.epoch,
+            time=0,
+        )
+
     def _open(self, place: Place) -> File | None:
         """The file at this place, if it still is what was found there."""
         try:
@@ -195,6 +220,8 @@ class History:
             file = CompressedFile(file, place.path)
         try:
             header = decode_header(file.read(0, extent.HEADER.size))
+            if header is None and place.form is not Form.COMPRESSED:
+                header = self._told_by_frame(place.path)
         except BaseException:
             file.close()
             raise

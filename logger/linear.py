@@ -37,7 +37,7 @@ class Line(Extents):
         Raises LogDamaged when an extent that is needed is not there, and for a gap.
         """
         super().open(state, read_only=read_only)
-        last = max((sequence for sequence in self._by_sequence), default=0)
+        last = max(self._by_sequence, default=state.head // self._extent_bytes - 1)
         later = self._found_beyond(last)
         for sequence in sorted(later):
             if sequence != last + 1:

@@ -280,7 +280,7 @@ class Log(GroupCommit):
         reader = reader_of(self._extents, self._state)
         return reader, reader.records(start, durable=max(durable, self._state.durable, self._state.clean_end))
 
-    def live_reader(self) -> LogReader:
+    def live_reader(self, history: History | None = None) -> LogReader:
         """A reader of what is durable by now (`until`), while others go on to write.
 
         In the extent that is written now a page may be in a spare page only, which is written over in turn; so where
@@ -291,12 +291,21 @@ class Log(GroupCommit):
         def settled(sequence: int, look: Callable[[], ExtentView]) -> ExtentView:
             if sequence < newest:
                 return look()
-            views: list[ExtentView] = []
-            self._exclusively(lambda: views.append(look()))
+            views: list[ExtentView | OSError] = []
+
+            def looking() -> None:
+                try:
+                    views.append(look())
+                except OSError as exc:  # a read: the log itself has not failed
+                    views.append(exc)
+
+            self._exclusively(looking)
+            if isinstance(views[0], OSError):
+                raise views[0]
             return views[0]
 
         if self._state.log_type is LogType.LINEAR:
-            return self.history().reader(self._state, settled)
+            return (history or self.history()).reader(self._state, settled)
         return reader_of(self._extents, self._state, settled)
 
     def history(self) -> History:

@@ -212,17 +212,9 @@ class LogReader:
                 path=path,
                 lsn=begins,
             )
-        sequence = self.end // self._extent_bytes
         path = self._name(sequence)
-        if self._open(sequence) is None:
-            raise LogDamaged(
-                f"log extent {path} is missing, and it holds the log from {lsn.text(self.end)}, which is needed; "
-                f"restore it from wherever it went",
-                path=path,
-                lsn=self.end,
-            )
         raise LogDamaged(
-            f"{path} is damaged at {lsn.text(self.end)}: the log was durable up to {lsn.text(witness)} and can't be "
+            f"{path} is damaged at {lsn.text(at)}: the log was durable up to {lsn.text(witness)} and can't be "
             f"read there any more; restore the file from a backup, or start from an older copy of the queue manager",
             path=path,
             lsn=self.end,

@@ -18,6 +18,7 @@ from qmgr.creation import create, delete  # noqa: E402
 from qmgr.errors import (  # noqa: E402
     AlreadyExists,
     BackedOut,
+    BookmarkTooOld,
     Damaged,
     Inhibited,
     IniError,
@@ -44,6 +45,7 @@ from qmgr.manager import QueueInfo, QueueManager, Status, TransactionInfo, UnitO
 from qmgr.message import Message  # noqa: E402
 from qmgr.objects import QmgrDefinition  # noqa: E402
 from qmgr.pointintime import Recovered, recover_to  # noqa: E402
+from qmgr.replay import Replay, Replayed  # noqa: E402
 from recovery.records import Xid  # noqa: E402
 from recovery.restart import RestartReport  # noqa: E402
 from recovery.uows import UowState  # noqa: E402
@@ -51,6 +53,7 @@ from recovery.uows import UowState  # noqa: E402
 __all__ = [
     "AlreadyExists",
     "BackedOut",
+    "BookmarkTooOld",
     "Damaged",
     "InUse",
     "Inhibited",
@@ -70,6 +73,8 @@ __all__ = [
     "QueueManager",
     "Reason",
     "Recovered",
+    "Replay",
+    "Replayed",
     "ResourceProblem",
     "RestartReport",
     "Status",

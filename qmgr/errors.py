@@ -160,6 +160,10 @@ class MediaNotSupported(Mistake):
     default_reason = Reason.FUNCTION_NOT_SUPPORTED
 
 
+class BookmarkTooOld(Mistake):
+    """The log reaches back no more to where a replay should begin."""
+
+
 class NotImageRecoverable(Mistake):
     """The object was defined so that no media images of it are kept."""
 

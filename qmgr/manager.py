@@ -36,6 +36,7 @@ from qmgr.message import Message
 from qmgr.objects import QmgrDefinition, QueueDefinition
 from qmgr.published import Publisher, describe_extents, describe_inactive, describe_space, file_systems, plain
 from qmgr.queue import Queue
+from qmgr.replay import Replay, Where
 from qmgr.resource import Resource
 from qmgr.retention import Retention
 from qmgr.verbs import PutOptions, check_limit, check_wait, known_queue
@@ -296,7 +297,7 @@ class QueueManager:
             if linear:
                 self._recreate_damaged()
                 if not state.catalog:
-                    self._media.record_catalog()
+                    self._record_first_catalog()
         except BaseException:
             log.close(clean=False)
             raise
@@ -336,6 +337,12 @@ class QueueManager:
             for name in self._media.record_due():
                 self._say("AMQ9003", name=name)
         except MQError as exc:
+            self._say("AMQ9006", text=str(exc))
+
+    def _record_first_catalog(self) -> None:
+        try:
+            self._media.record_catalog()
+        except MQError as exc:  # the next round of images tries again
             self._say("AMQ9006", text=str(exc))
 
     def _recreate_damaged(self) -> None:
@@ -510,6 +517,15 @@ class QueueManager:
         """Look at the messages that could be got, in that order, taking nothing away."""
         return self._engine.browse(queue, message_id, correlation_id)
 
+    def replay(self, queue: str | int, start: Where, end: Where | None = None) -> Replay:
+        """What was put to a queue since a bookmark, committed persistent messages only, in the order of commit.
+
+        `start`: the `.bookmark` of a replayed message (behind it), an LSN, a moment, "oldest" or "now"; `end`: the
+        same, before it, or None for what is durable when the iteration gets there. `queue`: a name, or the number of
+        one that was deleted. Linear logging only. Raises BookmarkTooOld, MediaNotSupported, Damaged (2101).
+        """
+        return Replay(self._engine, self._retention, queue, start, end)
+
     def _put_many(self, unit: Uow | None, queue: str, bodies: Iterable[Any], options: PutOptions) -> list[Message]:
         messages = self._engine.put_many(unit, queue, bodies, options)
         if self._engine.attention:
@@ -643,12 +659,13 @@ class QueueManager:
         except LogError as exc:
             raise self._engine.translated(exc) from exc
 
-    def record_image(self, queue: str | None = None) -> list[str]:
-        """Record a media image of a queue, or of all queues and the definitions (rcdmqimg); the names recorded.
+    def record_image(self, queue: str | Iterable[str] | None = None) -> list[str]:
+        """Record media images of a queue, of some, or of all and the definitions (rcdmqimg); the names recorded.
 
         Work goes on meanwhile. Linear logging only. Raises MediaNotSupported, NotImageRecoverable, Damaged (2101).
         """
-        recorded = self._media.record(None if queue is None else [queue], catalog=queue is None)
+        names = [queue] if isinstance(queue, str) else queue
+        recorded = self._media.record(None if names is None else list(names), catalog=names is None)
         for name in recorded:
             self._say("AMQ9003", name=name)
         return recorded
@@ -658,17 +675,20 @@ class QueueManager:
         self._media.record_catalog()
 
     def oldest_extents(self) -> tuple[str, str]:
-        """The names of the oldest log extents that a restart and media recovery need."""
+        """The names of the oldest log extents that a restart and media recovery need; the error log says them too."""
         self._engine.check()
-        return self._retention.oldest()
+        restart, media = self._retention.oldest()
+        self._say("AMQ7467", name=restart)
+        self._say("AMQ7468", name=media)
+        return restart, media
 
-    def recreate(self, queue: str) -> QueueInfo:
+    def recreate(self, queue: str, *, progress: Progress = no_progress) -> QueueInfo:
         """Build a damaged queue again from its media image and the log, as it is at this moment (rcrmqobj).
 
         The other queues work on. Non-persistent messages are not recovered. Linear logging only. Raises
         MediaNotSupported, NotImageRecoverable, MediaImageMissing (2101, with the file that is missing).
         """
-        depth = self._media.recreate(queue)
+        depth = self._media.recreate(queue, progress)
         self._say("AMQ9004", name=queue, depth=depth)
         return self.queue(queue)
 
@@ -688,9 +708,7 @@ class QueueManager:
         """Compress the log extents that no restart needs, wherever they lie; see `archive_log`. They stay readable."""
         return self._keep_extents(Action.COMPRESS, older_than, dry_run, progress)
 
-    def remove_log(
-        self, *, older_than: str | int = 0, dry_run: bool = False, progress: Progress = no_progress
-    ) -> Outcome:
+    def remove_log(self, *, older_than: str | int, dry_run: bool = False, progress: Progress = no_progress) -> Outcome:
         """Delete the oldest log extents, archived or not, up to the first that is still needed; see `archive_log`.
 
         `.held` of what is returned says what needs that one: a restart, media recovery, a reader, a message that

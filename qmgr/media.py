@@ -14,24 +14,37 @@ from typing import Any
 
 import attrs
 
+from logger.archive import Progress, no_progress
 from logger.config import LogType
 from logger.errors import LogDamaged
 from logger.log import Log
 from logger.reader import LogReader
 from qmgr.engine import Engine
 from qmgr.entry import Entry
-from qmgr.errors import Damaged, MediaImageMissing, MediaNotSupported, NotImageRecoverable, ObjectInUse, UnknownQueue
+from qmgr.errors import (
+    Damaged,
+    MediaImageMissing,
+    MediaNotSupported,
+    NotImageRecoverable,
+    ObjectInUse,
+    Reason,
+    StorageFull,
+    Unavailable,
+    UnknownQueue,
+)
 from qmgr.objects import check_name, decode_definition
 from qmgr.queue import Queue
 from qmgr.rebuild import Rebuild
-from qmgr.segments import SegmentReader, from_description
+from qmgr.segments import Block, Segment, from_description
 from recovery import image
-from recovery.checkpoint import Checkpoint
+from recovery.checkpoint import NO_SPACE, Checkpoint
 from recovery.errors import QueueDamaged, RecoveryError
-from recovery.records import Catalog, ImageEnd, ImagePart, ImageStart, Record
+from recovery.records import FIRST, LAST, Catalog, ImageEnd, ImagePart, ImageStart, UnitRecord
 from recovery.uows import Uow
 
 MINUTE_US = 60_000_000
+QUEUES = 50  # that one piece of the image of all definitions has
+LARGEST_PIECE = 64 << 10  # bytes: more than it ever takes
 SEGMENTS = 1 << 16  # numbers that are kept for a queue that is built again
 Checkpointing = Callable[[Callable[[Checkpoint, list[bytes]], None]], None]
 
@@ -124,22 +137,23 @@ class Media:
         if queue is None:
             return ""
         start = queue.imaging
-        for part in self._parts(fields, definition.id, definition.name, start):
+        for part in self._parts(fields, queue, start):
             if queue.deleted:
                 return ""
             self._log_record(part)
         self._log_record(ImageEnd(definition.id, start, checkpoint.lsn, checkpoint.head))
         return definition.name
 
-    def _log_record(self, record: ImageStart | ImagePart | ImageEnd) -> None:
+    def _log_record(self, record: ImageStart | ImagePart | ImageEnd | Catalog) -> None:
         """Log, apply and force: this thread writes it, so that nobody else has to do that under the lock."""
+        if self._engine.quiescing:
+            raise Unavailable(f"queue manager {self._engine.name!r} is ending", reason=Reason.Q_MGR_QUIESCING)
         _, _, head, data = record.encode()
         self._engine.force(self._engine.log_own(lambda: record, len(head) + len(data)))
 
-    def _parts(self, fields: dict[str, Any], number: int, name: str, start: int) -> Iterator[ImagePart]:
+    def _parts(self, fields: dict[str, Any], queue: Queue, start: int) -> Iterator[ImagePart]:
         """The blocks that the checkpoint refers to and has something in. Damage marks the queue."""
-        state = self._state
-        reader = SegmentReader(state.disk, state.queue_directory(name), state.log_id, number)
+        state, number = self._state, queue.id
         for described in fields["segments"]:
             segment = from_description(described)
             if segment.volatile:
@@ -147,33 +161,44 @@ class Media:
             for priority, blocks in sorted(segment.blocks.items()):
                 for block in blocks:
                     if segment.live_in(block):
-                        data = self._read(name, lambda: reader.read_block(segment, block))  # noqa: B023
+                        data = self._read(queue, segment, block)
                         gone = segment.gone_in(block)
                         yield ImagePart(number, start, segment.number, block.cell, block.cells, priority, gone, data)
                         state.give_way()
 
-    def _read(self, name: str, read: Callable[[], bytes]) -> bytes:
+    def _read(self, queue: Queue, segment: Segment, block: Block) -> bytes:
         try:
-            return read()
+            return queue.reader.read_block(segment, block)
         except (QueueDamaged, OSError) as exc:
             with self._engine.lock:
-                raise self._engine.unreadable(self._known(name), exc) from exc
+                raise self._engine.unreadable(queue, exc) from exc
 
     def record_catalog(self) -> None:
-        """Record the image of all definitions."""
+        """Record the image of all definitions, in pieces; what changes meanwhile is in the log anyway."""
         self._check_linear()
-        with self._engine.lock:
-            size = len(self._catalog())
-        self._engine.force(self._engine.log_own(lambda: Catalog(self._catalog()), size + 4096))
+        pieces: list[Catalog] = []
 
-    def _catalog(self) -> bytes:
-        """All definitions, and where the images of the queues lie, as JSON. The lock is held."""
+        def first() -> Catalog:
+            pieces.extend(self._catalog())
+            return pieces[0]
+
+        self._engine.force(self._engine.log_own(first, LARGEST_PIECE))
+        for piece in pieces[1:]:
+            self._log_record(piece)
+
+    def _catalog(self) -> list[Catalog]:
+        """All definitions, and where the images of the queues lie, as of now. The lock is held."""
         state = self._state
-        queues = [
-            {"definition": attrs.asdict(queue.definition), "image": queue.image} for queue in state.by_id.values()
-        ]
-        said = {"qmgr": attrs.asdict(state.qmgr), "counters": state.counters(), "queues": queues}
-        return json.dumps(said).encode()
+        queues = [(queue.definition, queue.image) for queue in state.by_id.values()]
+        pieces = []
+        for at in range(0, max(1, len(queues)), QUEUES):
+            some = [{"definition": attrs.asdict(one), "image": place} for one, place in queues[at : at + QUEUES]]
+            said: dict[str, Any] = {"queues": some}
+            if not at:
+                said |= {"qmgr": attrs.asdict(state.qmgr), "counters": state.counters()}
+            flags = (0 if at else FIRST) | (LAST if at + QUEUES >= len(queues) else 0)
+            pieces.append(Catalog(flags, json.dumps(said).encode()))
+        return pieces
 
     # ---- images that nobody asked for
 
@@ -215,7 +240,7 @@ class Media:
                 if self._log_at_end(ImageStart(queue.id, image.notes(fields, at, {}))):
                     self._log_at_end(ImageEnd(queue.id, queue.imaging, at, at))
         if state.catalog < floor:
-            self._log_at_end(Catalog(self._catalog()))
+            all(self._log_at_end(piece) for piece in self._catalog())
 
     def _log_at_end(self, record: ImageStart | ImageEnd | Catalog) -> bool:
         _, _, head, data = record.encode()
@@ -228,51 +253,59 @@ class Media:
 
     # ---- recreating
 
-    def recreate(self, name: str) -> int:
+    def recreate(self, name: str, progress: Progress = no_progress) -> int:
         """Build the queue again as it is at this moment; return how many messages it has.
 
-        Raises MediaNotSupported, NotImageRecoverable, MediaImageMissing, UnknownQueue, ObjectInUse.
+        Raises MediaNotSupported, NotImageRecoverable, MediaImageMissing, UnknownQueue, ObjectInUse, StorageFull,
+        Unavailable when the disk can't be read.
         """
         self._check_linear()
         if not self._one_at_a_time.acquire(blocking=False):
             raise ObjectInUse(f"queue {name!r} can't be recreated now: another image is being recorded or used")
         try:
-            return self._recreate(name)
+            return self._recreate(name, progress)
         finally:
             self._one_at_a_time.release()
 
-    def _recreate(self, name: str) -> int:
+    def _recreate(self, name: str, progress: Progress) -> int:
         engine, state = self._engine, self._state
-        heard: list[tuple[Record, int, int, int]] = []
+        heard: list[tuple[UnitRecord, int, int, int]] = []
         with contextlib.ExitStack() as overhearing:
             with engine.lock:
                 old = self._known(name)
                 place = self._place_of(old)
                 was = old.damaged
                 if not was:
-                    old.damage("it is being recreated")
+                    old.block("it is being recreated")
                 engine.log_held()
                 until = self._log.buffer.tail
                 users = {unit.number for unit in state.uows if _uses(unit, old)}
-                overhearing.enter_context(state.overheard(lambda *said: heard.append(said)))
+                hear = lambda *said: heard.append(said) if said[0].uow in users else None  # noqa: E731
+                overhearing.enter_context(state.overheard(hear))
                 segments_from = state.next_segment
                 state.next_segment += SEGMENTS
             rebuild = Rebuild(state, segments_from)
             try:
                 engine.force(until)
-                self._build(rebuild, place, until)
+                self._build(rebuild, place, until, progress)
                 with engine.lock:
-                    for record, lsn, end, time in heard:
-                        if getattr(record, "uow", 0) in users:
-                            rebuild.apply(record, lsn, end, time)
+                    if old.deleted:
+                        raise UnknownQueue(f"queue {name!r} was deleted while it was being recreated", name=name)
+                    for said in heard:
+                        rebuild.apply(*said)
                     new = self._replace(old, rebuild)
             except BaseException as exc:
                 rebuild.give_up()
                 with engine.lock:
-                    if not was:
+                    if not was and not old.deleted:
                         old.trust()
-                if isinstance(exc, (LogDamaged, RecoveryError)):
+                if isinstance(exc, (LogDamaged, RecoveryError, KeyError)):
                     raise MediaImageMissing(f"queue {name!r} can't be recreated: {exc}", name=name) from exc
+                if isinstance(exc, OSError):
+                    text = f"queue {name!r} can't be recreated ({exc}); give the disk room, or mend it, and try again"
+                    if exc.errno in NO_SPACE:
+                        raise StorageFull(text, name=name) from exc
+                    raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=name) from exc
                 raise
         self._checkpoint(lambda checkpoint, catalogue: None)
         return new.depth
@@ -285,21 +318,22 @@ class Media:
             raise NotImageRecoverable(text, name=queue.name)
         raise MediaImageMissing(f"no media image of queue {queue.name!r} was ever recorded", name=queue.name)
 
-    def _build(self, rebuild: Rebuild, place: image.Place, until: int) -> None:
+    def _build(self, rebuild: Rebuild, place: image.Place, until: int, progress: Progress) -> None:
         with contextlib.closing(self._reader()) as reader:
             rebuild.add_image(image.read(reader, place, until), place.checkpoint)
         with contextlib.closing(self._reader()) as reader:
-            rebuild.replay(reader, place.media, until)
+            rebuild.replay(reader, place.media, until, progress)
 
     def _replace(self, old: Queue, rebuild: Rebuild) -> Queue:
-        """Let the queue that was built take the place of the old one. The lock is held."""
+        """Let the queue that was built take the place of the old one: wholly, or an error. The lock is held."""
         state = self._state
         new = rebuild.by_id[old.id]
+        changes = [_relinked(unit, rebuild.uows.get(unit.number), old, new) for unit in state.uows if _uses(unit, old)]
         new.image = old.image
-        for unit in state.uows:
-            if _uses(unit, old):
-                _relink(unit, rebuild.uows.get(unit.number), old, new)
-                self._engine.promise_again(unit)
+        new.changed = True  # for the checkpoints of this store
+        for change in changes:
+            change.make(old, new)
+            self._engine.promise_again(change.unit)
         old.retire()
         state.retired += [(old.name, number) for number in old.segments] + rebuild.retired + rebuild.doomed
         state.queues[new.name] = state.by_id[new.id] = new
@@ -312,35 +346,54 @@ def _uses(unit: Uow, queue: Queue) -> bool:
     return queue.id in unit.lost or any(one is queue for one in used)
 
 
-def _relink(unit: Uow, rebuilt: Uow | None, old: Queue, new: Queue) -> None:
-    """Let a unit of work hold the messages of the new queue instead of the old one's.
+@attrs.frozen
+class _Relinked:
+    """A unit of work that holds the messages of the new queue instead of the old one's."""
+
+    unit: Uow
+    puts: list[tuple[Queue, int, Entry]]
+    gets: list[tuple[Queue, Entry]]
+    gets_logged: int
+    found: int  # messages that were left out while the queue was damaged, and bytes of those that it has put
+    found_bytes: int
+    volatile: int  # non-persistent messages that it has put to the queue
+
+    def make(self, old: Queue, new: Queue) -> None:
+        unit = self.unit
+        unit.lost.discard(old.id)
+        unit.puts, unit.gets, unit.gets_logged = self.puts, self.gets, self.gets_logged
+        unit.persistent += self.found
+        unit.put_bytes += self.found_bytes
+        if old.id in unit.touched or self.found_bytes:
+            unit.touched[new.id] = new
+        new.depth += self.volatile
+        new.uncommitted += self.volatile
+
+
+def _relinked(unit: Uow, rebuilt: Uow | None, old: Queue, new: Queue) -> _Relinked:
+    """What is to be changed of the unit. Raises KeyError where the log does not have what it has got.
 
     Non-persistent messages that it has got are gone with the old queue; those that it has put are not there yet.
     """
     puts = [] if rebuilt is None else [put for put in rebuilt.puts if put[0] is new]
     gets: list[tuple[Queue, Entry]] = [] if rebuilt is None else [get for get in rebuilt.gets if get[0] is new]
     if old.id in unit.lost:
-        unit.lost.discard(old.id)
-        unit.gets = gets + unit.gets
-        unit.gets_logged += len(gets)
-        unit.puts = sorted(unit.puts + puts, key=lambda put: put[1])
-        unit.persistent += len(gets) + len(puts)
-        unit.put_bytes += sum(len(entry.head) + len(entry.body) for _, _, entry in puts)
-        if puts:
-            unit.touched[new.id] = new
-        return
+        together = sorted(unit.puts + puts, key=lambda put: put[1])
+        size = sum(len(entry.head) + len(entry.body) for _, _, entry in puts)
+        logged = unit.gets_logged + len(gets)
+        return _Relinked(unit, together, gets + unit.gets, logged, len(gets) + len(puts), size, 0)
     by_sequence = {entry.sequence: entry for _, entry in gets}
-    kept = [(queue, entry, queue is old) for queue, entry in unit.gets]
-    logged = kept[: unit.gets_logged]
-    unit.gets_logged -= sum(1 for _, entry, ours in logged if ours and not entry.persistent)
-    unit.gets = [
-        (new, by_sequence[entry.sequence]) if ours else (queue, entry)
-        for queue, entry, ours in kept
-        if entry.persistent or not ours
-    ]
-    volatile = sum(1 for queue, _, entry in unit.puts if queue is old and not entry.persistent)
-    new.depth += volatile
-    new.uncommitted += volatile
-    unit.puts = [(new if queue is old else queue, ordinal, entry) for queue, ordinal, entry in unit.puts]
-    if old.id in unit.touched:
-        unit.touched[new.id] = new
+    gone = [queue is old and not entry.persistent for queue, entry in unit.gets]
+    return _Relinked(
+        unit,
+        puts=[(new if queue is old else queue, ordinal, entry) for queue, ordinal, entry in unit.puts],
+        gets=[
+            (new, by_sequence[entry.sequence]) if queue is old else (queue, entry)
+            for (queue, entry), left_out in zip(unit.gets, gone, strict=True)
+            if not left_out
+        ],
+        gets_logged=unit.gets_logged - sum(gone[: unit.gets_logged]),
+        found=0,
+        found_bytes=0,
+        volatile=sum(1 for queue, _, entry in unit.puts if queue is old and not entry.persistent),
+    )

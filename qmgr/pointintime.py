@@ -10,7 +10,7 @@ import attrs
 
 from logger import log as logs
 from logger import lsn as lsns
-from logger.archive import ArchivePolicy
+from logger.archive import ArchivePolicy, Progress, no_progress
 from logger.clock import Clock, SystemClock
 from logger.control import ControlState
 from logger.disk import Disk, Path, PosixDisk, make_dirs, read_whole, replace_file
@@ -51,6 +51,7 @@ def recover_to(
     data_path: Path | None = None,
     disk: Disk | None = None,
     clock: Clock | None = None,
+    progress: Progress = no_progress,
 ) -> Recovered:
     """Build, below the data path `into`, queue manager `name` as it was before an LSN or at a moment (`qm recover-to`).
 
@@ -71,18 +72,21 @@ def recover_to(
     config = ini.parse(read_whole(disk, source.ini), source.ini)
     with translated(name, "recovered"), contextlib.ExitStack() as owned:
         owned.callback(own(disk, source, config.log.path).release)
-        return _Recovery(disk, clock, source, target, config).run(lsn, time_us)
+        return _Recovery(disk, clock, source, target, config, progress).run(lsn, time_us)
 
 
 class _Recovery:
     """One recovery to a point in time."""
 
-    def __init__(self, disk: Disk, clock: Clock, source: Location, target: Location, config: ini.Config) -> None:
+    def __init__(
+        self, disk: Disk, clock: Clock, source: Location, target: Location, config: ini.Config, progress: Progress
+    ) -> None:
         self._disk = disk
         self._clock = clock
         self._source = source
         self._target = target
         self._config = config
+        self._progress = progress
 
     def run(self, until: int | None, moment: int | None) -> Recovered:
         state, reader = logs.read_only(self._disk, self._config.log.path)
@@ -94,8 +98,8 @@ class _Recovery:
             raise Mistake(f"the log ends at {lsns.text(end)}, so {lsns.text(until)} is not in it")
         state, reader, start = logs.read_past(self._disk, self._config.log)
         with contextlib.closing(reader):
-            beginning = start == state.extent_bytes
-            found = survey(reader, start, end if until is None else until, from_beginning=beginning, moment=moment)
+            last = end if until is None else until
+            found = survey(reader, start, last, first_lsn=state.extent_bytes, moment=moment)
             return self._build(found, reader, state)
 
     def _build(self, found: Survey, reader: LogReader, state: ControlState) -> Recovered:
@@ -109,7 +113,7 @@ class _Recovery:
         tuning = config.tuning
         buffers = tuning.default_q_buffer_size, tuning.default_pq_buffer_size
         like = Resource(disk, target.queues, log_id, self._clock.give_way, buffers, imaged=True)
-        rebuild = rebuilt(found, like, reader)
+        rebuild = rebuilt(found, like, reader, self._progress)
         in_flight = [unit for unit in rebuild.uows if unit.state is ACTIVE]
         for unit in in_flight:
             rebuild.apply(Backout(unit.number, done=True), 0, 0, found.time)

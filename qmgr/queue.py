@@ -37,6 +37,7 @@ class Queue:
         self.expiring = 0  # messages that have been added with a time to expire, at least
         self.held = [0, 0]  # bytes of memory that non-persistent and persistent entries take, about
         self.damaged = ""  # why nothing can be done with it; empty when all is well
+        self.blocked = False  # it only seems so, while it is built again
         self.bad_file = ""  # that made it damaged
         self.torn = False  # while what is in memory changes: an interrupt that leaves it so ends the queue manager
         self.deleted = False
@@ -442,9 +443,15 @@ class Queue:
         self.get_enabled = False
         self.waiters.wake_all()
 
+    def block(self, why: str) -> None:
+        """Nothing more is put or got, for now; no checkpoint says so."""
+        self.damage(why)
+        self.blocked = True
+
     def trust(self) -> None:
         """It was not damaged after all."""
         self.damaged = ""
+        self.blocked = False
         self.changed = True
         self._settle(self.definition)
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 import attrs
 
+from logger.archive import Progress, no_progress
 from logger.reader import LogReader
 from qmgr.message import standing
 from qmgr.objects import decode_definition
@@ -50,6 +51,7 @@ class Rebuild(Store):
         self._segments_from = segments_from
         self._since: dict[int, _Since] = {}
         self._came = 0
+        self._repeats = False  # the record repeats what a unit of work has logged before
         self._lock = threading.Lock()  # that of a checkpoint, which nobody else wants here
 
     # ---- images
@@ -102,8 +104,11 @@ class Rebuild(Store):
 
     # ---- the log
 
-    def replay(self, reader: LogReader, start: int, until: int) -> int:
-        """Apply the log from `start` to `until`, both LSNs; return how many records. Raises LogDamaged, OSError."""
+    def replay(self, reader: LogReader, start: int, until: int, progress: Progress = no_progress) -> int:
+        """Apply the log from `start` to `until`, both LSNs; return how many records. Raises LogDamaged, OSError.
+
+        `progress(done, total)` hears of bytes.
+        """
         count = 0
         skipped = records.Kind.IMAGE_START, records.Kind.IMAGE_PART
         for raw in reader.records(start, durable=until, until=until):
@@ -119,6 +124,7 @@ class Rebuild(Store):
                 self.write_out()
             if not count % A_MOMENT:
                 self.give_way()
+                progress(raw.end - start, until - start)
         for queue in self.by_id.values():
             queue.forget_sequences()
         return count
@@ -142,6 +148,16 @@ class Rebuild(Store):
                     if self.disk.exists(path):
                         self.disk.unlink(path)
 
+    def _roll_forward(self, record: records.RollForward, lsn: int, end: int, time: int) -> None:
+        """The calls that it repeats are known already, but on the queues whose image knows it as the unit's first."""
+        unit = self._unit(record.uow, lsn, time)
+        self._repeats = True
+        try:
+            self._join(unit, record, lsn)
+        finally:
+            self._repeats = False
+        self._rolled_forward(unit, record, lsn, time)
+
     # ---- what counts
 
     def _counts(self, number: int, lsn: int, unit: int = 0) -> bool:
@@ -149,7 +165,10 @@ class Rebuild(Store):
         return since is not None and (lsn >= since.lsn or lsn >= since.units.get(unit, since.lsn))
 
     def joined(self, number: int, unit: Uow, lsn: int) -> Queue | None:
-        return self.by_id[number] if self._counts(number, lsn, unit.number) else None
+        counts = self._counts(number, lsn, unit.number)
+        if self._repeats:
+            counts = counts and self._since[number].units.get(unit.number) == lsn
+        return self.by_id[number] if counts else None
 
     def _put(self, record: records.Put, lsn: int, end: int, time: int) -> None:
         if self._counts(record.queue, lsn):

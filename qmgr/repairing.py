@@ -200,9 +200,7 @@ def _images(
         return None
     with contextlib.closing(reader):
         try:
-            first = next(reader.records(start, resync=True, until=end), None)
-            beginning = start == state.extent_bytes and first is not None and first.epoch == 1
-            found = survey(reader, start, end, from_beginning=beginning)
+            found = survey(reader, start, end, first_lsn=state.extent_bytes)
         except LogDamaged:
             return None
     lacking = [place for _, place in found.queues.values() if place is None or place.media < start]

@@ -11,10 +11,12 @@ archives, compresses and removes. Always the oldest first, so that there is neve
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 from logger.archive import Action, Archive, ArchivedNotices, ArchivePolicy, Outcome, Plan, Progress, last_written
+from logger.compressed import codec
 from logger.config import LogType
 from logger.disk import Disk
 from logger.errors import LogError
@@ -28,6 +30,10 @@ from recovery.errors import QueueDamaged
 
 POLICY_NS = 10_000_000_000  # between looks whether an extent is old enough, at least
 REST = 50  # times as long as a look took, the next one waits
+
+
+class _Ending(Exception):
+    """The queue manager ends."""
 
 
 class Retention:
@@ -46,7 +52,8 @@ class Retention:
         self._said = "", ""
         self._heads = [engine.log.state.head] * 2  # of the last two checkpoints: with the older one a restart must do
         self._lock = threading.Lock()
-        self._readers: dict[object, int] = {}  # who still reads from which LSN on
+        self._readers: weakref.WeakSet[Reading] = weakref.WeakSet()  # one that is forgotten needs nothing
+        self._deciding = threading.Lock()  # held from the decision that an extent can be reused until it is
         self._working = threading.Lock()  # somebody moves or deletes extents
         self._next_look_ns = 0
         if self._linear:
@@ -54,20 +61,32 @@ class Retention:
             self._history = engine.log.history()
             self._archive = Archive(disk, self._history, config.archive_directory)
             self._notices = ArchivedNotices(disk, config.path, log_id)
+            if policy.compress_after is not None:
+                self._try_codec()
+
+    def _try_codec(self) -> None:
+        """Say at the start, not only when the first extent is old enough, that there is no such compression here."""
+        try:
+            codec(self._policy.compression, "qm.ini")
+        except LogError as exc:
+            self._errors.say("AMQ9007", text=str(exc))
 
     # ---- what is needed
 
     def needed_from(self) -> dict[str, int]:
-        """The first sequence that each of those who need the log needs."""
+        """The first sequence that each of those who need the log needs, whatever crashes. Raises LogError."""
         extent_bytes = self._log.state.extent_bytes
         with self._engine.lock:
             lsns = {"restart": min(self._heads)}
             media = self._engine.state.media_lsn()
+            tail = self._log.buffer.tail
+        self._log.force(tail, sync=True)  # else the end of an image counts here, and is lost with what came before it
         if media:
             lsns["media recovery"] = media
         with self._lock:
-            if self._readers:
-                lsns["a reader"] = min(self._readers.values())
+            read = [reading.lsn for reading in self._readers]
+        if read:
+            lsns["a reader"] = min(read)
         return {who: at // extent_bytes for who, at in lsns.items()}
 
     def oldest(self) -> tuple[str, str]:
@@ -81,12 +100,22 @@ class Retention:
     @contextlib.contextmanager
     def reading_from(self, lsn: int) -> Iterator["Reading"]:
         """In the block nothing from this LSN on goes; the reader may move it forward."""
-        reading = Reading(self, lsn)
+        reading = self.pin(lsn)
         try:
             yield reading
         finally:
-            with self._lock:
-                self._readers.pop(reading, None)
+            self.unpin(reading)
+
+    def pin(self, lsn: int) -> "Reading":
+        """Nothing from this LSN on goes before the reading is moved forward, unpinned or forgotten."""
+        reading = Reading(lsn)
+        with self._deciding, self._lock:
+            self._readers.add(reading)
+        return reading
+
+    def unpin(self, reading: "Reading") -> None:
+        with self._lock:
+            self._readers.discard(reading)
 
     def _needed_to_remove(self) -> dict[str, int]:
         """The same, with the messages that nobody has got yet: their history is not removed by age."""
@@ -141,12 +170,16 @@ class Retention:
 
     def _reuse(self) -> None:
         """Keep as many superfluous extents for reuse as there are primaries; delete the others."""
-        needed = min(self.needed_from().values())
         for sequence in self._log.inactive():
-            waiting = self._management is LogManagement.ARCHIVE and not self._notices.covers(sequence)
-            if sequence >= needed or waiting:
-                return
-            self._log.recycle(sequence)
+            with self._deciding:
+                waiting = self._management is LogManagement.ARCHIVE and not self._archived(sequence)
+                if sequence >= min(self.needed_from().values()) or waiting:
+                    return
+                self._log.recycle(sequence)
+
+    def _archived(self, sequence: int) -> bool:
+        """Has somebody else archived the extent? Where our own policy does it, the file goes to the archive itself."""
+        return self._policy.archive_after is None and self._notices.covers(sequence)
 
     # ---- the policy, and what an operator asks for
 
@@ -164,12 +197,20 @@ class Retention:
                     active_from=self.needed_from()["restart"],
                     needed_from=self._needed_to_remove,
                     still_needed_from=self.needed_from,
-                    give_way=self._clock.give_way,
+                    give_way=self._go_on,
                 )
+        except _Ending:
+            return
         except (LogError, OSError) as exc:
             self._errors.say("AMQ9007", text=str(exc))
         took = self._clock.elapsed_ns() - now
         self._next_look_ns = now + took + max(POLICY_NS, REST * took)
+
+    def _go_on(self) -> None:
+        """Let others go on; end work that nobody waits for when the queue manager ends."""
+        if self._engine.quiescing:
+            raise _Ending
+        self._clock.give_way()
 
     def plan(self, action: Action, older_than: int) -> Plan:
         """What is to be done with extents that were last written so many seconds ago, or more."""
@@ -224,14 +265,14 @@ class Retention:
             return {}
         with self._engine.lock:
             media = self._engine.state.media_lsn()
-        needed = self.needed_from()
+        head, extent_bytes = self._log.state.head, self._log.state.extent_bytes
         places = self._history.places()
-        inactive = {s: place.size for s, place in places.items() if s < needed["restart"]}
-        since = min(needed.get("media recovery", needed["restart"]), needed["restart"])
+        inactive = {s: place.size for s, place in places.items() if s < head // extent_bytes}
+        since = min(media or head, head) // extent_bytes
         waiting = [s for s in inactive if not self._notices.covers(s)]
         archiving = self._management is LogManagement.ARCHIVE
         return {
-            "media": media or self._log.state.head,
+            "media": media or head,
             "media_bytes": sum(size for s, size in inactive.items() if s >= since),
             "archived_from": min(waiting) if archiving and waiting else 0,
             "archive_bytes": sum(inactive[s] for s in waiting if s < since) if archiving else 0,
@@ -251,13 +292,13 @@ class Retention:
 class Reading:
     """Somebody reads the log, and still has to read what begins at `lsn`."""
 
-    def __init__(self, retention: Retention, lsn: int) -> None:
-        self._retention = retention
-        self.move(lsn)
+    __slots__ = ("__weakref__", "lsn")
+
+    def __init__(self, lsn: int) -> None:
+        self.lsn = lsn
 
     def move(self, lsn: int) -> None:
-        with self._retention._lock:
-            self._retention._readers[self] = lsn
+        self.lsn = lsn
 
 
 def name_of(sequence: int) -> str:

@@ -27,6 +27,18 @@ def reworded(text: bytes, path: str, values: Mapping[str, str]) -> bytes:
         raise IniError(f"AMQ7006E: {path}: stanza Log is missing; it is required.", name=path)
     ending = "\r" if raw[first - 1].endswith("\r") else ""
     raw[first:first] = [f"{ini.INDENT}{name}={value}{ending}" for name, value in wanted.values()]
+    for name, value in values.items():
+        _check(name, value, path)
     changed = "\n".join(raw).encode()
     ini.parse(changed, path)  # what can't be read again is not written
     return changed
+
+
+def _check(name: str, value: str, path: str) -> None:
+    allowed = ini.ATTRIBUTES["LOG"][name.upper()].values
+    try:
+        allowed.read(value)
+    except ValueError:
+        raise IniError(
+            f"AMQ7076E: {path}: {name}={ini.shown(value)} is not valid; allowed: {allowed.allowed}.", name=path
+        ) from None

@@ -60,7 +60,7 @@ class _QueueSnapshot:
         self.queue = queue
         self.definition = queue.definition
         self.next_sequence = queue.next_sequence
-        self.damaged = queue.damaged
+        self.damaged = "" if queue.blocked else queue.damaged
         self.image = queue.image
         self.keep_volatile = ending and queue.definition.non_persistent_class == "HIGH"
         self.backouts = [queue.backed_out[0].copy() if self.keep_volatile else {}, queue.backed_out[1].copy()]

@@ -22,6 +22,7 @@ class State(ABC):
         self.imaged = imaged
         self.qmgr = QmgrDefinition()
         self.catalog = 0  # LSN of the last image of all definitions
+        self.cataloging = 0  # of the one that was begun
         self.queues: dict[str, Queue] = {}
         self.by_id: dict[int, Queue] = {}
         self.uows = UowTable()
@@ -44,7 +45,7 @@ class State(ABC):
             records.Delete: self._delete,
             records.AlterQmgr: self._alter_qmgr,
             records.ImageEnd: self._image_end,
-            records.Catalog: self._catalog,
+            records.Catalog: self._take_catalog,
             records.ImageStart: self._image_start,
             records.ImagePart: self._nothing,
             records.CheckpointMark: self._nothing,
@@ -55,7 +56,7 @@ class State(ABC):
         self._effects[type(record)](record, lsn, end, time)
 
     @contextlib.contextmanager
-    def overheard(self, hear: Callable[[records.Record, int, int, int], None]) -> Iterator[None]:
+    def overheard(self, hear: Callable[[records.UnitRecord, int, int, int], None]) -> Iterator[None]:
         """In the block `hear` gets every record of a unit of work that is applied, with its place."""
         kinds = records.Commit, records.Backout, records.Prepare, records.RollForward
         effects = {kind: self._effects[kind] for kind in kinds}
@@ -228,6 +229,9 @@ class State(ABC):
         unit = self._unit(record.uow, lsn, time)
         if unit.first_lsn == lsn:  # the records that it replaces lie before the head: this is all there is
             self._join(unit, record, lsn)
+        self._rolled_forward(unit, record, lsn, time)
+
+    def _rolled_forward(self, unit: Uow, record: records.RollForward, lsn: int, time: int) -> None:
         unit.first_lsn = lsn
         unit.logged = time
         unit.xid = record.xid
@@ -284,8 +288,11 @@ class State(ABC):
             queue.image = Place(record.start, record.checkpoint, record.media, time)
             queue.changed = True
 
-    def _catalog(self, record: records.Catalog, lsn: int, end: int, time: int) -> None:
-        self.catalog = lsn
+    def _take_catalog(self, record: records.Catalog, lsn: int, end: int, time: int) -> None:
+        if record.flags & records.FIRST:
+            self.cataloging = lsn
+        if record.flags & records.LAST and self.cataloging:
+            self.catalog, self.cataloging = self.cataloging, 0
 
     def media_lsn(self) -> int:
         """The first LSN that the recovery of any object needs; 0: there is no image."""

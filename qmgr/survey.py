@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from logger import lsn
+from logger.archive import Progress, no_progress
 from logger.reader import LogReader
 from qmgr.objects import QmgrDefinition, QueueDefinition, decode_definition, decode_qmgr
 from qmgr.rebuild import Rebuild
@@ -33,6 +34,8 @@ class Survey:
     qmgr: QmgrDefinition = attrs.Factory(QmgrDefinition)
     queues: dict[int, tuple[QueueDefinition, Place | None]] = attrs.Factory(dict)
     counters: dict[str, int] = attrs.Factory(lambda: {"queue": 1, "segment": 1})
+    pieces: list[dict[str, Any]] = attrs.Factory(list)  # of an image of the definitions that is not complete yet,
+    since: list[tuple[records.Record, int, int]] = attrs.Factory(list)  # and what was read since its first one
 
     def take(self, record: records.Record, at: int, time: int) -> None:
         match record:
@@ -48,28 +51,43 @@ class Survey:
                     self.queues[number] = self.queues[number][0], Place(start, checkpoint, media, time)
             case records.AlterQmgr(encoded):
                 self.qmgr = decode_qmgr(encoded)
-            case records.Catalog(content):
-                self._take_catalog(json.loads(content))
+            case records.Catalog(flags, content):
+                self._take_catalog(flags, json.loads(content))
+                return
+        if self.pieces:
+            self.since.append((record, at, time))
 
-    def _take_catalog(self, said: dict[str, Any]) -> None:
-        self.complete = True
-        self.qmgr = QmgrDefinition(**said["qmgr"])
-        self.counters |= said["counters"]
-        before = self.queues
-        self.queues = {}
-        for one in said["queues"]:
+    def _take_catalog(self, flags: int, said: dict[str, Any]) -> None:
+        """It is as of its first piece: what was read between the pieces is taken again when it is complete."""
+        if flags & records.FIRST:
+            self.pieces, self.since = [], []
+        elif not self.pieces:
+            return  # it begins before what can be read
+        self.pieces.append(said)
+        if not flags & records.LAST:
+            return
+        pieces, since, before = self.pieces, self.since, self.queues
+        self.pieces, self.since, self.queues, self.complete = [], [], {}, True
+        self.qmgr = QmgrDefinition(**pieces[0]["qmgr"])
+        self.counters |= pieces[0]["counters"]
+        for one in (queue for piece in pieces for queue in piece["queues"]):
             definition = QueueDefinition(**one["definition"])
             _, known = before.get(definition.id, (None, None))
             self.queues[definition.id] = definition, Place(*one["image"]) if one["image"] else known
+        for record, at, time in since:
+            self.take(record, at, time)
 
 
-def survey(reader: LogReader, start: int, until: int, *, from_beginning: bool, moment: int | None = None) -> Survey:
+def survey(reader: LogReader, start: int, until: int, *, first_lsn: int, moment: int | None = None) -> Survey:
     """Read the log from `start` to the LSN `until`, or to the first record later than `moment` (microseconds).
 
-    Raises LogDamaged.
+    `first_lsn`: that of every log. One that begins with the first start of its queue manager begins with nothing; that
+    of one that was recovered to a point in time does not. Raises LogDamaged.
     """
-    found = Survey(start, until, from_beginning)
+    found = Survey(start, until, complete=False)
     for raw in reader.records(start, durable=until, resync=True, until=until):
+        if raw.lsn == first_lsn:
+            found.complete = raw.epoch == 1
         if (moment is not None and raw.time > moment) or raw.end > until:
             found.until = raw.lsn
             break
@@ -79,7 +97,7 @@ def survey(reader: LogReader, start: int, until: int, *, from_beginning: bool, m
     return found
 
 
-def rebuilt(found: Survey, like: Store, reader: LogReader) -> Rebuild:
+def rebuilt(found: Survey, like: Store, reader: LogReader, progress: Progress = no_progress) -> Rebuild:
     """All queues as they were, in the directory of `like`. Raises NotRecoverable, LogDamaged, OSError.
 
     Units of work that had no outcome then are in flight or in doubt in it.
@@ -102,5 +120,5 @@ def rebuilt(found: Survey, like: Store, reader: LogReader) -> Rebuild:
         rebuild.add_image(image.read(reader, place, found.until), place.checkpoint)
         first = min(first, place.media)
     rebuild.next_queue = max(rebuild.next_queue, found.counters["queue"])
-    rebuild.replay(reader, first, found.until)
+    rebuild.replay(reader, first, found.until, progress)
     return rebuild

@@ -86,10 +86,10 @@ def describe(queue: Queue, options: PutOptions, expires_at: Callable[[float], in
 def check_put(queue: Queue, size: int, count: int = 1) -> None:
     """May `count` messages of at most `size` bytes be put? Raises UnknownQueue, Inhibited, MessageTooBig, QueueFull."""
     definition = queue.definition
-    if queue.deleted:
-        raise UnknownQueue(f"queue {queue.name!r} was deleted", reason=Reason.Q_DELETED, name=queue.name)
     if queue.damaged:
         raise damaged(queue)
+    if queue.deleted:
+        raise UnknownQueue(f"queue {queue.name!r} was deleted", reason=Reason.Q_DELETED, name=queue.name)
     if not definition.put_enabled:
         raise Inhibited(f"puts to queue {queue.name!r} are disabled", name=queue.name)
     if size > definition.max_message_length:
@@ -106,10 +106,10 @@ def check_put(queue: Queue, size: int, count: int = 1) -> None:
 
 
 def check_get(queue: Queue) -> None:
-    if queue.deleted:
-        raise UnknownQueue(f"queue {queue.name!r} was deleted", reason=Reason.Q_DELETED, name=queue.name)
     if queue.damaged:
         raise damaged(queue)
+    if queue.deleted:
+        raise UnknownQueue(f"queue {queue.name!r} was deleted", reason=Reason.Q_DELETED, name=queue.name)
     if not queue.definition.get_enabled:
         raise Inhibited(f"gets from queue {queue.name!r} are disabled", name=queue.name, reason=Reason.GET_INHIBITED)
 

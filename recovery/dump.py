@@ -172,8 +172,9 @@ def _details(record: records.Record, names: dict[int, str]) -> dict[str, Any]:
             return queue(number) | {name: lsn.text(place) for name, place in places.items()}
         case records.AlterQmgr(attributes):
             return {"qmgr": json.loads(attributes)}
-        case records.Catalog(content):
-            return {"catalog": json.loads(content)}
+        case records.Catalog(flags, content):
+            said: dict[str, Any] = json.loads(content)
+            return {"first": bool(flags & records.FIRST), "last": bool(flags & records.LAST)} | said
         case records.CheckpointMark(_, notes):
             return {"notes": json.loads(notes)}
 

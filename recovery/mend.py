@@ -9,8 +9,10 @@ import json
 from typing import Any
 from zlib import crc32
 
+from logger.compressed import compression_of
 from logger.disk import PAGE, Disk, File, make_dirs, read_whole, replace_file, write_whole
 from logger.extent import DATA, SPARES
+from logger.forensics import plain
 from logger.migrate import copy
 from recovery.repair import Change, Examination, Put, PutCopy, PutCut, PutMade, Remove
 
@@ -113,14 +115,14 @@ def _fresh(disk: Disk, data_dir: str) -> str:
 
 
 def _saved(directory: str, log_dir: str, path: str) -> str:
-    """Where the original of a file goes: a log directory that `dmpmqlog -f` can read, and the data's files."""
+    """Where the original of a file goes."""
     inside = path.startswith(f"{log_dir}/")
     return f"{directory}/log/{path[len(log_dir) + 1 :]}" if inside else f"{directory}/data/{path.rpartition('/')[2]}"
 
 
 def _write(disk: Disk, path: str, change: Change) -> None:
     """Make the file that is to take the place of another."""
-    if isinstance(change, PutCopy):
+    if isinstance(change, PutCopy) and compression_of(change.source) is None:
         copy(disk, change.source, path)
         return
     data = change.make() if isinstance(change, PutMade) else change.data if isinstance(change, Put) else None
@@ -133,9 +135,21 @@ def _write(disk: Disk, path: str, change: Change) -> None:
     try:
         if isinstance(change, PutCut):
             _write_cut(file, change)
+        elif isinstance(change, PutCopy):
+            _write_plain(disk, file, change.source)
         file.sync()
     finally:
         file.close()
+
+
+def _write_plain(disk: Disk, file: File, source: str) -> None:
+    original = plain(disk, source)
+    try:
+        size = original.size()
+        for at in range(0, size, CHUNK):
+            file.write(at, original.read(at, min(CHUNK, size - at)))
+    finally:
+        original.close()
 
 
 def _write_cut(file: File, change: PutCut) -> None:

@@ -20,7 +20,8 @@ The unit-of-work number, the time and the LSN stand in the frame (`logger/frame.
     IMAGE_END      queue u32, then LSNs u64: of the IMAGE_START, of the checkpoint whose state the image holds, and
                    where media recovery begins to read
     QMGR           JSON: the attributes of the queue manager
-    CATALOG        JSON: the attributes of the queue manager, and of all queues with the places of their images
+    CATALOG        flags u8: 1 for the first piece of it, 2 for the last; JSON: the attributes of the queue manager, in
+                   the first piece, and of some queues with the places of their images
     CHECKPOINT     JSON: what a checkpoint holds in numbers; written where it begins, and where it is complete
 
 PUT, PUT_MANY and GET are those outside a unit of work. A run of a unit's calls, in their order:
@@ -52,6 +53,7 @@ GET_COST = GET_RUN.size  # and a get
 MAX_XID_PART = 64  # bytes of gtrid and of bqual
 IMAGE_PART = struct.Struct("<IQIIIB")
 IMAGE_END = struct.Struct("<IQQQ")
+FIRST, LAST = 1, 2  # flags of a CATALOG
 LARGEST_XID = XID.size + 2 * MAX_XID_PART
 
 
@@ -296,12 +298,13 @@ class AlterQmgr:
 
 @attrs.define
 class Catalog:
-    """The media image of all definitions."""
+    """A piece of the media image of all definitions."""
 
+    flags: int
     content: bytes  # JSON
 
     def encode(self) -> Encoded:
-        return 519, 0, self.content, b""
+        return 519, 0, bytes([self.flags]), self.content
 
 
 @attrs.define
@@ -433,7 +436,7 @@ def decode(kind: int, uow: int, body: memoryview) -> Record:
         case Kind.QMGR:
             return AlterQmgr(bytes(body))
         case Kind.CATALOG:
-            return Catalog(bytes(body))
+            return Catalog(body[0], bytes(body[1:]))
         case Kind.START_CHECKPOINT | Kind.END_CHECKPOINT:
             return CheckpointMark(Kind(kind), bytes(body))
     raise ValueError(f"record kind {kind} is not known to this version")

@@ -24,6 +24,7 @@ from logger.disk import PAGE, Disk, read_whole
 from logger.extent import DATA, ExtentHeader, linear_number
 from logger.forensics import Chain, Epochs, Evidence, Seen, look, most_common, name_of, sequence_inside
 from logger.frame import END, PAD
+from logger.history import History, read_header
 from logger.log import active_path, control_path
 from recovery import checkpoint
 from recovery.checkpoint import Checkpoint, decode_file, encode_file
@@ -81,6 +82,7 @@ TABLE = (
         "restore data and log from one backup",
     ),
     Row("extent_missing", "an extent is missing", Does.CUT, "the log is cut before it", UNITS),
+    Row("extent_in_the_archive", "an extent that a restart needs is in the archive", Does.REBUILD, "it is put back"),
     Row("extent_short", "an extent was cut", Does.CUT, "the log is cut where it ends", UNITS),
     Row("extent_foreign", "an extent belongs to another log", Does.CUT, "the log is cut before it", UNITS),
     Row("extent_stale", "an extent is an older copy", Does.CUT, "the log is cut before it", UNITS),
@@ -434,7 +436,22 @@ class _Examiner:
                 if rival is None or self._sequence(rival[0], rival[1], expected)[1] < epoch:
                     places[sequence] = number, seen
         self.right = right
-        return places
+        self.archived = self._archived(places)
+        return self.archived | places
+
+    def _archived(self, places: dict[int, tuple[int, Seen]]) -> dict[int, tuple[int, Seen]]:
+        """Extents of a linear log that are not in the active directory as they should be, but somewhere."""
+        if self.config.log_type is LogType.CIRCULAR:
+            return {}
+        where = History(self.disk, (self.active, self.config.archive_directory), self.log_id, self.extent_bytes)
+        found = {}
+        for sequence, place in where.places().items():
+            if sequence not in places or not places[sequence][1].whole(self.extent_bytes):
+                places.pop(sequence, None)
+                number = linear_number(sequence)
+                header, size, _ = read_header(self.disk, place.path)
+                found[sequence] = number, Seen(path=place.path, number=number, size=size, header=header)
+        return found
 
     def _sequence(self, number: int, seen: Seen, expected: dict[int, int]) -> tuple[int, int]:
         if seen.header is not None:
@@ -552,7 +569,9 @@ class _Examiner:
         for number, sequence in sorted(state.extents) if state is not None else ():
             row = self._badness(number, sequence, foreign)
             path = name_of(self.active, number)
-            if row and sequence >= max(1, needed):
+            if row and sequence >= max(1, needed) and sequence in self.archived:
+                self.note("extent_in_the_archive", path, self.archived[sequence][1].path)
+            elif row and sequence >= max(1, needed):
                 self.note(row, path, f"it has the log from {lsn.text(sequence * self.extent_bytes)}")
                 gone.add(sequence)
             elif row == "extent_foreign" or (row and sequence * self.extent_bytes >= self._floor(state)):
@@ -583,6 +602,8 @@ class _Examiner:
             if sequence not in self.here:
                 self.note("extent_missing", f"{self.active}: sequence {sequence}")
                 gone.add(sequence)
+            elif sequence in self.archived:
+                self.note("extent_in_the_archive", self.archived[sequence][1].path)
             elif not self.here[sequence][1].whole(self.extent_bytes):
                 self.note("extent_short", self.here[sequence][1].path)
                 gone.add(sequence)
@@ -602,7 +623,7 @@ class _Examiner:
             return
         text = f"at {lsn.text(chain.end)}"
         sequence = chain.end // self.extent_bytes
-        path = self.here[sequence][1].path if sequence in self.here else name_of(self.active, 0)[:-12]
+        path = self.here[sequence][1].path if sequence in self.here else self.active
         beyond = next((each for each in self._evidence().frames(chain.end + 8) if each.epoch >= chain.epoch), None)
         if sequence not in self.here:
             self.note("extent_missing", f"{self.active}: sequence {sequence}", text)
@@ -655,9 +676,14 @@ class _Examiner:
             path = name_of(self.active, number)
             if seen.number != number and all(change.path != path for change in made):
                 self.changes.append(PutCopy(path, seen.path))
-        table = dict(sorted((n, s) for s, (n, _) in self.here.items() if needed <= s <= last)[-MOST_EXTENTS:])
+        for sequence, (number, seen) in self.archived.items():
+            path = name_of(self.active, number)
+            if needed <= sequence <= last and all(change.path != path for change in made):
+                self.changes.append(PutCopy(path, seen.path))
+        active = sorted((s, n) for s, (n, _) in self.here.items() if needed <= s <= last)[-MOST_EXTENTS:]
+        table = {number: sequence for sequence, number in active}
         table |= {change.header.number: change.header.sequence for change in made}
-        beyond = [seen.path for s, (_, seen) in self.here.items() if s > last]
+        beyond = [seen.path for s, (_, seen) in self.here.items() if s > last and s not in self.archived]
         kept = {name_of(self.active, number) for number in table}
         if self.config.log_type is LogType.CIRCULAR:
             usable = {n: s for n, s in self._ring().items() if n not in table}

@@ -14,6 +14,7 @@ import sys
 import threading
 
 import qmgr
+from logger.config import LogType
 
 NAME = "KILL"
 
@@ -30,6 +31,7 @@ def number_of(message: qmgr.Message) -> int:
 def work(qm: qmgr.QueueManager, thread: int, seed: int, start: int) -> None:
     """Random calls for ever."""
     rng = random.Random(seed * 100 + thread)
+    linear = qm.status().log.config.log_type is LogType.LINEAR
     a, b = f"T{thread}.A", f"T{thread}.B"
     count = start
 
@@ -54,7 +56,12 @@ def work(qm: qmgr.QueueManager, thread: int, seed: int, start: int) -> None:
                 continue
         elif kind < 0.5:
             say(thread=thread, do="same")
-            if thread == 0:
+            if linear and rng.random() < 0.7:
+                qm.record_image(rng.choice((None, a, b)))
+            elif linear:
+                with contextlib.suppress(qmgr.ObjectInUse):  # another thread is at it
+                    qm.recreate(b)
+            elif thread == 0:
                 qm.checkpoint()
         else:
             xid = qmgr.Xid(1, b"%d" % rng.randrange(1 << 60), b"") if kind > 0.9 else None

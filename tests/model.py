@@ -53,6 +53,7 @@ class Model:
     queues: dict[str, list[Msg]] = attrs.field(factory=dict)
     units: dict[Hashable, Unit] = attrs.field(factory=dict)
     descriptions: dict[str, str] = attrs.field(factory=dict)
+    history: dict[str, list[bytes]] = attrs.field(factory=dict)  # what a replay tells: bodies
 
     def copy(self) -> "Model":
         made: dict[int, Msg] = {}  # a message that is in a queue and in a unit of work is one message
@@ -69,6 +70,7 @@ class Model:
                 for key, unit in self.units.items()
             },
             dict(self.descriptions),
+            {queue: list(bodies) for queue, bodies in self.history.items()},
         )
 
     def begin(self, unit: Hashable) -> None:
@@ -76,10 +78,11 @@ class Model:
 
     def define(self, queue: str, description: str = "") -> None:
         self.queues.setdefault(queue, [])
+        self.history.setdefault(queue, [])
         self.descriptions[queue] = description
 
     def delete(self, queue: str) -> None:
-        del self.queues[queue], self.descriptions[queue]
+        del self.queues[queue], self.descriptions[queue], self.history[queue]
 
     def put(self, queue: str, msgs: list[Msg], unit: Hashable = None) -> None:
         if unit is not None:
@@ -89,6 +92,7 @@ class Model:
         for msg in msgs:  # priority first, then the order of commit
             place = next((n for n, other in enumerate(there) if other.priority < msg.priority), len(there))
             there.insert(place, msg)
+        self.history[queue] += [msg.body for msg in msgs if msg.persistent]
 
     def find(self, queue: str, limit: int = 1, match: Callable[[Msg], bool] = lambda msg: True) -> list[Msg]:
         """The messages that a get takes."""
@@ -130,6 +134,12 @@ class Model:
         for unit in self.units.values():
             unit.puts = [(queue, msg) for queue, msg in unit.puts if msg.persistent]
             unit.gets = [(queue, msg) for queue, msg in unit.gets if msg.persistent]
+
+    def recreate(self, queue: str) -> None:
+        """The queue was built again from the log: only what is not persistent is gone, also of units of work."""
+        self.queues[queue] = [msg for msg in self.queues[queue] if msg.persistent]
+        for unit in self.units.values():
+            unit.gets = [(name, msg) for name, msg in unit.gets if name != queue or msg.persistent]
 
     def crash(self) -> None:
         """The same, but nobody knows whether the gets and backouts that nothing waited for had reached the log."""

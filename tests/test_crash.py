@@ -9,12 +9,13 @@ import errno
 import threading
 from collections.abc import Callable, Iterable
 
+import attrs
 import pytest
 
 import qmgr
 from tests.conftest import SOAK
 from tests.sim.disk import SimCrash, SimDisk
-from tests.sim.life import SINGLE, TRIPLE, Life, Lookout, Setup, Violation
+from tests.sim.life import AUTOMATIC, SINGLE, TRIPLE, Life, Lookout, Setup, Violation
 from tests.sim.loss import (
     DATA_ONLY,
     KEEP_ALL,
@@ -30,7 +31,8 @@ from tests.sim.loss import (
 PAGE = 4096
 Script = Callable[[Life], None]
 XID = qmgr.Xid(1, b"global", b"branch")
-EVERY_SETUP = pytest.mark.parametrize("setup", [TRIPLE, SINGLE], ids=["triple", "single"])
+EVERY_SETUP = pytest.mark.parametrize("setup", [TRIPLE, SINGLE, AUTOMATIC], ids=["triple", "single", "linear"])
+EVERY_LOG = pytest.mark.parametrize("setup", [TRIPLE, AUTOMATIC], ids=["circular", "linear"])
 EVERY_LOSS = (KEEP_ALL, LOSE_ALL, NAMES_ONLY, SIZES_ONLY, DATA_ONLY, ZEROED, NOISED)
 ATOMIC_LOSS = (KEEP_ALL, LOSE_ALL, NAMES_ONLY, SIZES_ONLY, DATA_ONLY)
 
@@ -279,6 +281,8 @@ def laps(life: Life, number: float) -> None:
             life.get("A", unit=unit, limit=4)
             life.put("B", unit=unit, size=10)
             life.commit(unit)
+        if life.setup.linear and turn % 16 == 15:
+            life.record_image()  # so that extents are used again
     life.get("B", limit=1 << 20)
 
 
@@ -327,10 +331,11 @@ def checkpoints(life: Life) -> None:
             life.get("A", limit=100)
 
 
-def test_row_09_a_rename_lost_and_what_relied_on_it_done() -> None:
+@EVERY_LOG
+def test_row_09_a_rename_lost_and_what_relied_on_it_done(setup: Setup) -> None:
     """Faults 9: the checkpoint file and the control file are replaced, then segments and log are let go."""
     losses = [Loss(seed=n, sectors="new", sizes="new") for n in range(4)]
-    sweep(checkpoints, always(*losses), prelude=born)
+    sweep(checkpoints, always(*losses), setup=setup, prelude=born)
 
 
 def test_row_10_a_rename_durable_and_the_content_not() -> None:
@@ -339,7 +344,8 @@ def test_row_10_a_rename_durable_and_the_content_not() -> None:
     sweep(checkpoints, always(NAMES_ONLY), prelude=born)
 
 
-def test_row_11_a_removed_file_that_is_back_changes_nothing() -> None:
+@EVERY_LOG
+def test_row_11_a_removed_file_that_is_back_changes_nothing(setup: Setup) -> None:
     """Faults 11: a deleted queue stays deleted, its old messages stay gone, also when the name is used again."""
 
     def script(life: Life) -> None:
@@ -353,8 +359,8 @@ def test_row_11_a_removed_file_that_is_back_changes_nothing() -> None:
         life.get("B")
         life.checkpoint()
 
-    sweep(script, always(DATA_ONLY, LOSE_ALL), prelude=born)
-    sweep(script, mixes(3), prelude=born)
+    sweep(script, always(DATA_ONLY, LOSE_ALL), setup=setup, prelude=born)
+    sweep(script, mixes(3), setup=setup, prelude=born)
 
 
 def test_row_12_no_acknowledgement_for_a_write_after_the_sync_began() -> None:
@@ -403,7 +409,8 @@ def test_row_12_no_acknowledgement_for_a_write_after_the_sync_began() -> None:
     assert bodies(disk.crash(LOSE_ALL)) == set(acknowledged)
 
 
-def test_row_13_a_queue_directory_lost() -> None:
+@EVERY_LOG
+def test_row_13_a_queue_directory_lost(setup: Setup) -> None:
     """Faults 13: mkdir is lost unless the directory above it is synced."""
 
     def script(life: Life) -> None:
@@ -414,7 +421,7 @@ def test_row_13_a_queue_directory_lost() -> None:
         life.put("D.ONE", size=20)
 
     losses = [DATA_ONLY, LOSE_ALL, *(Loss(seed=n, sectors="new", sizes="new") for n in range(3))]
-    sweep(script, always(*losses), prelude=born)
+    sweep(script, always(*losses), setup=setup, prelude=born)
 
 
 def secondaries(life: Life) -> None:
@@ -426,18 +433,23 @@ def secondaries(life: Life) -> None:
     life.checkpoint()
     if unit in life.open:
         life.backout(unit)
+    if life.setup.linear:
+        life.record_image()
     life.checkpoint()
     laps(life, 0.5)
 
 
 MANY = Setup(primary_files=2, secondary_files=2)
+MANY_LINEAR = attrs.evolve(MANY, log_type="linear", log_management="Automatic")
+MANY_OF_EVERY_LOG = pytest.mark.parametrize("setup", [MANY, MANY_LINEAR], ids=["circular", "linear"])
 
 
-def test_row_14_a_log_file_lost_between_create_and_use() -> None:
+@MANY_OF_EVERY_LOG
+def test_row_14_a_log_file_lost_between_create_and_use(setup: Setup) -> None:
     """Faults 14: create, fill, header, sync, directory: each may be the last."""
-    sweep(born, mixes(3), setup=MANY)
-    sweep(secondaries, mixes(1), setup=MANY, prelude=born, every=2)
-    sweep(secondaries, always(LOSE_ALL), setup=MANY, prelude=born, every=3)
+    sweep(born, mixes(3), setup=setup)
+    sweep(secondaries, mixes(1), setup=setup, prelude=born, every=2)
+    sweep(secondaries, always(LOSE_ALL), setup=setup, prelude=born, every=3)
 
 
 ACKNOWLEDGED: dict[str, Callable[[Life], object]] = {
@@ -476,11 +488,12 @@ def resolve_prepared(life: Life) -> None:
     life.resolve(XID, commit=False)
 
 
+@EVERY_LOG
 @pytest.mark.parametrize("verb", ACKNOWLEDGED)
-def test_row_15_each_kind_of_acknowledgement_holds(verb: str) -> None:
+def test_row_15_each_kind_of_acknowledgement_holds(verb: str, setup: Setup) -> None:
     """Faults 15: whatever returned is there after the loss of everything unsynced, at once and two restarts later."""
     for loss in (LOSE_ALL, ZEROED, NOISED, DATA_ONLY, *(mixed(seed) for seed in range(5))):
-        life = Life(TRIPLE)
+        life = Life(setup)
         born(life)
         ACKNOWLEDGED[verb](life)
         assert len(life.allowed) == 1
@@ -608,12 +621,13 @@ def new_extents(disk: SimDisk) -> Callable[[str], bool]:
     return lambda path: path.endswith((".LOG", "/active")) and path not in before
 
 
+@MANY_OF_EVERY_LOG
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT], ids=["ENOSPC", "EDQUOT"])
-def test_row_22_a_secondary_file_that_can_not_be_made(error: int) -> None:
+def test_row_22_a_secondary_file_that_can_not_be_made(error: int, setup: Setup) -> None:
     """Faults 22: the n-th call on the way to a secondary fails; work goes on, and a restart finds all of it."""
     calls = [("create", 1), ("create", 2), ("write", 1), ("write", 2), ("sync", 1), ("sync_dir", 1)]
     for kind, nth in calls:
-        life = Life(MANY)
+        life = Life(setup)
         born(life)
         fault = life.disk.fail(kind, error, nth=nth, where=new_extents(life.disk))
         secondaries(life)
@@ -623,17 +637,19 @@ def test_row_22_a_secondary_file_that_can_not_be_made(error: int) -> None:
         life.restart()
 
 
-def test_row_22_crash_while_secondaries_come_and_go() -> None:
+@MANY_OF_EVERY_LOG
+def test_row_22_crash_while_secondaries_come_and_go(setup: Setup) -> None:
     """Faults 22: states on the way of a secondary from nothing to use to nothing."""
-    found = sweep(secondaries, mixes(1), setup=MANY, prelude=born, every=3)
+    found = sweep(secondaries, mixes(1), setup=setup, prelude=born, every=3)
     assert found.life.disk.counts["create"] > 5
     assert any(kind == "unlink" and path.endswith(".LOG") for kind, path in found.life.disk.trace)
 
 
-def test_row_27_prepared_over_twenty_restarts() -> None:
+@EVERY_LOG
+def test_row_27_prepared_over_twenty_restarts(setup: Setup) -> None:
     """Faults 27: in doubt each time, over checkpoints and wraps; resolved; then never in doubt again."""
     for commit in (True, False):
-        life = Life(TRIPLE)
+        life = Life(setup)
         born(life)
         life.prepare(unit_of(life, XID))
         for turn in range(20):
@@ -681,7 +697,8 @@ def test_row_28_crash_while_a_prepared_unit_is_resolved(commit: bool) -> None:
         sweep(script, losses, prelude=prelude, deeper=again)
 
 
-def test_row_29_crash_in_a_backout_and_in_the_backout_that_recovery_makes() -> None:
+@EVERY_LOG
+def test_row_29_crash_in_a_backout_and_in_the_backout_that_recovery_makes(setup: Setup) -> None:
     """Faults 29: what it put is nowhere, what it got is back in its place; twice."""
 
     def script(life: Life) -> None:
@@ -694,14 +711,15 @@ def test_row_29_crash_in_a_backout_and_in_the_backout_that_recovery_makes() -> N
         life.backout(one)
         life.put("B", size=10)
 
-    sweep(script, mixes(3), prelude=born)
-    sweep(script, mixes(1), prelude=born, deeper=deeper(2, mixes(1), 1 if SOAK else 2))
-    sweep(script, always(LOSE_ALL, KEEP_ALL), prelude=born)
+    sweep(script, mixes(3), setup=setup, prelude=born)
+    sweep(script, mixes(1), setup=setup, prelude=born, deeper=deeper(2, mixes(1), 1 if SOAK else 2))
+    sweep(script, always(LOSE_ALL, KEEP_ALL), setup=setup, prelude=born)
 
 
-def test_row_30_a_long_unit_of_work_meets_the_full_log() -> None:
+@MANY_OF_EVERY_LOG
+def test_row_30_a_long_unit_of_work_meets_the_full_log(setup: Setup) -> None:
     """Faults 30: the oldest is backed out wholly and is told at its next call; a prepared one is kept; others go on."""
-    life = Life(MANY)
+    life = Life(setup)
     born(life)
     life.prepare(unit_of(life, XID))
     old = life.begin()
@@ -733,9 +751,10 @@ def test_row_30_a_long_unit_of_work_meets_the_full_log() -> None:
     life.check()
 
 
-def test_row_31_commit_and_backout_when_the_log_is_full() -> None:
+@MANY_OF_EVERY_LOG
+def test_row_31_commit_and_backout_when_the_log_is_full(setup: Setup) -> None:
     """Faults 31: many open units fill the log; every commit and backout of one that is still there succeeds."""
-    life = Life(MANY)
+    life = Life(setup)
     born(life)
     for turn in range(6):
         units = [life.begin() for _ in range(12)]

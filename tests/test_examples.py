@@ -28,6 +28,20 @@ invoice for 3 chairs
 in doubt: ['order 4711']
 parcel: 3 chairs to Ada
 """,
+    "media_recovery.py": """\
+OBJECT_DAMAGED
+1000 messages are back
+True b'one more, after the image'
+""",
+    "replay.py": """\
+audit: ['3 chairs', '1 table', '2 lamps']
+the worker gets: ['3 chairs', '1 table', '2 lamps', 'a wardrobe that took time']
+left on the queue: 0
+audit: ['a wardrobe that took time', '4 shelves', '1 mirror']
+audit: []
+since a moment: ['4 shelves', '1 mirror']
+behind the table, in the middle of a unit of work: 2 lamps
+""",
     "crash_restart.py": """\
 killed after 200 units of work, then restarted
 committed units lost: 0

@@ -10,10 +10,10 @@ import pytest
 
 from logger import control, extent, lsn
 from logger import log as logs
-from logger.config import LogConfig, WriteIntegrity
+from logger.config import LogConfig, LogType, WriteIntegrity
 from logger.disk import PAGE
 from logger.errors import LogClosed, LogFailed
-from logger.extent import ExtentHeader
+from logger.extent import ExtentHeader, linear_number
 from logger.log import Log
 from tests.conftest import SOAK
 from tests.sim.clock import SimClock
@@ -39,11 +39,12 @@ def short(entries: list[Entry]) -> str:
 class LogLife:
     """A log, and the list of what was appended to it."""
 
-    def __init__(self, seed: int, integrity: WriteIntegrity) -> None:
+    def __init__(self, seed: int, integrity: WriteIntegrity, log_type: LogType = LogType.CIRCULAR) -> None:
         self.rng = random.Random(seed)
         self.atomic = integrity is WriteIntegrity.SINGLE
         self.config = LogConfig(
             path="/log/QM",
+            log_type=log_type,
             primary_files=2,
             secondary_files=1,
             file_pages=64,
@@ -165,6 +166,100 @@ class LogLife:
                 self.crash()
         self.disk = self.disk.crash(LOSE_ALL)
         self.start()
+
+
+class LinearLife(LogLife):
+    """The same with a linear log: what is behind the head is kept from one LSN on, and nothing of it ever goes."""
+
+    def __init__(self, seed: int, integrity: WriteIntegrity) -> None:
+        self.past: list[Entry] = []  # what is behind the head
+        self.appended: list[Entry] = []
+        self.media = 0  # LSN: somebody needs everything from here on
+        self.highest = 0  # sequence
+        self.recycled = self.reused = 0
+        super().__init__(seed, integrity, LogType.LINEAR)
+
+    def crash(self) -> None:
+        self.reused += sum(kind == "rename" and "/R" in path for kind, path in self.disk.trace)
+        super().crash()
+
+    def start(self) -> None:
+        self.past = list({one[0]: one for one in [*self.past, *self.appended] if one[0] >= 0}.values())
+        super().start()  # which a crash may cut off: only then it is known what is behind the head
+        head = self.log.state.head
+        self.past = [one for one in self.past if self.media <= one[0] < head]
+        if self.past:
+            self.look_back()
+
+    def look_back(self) -> None:
+        """Everything from the media LSN to what is durable can be read."""
+        start = self.past[0][0]
+        reader = self.log.live_reader()
+        try:
+            found = [
+                (one.lsn, one.end, bytes(one.body))
+                for one in reader.records(start, durable=self.log.durable, until=self.log.durable)
+            ]
+        finally:
+            reader.close()
+        expected = self.past + [one for one in self.appended if 0 <= one[0] < self.log.durable]
+        same = found == expected[: len(found)]
+        assert same, f"read {short(found)}, expected {short(expected)}"
+        assert len(found) >= len(self.past), "the past was cut"
+
+    def move_head(self) -> None:
+        before = self.log.state.head
+        super().move_head()
+        head = self.log.state.head
+        self.past += [one for one in self.appended if before <= one[0] < head]
+        self.appended[:] = [one for one in self.appended if not 0 <= one[0] < head]
+        self.look_at_numbers()
+        self.log.provide()
+
+    def look_at_numbers(self) -> None:
+        """Sequences rise, and those made ahead follow the last one without a gap."""
+        extents = self.log._extents
+        last = max(extents.sequences(), default=self.highest)
+        assert last >= self.highest
+        self.highest = last
+        ahead = sorted(number for number, sequence in extents.table() if not sequence)
+        assert ahead == list(range(linear_number(last + 1), linear_number(last + 1) + len(ahead)))
+
+    def step(self) -> None:
+        kind = self.rng.random()
+        if kind < 0.04 and self.past:
+            self.media = self.rng.choice(self.past)[0]
+            self.past = [one for one in self.past if one[0] >= self.media]
+        elif kind < 0.1:
+            needed = min(self.log.state.head, self.past[0][0] if self.past else self.log.state.head)
+            for sequence in self.log.inactive():
+                if sequence < needed // self.config.extent_bytes:
+                    self.log.recycle(sequence)
+                    self.recycled += 1
+        elif kind < 0.12 and self.past:
+            self.look_back()
+        else:
+            super().step()
+
+
+@pytest.mark.parametrize("integrity", [WriteIntegrity.TRIPLE, WriteIntegrity.SINGLE], ids=["triple", "single"])
+def test_a_linear_log_keeps_its_past_too(integrity: WriteIntegrity) -> None:
+    """Faults 1-7, 16, 17, 20, 21 of a linear log, whose extents are let go of and used again."""
+    crashes = recycled = reused = 0
+    failed: list[str] = []
+    for seed in range(1500 if SOAK else 40):
+        life = LinearLife(seed, integrity)
+        try:
+            life.live(600 if seed % 20 == 0 else 150)
+        except Exception as exc:
+            failed.append(f"seed {seed}: {exc!r}")
+        crashes += life.crashes
+        recycled += life.recycled
+        reused += life.reused
+    assert not failed, f"{len(failed)} lives: {failed[:5]}"
+    assert crashes > 100
+    assert recycled > 20
+    assert reused > 10
 
 
 @pytest.mark.parametrize("integrity", [WriteIntegrity.TRIPLE, WriteIntegrity.SINGLE], ids=["triple", "single"])

@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 import qmgr
 from qmgr import segments, snapshot, store
 from tests.conftest import SOAK
-from tests.sim.life import DATA, NAME, QUEUES, SINGLE, TRIPLE, Life, Setup, random_life
+from tests.sim.life import AUTOMATIC, DATA, LINEAR, NAME, QUEUES, SINGLE, TRIPLE, Life, Setup, random_life
 from tests.sim.loss import mixed
 from tests.sim.paging import Counted
 from tests.test_crash import laps_of
@@ -36,10 +36,16 @@ SETUPS = {
     "single": SINGLE,
     "synced by the system": Setup(log_sync="os"),
     "two secondaries": Setup(secondary_files=2, checkpoint_records=7),
+    "linear": LINEAR,
+    "automatic": AUTOMATIC,
+    "linear single": Setup(
+        log_type="linear", log_management="Automatic", write_integrity="SingleWrite", primary_files=3
+    ),
 }
 DEEP = {
     "deep triple": Setup(buffer=3000, checkpoint_records=40),
     "deep single": Setup(buffer=1, write_integrity="SingleWrite", secondary_files=2),
+    "deep linear": Setup(buffer=3000, checkpoint_records=40, log_type="linear", log_management="Automatic"),
 }
 
 
@@ -50,6 +56,8 @@ def drawn(seed: int) -> Setup:
         write_integrity=rng.choice(("SingleWrite", "TripleWrite")),
         primary_files=rng.randint(2, 4),
         secondary_files=rng.randint(1, 3),
+        log_type=rng.choice(("circular", "circular", "linear")),
+        log_management=rng.choice(("Manual", "Automatic")),
         buffer_pages=rng.choice((18, 18, 40, 200)),
         checkpoint_records=rng.choice((0, 0, 1, 3, 20)),
     )
@@ -60,6 +68,7 @@ def test_a_random_life_keeps_every_promise(name: str) -> None:
     """P1-P6; faults 1-18, 20-22, 27-29, 31, 34, 37 in any mixture."""
     failed: list[str] = []
     restarts = 0
+    harmed = recreated = 0
     for seed in range(3000 if SOAK else 25):
         setup = drawn(seed) if name == "drawn" else SETUPS[name]
         life = Life(setup, seed=seed)
@@ -70,8 +79,13 @@ def test_a_random_life_keeps_every_promise(name: str) -> None:
             if len(failed) >= 3:
                 break
         restarts += life.restarts
+        harmed += life.harmed
+        recreated += life.recreated
     assert not failed, "\n\n".join(failed)
     assert restarts > 100
+    if name in SETUPS and SETUPS[name].linear:
+        assert harmed > 30
+        assert recreated > 30
 
 
 @pytest.fixture
@@ -97,7 +111,7 @@ def test_a_random_life_of_deep_queues_keeps_every_promise(name: str, tiny_segmen
                 break
     assert not failed, "\n\n".join(failed)
     did = tiny_segments.calls | {"paged out": tiny_segments.paged_out, "evicted": tiny_segments.evicted}
-    for what, least in {"paged out": 3000, "_page_in": 500, "_pluck": 1000, "_replace": 15, "evicted": 2000}.items():
+    for what, least in {"paged out": 3000, "_page_in": 500, "_pluck": 1000, "_replace": 15, "evicted": 1500}.items():
         assert did[what] > least, did
 
 
@@ -107,7 +121,7 @@ def test_a_life_that_once_broke_a_promise(name: str, seed: int) -> None:
     random_life(Life(SETUPS[name], seed=seed), random.Random(f"{name} {seed}"), 80)
 
 
-@pytest.mark.parametrize("name", ["triple", "single", "two secondaries"])
+@pytest.mark.parametrize("name", ["triple", "single", "two secondaries", "automatic"])
 def test_a_long_life_goes_round_the_log_many_times(name: str) -> None:
     """P5, P6: the log wraps three times and more, with a crash now and then."""
     for seed in range(50 if SOAK else 3):
@@ -279,6 +293,23 @@ class Machine(RuleBasedStateMachine):
         else:
             self.do(lambda: life.delete(queue))
 
+    @precondition(lambda self: self.life.setup.linear)
+    @rule(queue=st.sampled_from([*QUEUES, None]))
+    def record_image(self, queue: str | None) -> None:
+        if queue is None or queue in self.life.model.queues:
+            self.do(lambda: self.life.record_image(queue))
+
+    @precondition(lambda self: self.life.setup.linear)
+    @rule(queue=st.sampled_from(QUEUES), seed=st.none() | st.integers(0, 999), online=st.booleans())
+    def recreate(self, queue: str, seed: int | None, online: bool) -> None:
+        """For nothing, or because a file was harmed: then while it runs, or at the next start."""
+        if queue not in self.life.model.queues:
+            return
+        if seed is not None and self.life.harm(queue, random.Random(seed)) and not online:
+            self.crash_now(seed, [])
+        else:
+            self.do(lambda: self.life.recreate(queue))
+
     @invariant()
     def the_queue_manager_agrees_with_the_model(self) -> None:
         if self.life.qm is not None:
@@ -290,7 +321,7 @@ class Machine(RuleBasedStateMachine):
             self.life.settle()
 
 
-@pytest.mark.parametrize("name", ["triple", "single"])
+@pytest.mark.parametrize("name", ["triple", "single", "automatic"])
 def test_no_program_breaks_a_promise(name: str) -> None:
     """P1-P6, by Hypothesis: the smallest program that does is printed."""
 

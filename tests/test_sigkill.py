@@ -74,16 +74,15 @@ def call_xid(book: Book) -> set[str]:
 class Rounds:
     """Worker after worker on one queue manager."""
 
-    def __init__(self, base: Path, threads: int) -> None:
+    def __init__(self, base: Path, threads: int, **options: Any) -> None:
         self.data, self.log, self.threads = str(base / "data"), str(base / "log"), threads
         self.books = [Book() for _ in range(threads)]
         for n, book in enumerate(self.books):
             book.model.define(f"T{n}.A")
             book.model.define(f"T{n}.B")
         self.acknowledged = 0
-        qmgr.create(
-            NAME, data_path=self.data, log_path=self.log, log_primary_files=2, log_secondary_files=2, log_file_pages=64
-        )
+        small = {"log_primary_files": 2, "log_secondary_files": 2, "log_file_pages": 64}
+        qmgr.create(NAME, data_path=self.data, log_path=self.log, **(small | options))
 
     def round(self, seed: int, seconds: float) -> None:
         """Start a worker, compare what it found with the books, let it work for so long, kill it."""
@@ -162,3 +161,20 @@ def test_row_01_killed_at_random_moments(tmp_path: Path, threads: int, rounds: i
         life.round(n + 1, rng.choice((0.01, 0.1, 0.25, 0.4)) * rng.random())
     life.round(-1, 0)
     assert life.acknowledged > rounds * 5
+
+
+@pytest.mark.parametrize(("threads", "rounds"), [(1, 20), (4, 16)], ids=["one thread", "four threads"])
+def test_row_01_killed_at_random_moments_with_a_linear_log(tmp_path: Path, threads: int, rounds: int) -> None:
+    """Faults 1, 24-26: images and queues built again; now and then every segment is gone at the next start."""
+    rng = random.Random(100 + threads)
+    life = Rounds(tmp_path, threads, log_type="linear", log_management="Automatic")
+    removed = 0
+    for n in range(rounds * (20 if SOAK else 1)):
+        life.round(n + 1, rng.choice((0.01, 0.1, 0.25, 0.4)) * rng.random())
+        if rng.random() < 0.4:
+            for path in (tmp_path / "data").rglob("*.seg"):
+                path.unlink()
+                removed += 1
+    life.round(-1, 0)
+    assert life.acknowledged > rounds * 5
+    assert removed > 5

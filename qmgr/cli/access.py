@@ -87,7 +87,7 @@ def standing(name: str, data_path: str | None) -> published.Picture:
         if found is not None and found.alive:
             if found.age > STALE:
                 complain(
-                    f"AMQ9003W: this is how it stood {found.age:.0f} seconds ago; {holder} says nothing since then."
+                    f"AMQ9009W: this is how it stood {found.age:.0f} seconds ago; {holder} says nothing since then."
                 )
             return found.picture
         pause(PAUSE)
@@ -114,7 +114,7 @@ def understood(name: str, data_path: str | None) -> Iterator[None]:
     except (KeyError, TypeError, ValueError, AttributeError) as exc:
         path = known(name, data_path).published
         why = f"{path} is damaged ({exc!r}); delete it, its owner writes it anew every second."
-        raise Failure(UNEXPECTED, "AMQ9004E", why) from exc
+        raise Failure(UNEXPECTED, "AMQ9010E", why) from exc
 
 
 def pause(seconds: float) -> None:

@@ -1,16 +1,16 @@
 """archive-log, compress-log, remove-log: what becomes of the log extents that no restart needs."""
 
 import argparse
-import sys
 from collections.abc import Callable
 
 from logger.archive import Action, Outcome, parse_age
 from qmgr import QueueManager
 from qmgr.cli import access
-from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, Command, Failure, Parser, complain
+from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, Bar, Command, Failure, Parser, complain
 from qmgr.errors import MediaNotSupported
 
 NOT_SUPPORTED = 68
+OLDER = "only what was last written so long ago, such as 36h"
 DO: dict[Action, Callable[..., Outcome]] = {
     Action.ARCHIVE: QueueManager.archive_log,
     Action.COMPRESS: QueueManager.compress_log,
@@ -20,10 +20,15 @@ DO: dict[Action, Callable[..., Outcome]] = {
 
 def options(parser: Parser) -> None:
     parser.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
-    parser.add_argument(
-        "--older-than", metavar="AGE", type=age, default=0, help="only what was last written so long ago, such as 36h"
-    )
     parser.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    parser.add_argument("--older-than", metavar="AGE", type=age, default=0, help=OLDER)
+
+
+def removal(parser: Parser) -> None:
+    """The same, but nobody deletes all that can be deleted by forgetting an option."""
+    parser.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    parser.add_argument("--older-than", metavar="AGE", type=age, required=True, help=OLDER)
 
 
 def age(text: str) -> int:
@@ -31,24 +36,6 @@ def age(text: str) -> int:
         return parse_age(text)
     except ValueError as exc:
         raise Failure(BAD_ARGUMENTS, "AMQ7076E", f"--older-than: {exc}.") from None
-
-
-class Bar:
-    """How far long work has come, on a terminal."""
-
-    def __init__(self) -> None:
-        self._shown = -1
-        self._there = sys.stderr is not None and sys.stderr.isatty()
-
-    def __call__(self, done: int, total: int) -> None:
-        percent = 100 * done // total if total else 100
-        if self._there and percent != self._shown:
-            self._shown = percent
-            print(f"\r[{'#' * (percent * 40 // 100):<40}] {percent:3} %", end="", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        if self._shown >= 0:
-            print("\r" + " " * 50 + "\r", end="", file=sys.stderr, flush=True)
 
 
 def doing(action: Action) -> Callable[[argparse.Namespace], int]:
@@ -75,17 +62,18 @@ def doing(action: Action) -> Callable[[argparse.Namespace], int]:
 
 def command(action: Action, purpose: str, notes: str) -> Command:
     name = f"{action.value}-log"
+    age_given = "--older-than AGE" if action is Action.REMOVE else "[--older-than AGE]"
     return Command(
         name=name,
         purpose=purpose,
         notes=notes
         + "\n\n"
         + access.NO_DAEMON.replace("qm.transactions() and qm.resolve()", f"qm.{action.value}_log()"),
-        usage="[-m QMgrName] [--older-than AGE] [--dry-run] [--data-path dir]",
+        usage=f"[-m QMgrName] {age_given} [--dry-run] [--data-path dir]",
         example=f"qm {name} -m QM1 --older-than 7d",
         own_name=False,
         codes={NOT_AVAILABLE: access.OWNED, NOT_SUPPORTED: "the log is circular"},
-        options=options,
+        options=removal if action is Action.REMOVE else options,
         run=doing(action),
     )
 

@@ -200,6 +200,24 @@ def _flushed() -> tuple[int, str] | None:
         return explain(exc)
 
 
+class Bar:
+    """How far long work has come, on a terminal."""
+
+    def __init__(self) -> None:
+        self._shown = -1
+        self._there = sys.stderr is not None and sys.stderr.isatty()
+
+    def __call__(self, done: int, total: int) -> None:
+        percent = 100 * done // total if total else 100
+        if self._there and percent != self._shown:
+            self._shown = percent
+            print(f"\r[{'#' * (percent * 40 // 100):<40}] {percent:3} %", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self._shown >= 0:
+            print("\r" + " " * 50 + "\r", end="", file=sys.stderr, flush=True)
+
+
 # Types of options
 
 

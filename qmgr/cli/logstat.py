@@ -37,7 +37,7 @@ def _last(name: str, data_path: str | None) -> Picture:
     last = access.last_published(name, data_path)
     if last is None:
         raise Failure(NOT_AVAILABLE, "AMQ8146E", f"queue manager {name!r} is not running, so its log is not written.")
-    complain(f"AMQ9003W: queue manager {name!r} is not running; this is how it stood at {_moment(last['published'])}.")
+    complain(f"AMQ9009W: queue manager {name!r} is not running; this is how it stood at {_moment(last['published'])}.")
     return last
 
 

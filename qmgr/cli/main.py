@@ -63,7 +63,7 @@ Exit codes:
 
 
 def help_text() -> str:
-    return HELP.format(commands="\n".join(f"  {each.name:<10} {each.purpose}" for each in COMMANDS.values()))
+    return HELP.format(commands="\n".join(f"  {each.name:<12} {each.purpose}" for each in COMMANDS.values()))
 
 
 def qm(argv: Sequence[str] | None = None) -> int:

@@ -23,16 +23,19 @@ def run(args: argparse.Namespace) -> int:
     name = access.named(args.m, args.data_path)
     with access.started(name, args.data_path) as manager:
         code = NOTHING
-        for queue in objects.queues(manager, args.t, args.name):
+        queues = objects.queues(manager, args.t, args.name)
+        while queues:
             try:
-                manager.record_image(queue)
+                for queue in manager.record_image(queues):
+                    print(f"Media image for object {queue}, type qlocal recorded.")
             except (NotImageRecoverable, Damaged, MediaNotSupported) as exc:
                 code = said(exc, quiet=args.z)
                 if code == NOT_SUPPORTED:
                     return code
+                queues.remove(exc.name)  # nothing was done: the same without it
             else:
-                print(f"Media image for object {queue}, type qlocal recorded.")
                 code = 0 if code == NOTHING else code
+                break
         if objects.definitions(args.t):
             try:
                 manager.record_definitions()
@@ -52,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 def said(exc: MQError, *, quiet: bool) -> int:
     """Say what went wrong with one object; the exit code of it."""
     if not quiet:
-        complain(explain(exc)[1].replace("AMQ8101S", "AMQ7044E"))
+        complain(explain(exc)[1].replace("AMQ8101S", "AMQ8149E" if isinstance(exc, Damaged) else "AMQ7044E"))
     if isinstance(exc, MediaNotSupported):
         return NOT_SUPPORTED
     return NOT_RECOVERABLE if isinstance(exc, NotImageRecoverable) else DAMAGED

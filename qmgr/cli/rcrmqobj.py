@@ -2,8 +2,9 @@
 
 import argparse
 
+from qmgr import QueueManager
 from qmgr.cli import access, objects
-from qmgr.cli.command import NOT_AVAILABLE, Command, Parser, complain, explain
+from qmgr.cli.command import NOT_AVAILABLE, Bar, Command, Parser, complain, explain
 from qmgr.errors import MediaImageMissing, MediaNotSupported, MQError, NotImageRecoverable, ObjectInUse
 
 NOT_RECOVERABLE = 28
@@ -25,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
         code = NOTHING
         for queue in objects.queues(manager, args.t, args.name):
             try:
-                manager.recreate(queue)
+                recreate(manager, queue)
             except (NotImageRecoverable, MediaImageMissing, MediaNotSupported, ObjectInUse) as exc:
                 code = said(exc, quiet=args.z)
                 if code == NOT_SUPPORTED:
@@ -40,6 +41,14 @@ def run(args: argparse.Namespace) -> int:
         if code == NOTHING and not args.z:
             complain(f"AMQ7085E: queue manager {name!r} has no object {args.name!r} of type {args.t}.")
         return code
+
+
+def recreate(manager: QueueManager, queue: str) -> None:
+    bar = Bar()
+    try:
+        manager.recreate(queue, progress=bar)
+    finally:
+        bar.end()
 
 
 def said(exc: MQError, *, quiet: bool) -> int:

@@ -5,7 +5,7 @@ import datetime
 
 from logger import lsn
 from qmgr.cli import access
-from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, Command, Failure, Parser, absolute
+from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, Bar, Command, Failure, Parser, absolute
 from qmgr.errors import AlreadyExists
 from qmgr.pointintime import recover_to
 
@@ -44,10 +44,13 @@ def moment(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     name = access.named(args.m, args.data_path)
     access.known(name, args.data_path)
+    bar = Bar()
     try:
-        done = recover_to(name, args.into, lsn=args.lsn, time_us=args.time, data_path=args.data_path)
+        done = recover_to(name, args.into, lsn=args.lsn, time_us=args.time, data_path=args.data_path, progress=bar)
     except AlreadyExists as exc:
         raise Failure(EXISTS, "AMQ8110E", str(exc)) from exc
+    finally:
+        bar.end()
     at = datetime.datetime.fromtimestamp(done.time / 1e6, datetime.UTC).isoformat(" ", "milliseconds")
     print(f"Queue manager {name!r} as of LSN {lsn.text(done.lsn)}, {at}, built in {done.data_path!r}.")
     print(f"{done.queues} queues, {done.messages} messages; {done.in_doubt} units of work in doubt, "

@@ -2,9 +2,9 @@
 
 import argparse
 
-from qmgr import repairing
+from qmgr import locations, repairing
 from qmgr.cli import access
-from qmgr.cli.command import NOT_AVAILABLE, Command, Failure, Parser, absolute, complain
+from qmgr.cli.command import NAME_ERROR, NOT_AVAILABLE, Command, Failure, Parser, absolute, complain
 from qmgr.errors import InUse
 
 NEEDED = 10
@@ -22,6 +22,11 @@ def options(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.check and args.accept_loss:
         raise Failure(36, "AMQ7076E", "--check changes nothing, so --accept-loss has no meaning with it.")
+    location = locations.find(args.m, args.data_path)
+    if not access.DISK.exists(location.data_dir):  # not `known`: its qm.ini may be what is missing
+        raise Failure(
+            NAME_ERROR, "AMQ7048E", f"queue manager {args.m!r} does not exist: there is no {location.data_dir}."
+        )
     where = {"data_path": args.data_path, "log_path": args.ld}
     try:
         if args.check:

@@ -301,3 +301,15 @@ def test_an_extent_that_is_removed_while_it_is_read_is_named() -> None:
     with pytest.raises(LogDamaged, match=name(1)):
         file.read(0, 1)
     reader.close()
+
+
+def test_row_40_an_extent_whose_header_is_damaged_is_known_by_the_frame_that_it_begins_with() -> None:
+    disk, bodies, state = lived()
+    for path in disk.files(ACTIVE):
+        data = bytearray(disk.peek(path))
+        data[20] ^= 1
+        disk.poke(path, bytes(data))
+    seen = History(disk, [ACTIVE, ARCHIVE], state.log_id, state.extent_bytes)
+    assert bodies_of(seen.reader(state), state.extent_bytes) == bodies
+    stranger = History(disk, [ACTIVE], b"another log's id", state.extent_bytes)
+    assert stranger.places() == {}

@@ -98,17 +98,17 @@ def test_what_is_needed_stays_and_the_answer_is_by_whom() -> None:
     made = world()
     for _ in range(3):
         fill(made)
-    held = made.qm.remove_log().held
+    held = made.qm.remove_log(older_than=0).held
     assert held is not None
     assert "an undelivered message" in held.gates
     first = sequences(made)[1]
     empty(made)
     with made.qm._retention.reading_from(first * made.qm._log.state.extent_bytes):
-        held = made.qm.remove_log().held
+        held = made.qm.remove_log(older_than=0).held
         assert held is not None
         assert held.gates == ("a reader",)
         assert sequences(made)[0] == first
-    held = made.qm.remove_log().held
+    held = made.qm.remove_log(older_than=0).held
     assert held is not None
     assert held.gates == ("media recovery",)
     assert sequences(made)[0] == made.qm._retention.needed_from()["media recovery"]
@@ -163,7 +163,7 @@ def test_a_circular_log_has_nothing_to_archive() -> None:
     made = World()
     for do in (made.qm.archive_log, made.qm.compress_log, made.qm.remove_log):
         with pytest.raises(MediaNotSupported, match="circular logging"):
-            do()
+            do(older_than=0)
     made.qm._retention.keep_policy()
 
 

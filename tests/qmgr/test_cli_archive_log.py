@@ -99,10 +99,10 @@ def test_what_is_kept_is_said_with_the_reason(shell: Shell) -> None:
 def test_bad_words_get_one_line_and_an_exit_code(shell: Shell, action: str) -> None:
     before = shell.names()
     for words, code, amq in (
-        ("-m NOSUCH", 72, "AMQ7048E"),
+        ("-m NOSUCH --older-than 1d", 72, "AMQ7048E"),
         ("-m QM1 --older-than 7", 36, "AMQ7076E"),
         ("-m QM1 --older-than", 36, "AMQ7006E"),
-        ("-m QM1 S0000000.LOG", 36, "AMQ7075E"),
+        ("-m QM1 --older-than 1d S0000000.LOG", 36, "AMQ7075E"),
     ):
         said, err = shell.run(f"{action}-log {words}", code)
         assert said == []

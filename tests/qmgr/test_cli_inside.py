@@ -206,7 +206,7 @@ def test_a_stopped_queue_manager_is_read_from_its_files(
     assert f"Unit of work 0,{number} (prepared) holds the head" in space.stdout
     last = run("logstat -m QM1")
     assert last.returncode == 0
-    assert last.stderr.startswith("AMQ9003W: queue manager 'QM1' is not running; this is how it stood at ")
+    assert last.stderr.startswith("AMQ9009W: queue manager 'QM1' is not running; this is how it stood at ")
     assert "WriteSizeMax" in last.stdout
     (data / "qmgrs" / "QM1" / "status.json").unlink()
     never = run("logstat -m QM1")
@@ -248,7 +248,7 @@ def test_a_damaged_status_json_of_a_stopped_one_is_no_help_and_no_harm(run: Run,
         path.write_text(json.dumps(picture | bad))
         done = run("logstat -m QM1")
         assert (done.returncode, done.stdout) == (71, "")
-        assert re.search(rf"^AMQ9004E: {re.escape(str(path))} is damaged .*; delete it", done.stderr, re.MULTILINE)
+        assert re.search(rf"^AMQ9010E: {re.escape(str(path))} is damaged .*; delete it", done.stderr, re.MULTILINE)
 
 
 def test_what_cannot_be_read_is_said(run: Run, owner: tuple[subprocess.Popen[str], str], data: Path) -> None:

@@ -1,7 +1,9 @@
 """Repair: every row of its table; what it says would be lost is what is lost; any crash or error, and it goes on."""
 
 import errno
+import random
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from zlib import crc32
@@ -11,22 +13,28 @@ import pytest
 
 import qmgr
 from logger import control, extent, frame, integrity, lsn
+from logger.compressed import Compression, compress
 from logger.disk import make_dirs
 from logger.extent import DATA, file_name
 from logger.log import read_only
 from logger.reader import Record
 from qmgr import repairing
 from qmgr.repairing import Repair
-from recovery import checkpoint
+from recovery import checkpoint, records
 from recovery.records import Kind
-from recovery.repair import TABLE
+from recovery.repair import TABLE, Put
+from tests.conftest import SOAK
 from tests.model import Model
 from tests.sim.disk import SimDisk
 from tests.sim.life import DATA as DATA_PATH
 from tests.sim.life import LOG as LOG_PATH
-from tests.sim.life import NAME, Life, Lookout, Setup
+from tests.sim.life import NAME, Life, Lookout, Setup, random_life, random_step
 from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
 from tests.test_crash import born, laps, work_on
+from tests.test_damage import blot, lie
+from tests.test_damage import cut as cut_off
+from tests.test_damage import flip as flip_bit
+from tests.test_damage import swap as swap_pages
 
 PAGE = 4096
 CIRCULAR = Setup(primary_files=3, secondary_files=2)
@@ -55,17 +63,22 @@ class Past:
         life.end()
         self.ended_before = life.disk.snapshot(KEEP_ALL)
         life.start()
+        self.remember()
         for n in range(3):
             life.put("A", size=300 + 900 * n)
+            self.remember()
         life.checkpoint()
+        self.remember()
         doubt = life.begin(XID)
         life.get("A", unit=doubt)
         life.put("B", unit=doubt, size=5000)
         life.prepare(doubt)
+        self.remember()
         life.put("B")
+        self.remember()
         life.checkpoint()
         self.remember()
-        for n in range(34):
+        for n in range(50 if setup.linear else 34):  # over three extents at least
             unit = life.begin()
             life.put("A", unit=unit, size=11000 + n)
             life.put("B", unit=unit, size=500)
@@ -404,6 +417,59 @@ def test_extent_missing(killed: Past) -> None:
         cut(killed, life, "extent_missing")
 
 
+def test_extent_in_the_archive() -> None:
+    past = of("linear-killed")
+    _, path = past.middle
+    for suffix in ("", ".gz"):
+        for size in (0, DATA + 8192):
+            life = past.fork()
+            make_dirs(life.disk, f"{LOG}/archive")
+            target = f"{LOG}/archive/{path.rpartition('/')[2]}{suffix}"
+            whole = life.disk.peek(path)
+            life.disk.poke(target, whole)
+            if suffix:
+                life.disk.remove(target)
+                compress(life.disk, path, target, Compression.GZIP)
+                life.disk.sync_dir(f"{LOG}/archive")
+            life.disk.poke(path, whole[:size])
+            if not size:
+                life.disk.remove(path)
+            assert refused_by_start(life)
+            mended(life, "extent_in_the_archive", past.last)
+            assert life.disk.exists(target)
+
+
+def test_a_log_that_is_cut_where_its_checkpoint_begins_an_extent() -> None:
+    """What is left of a linear log is history only."""
+    life = Life(LINEAR)
+    born(life)
+    laps(life, 0.8)
+    life.checkpoint()
+    extent_bytes = control.read(life.disk, CONTROL)[1].extent_bytes
+    while (left := -life.qm.status().log.tail % extent_bytes) > 20000:
+        life.put("B", size=9000)
+    for less in range(120, 300, 8):
+        other = life.fork(KEEP_ALL)
+        other.restart()
+        left = -other.qm.status().log.tail % extent_bytes
+        other.put("A", size=left - less)
+        if 0 < -other.qm.status().log.tail % extent_bytes < 80:
+            break
+    model = other.model.copy()
+    other.checkpoint()
+    other.put("B", size=3000)
+    other.disk = other.disk.crash(KEEP_ALL)
+    state = control.read(other.disk, CONTROL)[1]
+    assert state.head == state.checkpoint and state.head % extent_bytes == 0
+    last = state.head // extent_bytes
+    other.disk.remove(path_of(last - 1))
+    other.disk.remove(path_of(0))  # nor does that reach back to the beginning
+    found = check(other)
+    assert rows(found) == {"extent_missing"} and found.examination.lost is not None
+    assert repair(other, accept_loss=True).report is not None
+    goes_on(other, model)
+
+
 def test_extent_short(killed: Past) -> None:
     _, path = killed.middle
     for size in (0, PAGE - 1, DATA - 1, DATA, DATA + killed.extent_bytes // 2, DATA + killed.extent_bytes - 1):
@@ -456,7 +522,7 @@ def frames(past: Past, sequence: int) -> list[int]:
     return found
 
 
-def records(past: Past) -> list[Record]:
+def all_records(past: Past) -> list[Record]:
     """All that are there."""
     state, reader = read_only(past.disk, LOG)
     try:
@@ -475,7 +541,7 @@ def test_extent_damaged_in_the_middle(killed: Past) -> None:
         done = cut(killed, life, "extent_damaged_in_the_middle")
         lost = done.examination.lost
         assert lost is not None and lost.start == place
-        later = [record for record in records(killed) if record.lsn > place]
+        later = [record for record in all_records(killed) if record.lsn > place]
         assert lost.records == len(later)
         assert lost.units == tuple(record.uow for record in later if record.kind == Kind.COMMIT)
         assert (lost.first_time, lost.last_time) == (later[0].time, later[-1].time)
@@ -688,17 +754,26 @@ def no_ini_and_swapped(past: Past, life: Life) -> None:
     swapped(past, life)
 
 
+def no_checkpoints(past: Past, life: Life) -> None:
+    for path in (NEWEST, PREVIOUS):
+        poke(life, path, 60, b"????")
+
+
 BLOWS = [
-    no_control,
-    torn_control,
-    one_missing,
-    one_flipped,
-    one_short,
-    swapped,
-    no_control_and_one_flipped,
-    no_ini_and_swapped,
+    ("circular-killed", no_control),
+    ("circular-killed", torn_control),
+    ("circular-killed", one_missing),
+    ("circular-killed", one_flipped),
+    ("circular-killed", one_short),
+    ("circular-killed", swapped),
+    ("circular-killed", no_control_and_one_flipped),
+    ("circular-killed", no_ini_and_swapped),
+    ("linear-killed", no_control),
+    ("linear-killed", one_missing),
+    ("linear-killed", one_flipped),
+    ("linear-killed", no_checkpoints),
 ]
-every_blow = pytest.mark.parametrize("blow", BLOWS, ids=lambda blow: blow.__name__)
+every_blow = pytest.mark.parametrize(("case", "blow"), BLOWS, ids=lambda it: getattr(it, "__name__", it))
 
 
 def struck(past: Past, blow: Callable[[Past, Life], None]) -> tuple[Life, Model]:
@@ -736,8 +811,8 @@ def completed(fork: Life, model: Model) -> None:
 
 
 @every_blow
-def test_crash_before_any_change_of_the_disk(killed: Past, blow: Callable[[Past, Life], None]) -> None:
-    life, model = struck(killed, blow)
+def test_crash_before_any_change_of_the_disk(case: str, blow: Callable[[Past, Life], None]) -> None:
+    life, model = struck(of(case), blow)
     seen = 0
 
     def look(kind: str, path: str) -> None:
@@ -745,11 +820,11 @@ def test_crash_before_any_change_of_the_disk(killed: Past, blow: Callable[[Past,
         seen += 1
         if kind == "write" and seen % 4:  # the many writes of a copy are alike
             return
-        for loss in (KEEP_ALL, mixed(seen)) if seen % 2 else (LOSE_ALL,):
-            try:
-                completed(life.fork(loss), model)
-            except Exception as exc:
-                raise AssertionError(f"before {kind} {path} (moment {seen}), {loss}: {exc!r}") from exc
+        loss = (KEEP_ALL, LOSE_ALL, mixed(seen))[seen % 3]
+        try:
+            completed(life.fork(loss), model)
+        except Exception as exc:
+            raise AssertionError(f"before {kind} {path} (moment {seen}), {loss}: {exc!r}") from exc
 
     with Lookout(life.disk, look):
         repair(life, accept_loss=True)
@@ -757,8 +832,8 @@ def test_crash_before_any_change_of_the_disk(killed: Past, blow: Callable[[Past,
 
 
 @every_blow
-def test_a_repair_that_is_interrupted_again_and_again(killed: Past, blow: Callable[[Past, Life], None]) -> None:
-    life, model = struck(killed, blow)
+def test_a_repair_that_is_interrupted_again_and_again(case: str, blow: Callable[[Past, Life], None]) -> None:
+    life, model = struck(of(case), blow)
     for step in (4, 11, 25):
         fork = life.fork(KEEP_ALL)
         for turn in range(300):
@@ -777,10 +852,10 @@ def test_a_repair_that_is_interrupted_again_and_again(killed: Past, blow: Callab
 @every_blow
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
 def test_an_error_at_any_call_and_the_next_repair_gets_to_the_end(
-    blow: Callable[[Past, Life], None], error: int
+    case: str, blow: Callable[[Past, Life], None], error: int
 ) -> None:
     """ENOSPC, EIO at the n-th call that changes the disk, or that reads it; then the disk is well again."""
-    life, model = struck(of("circular-killed"), blow)
+    life, model = struck(of(case), blow)
     changing = ("write", "sync", "create", "rename", "unlink", "sync_dir", "mkdir", "rmdir")
     for kinds in (changing, ("read", "open", "list")) if error == errno.EIO else (changing,):
         nth, failed = 1, True
@@ -794,6 +869,8 @@ def test_an_error_at_any_call_and_the_next_repair_gets_to_the_end(
             failed = bool(fault.fired)
             fork.disk.heal()
             assert not fork.disk.locks
+            if fork.disk.exists(f"{HOME}/repair-1/done"):  # the start or the end that comes last has failed
+                fork.disk = fork.disk.crash(mixed(nth))
             try:
                 completed(fork, model)
             except Exception as exc:
@@ -841,37 +918,126 @@ def test_a_running_queue_manager_is_refused() -> None:
 # What was declared lost
 
 
-def test_what_a_restart_declared_lost_stays_lost_when_the_control_file_is_made_anew() -> None:
-    """A frame of an older epoch becomes whole again beyond the end that the later start found."""
-    past = of("circular-killed")
-    life = past.fork()
-    life.restart()
-    life.crash(KEEP_ALL)
-    life.restart()
-    life.put("B", size=40)
-    model = life.model.copy()
-    life.disk = life.disk.crash(KEEP_ALL)
-    state = control.read(life.disk, CONTROL)[1]
-    end = life.fork(KEEP_ALL)
-    end.restart()
-    tail = end.qm.restart_report.end_lsn
-    sequence = tail // state.extent_bytes
-    number = next(number for number, s in state.extents if s == sequence)
-    at = frame.after(tail)
-    body = memoryview(bytearray(200))
-    size = frame.encode_into(
-        body, 0, crc32(state.log_id), state.epoch - 1, at, 0, 1, 1, Kind.DELETE, frame.WHOLE, b"\1\0\0\0", b""
-    )
-    poke(life, path_of(number), DATA + at % state.extent_bytes, bytes(body[:size]))
-    for spare in (1, 2):
-        image = life.disk.peek(path_of(number))[spare * PAGE : (spare + 1) * PAGE]
-        held = integrity.open_spare(image, crc32(state.log_id))
-        if held is not None and held.page <= at < held.page + PAGE - 200:
-            changed = memoryview(bytearray(image))
-            changed[at - held.page : at - held.page + size] = body[:size]
-            grown = frame.after(at + size) if frame.after(at + size) - held.page <= integrity.BODY else at + size
-            crc = crc32(changed[: grown - held.page], crc32(state.log_id))
-            integrity.seal_spare(changed, held.page, grown, held.epoch, crc)
-            poke(life, path_of(number), spare * PAGE, bytes(changed))
+def test_what_a_restart_declared_lost_stays_lost_when_the_control_file_is_made_anew(killed: Past) -> None:
+    """A start at T crashed; a record of its is there beyond T, and at T one of before has become whole again."""
+    life = killed.fork()
+    end = killed.fork()
+    end.start()
+    tail, state = end.qm.restart_report.end_lsn, killed.state
+    path = killed.sequences[tail // killed.extent_bytes]
+    seed = crc32(state.log_id)
+    home = DATA + lsn.page_of(tail) % killed.extent_bytes
+    spares = [integrity.open_spare(life.disk.peek(path)[at : at + PAGE], seed) for at in (PAGE, 2 * PAGE)]
+    newest = max((one for one in spares if one is not None), key=lambda one: one.tail)
+    assert newest.tail == tail
+    poke(life, path, home, newest.image[: tail % PAGE])
+
+    def put(at: int, epoch: int, durable: int) -> None:
+        body = memoryview(bytearray(60))
+        delete = records.Delete(1).encode()
+        size = frame.encode_into(
+            body, 0, seed, epoch, at, 0, 1, (at - durable) // 8, Kind.DELETE, frame.WHOLE, delete[2], delete[3]
+        )
+        poke(life, path, DATA + at % killed.extent_bytes, bytes(body[:size]))
+
+    put(tail, state.epoch, tail)
+    put(lsn.page_of(tail) + 2 * PAGE, state.epoch + 1, tail)
+    crashed = attrs.evolve(state, epoch=state.epoch + 1, epoch_from=tail, durable=tail)
+    life.disk.poke(CONTROL, b"".join(crashed.encode(n).ljust(control.COPY, b"\0") for n in (8, 9)))
+    assert not rows(check(life))
     life.disk.remove(CONTROL)
-    mended(life, "control_missing", model)
+    found = check(life)
+    change = found.examination.changes[-1]
+    assert isinstance(change, Put)
+    anew = control.decode(change.data)
+    assert anew is not None and (anew[1].epoch_from, anew[1].epoch) == (tail, state.epoch + 2)
+    mended(life, "control_missing", killed.last)
+
+
+# Any damage
+
+
+DAMAGES = (flip_bit, blot, cut_off, lie, swap_pages)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_any_damage_is_mended_or_refused_and_never_changes_what_is_kept(case: str) -> None:
+    """One file or two; what is there afterwards is what was there at the moment at which the log was cut."""
+    past = of(case)
+    rng = random.Random(case)
+    paths = [*past.sequences.values(), CONTROL, NEWEST, PREVIOUS]
+    went: Counter[str] = Counter()
+    for n in range(60 * (20 if SOAK else 1)):
+        life = past.fork()
+        done = []
+        for path in rng.sample(paths, rng.choice((1, 1, 2))):
+            damage = rng.choice(DAMAGES)
+            life.disk.poke(path, damage(rng, life.disk.peek(path)))
+            done.append(f"{damage.__name__} in {path}")
+        try:
+            went[struck_by_chance(past, life)] += 1
+        except Exception as exc:
+            raise AssertionError(f"{case}, blow {n}: {done}: {exc!r}") from exc
+    assert went["as it was"] > 5 and went["cut"] + went["mended"] > 5, went
+
+
+def struck_by_chance(past: Past, life: Life) -> str:
+    """Start it, or repair it and start it; how that went."""
+    refusal = refused_by_start(life)
+    found = check(life)
+    assert found.needed or found.examination.refused or not refusal, f"a start says {refusal}, and repair says nothing"
+    done = repair(life, accept_loss=True)
+    if done.examination.refused:
+        assert refusal, f"refused, and a start would work: {done.lines()}"
+        return "refused"
+    lost = done.examination.lost
+    model = past.last if lost is None else past.as_of(lost.start)
+    life.model, life.allowed, life.crashed, life.epoch = model, [model], True, 0
+    if lost is None and not past.clean:  # of the very last force nothing says that it was there
+        life.allowed = [past.moments[-1][1], past.moments[-2][1], past.last]
+    life.restart()
+    work_on(life)
+    return "cut" if lost is not None else "mended" if done.needed else "as it was"
+
+
+def cut_short(life: Life, rng: random.Random) -> SimDisk:
+    """What is left of the disk when the machine stops at some moment, a few calls from now."""
+    other = life.fork(KEEP_ALL)
+    other.restart()
+    other.disk.crash_after(rng.randint(1, 40), rng.choice((0.0, rng.random())))
+    while True:
+        try:
+            random_step(other, rng)
+        except BaseException:
+            if not other.disk.dead:
+                raise
+            return other.disk.crash(mixed(rng.randrange(1 << 30)))
+
+
+@pytest.mark.parametrize("setup", [CIRCULAR, LINEAR], ids=["circular", "linear"])
+@pytest.mark.parametrize("seed", range(6 * (20 if SOAK else 1)))
+def test_a_control_file_made_anew_says_what_the_lost_one_did(setup: Setup, seed: int) -> None:
+    """After random lives with crashes and lost writes: the same end of the log, the same queues, the same in doubt."""
+    life = Life(setup, seed=seed)
+    rng = random.Random(f"control {seed}")
+    for _ in range(4):
+        random_life(life, rng, 25, crashes=0.1)
+        disk = cut_short(life, rng)
+        seen = []
+        for lost in (False, True):
+            other = Life(setup, disk.snapshot(KEEP_ALL))
+            other.clock.wall = life.clock.wall
+            if lost:
+                other.disk.remove(CONTROL)
+                found = check(other)
+                assert found.examination.lost is None, found.lines()
+                end = found.examination.changes[-1]
+                assert isinstance(end, Put)
+                repair(other)
+            other.start()
+            seen.append((other.observe(), set(other.qm.in_doubt())))
+            if not lost:
+                expected = other.qm.restart_report.end_lsn
+        state = control.decode(end.data[: control.COPY])
+        assert state is not None and state[1].epoch_from == expected
+        assert seen[0] == seen[1]

@@ -11,7 +11,8 @@ from typing import Any
 import attrs
 
 import qmgr
-from qmgr.errors import BackedOut, NoMessageAvailable, ResourceProblem
+from qmgr.errors import BackedOut, Damaged, NoMessageAvailable, ResourceProblem
+from qmgr.objects import mangle
 from recovery.uows import UowState
 from tests.model import Model, Msg, Observed
 from tests.sim.clock import SimClock
@@ -33,6 +34,7 @@ class Setup:
 
     write_integrity: str = "TripleWrite"
     log_type: str = "circular"
+    log_management: str = "Manual"
     primary_files: int = 2
     secondary_files: int = 1
     file_pages: int = 64
@@ -46,9 +48,16 @@ class Setup:
         """What is asked of the storage: SingleWrite needs sectors that are old or new."""
         return self.write_integrity == "SingleWrite"
 
+    @property
+    def linear(self) -> bool:
+        """Are there media images, and is what is found damaged built again?"""
+        return self.log_type == "linear"
+
 
 TRIPLE = Setup()
 SINGLE = Setup(write_integrity="SingleWrite")
+LINEAR = Setup(log_type="linear")
+AUTOMATIC = Setup(log_type="linear", log_management="Automatic")
 
 
 class Lookout:
@@ -96,6 +105,8 @@ class Life:
         self.refused = 0  # calls that the log had no room for
         self.rolled_back = 0  # units of work that the queue manager backed out to gain room
         self.restarts = 0
+        self.harmed = self.found_damaged = self.healed_at_start = self.recreated = 0  # queues
+        self.suspects: set[str] = set()  # queues that were harmed and not yet built again
         self.story: list[str] = []  # the calls so far: what a failure prints
 
     # -- the queue manager itself --------------------------------------------------------------------------------
@@ -108,6 +119,7 @@ class Life:
             data_path=DATA,
             log_path=LOG,
             log_type=self.setup.log_type,
+            log_management=self.setup.log_management,
             log_primary_files=self.setup.primary_files,
             log_secondary_files=self.setup.secondary_files,
             log_file_pages=self.setup.file_pages,
@@ -179,6 +191,7 @@ class Life:
         other.made = self.made
         other.count = self.count + 1000
         other.epoch = self.epoch
+        other.suspects = set(self.suspects)
         other.story = [*self.story, f"crash {loss}"]
         other.lose(other.disk)
         return other
@@ -196,7 +209,23 @@ class Life:
             self.made = True
         else:
             self.start()
+        self.mend()
         self.check()
+
+    def mend(self) -> None:
+        """What was harmed and not found by the start is found by whoever reads it, and is built again then."""
+        for queue in sorted(self.suspects):
+            if queue not in {info.name for info in self.qm.queues()}:
+                self.suspects.discard(queue)
+                continue
+            try:
+                list(self.qm.browse(queue))
+                self.healed_at_start += 1
+            except Damaged:
+                self.story.append(f"({queue} is damaged)")
+                self.found_damaged += 1
+            self.qm.recreate(queue)
+            self.suspects.discard(queue)
 
     def observe(self) -> Observed:
         """What a browse of every queue shows."""
@@ -279,6 +308,60 @@ class Life:
 
     def checkpoint(self) -> None:
         self._call("checkpoint", self.model.copy(), lambda: self.qm.checkpoint())
+
+    # -- media images and media recovery ---------------------------------------------------------------------------
+
+    def record_image(self, queue: str | None = None) -> None:
+        """Of one queue, or of all and the definitions."""
+        self._call(f"record image of {queue or 'all'}", self.model.copy(), lambda: self.qm.record_image(queue))
+
+    def recreate(self, queue: str) -> None:
+        """What is not persistent goes, and nothing else; the other queues keep theirs."""
+        after = self.model.copy()
+        after.recreate(queue)
+        if self._call(f"recreate {queue}", after, lambda: self.qm.recreate(queue)):
+            self.recreated += 1
+            self.suspects.discard(queue)
+
+    def segments(self, queue: str) -> list[str]:
+        """The files that hold the messages of a queue."""
+        directory = f"{DATA}/qmgrs/{NAME}/queues/{mangle(queue)}/"
+        return [path for path in self.disk.files(directory) if path.endswith(".seg")]
+
+    def harm(self, queue: str, rng: random.Random) -> bool:
+        """Take one of the queue's files away, cut it, or change it behind the queue manager's back."""
+        there = self.segments(queue)
+        if not there:
+            return False
+        how, path = rng.choice(("remove", "cut", "flip", "zero")), rng.choice(there)
+        self.story.append(f"{how} {path}")
+        data = self.disk.peek(path)
+        at = rng.randrange(max(1, len(data)))
+        if how == "remove":
+            self.disk.remove(path)
+        elif how == "cut":
+            self.disk.poke(path, data[:at])
+        elif how == "flip":
+            self.disk.poke(
+                path, data[:at] + bytes([(data[at] if data else 0) ^ 1 << rng.randrange(8)]) + data[at + 1 :]
+            )
+        else:
+            self.disk.poke(path, data[:at] + bytes(len(data) - at))
+        self.harmed += 1
+        self.suspects.add(queue)
+        return True
+
+    def find_damage(self, queue: str) -> bool:
+        """Look at every message of the queue: 2101, or just what the model says."""
+        try:
+            found = [m.body for m in self.qm.browse(queue)]
+        except Damaged:
+            self.story.append(f"({queue} is damaged)")
+            self.found_damaged += 1
+            return True
+        if found != [m.body for m in self.model.find(queue, 1 << 60)]:
+            raise Violation(f"{queue} was harmed, and silently holds something else\n{self.tell()}")
+        return False
 
     def put(
         self,
@@ -471,7 +554,7 @@ class Life:
             if unit in self.model.units:
                 raise Violation(f"{text}: 2003 and the unit of work is still there\n{self.tell()}") from None
             return False
-        self._is(after, forced=text == "checkpoint")
+        self._is(after, forced=text.startswith(("checkpoint", "record image", "recreate")))
         self._reconcile()
         return True
 
@@ -515,6 +598,9 @@ def random_step(life: Life, rng: random.Random) -> None:
     unit = rng.choice([None, None, *active]) if active else None
     if life.setup.buffer and rng.random() < 0.5:
         deep_step(life, rng, queue, unit)
+        return
+    if life.setup.linear and rng.random() < 0.1:
+        media_step(life, rng, queue)
         return
     kind = rng.random()
     if kind < 0.36:
@@ -566,6 +652,34 @@ def random_step(life: Life, rng: random.Random) -> None:
         life.start()
         life.check()
     else:
+        life.check()
+
+
+def media_step(life: Life, rng: random.Random, queue: str) -> None:
+    """An image, or a queue that is built again: because a file of it was harmed, or for nothing."""
+    kind = rng.random()
+    if kind < 0.45:
+        life.record_image(rng.choice((None, queue)))
+    elif kind < 0.6 or not life.harm(queue, rng):
+        life.recreate(queue)
+    elif kind < 0.75:  # found at the next start
+        life.disk.crash_after(rng.randint(1, 4))
+        life.checkpoint()
+        life.disk.no_crash()
+        life.recreate(queue)
+    elif kind < 0.8:
+        life.end()
+        life.start()
+        life.mend()
+        life.check()
+    else:
+        life.find_damage(queue)
+        for unit in [unit for unit in life.open if rng.random() < 0.3]:  # they go on, whatever they have used
+            if unit in life.open:
+                (life.commit if rng.random() < 0.6 else life.backout)(unit)
+        if rng.random() < 0.3:
+            life.checkpoint()
+        life.recreate(queue)
         life.check()
 
 
