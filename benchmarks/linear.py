@@ -6,6 +6,7 @@ a figure, since they take turns; how much of the processors others took meanwhil
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -271,6 +272,8 @@ class Kept:
         self.plain = len(places) * extent_bytes
         self._range = min(places) * extent_bytes, (max(places) + 1) * extent_bytes
 
+        self.records = 0  # in them, known once they were read
+
     def read(self, *, decoded: bool) -> Slice:
         """Read and check every record once, and decode each if wanted."""
         start, until = self._range
@@ -281,7 +284,16 @@ class Kept:
                 if decoded:
                     decode(raw.kind, raw.uow, raw.body)
                 count += 1
+        self.records = count
         return Slice(rate=count / (time.perf_counter() - begin), p50=0.0, p99=0.0, steps=count)
+
+
+def replayed(qm: qmgr.QueueManager, most: int) -> Slice:
+    """Replay the first messages that the log has."""
+    begin = time.perf_counter()
+    with contextlib.closing(qm.replay("Q", "oldest")) as messages:
+        count = sum(1 for _ in itertools.islice(messages, most))
+    return Slice(rate=count / (time.perf_counter() - begin), p50=0.0, p99=0.0, steps=count)
 
 
 KINDS: dict[str, Compression | None] = {"plain": None, "zstd": Compression.ZSTD, "gzip": Compression.GZIP}
@@ -304,6 +316,21 @@ def reading(path: Path, messages: int, turns: int) -> list[Figure]:
             figures.append(
                 compare(f"{name} ÷ plain, {text}", slices[name], slices["plain"], rate, unit="rec/s", wanted=wanted)
             )
+    with contextlib.ExitStack() as hosts:
+        most = min(one.records for one in kept.values())
+        side = {name: partial(hosts.enter_context(host(path / name)).call, replayed, most) for name in KINDS}
+        slices = by_turns(side, turns)
+    figures += [
+        compare(
+            f"{name} ÷ plain, messages replayed",
+            slices[name],
+            slices["plain"],
+            rate,
+            unit="msg/s",
+            wanted=at_least(0.5),
+        )
+        for name in ("zstd", "gzip")
+    ]
     return [
         *figures,
         *(
