@@ -29,7 +29,7 @@ from benchmarks.children import alone, host
 from benchmarks.deep import BATCH, MB, ini, quartiles
 from benchmarks.measure import Figure, Slice, Wanted, at_least, at_most, by_turns, compare, repeat, slice_of
 from benchmarks.memory import highest, resident
-from benchmarks.put_get import BODY, UNIT, drain, manager, p99, rate
+from benchmarks.put_get import BODY, PAGE, UNIT, drain, manager, p99, rate
 from benchmarks.raw import RawFile
 from logger import log as logs
 from logger.archive import Action, Archive, Plan
@@ -41,13 +41,13 @@ from qmgr.ini import parse
 from recovery.records import decode
 
 MESSAGES = 1_000_000
-TURNS = 5
+TURNS = 3
 COMMITS = 12_000  # of a slice: they fill an extent and a half
 FILE_PAGES = 1024  # of an extent there, 4 MiB
 RECORDS = 200_000  # that are read
 PART = bytes(64 << 10)  # about what one record of an image has
 STOCK = 4  # extents that are archived again and again
-LONGEST = 15.0  # seconds of a slice, if the disk is slow
+LONGEST = 5.0  # seconds of a slice, if the disk is slow
 
 
 # ---- images
@@ -140,6 +140,7 @@ def image(path: Path, turns: int) -> Imaged:
 @attrs.frozen
 class Recreated:
     seconds: float
+    worked: float  # seconds of processor time
     before: int
     highest: int
 
@@ -152,11 +153,11 @@ def recreate(path: Path, messages: int) -> Recreated:
         assert files
         for file in files:
             file.unlink()
-        begin = time.perf_counter()
+        begin, worked = time.perf_counter(), time.process_time()
         info = qm.recreate("Q")
-        seconds = time.perf_counter() - begin
+        seconds, worked = time.perf_counter() - begin, time.process_time() - worked
         assert info.depth == messages
-        return Recreated(seconds, before, highest())
+        return Recreated(seconds, worked, before, highest())
 
 
 def media(path: Path, messages: int, turns: int) -> list[Figure]:
@@ -187,16 +188,20 @@ def media(path: Path, messages: int, turns: int) -> list[Figure]:
             "MB/s",
         ),
         memory_of("an image of it", found.before, found.highest),
-        remade("image", from_image, messages, loaded),
+        *remade("image", from_image, messages, loaded),
         memory_of("making it from its image", from_image[0].before, max(one.highest for one in from_image)),
-        remade("log alone", from_log, messages, loaded),
+        *remade("log alone", from_log, messages, loaded),
         memory_of("making it from the log alone", from_log[0].before, max(one.highest for one in from_log)),
     ]
 
 
-def remade(what: str, times: list[Recreated], messages: int, loaded: float) -> Figure:
+def remade(what: str, times: list[Recreated], messages: int, loaded: float) -> list[Figure]:
     rates = [messages / one.seconds for one in times]
-    return in_all(f"recreate it from its {what}; loading it", rates, [loaded], "msg/s", at_least(100_000))
+    by_processor = [messages / one.worked for one in times]
+    return [
+        in_all(f"recreate it from its {what}; loading it", rates, [loaded], "msg/s", at_least(100_000)),
+        Figure(name="the same, by processor time", ours=statistics.median(by_processor), unit="msg/s"),
+    ]
 
 
 def memory_of(what: str, before: int, most: int) -> Figure:
@@ -520,14 +525,27 @@ GROUPS: dict[str, Callable[[Path, int, int], list[Figure]]] = {
 
 def measure(name: str, path: Path, messages: int, turns: int) -> list[Figure]:
     """One group in a directory of its own, and how much of the processors others took meanwhile."""
+    answers = [answer(path)]
     begin, (all_before, ours_before) = time.perf_counter(), machine.busy()
     with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=path) as home:
         figures = GROUPS[name](Path(home), messages, turns)
     all_after, ours_after = machine.busy()
     seconds = (time.perf_counter() - begin) * (os.cpu_count() or 1)
     others = max(0.0, all_after - all_before - (ours_after - ours_before)) / seconds
+    answers.append(answer(path))
     text = f"of the processors, taken by others during {name}; load average"
-    return [*figures, Figure(name=text, ours=others * 100, other=os.getloadavg()[0], unit="%")]
+    return [
+        *figures,
+        Figure(name=text, ours=others * 100, other=os.getloadavg()[0], unit="%"),
+        Figure(name="median of a raw force of 4 KiB before that; after", ours=answers[0], other=answers[1], unit="µs"),
+    ]
+
+
+def answer(path: Path) -> float:
+    """Microseconds to write one page durably; on a busy machine most of that is waiting for a processor."""
+    with tempfile.TemporaryDirectory(prefix="raw-", dir=path) as home:
+        raw = RawFile(Path(home) / "raw", 1 << 20)
+        return repeat(lambda: raw.force(PAGE), count=200, seconds=1.0).p50
 
 
 def arguments() -> argparse.Namespace:
