@@ -38,6 +38,7 @@ from logger.compressed import Compression
 from logger.disk import PosixDisk
 from logger.history import Form, History
 from qmgr.ini import parse
+from qmgr.retention import Pace
 from recovery.records import decode
 
 MESSAGES = 1_000_000
@@ -367,6 +368,7 @@ class Archiving:
         self._stock = sorted(active.glob("S*.LOG"))[:STOCK]
         self._history = History(self._disk, [f"{path}/active", f"{path}/archive"], state.log_id, state.extent_bytes)
         self._archive = Archive(self._disk, self._history, f"{path}/archive")
+        self._pace = Pace(SystemClock(), lambda: qm.status().log.tail)
         self._over = False
         self.bytes = 0
         self.seconds = 0.0
@@ -384,7 +386,7 @@ class Archiving:
                 for step in plan.steps:
                     if self._over:
                         return
-                    self._archive.run(Plan(steps=(step,)), give_way=SystemClock().give_way)
+                    self._archive.run(Plan(steps=(step,)), give_way=self._pace.give_way)
                     self.bytes += step.size if action is Action.COMPRESS or self._compression is None else 0
 
     def beside(self, work: Callable[[], Slice]) -> Slice:
