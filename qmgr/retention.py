@@ -12,11 +12,13 @@ archives, compresses and removes. Always the oldest first, so that there is neve
 import contextlib
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
 from logger.archive import DONE, Action, Archive, ArchivedNotices, ArchivePolicy, Outcome, Plan, Progress, last_written
+from logger.clock import Clock
 from logger.compressed import codec
 from logger.config import LogType
 from logger.disk import Disk, make_dirs
@@ -31,6 +33,8 @@ from recovery.errors import QueueDamaged
 
 POLICY_NS = 10_000_000_000  # between looks whether an extent is old enough, at least
 REST = 50  # times as long as a look took, the next one waits
+PAUSE = 3  # times as long as a piece of work took, others go on before the next one
+LONGEST_PAUSE = 0.25  # seconds
 
 
 class _Ending(Exception):
@@ -203,6 +207,7 @@ class Retention:
         ages = policy.archive_after, policy.compress_after, policy.remove_after
         if not self._linear or now < self._next_look_ns or all(age is None for age in ages):
             return
+        worked = False
         try:
             with self._working:
                 kept = self._archive.keep(
@@ -211,9 +216,10 @@ class Retention:
                     active_from=self.needed_from()["restart"],
                     needed_from=self._needed_to_remove,
                     still_needed_from=self.needed_from,
-                    give_way=self._go_on,
+                    give_way=partial(self._go_on, self._pace()),
                     removing=self._deciding,
                 )
+            worked = any(outcome.done for outcome in kept.values())
             for action, outcome in kept.items():
                 if outcome.done:
                     size = sum(step.size for step in outcome.done)
@@ -223,13 +229,16 @@ class Retention:
         except (LogError, OSError) as exc:
             self._errors.say("AMQ9007", text=str(exc))
         took = self._clock.elapsed_ns() - now
-        self._next_look_ns = now + took + max(POLICY_NS, REST * took)
+        self._next_look_ns = now + took + (POLICY_NS if worked else max(POLICY_NS, REST * took))
 
-    def _go_on(self) -> None:
+    def _pace(self) -> "Pace":
+        return Pace(self._clock, lambda: self._log.buffer.tail)
+
+    def _go_on(self, pace: "Pace") -> None:
         """Let others go on; end work that nobody waits for when the queue manager ends."""
         if self._engine.quiescing:
             raise _Ending
-        self._clock.give_way()
+        pace.give_way()
 
     def plan(self, action: Action, older_than: int) -> Plan:
         """What is to be done with extents that were last written so many seconds ago, or more."""
@@ -263,7 +272,7 @@ class Retention:
             return self._archive.run(
                 plan,
                 progress=progress,
-                give_way=self._clock.give_way,
+                give_way=self._pace().give_way,
                 needed_from=self.needed_from,
                 removing=self._deciding,
             )
@@ -315,6 +324,30 @@ class Retention:
                 f"migmqlog changes it to linear logging",
                 name=self._engine.name,
             )
+
+
+class Pace:
+    """Pauses in long work with files while others write to the log: disk and processor are theirs first.
+
+    The work gets a quarter of the time then, and all of it where nobody writes.
+    """
+
+    def __init__(self, clock: Clock, tail: Callable[[], int]) -> None:
+        """`tail()` says how far the log has been written."""
+        self._clock = clock
+        self._tail = tail
+        self._seen = tail()
+        self._since_ns = clock.elapsed_ns()
+
+    def give_way(self) -> None:
+        """A piece of the work is done."""
+        clock, tail = self._clock, self._tail()
+        if tail == self._seen:
+            clock.give_way()
+        else:
+            seconds = (clock.elapsed_ns() - self._since_ns) / 1e9
+            clock.wait(threading.Event(), min(PAUSE * seconds, LONGEST_PAUSE))
+        self._seen, self._since_ns = self._tail(), clock.elapsed_ns()
 
 
 class Reading:
