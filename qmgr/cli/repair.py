@@ -67,8 +67,9 @@ COMMAND = Command(
     purpose="Examine and mend a queue manager that will not start: its control file, checkpoint files and log extents.",
     notes="""\
 No persistent message is lost without --accept-loss, and nothing is changed before the originals of what is changed
-are saved in the queue manager's data directory, in repair-1, repair-2, ... A repair ends with a start and an end of the queue manager
-in this process. It can be interrupted and run again. Where nothing is wrong it changes nothing and starts nothing.
+are saved in the queue manager's data directory, in repair-1, repair-2, ... A repair ends with a start and an end of
+the queue manager in this process. It can be interrupted and run again. Where nothing is wrong it changes nothing and
+starts nothing.
 What it can find, and what it does then, is in docs/recovery.md.""",
     usage="-m QMgrName [--check | --accept-loss] [-ld dir] [--data-path dir]",
     example="qm repair --check -m QM1",
