@@ -111,8 +111,11 @@ class Logged:
     def _find_room(self, size: int, kept: int) -> None:
         for _ in range(8):
             self.lock.release()
+            more = False
             try:
                 more = self._make_space(size, kept)
+            except OSError as exc:  # of a checkpoint; for want of space it would not have been raised
+                self._on_failure(exc)
             finally:
                 self.lock.acquire()
             self.check()

@@ -225,7 +225,7 @@ def test_row_49_a_recreation_that_fails_for_any_reason_stops_no_start(monkeypatc
     path = f"{DATA}/qmgrs/{NAME}/qm.ini"
     world.disk.poke(path, world.disk.peek(path) + b"LogArchive:\n   Compression=zstd\n")
     world.start()
-    for queue in ("Q", "OTHER"):
+    for queue in ("Q", "OTHER", "GOOD"):
         world.qm.define_queue(queue)
         world.qm.put(queue, b"of " + queue.encode())
     fill(world, 100)
@@ -240,7 +240,7 @@ def test_row_49_a_recreation_that_fails_for_any_reason_stops_no_start(monkeypatc
     world.start()
     assert "AMQ7042" in world.errors()
     assert world.qm.queue("Q").damaged
-    assert bodies(world.qm, "OTHER")[0] == b"of OTHER"
+    assert bodies(world.qm, "GOOD") == [b"of GOOD"]
 
 
 def test_an_index_does_not_outlive_a_repair_of_its_extent() -> None:
