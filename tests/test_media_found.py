@@ -1,4 +1,4 @@
-"""Faults of linear logging and media recovery that were found by reading the code, with the scenarios that showed it."""
+"""Faults of linear logging and media recovery that were found by reading the code, each with its scenario."""
 
 import errno
 import sys
@@ -43,7 +43,7 @@ def sequences(steps: tuple[object, ...]) -> list[int]:
 
 
 def rolled_forward() -> tuple[World, qmgr.UnitOfWork]:
-    """A unit in doubt that has put to Q and got from it, rolled forward while another unit holds the log before that."""
+    """A unit in doubt that has put to Q and got from it, rolled forward while another unit holds older log."""
     world = linear(log_primary_files=6, log_secondary_files=1)
     qm = world.qm
     qm.define_queue("Q")
