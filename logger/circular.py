@@ -1,17 +1,19 @@
 """The ring of a circular log: the next extent is the oldest inactive one; secondaries come and go."""
 
+from collections.abc import Callable
+
 from logger import extent
 from logger.disk import PAGE
-from logger.extent import Extent, decode_header
+from logger.extent import Extent, at_once, decode_header
 from logger.extents import Extents
 
 
 class Ring(Extents):
     """The extents of a circular log. A file takes a new sequence on each lap."""
 
-    def make(self) -> Extent:
+    def make(self, pause: Callable[[], None] = at_once) -> Extent:
         number = next(n for n in range(len(self._extents) + 1) if n not in self._extents)
-        return extent.create(self._disk, self.directory, self._header(number, 0, 0), direct=self._direct)
+        return extent.create(self._disk, self.directory, self._header(number, 0, 0), direct=self._direct, pause=pause)
 
     def take(self, sequence: int, floor: int, epoch: int, time: int) -> Extent:
         """Give this sequence to the oldest extent that holds nothing from sequence `floor` on."""

@@ -20,6 +20,7 @@ offset  size  field         meaning
 
 import re
 import struct
+from collections.abc import Callable
 from zlib import crc32
 
 import attrs
@@ -31,7 +32,7 @@ assert HEADER.size == 128
 MAGIC = b"QMGRLOG1"
 SPARES = 2
 DATA = (1 + SPARES) * PAGE  # where records begin
-FILLED = 256 << 10  # bytes of zeros in one write: as long as it lasts a force waits for the disk
+FILLED = 64 << 10  # bytes of zeros in one write: as long as it lasts a force waits for the disk
 NAME = re.compile(r"S(\d{7})\.LOG")
 NUMBERS = 10_000_000  # of files, from 0 on
 
@@ -114,10 +115,17 @@ class Extent:
         self.header_written = True
 
 
-def create(disk: Disk, directory: str, header: ExtentHeader, *, direct: bool = True) -> Extent:
+def at_once() -> None:
+    """Somebody waits for the file."""
+
+
+def create(
+    disk: Disk, directory: str, header: ExtentHeader, *, direct: bool = True, pause: Callable[[], None] = at_once
+) -> Extent:
     """Make an extent file at full size, filled with zeros, and its header; durable, with its name, on return.
 
-    What an interrupted attempt left behind under the name is replaced. Raises OSError; then nothing is left.
+    What an interrupted attempt left behind under the name is replaced. `pause()` lets others have the disk between two
+    writes. Raises OSError; then nothing is left.
     """
     path = f"{directory}/{file_name(header.number)}"
     if disk.exists(path):
@@ -128,6 +136,7 @@ def create(disk: Disk, directory: str, header: ExtentHeader, *, direct: bool = T
         zeros = disk.buffer(min(FILLED, size))
         for at in range(0, size, len(zeros)):
             file.write(at, zeros[: min(len(zeros), size - at)])
+            pause()
         extent = Extent(disk, file, path, header)
         extent.write_header()
         disk.sync_dir(directory)

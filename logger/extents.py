@@ -6,13 +6,14 @@ whose header is older than the table says is damage, and so is one that is missi
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import attrs
 
 from logger import control, extent, lsn
 from logger.disk import PAGE, Disk, File
 from logger.errors import LogDamaged
-from logger.extent import Extent, ExtentHeader, decode_header, file_name
+from logger.extent import Extent, ExtentHeader, at_once, decode_header, file_name
 
 
 class Extents(ABC):
@@ -160,8 +161,8 @@ class Extents(ABC):
                 held.header = attrs.evolve(held.header, sequence=0)
 
     @abstractmethod
-    def make(self) -> Extent:
-        """Make one more extent file, for `add`. Raises OSError, and then nothing has changed."""
+    def make(self, pause: Callable[[], None] = at_once) -> Extent:
+        """Make one more extent file, for `add`; `pause` as for `extent.create`. Raises OSError; nothing has changed."""
 
     @abstractmethod
     def take(self, sequence: int, floor: int, epoch: int, time: int) -> Extent:

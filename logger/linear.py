@@ -7,12 +7,13 @@ used again: a file that is there already is cheaper than one that has to be fill
 """
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from logger import control, extent
 from logger.disk import PAGE, File
 from logger.errors import LogDamaged
-from logger.extent import NUMBERS, Extent, ExtentHeader, decode_header, file_name, linear_number
+from logger.extent import NUMBERS, Extent, ExtentHeader, at_once, decode_header, file_name, linear_number
 from logger.extents import Extents
 from logger.history import SUFFIXES, extent_of, index_name
 
@@ -110,7 +111,7 @@ class Line(Extents):
         """How many parts of the stream lie between the last one and that which belongs into this file."""
         return (number - linear_number(self._last + 1)) % NUMBERS
 
-    def make(self) -> Extent:
+    def make(self, pause: Callable[[], None] = at_once) -> Extent:
         """Make the next extent ahead of need, of one that is kept for reuse if there is one."""
         number = linear_number(self._last + 1)
         while number in self._extents:
@@ -124,7 +125,7 @@ class Line(Extents):
             )
         reusable = self.reusable()
         if not reusable:
-            created = extent.create(self._disk, self.directory, header, direct=self._direct)
+            created = extent.create(self._disk, self.directory, header, direct=self._direct, pause=pause)
             self._done[0] += 1
             return created
         old, path = f"{self.directory}/{reusable[0]}", self.path_of(number)

@@ -32,6 +32,7 @@ from logger.space import EXTENT_WASTE, Space
 from logger.stats import LogStats, WriteStats
 
 FRAME_COST = frame.HEADER.size + 7 + frame.HEADER.size  # header, filling to 8, and the gap that may follow it
+PAUSE = 0.0003  # seconds between two writes of zeros
 NOWHERE = -1  # no page begins there
 LAST_EPOCH = (1 << 24) - 1  # numbers that are unique over all restarts have 24 bits for it
 
@@ -263,6 +264,7 @@ class Log(GroupCommit):
         self._small = False  # what was prepared is one page, in `_image`; else it is in `_output`
         self._image = disk.buffer(PAGE)
         self._imaged: Imaged = 0, 0, 0, None
+        self._paused_at = 0
         self.durable = 0  # everything before this LSN is on stable storage
 
     # ---- reading
@@ -694,7 +696,7 @@ class Log(GroupCommit):
         """The first LSN of the extent that holds `head`."""
         return head // self._config.extent_bytes * self._config.extent_bytes
 
-    def grow(self) -> bool:
+    def grow(self, pause: Callable[[], None] = extent.at_once) -> bool:
         """Bring in one more extent, without the lock. False when there are as many as may be.
 
         The control file hears of it when the extent takes a part of the stream. Raises OSError: nothing has changed.
@@ -702,7 +704,7 @@ class Log(GroupCommit):
         with self._growing:
             if not self.space.can_grow():
                 return False
-            made = self._extents.make()
+            made = self._extents.make(pause)
             with self.lock:
                 self._extents.add(made)
                 self.space.set_files(len(self._extents))
@@ -727,9 +729,15 @@ class Log(GroupCommit):
     def provide(self) -> int:
         """Have as many extents as there are primaries; return how many were made. Raises OSError."""
         made = 0
-        while len(self._extents) < self._config.primary_files and self.grow():
+        while len(self._extents) < self._config.primary_files and self.grow(self._pause):
             made += 1
         return made
+
+    def _pause(self) -> None:
+        """An extent is made ahead of need: while others force the log, the disk is theirs first."""
+        if self.safe != self._paused_at:
+            self._paused_at = self.safe
+            self._clock.wait(threading.Event(), PAUSE)
 
     def inactive(self) -> list[int]:
         """The sequences of the extents of a linear log that a restart needs no more, oldest first."""

@@ -37,7 +37,7 @@ from qmgr.objects import check_name, decode_definition
 from qmgr.queue import Queue
 from qmgr.rebuild import Rebuild
 from qmgr.retention import Retention
-from qmgr.segments import Block, Segment, from_description
+from qmgr.segments import Block, Segment, from_description, pieces
 from recovery import image
 from recovery.checkpoint import Checkpoint
 from recovery.errors import QueueDamaged, RecoveryError
@@ -47,7 +47,9 @@ from recovery.uows import Uow
 MINUTE_US = 60_000_000
 QUEUES = 40  # that one piece of the image of all definitions has
 LARGEST_PIECE = 64 << 10  # bytes: more than it ever takes
-SEGMENTS = 1 << 12  # numbers that are kept for a queue that is built again
+PIECE = 16 << 10  # bytes of an image that are logged and forced at once
+PAUSE = 2  # times as long as that took, while others write
+LONGEST_PAUSE = 0.002  # seconds
 Checkpointing = Callable[[Callable[[Checkpoint, list[bytes]], None]], None]
 
 
@@ -150,11 +152,19 @@ class Media:
         return definition.name
 
     def _log_record(self, record: ImageStart | ImagePart | ImageEnd | Catalog) -> None:
-        """Log, apply and force: this thread writes it, so that nobody else has to do that under the lock."""
+        """Log, apply and force: this thread writes it, so that nobody else has to do that under the lock.
+
+        While others write too, it pauses: whoever forces meanwhile waits for this write first.
+        """
         if self._engine.quiescing:
             raise Unavailable(f"queue manager {self._engine.name!r} is ending", reason=Reason.Q_MGR_QUIESCING)
         _, _, head, data = record.encode()
-        self._engine.force(self._engine.log_own(lambda: record, len(head) + len(data)))
+        clock = self._engine.clock
+        end = self._engine.log_own(lambda: record, len(head) + len(data))
+        began = clock.elapsed_ns()
+        self._engine.force(end)
+        if self._log.buffer.tail > end:
+            clock.wait(threading.Event(), min(PAUSE * (clock.elapsed_ns() - began) / 1e9, LONGEST_PAUSE))
 
     def _parts(self, fields: dict[str, Any], queue: Queue, start: int) -> Iterator[ImagePart]:
         """The blocks that the checkpoint refers to and has something in. Damage marks the queue."""
@@ -167,8 +177,9 @@ class Media:
                 for block in blocks:
                     if segment.live_in(block):
                         data = self._read(queue, segment, block)
-                        gone = segment.gone_in(block)
-                        yield ImagePart(number, start, segment.number, block.cell, block.cells, priority, gone, data)
+                        for first, count, piece in pieces(data, block.cell, block.cells, PIECE):
+                            gone = segment.gone_among(first, count)
+                            yield ImagePart(number, start, segment.number, first, count, priority, gone, piece)
                         state.give_way()
 
     def _read(self, queue: Queue, segment: Segment, block: Block) -> bytes:
@@ -297,9 +308,7 @@ class Media:
                 users = {unit.number for unit in state.uows if _uses(unit, old)}
                 hear = lambda *said: heard.append(said) if said[0].uow in users else None  # noqa: E731
                 overhearing.enter_context(state.overheard(hear))
-                segments_from = state.next_segment
-                state.next_segment += SEGMENTS
-            rebuild = Rebuild(state, segments_from)
+            rebuild = Rebuild(state, engine.lock)
             try:
                 engine.force(until)
                 self._build(rebuild, place, until, progress)
@@ -309,11 +318,9 @@ class Media:
                     for said in heard:
                         rebuild.apply(*said)
                     new = self._replace(old, rebuild)
-                    self._give_back(segments_from, rebuild.next_segment)
             except BaseException as exc:
                 rebuild.give_up()
                 with engine.lock:
-                    self._give_back(segments_from, segments_from)
                     if not was and not old.deleted:
                         old.trust()
                 if isinstance(exc, LogError) and not isinstance(exc, LogDamaged) and self._log.failure is not None:
@@ -328,11 +335,6 @@ class Media:
                 raise
         self._checkpoint(lambda checkpoint, catalogue: None)
         return new.depth
-
-    def _give_back(self, first: int, unused: int) -> None:
-        """The segment numbers from `unused` on, of those from `first` on, are free again, unless others were taken."""
-        if self._state.next_segment == first + SEGMENTS:
-            self._state.next_segment = unused
 
     def _place_of(self, queue: Queue) -> image.Place:
         if queue.image is not None:

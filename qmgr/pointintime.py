@@ -156,7 +156,7 @@ class _Recovery:
             epoch=epoch,
             time=max(found.time, self._clock.wall_us()),
             clean=True,
-            counters={"queue": rebuild.next_queue, "segment": rebuild.next_segment},
+            counters={"queue": rebuild.next_queue, "segment": like.next_segment},
             units={},
         )
         write_new(disk, target.data_dir, encode_file(start, lines))

@@ -10,6 +10,8 @@ import json
 import struct
 import threading
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Any
 
 import attrs
 
@@ -27,6 +29,7 @@ from recovery.image import Image, Place
 from recovery.records import ImagePart, decode
 from recovery.uows import Uow
 
+NOBODY = contextlib.nullcontext()  # uses the store that this one is like
 IN_MEMORY = 64 << 20  # bytes of messages that come before they are written to segments
 
 
@@ -43,12 +46,13 @@ class Rebuild(Store):
 
     all = False
 
-    def __init__(self, like: Store, segments_from: int) -> None:
-        """In the directory of `like`, with segments of these numbers and the next ones."""
+    def __init__(self, like: Store, lock: AbstractContextManager[Any] = NOBODY) -> None:
+        """In the directory of `like`, whose lock this is, with segments of its next numbers."""
         super().__init__(like.disk, like.directory, like.log_id, like.give_way, like.buffers, imaged=like.imaged)
         self.arrays = like.arrays
-        self.next_segment = segments_from
-        self._segments_from = segments_from
+        self._like = like
+        self._likes_lock = lock
+        self._taken: list[int] = []  # numbers of segments
         self._since: dict[int, _Since] = {}
         self._came = 0
         self._repeats = False  # the record repeats what a unit of work has logged before
@@ -79,7 +83,7 @@ class Rebuild(Store):
                     if writer is not None:
                         _finish(writer)
                     source = part.segment
-                    made.append(Segment(self._next_number()))
+                    made.append(Segment(self.take_numbers(1)[0]))
                     directory = self.queue_directory(queue.name)
                     writer = SegmentWriter(self.disk, directory, self.log_id, queue.id, made[-1])
                 self._copy(part, writer)
@@ -99,9 +103,11 @@ class Rebuild(Store):
             if not place % A_MOMENT:
                 self.give_way()
 
-    def _next_number(self) -> int:
-        self.next_segment += 1
-        return self.next_segment - 1
+    def take_numbers(self, count: int) -> range:
+        with self._likes_lock:
+            numbers = self._like.take_numbers(count)
+        self._taken += numbers
+        return numbers
 
     # ---- the log
 
@@ -143,7 +149,7 @@ class Rebuild(Store):
         """Delete what was written."""
         for queue in self.by_id.values():
             directory = self.queue_directory(queue.name)
-            for number in range(self._segments_from, self.next_segment):
+            for number in self._taken:
                 with contextlib.suppress(OSError):
                     path = segment_path(directory, number)
                     if self.disk.exists(path):

@@ -230,7 +230,7 @@ def _checkpoint_of(disk: Disk, location: Location, config: Config, state: Contro
         epoch=found.epoch,
         time=found.time,
         clean=False,
-        counters={"queue": rebuild.next_queue, "segment": rebuild.next_segment},
+        counters={"queue": rebuild.next_queue, "segment": like.next_segment},
         units=units,
     )
     return encode_file(made, lines)

@@ -30,6 +30,7 @@ import struct
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -118,11 +119,10 @@ class Segment:
         bits = int.from_bytes(self.gone[first >> 3 : (end + 7) >> 3], "little") >> (first & 7)
         return block.cells - (bits & (1 << block.cells) - 1).bit_count()
 
-    def gone_in(self, block: Block) -> bytes:
-        """A bit for each of the block's cells, set when it is gone."""
-        first, end = block.cell, block.cell + block.cells
-        bits = int.from_bytes(self.gone[first >> 3 : (end + 7) >> 3], "little") >> (first & 7)
-        return (bits & (1 << block.cells) - 1).to_bytes((block.cells + 7) // 8, "little")
+    def gone_among(self, first: int, count: int) -> bytes:
+        """A bit for each of so many cells from `first` on, set when it is gone."""
+        bits = int.from_bytes(self.gone[first >> 3 : (first + count + 7) >> 3], "little") >> (first & 7)
+        return (bits & (1 << count) - 1).to_bytes((count + 7) // 8, "little")
 
     def make_room(self, cells: int) -> None:
         """So many more will be there, and may go before `extend` shows them."""
@@ -232,6 +232,17 @@ def cells_of(data: bytes, first: int, count: int) -> list[Cell]:
         cells.append((number, sequence, data[at + CELL.size : at + length]))
         at += length + 7 & -8
     return cells
+
+
+def pieces(data: bytes, first: int, count: int, most: int) -> Iterator[tuple[int, int, bytes]]:
+    """The bytes of a block in pieces of about `most` at the most: (number of the first cell, cells, bytes)."""
+    at = begin = 0
+    cell = first
+    for number in range(first, first + count):
+        at += PLACE.unpack_from(data, at)[0] + 7 & -8
+        if at - begin >= most or number == first + count - 1:
+            yield cell, number + 1 - cell, data[begin:at]
+            begin, cell = at, number + 1
 
 
 def size_of_cell(message: int) -> int:

@@ -172,9 +172,7 @@ class StateSnapshot:
             else:
                 self._lines[queue.id] = queue.line
         self._retired, state.retired = state.retired, []
-        first = state.next_segment
-        state.next_segment += sum(4 + len(snapshot.plan) for snapshot in self._changed.values())
-        self._numbers = iter(range(first, state.next_segment))
+        self._numbers = iter(state.take_numbers(sum(4 + len(one.plan) for one in self._changed.values())))
 
     # ---- writing, without the lock
 

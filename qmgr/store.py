@@ -73,6 +73,12 @@ class Store(State):
         self.disk.sync_dir(path.rsplit("/", 1)[0])
         return aside
 
+    def take_numbers(self, count: int) -> range:
+        """So many numbers for new segments. The lock is held."""
+        first = self.next_segment
+        self.next_segment += count
+        return range(first, self.next_segment)
+
     # ---- segments that nothing refers to
 
     def doom(self, segments: list[tuple[str, int]]) -> list[tuple[str, int]]:

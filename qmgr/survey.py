@@ -119,7 +119,8 @@ def rebuilt(found: Survey, like: Store, reader: LogReader, progress: Progress = 
             f"the log that is there begins at {lsn.text(found.start)} and has no image of the definitions from before "
             f"what is wanted; bring the older extents back, or take a later moment"
         )
-    rebuild = Rebuild(like, found.counters["segment"])
+    like.next_segment = max(like.next_segment, found.counters["segment"])
+    rebuild = Rebuild(like)
     rebuild.qmgr = found.qmgr
     first = min(found.doubtful.values(), default=found.until)  # one that has used no queue is in no image
     for definition, place in found.queues.values():
