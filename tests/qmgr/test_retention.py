@@ -223,7 +223,7 @@ def wait_for(what: Callable[[], bool], seconds: float = 30) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("management", ["Manual", "Automatic", "Archive"])
+@pytest.mark.parametrize("management", ["Manual", "Archive"])
 def test_extents_grow_old_and_are_archived_compressed_and_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, management: str
 ) -> None:
