@@ -27,7 +27,7 @@ format: .venv/ready  ## ruff puts the sources in shape
 
 soak: .venv/ready  ## the crash tests with many more lives, for an hour or more
 	QMGR_SOAK=1 $(PY) -m pytest tests/test_log_life.py tests/test_machine.py tests/test_crash.py tests/test_disk_faults.py \
-		tests/test_sigkill.py tests/test_damage.py --durations=15 $(ARGS)
+		tests/test_sigkill.py tests/test_damage.py tests/test_media.py tests/test_extents.py --durations=15 $(ARGS)
 
 bench: .venv/ready  ## all figures, written to benchmarks/results; ARGS="--quick --only move"
 	@$(PY) -m benchmarks.run $(ARGS)
@@ -35,6 +35,10 @@ bench: .venv/ready  ## all figures, written to benchmarks/results; ARGS="--quick
 .PHONY: bench-deep
 bench-deep: .venv/ready  ## the same of deep queues: half an hour, 6 GB of disk; ARGS="--messages 1000000 --only start"
 	@$(PY) -m benchmarks.deep $(ARGS)
+
+.PHONY: bench-linear
+bench-linear: .venv/ready  ## the same of linear logging: three minutes, 5 GB of disk; ARGS="--messages 100000 --only media"
+	@$(PY) -m benchmarks.linear $(ARGS)
 
 clean:  ## remove what all of this made
 	rm -rf .venv .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -44,6 +44,20 @@ def disk(path: Path) -> str:
     return best[1]
 
 
+def busy() -> tuple[float, float]:
+    """Seconds that all processors have worked since the machine was started, and those for this process and its own.
+
+    The difference of the two is what others took. A child counts once it has ended.
+    """
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return 0.0, 0.0
+    user, nice, system, _, _, *other = map(int, stat.read_text().split("\n", 1)[0].split()[1:9])
+    times = os.times()
+    ours = times.user + times.system + times.children_user + times.children_system
+    return (user + nice + system + sum(other)) / os.sysconf("SC_CLK_TCK"), ours
+
+
 def describe(path: Path, commit: str) -> list[str]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
     return [

@@ -27,6 +27,11 @@ def repeat(step: Callable[[], object], *, seconds: float = math.inf, count: floa
     while ends[-1] < last and len(ends) <= count:
         step()
         ends.append(clock())
+    return slice_of(ends)
+
+
+def slice_of(ends: list[float]) -> Slice:
+    """A turn of which this is known: when it began, and when each of its steps ended."""
     took = sorted(after - before for before, after in pairwise(ends))
     p50, p99 = (took[len(took) * percent // 100] * 1e6 for percent in (50, 99))
     return Slice(rate=len(took) / (ends[-1] - ends[0]), p50=p50, p99=p99, steps=len(took))

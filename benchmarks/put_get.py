@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import qmgr
 from benchmarks.measure import Figure, Slice, at_least, at_most, by_turns, compare, repeat
@@ -27,9 +28,9 @@ def p99(one: Slice) -> float:
     return one.p99
 
 
-def manager(path: Path, *queues: str, primaries: int = 3, file_pages: int = 4096) -> qmgr.QueueManager:
-    """A new queue manager below `path`, started."""
-    qmgr.create("BENCH", data_path=path, log_primary_files=primaries, log_file_pages=file_pages)
+def manager(path: Path, *queues: str, primaries: int = 3, file_pages: int = 4096, **log: Any) -> qmgr.QueueManager:
+    """A new queue manager below `path`, started; `log` as in `qmgr.create`."""
+    qmgr.create("BENCH", data_path=path, log_primary_files=primaries, log_file_pages=file_pages, **log)
     qm = qmgr.start("BENCH", data_path=path)
     for queue in queues:
         qm.define_queue(queue)

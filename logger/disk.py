@@ -104,6 +104,10 @@ class Disk(Protocol):
 
     def same_file_system(self, one: str, other: str) -> bool: ...
 
+    def real_path(self, path: str) -> str:
+        """The path without links and detours; of a file that need not be there."""
+        ...
+
     def buffer(self, size: int) -> memoryview:
         """Zeroed, writable memory, aligned as direct writes want it."""
         ...
@@ -291,6 +295,9 @@ class PosixDisk:
     def free_bytes(self, path: str) -> tuple[int, int]:
         stat = os.statvfs(path)
         return stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize
+
+    def real_path(self, path: str) -> str:
+        return os.path.realpath(path)
 
     def same_file_system(self, one: str, other: str) -> bool:
         return os.stat(one).st_dev == os.stat(other).st_dev

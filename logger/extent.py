@@ -31,7 +31,7 @@ assert HEADER.size == 128
 MAGIC = b"QMGRLOG1"
 SPARES = 2
 DATA = (1 + SPARES) * PAGE  # where records begin
-ZEROS = bytes(1 << 20)
+FILLED = 256 << 10  # bytes of zeros in one write: as long as it lasts a force waits for the disk
 NAME = re.compile(r"S(\d{7})\.LOG")
 NUMBERS = 10_000_000  # of files, from 0 on
 
@@ -125,14 +125,14 @@ def create(disk: Disk, directory: str, header: ExtentHeader, *, direct: bool = T
     file = disk.open(path, create=True, direct=direct)
     try:
         size = DATA + header.extent_bytes
-        zeros = disk.buffer(min(len(ZEROS), size))
+        zeros = disk.buffer(min(FILLED, size))
         for at in range(0, size, len(zeros)):
             file.write(at, zeros[: min(len(zeros), size - at)])
         extent = Extent(disk, file, path, header)
         extent.write_header()
         disk.sync_dir(directory)
-    except OSError:
+    except OSError as exc:
         file.close()
         disk.unlink(path)
-        raise
+        raise OSError(exc.errno, exc.strerror or str(exc), path) from exc
     return extent

@@ -175,8 +175,8 @@ class History:
         try:
             header, size, on_disk = read_header(self._disk, path)
             header = header or self.told_by_frame(path)
-        except (FileNotFoundError, LogDamaged):
-            return None  # moved meanwhile; or damaged, and then its sequence is missing
+        except (OSError, LogDamaged):
+            return None  # moved meanwhile; or it can't be read, and then its sequence is missing
         if header is None or header.log_id != self.log_id or header.extent_bytes != self.extent_bytes:
             return None
         fits = header.number == extent_of(name) == linear_number(header.sequence)

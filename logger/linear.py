@@ -14,7 +14,7 @@ from logger.disk import PAGE, File
 from logger.errors import LogDamaged
 from logger.extent import NUMBERS, Extent, ExtentHeader, decode_header, file_name, linear_number
 from logger.extents import Extents
-from logger.history import SUFFIXES, extent_of
+from logger.history import SUFFIXES, extent_of, index_name
 
 REUSABLE = re.compile(r"R(\d{7})\.LOG")
 
@@ -159,7 +159,7 @@ class Line(Extents):
         return taken
 
     def table(self, floor: int = 0) -> tuple[tuple[int, int], ...]:
-        held = ((number, one.sequence) for number, one in self._extents.items())
+        held = [(number, one.sequence) for number, one in list(self._extents.items())]  # others may add to them
         return tuple((number, sequence) for number, sequence in held if sequence >= floor or not sequence)
 
     def retire(self, floor: int) -> None:
@@ -207,6 +207,9 @@ class Line(Extents):
         One that is compressed is deleted: left there, it would lie before a gap.
         """
         plain = self.path_of(linear_number(sequence))
+        index = f"{self.directory}/{index_name(linear_number(sequence))}"
+        if self._disk.exists(index):
+            self._disk.unlink(index)
         for path in [plain + suffix for suffix in SUFFIXES]:
             if not self._disk.exists(path):
                 continue

@@ -78,6 +78,10 @@ def create(
                     f"{location.log_dir} holds the log of another queue manager; give another log path", name=name
                 )
             _make(disk, location, config.log, text, (clock or SystemClock()).wall_us())
+        except OSError:  # whose room is wanted for something else, perhaps
+            with contextlib.suppress(OSError):
+                logs.delete(disk, location.log_dir)
+            raise
         finally:
             lock.release()
         entry = mqsini.Entry(name=name, prefix=location.data_root, directory=location.data_dir.rsplit("/", 1)[1])
@@ -185,7 +189,8 @@ def translated(name: str, done: str) -> Iterator[None]:
     try:
         yield
     except (LogDamaged, RecoveryError) as exc:
-        raise Damaged(f"queue manager {name!r} can't be {done}: {exc}", name=name) from exc
+        way = f"; `qm repair --check -m {name}` says what can be mended" if done == "started" else ""
+        raise Damaged(f"queue manager {name!r} can't be {done}: {exc}{way}", name=name) from exc
     except LogError as exc:
         raise Unavailable(f"queue manager {name!r} can't be {done}: {exc}", name=name) from exc
     except OSError as exc:

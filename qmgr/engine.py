@@ -477,7 +477,9 @@ class Engine(Units):
         for at in range(0, len(entries), 100):
             some = entries[at : at + 100]
             room = self.log.reserve(self.log.cost(QUEUE_AND_SEQUENCE * len(some)), 0)
-            claimed = [self._claim(queue, entry) for entry in some]  # since the lock may have been let go of
+            if queue.damaged or queue.deleted:  # since the lock may have been let go of
+                return False
+            claimed = [self._claim(queue, entry) for entry in some]
             there = [entry for entry in claimed if entry is not None]
             logged = [entry for entry in there if entry.persistent]
             if logged and room:
@@ -588,6 +590,13 @@ class Engine(Units):
                 raise ObjectInUse(
                     f"queue {name!r} is damaged, and unit of work {doubtful.number} that is in doubt has used it; "
                     f"resolve that first",
+                    name=name,
+                )
+            if queue.damaged and not purge:
+                raise ObjectInUse(
+                    f"queue {name!r} is damaged, and its messages may come back (rcrmqobj, or a backup); delete it "
+                    f"with purge=True if they are not wanted",
+                    reason=Reason.Q_NOT_EMPTY,
                     name=name,
                 )
             if queue.depth and not purge:

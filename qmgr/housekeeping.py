@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from logger.clock import Clock
 from logger.disk import NO_SPACE
-from logger.errors import LogError
+from logger.errors import LogDamaged, LogError
 from qmgr.engine import Engine
 from qmgr.entry import Entry
 from qmgr.errorlog import ErrorLog
@@ -187,7 +187,7 @@ class Housekeeper:
         """Make log extents ahead of need."""
         try:
             self._engine.log.provide()
-        except OSError as exc:  # nothing has changed
+        except (OSError, LogDamaged) as exc:  # nothing has changed
             self._errors.say("AMQ6708", text=str(exc))
 
     # ---- room in the log
@@ -203,7 +203,7 @@ class Housekeeper:
         try:
             if log.grow():
                 return True
-        except OSError as exc:  # nothing has changed
+        except (OSError, LogDamaged) as exc:  # nothing has changed
             self._errors.say("AMQ6708", text=str(exc))
         with self._one_at_a_time:
             with log.lock:

@@ -111,8 +111,11 @@ class Logged:
     def _find_room(self, size: int, kept: int) -> None:
         for _ in range(8):
             self.lock.release()
+            more = False
             try:
                 more = self._make_space(size, kept)
+            except OSError as exc:  # of a checkpoint; for want of space it would not have been raised
+                self._on_failure(exc)
             finally:
                 self.lock.acquire()
             self.check()
@@ -121,8 +124,8 @@ class Logged:
             if not more:
                 break
         raise ResourceProblem(
-            f"the log of queue manager {self.name!r} is full; commit or back out, or give it more or larger files "
-            f"(LogPrimaryFiles, LogSecondaryFiles)",
+            f"the log of queue manager {self.name!r} is full; commit or back out, make room on its disk if that is "
+            f"full (AMQ6708), or give it more or larger files (LogPrimaryFiles, LogSecondaryFiles)",
             name=self.name,
         )
 

@@ -41,6 +41,7 @@ from qmgr.resource import Resource
 from qmgr.retention import Retention
 from qmgr.verbs import PutOptions, check_limit, check_wait, known_queue
 from recovery.checkpoint import Checkpointer, Hear, Triggers, read_files
+from recovery.errors import RecoveryError
 from recovery.records import Xid
 from recovery.restart import RestartReport, restart
 from recovery.uows import ACTIVE, Uow, UowState
@@ -208,6 +209,12 @@ class QueueManager:
                 name=location.name,
             )
         self.config = ini.parse(read_whole(disk, location.ini), location.ini)
+        if not disk.exists(self.config.log.path):
+            raise Unavailable(
+                f"LogPath in {location.ini} is {self.config.log.path}, and there is no such directory; correct it, or "
+                f"bring the log back",
+                name=location.name,
+            )
         self._errors: ErrorLog | None = None
         self._lock = Ownership()
         self._publisher = Publisher(disk, clock, location.published, self._picture) if background else None
@@ -260,6 +267,7 @@ class QueueManager:
             )
             steady = SteadyClock(clock, checkpoint.time)
             checkpointer = Checkpointer(disk, clock, self._location.data_dir, log, state, triggers, steady.now_us)
+            checkpointer.heads = (checkpoint.head,) * 2
             self.restart_report = report
             self._log = log
             self._checkpointer = checkpointer
@@ -351,7 +359,8 @@ class QueueManager:
             try:
                 depth = self._media.recreate(queue.name)
                 self._say("AMQ9004", name=queue.name, depth=depth)
-            except MQError as exc:
+            except (MQError, LogError, RecoveryError, OSError) as exc:  # one damaged queue stops no start
+                self._engine.check()
                 self._say("AMQ7042", name=queue.name, text=str(exc))
 
     def _say(self, amq: str, **inserts: Any) -> None:
@@ -723,7 +732,8 @@ class QueueManager:
             raise Mistake(f"older_than: {exc}") from exc
         try:
             return self._retention.do(action, age, progress, dry_run=dry_run)
-        except LogError as exc:
+        except (LogError, OSError) as exc:
+            self._engine.check()
             raise Unavailable(str(exc), reason=Reason.FILE_SYSTEM_ERROR, name=self.name) from exc
 
     def note_archived(self, extent: str, *, all_before: bool = False) -> None:

@@ -17,7 +17,7 @@ import attrs
 from logger.archive import Progress, no_progress
 from logger.config import LogType
 from logger.disk import NO_SPACE
-from logger.errors import LogDamaged
+from logger.errors import LogDamaged, LogError
 from logger.log import Log
 from logger.reader import LogReader
 from qmgr.engine import Engine
@@ -45,9 +45,9 @@ from recovery.records import FIRST, LAST, Catalog, ImageEnd, ImagePart, ImageSta
 from recovery.uows import Uow
 
 MINUTE_US = 60_000_000
-QUEUES = 50  # that one piece of the image of all definitions has
+QUEUES = 40  # that one piece of the image of all definitions has
 LARGEST_PIECE = 64 << 10  # bytes: more than it ever takes
-SEGMENTS = 1 << 16  # numbers that are kept for a queue that is built again
+SEGMENTS = 1 << 12  # numbers that are kept for a queue that is built again
 Checkpointing = Callable[[Callable[[Checkpoint, list[bytes]], None]], None]
 
 
@@ -212,10 +212,15 @@ class Media:
     # ---- images that nobody asked for
 
     def due(self) -> list[str]:
-        """With IMGSCHED(AUTO): the queues whose image is older, in time or log, than IMGINTVL or IMGLOGLN want it."""
+        """The queues that have no image, since they were defined with another log or as not recoverable; with
+        IMGSCHED(AUTO) also those whose image is older, in time or log, than IMGINTVL or IMGLOGLN want it."""
         said = self._state.qmgr
-        if not self._state.imaged or said.image_schedule != "AUTO":
+        if not self._state.imaged:
             return []
+        if said.image_schedule != "AUTO":
+            with self._engine.lock:
+                queues = [queue for queue in self._state.by_id.values() if queue.image is None and not queue.damaged]
+                return [queue.name for queue in queues if self._state.recoverable(queue)]
         oldest_us = 0 if said.image_interval is None else self._engine.clock.wall_us() - said.image_interval * MINUTE_US
         oldest = 0 if said.image_log_length is None else self._log.buffer.tail - (said.image_log_length << 20)
         with self._engine.lock:
@@ -306,12 +311,16 @@ class Media:
                     for said in heard:
                         rebuild.apply(*said)
                     new = self._replace(old, rebuild)
+                    self._give_back(segments_from, rebuild.next_segment)
             except BaseException as exc:
                 rebuild.give_up()
                 with engine.lock:
+                    self._give_back(segments_from, segments_from)
                     if not was and not old.deleted:
                         old.trust()
-                if isinstance(exc, (LogDamaged, RecoveryError, KeyError)):
+                if isinstance(exc, LogError) and not isinstance(exc, LogDamaged) and self._log.failure is not None:
+                    raise engine.translated(exc) from exc
+                if isinstance(exc, (LogError, RecoveryError, KeyError)):
                     raise MediaImageMissing(f"queue {name!r} can't be recreated: {exc}", name=name) from exc
                 if isinstance(exc, OSError):
                     text = f"queue {name!r} can't be recreated ({exc}); give the disk room, or mend it, and try again"
@@ -321,6 +330,11 @@ class Media:
                 raise
         self._checkpoint(lambda checkpoint, catalogue: None)
         return new.depth
+
+    def _give_back(self, first: int, unused: int) -> None:
+        """The segment numbers from `unused` on, of those from `first` on, are free again, unless others were taken."""
+        if self._state.next_segment == first + SEGMENTS:
+            self._state.next_segment = unused
 
     def _place_of(self, queue: Queue) -> image.Place:
         if queue.image is not None:
@@ -332,7 +346,7 @@ class Media:
 
     def _build(self, rebuild: Rebuild, place: image.Place, until: int, progress: Progress) -> None:
         with contextlib.closing(self._reader()) as reader:
-            rebuild.add_image(image.read(reader, place, until), place.checkpoint)
+            rebuild.add_image(image.read(reader, place, until), place)
         with contextlib.closing(self._reader()) as reader:
             rebuild.replay(reader, place.media, until, progress)
 
@@ -366,17 +380,13 @@ class _Relinked:
     puts: list[tuple[Queue, int, Entry]]
     gets: list[tuple[Queue, Entry]]
     gets_logged: int
-    found: int  # messages that were left out while the queue was damaged, and bytes of those that it has put
-    found_bytes: int
     volatile: int  # non-persistent messages that it has put to the queue
 
     def make(self, old: Queue, new: Queue) -> None:
         unit = self.unit
-        unit.lost.discard(old.id)
+        unit.lost.pop(old.id, None)
         unit.puts, unit.gets, unit.gets_logged = self.puts, self.gets, self.gets_logged
-        unit.persistent += self.found
-        unit.put_bytes += self.found_bytes
-        if old.id in unit.touched or self.found_bytes:
+        if any(queue is new and entry.persistent for queue, _, entry in self.puts):
             unit.touched[new.id] = new
         new.depth += self.volatile
         new.uncommitted += self.volatile
@@ -389,11 +399,10 @@ def _relinked(unit: Uow, rebuilt: Uow | None, old: Queue, new: Queue) -> _Relink
     """
     puts = [] if rebuilt is None else [put for put in rebuilt.puts if put[0] is new]
     gets: list[tuple[Queue, Entry]] = [] if rebuilt is None else [get for get in rebuilt.gets if get[0] is new]
-    if old.id in unit.lost:
-        together = sorted(unit.puts + puts, key=lambda put: put[1])
-        size = sum(len(entry.head) + len(entry.body) for _, _, entry in puts)
-        logged = unit.gets_logged + len(gets)
-        return _Relinked(unit, together, gets + unit.gets, logged, len(gets) + len(puts), size, 0)
+    if old.id in unit.lost:  # in doubt since before the start: all that it has done is in the log
+        gets += [get for get in unit.gets if get[0] is not old]
+        puts = sorted([put for put in unit.puts if put[0] is not old] + puts, key=lambda put: put[1])
+        return _Relinked(unit, puts, gets, gets_logged=len(gets), volatile=0)
     by_sequence = {entry.sequence: entry for _, entry in gets}
     gone = [queue is old and not entry.persistent for queue, entry in unit.gets]
     return _Relinked(
@@ -405,7 +414,5 @@ def _relinked(unit: Uow, rebuilt: Uow | None, old: Queue, new: Queue) -> _Relink
             if not left_out
         ],
         gets_logged=unit.gets_logged - sum(gone[: unit.gets_logged]),
-        found=0,
-        found_bytes=0,
         volatile=sum(1 for queue, _, entry in unit.puts if queue is old and not entry.persistent),
     )

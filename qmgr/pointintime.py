@@ -102,8 +102,8 @@ class _Recovery:
             raise Mistake(f"the log ends at {lsns.text(end)}, so {lsns.text(until)} is not in it")
         state, reader, start = logs.read_past(self._disk, self._config.log)
         with contextlib.closing(reader):
-            last = end if until is None else until
-            found = survey(reader, start, last, first_lsn=state.extent_bytes, moment=moment)
+            last = self._last_before(reader, start, end, moment) if until is None else until
+            found = survey(reader, start, last, first_lsn=state.extent_bytes)
             beginning = start == state.extent_bytes
             if beginning and not found.time:
                 raise Mistake(f"the log begins at {lsns.text(start)}, and nothing that is wanted lies behind that")
@@ -116,6 +116,14 @@ class _Recovery:
                 if state.log_type is not LogType.LINEAR:
                     missing = "circular logging has overwritten them"
                 raise NotRecoverable(f"{exc} ({missing})") from exc
+
+    def _last_before(self, reader: LogReader, start: int, end: int, moment: int | None) -> int:
+        """Where the last record ends that is not later than the moment: the clock may have been set back since."""
+        last = start
+        for raw in reader.records(start, durable=end, resync=True, until=end):
+            if moment is not None and raw.time <= moment:
+                last = raw.end
+        return last
 
     def _build(self, found: Survey, reader: LogReader, state: ControlState) -> Recovered:
         disk, target = self._disk, self._target

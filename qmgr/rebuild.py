@@ -23,7 +23,7 @@ from qmgr.snapshot import A_MOMENT, PERSISTENT, StateSnapshot
 from qmgr.store import Store
 from recovery import records
 from recovery.errors import NotRecoverable
-from recovery.image import Image
+from recovery.image import Image, Place
 from recovery.records import ImagePart, decode
 from recovery.uows import Uow
 
@@ -56,13 +56,14 @@ class Rebuild(Store):
 
     # ---- images
 
-    def add_image(self, image: Image, checkpoint_lsn: int) -> Queue:
-        """Begin with what the image of a queue holds. Raises LogDamaged, QueueDamaged, OSError."""
+    def add_image(self, image: Image, place: Place) -> Queue:
+        """Begin with what the image of a queue, at this place, holds. Raises LogDamaged, QueueDamaged, OSError."""
         queue = self.new_queue(decode_definition(image.definition))
         self.queues[queue.name] = queue
         self.by_id[queue.id] = queue
-        self._since[queue.id] = _Since(checkpoint_lsn, image.units)
+        self._since[queue.id] = _Since(place.checkpoint, image.units)
         queue.next_sequence = image.next_sequence
+        queue.image = place
         queue.backed_out[PERSISTENT].update(image.backouts)
         queue.load(self._write(queue, image.parts))
         return queue

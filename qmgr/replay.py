@@ -409,7 +409,7 @@ def _moment(when: datetime.datetime, what: str) -> int:
 
 def _bookmark(where: object, what: str) -> Bookmark:
     """The LSN, or the bookmark, that was given. Raises Mistake."""
-    if type(where) is int and where >= 0:
+    if type(where) is int and 0 <= where < NEVER:
         return Bookmark(where)
     if isinstance(where, str):
         with contextlib.suppress(ValueError):

@@ -36,7 +36,7 @@ class Resource(Store):
         self.queues[queue.name] = queue
         self.by_id[queue.id] = queue
         queue.next_sequence = fields["next"]
-        queue.image = Place(*fields["image"]) if self.imaged and fields["image"] else None
+        queue.image = Place(*fields["image"]) if self.imaged and fields.get("image") else None
         for kind in (0, 1) if volatile else (1,):
             queue.backed_out[kind].update((int(at), count) for at, count in fields["backouts"][kind].items())
         described = [from_description(one) for one in fields["segments"]]

@@ -12,16 +12,19 @@ archives, compresses and removes. Always the oldest first, so that there is neve
 import contextlib
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import accumulate
 from typing import Any
 
-from logger.archive import Action, Archive, ArchivedNotices, ArchivePolicy, Outcome, Plan, Progress, last_written
+from logger.archive import DONE, Action, Archive, ArchivedNotices, ArchivePolicy, Outcome, Plan, Progress, last_written
+from logger.clock import Clock
 from logger.compressed import codec
 from logger.config import LogType
-from logger.disk import Disk
+from logger.disk import Disk, make_dirs
 from logger.errors import LogError
 from logger.extent import file_name, linear_number, number_of
-from logger.log import Log
+from logger.log import Log, active_path
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog
 from qmgr.errors import MediaNotSupported, Mistake, ObjectInUse
@@ -30,6 +33,8 @@ from recovery.errors import QueueDamaged
 
 POLICY_NS = 10_000_000_000  # between looks whether an extent is old enough, at least
 REST = 50  # times as long as a look took, the next one waits
+PAUSE = 3  # times as long as a piece of work took, others go on before the next one
+LONGEST_PAUSE = 0.25  # seconds
 
 
 class _Ending(Exception):
@@ -48,9 +53,9 @@ class Retention:
         self._errors = errors
         self._management = management
         self._policy = policy
+        self._checkpointer = engine.checkpointer
         self._linear = engine.log.state.log_type is LogType.LINEAR
         self._said = "", ""
-        self._heads = [engine.log.state.head] * 2  # of the last two checkpoints: with the older one a restart must do
         self._lock = threading.Lock()
         self._readers: weakref.WeakSet[Reading] = weakref.WeakSet()  # one that is forgotten needs nothing
         self._deciding = threading.Lock()  # held from the decision that an extent can go until it is gone
@@ -58,18 +63,31 @@ class Retention:
         self._next_look_ns = 0
         if self._linear:
             config, log_id = engine.log.config, engine.log.state.log_id
+            self._check_archive(disk, config.archive_directory, active_path(config.path))
             self._history = engine.log.history()
             self._archive = Archive(disk, self._history, config.archive_directory)
             self._notices = ArchivedNotices(disk, config.path, log_id)
             if policy.compress_after is not None:
                 self._try_codec()
 
+    def _check_archive(self, disk: Disk, archive: str, active: str) -> None:
+        """An archive in the place of what is archived would be lost with it. Raises Mistake."""
+        inside, mine = disk.real_path(archive) + "/", disk.real_path(active) + "/"
+        if inside.startswith(mine) or mine.startswith(inside):
+            raise Mistake(f"ArchivePath is {archive}, where the log itself lies ({active}); give another directory")
+        if self._policy.archive_after is not None:
+            try:
+                make_dirs(disk, archive)
+            except OSError as exc:
+                self._errors.say("AMQ9007", text=f"ArchivePath can't be used ({exc})")
+
     def _try_codec(self) -> None:
         """Say at the start, not only when the first extent is old enough, that there is no such compression here."""
         try:
             codec(self._policy.compression, "qm.ini")
-        except LogError as exc:
-            self._errors.say("AMQ9007", text=str(exc))
+        except LogError:
+            text = "Compression=zstd of qm.ini needs the package zstandard: pip install 'qmgr[zstd]', or use gzip"
+            self._errors.say("AMQ9007", text=text)
 
     # ---- what is needed
 
@@ -77,7 +95,7 @@ class Retention:
         """The first sequence that each of those who need the log needs, whatever crashes. Raises LogError."""
         extent_bytes = self._log.state.extent_bytes
         with self._engine.lock:
-            lsns = {"restart": min(self._heads)}
+            lsns = {"restart": min(self._checkpointer.heads)}  # with the older one a restart must do
             media = self._engine.state.media_lsn()
             tail = self._log.buffer.tail
         self._log.force(tail, sync=True)  # else the end of an image counts here, and is lost with what came before it
@@ -122,8 +140,9 @@ class Retention:
         needed = self.needed_from()
         oldest_us = self._oldest_message()
         if oldest_us:
-            written = last_written(self._history.copies())
-            later = [sequence for sequence, at in written.items() if at >= oldest_us]
+            written = sorted(last_written(self._history.copies()).items())
+            highest = accumulate((at for _, at in written), max)  # the clock may have been set back
+            later = [sequence for (sequence, _), at in zip(written, highest, strict=True) if at >= oldest_us]
             needed["an undelivered message"] = min(later, default=needed["restart"])
         return needed
 
@@ -147,7 +166,6 @@ class Retention:
         A disk that refuses costs nothing but the room: the next checkpoint tries again. Raises LogError.
         """
         if self._linear:
-            self._heads = [self._heads[1], self._log.state.head]
             try:
                 self._keep_house()
             except OSError as exc:
@@ -189,29 +207,38 @@ class Retention:
         ages = policy.archive_after, policy.compress_after, policy.remove_after
         if not self._linear or now < self._next_look_ns or all(age is None for age in ages):
             return
+        worked = False
         try:
             with self._working:
-                self._archive.keep(
+                kept = self._archive.keep(
                     policy,
                     now_us=self._clock.wall_us(),
                     active_from=self.needed_from()["restart"],
                     needed_from=self._needed_to_remove,
                     still_needed_from=self.needed_from,
-                    give_way=self._go_on,
+                    give_way=partial(self._go_on, self._pace()),
                     removing=self._deciding,
                 )
+            worked = any(outcome.done for outcome in kept.values())
+            for action, outcome in kept.items():
+                if outcome.done:
+                    size = sum(step.size for step in outcome.done)
+                    self._errors.say("AMQ9011", count=len(outcome.done), size=size, done=DONE[action])
         except _Ending:
             return
         except (LogError, OSError) as exc:
             self._errors.say("AMQ9007", text=str(exc))
         took = self._clock.elapsed_ns() - now
-        self._next_look_ns = now + took + max(POLICY_NS, REST * took)
+        self._next_look_ns = now + took + (POLICY_NS if worked else max(POLICY_NS, REST * took))
 
-    def _go_on(self) -> None:
+    def _pace(self) -> "Pace":
+        return Pace(self._clock, lambda: self._log.buffer.tail)
+
+    def _go_on(self, pace: "Pace") -> None:
         """Let others go on; end work that nobody waits for when the queue manager ends."""
         if self._engine.quiescing:
             raise _Ending
-        self._clock.give_way()
+        pace.give_way()
 
     def plan(self, action: Action, older_than: int) -> Plan:
         """What is to be done with extents that were last written so many seconds ago, or more."""
@@ -245,7 +272,7 @@ class Retention:
             return self._archive.run(
                 plan,
                 progress=progress,
-                give_way=self._clock.give_way,
+                give_way=self._pace().give_way,
                 needed_from=self.needed_from,
                 removing=self._deciding,
             )
@@ -297,6 +324,30 @@ class Retention:
                 f"migmqlog changes it to linear logging",
                 name=self._engine.name,
             )
+
+
+class Pace:
+    """Pauses in long work with files while others write to the log: disk and processor are theirs first.
+
+    The work gets a quarter of the time then, and all of it where nobody writes.
+    """
+
+    def __init__(self, clock: Clock, tail: Callable[[], int]) -> None:
+        """`tail()` says how far the log has been written."""
+        self._clock = clock
+        self._tail = tail
+        self._seen = tail()
+        self._since_ns = clock.elapsed_ns()
+
+    def give_way(self) -> None:
+        """A piece of the work is done."""
+        clock, tail = self._clock, self._tail()
+        if tail == self._seen:
+            clock.give_way()
+        else:
+            seconds = (clock.elapsed_ns() - self._since_ns) / 1e9
+            clock.wait(threading.Event(), min(PAUSE * seconds, LONGEST_PAUSE))
+        self._seen, self._since_ns = self._tail(), clock.elapsed_ns()
 
 
 class Reading:

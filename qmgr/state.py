@@ -2,7 +2,7 @@
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from qmgr.entry import Entry, read_entry
@@ -172,16 +172,32 @@ class State(ABC):
             queue = self.joined(number, unit, lsn)
             if queue is None:
                 continue
+            held = 0
             if not queue.damaged:
                 for place, (head, body) in enumerate(messages, ordinal):
                     self.hold_put(unit, queue, place, read_entry(head, body))
+                messages = []
                 for sequence in sequences:
                     found = self._find(queue, sequence)
-                    if found is not None:
-                        self.hold_get(unit, queue, found)
+                    if found is None:
+                        break
+                    self.hold_get(unit, queue, found)
+                    held += 1
             if queue.damaged:
-                unit.lost.add(number)
+                self._lose(unit, number, ordinal, messages, sequences[held:])
         unit.gets_logged = len(unit.gets)
+
+    def _lose(
+        self, unit: Uow, number: int, ordinal: int, messages: list[records.Parts], sequences: Sequence[int]
+    ) -> None:
+        """Keep the calls on a damaged queue as they are logged: for the log, and for when the queue is built again."""
+        lost = unit.lost.setdefault(number, [])
+        if messages:
+            lost += (bytes(part) for part in records.run_of_puts(number, ordinal, messages))
+        if sequences:
+            lost.append(records.run_of_gets(number, sequences))
+        unit.persistent += len(messages) + len(sequences)
+        unit.put_bytes += sum(len(head) + len(body) for head, body in messages)
 
     def _calls(self, record: records.Calls, lsn: int, end: int, time: int) -> None:
         unit = self._unit(record.uow, lsn, time)

@@ -82,8 +82,8 @@ class Survey:
             self.take(record, at, time)
 
 
-def survey(reader: LogReader, start: int, until: int, *, first_lsn: int, moment: int | None = None) -> Survey:
-    """Read the log from `start` to the LSN `until`, or to the first record later than `moment` (microseconds).
+def survey(reader: LogReader, start: int, until: int, *, first_lsn: int) -> Survey:
+    """Read the log from `start` to the LSN `until`.
 
     `first_lsn`: that of every log. One that begins with the first start of its queue manager begins with nothing; that
     of one that was recovered to a point in time does not. An LSN in the middle of a record stands for where that
@@ -92,10 +92,10 @@ def survey(reader: LogReader, start: int, until: int, *, first_lsn: int, moment:
     found = Survey(start, start, complete=False)
     try:
         for raw in reader.records(start, durable=until, resync=True):
+            if raw.end > until:
+                break
             if raw.lsn == first_lsn:
                 found.complete = raw.epoch == 1
-            if (moment is not None and raw.time > moment) or raw.end > until:
-                break
             found.until, found.time, found.epoch = raw.end, raw.time, raw.epoch
             if raw.kind in TELLING:
                 found.take(decode(raw.kind, raw.uow, raw.body), raw.lsn, raw.time)
@@ -129,7 +129,7 @@ def rebuilt(found: Survey, like: Store, reader: LogReader, progress: Progress = 
                 f"queue {definition.name!r} can't be built again: its media image {since}, and the log that is there "
                 f"begins at {lsn.text(found.start)}; bring the older extents back, or take a later moment"
             )
-        rebuild.add_image(image.read(reader, place, found.until), place.checkpoint)
+        rebuild.add_image(image.read(reader, place, found.until), place)
         first = min(first, place.media)
     rebuild.next_queue = max(rebuild.next_queue, found.counters["queue"])
     rebuild.replay(reader, first, found.until, progress)

@@ -30,6 +30,8 @@ def rolled_forward(unit: Uow) -> RollForward:
         if entry.persistent:
             parts += run_of_puts(queue.id, ordinal, [(entry.head, entry.body)])
     parts += (run_of_gets(queue.id, [entry.sequence]) for queue, entry in unit.gets if entry.persistent)
+    for lost in unit.lost.values():
+        parts += lost
     return RollForward(unit.number, unit.xid, b"".join(parts))
 
 

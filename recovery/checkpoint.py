@@ -177,6 +177,7 @@ class Checkpointer:
         self.count = 0  # taken since the start
         self.last_ns = clock.elapsed_ns()
         self.last_seconds = 0.0
+        self.heads = (log.state.head,) * 2  # of the checkpoints in the two files
 
     @property
     def records_max(self) -> int:
@@ -238,6 +239,7 @@ class Checkpointer:
                     write_new(self._disk, self._directory, data)
                     named = True
                     put_in_place(self._disk, self._directory)
+                    self.heads = self.heads[1], checkpoint.head
                 except OSError:
                     with log.lock:
                         snapshot.give_up(named=named)

@@ -13,6 +13,7 @@ from logger.compressed import compression_of
 from logger.disk import PAGE, Disk, File, make_dirs, read_whole, replace_file, write_whole
 from logger.extent import DATA, SPARES
 from logger.forensics import plain
+from logger.history import extent_of, index_name
 from logger.migrate import copy
 from recovery.repair import Change, Examination, Put, PutCopy, PutCut, PutMade, Remove
 
@@ -72,6 +73,7 @@ def carry_out(disk: Disk, directory: str) -> None:
     for step in steps:
         path, new = step["path"], step["new"]
         parent = path.rpartition("/")[0]
+        forget_index(disk, path)
         if _crc(disk, path) == step["after"]:  # also of a run that was interrupted; perhaps its name is not durable
             disk.sync_dir(parent)
         elif new is None:
@@ -118,6 +120,14 @@ def _saved(directory: str, log_dir: str, path: str) -> str:
     """Where the original of a file goes."""
     inside = path.startswith(f"{log_dir}/")
     return f"{directory}/log/{path[len(log_dir) + 1 :]}" if inside else f"{directory}/data/{path.rpartition('/')[2]}"
+
+
+def forget_index(disk: Disk, path: str) -> None:
+    """What is in an extent is another matter once it was changed."""
+    directory, _, name = path.rpartition("/")
+    number = extent_of(name)
+    if number is not None and disk.exists(index := f"{directory}/{index_name(number)}"):
+        disk.unlink(index)
 
 
 def _write(disk: Disk, path: str, change: Change) -> None:

@@ -48,7 +48,7 @@ class Uow:
     puts: list[Any] = attrs.Factory(list)
     gets: list[Any] = attrs.Factory(list)
     touched: dict[int, Any] = attrs.Factory(dict)  # queues that it has put persistent messages to, by number
-    lost: set[int] = attrs.Factory(set)  # queues, by number, whose damage has left calls of it out
+    lost: dict[int, list[bytes]] = attrs.Factory(dict)  # calls left out as a queue is damaged: by number, the runs
     persistent: int = 0  # messages that it has put and got
     put_bytes: int = 0  # of those that it has put, encoded
     held: int = 0  # the most bytes of log record that its calls take which are not logged yet

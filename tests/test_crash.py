@@ -527,7 +527,7 @@ def test_row_16_crash_inside_recovery_at_every_change(setup: Setup) -> None:
         everything,
         lambda moment: [losses[moment % 3]],
         setup=setup,
-        every=1 if SOAK else 17,
+        every=1 if SOAK else 41 if setup.linear else 17,
         deeper=deeper(3, lambda moment: [mixed(moment, atomic=setup.atomic)], 1 if SOAK else 2),
     )
 
@@ -875,5 +875,5 @@ def test_row_37_an_end_in_order_that_is_interrupted(setup: Setup) -> None:
     atomic = setup.atomic
     named = ATOMIC_LOSS if atomic else EVERY_LOSS
     sweep(script, always(*named), setup=setup, prelude=prelude)
-    sweep(script, mixes(4, atomic=atomic), setup=setup, prelude=prelude)
+    sweep(script, mixes(2 if setup.linear else 4, atomic=atomic), setup=setup, prelude=prelude)
     sweep(script, mixes(1, atomic=atomic), setup=setup, prelude=prelude, deeper=deeper(2, mixes(1, atomic=atomic), 3))

@@ -379,6 +379,32 @@ def test_row_42_a_gap_in_the_active_extents_is_never_jumped() -> None:
         fork.restart()
 
 
+@pytest.mark.parametrize("actions", ["archive", "compress", "archive compress", "compress archive", "remove"])
+def test_row_23_media_recovery_from_extents_that_went_elsewhere(actions: str) -> None:
+    """Faults 23: archived, compressed, removed, in any order; a crash at any moment leaves all that is needed."""
+    life = Life(LINEAR)
+    furnished(life)
+    life.resolve(sorted(life.model.in_doubt(), key=repr)[0], commit=True)
+    fill(life, 2.5)
+    life.record_image("B")
+    fill(life, 1.5)
+    life.checkpoint()
+    life.checkpoint()
+    found = Sweep(life, lambda moment: [mixed(moment)], every=2 if SOAK else 5, deeper=from_the_log_alone)
+    with Lookout(life.disk, found.look):
+        for action in actions.split():
+            life.keep_log(action)
+    assert found.moments > 3 or actions == "remove"
+    if actions != "remove":
+        moved = [path for path in life.disk.files(LOG) if "archive/" in path or path.endswith((".zst", ".gz"))]
+        assert len(moved) >= 2, "nothing went elsewhere"
+    from_the_log_alone(life)
+    life.recreate("A")
+    life.check()
+    fill(life, 1)
+    from_the_log_alone(life)
+
+
 # -- a full disk -----------------------------------------------------------------------------------------------------
 
 

@@ -321,7 +321,7 @@ def test_row_26_a_crash_at_any_moment_of_recreating(setup: Setup) -> None:
         always(LOSE_ALL),
         setup=setup,
         prelude=with_open_unit_,
-        every=2,
+        every=1 if SOAK else 4,
         deeper=deeper(2, lambda moment: [mixed(moment, atomic=setup.atomic)], 1 if SOAK else 3),
     )
     sweep(recreating, always(KEEP_ALL), setup=setup, prelude=with_open_unit_, deeper=from_the_log_alone)
@@ -341,8 +341,8 @@ def test_row_26_a_crash_at_any_moment_of_the_recreation_at_the_start(setup: Setu
     found = Sweep(
         life,
         lambda moment: [mixed(moment, atomic=setup.atomic)],
-        deeper=deeper(2, lambda moment: [mixed(moment + 7, atomic=setup.atomic)], 1 if SOAK else 11),
-        every=1 if SOAK else 2,
+        deeper=deeper(2, lambda moment: [mixed(moment + 7, atomic=setup.atomic)], 1 if SOAK else 17),
+        every=1 if SOAK else 4,
     )
     with Lookout(life.disk, found.look):
         life.restart()
@@ -763,6 +763,108 @@ def test_an_extent_that_the_image_needs_is_missing() -> None:
         life.disk.poke(path, kept)
         life.recreate("A")
         life.check()
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["at once", "after a crash"])
+@pytest.mark.parametrize("rolled", [False, True], ids=["", "rolled forward"])
+@pytest.mark.parametrize("commit", [True, False, None], ids=["committed", "backed out", "in doubt"])
+def test_a_unit_in_doubt_whose_queue_could_not_be_recreated_at_the_start(
+    commit: bool | None, rolled: bool, crash: bool
+) -> None:
+    """The log keeps what it has done to the queue, whatever becomes of it until the missing extent is put back."""
+    life = Life(attrs.evolve(LINEAR, primary_files=2, secondary_files=2))
+    born(life)
+    life.put("B", number=3)
+    for _ in range(60):
+        life.put("B", size=12000, priority=9)
+        life.get("B")
+    unit = life.begin(XID)
+    life.get("A", unit=unit, limit=2)
+    life.put("A", unit=unit, size=300, number=2)
+    life.put("A", unit=unit, priority=5)
+    life.get("B", unit=unit)
+    life.put("B", unit=unit)
+    life.prepare(unit)
+    life.checkpoint()
+    image = f"{LOG}/{NAME}/active/S0000000.LOG"
+    kept = life.disk.peek(image)
+    life.disk.remove(image)
+    for path in life.segments("A"):
+        life.disk.remove(path)
+    life.crash(KEEP_ALL)
+    life.start()
+    life.model.crash()
+    life._is(life.model, forced=True)
+    with pytest.raises(Damaged):
+        list(life.qm.browse("A"))
+    if rolled:
+        first = next(iter(life.qm.transactions())).first_lsn
+        for _ in range(12):
+            for _ in range(12):
+                life.put("B", size=16000, priority=9)
+            life.get("B", limit=12)
+            life.checkpoint()
+        assert next(iter(life.qm.transactions())).first_lsn > first
+    if commit is not None:
+        life.resolve(XID, commit=commit)
+    if crash:
+        life.crash(LOSE_ALL)
+        life.start()
+        life.model.crash()
+        life._is(life.model, forced=True)
+    life.disk.poke(image, kept)
+    life.recreate("A")
+    life.check()
+    from_the_log_alone(life)
+    if commit is None:
+        life.resolve(XID, commit=True)
+    life.check()
+    life.get("A", limit=100)
+    life.crash(LOSE_ALL)
+    life.restart()
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "backout"])
+@pytest.mark.parametrize("rolled", [False, True], ids=["", "rolled forward"])
+def test_damage_found_in_the_middle_of_a_replay(commit: bool, rolled: bool, small_segments: Counted) -> None:
+    """A unit in doubt had used the queue before that and after it: nothing it did is left out, and nothing doubled."""
+    life = Life(DEEP)
+    born(life)
+    life.put("A", number=20, size=200)
+    life.checkpoint()
+    before = set(life.segments("A"))
+    unit = life.begin(XID)
+    life.put("A", unit=unit, size=30)
+    life.get("A", unit=unit)
+    life.put("B")  # so that what the unit has done is logged
+    for msg in life.model.find("A", 30)[5::4]:
+        life.get("A", message_id=int.from_bytes(msg.message_id, "big")) if any(msg.message_id) else None
+    life.get("A", limit=12)
+    life.put("A", unit=unit, size=40, number=2)
+    life.get("A", unit=unit, limit=3)
+    life.put("B")
+    life.get("A", unit=unit)
+    life.prepare(unit)
+    harmed = 0
+    for path in sorted(before):
+        data = life.disk.peek(path)
+        for at in range(600, len(data), 400):
+            fork = life.fork(KEEP_ALL)
+            fork.disk.poke(path, data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :])
+            fork.suspects.add("A")
+            fork.restart()
+            harmed += 1
+            if rolled:
+                for _ in range(8):
+                    fork.put("B", number=10, size=16000, priority=9)
+                    fork.get("B", limit=10)
+                    fork.checkpoint()
+                fork.crash(LOSE_ALL)
+                fork.restart()
+            fork.resolve(XID, commit=commit)
+            fork.check()
+            from_the_log_alone(fork)
+    assert harmed > 5
 
 
 # -- threads ---------------------------------------------------------------------------------------------------------

@@ -54,7 +54,10 @@ def _code(args: argparse.Namespace, done: repairing.Repair) -> int:
         )
         return LOSS
     if done.needed:
-        complain(f"AMQ6767W: queue manager {args.m!r} needs a repair, which loses nothing: qm repair -m {args.m}.")
+        complain(
+            f"AMQ6767W: queue manager {args.m!r} needs a repair, which loses no persistent message: "
+            f"qm repair -m {args.m}."
+        )
         return NEEDED
     return 0
 
@@ -63,14 +66,15 @@ COMMAND = Command(
     name="repair",
     purpose="Examine and mend a queue manager that will not start: its control file, checkpoint files and log extents.",
     notes="""\
-Nothing is lost without --accept-loss, and nothing is changed before the originals of what is changed are saved in the
-queue manager's data directory, in repair-1, repair-2, ... A repair ends with a start and an end of the queue manager
-in this process. It can be interrupted and run again. Where nothing is wrong it changes nothing and starts nothing.
+No persistent message is lost without --accept-loss, and nothing is changed before the originals of what is changed
+are saved in the queue manager's data directory, in repair-1, repair-2, ... A repair ends with a start and an end of
+the queue manager in this process. It can be interrupted and run again. Where nothing is wrong it changes nothing and
+starts nothing.
 What it can find, and what it does then, is in docs/recovery.md.""",
     usage="-m QMgrName [--check | --accept-loss] [-ld dir] [--data-path dir]",
     example="qm repair --check -m QM1",
     codes={
-        NEEDED: "a repair is needed, and loses nothing (--check)",
+        NEEDED: "a repair is needed, and loses no persistent message (--check)",
         LOSS: "a repair would lose what was said; nothing was changed",
         REFUSED: "it can't be repaired; nothing was changed",
         NOT_AVAILABLE: access.OWNED,

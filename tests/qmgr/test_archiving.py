@@ -4,7 +4,9 @@ import pytest
 
 import qmgr
 from qmgr.errors import MediaNotSupported, Mistake, Unavailable
+from qmgr.retention import Pace
 from tests.qmgr.world import DATA, NAME, World, bodies
+from tests.sim.clock import SimClock
 from tests.sim.disk import SimCrash
 from tests.sim.loss import KEEP_ALL, LOSE_ALL, Loss, mixed
 
@@ -261,3 +263,22 @@ def test_with_its_queue_manager_the_past_of_a_log_goes_too() -> None:
     qmgr.delete(NAME, data_path=DATA, disk=made.disk)
     assert [path for path in made.disk.files(DATA) if not path.startswith(f"{DATA}/mqs.ini")] == []
     assert not made.disk.exists(LOG)
+
+
+def test_long_work_pauses_only_while_others_write_to_the_log() -> None:
+    clock, tail = SimClock(), 0
+    pace = Pace(clock, lambda: tail)
+    clock.advance(0.01)
+    pace.give_way()
+    assert clock.waited == []
+    tail = 4096
+    clock.advance(0.01)
+    pace.give_way()
+    assert clock.waited == pytest.approx([0.03])
+    clock.advance(0.01)
+    pace.give_way()
+    assert len(clock.waited) == 1
+    tail = 8192
+    clock.advance(10)
+    pace.give_way()
+    assert clock.waited[-1] == 0.25

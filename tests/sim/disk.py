@@ -11,6 +11,7 @@ and a move between two directories once both are synced.
 
 import errno
 import os
+import posixpath
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -391,6 +392,9 @@ class SimDisk:
         self._step("free_bytes", path)
         total = TOTAL if self.capacity is None else self.capacity
         return max(0, total - self.used), total
+
+    def real_path(self, path: str) -> str:
+        return posixpath.normpath(path)
 
     def same_file_system(self, one: str, other: str) -> bool:
         return True

@@ -323,6 +323,15 @@ class Life:
             self.recreated += 1
             self.suspects.discard(queue)
 
+    def keep_log(self, action: str) -> None:
+        """Archive, compress or remove all extents that may be; nothing is changed for anybody."""
+        calls: dict[str, Callable[[], Any]] = {
+            "archive": lambda: self.qm.archive_log(),
+            "compress": lambda: self.qm.compress_log(),
+            "remove": lambda: self.qm.remove_log(older_than=0),
+        }
+        self._call(f"{action} the log", self.model.copy(), calls[action], forces=False)
+
     def segments(self, queue: str) -> list[str]:
         """The files that hold the messages of a queue."""
         directory = f"{DATA}/qmgrs/{NAME}/queues/{mangle(queue)}/"
@@ -658,7 +667,9 @@ def random_step(life: Life, rng: random.Random) -> None:
 def media_step(life: Life, rng: random.Random, queue: str) -> None:
     """An image, or a queue that is built again: because a file of it was harmed, or for nothing."""
     kind = rng.random()
-    if kind < 0.45:
+    if kind < 0.1 and life.setup.log_management == "Manual":
+        life.keep_log(rng.choice(("archive", "compress", "remove")))
+    elif kind < 0.45:
         life.record_image(rng.choice((None, queue)))
     elif kind < 0.6 or not life.harm(queue, rng):
         life.recreate(queue)

@@ -1,0 +1,318 @@
+"""Faults of linear logging and media recovery that were found by reading the code, each with its scenario."""
+
+import errno
+import sys
+
+import pytest
+
+import qmgr
+from qmgr import rebuild
+from qmgr.migration import migrate_log
+from qmgr.repairing import repair
+from tests.qmgr.world import DATA, NAME, World, bodies
+from tests.sim.disk import Fault
+from tests.sim.loss import KEEP_ALL, LOSE_ALL
+
+
+def linear(**options: object) -> World:
+    return World(**{"log_type": "linear", "log_primary_files": 4, "log_secondary_files": 2} | options)
+
+
+def automatic() -> World:
+    world = linear()
+    world.set_ini("LogManagement", "Automatic")
+    world.restart()
+    return world
+
+
+def fill(world: World, count: int) -> None:
+    """So many times ten thousand bytes of log, about, that nobody needs."""
+    for _ in range(count):
+        world.qm.put("OTHER", bytes(10_000))
+        world.qm.get("OTHER")
+
+
+def lose_segments(world: World, queue: str = "") -> None:
+    for path in world.disk.files(f"{DATA}/qmgrs/{NAME}/queues/{queue}"):
+        if path.endswith(".seg"):
+            world.disk.remove(path)
+
+
+def sequences(steps: tuple[object, ...]) -> list[int]:
+    return [step.sequence for step in steps]  # type: ignore[attr-defined]
+
+
+def rolled_forward() -> tuple[World, qmgr.UnitOfWork]:
+    """A unit in doubt that has put to Q and got from it, rolled forward while another unit holds older log."""
+    world = linear(log_primary_files=6, log_secondary_files=1)
+    qm = world.qm
+    qm.define_queue("Q")
+    qm.define_queue("OTHER")
+    qm.put("Q", b"first")
+    unit = qm.begin(qmgr.Xid(1, b"U", b""))
+    unit.put("Q", b"of the unit")
+    unit.get("Q")
+    qm.put("OTHER", b"x")  # by which the unit's calls are logged: it holds the head
+    fill(world, 50)
+    other = qm.begin()
+    other.put("OTHER", b"of another")
+    fill(world, 1)
+    unit.prepare()
+    held = next(one.first_lsn for one in qm.transactions() if one.xid)
+    while next(one.first_lsn for one in qm.transactions() if one.xid) == held:
+        fill(world, 1)
+    assert "AMQ7485" in world.errors()
+    qm.record_image()
+    return world, unit
+
+
+def test_a_queue_is_built_again_with_what_a_rolled_forward_unit_has_done() -> None:
+    world, unit = rolled_forward()
+    world.qm.recreate("Q")
+    assert world.qm.queue("Q").uncommitted == 2
+    unit.commit()
+    assert bodies(world.qm, "Q") == [b"of the unit"]
+    world.qm.recreate("Q")
+    assert bodies(world.qm, "Q") == [b"of the unit"]
+
+
+def test_the_same_where_the_segments_are_lost_in_a_crash() -> None:
+    world, unit = rolled_forward()
+    unit.commit()
+    world.disk = world.disk.crash(LOSE_ALL)
+    lose_segments(world)
+    world.start()
+    assert "AMQ9004" in world.errors()
+    assert bodies(world.qm, "Q") == [b"of the unit"]
+
+
+def test_the_image_is_known_after_a_recreation_that_wrote_to_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rebuild, "IN_MEMORY", 200_000)
+    world = linear()
+    world.qm.define_queue("Q")
+    world.qm.define_queue("OTHER")
+    world.qm.put("Q", b"precious")
+    fill(world, 30)
+    for _ in range(2):
+        world.qm.recreate("Q")
+        world.restart()
+    world.disk = world.disk.crash(LOSE_ALL)
+    lose_segments(world, "Q")
+    world.start()
+    assert bodies(world.qm, "Q") == [b"precious"]
+
+
+@pytest.mark.parametrize("what", ["image", "delete", "alter"])
+def test_no_extent_goes_because_of_what_a_crash_can_still_take_back(what: str) -> None:
+    """Faults 24: the record is applied and not forced yet, and somebody decides what is needed."""
+    world = automatic()
+    qm = world.qm
+    qm.define_queue("Q")
+    qm.put("Q", b"precious")
+    qm.define_queue("OTHER")
+    qm.record_image()
+    fill(world, 80)
+    qm.record_image("OTHER")
+    qm.record_definitions()
+    qm.checkpoint()
+    qm.checkpoint()
+    queues, before, force = qm._engine.state.queues, qm._engine.state.queues["Q"].image, qm._log.force
+    crashed = []
+
+    def forced(target: int, **options: bool) -> None:
+        known = queues.get("Q")
+        if not crashed and (known is None or known.image != before):
+            crashed.append(None)
+            qm._retention.after_checkpoint()
+            crashed[0] = world.disk.snapshot(LOSE_ALL)
+        force(target, **options)
+
+    qm._log.force = forced  # type: ignore[method-assign]
+    if what == "image":
+        qm.record_image("Q")
+    elif what == "delete":
+        qm.delete_queue("Q", purge=True)
+    else:
+        qm.alter_queue("Q", image_recoverable="NO")
+    assert crashed[0] is not None
+    world.disk = crashed[0]
+    lose_segments(world, "Q")
+    world.start()
+    there = [queue.name for queue in world.qm.queues()]
+    if what == "image":
+        assert bodies(world.qm, "Q") == [b"precious"]
+    elif what == "delete":
+        assert "Q" not in there
+    else:
+        assert world.qm._engine.state.queues["Q"].image is None
+
+
+def test_many_definitions_are_recorded_in_pieces_that_a_small_log_holds() -> None:
+    world = World()
+    for number in range(300):
+        world.qm.define_queue(f"APPLICATION.QUEUE.{number:06}", description="x" * 60)
+    world.qm.end()
+    migrate_log(NAME, data_path=DATA, log_type="linear", disk=world.disk)
+    world.start()
+    assert len(world.qm.queues()) == 300
+    first = world.qm._engine.state.catalog
+    world.qm.record_definitions()
+    assert world.qm._engine.state.catalog > first > 0
+
+
+def test_row_54_a_linear_log_starts_on_a_full_disk_with_the_extents_that_are_there() -> None:
+    world = linear(log_primary_files=3)
+    world.qm.define_queue("Q")
+    world.qm.define_queue("OTHER")
+    world.qm.put("Q", b"precious")
+    world.disk.capacity = world.disk.used + 300_000
+    with pytest.raises(qmgr.ResourceProblem):
+        fill(world, 150)
+    world.crash(KEEP_ALL)
+    assert world.qm.get("Q").body == b"precious"
+
+
+def test_an_extent_with_a_damaged_header_is_archived_and_compressed_as_the_others() -> None:
+    world = linear(log_primary_files=3)
+    world.qm.define_queue("OTHER")
+    fill(world, 120)
+    world.qm.checkpoint()
+    world.qm.checkpoint()
+    path = next(path for path in world.disk.files(DATA) if path.endswith("S0000001.LOG"))
+    data = bytearray(world.disk.peek(path))
+    data[20] ^= 1
+    world.disk.poke(path, bytes(data))
+    archived = sequences(world.qm.archive_log().done)
+    assert archived[:3] == [1, 2, 3]
+    assert sequences(world.qm.compress_log().done) == archived
+    assert sequences(tuple(world.qm._log.history().places()[s] for s in archived)) == archived
+
+
+def test_archiving_and_reusing_at_once_would_leave_gaps() -> None:
+    world = automatic()
+    with pytest.raises(qmgr.Mistake, match="have gaps; set LogManagement=Manual or Archive"):
+        world.qm.archive_log()
+
+
+def test_what_the_older_checkpoint_needs_stays_where_it_is_while_that_is_the_only_one() -> None:
+    """Started from amqalchk.old, and no room for another checkpoint: nothing that it needs is archived."""
+    world = linear()
+    world.qm.define_queue("Q")
+    world.qm.put("Q", b"precious")
+    world.qm.define_queue("OTHER")
+    fill(world, 30)
+    world.qm.checkpoint()
+    fill(world, 60)
+    world.qm.checkpoint()
+    world.disk = world.disk.crash(KEEP_ALL)
+    path = f"{DATA}/qmgrs/{NAME}/amqalchk.fil"
+    data = bytearray(world.disk.peek(path))
+    data[30] ^= 1
+    world.disk.poke(path, bytes(data))
+    world.disk.remove(f"{DATA}/qmgrs/{NAME}/amqalchk.rsv")
+    world.disk.faults.append(Fault(("write",), errno.ENOSPC, once=False, where=lambda path: "amqalchk" in path))
+    world.start()
+    assert "AMQ9002" in world.errors()
+    world.qm.archive_log()
+    world.crash(KEEP_ALL)
+    assert bodies(world.qm, "Q") == [b"precious"]
+
+
+def test_row_49_a_recreation_that_fails_for_any_reason_stops_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Extents are compressed with zstd, and the package is not there any more."""
+    world = linear(log_primary_files=3)
+    world.qm.end()
+    path = f"{DATA}/qmgrs/{NAME}/qm.ini"
+    world.disk.poke(path, world.disk.peek(path) + b"LogArchive:\n   Compression=zstd\n")
+    world.start()
+    for queue in ("Q", "OTHER", "GOOD"):
+        world.qm.define_queue(queue)
+        world.qm.put(queue, b"of " + queue.encode())
+    fill(world, 100)
+    world.qm.checkpoint()
+    world.qm.checkpoint()
+    assert world.qm.compress_log().done
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(qmgr.MediaImageMissing, match="zstandard"):
+        world.qm.recreate("Q")
+    world.disk = world.disk.crash(KEEP_ALL)
+    lose_segments(world, "Q")
+    world.start()
+    assert "AMQ7042" in world.errors()
+    assert world.qm.queue("Q").damaged
+    assert bodies(world.qm, "GOOD") == [b"of GOOD"]
+
+
+def test_an_index_does_not_outlive_a_repair_of_its_extent() -> None:
+    world = linear(log_primary_files=8)
+    for queue in ("OTHER", "B"):
+        world.qm.define_queue(queue)
+    world.qm.put("B", b"first")
+    began = world.qm.status().log.tail
+    fill(world, 140)
+    replayed = list(world.qm.replay("B", "oldest"))
+    list(world.qm.replay("OTHER", replayed[0].time))  # which makes indexes
+    assert any(path.endswith(".IDX") for path in world.disk.files(DATA))
+    world.disk = world.disk.crash(KEEP_ALL)
+    path = next(path for path in world.disk.files(DATA) if path.endswith("S0000003.LOG"))
+    data = bytearray(world.disk.peek(path))
+    data[60_000:60_200] = b"x" * 200
+    world.disk.poke(path, bytes(data))
+    done = repair(NAME, data_path=DATA, accept_loss=True, disk=world.disk, clock=world.clock)
+    assert done.saved
+    world.start()
+    for number in range(3):
+        world.qm.put("B", b"after the repair %d" % number)
+    fill(world, 60)
+    told = [one.message.body for one in world.qm.replay("B", began)]
+    assert told == [b"after the repair 0", b"after the repair 1", b"after the repair 2"]
+
+
+def test_segment_numbers_that_a_recreation_did_not_use_are_used_later() -> None:
+    world = linear()
+    world.qm.define_queue("Q")
+    world.qm.put("Q", b"precious")
+    for _ in range(5):
+        world.qm.recreate("Q")
+    assert world.qm._engine.state.next_segment < 100
+
+
+def test_a_damaged_queue_is_not_deleted_as_an_empty_one_is() -> None:
+    world = linear()
+    world.qm.define_queue("Q", buffer_size=1)
+    world.qm.put_many("Q", [bytes(2000)] * 50)
+    world.qm.checkpoint()
+    lose_segments(world, "Q")
+    with pytest.raises(qmgr.Damaged):
+        bodies(world.qm, "Q")
+    with pytest.raises(qmgr.ObjectInUse, match="its messages may come back"):
+        world.qm.delete_queue("Q")
+    assert world.qm.recreate("Q").depth == 50
+
+
+@pytest.mark.parametrize("path", ["active", "active/../active", "active/inside", ""])
+def test_an_archive_in_the_place_of_the_log_is_refused(path: str) -> None:
+    world = linear()
+    world.qm.end()
+    ini = f"{DATA}/qmgrs/{NAME}/qm.ini"
+    line = f"LogArchive:\n   ArchivePath={DATA}/log/{NAME}/{path}\n"
+    world.disk.poke(ini, world.disk.peek(ini) + line.encode())
+    with pytest.raises(qmgr.Mistake, match="where the log itself lies"):
+        world.start()
+
+
+def test_a_queue_without_an_image_gets_one_by_itself() -> None:
+    world = World()
+    world.qm.define_queue("Q")
+    world.qm.put("Q", b"precious")
+    world.qm.end()
+    migrate_log(NAME, data_path=DATA, log_type="linear", disk=world.disk)
+    world.start()
+    assert world.qm._engine.state.queues["Q"].image is None
+    world.clock.advance(60)
+    world.qm.put("Q", b"more")
+    assert world.qm._engine.state.queues["Q"].image is not None
+    world.disk = world.disk.crash(LOSE_ALL)
+    lose_segments(world, "Q")
+    world.start()
+    assert bodies(world.qm, "Q") == [b"precious", b"more"]
