@@ -133,7 +133,7 @@ def test_what_can_not_be_reported_is_refused_with_a_sentence() -> None:
     before = sequences(made)
     for name, says in (
         (name_of(current), "is being written; it can be archived when the next one is"),
-        (name_of(current + 1), ""),
+        (name_of(current + 1), "log extent"),
         (name_of(99), "there is no log extent"),
         ("R0000000.LOG", "there is no log extent"),
         ("s0000000.log", "there is no log extent"),
