@@ -738,7 +738,15 @@ class QueueManager:
 
     def note_archived(self, extent: str, *, all_before: bool = False) -> None:
         """Somebody else has archived this log extent, or all up to it (SET LOG ARCHIVED, LogManagement=Archive)."""
-        self._retention.note_archived(extent, all_before=all_before)
+        try:
+            self._retention.note_archived(extent, all_before=all_before)
+        except OSError as exc:
+            text = (
+                f"that {extent} is archived could not be noted ({exc}); give the disk room, or mend it, and try again"
+            )
+            if exc.errno in NO_SPACE:
+                raise StorageFull(text, name=self.name) from exc
+            raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=self.name) from exc
 
     def alter(self, **attributes: Any) -> QmgrDefinition:
         """Change attributes of the queue manager: those of ALTER QMGR, in words."""

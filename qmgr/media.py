@@ -297,9 +297,11 @@ class Media:
         heard: list[tuple[UnitRecord, int, int, int]] = []
         with contextlib.ExitStack() as overhearing:
             with engine.lock:
+                media = self._place_of(self._known(name)).media
+            overhearing.enter_context(self._keep_from(media))  # without the lock, which who decides what may go takes
+            with engine.lock:
                 old = self._known(name)
-                place = self._place_of(old)
-                overhearing.enter_context(self._keep_from(place.media))
+                place = self._place_of(old)  # an image that has come meanwhile lies behind the other
                 was = old.damaged
                 if not was:
                     old.block("it is being recreated")

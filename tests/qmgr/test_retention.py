@@ -1,0 +1,267 @@
+"""LogManagement=Archive, what an operator sees of it, and the policy of ages in a queue manager that runs for real."""
+
+import gzip
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import qmgr
+from qmgr import housekeeping, qmstatus, retention
+from qmgr.errors import MediaNotSupported, Mistake
+from tests.qmgr.world import DATA, NAME, World, bodies
+from tests.sim.loss import LOSE_ALL, mixed
+
+EXTENT = 64 * 4096
+ACTIVE = f"{DATA}/log/{NAME}/active"
+
+
+def world(management: str = "Archive") -> World:
+    made = World(log_type="linear", log_management=management, log_primary_files=3)
+    made.qm.define_queue("Q")
+    made.qm.define_queue("KEPT")
+    made.qm.put("KEPT", b"kept")
+    return made
+
+
+def fill(made: World, extents: int, *, image: bool = True) -> None:
+    """So many extents go by; nothing of them is needed then, unless there is no image."""
+    for _ in range(extents):
+        made.qm.put("Q", bytes(180_000))
+        made.qm.put("Q", bytes(80_000))
+        made.qm.get_many("Q", 2)
+    if image:
+        made.qm.record_image()
+    settle(made)
+
+
+def settle(made: World) -> None:
+    """Two checkpoints: a restart must be able to do with the one before the last."""
+    made.qm.checkpoint()
+    made.qm.checkpoint()
+
+
+def sequences(made: World) -> list[int]:
+    return list(made.qm._log.history().places())
+
+
+def name_of(sequence: int) -> str:
+    return f"S{sequence - 1:07d}.LOG"
+
+
+def shown(made: World) -> dict[str, str]:
+    """What `qm status` shows of the log, in bytes where IBM MQ shows megabytes."""
+    log = made.qm._picture()["log"]
+    found = qmstatus._extent_names(log)
+    return found | {"ARCHSZ": log["archive_bytes"], "REUSESZ": log["reuse_bytes"], "MEDIASZ": log["media_bytes"]}
+
+
+def ready(made: World) -> int:
+    """Files that are kept for reuse."""
+    return sum(1 for path in made.disk.files(ACTIVE) if path.rsplit("/", 1)[1].startswith("R"))
+
+
+# -- LogManagement=Archive -------------------------------------------------------------------------------------------
+
+
+def test_an_extent_waits_until_it_was_reported_as_archived() -> None:
+    """SET LOG ARCHIVED: one by one in any order; the oldest that waits holds all behind it."""
+    made = world()
+    fill(made, 8)
+    there = sequences(made)
+    assert there[0] == 1
+    needed = min(made.qm._retention.needed_from().values())
+    assert needed > 6
+    for sequence in (3, 2, 4):
+        made.qm.note_archived(name_of(sequence))
+        settle(made)
+        assert sequences(made)[0] == 1, "the first one still waits"
+    made.qm.note_archived(name_of(1))
+    settle(made)
+    assert sequences(made)[0] == 5
+    assert ready(made) > 0
+    made.qm.note_archived(name_of(needed - 1), all_before=True)
+    settle(made)
+    assert sequences(made)[0] == needed
+    made.crash(LOSE_ALL)
+    assert bodies(made.qm, "KEPT") == [b"kept"]
+
+
+def test_all_before_is_all_before() -> None:
+    """RESET QMGR TYPE(ARCHLOG)."""
+    made = world()
+    fill(made, 8)
+    made.qm.note_archived(name_of(5), all_before=True)
+    settle(made)
+    assert sequences(made)[0] == 6
+
+
+def test_what_media_recovery_needs_stays_though_it_was_archived() -> None:
+    made = world()
+    fill(made, 6, image=False)
+    active = made.qm._retention.needed_from()["restart"]
+    made.qm.note_archived(name_of(active - 1), all_before=True)
+    settle(made)
+    assert sequences(made)[0] == 1
+    for path in made.disk.files(f"{DATA}/qmgrs/{NAME}/queues/KEPT"):
+        made.disk.remove(path)
+    assert made.qm.recreate("KEPT").depth == 1
+    made.qm.record_image()
+    settle(made)
+    assert sequences(made)[0] >= active
+
+
+@pytest.mark.parametrize("loss", [LOSE_ALL, mixed(1), mixed(2)])
+def test_a_report_is_durable_when_the_call_returns(loss: Any) -> None:
+    made = world()
+    fill(made, 6)
+    made.qm.note_archived(name_of(1))
+    made.qm.note_archived(name_of(3))
+    made.crash(loss)
+    assert shown(made)["ARCHLOG"] == name_of(2)
+    made.qm.note_archived(name_of(2))
+    settle(made)
+    assert sequences(made)[0] == 4
+
+
+def test_what_can_not_be_reported_is_refused_with_a_sentence() -> None:
+    made = world()
+    fill(made, 4)
+    current = made.qm._log.buffer.tail // EXTENT
+    before = sequences(made)
+    for name, says in (
+        (name_of(current), "is being written; it can be archived when the next one is"),
+        (name_of(current + 1), "log extent"),
+        (name_of(99), "there is no log extent"),
+        ("R0000000.LOG", "there is no log extent"),
+        ("s0000000.log", "there is no log extent"),
+        ("../active/S0000000.LOG", "there is no log extent"),
+        ("", "there is no log extent"),
+        (None, "there is no log extent"),
+        (1, "there is no log extent"),
+    ):
+        for all_before in (False, True):
+            with pytest.raises(Mistake, match=says):
+                made.qm.note_archived(name, all_before=all_before)  # type: ignore[arg-type]
+    settle(made)
+    assert sequences(made) == before
+    made.qm.note_archived(name_of(1))
+    made.qm.note_archived(name_of(1))  # again, which is no error
+
+
+@pytest.mark.parametrize("management", ["Manual", "Automatic"])
+def test_only_this_management_is_told_of_archiving(management: str) -> None:
+    made = world(management)
+    fill(made, 3)
+    with pytest.raises(Mistake, match="LogManagement=Archive only"):
+        made.qm.note_archived(name_of(sequences(made)[0]))
+    circular = World()
+    with pytest.raises(MediaNotSupported, match="circular logging"):
+        circular.qm.note_archived("S0000000.LOG")
+
+
+def test_the_status_shows_what_waits_what_is_needed_and_what_is_ready() -> None:
+    """ARCHLOG, ARCHSZ, MEDIALOG, MEDIASZ, REUSESZ."""
+    made = world()
+    found = shown(made)
+    assert (found["ARCHLOG"], found["ARCHSZ"]) == (qmstatus.BLANK, 0)
+    fill(made, 8)
+    needed = made.qm._retention.needed_from()
+    sizes = {path.rsplit("/", 1)[1]: len(made.disk.peek(path)) for path in made.disk.files(ACTIVE)}
+    found = shown(made)
+    assert found["ARCHLOG"] == name_of(1)
+    assert found["MEDIALOG"] == name_of(needed["media recovery"])
+    assert found["RECLOG"] == name_of(made.qm.status().log.head // EXTENT)
+    first = min(needed.values())
+    assert found["ARCHSZ"] == sum(sizes[name_of(sequence)] for sequence in range(1, first))
+    assert found["MEDIASZ"] == sum(sizes[name_of(sequence)] for sequence in range(first, needed["restart"]))
+
+    made.qm.note_archived(name_of(2))
+    assert shown(made)["ARCHLOG"] == name_of(1)
+    assert shown(made)["ARCHSZ"] == found["ARCHSZ"] - sizes[name_of(2)]
+    made.qm.note_archived(name_of(1))
+    assert shown(made)["ARCHLOG"] == name_of(3)
+    settle(made)
+    assert sequences(made)[0] == 3
+    reusable = sum(len(made.disk.peek(p)) for p in made.disk.files(ACTIVE) if p.rsplit("/", 1)[1].startswith("R"))
+    assert reusable > 0
+    assert shown(made)["REUSESZ"] >= reusable
+    made.qm.note_archived(name_of(first - 1), all_before=True)
+    settle(made)
+    left = [sequence for sequence in sequences(made) if sequence < made.qm._retention.needed_from()["restart"]]
+    assert shown(made)["ARCHLOG"] == (name_of(left[0]) if left else qmstatus.BLANK)
+    assert shown(made)["ARCHSZ"] == 0
+
+
+def test_a_disk_that_can_not_note_it_says_so_and_nothing_is_let_go_of() -> None:
+    made = world()
+    fill(made, 5)
+    for kind in ("create", "write", "sync", "rename"):
+        fault = made.disk.fail(kind, 28, where=lambda path: "arch" in path)
+        try:
+            made.qm.note_archived(name_of(1))
+        except qmgr.MQError:
+            assert fault.fired
+        except OSError as exc:
+            raise AssertionError(f"{kind}: a raw {exc!r}") from exc
+        made.disk.heal()
+    made.crash(LOSE_ALL)
+    made.qm.note_archived(name_of(1))
+    settle(made)
+    assert sequences(made)[0] == 2
+
+
+# -- the policy, by a thread and a real disk -------------------------------------------------------------------------
+
+
+def wait_for(what: Callable[[], bool], seconds: float = 30) -> None:
+    until = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < until, "it does not come"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("management", ["Manual", "Archive"])
+def test_extents_grow_old_and_are_archived_compressed_and_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, management: str
+) -> None:
+    """While puts and gets go on; all is readable meanwhile, and what a queue needs is not removed."""
+    monkeypatch.setattr(housekeeping, "CHORES_NS", 50_000_000)
+    monkeypatch.setattr(retention, "POLICY_NS", 50_000_000)
+    monkeypatch.setattr(retention, "REST", 1)
+    qmgr.create(
+        NAME, data_path=tmp_path, log_type="linear", log_management=management, log_primary_files=3, log_file_pages=64
+    )
+    path = tmp_path / "qmgrs" / NAME / "qm.ini"
+    policy = "LogArchive:\n   ArchiveAfter=1s\n   CompressAfter=1s\n   RemoveAfter=2s\n"
+    path.write_text(path.read_text() + policy)
+    log = tmp_path / "log" / NAME
+    with qmgr.start(NAME, data_path=tmp_path) as manager:
+        manager.define_queue("Q")
+        manager.define_queue("KEPT", buffer_size=1)
+        manager.put("KEPT", b"kept")
+        for _ in range(6):
+            manager.put("Q", bytes(200_000))
+            manager.get("Q")
+        manager.checkpoint()
+        manager.checkpoint()
+        wait_for(lambda: (log / "archive" / "S0000000.LOG.gz").exists() and not list(log.rglob("S0000002.LOG")))
+        assert len(gzip.decompress((log / "archive" / "S0000000.LOG.gz").read_bytes())) > EXTENT
+        for segment in (tmp_path / "qmgrs" / NAME / "queues" / "KEPT").glob("*.seg"):
+            segment.unlink()
+        assert manager.recreate("KEPT").depth == 1  # from the archive: its definition is its only image
+        time.sleep(2.2)
+        assert (log / "archive" / "S0000000.LOG.gz").exists(), "removed, though media recovery needs it"
+        assert manager.get("KEPT").body == b"kept"
+        manager.record_image()
+        manager.checkpoint()
+        manager.checkpoint()
+        wait_for(lambda: not list(log.rglob("S0000000*")))
+        manager.put("KEPT", b"later")
+        assert manager.recreate("KEPT").depth == 1
+    errors = (tmp_path / "qmgrs" / NAME / "errors" / "AMQERR01.LOG").read_text()
+    assert "AMQ9007" not in errors
+    with qmgr.start(NAME, data_path=tmp_path) as manager:
+        assert manager.get("KEPT").body == b"later"
