@@ -14,7 +14,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import accumulate
 from typing import Any
 
 from logger.archive import DONE, Action, Archive, ArchivedNotices, ArchivePolicy, Outcome, Plan, Progress, last_written
@@ -140,10 +139,10 @@ class Retention:
         needed = self.needed_from()
         oldest_us = self._oldest_message()
         if oldest_us:
-            written = sorted(last_written(self._history.copies()).items())
-            highest = accumulate((at for _, at in written), max)  # the clock may have been set back
-            later = [sequence for (sequence, _), at in zip(written, highest, strict=True) if at >= oldest_us]
-            needed["an undelivered message"] = min(later, default=needed["restart"])
+            copies = self._history.copies()
+            written = last_written(copies)
+            later = [s for s, at in written.items() if at >= oldest_us or at < copies[s][0].taken]  # the clock was set
+            needed["an undelivered message"] = min(later, default=needed["restart"])  # back: nobody knows
         return needed
 
     def _oldest_message(self) -> int:
