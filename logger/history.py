@@ -92,15 +92,22 @@ class History:
         self.extent_bytes = extent_bytes
         self._known: dict[int, Place] = {}
 
-    def copies(self) -> dict[int, list[Place]]:
+    def copies(self, *, all_or_nothing: bool = True) -> dict[int, list[Place]]:
         """Every file that counts, by rising sequence, the one to read first. Raises OSError.
 
-        There are two of a sequence while one is archived or compressed, and after a crash in the middle of that.
+        Unless `all_or_nothing`, one that the disk can't read is passed over as if it were not there: good for readers,
+        who are told of the gap, and not for who removes the oldest. There are two of a sequence while one is archived or compressed, and after a crash in the middle of that.
         """
         found: dict[int, list[tuple[bool, Place]]] = {}
         for directory in self.directories:
             for name in self._disk.list(directory):
-                place = self._place(directory, name) if extent_of(name) is not None else None
+                place = None
+                if extent_of(name) is not None:
+                    try:
+                        place = self._place(directory, name)
+                    except OSError as exc:
+                        if all_or_nothing:
+                            raise OSError(exc.errno, exc.strerror or str(exc), f"{directory}/{name}") from exc
                 if place is not None:
                     found.setdefault(place.sequence, []).append((place.form is Form.COMPRESSED, place))
         return {
@@ -110,7 +117,7 @@ class History:
 
     def places(self) -> dict[int, Place]:
         """Where to read each sequence, rising; looks at the directories anew. Raises OSError."""
-        self._known = {sequence: places[0] for sequence, places in self.copies().items()}
+        self._known = {sequence: places[0] for sequence, places in self.copies(all_or_nothing=False).items()}
         return dict(self._known)
 
     def open(self, sequence: int) -> File | None:
@@ -144,8 +151,8 @@ class History:
         )
 
     def reaches_back_to(self, sequence: int) -> int:
-        """The oldest sequence from which on all is there up to this one. Raises OSError."""
-        places = self.places()
+        """The oldest sequence from which on all is there up to this one, by the last look at the directories."""
+        places = self._known
         while sequence - 1 in places:
             sequence -= 1
         return sequence
@@ -175,8 +182,8 @@ class History:
         try:
             header, size, on_disk = read_header(self._disk, path)
             header = header or self.told_by_frame(path)
-        except (OSError, LogDamaged):
-            return None  # moved meanwhile; or it can't be read, and then its sequence is missing
+        except (FileNotFoundError, LogDamaged):
+            return None  # moved meanwhile; or damaged, and then its sequence is missing
         if header is None or header.log_id != self.log_id or header.extent_bytes != self.extent_bytes:
             return None
         fits = header.number == extent_of(name) == linear_number(header.sequence)

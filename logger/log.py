@@ -204,6 +204,7 @@ def read_past(disk: Disk, config: LogConfig) -> tuple[ControlState, LogReader, i
     if state.log_type is LogType.LINEAR:
         reader.close()
         history = history_of(disk, config, state)
+        history.places()
         sequence = history.reaches_back_to(sequence)
         reader = history.reader(state)
     return state, reader, sequence * state.extent_bytes

@@ -157,6 +157,9 @@ class _Scan:
         self._history = self._log.history()
         self._places = self._history.places()
         head = state.head // self._extent_bytes
+        if head not in self._places:
+            path = self._history.name(head)
+            raise LogDamaged(f"log extent {path} can't be read; mend the disk, and try again", path=path)
         self._first = self._history.reaches_back_to(head) * self._extent_bytes  # from there on all is there
         self.left_out = 0
         self._may_leave_out = start == OLDEST

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import SOAK
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -15,6 +17,12 @@ def run(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "benchmarks.linear", "--path", str(path), *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+SLOW: list[tuple[str, list[str]]] = [
+    ("reading", ["zstd ÷ plain, read and decoded", "gzip ÷ plain, read and decoded"]),
+    ("archiving", ["commits while extents are compressed with zstd ÷ while none are"]),
+]
 
 
 @pytest.mark.parametrize(
@@ -28,9 +36,8 @@ def run(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
                 "most resident in making it from its image; before",
             ],
         ),
-        ("reading", ["zstd ÷ plain, read and decoded", "gzip ÷ plain, read and decoded"]),
-        ("archiving", ["commits while extents are compressed with zstd ÷ while none are"]),
         ("logtype", ["commits, linear, Manual ÷ circular"]),
+        *(SLOW if SOAK else []),
     ],
 )
 def test_a_group_has_its_figures_and_leaves_nothing_behind(tmp_path: Path, group: str, figures: list[str]) -> None:

@@ -65,7 +65,10 @@ class Marked(Life):
         self.clock.advance(self.rng.random() * 10)
         self.marks.append(Mark(tail, self.clock.wall, self.model.copy(), logged))
         if self.archiving and self.rng.random() < 0.04:
-            self.rng.choice((self.qm.archive_log, self.qm.compress_log, self.qm.remove_log))(older_than=0)
+            calls = [self.qm.compress_log, self.qm.remove_log]
+            if self.setup.log_management != "Automatic":
+                calls.append(self.qm.archive_log)
+            self.rng.choice(calls)(older_than=0)
 
     def check(self) -> None:
         super().check()

@@ -12,6 +12,7 @@ from logger.config import LogType
 from logger.extent import linear_number
 from logger.log import control_path
 from qmgr.migration import migrate_log
+from tests.conftest import SOAK
 from tests.sim.disk import SimDisk
 from tests.sim.life import DATA, LOG, NAME, Life, Lookout, Setup
 from tests.sim.loss import DATA_ONLY, KEEP_ALL, LOSE_ALL, NAMES_ONLY, Loss, mixed
@@ -177,6 +178,8 @@ def test_crash_before_any_change_of_the_disk(how: str, losses: Callable[[int], I
         seen += 1
         if kind == "write" and seen % 5:  # the many writes of a copy are alike
             return
+        if not SOAK and kind != "-" and seen // 2 % 2:
+            return
         for loss in losses(seen):
             try:
                 examine(life.fork(loss), options)
@@ -186,7 +189,7 @@ def test_crash_before_any_change_of_the_disk(how: str, losses: Callable[[int], I
     with Lookout(life.disk, look):
         migrate(life, **options)
     assert seen > 10
-    look("end", "-")
+    look("-", "-")
 
 
 @pytest.mark.parametrize("how", HOW)

@@ -72,7 +72,7 @@ def test_a_lost_control_file(run: Run, data: Path, made: Path) -> None:  # noqa:
     done = run("repair --check -m QM1")
     assert done.returncode == 10
     assert f"Found: {made}/amqhlctl.lfh: the control file is missing." in done.stdout
-    assert done.stderr.startswith("AMQ6767W: ") and "loses nothing" in done.stderr
+    assert done.stderr.startswith("AMQ6767W: ") and "loses no persistent message" in done.stderr
     done = run("repair -m QM1")
     assert (done.returncode, done.stderr) == (0, "")
     assert f"The originals of what was changed are in {data}/qmgrs/QM1/repair-1." in done.stdout
