@@ -96,7 +96,8 @@ class History:
         """Every file that counts, by rising sequence, the one to read first. Raises OSError.
 
         Unless `all_or_nothing`, one that the disk can't read is passed over as if it were not there: good for readers,
-        who are told of the gap, and not for who removes the oldest. There are two of a sequence while one is archived or compressed, and after a crash in the middle of that.
+        who are told of the gap, and not for who removes the oldest. There are two of a sequence while one is archived
+        or compressed, and after a crash in the middle of that.
         """
         found: dict[int, list[tuple[bool, Place]]] = {}
         for directory in self.directories:
