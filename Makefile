@@ -3,6 +3,8 @@
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 PY := .venv/bin/python
+# Half of their time the tests wait for a disk or for a process of their own.
+WORKERS := $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
 SOURCES := logger recovery qmgr examples benchmarks tests docs
 
 .PHONY: help demo test lint format soak bench clean
@@ -14,7 +16,7 @@ demo: .venv/ready  ## the flights of 2013 through a queue manager that is killed
 	@$(PY) -m examples.flights $(ARGS)
 
 test: lint  ## lint, types and all tests; ARGS="-k flights"
-	$(PY) -m pytest -n auto --dist worksteal --durations=15 $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal --durations=15 $(ARGS)
 
 lint: .venv/ready  ## ruff and mypy
 	$(PY) -m ruff check $(SOURCES)

@@ -20,6 +20,14 @@ def run(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 SLOW: list[tuple[str, list[str]]] = [
+    (
+        "media",
+        [
+            "p99 of a put beside an image of 50,000 × 256 bytes ÷ beside none",
+            "recreate it from its image; loading it",
+            "most resident in making it from its image; before",
+        ],
+    ),
     ("reading", ["zstd ÷ plain, read and decoded", "gzip ÷ plain, read and decoded"]),
     ("archiving", ["commits while extents are compressed with zstd ÷ while none are"]),
 ]
@@ -28,14 +36,6 @@ SLOW: list[tuple[str, list[str]]] = [
 @pytest.mark.parametrize(
     ("group", "figures"),
     [
-        (
-            "media",
-            [
-                "p99 of a put beside an image of 50,000 × 256 bytes ÷ beside none",
-                "recreate it from its image; loading it",
-                "most resident in making it from its image; before",
-            ],
-        ),
         ("logtype", ["commits, linear, Manual ÷ circular"]),
         *(SLOW if SOAK else []),
     ],
