@@ -104,8 +104,8 @@ def sweep(
     disk: SimDisk | None = None,
 ) -> Sweep:
     """Live `prelude`, then `script` with a look before every change of the disk."""
-    if setup.linear and not SOAK:  # much of it is what it is with the other log
-        every *= 2
+    if not SOAK and setup != TRIPLE:  # much of it is as it is with the usual setup
+        every *= 3 if setup.linear else 2
     life = Life(setup, disk)
     if prelude is not None:
         prelude(life)
