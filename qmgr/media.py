@@ -48,7 +48,7 @@ MINUTE_US = 60_000_000
 QUEUES = 40  # that one piece of the image of all definitions has
 LARGEST_PIECE = 64 << 10  # bytes: more than it ever takes
 PIECE = 16 << 10  # bytes of an image that are logged and forced at once
-PAUSE = 2  # times as long as that took, while others write
+PAUSE = 4  # times as long as that took, while others write
 LONGEST_PAUSE = 0.002  # seconds
 Checkpointing = Callable[[Callable[[Checkpoint, list[bytes]], None]], None]
 

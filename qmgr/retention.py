@@ -32,7 +32,7 @@ from recovery.errors import QueueDamaged
 
 POLICY_NS = 10_000_000_000  # between looks whether an extent is old enough, at least
 REST = 50  # times as long as a look took, the next one waits
-PAUSE = 3  # times as long as a piece of work took, others go on before the next one
+PAUSE = 6  # times as long as a piece of work took, others go on before the next one
 LONGEST_PAUSE = 0.25  # seconds
 
 
@@ -328,7 +328,7 @@ class Retention:
 class Pace:
     """Pauses in long work with files while others write to the log: disk and processor are theirs first.
 
-    The work gets a quarter of the time then, and all of it where nobody writes.
+    The work gets a seventh of the time then, and all of it where nobody writes.
     """
 
     def __init__(self, clock: Clock, tail: Callable[[], int]) -> None:
