@@ -4,7 +4,7 @@ import pytest
 
 import qmgr
 from qmgr.errors import MediaNotSupported, Mistake, Unavailable
-from qmgr.retention import Pace
+from qmgr.retention import LONGEST_PAUSE, PAUSE, Pace
 from tests.qmgr.world import DATA, NAME, World, bodies
 from tests.sim.clock import SimClock
 from tests.sim.disk import SimCrash
@@ -274,11 +274,11 @@ def test_long_work_pauses_only_while_others_write_to_the_log() -> None:
     tail = 4096
     clock.advance(0.01)
     pace.give_way()
-    assert clock.waited == pytest.approx([0.03])
+    assert clock.waited == pytest.approx([PAUSE * 0.01])
     clock.advance(0.01)
     pace.give_way()
     assert len(clock.waited) == 1
     tail = 8192
     clock.advance(10)
     pace.give_way()
-    assert clock.waited[-1] == 0.25
+    assert clock.waited[-1] == LONGEST_PAUSE
