@@ -24,6 +24,10 @@ def run(args: argparse.Namespace) -> int:
     with access.started(name, args.data_path) as manager:
         code = NOTHING
         queues = objects.queues(manager, args.t, args.name)
+        try:
+            manager.record_image([])  # which says whether there are media images at all
+        except MediaNotSupported as exc:
+            return said(exc, quiet=args.z)
         while queues:
             try:
                 for queue in manager.record_image(queues):

@@ -446,3 +446,9 @@ def test_migmqlog_refuses_in_a_line(made: Path, run: Run, environment: dict[str,
     assert err.count("\n") == 1
     run("rcdmqimg -m QM1 -t ql QL.A")
     run("migmqlog -m QM1 -lc")
+
+
+def test_circular_logging_is_said_also_where_there_is_no_queue(run: Run) -> None:
+    run("crtmqm -lp 2 -ls 1 -lf 64 QM1")
+    _, err = run("rcdmqimg -m QM1 -t ql '*'", 68)
+    assert "has circular logging" in err
