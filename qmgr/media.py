@@ -27,7 +27,6 @@ from qmgr.errors import (
     MediaImageMissing,
     MediaNotSupported,
     NotImageRecoverable,
-    ObjectInUse,
     Reason,
     StorageFull,
     Unavailable,
@@ -281,16 +280,12 @@ class Media:
     def recreate(self, name: str, progress: Progress = no_progress) -> int:
         """Build the queue again as it is at this moment; return how many messages it has.
 
-        Raises MediaNotSupported, NotImageRecoverable, MediaImageMissing, UnknownQueue, ObjectInUse, StorageFull,
+        Raises MediaNotSupported, NotImageRecoverable, MediaImageMissing, UnknownQueue, StorageFull,
         Unavailable when the disk can't be read.
         """
         self._check_linear()
-        if not self._one_at_a_time.acquire(blocking=False):
-            raise ObjectInUse(f"queue {name!r} can't be recreated now: another image is being recorded or used")
-        try:
+        with self._one_at_a_time:  # images that the housekeeping is recording are complete soon
             return self._recreate(name, progress)
-        finally:
-            self._one_at_a_time.release()
 
     def _recreate(self, name: str, progress: Progress) -> int:
         engine, state = self._engine, self._state
