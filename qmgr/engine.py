@@ -116,6 +116,13 @@ class Engine(Units):
 
     def put(self, unit: Uow | None, name: str, body: Any, options: verbs.PutOptions) -> Message:
         """Put one message; outside a unit of work a persistent one is durable when this returns."""
+        message, end = self.put_later(unit, name, body, options)
+        if end:
+            self.force(end)
+        return message
+
+    def put_later(self, unit: Uow | None, name: str, body: Any, options: verbs.PutOptions) -> tuple[Message, int]:
+        """The same without the force: nobody may hear of it before the log is safe up to the LSN; 0: now."""
         queue, descriptor = self._described(name, options)
         if type(body) is not bytes:
             body = check_body(body)
@@ -125,13 +132,14 @@ class Engine(Units):
         head = descriptor.head(one_id, now)
         size = len(head) + len(body)
         entry = Entry(head, body, descriptor.persistent, descriptor.priority, descriptor.expires)
+        end = 0
         if unit is not None:
             self._put_in_unit(unit, queue, [entry], size, len(body))
         else:
             record = Put(queue.id, 0, head, body, entry)
             cost = self.log.cost(QUEUE_AND_SEQUENCE + size) if descriptor.persistent else 0
-            self._put_now(record, queue, 1, len(body), cost, now)
-        return Message(body, head, queue.name, 0, descriptor.expiry)
+            end = self._put_now(record, queue, 1, len(body), cost, now)
+        return Message(body, head, queue.name, 0, descriptor.expiry), end
 
     def put_many(self, unit: Uow | None, name: str, bodies: Iterable[Any], options: verbs.PutOptions) -> list[Message]:
         """Put messages to one queue with one record: all of them or, where an error is raised, none."""
@@ -158,7 +166,9 @@ class Engine(Units):
             count = len(bodies)
             record = PutMany(queue.id, 0, list(zip(heads, bodies, strict=True)), entries)
             cost = self.log.cost(records.put_many_cost(size, count)) if persistent else 0
-            self._put_now(record, queue, count, largest, cost, now)
+            end = self._put_now(record, queue, count, largest, cost, now)
+            if end:
+                self.force(end)
         name, expiry = queue.name, descriptor.expiry
         return [Message(body, head, name, 0, expiry) for head, body in zip(heads, bodies, strict=True)]
 
@@ -166,8 +176,11 @@ class Engine(Units):
         """When a message expires that is put now, in microseconds of the steady clock."""
         return self.steady.now_us() + max(1, int(expiry * 1_000_000))
 
-    def _put_now(self, record: Put | PutMany, queue: Queue, count: int, largest: int, cost: int, now: int) -> None:
-        """Put outside a unit of work, if that may be; `cost` bytes of log for persistent messages, else 0."""
+    def _put_now(self, record: Put | PutMany, queue: Queue, count: int, largest: int, cost: int, now: int) -> int:
+        """Put outside a unit of work, if that may be; `cost` bytes of log for persistent messages, else 0.
+
+        Returns the LSN to force.
+        """
         end = 0
         try:
             with self.lock:
@@ -179,10 +192,9 @@ class Engine(Units):
                 else:
                     self._apply_only(record, now)
                 self._came((HEAD.size + largest + OVERHEAD) * count)
-            if end:
-                self.log.force(end)
         except LogError as exc:
             raise self.translated(exc) from exc
+        return end
 
     def _admit(self, queue: Queue, count: int, largest: int, cost: int) -> None:
         """May these messages be put outside a unit of work, and has the log room for `cost` bytes of record?

@@ -160,6 +160,12 @@ class Units(Logged):
 
     def commit(self, unit: Uow) -> None:
         """Return when the unit of work is durable. Raises BackedOut, UnitOfWorkEnded."""
+        end = self.commit_later(unit)
+        if end:
+            self.force(end)
+
+    def commit_later(self, unit: Uow) -> int:
+        """The same without the force: nobody may hear of it before the log is safe up to the LSN; 0: now."""
         end = 0
         try:
             with self.lock:
@@ -179,13 +185,18 @@ class Units(Logged):
                 else:
                     self._apply_only(record, 0)
                 self._promise(unit, 0)
-            if end:
-                self.log.force(end)
         except LogError as exc:
             raise self.translated(exc) from exc
+        return end
 
     def back_out(self, unit: Uow) -> None:
         """Undo the unit of work; succeeds too when the queue manager has done so already."""
+        end = self.back_out_later(unit)
+        if end:
+            self.force(end)
+
+    def back_out_later(self, unit: Uow) -> int:
+        """The same without the force, which a higher backout count needs and a prepared unit's end; 0: nothing does."""
         try:
             with self.lock:
                 self.log_held(unit)
@@ -193,13 +204,11 @@ class Units(Logged):
                 self.check()
                 if unit.state is BACKED_OUT and unit.evicted:
                     unit.evicted = False
-                    return
+                    return 0
                 if unit.state is not ACTIVE and unit.state is not PREPARED:
                     raise verbs.ended(unit)
                 counts = self.back_out_locked(unit)
-                end = self.log.buffer.tail
-            if counts or unit.xid is not None:
-                self.log.force(end)
+                return self.log.buffer.tail if counts or unit.xid is not None else 0
         except LogError as exc:
             raise self.translated(exc) from exc
 
