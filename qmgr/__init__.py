@@ -29,6 +29,7 @@ from qmgr.errors import (  # noqa: E402
     Mistake,
     MQError,
     NoMessageAvailable,
+    NotAuthorized,
     NotImageRecoverable,
     ObjectInUse,
     QueueFull,
@@ -46,6 +47,7 @@ from qmgr.message import Message  # noqa: E402
 from qmgr.objects import QmgrDefinition  # noqa: E402
 from qmgr.pointintime import Recovered, recover_to  # noqa: E402
 from qmgr.replay import Replay, Replayed  # noqa: E402
+from qmgr.session import ConnectionInfo, Peer  # noqa: E402
 from recovery.records import Xid  # noqa: E402
 from recovery.restart import RestartReport  # noqa: E402
 from recovery.uows import UowState  # noqa: E402
@@ -54,6 +56,7 @@ __all__ = [
     "AlreadyExists",
     "BackedOut",
     "BookmarkTooOld",
+    "ConnectionInfo",
     "Damaged",
     "InUse",
     "Inhibited",
@@ -65,8 +68,10 @@ __all__ = [
     "MessageTooBig",
     "Mistake",
     "NoMessageAvailable",
+    "NotAuthorized",
     "NotImageRecoverable",
     "ObjectInUse",
+    "Peer",
     "QmgrDefinition",
     "QueueFull",
     "QueueInfo",

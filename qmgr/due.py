@@ -2,6 +2,7 @@
 
 import threading
 from collections import deque
+from typing import Protocol
 
 from logger.clock import Clock
 
@@ -21,13 +22,21 @@ class SteadyClock:
         return self._offset_us + self._clock.elapsed_ns() // 1000
 
 
+class Waiter(Protocol):
+    """Who stands in line; `set` is called under the queue manager's lock, so it only passes the word on."""
+
+    def set(self) -> None: ...
+
+    def is_set(self) -> bool: ...
+
+
 class Waiters:
     """Callers that wait at a queue, first come first served. The queue manager's lock guards it."""
 
     __slots__ = ("line",)
 
     def __init__(self) -> None:
-        self.line: deque[tuple[threading.Event, bool]] = deque()
+        self.line: deque[tuple[Waiter, bool]] = deque()
 
     def join(self, *, selective: bool) -> threading.Event:
         """Stand in line; the event is set when there may be something. `selective`: only for certain messages."""
@@ -35,7 +44,11 @@ class Waiters:
         self.line.append((event, selective))
         return event
 
-    def leave(self, event: threading.Event) -> None:
+    def stand(self, waiter: Waiter) -> None:
+        """Stand in line, for any message."""
+        self.line.append((waiter, False))
+
+    def leave(self, event: Waiter) -> None:
         for place in self.line:
             if place[0] is event:
                 self.line.remove(place)
@@ -43,7 +56,7 @@ class Waiters:
 
     def wake_one(self) -> None:
         """One message has come: wake the first who takes any, and all who look for certain ones."""
-        left: deque[tuple[threading.Event, bool]] = deque()
+        left: deque[tuple[Waiter, bool]] = deque()
         woken = False
         for event, selective in self.line:
             if selective or not woken:

@@ -12,6 +12,7 @@ import attrs
 
 from logger.errors import LogError
 from qmgr import verbs
+from qmgr.due import Waiter
 from qmgr.entry import COPY, OVERHEAD, READY, Entry
 from qmgr.errors import (
     AlreadyExists,
@@ -46,6 +47,8 @@ from recovery.records import (
 )
 from recovery.uows import Uow
 
+Held = tuple[Entry, Message]
+
 A_FEW = 64  # messages that a browse looks up at once, unless they are large
 A_FEW_BYTES = 64 << 10
 
@@ -66,6 +69,7 @@ def a_few(entries: Iterable[Entry]) -> list[Entry]:
 class _Found:
     """What a get has taken."""
 
+    entries: list[Entry]
     messages: list[tuple[bytes, bytes, int]]  # head, body, backout count
     force: int  # the LSN that must be safe before anybody hears of it
     now: int  # by the steady clock; 0 where no message of the queue expires
@@ -290,7 +294,7 @@ class Engine(Units):
             for entry in entries:
                 self.state.hold_get(unit, queue, entry)
             sequences = [entry.sequence for entry in entries if entry.persistent]
-            if sequences:
+            if sequences and not unit.holds:
                 cost = GET_COST * len(sequences)
                 self._hold_back(unit, [run_of_gets(queue.id, sequences)], cost)
         except BaseException as exc:  # as for puts
@@ -321,8 +325,7 @@ class Engine(Units):
                             queue.waiters.wake_one()
                         raise
                     if found is None and seconds != 0.0:
-                        if self.quiescing:
-                            raise Unavailable(f"queue manager {self.name!r} is ending", reason=Reason.Q_MGR_QUIESCING)
+                        self.check_not_ending()
                         event = queue.waiters.join(selective=message_id is not None or correlation_id is not None)
                 if found is not None:
                     if found.force > self.log.safe:
@@ -340,6 +343,101 @@ class Engine(Units):
             self._wait(queue, event, deadline)
             if deadline is not None and self.clock.elapsed_ns() >= deadline:
                 seconds = 0.0
+
+    # ---- messages that a client holds before it acknowledges them; see delivery.py
+
+    def hold(self, holder: Uow, name: str, limit: int, waiter: Waiter | None) -> tuple[Queue, list[Held], int]:
+        """Lock up to `limit` messages for the holder; nobody may hear of them before the log is safe up to the LSN.
+
+        Where there is none, `waiter` stands in line: it is set, once, when there may be one.
+        """
+        queue = self._known(name)
+        try:
+            with self.lock:
+                self.check_not_ending()
+                found = self._get_locked(holder, queue, limit, None, None, False)
+                if found is None:
+                    if waiter is not None:
+                        queue.waiters.stand(waiter)
+                    return queue, [], 0
+                if queue.waiters.line:  # it may have been woken for more than it takes
+                    queue.waiters.wake_one()
+        except LogError as exc:
+            raise self.translated(exc) from exc
+        messages = [decode(head, body, queue.name, backouts, found.now) for head, body, backouts in found.messages]
+        return queue, list(zip(found.entries, messages, strict=True)), found.force
+
+    def accept_later(self, holder: Uow, held: list[tuple[Queue, Entry]], unit: Uow | None) -> int:
+        """Held messages are got: in the unit of work, or now; the LSN to force before anybody is told, or 0."""
+        into = self.new_unit(holder.owner, holder.thread) if unit is None else unit
+        try:
+            with self.lock:
+                self._room_in(into, len(held), GET_COST * len(held), None, 0)
+                self._pass_on(holder, held, into)
+                persistent = [(queue, entry.sequence) for queue, entry in held if entry.persistent]
+                if persistent:
+                    runs = [run_of_gets(queue.id, [sequence]) for queue, sequence in persistent]
+                    self._hold_back(into, runs, GET_COST * len(persistent))
+        except LogError as exc:
+            raise self.translated(exc) from exc
+        except BaseException:
+            if unit is None and not into.gets:
+                self.state.uows.remove(into)
+            raise
+        return self.commit_later(into) if unit is None else 0
+
+    def reject_later(self, holder: Uow, held: list[tuple[Queue, Entry]]) -> int:
+        """Held messages return to their places with a higher backout count; the LSN to force, or 0."""
+        into = self.new_unit(holder.owner, holder.thread)
+        try:
+            with self.lock:
+                self._pass_on(holder, held, into)
+        except BaseException:
+            if not into.gets:
+                self.state.uows.remove(into)
+            raise
+        return self.back_out_later(into)
+
+    def release(self, holder: Uow, held: list[tuple[Queue, Entry]]) -> None:
+        """Held messages return to their places as if nobody had had them."""
+        with self.lock:
+            for queue, entry in self._still(holder, held):
+                holder.gets.remove((queue, entry))
+                queue.give_back(entry, count=False)
+
+    def give_up(self, holder: Uow) -> None:
+        """The holder's client is gone: what it has returns with a higher backout count."""
+        if self.refusal is None:
+            self.back_out_later(holder)
+
+    def leave(self, name: str, waiter: Waiter) -> None:
+        """The waiter stands in line no more; if it was woken, the message is for the next."""
+        with self.lock:
+            queue = self.state.queues.get(name)
+            if queue is not None:
+                queue.waiters.leave(waiter)
+                if waiter.is_set():
+                    queue.waiters.wake_one()
+
+    def _pass_on(self, holder: Uow, held: list[tuple[Queue, Entry]], unit: Uow) -> None:
+        """What the holder has locked is got by the unit of work. The lock is held."""
+        if len(self._still(holder, held)) != len(held):
+            raise Mistake(
+                "a message that is acknowledged is not held for this client any more; it will be delivered again",
+                reason=Reason.NO_MSG_LOCKED,
+            )
+        try:
+            for pair in held:
+                holder.gets.remove(pair)
+                unit.gets.append(pair)
+                unit.persistent += pair[1].persistent
+        except BaseException as exc:  # as for puts
+            self._on_failure(exc)
+            raise
+
+    def _still(self, holder: Uow, held: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
+        """Those that the holder has: its queue may have been built anew meanwhile, or its client may be gone."""
+        return [pair for pair in held if pair in holder.gets]
 
     def _index(self, queue: Queue, which: int) -> None:
         """Read what finding messages by this id takes without the lock, so that others go on.
@@ -419,12 +517,12 @@ class Engine(Units):
                         self._apply_only(record, 0)
         if expired:
             self.expire_locked(queue, expired)  # last, since it may let go of the lock
-        return _Found(messages, safe, now)
+        return _Found(chosen, messages, safe, now)
 
     def _room_for_gets(self, unit: Uow | None, count: int) -> None:
         """May so many messages be got, and has the log room for saying so? May let go of the lock for a while."""
         if unit is not None:
-            self._room_in(unit, count, GET_COST * count, None, 0)
+            self._room_in(unit, count, 0 if unit.holds else GET_COST * count, None, 0)
         else:
             if self.state.holding:
                 self.log_held()

@@ -20,9 +20,11 @@ class Reason(enum.IntEnum):
     CONNECTION_BROKEN = 2009
     EXPIRY_ERROR = 2013
     GET_INHIBITED = 2016
+    HANDLE_NOT_AVAILABLE = 2017
     HCONN_ERROR = 2018
     INHIBIT_VALUE_ERROR = 2020
     SYNCPOINT_LIMIT_REACHED = 2024
+    MAX_CONNS_LIMIT_REACHED = 2025
     MD_ERROR = 2026
     MSG_TOO_BIG_FOR_Q = 2030
     MSG_TOO_BIG_FOR_Q_MGR = 2031
@@ -55,7 +57,10 @@ class Reason(enum.IntEnum):
     GMO_ERROR = 2186
     STORAGE_MEDIUM_FULL = 2192
     UNEXPECTED_ERROR = 2195
+    CONNECTION_QUIESCING = 2202
+    CONNECTION_STOPPING = 2203
     FILE_SYSTEM_ERROR = 2208
+    NO_MSG_LOCKED = 2209
     CALL_IN_PROGRESS = 2219
     UNIT_OF_WORK_NOT_STARTED = 2232
     FUNCTION_NOT_SUPPORTED = 2298
@@ -134,6 +139,12 @@ class SyncpointLimit(Mistake):
     """The unit of work has as many messages as MAXUMSGS allows; commit it or back it out."""
 
     default_reason = Reason.SYNCPOINT_LIMIT_REACHED
+
+
+class NotAuthorized(Mistake):
+    """The user may not do that; an operator can allow it (setmqaut)."""
+
+    default_reason = Reason.NOT_AUTHORIZED
 
 
 class Inhibited(Mistake):

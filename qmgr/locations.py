@@ -32,6 +32,11 @@ class Location:
         return f"{self.data_dir}/status.json"
 
     @property
+    def socket(self) -> str:
+        """Where the daemon listens for clients of this machine."""
+        return f"{self.data_dir}/qm.sock"
+
+    @property
     def queues(self) -> str:
         return f"{self.data_dir}/queues"
 

@@ -39,6 +39,7 @@ from qmgr.queue import Queue
 from qmgr.replay import Replay, Where
 from qmgr.resource import Resource
 from qmgr.retention import Retention
+from qmgr.session import ConnectionInfo, Peer, Sessions
 from qmgr.verbs import PutOptions, check_limit, check_wait, known_queue
 from recovery.checkpoint import Checkpointer, Hear, Triggers, read_files
 from recovery.errors import RecoveryError
@@ -229,6 +230,7 @@ class QueueManager:
         try:
             me = weakref.ref(self)
             disk.on_fork(lambda: _in_child(me()))
+            self.sessions = Sessions(self)
             self._state = "running"
             if self._publisher is not None:
                 self._housekeeper.on_tick(self._publisher.tick)
@@ -450,7 +452,8 @@ class QueueManager:
         while True:
             alive = {t.ident for t in threading.enumerate()} - {me}
             with self._engine.lock:
-                busy = [u for u in self._engine.state.uows if u.state is ACTIVE and u.thread in alive]
+                units = [u for u in self._engine.state.uows if u.state is ACTIVE and not u.holds]
+            busy = [u for u in units if u.thread in alive]
             if not busy or self._engine.refusal is not None:
                 return
             self._clock.wait(never, 0.01)
@@ -572,9 +575,13 @@ class QueueManager:
 
     def begin(self, xid: Xid | None = None) -> UnitOfWork:
         """Begin a unit of work; with an `xid` it can be prepared, for two-phase commit."""
+        return self.begin_for(self._process, xid)
+
+    def begin_for(self, owner: str, xid: Xid | None) -> UnitOfWork:
+        """The same for a client, which `owner` describes for operators."""
         if xid is not None and not isinstance(xid, Xid):
             raise Mistake(f"xid is an Xid, not {xid!r}")
-        return UnitOfWork(self, self._engine.begin(xid, self._process, threading.get_ident()))
+        return UnitOfWork(self, self._engine.begin(xid, owner, threading.get_ident()))
 
     def in_doubt(self) -> list[Xid]:
         """The prepared units of work that nobody has resolved yet."""
@@ -609,7 +616,22 @@ class QueueManager:
                 owner=u.owner,
             )
             for u in sorted(self._engine.state.uows, key=lambda u: u.number)
+            if not u.holds
         ]
+
+    def connections(self) -> list[ConnectionInfo]:
+        """The clients of the queue manager, and this process, each with its units of work."""
+        units = {unit.number: unit for unit in self.transactions()}
+        clients = []
+        for one in self.sessions:
+            own = tuple([units.pop(number) for number in list(one.units) if number in units])
+            clients.append(ConnectionInfo(number=one.number, peer=one.peer, began=one.began_us, units=own))
+        here = Peer(user="", application=self._process, channel="")
+        return [ConnectionInfo(number=0, peer=here, began=self._started, units=tuple(units.values())), *clients]
+
+    def force(self, lsn: int) -> None:
+        """Wait until the log is on disk up to the LSN, with all who wait for it."""
+        self._engine.force(lsn)
 
     # ---- objects
 

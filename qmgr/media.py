@@ -401,7 +401,10 @@ def _relinked(unit: Uow, rebuilt: Uow | None, old: Queue, new: Queue) -> _Relink
     """What is to be changed of the unit. Raises KeyError where the log does not have what it has got.
 
     Non-persistent messages that it has got are gone with the old queue; those that it has put are not there yet.
+    Messages that are only held for a client are there again, for anybody.
     """
+    if unit.holds:
+        return _Relinked(unit, puts=[], gets=[get for get in unit.gets if get[0] is not old], gets_logged=0, volatile=0)
     puts = [] if rebuilt is None else [put for put in rebuilt.puts if put[0] is new]
     gets: list[tuple[Queue, Entry]] = [] if rebuilt is None else [get for get in rebuilt.gets if get[0] is new]
     if old.id in unit.lost:  # in doubt since before the start: all that it has done is in the log

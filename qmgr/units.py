@@ -54,18 +54,28 @@ class Units(Logged):
             raise Unavailable(
                 f"queue manager {self.name!r} is ending; no unit of work can begin", reason=Reason.Q_MGR_QUIESCING
             )
-        number = next(self._unit_numbers)
-        if number > self._last:
-            raise Unavailable("this start has used up its units of work; end and start the queue manager")
-        unit = Uow(number, xid, self.clock.wall_us(), owner, thread)
         if xid is None:
-            self.state.uows.add(unit)
-            return unit
+            return self.new_unit(owner, thread)
         with self.lock:
             if self.state.uows.by_xid(xid) is not None:
                 raise Mistake(f"{xid} names a unit of work in flight or in doubt", reason=Reason.UOW_IN_PROGRESS)
-            self.state.uows.add(unit)
+            unit = self.new_unit(owner, thread)
+            unit.xid = xid
+            return unit
+
+    def new_unit(self, owner: str, thread: int) -> Uow:
+        """A unit of work, also while the queue manager is ending."""
+        number = next(self._unit_numbers)
+        if number > self._last:
+            raise Unavailable("this start has used up its units of work; end and start the queue manager")
+        unit = Uow(number, None, self.clock.wall_us(), owner, thread)
+        self.state.uows.add(unit)
         return unit
+
+    def check_not_ending(self) -> None:
+        """Raises Unavailable (2161) for what may not begin any more."""
+        if self.quiescing:
+            raise Unavailable(f"queue manager {self.name!r} is ending", reason=Reason.Q_MGR_QUIESCING)
 
     def promise_of(self, unit: Uow, cost: int = 0, queues: int = 0, put_bytes: int = 0, messages: int = 0) -> int:
         """Log bytes that the unit's calls and its end may take, when it has these more."""

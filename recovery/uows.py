@@ -55,6 +55,7 @@ class Uow:
     runs: list[bytes] = attrs.Factory(list)  # those calls, encoded
     gets_logged: int = 0  # of its gets
     promise: int = 0  # log bytes reserved for its end
+    holds: bool = False  # it locks messages for a client that has not acknowledged them: nothing of it is ever logged
     evicted: bool = False  # rolled back by the queue manager, which its application does not know yet
 
 

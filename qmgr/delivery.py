@@ -1,0 +1,87 @@
+"""Messages that a client has, and has not said yet what becomes of them.
+
+They are locked for it, and nothing of that is logged: after a crash they are there again. An acknowledgement makes a
+get of them, in a unit of work of the client's or at once; a refusal puts them back with a higher backout count.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+
+import attrs
+
+from qmgr.engine import Engine
+from qmgr.entry import Entry
+from qmgr.message import Message
+from qmgr.queue import Queue
+from recovery.uows import Uow
+
+
+@attrs.frozen(eq=False)
+class Delivery:
+    """A message that is held for a client."""
+
+    message: Message
+    queue: Queue
+    entry: Entry
+
+
+class Watch:
+    """Stands in line at a queue; `wake` is called once, by any thread, when there may be a message.
+
+    That is under the queue manager's lock, so `wake` only passes the word on.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._woken = False
+
+    def set(self) -> None:
+        self._woken = True
+        self._wake()
+
+    def is_set(self) -> bool:
+        return self._woken
+
+
+class Holder:
+    """What is held for one client. Thread-safe."""
+
+    def __init__(self, engine: Engine, owner: str) -> None:
+        self._engine = engine
+        self._unit = engine.new_unit(owner, threading.get_ident())
+        self._unit.holds = True
+
+    def take(self, queue: str, limit: int, watch: Watch | None = None) -> tuple[list[Delivery], int]:
+        """Up to `limit` messages, and the LSN that must be safe before the client hears of them.
+
+        Where there is none, `watch` stands in line. Raises Inhibited, UnknownQueue, Unavailable (2161) …
+        """
+        found_on, held, force = self._engine.hold(self._unit, queue, limit, watch)
+        return [Delivery(message, found_on, entry) for entry, message in held], force
+
+    def leave(self, queue: str, watch: Watch) -> None:
+        """The watch stands in line no more; if it was woken, the message is for the next."""
+        self._engine.leave(queue, watch)
+
+    def accept(self, deliveries: Iterable[Delivery], unit: Uow | None) -> int:
+        """They are got, in the unit of work or now: the LSN to force before anybody is told; 0: nothing to force.
+
+        Raises Mistake (2209) when one is not held any more, ResourceProblem: then they are still held.
+        """
+        return self._engine.accept_later(self._unit, _pairs(deliveries), unit)
+
+    def reject(self, deliveries: Iterable[Delivery]) -> int:
+        """They return to their places with a higher backout count: the LSN to force before anybody is told, or 0."""
+        return self._engine.reject_later(self._unit, _pairs(deliveries))
+
+    def release(self, deliveries: Iterable[Delivery]) -> None:
+        """They return to their places as if nobody had had them."""
+        self._engine.release(self._unit, _pairs(deliveries))
+
+    def close(self) -> None:
+        """The client is gone: what it had may be what ended it, so it returns with a higher backout count."""
+        self._engine.give_up(self._unit)
+
+
+def _pairs(deliveries: Iterable[Delivery]) -> list[tuple[Queue, Entry]]:
+    return [(delivery.queue, delivery.entry) for delivery in deliveries]

@@ -1,0 +1,313 @@
+"""One client of the queue manager, over whatever protocol: its units of work, what it holds, what it may do.
+
+Listeners meet the queue manager only through here. What a session has begun ends with it: its units of work are backed
+out, and what it had not acknowledged returns to its place.
+"""
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+
+from logger.clock import Clock
+from qmgr.delivery import Delivery, Holder, Watch
+from qmgr.errors import Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
+from qmgr.message import Message
+from qmgr.verbs import PutOptions
+from recovery.records import Xid
+from recovery.uows import ACTIVE, PREPARED
+
+if TYPE_CHECKING:
+    from qmgr.manager import QueueManager, TransactionInfo, UnitOfWork
+
+MOST_UNITS = 10_000  # of work that one session may have at a time
+
+CONNECT, PUT, GET, BROWSE, INQUIRE, ADMIN = "connect", "put", "get", "browse", "inquire", "admin"
+
+# what `Session.call` may call: the right that it takes; on the object that its first argument names, if it has one
+CALLS: dict[str, str] = {
+    **dict.fromkeys(("queue", "queues", "alias", "aliases", "attributes", "status"), INQUIRE),
+    **dict.fromkeys(("transactions", "connections", "in_doubt", "oldest_extents"), INQUIRE),
+    **dict.fromkeys(("define_queue", "alter_queue", "delete_queue", "alter", "resolve", "checkpoint", "mqsc"), ADMIN),
+    **dict.fromkeys(("define_alias", "alter_alias", "delete_alias"), ADMIN),
+    **dict.fromkeys(("record_image", "record_definitions", "recreate", "note_archived"), ADMIN),
+    **dict.fromkeys(("archive_log", "compress_log", "remove_log", "advance_log", "reduce_log"), ADMIN),
+}
+NAMED = {"queue", "define_queue", "alter_queue", "delete_queue", "alias", "define_alias", "alter_alias", "delete_alias"}
+
+
+class Rights(Protocol):
+    """What one user may do."""
+
+    user: str
+
+    def require(self, verb: str, name: str) -> None:
+        """Raises NotAuthorized (2035). `name`: of a queue; "" for the queue manager."""
+
+
+@attrs.frozen
+class AllRights:
+    """Of whoever may open the files of the queue manager anyway."""
+
+    user: str = ""
+
+    def require(self, verb: str, name: str) -> None:
+        """Nothing is refused."""
+
+
+@attrs.frozen(kw_only=True)
+class Peer:
+    """Who is at the other end."""
+
+    user: str
+    application: str = ""
+    process: int = 0  # 0: not known
+    channel: str = "LOCAL"  # LOCAL, TCP, STOMP, HTTP
+    address: str = ""
+
+    @property
+    def owner(self) -> str:
+        """As units of work name it."""
+        where = f"pid {self.process}" if self.process else self.address
+        return " ".join(filter(None, [self.application or self.channel, where]))
+
+
+@attrs.frozen(kw_only=True)
+class ConnectionInfo:
+    """A client as an operator sees it; number 0 is the process that runs the queue manager."""
+
+    number: int
+    peer: Peer
+    began: int  # microseconds since 1970-01-01 UTC
+    units: "tuple[TransactionInfo, ...]"
+
+
+class Session:
+    """One client. Thread-safe, as far as its units of work are."""
+
+    def __init__(self, registry: "Sessions", number: int, peer: Peer, rights: Rights) -> None:
+        self.number = number
+        self.peer = peer
+        self.rights = rights
+        self.manager = registry.manager
+        self.units: dict[int, UnitOfWork] = {}
+        self._engine = registry.manager._engine
+        self.began_us = self._engine.clock.wall_us()
+        self._registry = registry
+        self._holder: Holder | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    # ---- units of work
+
+    def begin(self, xid: Xid | None = None) -> "UnitOfWork":
+        """Begin a unit of work. Raises Mistake (2017) when the session has too many."""
+        with self._lock:
+            if self._closed:
+                raise Unavailable("the connection is closed", reason=Reason.CONNECTION_BROKEN)
+            if len(self.units) >= MOST_UNITS:
+                text = f"a connection may have {MOST_UNITS} units of work at a time; end some of them"
+                raise Mistake(text, reason=Reason.HANDLE_NOT_AVAILABLE)
+            unit = self.manager.begin_for(self.peer.owner, xid)
+            self.units[unit.id] = unit
+            return unit
+
+    def unit(self, number: int) -> "UnitOfWork":
+        """One of this session's. Raises UnitOfWorkEnded for any other: late or repeated requests have no effect."""
+        unit = self.units.get(number)
+        if unit is None:
+            raise UnitOfWorkEnded(f"unit of work {number} is over, or another connection's")
+        return unit
+
+    def prepare(self, unit: "UnitOfWork") -> None:
+        unit.prepare()
+
+    def commit(self, unit: "UnitOfWork") -> None:
+        try:
+            unit.commit()
+        finally:
+            self._forget(unit)
+
+    def backout(self, unit: "UnitOfWork") -> None:
+        try:
+            unit.backout()
+        finally:
+            self._forget(unit)
+
+    def _forget(self, unit: "UnitOfWork") -> None:
+        if unit.state is not ACTIVE and unit.state is not PREPARED:
+            self.units.pop(unit.id, None)
+
+    # ---- messages
+
+    def put(self, unit: "UnitOfWork | None", queue: str, body: bytes, options: PutOptions) -> Message:
+        self.rights.require(PUT, queue)
+        return (unit or self.manager).put(queue, body, **options)
+
+    def put_many(
+        self, unit: "UnitOfWork | None", queue: str, bodies: list[bytes], options: PutOptions
+    ) -> list[Message]:
+        self.rights.require(PUT, queue)
+        return (unit or self.manager).put_many(queue, bodies, **options)
+
+    def get(self, unit: "UnitOfWork | None", queue: str, **options: Any) -> Message:
+        """Keywords as of `QueueManager.get`."""
+        self.rights.require(GET, queue)
+        return (unit or self.manager).get(queue, **options)
+
+    def get_many(self, unit: "UnitOfWork | None", queue: str, limit: int, **options: Any) -> list[Message]:
+        self.rights.require(GET, queue)
+        return (unit or self.manager).get_many(queue, limit, **options)
+
+    def browse(self, queue: str, **options: Any) -> Iterator[Message]:
+        self.rights.require(BROWSE, queue)
+        return self.manager.browse(queue, **options)
+
+    def call(self, method: str, *args: Any, **options: Any) -> Any:
+        """Any other verb of the queue manager by its name. Raises Mistake for one that is not there."""
+        right = CALLS.get(method)
+        verb = getattr(self.manager, method, None) if right is not None else None
+        if right is None or verb is None:
+            raise Mistake(f"there is no call {method!r}")
+        named = args[0] if method in NAMED and args else ""
+        self.rights.require(right, named if isinstance(named, str) else "")
+        return verb(*args, **options) if callable(verb) else verb
+
+    # ---- for event loops: nothing waits for the disk; nobody is told before the log is safe up to the LSN returned
+
+    def put_later(self, unit: "UnitOfWork | None", queue: str, body: bytes, options: PutOptions) -> tuple[Message, int]:
+        """Put a message; the LSN to force (`manager.force`), or 0."""
+        self.rights.require(PUT, queue)
+        done = self._engine.put_later(None if unit is None else unit._unit, queue, body, options)
+        self._look_around()
+        return done
+
+    def commit_later(self, unit: "UnitOfWork") -> int:
+        try:
+            return self._engine.commit_later(unit._unit)
+        finally:
+            self._forget(unit)
+            self._look_around()
+
+    def backout_later(self, unit: "UnitOfWork") -> int:
+        try:
+            return self._engine.back_out_later(unit._unit)
+        finally:
+            self._forget(unit)
+            self._look_around()
+
+    def deliver(self, queue: str, limit: int, watch: Watch | None = None) -> tuple[list[Delivery], int]:
+        """Hold up to `limit` messages for this client; where there is none, `watch` is woken, once, when one may be.
+
+        Then ask again. Whoever is in line and loses interest calls `unwatch`.
+        """
+        self.rights.require(GET, queue)
+        with self._lock:
+            if self._closed:
+                return [], 0
+            if self._holder is None:
+                self._holder = Holder(self._engine, self.peer.owner)
+        return self._holder.take(queue, limit, watch)
+
+    def watch(self, wake: Callable[[], None]) -> Watch:
+        """For `deliver`: `wake` is called by any thread and under the queue manager's lock, so it only passes it on."""
+        return Watch(wake)
+
+    def unwatch(self, queue: str, watch: Watch) -> None:
+        if self._holder is not None:
+            self._holder.leave(queue, watch)
+
+    def accept(self, deliveries: list[Delivery], unit: "UnitOfWork | None" = None) -> int:
+        """The client acknowledges them: they are got, in the unit of work or now."""
+        assert self._holder is not None, "what is accepted was delivered"
+        try:
+            return self._holder.accept(deliveries, None if unit is None else unit._unit)
+        finally:
+            self._look_around()
+
+    def reject(self, deliveries: list[Delivery]) -> int:
+        """The client refuses them: they return to their places with a higher backout count."""
+        assert self._holder is not None, "what is rejected was delivered"
+        return self._holder.reject(deliveries)
+
+    def release(self, deliveries: list[Delivery]) -> None:
+        """The client leaves in order, and never looked at them."""
+        if self._holder is not None and deliveries:
+            self._holder.release(deliveries)
+
+    def _look_around(self) -> None:
+        if self._engine.attention:
+            self.manager.look_around()
+
+    # ---- the end
+
+    def close(self) -> None:
+        """Back out what it has not ended, units of work in doubt excepted; a second time does nothing."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            units, self.units = list(self.units.values()), {}
+        for unit in units:
+            if unit.state is ACTIVE:
+                with contextlib.suppress(MQError):
+                    self._engine.back_out_later(unit._unit)  # nobody is told
+        if self._holder is not None:
+            with contextlib.suppress(MQError):
+                self._holder.close()
+        self._registry.forget(self)
+
+
+class Sessions:
+    """The clients that are there."""
+
+    def __init__(self, manager: "QueueManager") -> None:
+        self.manager = manager
+        self.limit: int | None = None
+        self._open: dict[int, Session] = {}
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(list(self._open.values()))
+
+    def open(self, peer: Peer, rights: Rights) -> Session:
+        """A new client. Raises NotAuthorized (2035), Unavailable (2025: too many; 2161: it is ending)."""
+        rights.require(CONNECT, "")
+        self.manager._engine.check()
+        self.manager._engine.check_not_ending()
+        with self._lock:
+            if self.limit is not None and len(self._open) >= self.limit:
+                text = f"queue manager {self.manager.name!r} has {self.limit} connections already (MaxActiveChannels)"
+                raise Unavailable(text, reason=Reason.MAX_CONNS_LIMIT_REACHED, name=self.manager.name)
+            session = Session(self, next(self._numbers), peer, rights)
+            self._open[session.number] = session
+            return session
+
+    def forget(self, session: Session) -> None:
+        self._open.pop(session.number, None)
+
+    def close_all(self) -> None:
+        for session in self:
+            session.close()
+
+
+class ServiceFace(Protocol):
+    """What a listener needs to know of the daemon that it is a part of."""
+
+    manager: "QueueManager"
+    clock: Clock
+    channels: Any  # ChannelsConfig
+    authority: Any
+
+    @property
+    def sessions(self) -> Sessions: ...
+
+    def say(self, amq: str, **inserts: Any) -> None:
+        """Say it in the error log."""
