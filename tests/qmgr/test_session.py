@@ -1,0 +1,198 @@
+"""Sessions: what a client has begun ends with it; what is delivered to it is held until it says what becomes of it."""
+
+import pytest
+
+import qmgr
+from qmgr.errors import Mistake, NotAuthorized, Reason, Unavailable, UnitOfWorkEnded
+from qmgr.session import AllRights, Peer, Session
+from tests.qmgr.world import World, bodies
+from tests.sim.loss import LOSE_ALL
+
+SOMEBODY = Peer(user="mia", application="till", process=7)
+
+
+def world(**options: object) -> World:
+    made = World(**options)  # type: ignore[arg-type]
+    made.qm.define_queue("A", backout_threshold=3)
+    made.qm.define_queue("B")
+    for number in range(5):
+        made.qm.put("A", b"%d" % number, persistent=number != 1)
+    return made
+
+
+def session(made: World) -> Session:
+    return made.qm.sessions.open(SOMEBODY, AllRights())
+
+
+def counts(made: World) -> dict[bytes, int]:
+    return {message.body: message.backout_count for message in made.qm.browse("A")}
+
+
+def test_what_is_delivered_is_held_and_nothing_of_it_is_logged() -> None:
+    made = world()
+    one = session(made)
+    tail = made.qm.status().log.tail
+    held, _ = one.deliver("A", 3)
+    assert [each.message.body for each in held] == [b"0", b"1", b"2"]
+    assert bodies(made.qm, "A") == [b"3", b"4"]
+    assert made.qm.status().log.tail == tail
+    assert made.qm.transactions() == []
+    one.release(held)
+    assert counts(made) == dict.fromkeys([b"0", b"1", b"2", b"3", b"4"], 0)
+    made.qm.force(one.deliver("A", 2)[1])
+    made.crash(LOSE_ALL)
+    assert counts(made) == dict.fromkeys([b"0", b"2", b"3", b"4"], 0)
+
+
+def test_accepted_messages_are_gone_when_the_log_is_forced() -> None:
+    made = world()
+    one = session(made)
+    held, _ = one.deliver("A", 3)
+    made.qm.force(one.accept(held[:2]))
+    made.crash(LOSE_ALL)
+    assert bodies(made.qm, "A") == [b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["commit", "backout"])
+def test_accepted_in_a_unit_of_work_they_share_its_fate(commits: bool) -> None:
+    made = world()
+    one = session(made)
+    held, _ = one.deliver("A", 3)
+    unit = one.begin()
+    one.put_later(unit, "B", b"copy", {})
+    assert one.accept(held, unit) == 0
+    made.qm.force(one.commit_later(unit) if commits else one.backout_later(unit))
+    with pytest.raises(UnitOfWorkEnded):
+        one.unit(unit.id)
+    made.crash(LOSE_ALL)
+    if commits:
+        assert bodies(made.qm, "A") == [b"3", b"4"]
+        assert bodies(made.qm, "B") == [b"copy"]
+    else:
+        assert counts(made) == {b"0": 1, b"2": 1, b"3": 0, b"4": 0}
+        assert bodies(made.qm, "B") == []
+
+
+def test_rejected_messages_return_with_a_higher_backout_count_that_lasts() -> None:
+    made = world()
+    one = session(made)
+    held, _ = one.deliver("A", 2)
+    made.qm.force(one.reject(held))
+    assert counts(made) == {b"0": 1, b"1": 1, b"2": 0, b"3": 0, b"4": 0}
+    made.crash(LOSE_ALL)
+    assert counts(made)[b"0"] == 1
+
+
+def test_a_message_is_acknowledged_once_only() -> None:
+    made = world()
+    one, other = session(made), session(made)
+    held, _ = one.deliver("A", 2)
+    one.accept(held[:1])
+    for wrong in (
+        lambda: one.accept(held),
+        lambda: one.reject(held[:1]),
+        lambda: other.deliver("A", 1) and other.accept(held),
+    ):
+        with pytest.raises(Mistake) as caught:
+            wrong()
+        assert caught.value.reason is Reason.NO_MSG_LOCKED
+    one.release(held)  # the other one: the first is gone
+    assert bodies(made.qm, "A") == [b"1", b"3", b"4"]
+    assert made.qm.transactions() == []
+
+
+def test_the_end_of_a_client_undoes_what_it_has_not_ended() -> None:
+    made = world()
+    one = session(made)
+    unit = one.begin()
+    one.get(unit, "A")
+    one.put(unit, "B", b"never", {})
+    doubtful = one.begin(qmgr.Xid(1, b"x", b""))
+    one.put(doubtful, "B", b"perhaps", {})
+    one.prepare(doubtful)
+    one.deliver("A", 2)
+    one.close()
+    one.close()
+    assert counts(made) == {b"0": 1, b"1": 1, b"2": 1, b"3": 0, b"4": 0}
+    assert [unit.xid for unit in made.qm.transactions()] == [qmgr.Xid(1, b"x", b"")]
+    with pytest.raises(Unavailable):
+        one.begin()
+    assert one.deliver("A", 1) == ([], 0)
+    assert len(made.qm.sessions) == 0
+
+
+def test_units_of_work_are_fenced() -> None:
+    made = world()
+    one, other = session(made), session(made)
+    unit = one.begin()
+    assert one.unit(unit.id) is unit
+    with pytest.raises(UnitOfWorkEnded):
+        other.unit(unit.id)
+    one.commit(unit)
+    with pytest.raises(UnitOfWorkEnded):
+        one.unit(unit.id)
+
+
+def test_who_waits_is_woken_once_and_passes_on_what_it_does_not_take() -> None:
+    made = world()
+    one, other = session(made), session(made)
+    woken: list[str] = []
+    watch, second = one.watch(lambda: woken.append("one")), other.watch(lambda: woken.append("other"))
+    assert one.deliver("B", 5, watch) == ([], 0)
+    assert other.deliver("B", 5, second) == ([], 0)
+    made.qm.put("B", b"first")
+    assert woken == ["one"]
+    one.unwatch("B", watch)
+    assert woken == ["one", "other"]
+    made.qm.put("B", b"second")
+    held, _ = other.deliver("B", 1, second)
+    assert [each.message.body for each in held] == [b"first"]
+    assert woken == ["one", "other"]
+
+
+def test_a_queue_that_is_built_anew_forgets_what_was_held() -> None:
+    made = world(log_type="linear", log_primary_files=4)
+    one = session(made)
+    held, _ = one.deliver("A", 2)
+    made.qm.recreate("A")
+    assert bodies(made.qm, "A") == [b"0", b"2", b"3", b"4"]
+    with pytest.raises(Mistake):
+        one.accept(held)
+    one.release(held)
+    one.close()
+    assert counts(made) == dict.fromkeys([b"0", b"2", b"3", b"4"], 0)
+
+
+def test_a_checkpoint_keeps_what_is_held() -> None:
+    made = world()
+    held, _ = session(made).deliver("A", 2)
+    made.qm.checkpoint()
+    made.crash(LOSE_ALL)
+    assert bodies(made.qm, "A") == [b"0", b"2", b"3", b"4"]
+    assert held
+
+
+def test_there_are_as_many_clients_as_the_limit_allows_and_as_rights_let_in() -> None:
+    class None_(AllRights):
+        def require(self, verb: str, name: str) -> None:
+            raise NotAuthorized(f"{verb} {name}")
+
+    made = world()
+    with pytest.raises(NotAuthorized):
+        made.qm.sessions.open(SOMEBODY, None_())
+    made.qm.sessions.limit = 1
+    one = session(made)
+    with pytest.raises(Unavailable) as caught:
+        session(made)
+    assert caught.value.reason is Reason.MAX_CONNS_LIMIT_REACHED
+    one.close()
+    one = session(made)
+    assert one.call("queue", "A").depth == 5
+    assert one.call("attributes") == made.qm.attributes
+    with pytest.raises(Mistake):
+        one.call("end")
+    unit = one.begin()
+    here, client = made.qm.connections()
+    assert (here.units, client.peer) == ((), SOMEBODY)
+    assert [each.owner for each in client.units] == ["till pid 7"]
+    one.backout(unit)
