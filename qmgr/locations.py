@@ -37,6 +37,11 @@ class Location:
         return f"{self.data_dir}/qm.sock"
 
     @property
+    def users(self) -> str:
+        """Who may connect over a network."""
+        return f"{self.data_dir}/users.json"
+
+    @property
     def queues(self) -> str:
         return f"{self.data_dir}/queues"
 

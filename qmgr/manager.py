@@ -15,7 +15,7 @@ from logger.clock import Clock, SystemClock
 from logger.config import LogSync, LogType
 from logger.disk import NO_SPACE, Disk, Path, PosixDisk, read_whole
 from logger.errors import LogClosed, LogError
-from qmgr import ini, locations
+from qmgr import authority, ini, locations
 from qmgr.creation import Ownership, own, translated
 from qmgr.due import SteadyClock
 from qmgr.engine import Engine
@@ -201,6 +201,7 @@ class QueueManager:
         self._disk = disk
         self._clock = clock
         self._ended: threading.Lock = threading.Lock()
+        self._authorizing = threading.Lock()
         self._state = "starting"
         self._process = disk.process()
         if not disk.exists(location.ini):
@@ -779,6 +780,25 @@ class QueueManager:
         """The attributes of the queue manager."""
         self._engine.check()
         return self._engine.state.qmgr
+
+    def authorize(
+        self, user: str, profile: str = "", *, add: Iterable[str] = (), remove: Iterable[str] = ()
+    ) -> QmgrDefinition:
+        """Give a user rights on the queues that a profile fits, and take others away; "": on the queue manager.
+
+        Rights: connect, inquire, put, get, browse, admin; see `authority.py`. They count for clients over a network.
+        """
+        kind = authority.QUEUE if profile else authority.QMGR
+        with self._authorizing:
+            return self.alter(
+                authorities=authority.changed(self.attributes.authorities, user, kind, profile, add, remove)
+            )
+
+    def unauthorize(self, user: str, profile: str = "") -> QmgrDefinition:
+        """Forget what was said of this user and profile. Raises Mistake where nothing was."""
+        kind = authority.QUEUE if profile else authority.QMGR
+        with self._authorizing:
+            return self.alter(authorities=authority.without(self.attributes.authorities, user, kind, profile))
 
     def status(self) -> Status:
         """How the queue manager and its log stand."""

@@ -2,10 +2,12 @@
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import attrs
 
+from qmgr.authority import Grant
 from qmgr.errors import Mistake, NameError_, Reason
 
 NAME = re.compile(r"[A-Za-z0-9._/%]{1,48}")
@@ -117,6 +119,10 @@ def _or_off(most: int) -> Any:
     return check
 
 
+def _grants(given: Iterable[Grant | dict[str, Any]]) -> tuple[Grant, ...]:
+    return tuple(one if isinstance(one, Grant) else Grant(**one) for one in given)
+
+
 @attrs.frozen(kw_only=True)
 class QmgrDefinition:
     """The queue manager itself. Attributes are those of ALTER QMGR, in words."""
@@ -126,6 +132,7 @@ class QmgrDefinition:
     image_log_length: int | None = attrs.field(default=None, validator=_or_off(UNLIMITED))  # IMGLOGLN, MB
     image_recover_objects: bool = attrs.field(default=True, validator=_flag)  # IMGRCOVO
     image_recover_queues: bool = attrs.field(default=True, validator=_flag)  # IMGRCOVQ
+    authorities: tuple[Grant, ...] = attrs.field(default=(), converter=_grants)  # AUTHREC
 
     def encode(self) -> bytes:
         return json.dumps(attrs.asdict(self)).encode()

@@ -32,6 +32,7 @@ CALLS: dict[str, str] = {
     **dict.fromkeys(("queue", "queues", "alias", "aliases", "attributes", "status"), INQUIRE),
     **dict.fromkeys(("transactions", "connections", "in_doubt", "oldest_extents"), INQUIRE),
     **dict.fromkeys(("define_queue", "alter_queue", "delete_queue", "alter", "resolve", "checkpoint", "mqsc"), ADMIN),
+    **dict.fromkeys(("authorize", "unauthorize"), ADMIN),
     **dict.fromkeys(("define_alias", "alter_alias", "delete_alias"), ADMIN),
     **dict.fromkeys(("record_image", "record_definitions", "recreate", "note_archived"), ADMIN),
     **dict.fromkeys(("archive_log", "compress_log", "remove_log", "advance_log", "reduce_log"), ADMIN),

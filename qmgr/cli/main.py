@@ -18,6 +18,8 @@ from qmgr.cli import (
     recover_to,
     repair,
     rsvmqtrn,
+    setmqaut,
+    setuser,
     space,
     status,
 )
@@ -39,6 +41,9 @@ COMMANDS = {
         status.COMMAND,
         logstat.COMMAND,
         space.COMMAND,
+        setmqaut.SETMQAUT,
+        setmqaut.DSPMQAUT,
+        setuser.COMMAND,
         migmqlog.COMMAND,
         repair.COMMAND,
     )

@@ -1,0 +1,170 @@
+"""Who may do what: rights of users on queues and on the queue manager, by name or with wildcards (setmqaut, dspmqaut).
+
+They are attributes of the queue manager, so the log has them. Of the profiles that fit a name the most specific one
+that names the user decides: `?` stands for one character, `*` for any within a part between dots, `**` for any parts.
+Whoever can open the files of the queue manager may do everything; this is about clients that come over a network.
+"""
+
+import functools
+import re
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import attrs
+
+from qmgr.errors import Mistake, NotAuthorized, Reason
+
+QUEUE, QMGR = "queue", "qmgr"
+VERBS = ("connect", "inquire", "put", "get", "browse", "admin")
+WORDS = {
+    **{verb: (verb,) for verb in VERBS},
+    "inq": ("inquire",),
+    "dsp": ("inquire",),
+    "alladm": ("admin", "inquire"),
+    "allmqi": ("connect", "inquire", "put", "get", "browse"),
+    "all": VERBS,
+}
+USER = re.compile(r"[A-Za-z0-9._@-]{1,64}")
+PROFILE = re.compile(r"[A-Za-z0-9._/%?*]{1,48}")
+MOST = 1000  # grants
+
+
+def check_user(name: object) -> str:
+    if isinstance(name, str) and USER.fullmatch(name):
+        return name
+    text = f"{name!r} can't be the name of a user: use 1 to 64 of the characters A-Z a-z 0-9 . _ @ -"
+    raise Mistake(text, reason=Reason.NOT_AUTHORIZED)
+
+
+def _sorted(rights: Iterable[str]) -> tuple[str, ...]:
+    known = set(rights)
+    return tuple(verb for verb in VERBS if verb in known)
+
+
+def _user(_: object, attribute: "attrs.Attribute[str]", value: str) -> None:
+    check_user(value)
+
+
+def _kind(_: object, attribute: "attrs.Attribute[str]", value: str) -> None:
+    if value not in (QUEUE, QMGR):
+        raise Mistake(f"rights are on a {QUEUE} or the {QMGR}, not on {value!r}", reason=Reason.OPTIONS_ERROR)
+
+
+def _profile(grant: "Grant", attribute: "attrs.Attribute[str]", value: str) -> None:
+    if grant.kind == QMGR:
+        if value:
+            raise Mistake("rights on the queue manager have no profile", reason=Reason.OPTIONS_ERROR)
+    elif not isinstance(value, str) or not PROFILE.fullmatch(value):
+        text = f"{value!r} can't be a profile: use 1 to 48 of the characters A-Z a-z 0-9 . / _ % ? *"
+        raise Mistake(text, reason=Reason.OBJECT_NAME_ERROR)
+
+
+@attrs.frozen(kw_only=True)
+class Grant:
+    """What one user may do to the queues that a profile fits, or to the queue manager."""
+
+    user: str = attrs.field(validator=_user)
+    kind: str = attrs.field(default=QUEUE, validator=_kind)
+    profile: str = attrs.field(default="", validator=_profile)
+    rights: tuple[str, ...] = attrs.field(default=(), converter=_sorted)
+
+
+def words(said: Iterable[str]) -> set[str]:
+    """The rights that these words stand for. Raises Mistake."""
+    found: set[str] = set()
+    for word in said:
+        if word.lower() not in WORDS:
+            allowed = ", ".join(sorted(WORDS))
+            raise Mistake(f"there is no right {word!r}; there are {allowed}", reason=Reason.OPTIONS_ERROR)
+        found.update(WORDS[word.lower()])
+    return found
+
+
+def changed(
+    grants: Iterable[Grant], user: str, kind: str, profile: str, add: Iterable[str], remove: Iterable[str]
+) -> tuple[Grant, ...]:
+    """The grants when this user has these rights more and those less; one without rights stays, and refuses."""
+    wanted = Grant(user=user, kind=kind, profile=profile)
+    rest = {(one.user, one.kind, one.profile): one for one in grants}
+    key = wanted.user, wanted.kind, wanted.profile
+    rights = (set(rest.get(key, wanted).rights) | words(add)) - words(remove)
+    rest[key] = attrs.evolve(wanted, rights=tuple(rights))
+    if len(rest) > MOST:
+        raise Mistake(f"there are {MOST} grants already; remove some", reason=Reason.OPTIONS_ERROR)
+    return tuple(rest[one] for one in sorted(rest))
+
+
+def without(grants: Iterable[Grant], user: str, kind: str, profile: str) -> tuple[Grant, ...]:
+    """The grants without this one. Raises Mistake where there is none."""
+    known = tuple(grants)
+    kept = tuple(one for one in known if (one.user, one.kind, one.profile) != (user, kind, profile))
+    if len(kept) == len(known):
+        what = f"on {profile!r}" if profile else "on the queue manager"
+        raise Mistake(f"user {user!r} has no rights of their own {what}", reason=Reason.OPTIONS_ERROR)
+    return kept
+
+
+@functools.lru_cache(maxsize=4096)
+def pattern(profile: str) -> re.Pattern[str]:
+    """What the profile fits."""
+    parts = re.split(r"(\*+|\?)", profile)
+    said = {"?": "[^.]", "*": "[^.]*"}
+    return re.compile("".join(said.get(part, ".*" if part.startswith("**") else re.escape(part)) for part in parts))
+
+
+def specific(profile: str) -> tuple[int, ...]:
+    """How specific a profile is: the first wildcard as late as can be, and the narrower the better."""
+    wide = {"?": 1, "*": 0}
+    return tuple(wide.get(char, 2) for char in profile)
+
+
+def allowed(grants: Iterable[Grant], user: str, verb: str, name: str) -> bool:
+    """May the user do that to the queue; name "": to the queue manager?"""
+    own = [one for one in grants if one.user == user]
+    on_manager = {right for one in own if one.kind == QMGR for right in one.rights}
+    if not name or "admin" in on_manager:
+        return verb in on_manager or "admin" in on_manager
+    fitting = [one for one in own if one.kind == QUEUE and pattern(one.profile).fullmatch(name)]
+    best = max(fitting, key=lambda one: specific(one.profile), default=None)
+    return best is not None and (verb in best.rights or "admin" in best.rights)
+
+
+class Granting(Protocol):
+    """Where the grants are: the queue manager."""
+
+    name: str
+
+    @property
+    def attributes(self) -> Any: ...
+
+
+class UserRights:
+    """Of one user; changes of the grants count at once."""
+
+    def __init__(self, manager: Granting, user: str, denied: "Denied") -> None:
+        self.user = user
+        self._manager = manager
+        self._denied = denied
+        self._grants: tuple[Grant, ...] | None = None
+        self._known: dict[tuple[str, str], bool] = {}
+
+    def require(self, verb: str, name: str) -> None:
+        """Raises NotAuthorized (2035), which the error log hears of."""
+        grants = self._manager.attributes.authorities
+        if grants is not self._grants:
+            self._grants, self._known = grants, {}
+        may = self._known.get((verb, name))
+        if may is None:
+            if len(self._known) > MOST:
+                self._known.clear()
+            may = self._known[verb, name] = allowed(grants, self.user, verb, name)
+        if not may:
+            self._denied(user=self.user, verb=verb, name=name or self._manager.name)
+            what = f"queue {name!r}" if name else f"queue manager {self._manager.name!r}"
+            raise NotAuthorized(f"user {self.user!r} has no right {verb!r} on {what}; setmqaut gives it", name=name)
+
+
+class Denied(Protocol):
+    """Hears of what was refused."""
+
+    def __call__(self, *, user: str, verb: str, name: str) -> None: ...

@@ -1,0 +1,113 @@
+"""users.json: who may connect over a network, and what proves it: verifiers of SCRAM-SHA-256 (RFC 5802), no passwords.
+
+They lie beside qm.ini with mode 0600, and not in the log, which others read. An edit takes effect with the next
+connection; what a user may do is another matter: `authority.py`.
+"""
+
+import hashlib
+import hmac
+import json
+import unicodedata
+
+import attrs
+
+from logger.disk import Disk, read_whole, replace_file
+from qmgr.authority import check_user
+from qmgr.errors import IniError, Mistake, Reason
+from qmgr.locations import Location
+
+ITERATIONS = 16_384
+MOST_ITERATIONS = 1 << 20
+SALT = 16  # bytes
+LONGEST_PASSWORD = 1024  # bytes
+FORMAT = 1
+
+
+@attrs.frozen(kw_only=True)
+class Verifier:
+    """What is kept of a password."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+
+
+def salted(password: str, salt: bytes, iterations: int) -> bytes:
+    """The password as a key; letters that look alike are one."""
+    return hashlib.pbkdf2_hmac("sha256", unicodedata.normalize("NFKC", password).encode(), salt, iterations)
+
+
+def keyed(key: bytes, text: bytes) -> bytes:
+    return hmac.digest(key, text, "sha256")
+
+
+def digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def verifier(password: str, salt: bytes, iterations: int = ITERATIONS) -> Verifier:
+    """What proves this password. Raises Mistake for one that is empty or too long."""
+    if not 1 <= len(password.encode("utf-8", "replace")) <= LONGEST_PASSWORD or "\0" in password:
+        raise Mistake(f"a password is text of 1 to {LONGEST_PASSWORD} bytes", reason=Reason.NOT_AUTHORIZED)
+    key = salted(password, salt, iterations)
+    return Verifier(
+        salt=salt,
+        iterations=iterations,
+        stored_key=digest(keyed(key, b"Client Key")),
+        server_key=keyed(key, b"Server Key"),
+    )
+
+
+class Users:
+    """The file. Whoever looks somebody up reads it anew."""
+
+    def __init__(self, disk: Disk, location: Location) -> None:
+        self._disk = disk
+        self._path = location.users
+
+    def find(self, name: str) -> Verifier | None:
+        """Raises IniError when the file can't be understood."""
+        return self._read().get(name)
+
+    def names(self) -> list[str]:
+        return sorted(self._read())
+
+    def set(self, name: str, password: str) -> None:
+        """Let the user in with this password, and with no other."""
+        known = self._read()
+        known[check_user(name)] = verifier(password, self._disk.entropy(SALT))
+        self._write(known)
+
+    def remove(self, name: str) -> None:
+        known = self._read()
+        if known.pop(name, None) is None:
+            raise Mistake(f"there is no user {name!r}", reason=Reason.NOT_AUTHORIZED)
+        self._write(known)
+
+    def _read(self) -> dict[str, Verifier]:
+        if not self._disk.exists(self._path):
+            return {}
+        try:
+            said = json.loads(read_whole(self._disk, self._path))
+            if said["format"] != FORMAT:
+                raise ValueError(said["format"])
+            return {check_user(name): _decode(fields) for name, fields in said["users"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError, Mistake) as exc:
+            text = f"AMQ6162E: {self._path} is damaged ({exc!r}): bring it back, or delete it and set the users anew."
+            raise IniError(text, name=self._path) from exc
+
+    def _write(self, known: dict[str, Verifier]) -> None:
+        users = {
+            name: {field: value.hex() if isinstance(value, bytes) else value for field, value in fields.items()}
+            for name, fields in ((name, attrs.asdict(one)) for name, one in sorted(known.items()))
+        }
+        replace_file(self._disk, self._path, json.dumps({"format": FORMAT, "users": users}, indent=1).encode() + b"\n")
+
+
+def _decode(fields: dict[str, object]) -> Verifier:
+    iterations = fields["iterations"]
+    if type(iterations) is not int or not 1 <= iterations <= MOST_ITERATIONS:
+        raise ValueError(iterations)
+    salt, stored, server = (bytes.fromhex(str(fields[name])) for name in ("salt", "stored_key", "server_key"))
+    return Verifier(salt=salt, iterations=iterations, stored_key=stored, server_key=server)

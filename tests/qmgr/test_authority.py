@@ -1,0 +1,146 @@
+"""Rights: which profile decides, what the words stand for, that changes last and count at once; the commands."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import qmgr
+from qmgr.authority import Grant, UserRights, allowed, changed, without
+from qmgr.errors import Mistake, NotAuthorized, Reason
+from qmgr.session import Peer
+from tests.qmgr.world import World
+from tests.sim.loss import LOSE_ALL
+
+
+def grants(*said: tuple[str, str]) -> tuple[Grant, ...]:
+    made: tuple[Grant, ...] = ()
+    for profile, rights in said:
+        made = changed(made, "mia", "queue" if profile else "qmgr", profile, rights.split(), [])
+    return made
+
+
+@pytest.mark.parametrize(
+    ("profile", "fits", "not_"),
+    [
+        ("A", "A", "AB"),
+        ("A?", "AB", "A."),
+        ("A*", "ABC", "A.B"),
+        ("A.*", "A.B", "A.B.C"),
+        ("A.**", "A.B.C", "B.A"),
+        ("**", "ANY.THING/AT%ALL", None),
+        ("A.*.C", "A.B.C", "A.B.B.C"),
+        ("A(", None, None),
+    ],
+)
+def test_profiles(profile: str, fits: str | None, not_: str | None) -> None:
+    if fits is None:
+        with pytest.raises(Mistake):
+            grants((profile, "put"))
+        return
+    made = grants((profile, "put"))
+    assert allowed(made, "mia", "put", fits)
+    assert not allowed(made, "mia", "get", fits)
+    assert not allowed(made, "tom", "put", fits)
+    assert not_ is None or not allowed(made, "mia", "put", not_)
+
+
+def test_the_most_specific_profile_decides_also_where_it_allows_less() -> None:
+    made = grants(("**", "put get"), ("A.**", "put"), ("A.B", "browse"))
+    assert [allowed(made, "mia", "get", name) for name in ("X", "A.X", "A.B")] == [True, False, False]
+    assert [allowed(made, "mia", "put", name) for name in ("X", "A.X", "A.B")] == [True, True, False]
+    assert allowed(made, "mia", "browse", "A.B")
+
+
+def test_words_and_administrators() -> None:
+    made = grants(("A", "allmqi"), ("B", "ALL"))
+    assert not allowed(made, "mia", "admin", "A")
+    assert allowed(made, "mia", "browse", "A")
+    assert allowed(made, "mia", "admin", "B")
+    assert not allowed(made, "mia", "connect", "")
+    made = grants(("", "connect alladm"))
+    assert all(allowed(made, "mia", verb, name) for verb in ("put", "get", "admin") for name in ("", "ANY"))
+    with pytest.raises(Mistake, match="there is no right 'fly'"):
+        grants(("A", "fly"))
+    for wrong in ({"user": "a b"}, {"user": "mia", "kind": "topic"}, {"user": "mia", "kind": "qmgr", "profile": "A"}):
+        with pytest.raises(Mistake):
+            Grant(**wrong)
+
+
+def test_what_was_given_can_be_taken_away_and_forgotten() -> None:
+    made = grants(("A", "put get"))
+    made = changed(made, "mia", "queue", "A", ["browse"], ["get"])
+    assert made == (Grant(user="mia", profile="A", rights=("put", "browse")),)
+    made = changed(made, "mia", "queue", "A", [], ["all"])
+    assert made == (Grant(user="mia", profile="A"),)
+    assert without(made, "mia", "queue", "A") == ()
+    with pytest.raises(Mistake, match="no rights of their own"):
+        without((), "mia", "queue", "A")
+
+
+def test_rights_last_count_at_once_and_refusals_are_heard_of() -> None:
+    made = World()
+    made.qm.define_queue("A")
+    refused: list[tuple[str, str, str]] = []
+    rights = UserRights(made.qm, "mia", lambda user, verb, name: refused.append((user, verb, name)))
+    with pytest.raises(NotAuthorized) as caught:
+        made.qm.sessions.open(Peer(user="mia", channel="TCP"), rights)
+    assert caught.value.reason is Reason.NOT_AUTHORIZED
+    made.qm.authorize("mia", add=["connect"])
+    made.qm.authorize("mia", "A", add=["put"])
+    session = made.qm.sessions.open(Peer(user="mia", channel="TCP"), rights)
+    session.put(None, "A", b"x", {})
+    for wrong in (
+        lambda: session.get(None, "A"),
+        lambda: session.browse("A"),
+        lambda: session.deliver("A", 1),
+        lambda: session.put_later(None, "B", b"", {}),
+        lambda: session.call("define_queue", "B"),
+        lambda: session.call("queue", "A"),
+        lambda: session.call("alter", description="x"),
+    ):
+        with pytest.raises(NotAuthorized):
+            wrong()
+    assert refused[0] == ("mia", "connect", "QM1")
+    assert refused[1] == ("mia", "get", "A")
+    assert len(refused) == 8
+    made.crash(LOSE_ALL)
+    assert made.qm.attributes.authorities == (
+        Grant(user="mia", kind="qmgr", rights=("connect",)),
+        Grant(user="mia", profile="A", rights=("put",)),
+    )
+    made.qm.unauthorize("mia")
+    made.qm.checkpoint()
+    made.crash(LOSE_ALL)
+    assert [one.kind for one in made.qm.attributes.authorities] == ["queue"]
+
+
+def test_the_commands(tmp_path: Path) -> None:
+    qmgr.create("QM1", data_path=tmp_path)
+
+    def run(*words: str, given: str = "") -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "qmgr.cli.main", *words, "--data-path", str(tmp_path)],
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    aimed = "-m", "QM1", "-t", "queue", "-n", "ORDERS.*", "-p", "mia"
+    assert run("setmqaut", *aimed, "+put", "+browse")[0] == 0
+    code, text = run("dspmqaut", "-m", "QM1", "-t", "queue", "-n", "ORDERS.EU", "-p", "mia")
+    assert (code, text.split()[-2:]) == (0, ["put", "browse"])
+    for wrong in (("+fly",), (), ("-remove", "+put")):
+        code, text = run("setmqaut", *aimed, *wrong)
+        assert code == 36, text
+        assert len(text.splitlines()) == 1
+    assert run("setuser", "-m", "QM1", "mia", given="secret\n") == (0, "User mia set.\n")
+    assert run("setuser", "-m", "QM1", "--list") == (0, "mia\n")
+    code, text = run("setuser", "-m", "QM1", "tom", given="\n")
+    assert code != 0
+    assert len(text.splitlines()) == 1
+    assert "secret" not in (tmp_path / "qmgrs" / "QM1" / "users.json").read_text()
+    assert (tmp_path / "qmgrs" / "QM1" / "users.json").stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,110 @@
+"""Who somebody is: the exchanges, a known one from RFC 7677, wrong passwords, garbage; the file of users."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qmgr import locations, sasl
+from qmgr.errors import IniError, Mistake, NotAuthorized
+from qmgr.sasl import EXTERNAL, PLAIN, SCRAM, Client, ScramServer, server
+from qmgr.users import Users, verifier
+from tests.sim.disk import SimDisk
+
+COUNT = 64  # iterations
+
+
+def find(name: str) -> sasl.Verifier | None:
+    return verifier("s3kr=t,", b"salt", COUNT) if name == "m,i=a" else None
+
+
+def entropy(size: int) -> bytes:
+    return bytes(range(size))
+
+
+def exchange(mechanism: str, user: str, password: str) -> str | None:
+    client, other = Client(mechanism, user, password, entropy), server(mechanism, find, entropy, "m,i=a")
+    reply = other.step(client.first())
+    while reply.user is None:
+        reply = other.step(client.answer(reply.data))
+    client.finish(reply.data)
+    return reply.user
+
+
+@pytest.mark.parametrize("mechanism", [PLAIN, SCRAM, EXTERNAL])
+def test_who_knows_the_password_is_let_in(mechanism: str) -> None:
+    assert exchange(mechanism, "m,i=a", "s3kr=t,") == "m,i=a"
+
+
+@pytest.mark.parametrize(("user", "password"), [("m,i=a", "other"), ("tom", "s3kr=t,"), ("", ""), ("m,i=a", "")])
+@pytest.mark.parametrize("mechanism", [PLAIN, SCRAM])
+def test_nobody_else_is(mechanism: str, user: str, password: str) -> None:
+    with pytest.raises(NotAuthorized, match="not known, or the password is wrong"):
+        exchange(mechanism, user, password)
+
+
+def test_a_certificate_speaks_for_its_owner_only() -> None:
+    assert server(EXTERNAL, find, entropy, "mia").step(b"").user == "mia"
+    for certified, said in ((None, b""), ("mia", b"tom"), ("", b"")):
+        with pytest.raises(NotAuthorized):
+            server(EXTERNAL, find, entropy, certified).step(said)
+    with pytest.raises(NotAuthorized):
+        server("CRAM-MD5", find, entropy)
+
+
+def test_the_exchange_of_rfc_7677(monkeypatch: pytest.MonkeyPatch) -> None:
+    salt = sasl._unb64("W22ZaJ0SNY7soEsUEjb6gQ==")
+    known = verifier("pencil", salt, 4096)
+    server_nonce = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    monkeypatch.setattr(sasl, "_b64", lambda data, real=sasl._b64: server_nonce if data == b"nonce" else real(data))
+    other = ScramServer(lambda name: known if name == "user" else None, lambda size: b"nonce")
+    challenge = other.step(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO").data
+    assert challenge == b"r=rOprNGfwEbeRWgbNEkqO" + server_nonce.encode() + b",s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    final = other.step(
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO" + server_nonce.encode() + b",p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+    )
+    assert final == sasl.Reply(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=", "user")
+
+
+def test_a_server_that_does_not_know_the_password_is_found_out() -> None:
+    client, other = Client(SCRAM, "m,i=a", "s3kr=t,", entropy), ScramServer(find, entropy)
+    client.answer(other.step(client.first()).data)
+    for wrong in (b"v=" + b"A" * 43 + b"=", b"", b"e=other-error"):
+        with pytest.raises(NotAuthorized):
+            client.finish(wrong)
+    for challenge in (b"r=somebody else,s=AAAA,i=4096", b"r=,i=0", b"", b"\xff", b"i=99999999999"):
+        with pytest.raises(NotAuthorized):
+            Client(SCRAM, "mia", "x", entropy).answer(challenge)
+
+
+@given(mechanism=st.sampled_from([PLAIN, SCRAM, EXTERNAL]), said=st.lists(st.binary(max_size=80), max_size=4))
+def test_garbage_is_refused(mechanism: str, said: list[bytes]) -> None:
+    other = server(mechanism, find, entropy, "mia")
+    try:
+        for data in said:
+            assert other.step(data).user in (None, "mia")
+    except NotAuthorized:
+        pass
+
+
+def test_the_file_of_users() -> None:
+    disk = SimDisk()
+    location = locations.find("QM1", "/data", disk)
+    for path in ("/data", "/data/qmgrs", location.data_dir):
+        disk.mkdir(path)
+    users = Users(disk, location)
+    assert users.names() == []
+    users.set("mia", "älter")
+    users.set("tom", "x" * 1024)
+    assert Users(disk, location).names() == ["mia", "tom"]
+    sasl.check_password(users.find, entropy, "mia", "älter")
+    users.set("mia", "new")
+    with pytest.raises(NotAuthorized):
+        sasl.check_password(users.find, entropy, "mia", "älter")
+    users.remove("mia")
+    for wrong in (lambda: users.remove("mia"), lambda: users.set("a b", "x"), lambda: users.set("eve", "")):
+        with pytest.raises(Mistake):
+            wrong()
+    for damaged in (b"", b"[]", b'{"format": 2}', b'{"format": 1, "users": {"mia": {}}}', b"\xff"):
+        disk.poke(location.users, damaged)
+        with pytest.raises(IniError, match="AMQ6162E"):
+            users.find("mia")
