@@ -19,6 +19,7 @@ TREE = {
     qmgr.MessageTooBig: (qmgr.Mistake, 2030),
     qmgr.SyncpointLimit: (qmgr.Mistake, 2024),
     qmgr.Inhibited: (qmgr.Mistake, 2051),
+    qmgr.NotAuthorized: (qmgr.Mistake, 2035),
     qmgr.UnitOfWorkEnded: (qmgr.Mistake, 2255),
     errors.NameError_: (qmgr.Mistake, 2152),
     qmgr.IniError: (qmgr.Mistake, 2046),
