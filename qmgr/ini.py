@@ -5,168 +5,71 @@ does; the example file and the manual page are made from it. Stanzas and attribu
 does not use are accepted and named in `Config.ignored`, so that a file brought over from IBM MQ still works.
 """
 
-import enum
 import operator
-from collections.abc import Iterator
-from typing import Any, NoReturn, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
 
 import attrs
 
-from logger.archive import ArchivePolicy, age_text, parse_age
+from logger.archive import ArchivePolicy
 from logger.compressed import Compression
-from logger.config import LogConfig, LogSync, LogType, WriteIntegrity, within
+from logger.config import LogConfig, LogSync, LogType, WriteIntegrity
+from qmgr.configuration import (
+    MECHANISMS,
+    AutoConfig,
+    ChannelsConfig,
+    Clash,
+    Config,
+    ErrorLogConfig,
+    ErrorLogFormat,
+    ListenerConfig,
+    LogManagement,
+    Protocol,
+    Tuning,
+)
 from qmgr.errors import IniError
+from qmgr.ini_text import INDENT, Line, complaint, decoded, lines, numbered, shown, understood
+from qmgr.ini_values import (
+    Address,
+    Age,
+    Choice,
+    Directory,
+    FileOrDirectory,
+    Several,
+    Unless,
+    Values,
+    Whole,
+    Word,
+    YesNo,
+)
 
-MAX_FILE_BYTES = 1 << 20
-MAX_LINE_CHARS = 4096
-MAX_PATH_CHARS = 4000
-INDENT = "   "
+__all__ = [
+    "ATTRIBUTES",
+    "INDENT",
+    "STANZAS",
+    "Attribute",
+    "AutoConfig",
+    "ChannelsConfig",
+    "Config",
+    "Directory",
+    "ErrorLogConfig",
+    "ErrorLogFormat",
+    "ListenerConfig",
+    "LogManagement",
+    "Protocol",
+    "Tuning",
+    "Whole",
+    "attribute_value",
+    "complaint",
+    "complaints",
+    "decoded",
+    "lines",
+    "parse",
+    "render",
+    "shown",
+]
+
 BANNER = "#" + "*" * 67 + "#"
-
-
-# What the file becomes
-
-
-class LogManagement(enum.Enum):
-    """Who removes the extents of a linear log that nothing needs any more."""
-
-    MANUAL = "Manual"
-    AUTOMATIC = "Automatic"
-    ARCHIVE = "Archive"
-
-
-class ErrorLogFormat(enum.Enum):
-    TEXT = "text"
-    JSON = "json"
-
-
-@attrs.frozen(kw_only=True)
-class Tuning:
-    """The TuningParameters stanza. Sizes are bytes."""
-
-    checkpoint_log_records_max: int = attrs.field(default=50_000, validator=within(1, 999_999_999))
-    checkpoint_log_records_min: int = attrs.field(default=100, validator=within(0, 2000))
-    checkpoint_wait_minutes: int = attrs.field(default=30, validator=within(5, 60))
-    default_q_buffer_size: int = attrs.field(default=131_072, validator=within(1, 104_857_600))
-    default_pq_buffer_size: int = attrs.field(default=262_144, validator=within(1, 104_857_600))
-    expiry_interval: int = attrs.field(default=300, validator=within(1, 999_999_999))  # seconds
-    implicit_sync_open_output: int = attrs.field(default=2, validator=within(0, 999_999_999))  # 0: OFF
-    max_uncommitted_messages: int = attrs.field(default=10_000, validator=within(1, 999_999_999))
-    max_handles: int = attrs.field(default=256, validator=within(1, 999_999_999))
-
-
-@attrs.frozen(kw_only=True)
-class ErrorLogConfig:
-    """The QMErrorLog stanza."""
-
-    size: int = attrs.field(default=33_554_432, validator=within(32_768, 2_147_483_648))  # bytes of each of three files
-    format: ErrorLogFormat = ErrorLogFormat.TEXT
-
-
-@attrs.frozen(kw_only=True)
-class Config:
-    """Everything that qm.ini says. A change takes effect when the queue manager is next started."""
-
-    log: LogConfig
-    log_management: LogManagement = LogManagement.MANUAL
-    log_archive: ArchivePolicy = attrs.field(factory=ArchivePolicy)
-    tuning: Tuning = Tuning()
-    error_log: ErrorLogConfig = ErrorLogConfig()
-    ignored: tuple[str, ...] = attrs.field(default=(), eq=False)  # known to IBM MQ, without effect here: what and where
-
-
-# What may stand after the `=`
-
-
-class Values(Protocol):
-    """The values of an attribute. `read` raises ValueError for any other."""
-
-    allowed: str
-
-    def read(self, text: str) -> Any: ...
-
-    def write(self, value: Any) -> str: ...
-
-
-class Whole:
-    """A whole number; `words` are words that stand for numbers outside the range."""
-
-    def __init__(self, low: int, high: int, **words: int) -> None:
-        self.low, self.high, self.words = low, high, words
-        self.allowed = " or ".join([*words, f"a whole number from {low} to {high}"])
-
-    def read(self, text: str) -> int:
-        if text.upper() in self.words:
-            return self.words[text.upper()]
-        if not (text.isascii() and text.isdigit() and self.low <= (number := int(text)) <= self.high):
-            raise ValueError(text)
-        return number
-
-    def write(self, value: int) -> str:
-        return next((word for word, number in self.words.items() if number == value), str(value))
-
-
-class Choice:
-    """A word of an enumeration, in any case."""
-
-    def __init__(self, kind: type[enum.Enum]) -> None:
-        self.words = {member.value.upper(): member for member in kind}
-        *most, last = (member.value for member in kind)
-        self.allowed = f"{', '.join(most)} or {last}"
-
-    def read(self, text: str) -> enum.Enum:
-        try:
-            return self.words[text.upper()]
-        except KeyError:
-            raise ValueError(text) from None
-
-    def write(self, value: enum.Enum) -> str:
-        return str(value.value)
-
-
-class Directory:
-    """An absolute path. A comment may follow any value, so `#` and `;` can't be part of one."""
-
-    allowed = f"an absolute path of at most {MAX_PATH_CHARS} printable characters without # and ;"
-
-    def read(self, text: str) -> str:
-        path = text.rstrip("/") or text[:1]
-        plain = path.isprintable() and path == path.strip() and not set("#;") & set(path)
-        if not plain or not path.startswith("/") or len(path) > MAX_PATH_CHARS:
-            raise ValueError(text)
-        return path
-
-    def write(self, value: str) -> str:
-        return self.read(value).rstrip("/") + "/"
-
-
-class Age:
-    """A time in seconds, written with its unit."""
-
-    allowed = "a whole number with s, m, h, d or w behind it, such as 36h"
-
-    def read(self, text: str) -> int:
-        return parse_age(text)
-
-    def write(self, value: int) -> str:
-        return age_text(value)
-
-
-class Unless:
-    """Other values, or a word that stands for None."""
-
-    def __init__(self, word: str, values: Values) -> None:
-        self.word, self.values = word, values
-        self.allowed = f"{word} or {values.allowed}"
-
-    def read(self, text: str) -> Any:
-        return None if text.lower() == self.word else self.values.read(text)
-
-    def write(self, value: Any) -> str:
-        return self.word if value is None else self.values.write(value)
-
-
-# The stanzas and attributes
 
 
 @attrs.frozen
@@ -174,7 +77,7 @@ class Attribute:
     """One attribute: its name in the file, its field in Config, what it may be, and what it does."""
 
     name: str
-    field: str  # dotted, from Config
+    field: str  # dotted, from Config; `listener` is one of `listeners`
     values: Values
     about: str
     required: bool = False
@@ -241,105 +144,193 @@ STANZAS: dict[str, tuple[Attribute, ...]] = {
         Attribute("ErrorLogFormat", "error_log.format", Choice(ErrorLogFormat),
                   "text for people, json for programs: one object a line; ours."),
     ),
+    "Listener": (
+        Attribute("Name", "listener.name", Word(),
+                  "Tells the listeners apart, also in messages.", required=True),
+        Attribute("Protocol", "listener.protocol", Choice(Protocol),
+                  "QMGR: our own; STOMP: STOMP 1.2; HTTP: messages and metrics.", required=True),
+        Attribute("Address", "listener.address", Address(),
+                  "Where it listens; 0.0.0.0 or :: is every address of the machine."),
+        Attribute("Port", "listener.port", Whole(0, 65_535),
+                  "TCP port; 0: any that is free, which the error log names.", required=True),
+        Attribute("TLSCertificate", "listener.tls_certificate", Unless("none", FileOrDirectory()),
+                  "PEM file with the certificate and those up to its authority; it turns TLS on."),
+        Attribute("TLSKey", "listener.tls_key", Unless("none", FileOrDirectory()),
+                  "PEM file with the key of the certificate."),
+        Attribute("TLSClientCA", "listener.tls_client_ca", Unless("none", FileOrDirectory()),
+                  "PEM file with the authorities whose client certificates are good."),
+        Attribute("Authentication", "listener.authentication", Several(*MECHANISMS),
+                  "How a client says who it is; with TLS the default is SCRAM-SHA-256,PLAIN."),
+        Attribute("Metrics", "listener.metrics", YesNo(),
+                  "Protocol=HTTP: whether /metrics is served, for Prometheus."),
+    ),
+    "Channels": (
+        Attribute("MaxChannels", "channels.max_channels", Whole(1, 65_535),
+                  "The most that MaxActiveChannels may say."),
+        Attribute("MaxActiveChannels", "channels.max_active_channels", Unless("MaxChannels", Whole(1, 65_535)),
+                  "Connections over TCP at one time; one more is refused with 2025."),
+        Attribute("MaxFrameLength", "channels.max_frame_length", Whole(65_536, 1_073_741_824),
+                  "Bytes of the longest frame that is read; the largest message and 64 KiB; ours."),
+        Attribute("ConnectTimeout", "channels.connect_timeout", Whole(1, 3600),
+                  "Seconds from the connection until the client has said who it is; ours."),
+        Attribute("IdleTimeout", "channels.idle_timeout", Whole(1, 86_400),
+                  "Seconds in which a frame that has begun must be complete; ours."),
+    ),
+    "AutoConfig": (
+        Attribute("MQSCConfig", "auto_config.mqsc_config", Unless("none", FileOrDirectory()),
+                  "A file of MQSC commands, or a directory of *.mqsc, that are run at each start."),
+        Attribute("IniConfig", "auto_config.ini_config", Unless("none", FileOrDirectory()),
+                  "An ini file, or a directory of *.ini, laid over this one at each start."),
+    ),
 }  # fmt: skip
 
 ATTRIBUTES = {stanza.upper(): {a.name.upper(): a for a in listed} for stanza, listed in STANZAS.items()}
+
+REPEATED = "LISTENER"  # each one stands for itself, and may come as often as it likes
+
+# What an overlay can't say: the commands look for the log where qm.ini says it is, whatever is laid over it.
+NOT_OVERLAID = ("log.path", "log.log_type", "log.file_pages", "log.archive_path")
 
 NOT_AUTOMATIC = ("log_archive.archive_after", "log_archive.remove_after")
 
 IGNORED_ATTRIBUTES = {
     "TUNINGPARAMETERS": {"SUPPRESSDSPAUTHFAIL", "UNIFORMCLUSTERNAME", "OAMLDAPCONNECTTIMEOUT"},
+    "CHANNELS": {
+        "ADOPTNEWMCA",
+        "ADOPTNEWMCACHECK",
+        "ADOPTNEWMCATIMEOUT",
+        "CHLAUTHEARLYADOPT",
+        "MAXINITIATORS",
+        "MQIBINDTYPE",
+        "PIPELINELENGTH",
+    },
     "QMERRORLOG": {"EXCLUDEMESSAGE", "SUPPRESSMESSAGE", "SUPPRESSINTERVAL"},
 }
 _FOR_IBM_MQ = """
-    ACCESSMODE APIEXITCOMMON APIEXITLOCAL APIEXITTEMPLATE AUTOCLUSTER AUTOCONFIG CHANNELS DIAGNOSTICMESSAGES EXITPATH
+    ACCESSMODE APIEXITCOMMON APIEXITLOCAL APIEXITTEMPLATE AUTOCLUSTER DIAGNOSTICMESSAGES EXITPATH
     EXITPROPERTIESLOCAL FILESYSTEM INSTANCEDATA LU62 NATIVEHAINSTANCE NATIVEHALOCALINSTANCE NETBIOS
     QUEUEMANAGERSTARTUP RESTRICTEDMODE SECURITY SERVICE SERVICECOMPONENT SPX SSL SUBPOOL TCP VARIABLES
     XARESOURCEMANAGER
 """
 IGNORED_STANZAS = frozenset(_FOR_IBM_MQ.split())
 
+# Parsing
 
-# Lines
+Text = str | bytes
+
+
+def parse(text: Text, path: str, overlays: Sequence[tuple[Text, str]] = ()) -> Config:
+    """The configuration that `text`, the content of the file at `path`, describes; raises IniError.
+
+    What the overlays, texts and their paths, say counts in place of what was said before them.
+    """
+    reader = _Reader()
+    for exc in reader.read_all(text, path, overlays):
+        raise exc
+    return reader.config()
+
+
+def complaints(text: Text, path: str, overlays: Sequence[tuple[Text, str]] = ()) -> list[IniError]:
+    """All that is wrong with a configuration; what follows from a mistake that is named already is left out."""
+    return list(_Reader().read_all(text, path, overlays))
 
 
 @attrs.frozen
-class Line:
-    """One line that says something: the name of a stanza (`value` is None), or an attribute and its value."""
+class _Place:
+    path: str
+    line: int | None
 
-    number: int
-    name: str
-    value: str | None = None
-
-
-def complaint(amq: str, path: str, line: int | None, text: str) -> IniError:
-    where = path if line is None else f"{path}, line {line}"
-    return IniError(f"{amq}E: {where}: {text}", name=path)
+    def __str__(self) -> str:
+        return f"line {self.line}" if self.line is not None else "the default"
 
 
-def decoded(data: bytes, path: str) -> str:
-    """The text of an ini file's bytes; raises IniError naming the first byte that is not UTF-8."""
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as exc:
-        number = data.count(b"\n", 0, exc.start) + 1
-        raise complaint("AMQ6162", path, number, f"byte 0x{data[exc.start]:02x} is not UTF-8 text.") from None
+@attrs.define
+class _Part:
+    """What one or more stanzas have said: each listener is a part, and all the others are one together."""
 
+    start: _Place
+    said: dict[str, tuple[_Place, Any]] = attrs.field(factory=dict)  # by field: where, and the value
+    refused: set[str] = attrs.field(factory=set)  # fields whose value was none, which has been said
 
-def lines(text: str | bytes, path: str) -> Iterator[Line]:
-    """The stanza names and attributes of an ini file, without blank lines and comments; raises IniError."""
-    if len(text) > MAX_FILE_BYTES:
-        raise complaint("AMQ6162", path, None, f"the file is longer than {MAX_FILE_BYTES} bytes.")
-    if isinstance(text, bytes):
-        text = decoded(text, path)
-    if text.startswith("\ufeff"):
-        raise complaint("AMQ6162", path, 1, "the file begins with a byte order mark; save it as UTF-8 without one.")
-    for number, raw in enumerate(text.split("\n"), 1):
-        line = raw.removesuffix("\r")
-        if len(line) > MAX_LINE_CHARS:
-            raise complaint("AMQ6162", path, number, f"the line is longer than {MAX_LINE_CHARS} characters.")
-        for char in line:
-            if char != "\t" and (char < " " or "\x7f" <= char <= "\x9f" or "\ud800" <= char <= "\udfff"):
-                raise complaint("AMQ6162", path, number, f"character U+{ord(char):04X} can't stand in an ini file.")
-        said = line.partition("#")[0].partition(";")[0].strip(" \t")
-        name, equals, value = (part.strip(" \t") for part in said.partition("="))
-        if equals and name:
-            yield Line(number, name, value)
-        elif said.endswith(":") and said[:-1].strip(" \t"):
-            yield Line(number, said[:-1].strip(" \t"))
-        elif said:
-            raise complaint(
-                "AMQ6162", path, number, f"{shown(said)} is neither a stanza, `Name:`, nor an attribute, `Name=value`."
-            )
+    def values(self, prefix: str) -> dict[str, Any]:
+        """The values of the fields below `prefix`."""
+        return {field.removeprefix(prefix): v for field, (_, v) in self.said.items() if field.startswith(prefix)}
 
+    def place(self, field: str) -> _Place:
+        return self.said[field][0] if field in self.said else self.start
 
-def shown(text: str) -> str:
-    """`text` in quotes, shortened for a message."""
-    return repr(text if len(text) <= 60 else text[:57] + "...")
-
-
-# Parsing
-
-
-def parse(text: str | bytes, path: str) -> Config:
-    """The configuration that `text`, the content of the file at `path`, describes; raises IniError."""
-    reader = _Reader(path)
-    for line in lines(text, path):
-        reader.take(line)
-    return reader.finish()
+    def lay_over(self, other: "_Part") -> None:
+        self.said |= other.said
 
 
 @attrs.define
 class _Reader:
-    """What the lines so far have said."""
+    """What the lines of one file after the other have said."""
 
-    path: str
+    path: str = ""
+    overlay: bool = False
     stanza: Line | None = None
-    starts: dict[str, int] = attrs.field(factory=dict)  # stanza -> the line where it first began
-    said: dict[str, tuple[int, Any]] = attrs.field(factory=dict)  # field -> the line that gives it, and its value
+    starts: dict[str, _Place] = attrs.field(factory=dict)  # stanza -> where it first began
+    main: _Part = attrs.field(factory=lambda: _Part(_Place("", None)))
+    listeners: list[_Part] = attrs.field(factory=list)
+    part: _Part = attrs.field(default=attrs.Factory(lambda self: self.main, takes_self=True))
     ignored: list[str] = attrs.field(factory=list)
+    channels: ChannelsConfig = attrs.field(factory=ChannelsConfig)
+    configured: list[ListenerConfig] = attrs.field(factory=list)
 
-    def take(self, line: Line) -> None:
+    def read_all(self, text: Text, path: str, overlays: Sequence[tuple[Text, str]]) -> Iterator[IniError]:
+        """Read the files; each thing that is wrong, as it is found."""
+        self.main.start = _Place(path, None)
+        yield from self._read(text, path)
+        for over, its_path in overlays:
+            reader = _Reader(overlay=True)
+            yield from reader._read(over, its_path)
+            self._lay_over(reader)
+        yield from self._check_required("Log", self.main, self.starts.get("LOG", self.main.start))
+        yield from self._check_sum()
+        yield from self._check_management()
+        yield from self._check_channels()
+        yield from self._check_listeners()
+
+    def _read(self, text: Text, path: str) -> Iterator[IniError]:
+        self.path = path
+        try:
+            for number, raw in numbered(text, path):
+                try:
+                    line = understood(number, raw, path)
+                    if line is not None:
+                        self._take(line)
+                except IniError as exc:
+                    yield exc
+        except IniError as exc:
+            yield exc
+
+    def _lay_over(self, other: "_Reader") -> None:
+        self.main.lay_over(other.main)
+        by_name = {part.said["listener.name"][1]: part for part in self.listeners if "listener.name" in part.said}
+        for part in other.listeners:
+            mine = by_name.get(part.said["listener.name"][1]) if "listener.name" in part.said else None
+            if mine is not None:
+                mine.lay_over(part)
+            else:
+                self.listeners.append(part)
+        self.ignored += [f"{each} of {other.path}" for each in other.ignored]
+
+    def config(self) -> Config:
+        values = self.main.values
+        return Config(
+            log=LogConfig(**values("log.")),
+            log_archive=ArchivePolicy(**values("log_archive.")),
+            tuning=Tuning(**values("tuning.")),
+            error_log=ErrorLogConfig(**values("error_log.")),
+            listeners=tuple(self.configured),
+            channels=self.channels,
+            auto_config=AutoConfig(**values("auto_config.")),
+            ignored=tuple(self.ignored),
+            **{field: value for field, (_, value) in self.main.said.items() if "." not in field},
+        )
+
+    def _take(self, line: Line) -> None:
         if line.value is None:
             self._begin(line)
         elif self.stanza is None:
@@ -347,31 +338,19 @@ class _Reader:
         elif self.stanza.name.upper() in ATTRIBUTES:
             self._attribute(self.stanza.name, line, line.value)
 
-    def finish(self) -> Config:
-        self._check_required()
-        self._check_sum()
-        self._check_management()
-        parts: dict[str, dict[str, Any]] = {"": {}, "log": {}, "log_archive": {}, "tuning": {}, "error_log": {}}
-        for field, (_, value) in self.said.items():
-            part, _, name = field.rpartition(".")
-            parts[part][name] = value
-        return Config(
-            log=LogConfig(**parts["log"]),
-            log_archive=ArchivePolicy(**parts["log_archive"]),
-            tuning=Tuning(**parts["tuning"]),
-            error_log=ErrorLogConfig(**parts["error_log"]),
-            ignored=tuple(self.ignored),
-            **parts[""],
-        )
-
     def _begin(self, line: Line) -> None:
         name = line.name.upper()
-        if name in IGNORED_STANZAS:
+        self.stanza = line
+        place = _Place(self.path, line.number)
+        self.starts.setdefault(name, place)
+        self.part = self.main
+        if name == REPEATED:
+            self.part = _Part(place)
+            self.listeners.append(self.part)
+        elif name in IGNORED_STANZAS:
             self.ignored.append(f"stanza {line.name} (line {line.number})")
         elif name not in ATTRIBUTES:
             self._refuse("AMQ7075", line, f"unknown stanza {shown(line.name)}; used here are {', '.join(STANZAS)}.")
-        self.stanza = line
-        self.starts.setdefault(name, line.number)
 
     def _attribute(self, stanza: str, line: Line, text: str) -> None:
         known, name = ATTRIBUTES[stanza.upper()], line.name.upper()
@@ -383,47 +362,88 @@ class _Reader:
             self._refuse(
                 "AMQ7075", line, f"unknown attribute {shown(line.name)} of stanza {stanza}; known are {names}."
             )
-        attribute = known[name]
-        if attribute.field in self.said:
-            first, _ = self.said[attribute.field]
+        attribute, part = known[name], self.part
+        if attribute.field in part.said:
             what = f"attribute {attribute.name} of stanza {stanza}"
-            self._refuse("AMQ7076", line, f"{what} was given on line {first} already; keep one of the two.")
+            first = part.place(attribute.field)
+            self._refuse("AMQ7076", line, f"{what} was given on {first} already; keep one of the two.")
+        if self.overlay and (attribute.field in NOT_OVERLAID or stanza.upper() == "AUTOCONFIG"):
+            what = f"attribute {attribute.name} of stanza {stanza}"
+            self._refuse("AMQ7076", line, f"{what} can't stand in an overlay; allowed: in qm.ini itself.")
         try:
-            self.said[attribute.field] = line.number, attribute.values.read(text)
+            part.said[attribute.field] = _Place(self.path, line.number), attribute.values.read(text)
         except ValueError:
+            part.refused.add(attribute.field)
             what = f"value {shown(text)} of attribute {attribute.name} of stanza {stanza}"
             self._refuse("AMQ7076", line, f"{what} is not valid; allowed: {attribute.values.allowed}.")
 
-    def _check_required(self) -> None:
-        for stanza, attributes in STANZAS.items():
-            start = self.starts.get(stanza.upper())
-            for attribute in attributes:
-                if attribute.required and attribute.field not in self.said:
-                    what = (
-                        f"stanza {stanza} is missing" if start is None else f"stanza {stanza} has no {attribute.name}"
-                    )
-                    raise complaint("AMQ7006", self.path, start, f"{what}; {attribute.name} is required.")
+    def _later(self, one: _Place, other: _Place) -> _Place:
+        """Where the second of two attributes that clash was given; overlays come after the file itself."""
+        return max(one, other, key=lambda place: (place.path != self.path, place.line or 0))
 
-    def _check_sum(self) -> None:
+    def _check_required(self, stanza: str, part: _Part, start: _Place) -> Iterator[IniError]:
+        for attribute in STANZAS[stanza]:
+            if attribute.required and attribute.field not in part.said and attribute.field not in part.refused:
+                what = f"stanza {stanza} has no {attribute.name}"
+                if start.line is None:
+                    what = f"stanza {stanza} is missing"
+                yield complaint("AMQ7006", start.path, start.line, f"{what}; {attribute.name} is required.")
+
+    def _check_sum(self) -> Iterator[IniError]:
         """LogConfig knows this rule too; here the complaint can name the line."""
-        fields = "primary_files", "secondary_files"
-        lines_and_values = [
-            self.said.get(f"log.{name}", (0, attrs.fields_dict(LogConfig)[name].default)) for name in fields
-        ]
-        files = sum(value for _, value in lines_and_values)
+        files, place = 0, self.main.start
+        for name in ("primary_files", "secondary_files"):
+            usual = attrs.fields_dict(LogConfig)[name].default
+            where, value = self.main.said.get(f"log.{name}", (place, usual))
+            files += int(value)
+            place = self._later(place, where)
         if files > 511:
             what = f"LogPrimaryFiles and LogSecondaryFiles of stanza Log add up to {files}"
-            raise complaint("AMQ7076", self.path, max(lines_and_values)[0], f"{what}; allowed: 3 to 511.")
+            yield complaint("AMQ7076", place.path, place.line, f"{what}; allowed: 3 to 511.")
 
-    def _check_management(self) -> None:
+    def _check_management(self) -> Iterator[IniError]:
         """With Automatic an extent is reused as soon as nothing needs it: nothing is left to be kept for some time."""
-        line, management = self.said.get("log_management", (0, LogManagement.MANUAL))
-        for attribute in STANZAS["LogArchive"] if management is LogManagement.AUTOMATIC else ():
-            given, value = self.said.get(attribute.field, (0, None))
+        management, management_value = self.main.said.get("log_management", (self.main.start, LogManagement.MANUAL))
+        for attribute in STANZAS["LogArchive"] if management_value is LogManagement.AUTOMATIC else ():
+            given, value = self.main.said.get(attribute.field, (self.main.start, None))
             if attribute.field in NOT_AUTOMATIC and value is not None:
                 what = f"{attribute.name} of stanza LogArchive does not go with LogManagement=Automatic of stanza Log"
                 why = f"which reuses extents by itself; allowed: {attribute.name} with LogManagement=Manual or Archive."
-                raise complaint("AMQ7076", self.path, max(line, given), f"{what}, {why}")
+                later = self._later(management, given)
+                yield complaint("AMQ7076", later.path, later.line, f"{what}, {why}")
+
+    def _check_channels(self) -> Iterator[IniError]:
+        try:
+            self.channels = ChannelsConfig(**self.main.values("channels."))
+        except Clash as exc:
+            place = self.main.place(f"channels.{exc.field}")
+            yield complaint("AMQ7076", place.path, place.line, f"{exc} of stanza Channels; allowed: no more than that.")
+
+    def _check_listeners(self) -> Iterator[IniError]:
+        names: dict[str, _Part] = {}
+        addresses: dict[tuple[str, int], ListenerConfig] = {}
+        for part in self.listeners:
+            missing = list(self._check_required("Listener", part, part.start))
+            yield from missing
+            if missing or part.refused:
+                continue
+            try:
+                listener = ListenerConfig(**part.values("listener."))
+            except Clash as exc:
+                place = part.place(f"listener.{exc.field}")
+                yield complaint("AMQ7076", place.path, place.line, f"stanza Listener: {exc}.")
+                continue
+            place = part.place("listener.name")
+            first = names.setdefault(listener.name, part)
+            if first is not part:
+                what = f"listener {listener.name!r} was given on {first.start} already"
+                yield complaint("AMQ7076", place.path, place.line, f"{what}; each needs a Name of its own.")
+            there = addresses.setdefault((listener.address, listener.port), listener)
+            if there is not listener and listener.port:
+                what = f"Port={listener.port} of {listener.address} is that of listener {there.name!r} already"
+                place = part.place("listener.port")
+                yield complaint("AMQ7076", place.path, place.line, f"{what}; give each listener a port of its own.")
+            self.configured.append(listener)
 
     def _refuse(self, amq: str, line: Line, text: str) -> NoReturn:
         raise complaint(amq, self.path, line.number, text)
@@ -440,8 +460,13 @@ def render(config: Config) -> str:
     default = Config(log=LogConfig(path=config.log.path))
     text = [BANNER, "#* qm.ini: configuration of a queue manager, read when it is started", BANNER]
     for stanza, attributes in STANZAS.items():
+        if stanza.upper() == REPEATED:
+            for listener in config.listeners:
+                held = [(each, attribute_value(each, listener)) for each in attributes]
+                text += [f"{stanza}:", *(_written(each, value) for each, value in held if each.required or value)]
+            continue
         said = [
-            f"{INDENT}{attribute.name}={_written(attribute, config)}"
+            _written(attribute, attribute_value(attribute, config))
             for attribute in attributes
             if stanza == "Log" or attribute_value(attribute, config) != attribute_value(attribute, default)
         ]
@@ -450,14 +475,15 @@ def render(config: Config) -> str:
     return "\n".join(text) + "\n"
 
 
-def attribute_value(attribute: Attribute, config: Config) -> Any:
-    return operator.attrgetter(attribute.field)(config)
+def attribute_value(attribute: Attribute, held: Config | ListenerConfig) -> Any:
+    """The attribute's value in a Config, or in a ListenerConfig if it is one of a listener."""
+    field = attribute.field.removeprefix("listener.") if isinstance(held, ListenerConfig) else attribute.field
+    return operator.attrgetter(field)(held)
 
 
-def _written(attribute: Attribute, config: Config) -> str:
-    value = attribute_value(attribute, config)
+def _written(attribute: Attribute, value: Any) -> str:
     try:
-        return attribute.values.write(value)
+        return f"{INDENT}{attribute.name}={attribute.values.write(value)}"
     except ValueError:
         raise IniError(
             f"AMQ7076E: qm.ini can't hold {attribute.name}={shown(str(value))}; allowed: {attribute.values.allowed}."

@@ -1,7 +1,6 @@
 """qm.ini: what is read, what is refused and how, and that a written file reads back the same."""
 
 import enum
-import operator
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +17,36 @@ from qmgr.errors import IniError, MQError
 from qmgr.ini import (
     ATTRIBUTES,
     STANZAS,
-    Age,
     Attribute,
-    Choice,
+    AutoConfig,
+    ChannelsConfig,
     Config,
-    Directory,
     ErrorLogConfig,
+    ListenerConfig,
     LogManagement,
+    Protocol,
     Tuning,
-    Unless,
-    Whole,
 )
+from qmgr.ini_values import Address, Age, Choice, Directory, Several, Unless, Whole, Word, YesNo
 
 ROOT = Path(__file__).parents[2]
 PATH = "/data/qmgrs/QM1/qm.ini"
 LOG = "Log:\n   LogPath=/log/QM1/\n"
+LISTEN = "Listener:\nName=a\nPort=1\n"
+HTTP = LISTEN + "Protocol=HTTP\n"
+TLS = "TLSCertificate=/c\nTLSKey=/k\n"
 EVERY = [attribute for attributes in STANZAS.values() for attribute in attributes]
+LISTENER = ListenerConfig(name="L", protocol=Protocol.STOMP, port=61613)
+PARTS: dict[str, Any] = {
+    "": Config,
+    "log": LogConfig,
+    "log_archive": ArchivePolicy,
+    "tuning": Tuning,
+    "error_log": ErrorLogConfig,
+    "listener": ListenerConfig,
+    "channels": ChannelsConfig,
+    "auto_config": AutoConfig,
+}
 
 
 def refusal(text: str | bytes) -> str:
@@ -80,6 +93,7 @@ TuningParameters:
    SuppressDspAuthFail=YES
 Channels:
    MaxChannels=200
+   MQIBindType=FASTPATH
 """,
         PATH,
     )
@@ -98,8 +112,9 @@ Channels:
         "stanza Service (line 15)",
         "stanza Service (line 18)",
         "attribute SuppressDspAuthFail of stanza TuningParameters (line 22)",
-        "stanza Channels (line 23)",
+        "attribute MQIBindType of stanza Channels (line 25)",
     )
+    assert config.channels.limit == 200
 
 
 def test_names_and_words_are_read_in_any_case_and_crlf_is_a_line_end():
@@ -147,6 +162,78 @@ def test_extents_that_are_reused_by_themselves_may_still_be_compressed_before():
     assert config.log_archive == ArchivePolicy(compress_after=86400)
 
 
+def test_listeners_repeat_and_each_stands_for_itself():
+    text = "Listener:\nname=web\nPROTOCOL=http\nPort=0\nMetrics=Yes\nAuthentication=none\n"
+    text += (
+        f"LISTENER:\nName=app\nProtocol=QMGR\nAddress=::\nPort=1414\n{TLS}TLSClientCA=/a\nAuthentication=External,plain"
+    )
+    web, app = ini.parse(LOG + text, PATH).listeners
+    assert web == ListenerConfig(name="web", protocol=Protocol.HTTP, port=0, metrics=True, authentication=("NONE",))
+    assert (app.address, app.tls, app.authentication) == ("::", True, ("EXTERNAL", "PLAIN"))
+
+
+def test_plain_passwords_are_taken_by_default_where_tls_is():
+    plain, secret = ini.parse(LOG + HTTP + TLS.join(["Listener:\nName=b\nProtocol=HTTP\nPort=2\n", ""]), PATH).listeners
+    assert plain.authentication == ("SCRAM-SHA-256",)
+    assert secret.authentication == ("SCRAM-SHA-256", "PLAIN")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.8.9.1", "::1", "localhost", "LocalHost"])
+def test_whoever_comes_is_let_in_only_from_this_machine(address: str):
+    config = ini.parse(LOG + HTTP + f"Authentication=NONE\nAddress={address}", PATH)
+    assert config.listeners[0].authentication == ("NONE",)
+
+
+def test_channels_limit_connections():
+    assert ini.parse(LOG, PATH).channels.limit == 100
+    assert ini.parse(LOG + "Channels:\nMaxChannels=7", PATH).channels.limit == 7
+    assert ini.parse(LOG + "Channels:\nMaxActiveChannels=7", PATH).channels.limit == 7
+
+
+# Overlays
+
+
+def test_what_an_overlay_says_counts():
+    first = "TuningParameters:\nMaxHandles=5\nListener:\nName=a\nPort=99\nListener:\nName=b\nProtocol=QMGR\nPort=7"
+    second = "TuningParameters:\nMaxHandles=6\nTCP:\n"
+    config = ini.parse(LOG + HTTP + "TuningParameters:\nMaxUncommittedMsgs=3", PATH, [(first, "/1"), (second, "/2")])
+    assert config.tuning == Tuning(max_handles=6, max_uncommitted_messages=3)
+    assert [(each.name, each.protocol, each.port) for each in config.listeners] == [
+        ("a", Protocol.HTTP, 99),
+        ("b", Protocol.QMGR, 7),
+    ]
+    assert config.ignored == ("stanza TCP (line 3) of /2",)
+
+
+@pytest.mark.parametrize(
+    "text, line, words",
+    [
+        ("Log:\nLogPath=/elsewhere", 2, ["LogPath", "can't stand in an overlay"]),
+        ("AutoConfig:\nIniConfig=/x", 2, ["IniConfig", "can't stand in an overlay"]),
+        ("Log:\nLogSecondaryFiles=509", 2, ["add up to 512"]),
+        ("Listener:\nName=a\nTLSKey=/k", 3, ["TLSKey needs TLSCertificate"]),
+        ("Listener:\nName=c\nPort=3", 1, ["has no Protocol"]),
+    ],
+)
+def test_a_refused_overlay_is_named(text: str, line: int, words: list[str]):
+    with pytest.raises(IniError) as caught:
+        ini.parse(LOG + HTTP, PATH, [(text, "/overlay.ini")])
+    assert f"/overlay.ini, line {line}: " in str(caught.value)
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_all_complaints_are_heard_of_at_once():
+    text = (
+        "Log:\nLogPath=here\nLogTyp=LINEAR\nrubbish\nChannel:\nMax=1\nListener:\nPort=x\nListener:\n" + LOG[5:] + HTTP
+    )
+    said = [str(each) for each in ini.complaints(text + "Authentication=PLAIN", PATH)]
+    assert [each.partition(": ")[2].partition(":")[0] for each in said] == [
+        f"{PATH}, line {line}" for line in (2, 3, 4, 5, 8, 10, 7, 7, 9, 9, 9, 15)
+    ]
+    assert ini.complaints(LOG, PATH) == []
+    assert len(ini.complaints("x" * 10_000_000, PATH)) == 2  # too long; and so there is no LogPath
+
+
 def test_impl_sync_open_output_may_be_off():
     tuned = ini.parse(LOG + "TuningParameters:\nImplSyncOpenOutput=Off", PATH)
     assert tuned.tuning.implicit_sync_open_output == 0
@@ -157,17 +244,13 @@ def test_impl_sync_open_output_may_be_off():
 def test_ranges_are_those_of_the_configuration_classes(attribute: Attribute):
     """The table says what is allowed, the classes enforce it: neither may accept what the other refuses."""
     part, _, name = attribute.field.rpartition(".")
-    kind: Any = {
-        "": Config,
-        "log": LogConfig,
-        "log_archive": ArchivePolicy,
-        "tuning": Tuning,
-        "error_log": ErrorLogConfig,
-    }[part]
+    kind = PARTS[part]
     assert name in attrs.fields_dict(kind)
-    if isinstance(attribute.values, Whole) and name != "buffer_pages":
-        given_ = {"path": "/x"} if kind is LogConfig else {}
-        edges = [*attribute.values.words.values(), attribute.values.low, attribute.values.high]
+    values = attribute.values.values if isinstance(attribute.values, Unless) else attribute.values
+    if isinstance(values, Whole) and name != "buffer_pages":
+        needed = {"log": {"path": "/x"}, "listener": {"name": "L", "protocol": Protocol.HTTP}}
+        given_ = needed.get(part, {}) | ({"max_channels": 65535} if name == "max_active_channels" else {})
+        edges = [*values.words.values(), values.low, values.high]
         for edge in edges:
             other = {"primary_files": "secondary_files", "secondary_files": "primary_files"}.get(name)
             rest = {other: max(1, min(2, 511 - edge))} if other else {}
@@ -218,6 +301,29 @@ def test_ranges_are_those_of_the_configuration_classes(attribute: Attribute):
         (LOG + "LogArchive:\nCompression=lzma", 4, "AMQ7076E", ["gzip or zstd"]),
         (LOG + "LogManagement=automatic\nLogArchive:\nArchiveAfter=1d", 5, "AMQ7076E", ["ArchiveAfter", "by itself"]),
         ("LogArchive:\nRemoveAfter=1d\n" + LOG + "LogManagement=Automatic", 5, "AMQ7076E", ["Manual or Archive"]),
+        (LOG + LISTEN + "Protocol=MQTT", 6, "AMQ7076E", ["'MQTT'", "QMGR, STOMP or HTTP"]),
+        (LOG + "Listener:\nPort=1\nProtocol=HTTP", 3, "AMQ7006E", ["stanza Listener has no Name", "required"]),
+        (LOG + "Listener:\nName=a b\nPort=1\nProtocol=HTTP", 4, "AMQ7076E", ["'a b'", "1 to 48 characters"]),
+        (LOG + LISTEN + "Address=1.2.3", 6, "AMQ7076E", ["'1.2.3'", "an IP address", "name of a host"]),
+        (LOG + "Listener:\nName=a\nPort=65536", 5, "AMQ7076E", ["from 0 to 65535"]),
+        (LOG + LISTEN + "Authentication=none,none", 6, "AMQ7076E", ["one or more of NONE, PLAIN"]),
+        (LOG + HTTP + "Authentication=NONE\nAddress=0.0.0.0", 7, "AMQ7076E", ["loopback", "Address is 0.0.0.0"]),
+        (LOG + HTTP + "Authentication=NONE\nAddress=127.evil.example", 7, "AMQ7076E", ["loopback"]),
+        (LOG + HTTP + "Authentication=NONE, EXTERNAL", 7, "AMQ7076E", ["stands alone"]),
+        (LOG + HTTP + "Authentication=PLAIN", 7, "AMQ7076E", ["needs TLS", "TLSCertificate and TLSKey"]),
+        (LOG + HTTP + TLS + "Authentication=EXTERNAL", 9, "AMQ7076E", ["needs TLSClientCA"]),
+        (LOG + HTTP + "TLSCertificate=/c", 7, "AMQ7076E", ["TLSCertificate needs TLSKey"]),
+        (LOG + HTTP + "TLSKey=/k", 7, "AMQ7076E", ["TLSKey needs TLSCertificate"]),
+        (LOG + HTTP + "TLSClientCA=/a", 7, "AMQ7076E", ["TLSClientCA needs TLS"]),
+        (LOG + HTTP + "TLSKey=key.pem", 7, "AMQ7076E", ["none or an absolute path"]),
+        (LOG + HTTP.replace("HTTP", "STOMP") + "Metrics=yes", 7, "AMQ7076E", ["Protocol=HTTP only"]),
+        (LOG + HTTP + "Metrics=1", 7, "AMQ7076E", ["YES or NO"]),
+        (LOG + HTTP + HTTP, 8, "AMQ7076E", ["listener 'a' was given on line 3 already"]),
+        (LOG + HTTP + HTTP.replace("=a", "=b"), 9, "AMQ7076E", ["Port=1 of 127.0.0.1", "'a' already"]),
+        (LOG + HTTP + "Name=b", 7, "AMQ7076E", ["attribute Name of stanza Listener was given on line 4 already"]),
+        (LOG + "Channels:\nMaxActiveChannels=200", 4, "AMQ7076E", ["MaxActiveChannels=200", "MaxChannels=100"]),
+        (LOG + "Channels:\nMaxFrameLength=1", 4, "AMQ7076E", ["from 65536 to"]),
+        (LOG + "AutoConfig:\nMQSCConfig=x.mqsc", 4, "AMQ7076E", ["none or an absolute path"]),
         (LOG.encode() + b"# caf\xe9\n", 3, "AMQ6162E", ["0xe9", "UTF-8"]),
         (LOG + "# \0", 3, "AMQ6162E", ["U+0000"]),
         (LOG + "# \ud800", 3, "AMQ6162E", ["U+D800"]),
@@ -273,24 +379,48 @@ def values_of(attribute: Attribute) -> st.SearchStrategy[Any]:
         return st.none() | values_of(inner)
     if isinstance(values, Age):
         return st.integers(0, 999_999_999)
+    if isinstance(values, YesNo):
+        return st.booleans()
+    if isinstance(values, Word):
+        return st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)
+    if isinstance(values, Several):
+        return st.lists(st.sampled_from(values.words), min_size=1, unique=True).map(tuple)
+    if isinstance(values, Address):
+        return st.ip_addresses().map(str) | st.sampled_from(["localhost", "a.example", "x"])
     assert isinstance(values, Directory)
     return PATHS.map(lambda text: ("/" + text).rstrip("/") or "/")
 
 
+def drawn(draw: st.DrawFn, part: str) -> dict[str, Any]:
+    """A value for each attribute of a part of the configuration."""
+    here = [attribute for attribute in EVERY if attribute.field.rpartition(".")[0] == part]
+    return {attribute.field.rpartition(".")[2]: draw(values_of(attribute)) for attribute in here}
+
+
+@st.composite
+def listeners(draw: st.DrawFn) -> ListenerConfig:
+    given_ = drawn(draw, "listener")
+    try:
+        return ListenerConfig(**given_)
+    except ValueError:  # most of what is drawn at random does not go together
+        plain = {name: given_[name] for name in ("name", "protocol", "port", "address")}
+        return ListenerConfig(**plain, tls_certificate="/c", tls_key="/k", tls_client_ca=given_["tls_client_ca"])
+
+
 @st.composite
 def configs(draw: st.DrawFn) -> Config:
-    parts: dict[str, dict[str, Any]] = {"": {}, "log": {}, "log_archive": {}, "tuning": {}, "error_log": {}}
-    for attribute in EVERY:
-        part, _, name = attribute.field.rpartition(".")
-        parts[part][name] = draw(values_of(attribute))
-    log = parts["log"]
+    parts = {part: drawn(draw, part) for part in PARTS if part != "listener"}
+    log, channels = parts["log"], parts["channels"]
     log["secondary_files"] = min(log["secondary_files"], 511 - log["primary_files"])
-    archive = parts["log_archive"]
+    if channels["max_active_channels"] is not None:
+        channels["max_active_channels"] = min(channels["max_active_channels"], channels["max_channels"])
     if parts[""]["log_management"] is LogManagement.AUTOMATIC:
-        archive["archive_after"] = archive["remove_after"] = None
-    tuning, error_log = Tuning(**parts["tuning"]), ErrorLogConfig(**parts["error_log"])
+        parts["log_archive"] |= {"archive_after": None, "remove_after": None}
+    several = st.lists(listeners(), max_size=3, unique_by=(lambda each: each.name, lambda each: each.port))
     return Config(
-        log=LogConfig(**log), log_archive=ArchivePolicy(**archive), tuning=tuning, error_log=error_log, **parts[""]
+        **{part: PARTS[part](**given_) for part, given_ in parts.items() if part},
+        **parts[""],
+        listeners=tuple(draw(several)),
     )
 
 
@@ -333,34 +463,47 @@ def test_write_integrity_is_written_as_ibm_mq_spells_it():
 # The example
 
 
+def example_text() -> str:
+    """The example file with its Listener stanza, which is a comment there: an example opens no port."""
+    lines = (ROOT / "qm.ini.example").read_text(encoding="utf-8").splitlines()
+    start = lines.index("#Listener:")
+    end = lines.index("", start)
+    return "\n".join([*lines[:start], *(line[1:] for line in lines[start:end]), *lines[end:]])
+
+
 def test_the_example_names_every_attribute_with_its_default():
-    text = (ROOT / "qm.ini.example").read_text(encoding="utf-8")
+    text = example_text()
     config = ini.parse(text, "qm.ini.example")
-    assert config == Config(log=LogConfig(path=config.log.path))
+    (listener,) = config.listeners
+    assert attrs.evolve(config, listeners=()) == Config(log=LogConfig(path=config.log.path))
+    assert listener == ListenerConfig(name=listener.name, protocol=listener.protocol, port=listener.port)
     assert config.ignored == ()
     named = [line.name for line in ini.lines(text, "qm.ini.example") if line.value is not None]
     assert named == [attribute.name for attribute in EVERY]
     for line in text.splitlines():
         if "=" in line and not line.startswith("#"):
             assert "#" in line, f"{line!r} does not say what it does"
+    plain = ini.parse((ROOT / "qm.ini.example").read_text(encoding="utf-8"), "qm.ini.example")
+    assert plain == attrs.evolve(config, listeners=())
 
 
 def test_every_field_of_the_configuration_has_an_attribute():
-    fields = {f"log.{f}" for f in attrs.fields_dict(LogConfig)} | {f"tuning.{f}" for f in attrs.fields_dict(Tuning)}
-    fields |= {f"error_log.{f}" for f in attrs.fields_dict(ErrorLogConfig)} | {"log_management"}
-    fields |= {f"log_archive.{f}" for f in attrs.fields_dict(ArchivePolicy)}
-    assert {attribute.field for attribute in EVERY} == fields
+    fields = {f"{part}.{field}" for part, kind in PARTS.items() if part for field in attrs.fields_dict(kind)}
+    assert {attribute.field for attribute in EVERY} == fields | {"log_management"}
     assert sum(len(known) for known in ATTRIBUTES.values()) == len(EVERY)
-    example = Config(log=LogConfig(path="/x"))
     for attribute in EVERY:
-        given_ = operator.attrgetter(attribute.field)(example)
-        assert given_ is not None or isinstance(attribute.values, Unless)
+        assert usual(attribute) is not None or isinstance(attribute.values, Unless)
+
+
+def usual(attribute: Attribute) -> Any:
+    """The attribute's default, or what an example has if it is required."""
+    held = LISTENER if attribute.field.startswith("listener.") else Config(log=LogConfig(path="/x"))
+    return ini.attribute_value(attribute, held)
 
 
 def test_the_manual_page_has_a_row_for_every_attribute():
     page = (ROOT / "docs" / "qm-ini.md").read_text(encoding="utf-8")
-    example = Config(log=LogConfig(path="/x"))
     for attribute in EVERY:
-        default = f"`{attribute.values.write(ini.attribute_value(attribute, example))}`"
+        default = f"`{attribute.values.write(usual(attribute))}`"
         row = [f"`{attribute.name}`", "required" if attribute.required else default, attribute.values.allowed]
         assert f"| {' | '.join([*row, attribute.about])} |" in page
