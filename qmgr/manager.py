@@ -219,7 +219,7 @@ class QueueManager:
             )
         self._errors: ErrorLog | None = None
         self._lock = Ownership()
-        self._publisher = Publisher(disk, clock, location.published, self._picture) if background else None
+        self._publisher = Publisher(disk, clock, location.published, self.picture) if background else None
         self._started = clock.wall_us()
         try:
             own(disk, location, self.config.log.path, self._lock)
@@ -822,7 +822,12 @@ class QueueManager:
             restart=self.restart_report,
         )
 
-    def _picture(self) -> dict[str, Any]:
+    @property
+    def healthy(self) -> bool:
+        """Does it take calls?"""
+        return self._state == "running" and self._engine.refusal is None
+
+    def picture(self) -> dict[str, Any]:
         """How it stands for those who look from other processes, in any state; see `published.py`."""
         log, engine = self._log, self._engine
         with engine.lock:  # what changes with every call; the rest is read as it goes
@@ -844,6 +849,7 @@ class QueueManager:
         return picture | {
             "process": self._process,
             "started": self._started,
+            "now": self._clock.wall_us(),
             "data_dir": self._location.data_dir,
             "file_systems": file_systems(self._disk, self._location.data_dir, self.config.log.path),
             "transactions": transactions,

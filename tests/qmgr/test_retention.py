@@ -53,7 +53,7 @@ def name_of(sequence: int) -> str:
 
 def shown(made: World) -> dict[str, str]:
     """What `qm status` shows of the log, in bytes where IBM MQ shows megabytes."""
-    log = made.qm._picture()["log"]
+    log = made.qm.picture()["log"]
     found = qmstatus._extent_names(log)
     return found | {"ARCHSZ": log["archive_bytes"], "REUSESZ": log["reuse_bytes"], "MEDIASZ": log["media_bytes"]}
 

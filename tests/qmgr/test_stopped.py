@@ -23,7 +23,7 @@ def look(world: World) -> dict[str, Any]:
 
 def own(world: World) -> dict[str, Any]:
     """What it says itself, as it would publish it."""
-    return world.qm._picture()
+    return world.qm.picture()
 
 
 def crash(world: World) -> None:

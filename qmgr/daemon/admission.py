@@ -1,0 +1,38 @@
+"""Who is let in over a network, and with which rights."""
+
+from collections.abc import Callable
+
+from logger.disk import Disk
+from qmgr import sasl
+from qmgr.authority import Granting, UserRights
+from qmgr.locations import Location
+from qmgr.users import Users
+
+
+class Admission:
+    """What listeners ask about their clients."""
+
+    def __init__(self, manager: Granting, disk: Disk, location: Location, say: Callable[..., None]) -> None:
+        self._manager = manager
+        self._users = Users(disk, location)
+        self._entropy = disk.entropy
+        self._say = say
+
+    def exchange(self, mechanism: str, certified: str | None = None) -> sasl.Server:
+        """The server's side of saying who one is. `certified`: who the client's certificate says that it is."""
+        return sasl.server(mechanism, self._users.find, self._entropy, certified)
+
+    def check_password(self, user: str, password: str) -> None:
+        """Raises NotAuthorized."""
+        sasl.check_password(self._users.find, self._entropy, user, password)
+
+    def rights(self, user: str) -> UserRights:
+        """What the user may do; what is refused is said in the error log."""
+        return UserRights(self._manager, user, self._denied)
+
+    def refused(self, user: str, why: str, address: str) -> None:
+        """Somebody could not show who it is."""
+        self._say("AMQ9557", user=user, text=why, address=address)
+
+    def _denied(self, *, user: str, verb: str, name: str) -> None:
+        self._say("AMQ8077", user=user, verb=verb, name=name)

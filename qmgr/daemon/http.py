@@ -1,0 +1,304 @@
+"""The HTTP listener: a thread for each connection, requests bounded in size and time, answers by `http_messaging`.
+
+It is off unless qm.ini has a Listener stanza with Protocol=HTTP. /healthz, and /metrics where the stanza says so, are
+answered for anybody who can connect; all else takes a user (Basic over TLS, a client certificate), or NONE on loopback.
+"""
+
+import base64
+import binascii
+import contextlib
+import socket
+import ssl
+import threading
+import time
+from http import HTTPStatus
+from typing import cast
+
+from qmgr.configuration import ListenerConfig
+from qmgr.daemon import metrics
+from qmgr.daemon.http_frames import END, MOST_HEAD, BadRequest, Head, Response, bad, parse
+from qmgr.daemon.http_messaging import Messaging, failure
+from qmgr.daemon.tls import certified, server_context
+from qmgr.errors import IniError, MQError, NotAuthorized, Unavailable
+from qmgr.session import AllRights, Peer, Rights, ServiceFace, Session
+
+CHUNK = 65_536
+BACKLOG = 100
+LINGER = 2.0  # seconds for a client to hear why it was refused
+
+
+def make(service: ServiceFace, config: ListenerConfig) -> "HttpListener":
+    return HttpListener(service, config)
+
+
+class HttpListener:
+    """Accepts connections; those that are too many are told so."""
+
+    def __init__(self, service: ServiceFace, config: ListenerConfig) -> None:
+        mechanisms = config.authentication
+        if not set(mechanisms) & {"NONE", "PLAIN", "EXTERNAL"}:
+            raise IniError(
+                f"AMQ7076E: listener {config.name!r} has Protocol=HTTP and Authentication={','.join(mechanisms)}; "
+                f"HTTP knows PLAIN (Basic, over TLS), EXTERNAL, and NONE on a loopback address."
+            )
+        self.service = service
+        self.config = config
+        self.context = server_context(config)
+        self.address: tuple[str, int] | None = None  # once it listens
+        self.refusing = False
+        self._socket: socket.socket | None = None
+        self._open: set[Connection] = set()
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        family = socket.AF_INET6 if ":" in self.config.address else socket.AF_INET
+        listening = socket.create_server((self.config.address, self.config.port), family=family, backlog=BACKLOG)
+        self._socket = listening
+        self.address = listening.getsockname()[:2]
+        threading.Thread(
+            target=self._accept, args=(listening,), name=f"LISTENER-{self.config.name}", daemon=True
+        ).start()
+
+    def _accept(self, listening: socket.socket) -> None:
+        while True:
+            try:
+                accepted, address = listening.accept()
+            except OSError:
+                if self._socket is None:
+                    return
+                time.sleep(0.1)  # descriptors have run out: those that are open may be closed
+                continue
+            connection = Connection(self, accepted, f"{address[0]}:{address[1]}")
+            with self._lock:
+                too_many = len(self._open) >= self.service.channels.limit
+                closed = self._socket is None
+                if not too_many and not closed:
+                    self._open.add(connection)
+            if too_many or closed:
+                connection.turn_away()
+                continue
+            threading.Thread(target=connection.run, name=f"HTTP-{address[1]}", daemon=True).start()
+
+    def forget(self, connection: "Connection") -> None:
+        with self._lock:
+            self._open.discard(connection)
+
+    def refuse(self) -> None:
+        """Connections that are there may go on until their clients close them, or `close` does."""
+        self.refusing = True
+        self._stop_listening()
+
+    def close(self) -> None:
+        self._stop_listening()
+        with self._lock:
+            connections = list(self._open)
+        for connection in connections:
+            connection.close()
+
+    def _stop_listening(self) -> None:
+        with self._lock:
+            listening, self._socket = self._socket, None
+        if listening is not None:
+            with contextlib.suppress(OSError):
+                listening.shutdown(socket.SHUT_RDWR)  # which wakes the thread in accept
+            listening.close()
+
+
+class Connection:
+    """One client's: requests one after the other, each within its time."""
+
+    def __init__(self, listener: HttpListener, accepted: socket.socket, address: str) -> None:
+        self._listener = listener
+        self._service = listener.service
+        self._socket = accepted
+        self._address = address
+        self._read = b""  # and not used yet
+        self._session: Session | None = None
+        self._credentials: str | None = None  # that the session was opened with
+
+    # ---- its life
+
+    def run(self) -> None:
+        try:
+            with contextlib.suppress(OSError, ssl.SSLError):
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                self._shake_hands()
+                while self._serve():
+                    pass
+        finally:
+            self.close()
+            if self._session is not None:
+                self._session.close()
+            self._listener.forget(self)
+
+    def _shake_hands(self) -> None:
+        if self._listener.context is not None:
+            self._socket.settimeout(self._service.channels.connect_timeout)
+            self._socket = self._listener.context.wrap_socket(self._socket, server_side=True)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
+    def turn_away(self) -> None:
+        """There are too many; a client without TLS hears why."""
+        with contextlib.suppress(OSError):
+            if self._listener.context is None:
+                self._socket.settimeout(LINGER)
+                text = "there are as many connections as MaxActiveChannels allows; try again later"
+                self._socket.sendall(_told(BadRequest(HTTPStatus.SERVICE_UNAVAILABLE, text)).encode(keep_alive=False))
+        self.close()
+
+    # ---- one request
+
+    def _serve(self) -> bool:
+        """Answer one request; False when it was the last. Raises OSError when the client is gone, or too slow."""
+        head = None
+        try:
+            head = self._head()
+            if head is None:
+                return False
+            response = self._answer(head)
+        except BadRequest as exc:
+            response = _told(exc)
+            head = None  # where its body ends is not known
+        except MQError as exc:
+            response = failure(exc)
+        keep_alive = head is not None and head.keep_alive and not self._listener.refusing
+        self._send(response.encode(keep_alive=keep_alive, without_body=head is not None and head.method == "HEAD"))
+        if head is None:
+            self._linger()
+        return keep_alive
+
+    def _linger(self) -> None:
+        """Read on for a moment, since a client that still sends would be cut off before it has heard why."""
+        within = time.monotonic() + LINGER
+        self._socket.shutdown(socket.SHUT_WR)
+        while self._more(within, CHUNK):
+            self._read = b""
+
+    def _head(self) -> Head | None:
+        """The next request's; None when the client sends no more."""
+        known = self._session is not None
+        channels = self._service.channels
+        within = time.monotonic() + (channels.idle_timeout if known else channels.connect_timeout)
+        while (length := self._read.find(END)) < 0 or length > MOST_HEAD:
+            if length > 0 or len(self._read) > MOST_HEAD:
+                raise BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the head is over {MOST_HEAD} bytes long")
+            if not self._more(within, MOST_HEAD):
+                return None
+        data, _, self._read = self._read.partition(END)
+        return parse(data.lstrip(b"\r\n"), channels.max_frame_length)
+
+    def _body(self, head: Head) -> bytes:
+        if head.expects:
+            self._send(b"HTTP/1.1 100 Continue" + END)
+        parts, missing = [self._read[: head.length]], head.length - len(self._read)
+        self._read = self._read[head.length :]
+        within = time.monotonic() + self._service.channels.idle_timeout
+        while missing > 0:
+            if not self._more(within, min(missing, CHUNK)):
+                raise ConnectionError("the client is gone")
+            parts.append(self._read)
+            missing -= len(self._read)
+            self._read = b""
+        return b"".join(parts)
+
+    def _more(self, within: float, most: int) -> bool:
+        self._socket.settimeout(max(0.001, within - time.monotonic()))
+        data = self._socket.recv(most)
+        self._read += data
+        return bool(data)
+
+    def _send(self, data: bytes) -> None:
+        self._socket.settimeout(self._service.channels.idle_timeout)
+        self._socket.sendall(data)
+
+    def gone(self) -> bool:
+        """Has the client closed the connection, as far as can be seen? Asked while a call waits and before it is done."""
+        if isinstance(self._socket, ssl.SSLSocket):
+            return False  # what is there to read need not be the client's words
+        self._socket.setblocking(False)
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def _answer(self, head: Head) -> Response:
+        manager = self._service.manager
+        if head.path == ("healthz",):
+            return self._said(head, Response(body=b"ok\n", content_type="text/plain") if manager.healthy else _ill())
+        if head.path == ("metrics",) and self._listener.config.metrics:
+            body = metrics.exposition(manager, len(self._service.sessions)).encode()
+            return self._said(head, Response(body=body, content_type=metrics.CONTENT_TYPE))
+        session = self._admitted(head)
+        return Messaging(session, self.gone).answer(head, self._body(head))
+
+    def _said(self, head: Head, response: Response) -> Response:
+        if head.method not in ("GET", "HEAD") or head.length:
+            raise BadRequest(HTTPStatus.METHOD_NOT_ALLOWED, "use GET")
+        return response
+
+    def _admitted(self, head: Head) -> Session:
+        """The session of the user who this request says it is from."""
+        credentials = head.headers.get("authorization", "")
+        if self._session is not None and credentials == self._credentials:
+            return self._session
+        if self._listener.refusing:
+            raise Unavailable(f"queue manager {self._service.manager.name!r} is ending")
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+        user, rights = "", cast(Rights, AllRights())
+        if self._listener.config.authentication != ("NONE",):
+            user = self._user(credentials)
+            rights = self._service.authority.rights(user)
+        peer = Peer(
+            user=user, application=head.headers.get("user-agent", "")[:64], channel="HTTP", address=self._address
+        )
+        self._session = self._service.sessions.open(peer, rights)
+        self._credentials = credentials
+        return self._session
+
+    def _user(self, credentials: str) -> str:
+        mechanisms = self._listener.config.authentication
+        try:
+            if "EXTERNAL" in mechanisms and not credentials and isinstance(self._socket, ssl.SSLSocket):
+                user = self._service.authority.exchange("EXTERNAL", certified(self._socket)).step(b"").user
+                return user or ""
+            user, password = _basic(credentials) if "PLAIN" in mechanisms else ("", "")
+            self._service.authority.check_password(user, password)
+            return user
+        except NotAuthorized as exc:
+            self._service.authority.refused("", str(exc), self._address)
+            refusal = BadRequest(HTTPStatus.UNAUTHORIZED, "say who you are (Authorization: Basic, or a certificate)")
+            raise refusal from exc
+
+
+def _basic(credentials: str) -> tuple[str, str]:
+    scheme, _, encoded = credentials.partition(" ")
+    try:
+        user, colon, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError, ValueError):
+        raise bad("Authorization is not that of Basic") from None
+    if scheme.lower() != "basic" or not colon:
+        raise NotAuthorized("no user was named")
+    return user, password
+
+
+def _told(exc: BadRequest) -> Response:
+    response = failure(exc)
+    if exc.status is HTTPStatus.UNAUTHORIZED:
+        response.headers["WWW-Authenticate"] = 'Basic realm="qmgr", charset="UTF-8"'
+    return response
+
+
+def _ill() -> Response:
+    return Response(
+        status=HTTPStatus.SERVICE_UNAVAILABLE, body=b"the queue manager is not running\n", content_type="text/plain"
+    )

@@ -1,0 +1,111 @@
+"""HTTP/1.1 requests and responses as bytes. Pure, with bounds; what two readers might read differently is refused."""
+
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
+from urllib.parse import parse_qsl, unquote
+
+import attrs
+
+MOST_HEAD = 16_384  # bytes of request line and headers
+MOST_HEADERS = 100
+TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+REQUEST = re.compile(rb"([A-Z]{1,20}) (/[!-~]*) HTTP/1\.([01])")
+END = b"\r\n\r\n"
+
+
+class BadRequest(Exception):
+    """What the client sent is no request that can be answered otherwise than with this status."""
+
+    def __init__(self, status: HTTPStatus, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@attrs.frozen(kw_only=True)
+class Head:
+    """Request line and headers. Names of headers are in lower case; of one that repeats the values are joined."""
+
+    method: str
+    path: tuple[str, ...]  # between the slashes, decoded
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    length: int  # of the body, bytes
+    keep_alive: bool
+    expects: bool  # an answer before it sends the body
+
+
+@attrs.define(kw_only=True)
+class Response:
+    status: HTTPStatus = HTTPStatus.OK
+    body: bytes = b""
+    content_type: str = ""
+    headers: dict[str, str] = attrs.Factory(dict)
+
+    def encode(self, *, keep_alive: bool, without_body: bool = False) -> bytes:
+        lines = [
+            f"HTTP/1.1 {self.status.value} {self.status.phrase}",
+            "Server: qmgr",
+            "X-Content-Type-Options: nosniff",
+        ]
+        if self.status is not HTTPStatus.NO_CONTENT:
+            lines.append(f"Content-Length: {len(self.body)}")
+        if self.content_type:
+            lines.append(f"Content-Type: {self.content_type}")
+        lines += [f"{name}: {value}" for name, value in self.headers.items()]
+        lines.append(f"Connection: {'keep-alive' if keep_alive else 'close'}")
+        head = "\r\n".join(lines).encode("latin-1", "replace") + END
+        return head if without_body else head + self.body
+
+
+def bad(text: str) -> BadRequest:
+    return BadRequest(HTTPStatus.BAD_REQUEST, text)
+
+
+def parse(data: bytes, longest: int) -> Head:
+    """The head of a request, without the empty line behind it; `longest` body, bytes. Raises BadRequest."""
+    first, *lines = data.split(b"\r\n")
+    request = REQUEST.fullmatch(first)
+    if request is None:
+        raise bad("the request line is not that of HTTP/1.1")
+    if len(lines) > MOST_HEADERS:
+        raise BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"there are more than {MOST_HEADERS} headers")
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        if not colon or not TOKEN.fullmatch(name) or any(byte < 32 and byte != 9 for byte in value):
+            raise bad("a header is not `name: value`")
+        key, text = name.decode("ascii").lower(), value.strip(b" \t").decode("latin-1")
+        if key in ("content-length", "host") and key in headers:
+            raise bad(f"header {key} is there twice")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    target, _, query = request[2].decode("ascii").partition("?")
+    try:
+        path = tuple(unquote(part, errors="strict") for part in target.split("/")[1:])
+        asked = dict(parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=50))
+    except ValueError:
+        raise bad("the path or the query is not UTF-8, percent-encoded") from None
+    older = request[3] == b"0"
+    wishes = {word.strip().lower() for word in headers.get("connection", "").split(",")}
+    return Head(
+        method=request[1].decode("ascii"),
+        path=path,
+        query=asked,
+        headers=headers,
+        length=_length(headers, longest),
+        keep_alive="keep-alive" in wishes if older else "close" not in wishes,
+        expects=headers.get("expect", "").lower() == "100-continue",
+    )
+
+
+def _length(headers: Mapping[str, str], longest: int) -> int:
+    if "transfer-encoding" in headers:
+        raise BadRequest(HTTPStatus.LENGTH_REQUIRED, "a body needs Content-Length; Transfer-Encoding is not supported")
+    text = headers.get("content-length", "0")
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise bad("Content-Length is not a number")
+    if int(text) > longest:
+        raise BadRequest(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body may have {longest} bytes here (MaxFrameLength), not {text}"
+        )
+    return int(text)

@@ -1,0 +1,286 @@
+"""Messages over HTTP, in the manner of IBM MQ's REST interface: put, get, browse and list, one message a request.
+
+    POST   /ibmmq/rest/v3/messaging/qmgr/{qmgr}/queue/{queue}/message            put           201
+    DELETE …/message?messageId=&correlationId=&wait=milliseconds                 get           200, or 204: none
+    GET    …/message?messageId=&correlationId=                                   browse        200, or 204: none
+    GET    …/messagelist?limit=&messageId=&correlationId=                        list          200
+
+A response tells what is on disk already. A message that was got and whose response is lost is lost with it, unless the
+client was known to be gone by then: whoever must not lose one browses first, or uses a protocol with units of work.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from itertools import islice
+from typing import Any
+from urllib.parse import quote, unquote
+
+from qmgr.daemon.http_frames import BadRequest, Head, Response, bad
+from qmgr.errors import (
+    Damaged,
+    Mistake,
+    MQError,
+    NoMessageAvailable,
+    NotAuthorized,
+    Reason,
+    TryAgain,
+    Unavailable,
+    UnknownQueue,
+)
+from qmgr.message import Message, Value
+from qmgr.session import Session
+
+PREFIX = ("ibmmq", "rest")
+VERSIONS = ("v1", "v2", "v3")
+TEXT = ("text/plain", "text/html", "text/xml", "application/json", "application/xml")
+BYTES = "application/octet-stream"
+PLAIN = "!#$&'()*+/:<=>?@[]^`{|}"  # what stands for itself in a property
+LONGEST_WAIT = 24 * 3600 * 1000  # milliseconds
+SLICE = 1.0  # seconds of waiting between two looks at whether the client is there
+DEFAULT_LIMIT, MOST_LISTED = 10, 10_000
+
+
+def failure(exc: Exception) -> Response:
+    """What went wrong, as IBM MQ's REST interface says it."""
+    reason = exc.reason if isinstance(exc, MQError) else Reason.UNEXPECTED_ERROR
+    status = exc.status if isinstance(exc, BadRequest) else status_of(exc)
+    said = {
+        "type": "qmgr" if isinstance(exc, MQError) else "rest",
+        "msgId": "AMQ8101S" if isinstance(exc, MQError) else "MQWB0001E",
+        "completionCode": 2 if isinstance(exc, MQError) else 0,
+        "reasonCode": int(reason) if isinstance(exc, MQError) else 0,
+        "message": str(exc),
+    }
+    body = json.dumps({"error": [said]}).encode()
+    return Response(status=status, body=body, content_type="application/json;charset=utf-8")
+
+
+def status_of(exc: Exception) -> HTTPStatus:
+    match exc:
+        case NotAuthorized():
+            return HTTPStatus.FORBIDDEN
+        case UnknownQueue():
+            return HTTPStatus.NOT_FOUND
+        case Mistake():
+            return HTTPStatus.BAD_REQUEST
+        case TryAgain() | Unavailable():
+            return HTTPStatus.SERVICE_UNAVAILABLE
+        case Damaged() | _:
+            return HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+class Messaging:
+    """Answers requests for one client."""
+
+    def __init__(self, session: Session, gone: Callable[[], bool]) -> None:
+        self._session = session
+        self._gone = gone
+
+    def answer(self, head: Head, body: bytes) -> Response:
+        queue, what = self._place(head.path)
+        verbs = {
+            ("POST", "message"): self._put,
+            ("DELETE", "message"): self._get,
+            ("GET", "message"): self._browse,
+            ("HEAD", "message"): self._browse,
+            ("GET", "messagelist"): self._list,
+        }
+        verb = verbs.get((head.method, what))
+        if verb is None:
+            raise BadRequest(HTTPStatus.METHOD_NOT_ALLOWED, f"{head.method} does not go with {what}")
+        if head.method in ("POST", "DELETE") and "ibm-mq-rest-csrf-token" not in head.headers:
+            raise BadRequest(
+                HTTPStatus.FORBIDDEN, "header ibm-mq-rest-csrf-token is missing; it may have any value, or none"
+            )
+        return verb(queue, head, body)
+
+    def _place(self, path: tuple[str, ...]) -> tuple[str, str]:
+        """The queue and the resource that a path names."""
+        name = self._session.manager.name
+        if len(path) == 8 and path[:2] == PREFIX and path[2] in VERSIONS and path[3] == "messaging":
+            kind, manager, other, queue = path[4], path[5], path[6], path[7]
+            raise BadRequest(HTTPStatus.NOT_FOUND, f"/{kind}/{manager}/{other}/{queue} is no resource; add /message")
+        known = len(path) == 9 and path[:2] == PREFIX and path[2] in VERSIONS
+        if not known or (path[3], path[4], path[6]) != ("messaging", "qmgr", "queue"):
+            raise BadRequest(
+                HTTPStatus.NOT_FOUND, f"there is /ibmmq/rest/v3/messaging/qmgr/{name}/queue/…/message and /messagelist"
+            )
+        if path[5] != name:
+            raise BadRequest(HTTPStatus.NOT_FOUND, f"queue manager {path[5]!r} is not here; this is {name!r}")
+        if path[8] not in ("message", "messagelist"):
+            raise BadRequest(HTTPStatus.NOT_FOUND, f"a queue has message and messagelist, not {path[8]!r}")
+        return path[7], path[8]
+
+    # ---- the verbs
+
+    def _put(self, queue: str, head: Head, body: bytes) -> Response:
+        options = put_options(head)
+        message = self._session.put(None, queue, body, options)  # type: ignore[arg-type]
+        return Response(status=HTTPStatus.CREATED, headers=said_of(message))
+
+    def _get(self, queue: str, head: Head, body: bytes) -> Response:
+        wait = _number(head.query, "wait", 0, LONGEST_WAIT) / 1000
+        unit = self._session.begin()
+        try:
+            message = self._wait(unit, queue, wait, selectors(head))
+        except BaseException:
+            self._session.backout(unit)
+            raise
+
+        (self._session.backout if self._gone() else self._session.commit)(unit)
+        return shown(message)
+
+    def _wait(self, unit: Any, queue: str, seconds: float, selected: Mapping[str, bytes]) -> Message | None:
+        """The message; None when there is none in that time, or the client is gone."""
+        until = time.monotonic() + seconds
+        while True:
+            left = max(0.0, until - time.monotonic())
+            try:
+                return self._session.get(unit, queue, wait=min(left, SLICE), **selected)
+            except NoMessageAvailable:
+                if left <= SLICE or self._gone():
+                    return None
+
+    def _browse(self, queue: str, head: Head, body: bytes) -> Response:
+        return shown(next(self._session.browse(queue, **selectors(head)), None))
+
+    def _list(self, queue: str, head: Head, body: bytes) -> Response:
+        limit = _number(head.query, "limit", DEFAULT_LIMIT, MOST_LISTED)
+        some = islice(self._session.browse(queue, **selectors(head)), limit)
+        found = [
+            {
+                "messageId": message.message_id.hex(),
+                "correlationId": message.correlation_id.hex(),
+                "format": message.format,
+                "priority": message.priority,
+                "persistence": "persistent" if message.persistent else "nonPersistent",
+                "length": len(message.body),
+            }
+            for message in some
+        ]
+        body = json.dumps({"messages": found}).encode()
+        return Response(body=body, content_type="application/json;charset=utf-8")
+
+
+# ---- headers
+
+
+def put_options(head: Head) -> dict[str, Any]:
+    """What the headers say of the message."""
+    given = head.headers
+    kind = given.get("content-type", "text/plain").partition(";")[0].strip().lower()
+    if kind not in (*TEXT, BYTES):
+        allowed = ", ".join((*TEXT, BYTES))
+        raise BadRequest(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type is {kind[:60]!r}; allowed: {allowed}")
+    options: dict[str, Any] = {"format": "" if kind == BYTES else "MQSTR"}
+    persistence = {"persistent": True, "nonpersistent": False}
+    if "ibm-mq-md-persistence" in given:
+        value = given["ibm-mq-md-persistence"].lower()
+        if value not in persistence:
+            raise bad("ibm-mq-md-persistence is persistent or nonPersistent")
+        options["persistent"] = persistence[value]
+    if "ibm-mq-md-priority" in given and given["ibm-mq-md-priority"].lower() != "asdestination":
+        options["priority"] = _number(given, "ibm-mq-md-priority", 0, 9)
+    if given.get("ibm-mq-md-expiry", "unlimited").lower() != "unlimited":
+        options["expiry"] = _number(given, "ibm-mq-md-expiry", 0, 99_999_999_900) / 1000
+    if "ibm-mq-md-correlationid" in given:
+        options["correlation_id"] = identifier(given["ibm-mq-md-correlationid"], "ibm-mq-md-correlationId")
+    if "ibm-mq-md-replyto" in given:
+        options["reply_to"] = given["ibm-mq-md-replyto"].partition("@")[0]
+    if "ibm-mq-usr" in given:
+        options["properties"] = properties(given["ibm-mq-usr"])
+    return options
+
+
+def said_of(message: Message) -> dict[str, str]:
+    """The headers that describe a message."""
+    headers = {
+        "ibm-mq-md-messageId": message.message_id.hex(),
+        "ibm-mq-md-persistence": "persistent" if message.persistent else "nonPersistent",
+        "ibm-mq-md-priority": str(message.priority),
+        "ibm-mq-md-expiry": "unlimited" if message.expiry is None else str(int(message.expiry * 1000)),
+    }
+    if any(message.correlation_id):
+        headers["ibm-mq-md-correlationId"] = message.correlation_id.hex()
+    if message.reply_to:
+        headers["ibm-mq-md-replyTo"] = message.reply_to
+    if message.properties:
+        headers["ibm-mq-usr"] = ", ".join(_property(name, value) for name, value in message.properties.items())
+    return headers
+
+
+def shown(message: Message | None) -> Response:
+    if message is None:
+        return Response(status=HTTPStatus.NO_CONTENT)
+    kind = "text/plain;charset=utf-8" if message.format == "MQSTR" else BYTES
+    return Response(body=message.body, content_type=kind, headers=said_of(message))
+
+
+def selectors(head: Head) -> dict[str, bytes]:
+    named = {"messageId": "message_id", "correlationId": "correlation_id"}
+    return {named[name]: identifier(head.query[name], name) for name in named if name in head.query}
+
+
+def identifier(text: str, what: str) -> bytes:
+    """48 hexadecimal digits, with `ID:` before them or not; anything else is the application's own, as text."""
+    digits = text.removeprefix("ID:")
+    if len(digits) == 48:
+        try:
+            return bytes.fromhex(digits)
+        except ValueError:
+            pass
+    if text.startswith("ID:") or len(text.encode()) > 24:
+        raise bad(f"{what} is 48 hexadecimal digits, or text of at most 24 bytes")
+    return text.encode()
+
+
+def properties(text: str) -> dict[str, Value]:
+    """`name;value;type` with commas between them: string, integer, float, boolean; commas in them as %2C, and so on."""
+    found: dict[str, Value] = {}
+    for part in text.split(","):
+        name, _, rest = part.strip().partition(";")
+        value, _, kind = rest.rpartition(";")
+        try:
+            found[unquote(name)] = _typed(value, kind.strip().lower())
+        except ValueError:
+            raise bad(
+                f"ibm-mq-usr is name;value;type, the type string, integer, float or boolean; not {part!r}"
+            ) from None
+    return found
+
+
+def _typed(value: str, kind: str) -> Value:
+    if kind == "boolean" and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if kind in ("integer", "long", "short", "byte"):
+        return int(value)
+    if kind in ("float", "double"):
+        return float(value)
+    if kind == "string":
+        return unquote(value[1:-1] if value[:1] == value[-1:] == '"' and len(value) > 1 else value)
+    raise ValueError(kind)
+
+
+def _property(name: str, value: Value) -> str:
+    name = quote(name, safe=PLAIN)
+    match value:
+        case bool():
+            return f"{name};{str(value).upper()};boolean"
+        case int():
+            return f"{name};{value};integer"
+        case float():
+            return f"{name};{value};float"
+        case bytes():
+            return f'{name};"{value.hex()}";string'
+    return f'{name};"{quote(value, safe=PLAIN)}";string'
+
+
+def _number(given: Mapping[str, str], name: str, default: int, most: int) -> int:
+    text = given.get(name)
+    if text is None:
+        return min(default, most)
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most):
+        raise bad(f"{name} is a whole number of at most {most}, not {text[:40]!r}")
+    return int(text)

@@ -1,0 +1,99 @@
+"""Metrics in Prometheus's text format, under the names that IBM MQ's collector gives them.
+
+Where it counts what this queue manager does not, there is no metric of that name.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from qmgr.manager import QueueManager
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PLATFORM = "UNIX"
+RUNNING = 2  # MQQMSTA_RUNNING
+
+Sample = tuple[str, str, str, dict[str, str], float]  # name, type, help, labels, value
+
+
+def exposition(manager: "QueueManager", connections: int) -> str:
+    """How the queue manager stands now."""
+    picture = manager.picture()
+    lines: list[str] = []
+    named: set[str] = set()
+    for name, kind, about, labels, value in sorted(_samples(picture, connections), key=lambda sample: sample[0]):
+        if name not in named:
+            lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
+            named.add(name)
+        said = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+        lines.append(f"{name}{{{said}}} {_number(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _samples(picture: Mapping[str, Any], connections: int) -> Iterator[Sample]:
+    labels = {"qmgr": picture["name"], "platform": PLATFORM}
+    for name, kind, about, value in (
+        ("status", "gauge", "Queue manager status; 2: running", RUNNING if picture["state"] == "running" else 0),
+        ("connection_count", "gauge", "Clients that are connected", connections),
+        ("uptime", "gauge", "Seconds since the start", (picture["now"] - picture["started"]) / 1e6),
+        ("checkpoint_count", "counter", "Checkpoints since the start", picture["checkpoints"]),
+        ("uncommitted_units_of_work", "gauge", "Units of work that have not ended", picture["units_of_work"]),
+        *_of_log(picture["log"]),
+        *_of_disks(picture["file_systems"]),
+    ):
+        if value is not None:
+            yield f"ibmmq_qmgr_{name}", kind, about, labels, value
+    for queue in picture["objects"]:
+        of = labels | {"queue": queue["name"], "usage": "NORMAL"}
+        for name, about, value in (
+            ("depth", "Messages on the queue", queue["depth"]),
+            ("attribute_max_depth", "MAXDEPTH", queue["max_depth"]),
+            ("uncommitted_messages", "Messages of units of work that have not ended", queue["uncommitted"]),
+        ):
+            if value is not None:
+                yield f"ibmmq_queue_{name}", "gauge", about, of, value
+
+
+def _of_log(log: Mapping[str, Any]) -> list[tuple[str, str, str, float | None]]:
+    writes, config = log["writes"], log["config"]
+    primary = config["primary_files"] * log["extent_bytes"]
+    peak = log.get("peak", log["used"])
+    return [
+        ("log_in_use_bytes", "gauge", "Log that a restart needs", log["used"]),
+        ("log_max_bytes", "gauge", "The most that the log can hold", log["capacity"]),
+        ("log_current_primary_space_in_use_percentage", "gauge", "LOGINUSE", 100 * log["used"] / primary),
+        ("log_workload_primary_space_utilization_percentage", "gauge", "LOGUTIL", 100 * peak / primary),
+        ("log_write_latency_seconds", "gauge", "Mean of the last 64 writes", writes["write_time_short"] / 1e6),
+        ("log_write_size_bytes", "gauge", "Mean of the last 64 writes", writes["write_size_short"]),
+        ("log_physical_written_bytes", "counter", "As handed to the disk", writes["bytes_written"]),
+        ("log_logical_written_bytes", "counter", "Of records", writes["bytes_logged"]),
+        ("log_slowest_write_since_restart", "gauge", "Seconds", writes["write_time_max"] / 1e6),
+        ("log_timestamp_of_slowest_write", "gauge", "Seconds since 1970", writes["write_time_max_at"] / 1e6),
+        ("log_disk_written_log_sequence_number", "counter", "The log is on disk up to here", log["durable"]),
+        ("log_required_for_media_recovery_bytes", "gauge", "MEDIASZ", log.get("media_bytes")),
+        ("log_occupied_by_reusable_extents_bytes", "gauge", "REUSESZ", log.get("reuse_bytes")),
+        ("log_occupied_by_extents_waiting_to_be_archived_bytes", "gauge", "ARCHSZ", log.get("archive_bytes")),
+        ("log_extent_current", "gauge", "Number of the extent that is written", log["tail"] // log["extent_bytes"]),
+        ("log_extent_restart", "gauge", "The oldest that a restart needs", log["head"] // log["extent_bytes"]),
+    ]
+
+
+def _of_disks(found: Mapping[str, Any]) -> list[tuple[str, str, str, float | None]]:
+    samples: list[tuple[str, str, str, float | None]] = []
+    for key, name in (("log", "log_file_system"), ("data", "queue_manager_file_system")):
+        if found.get(key):
+            free, total = found[key]
+            samples += [
+                (f"{name}_in_use_bytes", "gauge", "Of the file system", total - free),
+                (f"{name}_max_bytes", "gauge", "Of the file system", total),
+                (f"{name}_free_space_percentage", "gauge", "Of the file system", 100 * free / total if total else 0),
+            ]
+    return samples
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return repr(float(value)) if isinstance(value, float) and not value.is_integer() else str(int(value))

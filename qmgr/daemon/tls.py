@@ -1,0 +1,35 @@
+"""TLS of a listener, from the files that its stanza names."""
+
+import ssl
+
+from qmgr.configuration import ListenerConfig
+from qmgr.errors import IniError
+
+
+def server_context(config: ListenerConfig) -> ssl.SSLContext | None:
+    """What the listener wraps its sockets with; None without TLS. Raises IniError that names the file."""
+    if config.tls_certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(config.tls_certificate, config.tls_key)
+        if config.tls_client_ca is not None:
+            context.load_verify_locations(config.tls_client_ca)
+            needed = config.authentication == ("EXTERNAL",)
+            context.verify_mode = ssl.CERT_REQUIRED if needed else ssl.CERT_OPTIONAL
+    except (OSError, ssl.SSLError) as exc:
+        files = ", ".join(filter(None, [config.tls_certificate, config.tls_key, config.tls_client_ca]))
+        raise IniError(f"AMQ9255E: listener {config.name!r} can't use {files} for TLS: {exc}") from exc
+    return context
+
+
+def certified(connection: ssl.SSLSocket | ssl.SSLObject) -> str | None:
+    """The common name in the client's certificate, which an authority of the listener has signed; None without one."""
+    return common_name(connection.getpeercert())
+
+
+def common_name(certificate: object) -> str | None:
+    subject = certificate.get("subject", ()) if isinstance(certificate, dict) else ()
+    names = [value for part in subject for key, value in part if key == "commonName"]
+    return names[0] if len(names) == 1 else None

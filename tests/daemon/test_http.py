@@ -1,0 +1,411 @@
+"""Messages over HTTP: the verbs with their headers and statuses, bounds, garbage, who is let in, metrics."""
+
+import base64
+import http.client
+import json
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qmgr.configuration import ChannelsConfig, Protocol
+from qmgr.daemon import http as listeners
+from qmgr.daemon.http_frames import BadRequest, Head, parse
+from qmgr.daemon.http_messaging import properties, said_of
+from qmgr.errors import IniError
+from qmgr.message import Message, describe
+from qmgr.users import Users
+from tests.daemon.certificates import Authority
+from tests.daemon.faces import NAME, Face, face, listening
+from tests.qmgr.world import Call
+
+ROOT = f"/ibmmq/rest/v3/messaging/qmgr/{NAME}/queue"
+TOKEN = {"ibm-mq-rest-csrf-token": ""}
+FINE = {200, 201, 204}
+
+
+@attrs.frozen
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+Ask = Callable[..., Answer]
+
+
+class Server:
+    """A listener, and clients of it."""
+
+    def __init__(self, directory: Path, channels: ChannelsConfig | None = None, **options: Any) -> None:
+        self.face: Face = face(directory, channels)
+        self.qm = self.face.manager
+        self.listener = listeners.make(self.face, listening(Protocol.HTTP, **options))
+        self.listener.start()
+        assert self.listener.address is not None
+        self.host, self.port = self.listener.address
+
+    def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> Answer:
+        """By the standard library."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
+        try:
+            connection.request(method, path, body or None, TOKEN | {k.replace("_", "-"): v for k, v in headers.items()})
+            response = connection.getresponse()
+            return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+        finally:
+            connection.close()
+
+    def curl(self, method: str, path: str, body: bytes = b"", **headers: str) -> Answer:
+        words = ["curl", "--silent", "--include", "--max-time", "30", "--request", method, "--header"]
+        words.append("ibm-mq-rest-csrf-token;")
+        for name, value in headers.items():
+            words += ["--header", f"{name.replace('_', '-')}: {value}"]
+        if body:
+            words += ["--data-binary", "@-"]
+        words.append(f"http://{self.host}:{self.port}{path}")
+        said = subprocess.run(words, input=body, capture_output=True, timeout=60, check=True).stdout
+        while said.startswith(b"HTTP/1.1 100"):
+            said = said.partition(b"\r\n\r\n")[2]
+        head, _, content = said.partition(b"\r\n\r\n")
+        first, *lines = head.decode().split("\r\n")
+        fields = dict(line.split(": ", 1) for line in lines)
+        return Answer(int(first.split()[1]), {name.lower(): value for name, value in fields.items()}, content)
+
+    def raw(self, data: bytes) -> bytes:
+        """All that comes back."""
+        with socket.create_connection((self.host, self.port), timeout=30) as connection:
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+            parts = []
+            while part := connection.recv(65536):
+                parts.append(part)
+            return b"".join(parts)
+
+    def end(self) -> None:
+        self.listener.close()
+        self.qm.end("immediate")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    made = Server(tmp_path)
+    yield made
+    made.end()
+
+
+CLIENTS = ["ask", "curl"] if shutil.which("curl") else ["ask"]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_message_is_put_browsed_listed_and_got(server: Server, client: str) -> None:
+    ask: Ask = getattr(server, client)
+    put = ask(
+        "POST",
+        f"{ROOT}/A/message",
+        "grüße".encode(),
+        Content_Type="text/plain;charset=utf-8",
+        ibm_mq_md_priority="7",
+        ibm_mq_md_expiry="60000",
+        ibm_mq_md_correlationId="ID:" + "0a" * 24,
+        ibm_mq_md_replyTo=f"ANSWERS@{NAME}",
+        ibm_mq_usr='count;5;integer, urgent;TRUE;boolean, who;"a%2Cb";string',
+    )
+    assert put.status == 201
+    number = put.headers["ibm-mq-md-messageid"]
+    (message,) = server.qm.browse("A")
+    assert message.message_id.hex() == number
+    assert (message.body.decode(), message.priority, message.format, message.reply_to) == (
+        "grüße",
+        7,
+        "MQSTR",
+        "ANSWERS",
+    )
+    assert message.correlation_id == b"\x0a" * 24
+    assert dict(message.properties) == {"count": 5, "urgent": True, "who": "a,b"}
+    assert message.persistent
+    listed = json.loads(ask("GET", f"{ROOT}/A/messagelist?limit=5").body)
+    assert [each["messageId"] for each in listed["messages"]] == [number]
+    assert ask("GET", f"{ROOT}/A/message").body == message.body
+    got = ask("DELETE", f"{ROOT}/A/message?messageId={number}")
+    assert (got.status, got.body, got.headers["ibm-mq-md-priority"]) == (200, message.body, "7")
+    assert got.headers["ibm-mq-usr"] == 'count;5;integer, urgent;TRUE;boolean, who;"a%2Cb";string'
+    assert got.headers["content-type"] == "text/plain;charset=utf-8"
+    for method in ("GET", "DELETE"):
+        assert ask(method, f"{ROOT}/A/message").status == 204
+    assert server.qm.queue("A").depth == 0
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_bytes_of_any_length_come_back(server: Server, client: str) -> None:
+    ask: Ask = getattr(server, client)
+    body = bytes(range(256)) * 8192
+    put = ask(
+        "POST",
+        f"{ROOT}/A/message",
+        body,
+        Content_Type="application/octet-stream",
+        ibm_mq_md_persistence="nonPersistent",
+    )
+    assert put.status == 201
+    got = ask("DELETE", f"{ROOT}/A/message")
+    assert got.body == body
+    assert (got.headers["content-type"], got.headers["ibm-mq-md-persistence"]) == (
+        "application/octet-stream",
+        "nonPersistent",
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status", "says"),
+    [
+        ("POST", f"{ROOT}/NONE/message", {}, 404, "2085"),
+        ("POST", f"{ROOT}/{'x' * 49}/message", {}, 400, "2152"),
+        ("GET", f"{ROOT}/NONE/message", {}, 404, "2085"),
+        ("GET", "/ibmmq/rest/v3/messaging/qmgr/OTHER/queue/A/message", {}, 404, "'OTHER' is not here"),
+        ("GET", "/ibmmq/rest/v9/messaging/qmgr/QM1/queue/A/message", {}, 404, "there is"),
+        ("GET", f"{ROOT}/A", {}, 404, "add /message"),
+        ("GET", "/", {}, 404, "there is"),
+        ("PUT", f"{ROOT}/A/message", {}, 405, "PUT does not go"),
+        ("POST", f"{ROOT}/A/message", {"Content_Type": "image/png"}, 415, "image/png"),
+        ("POST", f"{ROOT}/A/message", {"ibm_mq_md_priority": "ten"}, 400, "at most 9"),
+        ("POST", f"{ROOT}/A/message", {"ibm_mq_md_persistence": "maybe"}, 400, "persistent or nonPersistent"),
+        ("POST", f"{ROOT}/A/message", {"ibm_mq_md_correlationId": "ID:zz"}, 400, "48 hexadecimal"),
+        ("POST", f"{ROOT}/A/message", {"ibm_mq_usr": "a;b;c"}, 400, "name;value;type"),
+        ("DELETE", f"{ROOT}/A/message?wait=-1", {}, 400, "wait is a whole number"),
+        ("DELETE", f"{ROOT}/A/message?messageId=12345678901234567890123456", {}, 400, "messageId"),
+        ("GET", f"{ROOT}/A/messagelist?limit=x", {}, 400, "limit"),
+        ("GET", f"{ROOT}/%ff/message", {}, 400, "UTF-8"),
+        ("POST", f"{ROOT}/A/message", {"Transfer_Encoding": "chunked"}, 411, "Content-Length"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    server: Server, method: str, path: str, headers: dict[str, str], status: int, says: str
+) -> None:
+    answer = server.ask(method, path, **headers)
+    assert answer.status == status, answer.body
+    (error,) = json.loads(answer.body)["error"]
+    assert says in error["message"] + str(error["reasonCode"])
+    assert server.qm.queue("A").depth == 0
+
+
+def test_without_the_token_nothing_is_changed(server: Server) -> None:
+    said = server.raw(f"POST {ROOT}/A/message HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx".encode())
+    assert said.startswith(b"HTTP/1.1 403")
+    assert server.qm.queue("A").depth == 0
+
+
+def test_a_get_waits_for_a_message(server: Server) -> None:
+    call = Call(lambda: server.ask("DELETE", f"{ROOT}/A/message?wait=30000"))
+    server.qm.put("A", b"late")
+    assert call.outcome(30).body == b"late"
+
+
+def test_a_message_for_a_client_that_is_gone_stays(server: Server) -> None:
+    with socket.create_connection((server.host, server.port), timeout=30) as connection:
+        connection.sendall(
+            f"DELETE {ROOT}/A/message?wait=86400000 HTTP/1.1\r\nHost: x\r\nibm-mq-rest-csrf-token: 1\r\n\r\n".encode()
+        )
+        deadline = threading.Event()
+        while not server.qm._engine.state.queues["A"].waiters.line:
+            assert not deadline.wait(0.01)
+    while len(server.face.sessions):
+        assert not deadline.wait(0.01)
+    server.qm.put("A", b"x")
+    assert server.ask("DELETE", f"{ROOT}/A/message").body == b"x"
+
+
+def test_one_connection_asks_again_and_again(server: Server) -> None:
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=30)
+    for number in range(20):
+        connection.request("POST", f"{ROOT}/A/message", b"%d" % number, TOKEN)
+        response = connection.getresponse()
+        assert (response.status, response.read()) == (201, b"")
+        assert len(server.face.sessions) == 1
+    connection.close()
+    pipelined = f"GET {ROOT}/A/message HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    assert server.raw(pipelined * 3).count(b"HTTP/1.1 200") == 3
+
+
+def test_two_that_differ_in_what_they_read_are_refused(server: Server) -> None:
+    head = f"POST {ROOT}/A/message HTTP/1.1\r\nHost: x\r\nibm-mq-rest-csrf-token: 1\r\n"
+    for wrong in (
+        "Content-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
+        "Content-Length: +1\r\n\r\nx",
+        "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "Content-Length : 1\r\n\r\nx",
+        " folded: 1\r\n\r\n",
+    ):
+        said = server.raw((head + wrong).encode())
+        assert said.startswith((b"HTTP/1.1 400", b"HTTP/1.1 411")), said
+        assert said.count(b"HTTP/1.1") == 1
+    assert server.qm.queue("A").depth == 0
+
+
+def test_heads_and_bodies_are_bounded_before_they_are_read(tmp_path: Path) -> None:
+    server = Server(tmp_path, ChannelsConfig(max_frame_length=65_536))
+    said = server.raw(f"GET {ROOT}/A/message HTTP/1.1\r\nx: {'y' * 20_000}\r\n\r\n".encode())
+    assert said.startswith(b"HTTP/1.1 431")
+    said = server.raw(f"POST {ROOT}/A/message HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n".encode())
+    assert said.startswith(b"HTTP/1.1 413")
+    server.end()
+
+
+def test_who_is_slow_or_says_nothing_is_closed_and_holds_up_nobody(tmp_path: Path) -> None:
+    server = Server(tmp_path, ChannelsConfig(connect_timeout=1))
+    with socket.create_connection((server.host, server.port), timeout=30) as connection:
+        connection.sendall(b"GET / HT")
+        assert server.ask("GET", "/healthz").body == b"ok\n"
+        assert connection.recv(1) == b""
+    server.end()
+
+
+def test_there_are_no_more_connections_than_allowed(tmp_path: Path) -> None:
+    server = Server(tmp_path, ChannelsConfig(max_channels=1))
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=30)
+    connection.request("GET", "/healthz")
+    connection.getresponse().read()
+    assert server.ask("GET", "/healthz").status == 503
+    connection.close()
+    while server.ask("GET", "/healthz").status == 503:
+        pass
+    server.end()
+
+
+@given(data=st.one_of(st.binary(max_size=300), st.binary(max_size=100).map(lambda b: b"GET / HTTP/1.1\r\n" + b)))
+def test_any_bytes_are_a_head_or_a_refusal(data: bytes) -> None:
+    try:
+        assert isinstance(parse(data, 1000), Head)
+    except BadRequest as exc:
+        assert 400 <= exc.status < 500
+
+
+@given(
+    st.dictionaries(
+        st.text(min_size=1, max_size=20).filter(str.isprintable),
+        st.text(max_size=20) | st.integers(-(2**63), 2**63 - 1) | st.booleans() | st.floats(allow_nan=False),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_properties_go_there_and_back(given: dict[str, Any]) -> None:
+    head = describe(0, True, properties=given).head(bytes(24), 0)
+    said = said_of(Message(b"", head, "A"))["ibm-mq-usr"]
+    assert said.isprintable()
+    assert properties(said) == given
+
+
+def test_users_come_over_tls_with_their_rights(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("localhost")
+    mia = authority.issue("mia")
+    server = Server(
+        tmp_path,
+        tls_certificate=certificate,
+        tls_key=key,
+        tls_client_ca=authority.path,
+        authentication=("PLAIN", "EXTERNAL"),
+    )
+    users: Users = server.face.authority._users
+    users.set("tom", "geheim")
+    server.qm.authorize("mia", add=["connect"])
+    server.qm.authorize("mia", "A", add=["put"])
+    server.qm.authorize("tom", add=["connect"])
+    server.qm.authorize("tom", "A", add=["get"])
+
+    def ask(method: str, user: tuple[str, str] | None = None, chain: tuple[str, str] | None = None) -> Answer:
+        context = ssl.create_default_context(cafile=authority.path)
+        if chain:
+            context.load_cert_chain(*chain)
+        connection = http.client.HTTPSConnection("localhost", server.port, timeout=30, context=context)
+        headers = dict(TOKEN)
+        if user:
+            headers["Authorization"] = "Basic " + base64.b64encode(":".join(user).encode()).decode()
+        connection.request(method, f"{ROOT}/A/message", b"x" if method == "POST" else None, headers)
+        response = connection.getresponse()
+        answer = Answer(response.status, dict(response.getheaders()), response.read())
+        connection.close()
+        return answer
+
+    assert ask("POST", chain=mia).status == 201
+    assert ask("DELETE", chain=mia).status == 403
+    assert ask("DELETE", ("tom", "falsch")).status == 401
+    assert "WWW-Authenticate" in ask("DELETE").headers
+    assert ask("POST", ("tom", "geheim")).status == 403
+    assert ask("DELETE", ("tom", "geheim")).body == b"x"
+    said = [amq for amq, _ in server.face.said]
+    assert said.count("AMQ8077") == 2
+    assert said.count("AMQ9557") == 2
+    assert _plain(server.port) == b""
+    server.end()
+
+
+def _plain(port: int) -> bytes:
+    """What a client without TLS hears."""
+    with socket.create_connection(("localhost", port), timeout=30) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        try:
+            return connection.recv(100)[:0]
+        except ConnectionError:
+            return b""
+
+
+def test_a_listener_that_nobody_could_use_is_refused(tmp_path: Path) -> None:
+    made = face(tmp_path)
+    with pytest.raises(IniError, match="HTTP knows PLAIN"):
+        listeners.make(made, listening(Protocol.HTTP, authentication=("SCRAM-SHA-256",)))
+    for name in ("cert", "key"):
+        (tmp_path / name).write_text("no PEM")
+    with pytest.raises(IniError, match="AMQ9255E"):
+        listeners.make(
+            made,
+            listening(
+                Protocol.HTTP,
+                tls_certificate=str(tmp_path / "cert"),
+                tls_key=str(tmp_path / "key"),
+                authentication=("PLAIN",),
+            ),
+        )
+    made.manager.end()
+
+
+def test_health_and_metrics(tmp_path: Path) -> None:
+    server = Server(tmp_path, metrics=True)
+    server.qm.put("A", b"x")
+    assert server.ask("GET", "/healthz").body == b"ok\n"
+    lines = server.ask("GET", "/metrics").body.decode().splitlines()
+    samples = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    assert samples['ibmmq_queue_depth{qmgr="QM1",platform="UNIX",queue="A",usage="NORMAL"}'] == "1"
+    assert samples['ibmmq_qmgr_status{qmgr="QM1",platform="UNIX"}'] == "2"
+    assert float(samples['ibmmq_qmgr_log_logical_written_bytes{qmgr="QM1",platform="UNIX"}']) > 0
+    for line in lines:
+        assert line.startswith(("# HELP ibmmq_", "# TYPE ibmmq_", "ibmmq_")), line
+    assert server.ask("POST", "/metrics").status == 405
+    server.qm.abandon()
+    assert server.ask("GET", "/healthz").status == 503
+    server.listener.close()
+
+
+def test_refusing_and_closing(server: Server) -> None:
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=30)
+    connection.request("POST", f"{ROOT}/A/message", b"x", TOKEN)
+    connection.getresponse().read()
+    waiting = Call(lambda: server.raw(f"DELETE {ROOT}/B/message HTTP/1.1\r\n\r\n".encode()))
+    waiting.outcome()
+    server.listener.refuse()
+    with pytest.raises(OSError):
+        socket.create_connection((server.host, server.port), timeout=5)
+    connection.request("GET", f"{ROOT}/A/message")
+    response = connection.getresponse()
+    assert (response.read(), response.getheader("Connection")) == (b"x", "close")
+    server.listener.close()
+    while len(server.face.sessions):
+        pass
