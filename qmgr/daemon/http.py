@@ -218,7 +218,7 @@ class Connection:
         self._socket.sendall(data)
 
     def gone(self) -> bool:
-        """Has the client closed the connection, as far as can be seen? Asked while a call waits and before it is done."""
+        """Has the client closed the connection, as far as can be seen? Asked while a call waits and when it is done."""
         if isinstance(self._socket, ssl.SSLSocket):
             return False  # what is there to read need not be the client's words
         self._socket.setblocking(False)
