@@ -22,7 +22,7 @@ from zlib import crc32
 import attrs
 
 from logger.compressed import CHUNK, NEW, Compression, compress, compression_of, open_compressed
-from logger.disk import NO_SPACE, Disk, File, make_dirs, read_whole, replace_file
+from logger.disk import Disk, File, make_dirs, read_whole, replace_file, way_out
 from logger.errors import ArchiveFailed, LogDamaged, LogError
 from logger.extent import linear_number
 from logger.history import INDEX, NOTICES, Form, History, Place, belongs, extent_of, index_name, read_header
@@ -286,9 +286,9 @@ class Archive:
             self.sweep()
             self._settle(plan)
         except OSError as exc:
-            where = " and ".join(self._history.directories)
+            where, why = " and ".join(self._history.directories), exc.strerror or exc
             raise ArchiveFailed(
-                f"{where} could not be prepared ({exc.strerror or exc}); nothing is lost: {_way(exc)} and do it again"
+                f"{where} could not be prepared ({why}); nothing is lost: {way_out(exc)} and do it again"
             ) from exc
         work = _Work(self._disk, self._history, progress, give_way, total=plan.size)
         done: list[Step] = []
@@ -513,12 +513,8 @@ def _failed(step: Step, exc: OSError) -> LogError:
     to = f" as {step.target}" if step.target else ""
     return ArchiveFailed(
         f"{' and '.join(step.paths)} could not be {DONE[step.action]}{to} ({exc.strerror or exc}); nothing is lost: "
-        f"{_way(exc)} and do it again"
+        f"{way_out(exc)} and do it again"
     )
-
-
-def _way(exc: OSError) -> str:
-    return "free some space" if exc.errno in NO_SPACE else "mend the disk"
 
 
 # What the archive of somebody else has

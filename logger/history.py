@@ -16,7 +16,7 @@ import attrs
 from logger import extent, frame, lsn
 from logger.compressed import NEW, CompressedFile, Compression, ReadOnly, compression_of, read_table
 from logger.control import ControlState
-from logger.disk import Disk, File
+from logger.disk import NO_DESCRIPTORS, Disk, File
 from logger.errors import LogDamaged
 from logger.extent import DATA, ExtentHeader, decode_header, file_name, linear_number, number_of
 from logger.reader import LogReader, Settled, at_once
@@ -96,8 +96,9 @@ class History:
         """Every file that counts, by rising sequence, the one to read first. Raises OSError.
 
         Unless `all_or_nothing`, one that the disk can't read is passed over as if it were not there: good for readers,
-        who are told of the gap, and not for who removes the oldest. There are two of a sequence while one is archived
-        or compressed, and after a crash in the middle of that.
+        who are told of the gap, and not for who removes the oldest. An error that says nothing of the file, but that
+        the process can open no more, is always raised. There are two of a sequence while one is archived or
+        compressed, and after a crash in the middle of that.
         """
         found: dict[int, list[tuple[bool, Place]]] = {}
         for directory in self.directories:
@@ -107,7 +108,7 @@ class History:
                     try:
                         place = self._place(directory, name)
                     except OSError as exc:
-                        if all_or_nothing:
+                        if all_or_nothing or exc.errno in NO_DESCRIPTORS:
                             raise OSError(exc.errno, exc.strerror or str(exc), f"{directory}/{name}") from exc
                 if place is not None:
                     found.setdefault(place.sequence, []).append((place.form is Form.COMPRESSED, place))

@@ -6,7 +6,18 @@ from collections.abc import Iterator
 from logger import log as logs
 from logger.clock import Clock, SystemClock
 from logger.config import LogConfig, LogSync, LogType, WriteIntegrity
-from logger.disk import NO_SPACE, Disk, Lock, Path, PosixDisk, make_dirs, read_whole, replace_file
+from logger.disk import (
+    NO_DESCRIPTORS,
+    NO_SPACE,
+    Disk,
+    Lock,
+    Path,
+    PosixDisk,
+    make_dirs,
+    read_whole,
+    replace_file,
+    way_out,
+)
 from logger.errors import LogDamaged, LogError, LogInUse
 from qmgr import ini, locations, mqsini
 from qmgr.errors import AlreadyExists, Damaged, InUse, Mistake, MQError, Reason, Unavailable
@@ -195,7 +206,8 @@ def translated(name: str, done: str) -> Iterator[None]:
         raise Unavailable(f"queue manager {name!r} can't be {done}: {exc}", name=name) from exc
     except OSError as exc:
         reason = Reason.STORAGE_MEDIUM_FULL if exc.errno in NO_SPACE else Reason.FILE_SYSTEM_ERROR
-        raise Unavailable(f"queue manager {name!r} can't be {done}: {exc}", reason=reason, name=name) from exc
+        way = f"; nothing is lost by that: {way_out(exc)} and try again" if exc.errno in NO_DESCRIPTORS else ""
+        raise Unavailable(f"queue manager {name!r} can't be {done}: {exc}{way}", reason=reason, name=name) from exc
 
 
 def _remove_if_empty(disk: Disk, path: str) -> None:

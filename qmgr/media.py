@@ -16,7 +16,7 @@ import attrs
 
 from logger.archive import Progress, no_progress
 from logger.config import LogType
-from logger.disk import NO_SPACE
+from logger.disk import NO_SPACE, way_out
 from logger.errors import LogDamaged, LogError
 from logger.log import Log
 from logger.reader import LogReader
@@ -325,7 +325,8 @@ class Media:
                 if isinstance(exc, (LogError, RecoveryError, KeyError)):
                     raise MediaImageMissing(f"queue {name!r} can't be recreated: {exc}", name=name) from exc
                 if isinstance(exc, OSError):
-                    text = f"queue {name!r} can't be recreated ({exc}); give the disk room, or mend it, and try again"
+                    way = f"nothing is lost by that: {way_out(exc)} and try again"
+                    text = f"queue {name!r} can't be recreated ({exc}); {way}"
                     if exc.errno in NO_SPACE:
                         raise StorageFull(text, name=name) from exc
                     raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=name) from exc

@@ -316,3 +316,25 @@ def test_a_queue_without_an_image_gets_one_by_itself() -> None:
     lose_segments(world, "Q")
     world.start()
     assert bodies(world.qm, "Q") == [b"precious", b"more"]
+
+
+def test_an_extent_that_can_not_be_opened_for_want_of_descriptors_does_not_count_as_missing() -> None:
+    world = linear()
+    for queue in ("Q", "OTHER"):
+        world.qm.define_queue(queue)
+    world.qm.put("Q", b"precious")
+    fill(world, 60)
+    world.qm.checkpoint()
+    in_log = f"{DATA}/log/{NAME}/active/"
+    for nth in range(1, 12):
+        for call in (
+            lambda: world.qm.recreate("Q"),
+            lambda: list(world.qm.replay("Q", "oldest")),
+            lambda: world.qm.remove_log(older_than=0),
+        ):
+            world.disk.fail("open", errno.EMFILE, nth=nth, once=False, where=lambda path: path.startswith(in_log))
+            with pytest.raises(qmgr.Unavailable, match=r"Too many open files.*nothing is lost.*descriptors have run"):
+                call()
+            world.disk.heal()
+    assert world.qm.recreate("Q").depth == 1
+    assert len(list(world.qm.replay("Q", "oldest"))) == 1
