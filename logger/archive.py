@@ -21,6 +21,7 @@ from zlib import crc32
 
 import attrs
 
+from logger import claims
 from logger.compressed import CHUNK, NEW, Compression, compress, compression_of, open_compressed
 from logger.disk import Disk, File, make_dirs, read_whole, replace_file, way_out
 from logger.errors import ArchiveFailed, LogDamaged, LogError
@@ -283,8 +284,8 @@ class Archive:
         that no gate comes down between that and the removal.
         """
         try:
-            self.sweep()
             self._settle(plan)
+            self.sweep()
         except OSError as exc:
             where, why = " and ".join(self._history.directories), exc.strerror or exc
             raise ArchiveFailed(
@@ -353,6 +354,8 @@ class Archive:
         disk = self._disk
         if any(step.target for step in plan.steps):
             make_dirs(disk, self.directory)
+            if any(_directory(step.target) == self.directory for step in plan.steps):
+                self._claim()
             above = self.directory
             while above:
                 above = above.rpartition("/")[0]
@@ -362,9 +365,21 @@ class Archive:
             if disk.exists(directory):
                 disk.sync_dir(directory)
 
+    def _claim(self) -> None:
+        """The archive is this log's and nobody else's. Raises ArchiveFailed."""
+        active = self._history.directories[0]
+        claims.claim(self._disk, self.directory, self._history.log_id, f"the log of {active}")
+        claims.note_used(self._disk, _directory(active), self.directory)
+
     def sweep(self) -> None:
-        """Delete what work that was cut off has left behind: half-made files, and indexes of extents that are gone."""
+        """Delete what work that was cut off has left behind: half-made files, and indexes of extents that are gone.
+
+        In the archive only where it is this log's: another's may be at work there.
+        """
+        mine = {self._history.log_id}
         for directory in self._history.directories:
+            if directory == self.directory and claims.owners(self._disk, directory) != mine:
+                continue
             names = self._disk.list(directory)
             there = {extent_of(name) for name in names}
             for name in names:

@@ -49,6 +49,11 @@ MESSAGES = {
     "AMQ9005": ("W", "A damaged file was set aside as {path}."),
     "AMQ9006": ("W", "Media images that were due could not be recorded: {text}"),
     "AMQ9007": ("W", "Log extents could not be archived, compressed or removed: {text}"),
+    "AMQ9012": (
+        "W",
+        "{path} still has {count} extents of this log, and ArchivePath is {archive} now: they are not read. Move them "
+        "there, or to the active log directory, or change ArchivePath back.",
+    ),
     "AMQ9011": ("I", "{count} log extents were {done}, {size} bytes."),
     "AMQ9001": ("W", "LogSync is {sync}: after a crash of the machine the last moments of the log may be missing."),
     "AMQ9002": ("E", "A checkpoint could not be taken, the one before counts on: {text}"),

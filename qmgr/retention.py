@@ -16,13 +16,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from logger import claims
 from logger.archive import DONE, Action, Archive, ArchivedNotices, ArchivePolicy, Outcome, Plan, Progress, last_written
 from logger.clock import Clock
 from logger.compressed import codec
-from logger.config import LogType
+from logger.config import LogConfig, LogType
 from logger.disk import Disk, make_dirs
 from logger.errors import LogError
 from logger.extent import file_name, linear_number, number_of
+from logger.history import History
 from logger.log import Log, active_path
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog
@@ -64,6 +66,7 @@ class Retention:
             config, log_id = engine.log.config, engine.log.state.log_id
             self._check_archive(disk, config.archive_directory, active_path(config.path))
             self._history = engine.log.history()
+            self._name_old_archives(disk, config)
             self._archive = Archive(disk, self._history, config.archive_directory)
             self._notices = ArchivedNotices(disk, config.path, log_id)
             if policy.compress_after is not None:
@@ -79,6 +82,18 @@ class Retention:
                 make_dirs(disk, archive)
             except OSError as exc:
                 self._errors.say("AMQ9007", text=f"ArchivePath can't be used ({exc})")
+
+    def _name_old_archives(self, disk: Disk, config: LogConfig) -> None:
+        """Say which directories were the archive before and still have extents of this log, which nobody reads."""
+        known = {disk.real_path(directory) for directory in self._history.directories}
+        with contextlib.suppress(OSError):  # where that can't be told the start goes on
+            for path in [*claims.used_archives(disk, config.path), f"{config.path}/archive"]:
+                if disk.real_path(path) not in known:
+                    known.add(disk.real_path(path))
+                    held = History(disk, [path], self._history.log_id, self._history.extent_bytes).places()
+                    if held:
+                        archive = config.archive_directory
+                        self._errors.say("AMQ9012", path=path, count=len(held), archive=archive)
 
     def _try_codec(self) -> None:
         """Say at the start, not only when the first extent is old enough, that there is no such compression here."""
