@@ -318,6 +318,32 @@ def test_a_queue_without_an_image_gets_one_by_itself() -> None:
     assert bodies(world.qm, "Q") == [b"precious", b"more"]
 
 
+def test_images_that_went_with_the_history_are_forgotten_also_without_a_start_in_between() -> None:
+    world = linear()
+    for queue in ("Q", "OTHER"):
+        world.qm.define_queue(queue)
+    world.qm.put("Q", b"precious")
+    fill(world, 60)
+    world.qm.record_image()
+    fill(world, 60)
+    world.qm.end()
+    for kind in ("circular", "linear"):
+        migrate_log(NAME, data_path=DATA, log_type=kind, disk=world.disk)
+    path = f"{DATA}/qmgrs/{NAME}/amqalchk.fil"
+    again = world.disk.snapshot(KEEP_ALL)
+    world.start()
+    assert world.qm._engine.state.queues["Q"].image is None
+    world.disk = again
+    data = bytearray(world.disk.peek(path))
+    data[30] ^= 1
+    world.disk.poke(path, bytes(data))
+    world.start()
+    assert world.qm._engine.state.queues["Q"].image is None
+    world.clock.advance(60)
+    world.qm.put("Q", b"more")
+    assert world.qm.recreate("Q").depth == 2
+
+
 def test_an_extent_that_can_not_be_opened_for_want_of_descriptors_does_not_count_as_missing() -> None:
     world = linear()
     for queue in ("Q", "OTHER"):
