@@ -2,6 +2,7 @@
 
 LogError
 ├── LogDamaged   AMQ6767: something that was durable can't be read; an operator decides
+│   └── ExtentGone   there is no extent so old any more
 ├── LogFailed    AMQ6708/6709: a write or sync failed; the log is closed for good until a restart
 ├── LogClosed    the log was ended, by this program
 ├── LogInUse     another process, or this one, owns the queue manager
@@ -24,6 +25,10 @@ class LogDamaged(LogError):
         super().__init__(text)
         self.path = path
         self.lsn = lsn
+
+
+class ExtentGone(LogDamaged):
+    """There is no extent so old: it was removed or used again, which is no damage unless somebody needs it."""
 
 
 class LogFailed(LogError):

@@ -17,7 +17,7 @@ from logger import extent, frame, lsn
 from logger.compressed import NEW, CompressedFile, Compression, ReadOnly, compression_of, read_table
 from logger.control import ControlState
 from logger.disk import NO_DESCRIPTORS, Disk, File
-from logger.errors import LogDamaged
+from logger.errors import ExtentGone, LogDamaged
 from logger.extent import DATA, ExtentHeader, decode_header, file_name, linear_number, number_of
 from logger.reader import LogReader, Settled, at_once
 
@@ -174,9 +174,10 @@ class History:
             f"log extent {path} is missing, or cut, or its header is damaged, and it holds the log from "
             f"{lsn.text(sequence * self.extent_bytes)}; restore it from a backup, into {' or '.join(self.directories)}"
         )
-        if not any(other < sequence for other in self._known):
-            text += f" (the oldest extent that is there is {self.name(later[0])})"
-        raise LogDamaged(text, path=path, lsn=sequence * self.extent_bytes)
+        if any(other < sequence for other in self._known):
+            raise LogDamaged(text, path=path, lsn=sequence * self.extent_bytes)
+        text += f" (the oldest extent that is there is {self.name(later[0])})"
+        raise ExtentGone(text, path=path, lsn=sequence * self.extent_bytes)
 
     def _place(self, directory: str, name: str) -> Place | None:
         """What the file of this name holds, if it counts."""

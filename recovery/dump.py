@@ -16,7 +16,7 @@ from logger import log as logs
 from logger.config import LogConfig, LogType
 from logger.control import ControlState
 from logger.disk import PAGE, Disk
-from logger.errors import LogDamaged
+from logger.errors import ExtentGone, LogDamaged
 from logger.extent import NUMBERS, file_name, linear_number
 from logger.reader import LogReader
 from logger.reader import Record as RawRecord
@@ -353,6 +353,13 @@ def dump(
                 )
         if start_lsn is not None and not shown:
             raise LogDamaged(f"no record begins at {lsn.text(start_lsn)}; the log ends at {lsn.text(found.end)}")
+    except ExtentGone as exc:
+        if extent is None:
+            raise
+        raise ExtentGone(
+            f"log extent {file_name(extent)} is not there: it was used again or removed when nothing needed it any "
+            f"more, and nothing is wrong then; if it should be there: {exc}"
+        ) from exc
     finally:
         found.close()
 
