@@ -146,7 +146,7 @@ def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None
             logs.delete(disk, log_dir)
             for path in (f"{log_dir}/{LOG_LOCK}", log_dir):
                 _remove_if_empty(disk, path)
-            _remove_tree(disk, location.data_dir)
+            remove_tree(disk, location.data_dir)
         finally:
             lock.release()
         mqsini.remove(disk, f"{location.data_root}/mqs.ini", name)
@@ -221,12 +221,12 @@ def _remove_if_empty(disk: Disk, path: str) -> None:
         pass
 
 
-def _remove_tree(disk: Disk, path: str) -> None:
+def remove_tree(disk: Disk, path: str) -> None:
     """Remove what is below `path`, and it."""
     if disk.exists(path):
         for name in disk.list(path):
             try:
                 disk.unlink(f"{path}/{name}")
             except (IsADirectoryError, PermissionError):
-                _remove_tree(disk, f"{path}/{name}")
+                remove_tree(disk, f"{path}/{name}")
         disk.rmdir(path)

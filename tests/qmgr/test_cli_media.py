@@ -394,7 +394,7 @@ def test_recover_to_names_what_is_missing(made: Path, run: Run, tmp_path: Path) 
     _, err = run(f"recover-to -m QM1 --lsn '{lsn.text(moment)}' --into {tmp_path / 'no'}", 71)
     assert "S0000000.LOG" in err
     assert err.count("\n") == 1
-    assert not (tmp_path / "no" / "qmgrs" / "QM1" / "qm.ini").exists()
+    assert not (tmp_path / "no").exists()
 
 
 # -- migmqlog --------------------------------------------------------------------------------------------------------
