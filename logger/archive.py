@@ -25,7 +25,7 @@ from logger import claims
 from logger.compressed import CHUNK, NEW, Compression, compress, compression_of, open_compressed
 from logger.disk import Disk, File, make_dirs, read_whole, replace_file, way_out
 from logger.errors import ArchiveFailed, LogDamaged, LogError
-from logger.extent import linear_number
+from logger.extent import NUMBERS, linear_number
 from logger.history import INDEX, NOTICES, Form, History, Place, belongs, extent_of, index_name, read_header
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}  # seconds
@@ -106,6 +106,7 @@ class Plan:
 
     steps: tuple[Step, ...]
     held: Held | None = None
+    damaged: tuple[str, ...] = ()  # files that were cut or damaged, so that nothing is done with them
 
     @property
     def size(self) -> int:
@@ -203,6 +204,12 @@ def _held(gates: Mapping[str, int], sequence: int, path: str) -> Held | None:
     return Held(sequence=sequence, path=path, gates=holding) if holding else None
 
 
+def _is_before(path: str, sequence: int) -> bool:
+    """Does the file's name say that its part of the log comes before this sequence? Others may be being made."""
+    number = extent_of(_name(path))
+    return number is not None and 0 < (linear_number(sequence) - number) % NUMBERS < NUMBERS // 2
+
+
 def _name(path: str) -> str:
     return path.rsplit("/", 1)[1]
 
@@ -223,6 +230,7 @@ class Outcome:
 
     done: tuple[Step, ...]
     held: Held | None
+    damaged: tuple[str, ...] = ()  # what was passed over
 
 
 def no_progress(done: int, total: int) -> None:
@@ -262,11 +270,16 @@ class Archive:
     ) -> Plan:
         """What to do now about extents that were last written `after` seconds ago or more. Raises OSError."""
         copies = self._history.copies()
+        whole = {linear_number(sequence) for sequence in copies}
+        lost = [path for path in self._history.damaged if extent_of(_name(path)) not in whole]
+        damaged = tuple(path for path in lost if _is_before(path, active_from))
         if action is Action.ARCHIVE:
-            return plan_archive(copies, self.directory, after=after, now_us=now_us, active_from=active_from)
-        if action is Action.COMPRESS:
-            return plan_compress(copies, compression, after=after, now_us=now_us, active_from=active_from)
-        return plan_remove(copies, needed_from or {}, after=after, now_us=now_us, active_from=active_from)
+            plan = plan_archive(copies, self.directory, after=after, now_us=now_us, active_from=active_from)
+        elif action is Action.COMPRESS:
+            plan = plan_compress(copies, compression, after=after, now_us=now_us, active_from=active_from)
+        else:
+            plan = plan_remove(copies, needed_from or {}, after=after, now_us=now_us, active_from=active_from)
+        return attrs.evolve(plan, damaged=damaged)
 
     def run(
         self,
@@ -299,14 +312,14 @@ class Archive:
                 with removing if remove else NOBODY:
                     held = _held(needed_from(), step.sequence, step.paths[0]) if remove else None
                     if held is not None:
-                        return Outcome(done=tuple(done), held=held)
+                        return Outcome(done=tuple(done), held=held, damaged=plan.damaged)
                     work.do(step)
             except OSError as exc:
                 if isinstance(exc, FileNotFoundError) and not self._disk.exists(step.paths[0]):
                     continue  # gone meanwhile, by whoever reuses or removes extents
                 raise _failed(step, exc) from exc
             done.append(step)
-        return Outcome(done=tuple(done), held=plan.held)
+        return Outcome(done=tuple(done), held=plan.held, damaged=plan.damaged)
 
     def keep(
         self,

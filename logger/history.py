@@ -91,6 +91,7 @@ class History:
         self.log_id = log_id
         self.extent_bytes = extent_bytes
         self._known: dict[int, Place] = {}
+        self.damaged: list[str] = []  # files of extents that were cut or damaged, as of the last look
 
     def copies(self, *, all_or_nothing: bool = True) -> dict[int, list[Place]]:
         """Every file that counts, by rising sequence, the one to read first. Raises OSError.
@@ -101,6 +102,7 @@ class History:
         compressed, and after a crash in the middle of that.
         """
         found: dict[int, list[tuple[bool, Place]]] = {}
+        self.damaged = []
         for directory in self.directories:
             for name in self._disk.list(directory):
                 place = None
@@ -185,12 +187,20 @@ class History:
         try:
             header, size, on_disk = read_header(self._disk, path)
             header = header or self.told_by_frame(path)
-        except (FileNotFoundError, LogDamaged):
-            return None  # moved meanwhile; or damaged, and then its sequence is missing
-        if header is None or header.log_id != self.log_id or header.extent_bytes != self.extent_bytes:
+        except FileNotFoundError:
+            return None  # moved meanwhile
+        except LogDamaged:
+            header = None  # its sequence is missing
+        if header is None:
+            self.damaged.append(path)
+            return None
+        if header.log_id != self.log_id or header.extent_bytes != self.extent_bytes:
             return None
         fits = header.number == extent_of(name) == linear_number(header.sequence)
-        if not fits or header.sequence < 1 or size < DATA + self.extent_bytes:
+        if not fits or header.sequence < 1:
+            return None
+        if size < DATA + self.extent_bytes:
+            self.damaged.append(path)
             return None
         form = Form.ACTIVE if directory == self.directories[0] else Form.ARCHIVED
         if compression_of(name) is not None:

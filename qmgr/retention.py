@@ -57,6 +57,7 @@ class Retention:
         self._checkpointer = engine.checkpointer
         self._linear = engine.log.state.log_type is LogType.LINEAR
         self._said = "", ""
+        self._named: set[str] = set()  # damaged extents
         self._lock = threading.Lock()
         self._readers: weakref.WeakSet[Reading] = weakref.WeakSet()  # one that is forgotten needs nothing
         self._deciding = threading.Lock()  # held from the decision that an extent can go until it is gone
@@ -238,12 +239,20 @@ class Retention:
                 if outcome.done:
                     size = sum(step.size for step in outcome.done)
                     self._errors.say("AMQ9011", count=len(outcome.done), size=size, done=DONE[action])
+                self._name_damaged(outcome)
         except _Ending:
             return
         except (LogError, OSError) as exc:
             self._errors.say("AMQ9007", text=str(exc))
         took = self._clock.elapsed_ns() - now
         self._next_look_ns = now + took + (POLICY_NS if worked else max(POLICY_NS, REST * took))
+
+    def _name_damaged(self, outcome: Outcome) -> None:
+        """Say once of each extent that it was passed over because it is damaged."""
+        for path in outcome.damaged:
+            if path not in self._named:
+                self._named.add(path)
+                self._errors.say("AMQ9013", path=path)
 
     def _pace(self) -> "Pace":
         return Pace(self._clock, lambda: self._log.buffer.tail)
@@ -276,7 +285,7 @@ class Retention:
         """Archive, compress or remove. Raises LogError, MediaNotSupported, ObjectInUse."""
         if dry_run:
             plan = self.plan(action, older_than)
-            return Outcome(done=plan.steps, held=plan.held)
+            return Outcome(done=plan.steps, held=plan.held, damaged=plan.damaged)
         self._check()
         if not self._working.acquire(blocking=False):
             raise ObjectInUse("log extents are being archived, compressed or removed already; try again later")
