@@ -28,7 +28,7 @@ from logger.history import History
 from logger.log import Log, active_path
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog
-from qmgr.errors import MediaNotSupported, Mistake, ObjectInUse
+from qmgr.errors import IniError, MediaNotSupported, Mistake, ObjectInUse
 from qmgr.ini import LogManagement
 from recovery.errors import QueueDamaged
 
@@ -77,7 +77,7 @@ class Retention:
         """An archive in the place of what is archived would be lost with it. Raises Mistake."""
         inside, mine = disk.real_path(archive) + "/", disk.real_path(active) + "/"
         if inside.startswith(mine) or mine.startswith(inside):
-            raise Mistake(f"ArchivePath is {archive}, where the log itself lies ({active}); give another directory")
+            raise IniError(f"ArchivePath is {archive}, where the log itself lies ({active}); give another directory")
         if self._policy.archive_after is not None:
             try:
                 make_dirs(disk, archive)

@@ -438,6 +438,12 @@ def test_migmqlog_refuses_in_a_line(made: Path, run: Run, environment: dict[str,
         assert out == ""
         assert err.startswith(says), err
         assert err.count("\n") == 1
+    for path in ("/dev/null", made / "log" / "QM1" / "active"):
+        _, err = run(f"migmqlog -m QM1 -ld {path}", 100)
+        assert err.startswith(f"AMQ7064E: the log can't be in {path}: ")
+    run("recover-to -m QM1 --lsn 0:0:5:0 --into /dev/null", 36)
+    run("dmpmqlog -m QM1 -n 999", 36)
+    run("dmpmqlog -m QM1 -s 0:0:0:8", 36)
     application = Application(environment)
     application.process.kill()
     application.process.communicate()
