@@ -456,11 +456,11 @@ class QueueManager:
             self._clock.wait(never, 0.01)
 
     def _close(self) -> None:
+        if self._engine.refusal is None:  # first, so that long work of the housekeeping ends soon
+            self._engine.refusal = Unavailable(f"queue manager {self.name!r} has ended", name=self.name)
         self._housekeeper.stop()
         with contextlib.suppress(OSError, LogError):
             self._log.close(clean=False)
-        if self._engine.refusal is None:
-            self._engine.refusal = Unavailable(f"queue manager {self.name!r} has ended", name=self.name)
         self._let_go()
         self._state = "ended"
 

@@ -258,8 +258,8 @@ class Retention:
         return Pace(self._clock, lambda: self._log.buffer.tail)
 
     def _go_on(self, pace: "Pace") -> None:
-        """Let others go on; end work that nobody waits for when the queue manager ends."""
-        if self._engine.quiescing:
+        """Let others go on; end work that nobody waits for when the queue manager ends, or has failed."""
+        if self._engine.quiescing or self._engine.refusal is not None:
             raise _Ending
         pace.give_way()
 

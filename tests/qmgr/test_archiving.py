@@ -309,6 +309,28 @@ def test_with_its_queue_manager_the_past_of_a_log_goes_too() -> None:
     assert not made.disk.exists(LOG)
 
 
+@pytest.mark.parametrize("how", ["failed", "abandoned"])
+def test_an_end_without_order_does_not_wait_for_the_archive(how: str) -> None:
+    """What is being copied is given up; an end in order does the same."""
+    made = world("LogArchive:\n ArchiveAfter=9h\n")
+    empty(made)
+    made.clock.advance(9 * 3600)
+    renamed = []
+
+    def look(kind: str, path: str) -> None:
+        if kind == "rename" and path.startswith(ARCHIVE):
+            renamed.append(path)
+            if how == "failed":
+                made.qm._fail(OSError("the disk is gone"))
+            else:
+                made.qm.abandon()
+
+    made.disk.before_effect = look
+    made.qm._retention.keep_policy()
+    made.disk.before_effect = None
+    assert len(renamed) == 1
+
+
 def test_long_work_pauses_only_while_others_write_to_the_log() -> None:
     clock, tail = SimClock(), 0
     pace = Pace(clock, lambda: tail)
