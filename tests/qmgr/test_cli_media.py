@@ -18,6 +18,7 @@ import qmgr
 from logger import lsn
 from qmgr.cli import rcrmqobj
 from qmgr.cli.main import qm
+from qmgr.cli.objects import Tally
 from qmgr.errors import ObjectInUse
 
 ROOT = Path(__file__).parents[2]
@@ -314,7 +315,8 @@ def test_circular_logging_is_not_supported(run: Run, data: Path) -> None:
 
 
 def test_an_object_in_use_has_a_code_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    assert rcrmqobj.said(ObjectInUse("queue 'A' can't be recreated now"), quiet=False) == 136
+    tally = Tally(rcrmqobj.CODES, quiet=False)
+    assert tally.refused(ObjectInUse("queue 'A' can't be recreated now")) == 136
     assert capsys.readouterr().err.startswith("AMQ8101E: queue 'A' can't be recreated now")
 
 
