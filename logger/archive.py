@@ -21,10 +21,11 @@ from zlib import crc32
 
 import attrs
 
+from logger import claims
 from logger.compressed import CHUNK, NEW, Compression, compress, compression_of, open_compressed
-from logger.disk import NO_SPACE, Disk, File, make_dirs, read_whole, replace_file
+from logger.disk import Disk, File, make_dirs, read_whole, replace_file, way_out
 from logger.errors import ArchiveFailed, LogDamaged, LogError
-from logger.extent import linear_number
+from logger.extent import NUMBERS, linear_number
 from logger.history import INDEX, NOTICES, Form, History, Place, belongs, extent_of, index_name, read_header
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}  # seconds
@@ -105,6 +106,7 @@ class Plan:
 
     steps: tuple[Step, ...]
     held: Held | None = None
+    damaged: tuple[str, ...] = ()  # files that were cut or damaged, so that nothing is done with them
 
     @property
     def size(self) -> int:
@@ -202,6 +204,12 @@ def _held(gates: Mapping[str, int], sequence: int, path: str) -> Held | None:
     return Held(sequence=sequence, path=path, gates=holding) if holding else None
 
 
+def _is_before(path: str, sequence: int) -> bool:
+    """Does the file's name say that its part of the log comes before this sequence? Others may be being made."""
+    number = extent_of(_name(path))
+    return number is not None and 0 < (linear_number(sequence) - number) % NUMBERS < NUMBERS // 2
+
+
 def _name(path: str) -> str:
     return path.rsplit("/", 1)[1]
 
@@ -222,6 +230,7 @@ class Outcome:
 
     done: tuple[Step, ...]
     held: Held | None
+    damaged: tuple[str, ...] = ()  # what was passed over
 
 
 def no_progress(done: int, total: int) -> None:
@@ -261,11 +270,16 @@ class Archive:
     ) -> Plan:
         """What to do now about extents that were last written `after` seconds ago or more. Raises OSError."""
         copies = self._history.copies()
+        whole = {linear_number(sequence) for sequence in copies}
+        lost = [path for path in self._history.damaged if extent_of(_name(path)) not in whole]
+        damaged = tuple(path for path in lost if _is_before(path, active_from))
         if action is Action.ARCHIVE:
-            return plan_archive(copies, self.directory, after=after, now_us=now_us, active_from=active_from)
-        if action is Action.COMPRESS:
-            return plan_compress(copies, compression, after=after, now_us=now_us, active_from=active_from)
-        return plan_remove(copies, needed_from or {}, after=after, now_us=now_us, active_from=active_from)
+            plan = plan_archive(copies, self.directory, after=after, now_us=now_us, active_from=active_from)
+        elif action is Action.COMPRESS:
+            plan = plan_compress(copies, compression, after=after, now_us=now_us, active_from=active_from)
+        else:
+            plan = plan_remove(copies, needed_from or {}, after=after, now_us=now_us, active_from=active_from)
+        return attrs.evolve(plan, damaged=damaged)
 
     def run(
         self,
@@ -283,12 +297,12 @@ class Archive:
         that no gate comes down between that and the removal.
         """
         try:
-            self.sweep()
             self._settle(plan)
+            self.sweep()
         except OSError as exc:
-            where = " and ".join(self._history.directories)
+            where, why = " and ".join(self._history.directories), exc.strerror or exc
             raise ArchiveFailed(
-                f"{where} could not be prepared ({exc.strerror or exc}); nothing is lost: {_way(exc)} and do it again"
+                f"{where} could not be prepared ({why}); nothing is lost: {way_out(exc)} and do it again"
             ) from exc
         work = _Work(self._disk, self._history, progress, give_way, total=plan.size)
         done: list[Step] = []
@@ -298,14 +312,14 @@ class Archive:
                 with removing if remove else NOBODY:
                     held = _held(needed_from(), step.sequence, step.paths[0]) if remove else None
                     if held is not None:
-                        return Outcome(done=tuple(done), held=held)
+                        return Outcome(done=tuple(done), held=held, damaged=plan.damaged)
                     work.do(step)
             except OSError as exc:
                 if isinstance(exc, FileNotFoundError) and not self._disk.exists(step.paths[0]):
                     continue  # gone meanwhile, by whoever reuses or removes extents
                 raise _failed(step, exc) from exc
             done.append(step)
-        return Outcome(done=tuple(done), held=plan.held)
+        return Outcome(done=tuple(done), held=plan.held, damaged=plan.damaged)
 
     def keep(
         self,
@@ -353,6 +367,8 @@ class Archive:
         disk = self._disk
         if any(step.target for step in plan.steps):
             make_dirs(disk, self.directory)
+            if any(_directory(step.target) == self.directory for step in plan.steps):
+                self._claim()
             above = self.directory
             while above:
                 above = above.rpartition("/")[0]
@@ -362,9 +378,21 @@ class Archive:
             if disk.exists(directory):
                 disk.sync_dir(directory)
 
+    def _claim(self) -> None:
+        """The archive is this log's and nobody else's. Raises ArchiveFailed."""
+        active = self._history.directories[0]
+        claims.claim(self._disk, self.directory, self._history.log_id, f"the log of {active}")
+        claims.note_used(self._disk, _directory(active), self.directory)
+
     def sweep(self) -> None:
-        """Delete what work that was cut off has left behind: half-made files, and indexes of extents that are gone."""
+        """Delete what work that was cut off has left behind: half-made files, and indexes of extents that are gone.
+
+        In the archive only where it is this log's: another's may be at work there.
+        """
+        mine = {self._history.log_id}
         for directory in self._history.directories:
+            if directory == self.directory and claims.owners(self._disk, directory) != mine:
+                continue
             names = self._disk.list(directory)
             there = {extent_of(name) for name in names}
             for name in names:
@@ -513,12 +541,8 @@ def _failed(step: Step, exc: OSError) -> LogError:
     to = f" as {step.target}" if step.target else ""
     return ArchiveFailed(
         f"{' and '.join(step.paths)} could not be {DONE[step.action]}{to} ({exc.strerror or exc}); nothing is lost: "
-        f"{_way(exc)} and do it again"
+        f"{way_out(exc)} and do it again"
     )
-
-
-def _way(exc: OSError) -> str:
-    return "free some space" if exc.errno in NO_SPACE else "mend the disk"
 
 
 # What the archive of somebody else has

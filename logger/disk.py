@@ -19,6 +19,7 @@ LOCK_ATTEMPTS = 50
 PAGE = 4096  # bytes; the unit of alignment for direct writes
 HUGE_PAGE = 2 << 20
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS)
 
 Buffer = bytes | bytearray | memoryview
@@ -317,6 +318,13 @@ class PosixDisk:
 
     def on_fork(self, callback: Callable[[], None]) -> None:
         os.register_at_fork(after_in_child=callback)
+
+
+def way_out(exc: OSError) -> str:
+    """What to do about an error after which nothing is lost, as the end of a sentence."""
+    if exc.errno in NO_DESCRIPTORS:
+        return "file descriptors have run out: close files, or raise the limit (ulimit -n),"
+    return "free some space" if exc.errno in NO_SPACE else "mend the disk"
 
 
 def make_dirs(disk: Disk, path: str) -> None:

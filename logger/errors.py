@@ -2,6 +2,8 @@
 
 LogError
 ├── LogDamaged   AMQ6767: something that was durable can't be read; an operator decides
+│   ├── NotInLog   what was asked for is not in the log
+│   └── ExtentGone   there is no extent so old any more: it was removed or used again
 ├── LogFailed    AMQ6708/6709: a write or sync failed; the log is closed for good until a restart
 ├── LogClosed    the log was ended, by this program
 ├── LogInUse     another process, or this one, owns the queue manager
@@ -24,6 +26,14 @@ class LogDamaged(LogError):
         super().__init__(text)
         self.path = path
         self.lsn = lsn
+
+
+class NotInLog(LogDamaged):
+    """What was asked for is not in the log, or not any more; nobody but who asks needs it."""
+
+
+class ExtentGone(LogDamaged):
+    """There is no extent so old: it was removed or used again."""
 
 
 class LogFailed(LogError):

@@ -87,7 +87,8 @@ class GroupCommit(ABC):
                         return
                     self._prepare()  # that was what an interrupted leader had left undone
         except BaseException as exc:
-            raise self._give_up(me, exc) from exc.__cause__
+            told = self._give_up(me, exc)
+            raise told from told.__cause__
 
     def _exclusively(self, work: Callable[[], None]) -> None:
         """Do `work` while nobody else writes anything."""
@@ -104,7 +105,8 @@ class GroupCommit(ABC):
                 with self.lock:
                     self._step_down()
         except BaseException as exc:
-            raise self._give_up(turn, exc) from exc.__cause__
+            told = self._give_up(turn, exc)
+            raise told from told.__cause__
 
     def _if_nobody_leads(self, begin: Callable[[], bool], work: Callable[[], None]) -> None:
         """Lead now or not at all: `begin` with the lock held, and if it says so `work` without it."""
@@ -119,7 +121,8 @@ class GroupCommit(ABC):
             with self.lock:
                 self._step_down()
         except BaseException as exc:
-            raise self._give_up(me, exc) from exc.__cause__
+            told = self._give_up(me, exc)
+            raise told from told.__cause__
 
     def _leads(self, turn: Turn) -> bool:
         """Wait; True when it is this caller's turn to lead, and what it is to write is prepared."""

@@ -16,8 +16,8 @@ import attrs
 from logger import extent, frame, lsn
 from logger.compressed import NEW, CompressedFile, Compression, ReadOnly, compression_of, read_table
 from logger.control import ControlState
-from logger.disk import Disk, File
-from logger.errors import LogDamaged
+from logger.disk import NO_DESCRIPTORS, Disk, File
+from logger.errors import ExtentGone, LogDamaged
 from logger.extent import DATA, ExtentHeader, decode_header, file_name, linear_number, number_of
 from logger.reader import LogReader, Settled, at_once
 
@@ -91,15 +91,18 @@ class History:
         self.log_id = log_id
         self.extent_bytes = extent_bytes
         self._known: dict[int, Place] = {}
+        self.damaged: list[str] = []  # files of extents that were cut or damaged, as of the last look
 
     def copies(self, *, all_or_nothing: bool = True) -> dict[int, list[Place]]:
         """Every file that counts, by rising sequence, the one to read first. Raises OSError.
 
         Unless `all_or_nothing`, one that the disk can't read is passed over as if it were not there: good for readers,
-        who are told of the gap, and not for who removes the oldest. There are two of a sequence while one is archived
-        or compressed, and after a crash in the middle of that.
+        who are told of the gap, and not for who removes the oldest. An error that says nothing of the file, but that
+        the process can open no more, is always raised. There are two of a sequence while one is archived or
+        compressed, and after a crash in the middle of that.
         """
         found: dict[int, list[tuple[bool, Place]]] = {}
+        self.damaged = []
         for directory in self.directories:
             for name in self._disk.list(directory):
                 place = None
@@ -107,7 +110,7 @@ class History:
                     try:
                         place = self._place(directory, name)
                     except OSError as exc:
-                        if all_or_nothing:
+                        if all_or_nothing or exc.errno in NO_DESCRIPTORS:
                             raise OSError(exc.errno, exc.strerror or str(exc), f"{directory}/{name}") from exc
                 if place is not None:
                     found.setdefault(place.sequence, []).append((place.form is Form.COMPRESSED, place))
@@ -173,9 +176,10 @@ class History:
             f"log extent {path} is missing, or cut, or its header is damaged, and it holds the log from "
             f"{lsn.text(sequence * self.extent_bytes)}; restore it from a backup, into {' or '.join(self.directories)}"
         )
-        if not any(other < sequence for other in self._known):
-            text += f" (the oldest extent that is there is {self.name(later[0])})"
-        raise LogDamaged(text, path=path, lsn=sequence * self.extent_bytes)
+        if any(other < sequence for other in self._known):
+            raise LogDamaged(text, path=path, lsn=sequence * self.extent_bytes)
+        text += f" (the oldest extent that is there is {self.name(later[0])})"
+        raise ExtentGone(text, path=path, lsn=sequence * self.extent_bytes)
 
     def _place(self, directory: str, name: str) -> Place | None:
         """What the file of this name holds, if it counts."""
@@ -183,12 +187,20 @@ class History:
         try:
             header, size, on_disk = read_header(self._disk, path)
             header = header or self.told_by_frame(path)
-        except (FileNotFoundError, LogDamaged):
-            return None  # moved meanwhile; or damaged, and then its sequence is missing
-        if header is None or header.log_id != self.log_id or header.extent_bytes != self.extent_bytes:
+        except FileNotFoundError:
+            return None  # moved meanwhile
+        except LogDamaged:
+            header = None  # its sequence is missing
+        if header is None:
+            self.damaged.append(path)
+            return None
+        if header.log_id != self.log_id or header.extent_bytes != self.extent_bytes:
             return None
         fits = header.number == extent_of(name) == linear_number(header.sequence)
-        if not fits or header.sequence < 1 or size < DATA + self.extent_bytes:
+        if not fits or header.sequence < 1:
+            return None
+        if size < DATA + self.extent_bytes:
+            self.damaged.append(path)
             return None
         form = Form.ACTIVE if directory == self.directories[0] else Form.ARCHIVED
         if compression_of(name) is not None:

@@ -7,13 +7,14 @@ thread at a time: the leader (`force.py`).
 After a failed write or sync nobody knows what reached the disk: the log closes for good.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from zlib import crc32
 
 import attrs
 
-from logger import control, extent, frame, integrity, lsn
+from logger import claims, control, extent, frame, integrity, lsn
 from logger.buffer import FILLING, LogBuffer, Run
 from logger.circular import Ring
 from logger.clock import Clock
@@ -133,14 +134,24 @@ def in_use(disk: Disk, directory: str) -> bool:
 def delete(disk: Disk, directory: str) -> None:
     """Delete the log in `directory`: the files that a log has, and nothing else; not an archive in another place."""
     for held in (active_path(directory), f"{directory}/archive"):
+        if _is_of_another(disk, directory, held):
+            continue
         for name in disk.list(held):
-            if belongs(name) or REUSABLE.fullmatch(name):
+            if belongs(name) or REUSABLE.fullmatch(name) or claims.MARK.fullmatch(name):
                 disk.unlink(f"{held}/{name}")
         if disk.exists(held) and not disk.list(held):
             disk.rmdir(held)
-    for path in (control_path(directory), f"{directory}/{NOTICES}"):
+    for path in (control_path(directory), f"{directory}/{NOTICES}", f"{directory}/{claims.USED}"):
         if disk.exists(path):
             disk.unlink(path)
+
+
+def _is_of_another(disk: Disk, directory: str, archive: str) -> bool:
+    """Has another log than the one in `directory` claimed the archive?"""
+    owners = claims.owners(disk, archive)
+    with contextlib.suppress(LogDamaged):
+        return bool(owners) and control.read(disk, control_path(directory))[1].log_id not in owners
+    return False
 
 
 def extents_of(disk: Disk, directory: str, state: ControlState, *, direct: bool) -> Extents:

@@ -14,17 +14,20 @@ import re
 import attrs
 
 from logger import control, extent, lsn
+from logger.claims import USED
 from logger.config import LogType
 from logger.control import ControlFile, ControlState
 from logger.disk import Disk, make_dirs, read_whole, write_whole
 from logger.errors import LogClosed, LogDamaged
 from logger.extent import NUMBERS, ExtentHeader, decode_header, file_name, linear_number
+from logger.history import NOTICES
 from logger.linear import REUSABLE
 from logger.log import active_path, control_path, read_only, read_page
 
 CHUNK = 1 << 20
 MOVED_FROM = "moved.from"
 HISTORY = re.compile(r"S\d{7}\.(LOG|IDX|LOG\.(zst|gz))")  # an extent, what finds records in it, and compressed ones
+BESIDE = (NOTICES, USED)  # what lies beside the control file, of a linear log
 DIRECTORIES = ("active", "archive")  # what lies in a log directory besides the control file
 
 
@@ -239,6 +242,9 @@ def copy_log(disk: Disk, old: str, new: str) -> None:
         for name in names:
             copy(disk, f"{old}/{part}/{name}", f"{new}/{part}/{name}")
         disk.sync_dir(f"{new}/{part}")
+    for beside in BESIDE:
+        if disk.exists(f"{old}/{beside}"):
+            copy(disk, f"{old}/{beside}", f"{new}/{beside}")
     write_whole(disk, f"{new}/{MOVED_FROM}", old.encode())
     disk.sync_dir(new)
     copy(disk, control_path(old), control_path(new))
@@ -286,4 +292,5 @@ def drop_old(disk: Disk, old: str, new: str) -> None:
             remove(disk, path, ours)
             if disk.exists(path) and not disk.list(path):
                 disk.rmdir(path)
+        remove(disk, old, [name for name in BESIDE if disk.exists(f"{old}/{name}")])
         remove(disk, old, [control.NAME])  # last: it says whose the others are

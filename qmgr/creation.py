@@ -6,7 +6,18 @@ from collections.abc import Iterator
 from logger import log as logs
 from logger.clock import Clock, SystemClock
 from logger.config import LogConfig, LogSync, LogType, WriteIntegrity
-from logger.disk import NO_SPACE, Disk, Lock, Path, PosixDisk, make_dirs, read_whole, replace_file
+from logger.disk import (
+    NO_DESCRIPTORS,
+    NO_SPACE,
+    Disk,
+    Lock,
+    Path,
+    PosixDisk,
+    make_dirs,
+    read_whole,
+    replace_file,
+    way_out,
+)
 from logger.errors import LogDamaged, LogError, LogInUse
 from qmgr import ini, locations, mqsini
 from qmgr.errors import AlreadyExists, Damaged, InUse, Mistake, MQError, Reason, Unavailable
@@ -135,7 +146,7 @@ def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None
             logs.delete(disk, log_dir)
             for path in (f"{log_dir}/{LOG_LOCK}", log_dir):
                 _remove_if_empty(disk, path)
-            _remove_tree(disk, location.data_dir)
+            remove_tree(disk, location.data_dir)
         finally:
             lock.release()
         mqsini.remove(disk, f"{location.data_root}/mqs.ini", name)
@@ -195,7 +206,8 @@ def translated(name: str, done: str) -> Iterator[None]:
         raise Unavailable(f"queue manager {name!r} can't be {done}: {exc}", name=name) from exc
     except OSError as exc:
         reason = Reason.STORAGE_MEDIUM_FULL if exc.errno in NO_SPACE else Reason.FILE_SYSTEM_ERROR
-        raise Unavailable(f"queue manager {name!r} can't be {done}: {exc}", reason=reason, name=name) from exc
+        way = f"; nothing is lost by that: {way_out(exc)} and try again" if exc.errno in NO_DESCRIPTORS else ""
+        raise Unavailable(f"queue manager {name!r} can't be {done}: {exc}{way}", reason=reason, name=name) from exc
 
 
 def _remove_if_empty(disk: Disk, path: str) -> None:
@@ -209,12 +221,12 @@ def _remove_if_empty(disk: Disk, path: str) -> None:
         pass
 
 
-def _remove_tree(disk: Disk, path: str) -> None:
+def remove_tree(disk: Disk, path: str) -> None:
     """Remove what is below `path`, and it."""
     if disk.exists(path):
         for name in disk.list(path):
             try:
                 disk.unlink(f"{path}/{name}")
             except (IsADirectoryError, PermissionError):
-                _remove_tree(disk, f"{path}/{name}")
+                remove_tree(disk, f"{path}/{name}")
         disk.rmdir(path)

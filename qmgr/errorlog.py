@@ -49,6 +49,16 @@ MESSAGES = {
     "AMQ9005": ("W", "A damaged file was set aside as {path}."),
     "AMQ9006": ("W", "Media images that were due could not be recorded: {text}"),
     "AMQ9007": ("W", "Log extents could not be archived, compressed or removed: {text}"),
+    "AMQ9012": (
+        "W",
+        "{path} still has {count} extents of this log, and ArchivePath is {archive} now: they are not read. Move them "
+        "there, or to the active log directory, or change ArchivePath back.",
+    ),
+    "AMQ9013": (
+        "W",
+        "Log extent {path} was cut or is damaged, so nothing was done with it: what is needed of it can't be recovered "
+        "or replayed. Restore it from a backup.",
+    ),
     "AMQ9011": ("I", "{count} log extents were {done}, {size} bytes."),
     "AMQ9001": ("W", "LogSync is {sync}: after a crash of the machine the last moments of the log may be missing."),
     "AMQ9002": ("E", "A checkpoint could not be taken, the one before counts on: {text}"),

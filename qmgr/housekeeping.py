@@ -195,6 +195,7 @@ class Housekeeper:
     def make_space(self, size: int, promise: int) -> bool:
         """A call found no room: bring in a secondary, else release space. False when there is no way."""
         log = self._engine.log
+        disk_full = False
         with self._one_at_a_time:
             self._move_head()
             with log.lock:
@@ -204,6 +205,7 @@ class Housekeeper:
             if log.grow():
                 return True
         except (OSError, LogDamaged) as exc:  # nothing has changed
+            disk_full = True
             self._errors.say("AMQ6708", text=str(exc))
         with self._one_at_a_time:
             with log.lock:
@@ -211,7 +213,7 @@ class Housekeeper:
                 if space.fits(log.buffer.tail, size, promise):
                     return True  # somebody else has made room meanwhile
                 held = log.floor_of(self._checkpointer.head_if_taken_now()) == space.floor
-            if not self._was_full:
+            if not self._was_full and not disk_full and not self._failed_ns:  # else it is the disk that is full
                 self._errors.say("AMQ7465" if held else "AMQ7466")
             self._failed_ns = 0
             self.release(size + promise)

@@ -13,7 +13,7 @@ from logger import log as logs
 from logger.archive import Action, Outcome, Progress, no_progress, parse_age
 from logger.clock import Clock, SystemClock
 from logger.config import LogSync, LogType
-from logger.disk import NO_SPACE, Disk, Path, PosixDisk, read_whole
+from logger.disk import NO_SPACE, Disk, Path, PosixDisk, read_whole, way_out
 from logger.errors import LogClosed, LogError
 from qmgr import authority, ini, locations
 from qmgr.creation import Ownership, own, translated
@@ -460,11 +460,11 @@ class QueueManager:
             self._clock.wait(never, 0.01)
 
     def _close(self) -> None:
+        if self._engine.refusal is None:  # first, so that long work of the housekeeping ends soon
+            self._engine.refusal = Unavailable(f"queue manager {self.name!r} has ended", name=self.name)
         self._housekeeper.stop()
         with contextlib.suppress(OSError, LogError):
             self._log.close(clean=False)
-        if self._engine.refusal is None:
-            self._engine.refusal = Unavailable(f"queue manager {self.name!r} has ended", name=self.name)
         self._let_go()
         self._state = "ended"
 
@@ -757,7 +757,8 @@ class QueueManager:
             return self._retention.do(action, age, progress, dry_run=dry_run)
         except (LogError, OSError) as exc:
             self._engine.check()
-            raise Unavailable(str(exc), reason=Reason.FILE_SYSTEM_ERROR, name=self.name) from exc
+            way = f"; nothing is lost by that: {way_out(exc)} and try again" if isinstance(exc, OSError) else ""
+            raise Unavailable(f"{exc}{way}", reason=Reason.FILE_SYSTEM_ERROR, name=self.name) from exc
 
     def note_archived(self, extent: str, *, all_before: bool = False) -> None:
         """Somebody else has archived this log extent, or all up to it (SET LOG ARCHIVED, LogManagement=Archive)."""

@@ -16,7 +16,7 @@ import attrs
 
 from logger.archive import Progress, no_progress
 from logger.config import LogType
-from logger.disk import NO_SPACE
+from logger.disk import NO_SPACE, way_out
 from logger.errors import LogDamaged, LogError
 from logger.log import Log
 from logger.reader import LogReader
@@ -68,6 +68,8 @@ class Media:
         self._reader = reader
         self._one_at_a_time = threading.Lock()
         self._recreating = 0  # the thread that does
+        self._recorded: dict[int, tuple[image.Place, int]] = {}  # by queue: its image, and when it was recorded
+        self._looked_us = 0  # when that was looked at last, by the steady clock
 
     # ---- recording
 
@@ -233,12 +235,32 @@ class Media:
             with self._engine.lock:
                 queues = [queue for queue in self._state.by_id.values() if queue.image is None and not queue.damaged]
                 return [queue.name for queue in queues if self._state.recoverable(queue)]
-        oldest_us = 0 if said.image_interval is None else self._engine.clock.wall_us() - said.image_interval * MINUTE_US
         oldest = 0 if said.image_log_length is None else self._log.buffer.tail - (said.image_log_length << 20)
         with self._engine.lock:
             wanted = [q for q in self._state.by_id.values() if not q.damaged and self._state.recoverable(q)]
-            images = [(queue.name, queue.image) for queue in wanted]
-        return [name for name, place in images if place is None or place.time <= oldest_us or place.start <= oldest]
+            images = [(queue.id, queue.name, queue.image) for queue in wanted]
+            places = {queue.id: queue.image for queue in self._state.by_id.values() if queue.image is not None}
+        recorded = self._when_recorded(places)
+        oldest_us = 0 if said.image_interval is None else self._looked_us - said.image_interval * MINUTE_US
+        return [
+            name
+            for number, name, place in images
+            if place is None or recorded[number] <= oldest_us or place.start <= oldest
+        ]
+
+    def _when_recorded(self, images: dict[int, image.Place]) -> dict[int, int]:
+        """When the images of these queues were recorded, by the steady clock, which nobody sets back or forth.
+
+        An image says when by the wall clock. It was recorded since the last look where it is not the one of that time.
+        """
+        now, before = self._engine.steady.now_us(), self._looked_us
+        for number, place in images.items():
+            known = self._recorded.get(number)
+            if known is None or known[0] != place:
+                self._recorded[number] = place, min(max(place.time, before), now)
+        self._recorded = {number: self._recorded[number] for number in images}
+        self._looked_us = now
+        return {number: at for number, (_, at) in self._recorded.items()}
 
     def record_due(self) -> list[str]:
         """Record the images that are due; the names recorded."""
@@ -333,7 +355,8 @@ class Media:
                 if isinstance(exc, (LogError, RecoveryError, KeyError)):
                     raise MediaImageMissing(f"queue {name!r} can't be recreated: {exc}", name=name) from exc
                 if isinstance(exc, OSError):
-                    text = f"queue {name!r} can't be recreated ({exc}); give the disk room, or mend it, and try again"
+                    way = f"nothing is lost by that: {way_out(exc)} and try again"
+                    text = f"queue {name!r} can't be recreated ({exc}); {way}"
                     if exc.errno in NO_SPACE:
                         raise StorageFull(text, name=name) from exc
                     raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=name) from exc

@@ -1,5 +1,6 @@
 """Changing how and where a stopped queue manager logs (migmqlog): the log's own change, then qm.ini's word for it."""
 
+import json
 from collections.abc import Callable
 
 from logger import control, migrate
@@ -13,6 +14,8 @@ from qmgr.ini import Config, LogManagement
 from qmgr.locations import Location
 from qmgr.objects import mangle
 from qmgr.reword import reworded
+from recovery import checkpoint
+from recovery.checkpoint import Checkpoint
 
 Say = Callable[[str], None]
 
@@ -91,9 +94,25 @@ class _Migration:
                 f"Media recovery ends here: {lost.extents} extents of history, {lost.size} bytes, are deleted from "
                 f"{directory}/active. Archived extents stay where they are."
             )
+        log_id = control.read(disk, control_path(directory))[1].log_id
+        newest, catalogue = checkpoint.read_files(disk, self._location.data_dir, log_id)[0]
         migrate.to_circular(disk, directory, config.log.max_files)
+        self._forget_images(newest, catalogue)
         self._write_ini({"LogType": LogType.CIRCULAR.value})
         migrate.forget_history(disk, directory)
+
+    def _forget_images(self, newest: Checkpoint, catalogue: list[bytes]) -> None:
+        """The images lie in the history that is deleted: a log that becomes linear again must not rely on them."""
+        disk, directory = self._disk, self._location.data_dir
+        lines = [json.loads(line) for line in catalogue]
+        if not any(fields.get("image") or fields.get("catalog") for fields in lines):
+            return
+        for fields in lines:
+            fields |= {name: none for name, none in (("image", None), ("catalog", 0)) if name in fields}
+        data = checkpoint.encode_file(newest, [json.dumps(fields).encode() for fields in lines])
+        for _ in range(2):  # the file before must not name them either
+            checkpoint.write_new(disk, directory, data)
+            checkpoint.put_in_place(disk, directory)
 
     def _reworded(self, values: dict[str, str]) -> tuple[bytes, dict[str, str]]:
         """The text of qm.ini with these values, and those of them that it did not have. Raises IniError."""

@@ -5,9 +5,11 @@ backed out, as after a crash at that moment.
 """
 
 import contextlib
+from collections.abc import Iterator
 
 import attrs
 
+from logger import control
 from logger import log as logs
 from logger import lsn as lsns
 from logger.archive import ArchivePolicy, Progress, no_progress
@@ -15,12 +17,12 @@ from logger.clock import Clock, SystemClock
 from logger.config import LogType
 from logger.control import ControlState
 from logger.disk import Disk, Path, PosixDisk, make_dirs, read_whole, replace_file
-from logger.errors import LogFailed
+from logger.errors import LogDamaged, LogFailed
 from logger.extent import file_name, linear_number
 from logger.log import Log
 from logger.reader import LogReader
 from qmgr import ini, locations, mqsini
-from qmgr.creation import own, translated
+from qmgr.creation import own, remove_tree, translated
 from qmgr.errors import AlreadyExists, Mistake, Reason, Unavailable
 from qmgr.locations import Location
 from qmgr.resource import Resource
@@ -76,7 +78,38 @@ def recover_to(
     with translated(name, "recovered"), contextlib.ExitStack() as owned:
         config = ini.parse(read_whole(disk, source.ini), source.ini)
         owned.callback(own(disk, source, config.log.path).release)
-        return _Recovery(disk, clock, source, target, config, progress).run(lsn, time_us)
+        with _nothing_half(disk, target):
+            return _Recovery(disk, clock, source, target, config, progress).run(lsn, time_us)
+
+
+@contextlib.contextmanager
+def _nothing_half(disk: Disk, target: Location) -> Iterator[None]:
+    """Where no queue manager comes of it, what was made for it is removed again: it was not there before."""
+    above: list[str] = []
+    for path in (target.data_dir, target.log_dir):
+        while (path := path.rpartition("/")[0]) and not disk.exists(path):
+            above.append(path)
+    try:
+        yield
+    except Exception:
+        with contextlib.suppress(OSError):  # the disk may be what has failed
+            if not disk.exists(target.ini):
+                for path in (target.data_dir, target.log_dir):
+                    remove_tree(disk, path)
+                for path in sorted(set(above), key=len, reverse=True):
+                    if disk.exists(path) and not disk.list(path):
+                        disk.rmdir(path)
+        raise
+
+
+def _readable_to(reader: LogReader, state: ControlState) -> tuple[int, LogDamaged | None]:
+    """Where the log ends, or where it is damaged behind the head."""
+    try:
+        for _ in reader.records(state.head, durable=max(state.durable, state.clean_end)):
+            pass
+    except LogDamaged as exc:
+        return max(reader.end, state.head), exc
+    return reader.end, None
 
 
 class _Recovery:
@@ -93,16 +126,17 @@ class _Recovery:
         self._progress = progress
 
     def run(self, until: int | None, moment: int | None) -> Recovered:
-        state, reader = logs.read_only(self._disk, self._config.log.path)
+        state, reader, start = self._opened()
         with contextlib.closing(reader):
-            for _ in reader.records(state.head, durable=max(state.durable, state.clean_end)):
-                pass
-            end = reader.end
-        if until is not None and until > end:
-            raise Mistake(f"the log ends at {lsns.text(end)}, so {lsns.text(until)} is not in it")
-        state, reader, start = logs.read_past(self._disk, self._config.log)
-        with contextlib.closing(reader):
-            last = self._last_before(reader, start, end, moment) if until is None else until
+            end, damage = _readable_to(reader, state)
+            if until is None:
+                last, found_later = self._last_before(reader, start, end, moment)
+            else:
+                last, found_later = until, until <= end
+            if damage is not None and not found_later:
+                raise damage  # it may lie before what is wanted
+            if last > end:
+                raise Mistake(f"the log ends at {lsns.text(end)}, so {lsns.text(last)} is not in it")
             found = survey(reader, start, last, first_lsn=state.extent_bytes)
             beginning = start == state.extent_bytes
             if beginning and not found.time:
@@ -117,13 +151,32 @@ class _Recovery:
                     missing = "circular logging has overwritten them"
                 raise NotRecoverable(f"{exc} ({missing})") from exc
 
-    def _last_before(self, reader: LogReader, start: int, end: int, moment: int | None) -> int:
-        """Where the last record ends that is not later than the moment: the clock may have been set back since."""
-        last = start
+    def _opened(self) -> tuple[ControlState, LogReader, int]:
+        """What the control file says, a reader, and the first LSN from which on it can read all. Raises LogDamaged.
+
+        Extents of a linear log are opened as they are read: one that is missing behind what is wanted does not matter.
+        """
+        disk, config = self._disk, self._config.log
+        _, state = control.read(disk, logs.control_path(config.path))
+        if state.log_type is not LogType.LINEAR:
+            return logs.read_past(disk, config)
+        history = logs.history_of(disk, config, state)
+        history.places()
+        first = history.reaches_back_to(state.head // state.extent_bytes)
+        return state, history.reader(state), first * state.extent_bytes
+
+    def _last_before(self, reader: LogReader, start: int, end: int, moment: int | None) -> tuple[int, bool]:
+        """Where the last record ends that is not later than the moment: the clock may have been set back since.
+
+        And whether there is a later one, so that what lies behind the LSN `end` is not wanted.
+        """
+        last, later = start, False
         for raw in reader.records(start, durable=end, resync=True, until=end):
             if moment is not None and raw.time <= moment:
                 last = raw.end
-        return last
+            else:
+                later = True
+        return last, later
 
     def _build(self, found: Survey, reader: LogReader, state: ControlState) -> Recovered:
         disk, target = self._disk, self._target

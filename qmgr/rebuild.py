@@ -22,7 +22,7 @@ from qmgr.objects import decode_definition
 from qmgr.queue import Queue
 from qmgr.segments import Segment, SegmentWriter, cells_of, segment_path
 from qmgr.snapshot import A_MOMENT, PERSISTENT, StateSnapshot
-from qmgr.store import Store
+from qmgr.store import Store, used_up
 from recovery import records
 from recovery.errors import NotRecoverable
 from recovery.image import Image, Place
@@ -83,7 +83,10 @@ class Rebuild(Store):
                     if writer is not None:
                         _finish(writer)
                     source = part.segment
-                    made.append(Segment(self.take_numbers(1)[0]))
+                    numbers = self.take_numbers(1)
+                    if not numbers:
+                        raise used_up()
+                    made.append(Segment(numbers[0]))
                     directory = self.queue_directory(queue.name)
                     writer = SegmentWriter(self.disk, directory, self.log_id, queue.id, made[-1])
                 self._copy(part, writer)
@@ -108,6 +111,12 @@ class Rebuild(Store):
             numbers = self._like.take_numbers(count)
         self._taken += numbers
         return numbers
+
+    def give_back(self, numbers: list[int]) -> None:
+        gone = set(numbers)
+        self._taken = [number for number in self._taken if number not in gone]
+        with self._likes_lock:
+            self._like.give_back(numbers)
 
     # ---- the log
 

@@ -15,6 +15,7 @@ import attrs
 
 from logger import lsn
 from logger.config import LogType
+from logger.disk import way_out
 from logger.errors import LogDamaged, LogError
 from logger.log import Log
 from logger.reader import LogReader
@@ -129,7 +130,8 @@ def _told(engine: Engine, exc: BaseException) -> BaseException:
     if isinstance(exc, LogError):
         return engine.translated(exc)
     if isinstance(exc, OSError):
-        text = f"the log can't be read ({exc}); mend the disk and replay from the last bookmark"
+        way = f"nothing is lost by that: {way_out(exc)} and replay from the last bookmark"
+        text = f"the log can't be read ({exc}); {way}"
         return Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=engine.name)
     return exc
 

@@ -16,17 +16,19 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from logger import claims
 from logger.archive import DONE, Action, Archive, ArchivedNotices, ArchivePolicy, Outcome, Plan, Progress, last_written
 from logger.clock import Clock
 from logger.compressed import codec
-from logger.config import LogType
+from logger.config import LogConfig, LogType
 from logger.disk import Disk, make_dirs
 from logger.errors import LogError
 from logger.extent import file_name, linear_number, number_of
+from logger.history import History
 from logger.log import Log, active_path
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog
-from qmgr.errors import MediaNotSupported, Mistake, ObjectInUse
+from qmgr.errors import IniError, MediaNotSupported, Mistake, ObjectInUse
 from qmgr.ini import LogManagement
 from recovery.errors import QueueDamaged
 
@@ -55,6 +57,7 @@ class Retention:
         self._checkpointer = engine.checkpointer
         self._linear = engine.log.state.log_type is LogType.LINEAR
         self._said = "", ""
+        self._named: set[str] = set()  # damaged extents
         self._lock = threading.Lock()
         self._readers: weakref.WeakSet[Reading] = weakref.WeakSet()  # one that is forgotten needs nothing
         self._deciding = threading.Lock()  # held from the decision that an extent can go until it is gone
@@ -64,6 +67,7 @@ class Retention:
             config, log_id = engine.log.config, engine.log.state.log_id
             self._check_archive(disk, config.archive_directory, active_path(config.path))
             self._history = engine.log.history()
+            self._name_old_archives(disk, config)
             self._archive = Archive(disk, self._history, config.archive_directory)
             self._notices = ArchivedNotices(disk, config.path, log_id)
             if policy.compress_after is not None:
@@ -73,12 +77,24 @@ class Retention:
         """An archive in the place of what is archived would be lost with it. Raises Mistake."""
         inside, mine = disk.real_path(archive) + "/", disk.real_path(active) + "/"
         if inside.startswith(mine) or mine.startswith(inside):
-            raise Mistake(f"ArchivePath is {archive}, where the log itself lies ({active}); give another directory")
+            raise IniError(f"ArchivePath is {archive}, where the log itself lies ({active}); give another directory")
         if self._policy.archive_after is not None:
             try:
                 make_dirs(disk, archive)
             except OSError as exc:
                 self._errors.say("AMQ9007", text=f"ArchivePath can't be used ({exc})")
+
+    def _name_old_archives(self, disk: Disk, config: LogConfig) -> None:
+        """Say which directories were the archive before and still have extents of this log, which nobody reads."""
+        known = {disk.real_path(directory) for directory in self._history.directories}
+        with contextlib.suppress(OSError):  # where that can't be told the start goes on
+            for path in [*claims.used_archives(disk, config.path), f"{config.path}/archive"]:
+                if disk.real_path(path) not in known:
+                    known.add(disk.real_path(path))
+                    held = History(disk, [path], self._history.log_id, self._history.extent_bytes).places()
+                    if held:
+                        archive = config.archive_directory
+                        self._errors.say("AMQ9012", path=path, count=len(held), archive=archive)
 
     def _try_codec(self) -> None:
         """Say at the start, not only when the first extent is old enough, that there is no such compression here."""
@@ -223,6 +239,7 @@ class Retention:
                 if outcome.done:
                     size = sum(step.size for step in outcome.done)
                     self._errors.say("AMQ9011", count=len(outcome.done), size=size, done=DONE[action])
+                self._name_damaged(outcome)
         except _Ending:
             return
         except (LogError, OSError) as exc:
@@ -230,12 +247,19 @@ class Retention:
         took = self._clock.elapsed_ns() - now
         self._next_look_ns = now + took + (POLICY_NS if worked else max(POLICY_NS, REST * took))
 
+    def _name_damaged(self, outcome: Outcome) -> None:
+        """Say once of each extent that it was passed over because it is damaged."""
+        for path in outcome.damaged:
+            if path not in self._named:
+                self._named.add(path)
+                self._errors.say("AMQ9013", path=path)
+
     def _pace(self) -> "Pace":
         return Pace(self._clock, lambda: self._log.buffer.tail)
 
     def _go_on(self, pace: "Pace") -> None:
-        """Let others go on; end work that nobody waits for when the queue manager ends."""
-        if self._engine.quiescing:
+        """Let others go on; end work that nobody waits for when the queue manager ends, or has failed."""
+        if self._engine.quiescing or self._engine.refusal is not None:
             raise _Ending
         pace.give_way()
 
@@ -261,7 +285,7 @@ class Retention:
         """Archive, compress or remove. Raises LogError, MediaNotSupported, ObjectInUse."""
         if dry_run:
             plan = self.plan(action, older_than)
-            return Outcome(done=plan.steps, held=plan.held)
+            return Outcome(done=plan.steps, held=plan.held, damaged=plan.damaged)
         self._check()
         if not self._working.acquire(blocking=False):
             raise ObjectInUse("log extents are being archived, compressed or removed already; try again later")

@@ -19,7 +19,7 @@ from qmgr.entry import GONE, Entry
 from qmgr.message import standing
 from qmgr.queue import Queue
 from qmgr.segments import Block, Cell, Segment, SegmentWriter, segment_path
-from qmgr.store import Store
+from qmgr.store import Store, used_up
 from recovery.errors import QueueDamaged
 
 A_MOMENT = 64  # messages: about 0.1 ms of work
@@ -79,6 +79,10 @@ class _QueueSnapshot:
         self.appends: list[_Append] = []
         self.found: QueueDamaged | None = None
         self.unspilled = False  # there was no room for the non-persistent ones, which can stay in memory
+
+    def new_segments(self) -> int:
+        """How many there may be at most: for each kind one, and another where that one's file is missing."""
+        return 2 * sum(1 for entries in self._fresh if entries) + len(self.plan)
 
     def of_kind(self, kind: int) -> list[Segment]:
         """The segments of non-persistent (0) or persistent messages (1)."""
@@ -172,7 +176,7 @@ class StateSnapshot:
             else:
                 self._lines[queue.id] = queue.line
         self._retired, state.retired = state.retired, []
-        self._numbers = iter(state.take_numbers(sum(4 + len(one.plan) for one in self._changed.values())))
+        self._numbers = iter(state.take_numbers(sum(one.new_segments() for one in self._changed.values())))
 
     # ---- writing, without the lock
 
@@ -213,7 +217,10 @@ class StateSnapshot:
         return there[-1]
 
     def _new(self, kind: int) -> Segment:
-        return Segment(next(self._numbers), volatile=kind == NON_PERSISTENT)
+        number = next(self._numbers, None)
+        if number is None:
+            raise used_up()
+        return Segment(number, volatile=kind == NON_PERSISTENT)
 
     def _writer(self, queue: Queue, segment: Segment) -> SegmentWriter:
         state = self._state
@@ -242,7 +249,10 @@ class StateSnapshot:
 
     def _rewrite(self, snapshot: _QueueSnapshot, group: list[Segment]) -> None:
         """Write what is there of these segments to a new one. Where that is not possible they stay."""
-        target = Segment(next(self._numbers), volatile=group[0].volatile)
+        number = next(self._numbers, None)
+        if number is None:
+            return
+        target = Segment(number, volatile=group[0].volatile)
         writer = self._writer(snapshot.queue, target)
         try:
             places = [self._copy(snapshot.queue, source, writer) for source in group]
@@ -314,6 +324,8 @@ class StateSnapshot:
                     self._state.damage(queue, snapshot.found)
                 if queue.deleted:
                     self._state.retired += ((queue.name, number) for number in queue.segments)
+        with lock:
+            self._state.give_back(list(self._numbers))
 
     def _replace(self, queue: Queue, rewrite: _Rewrite) -> None:
         """Let the new segment take the place of the old ones. The lock is held."""

@@ -1,5 +1,6 @@
 """State with its segments: where the files of the queues lie, and which of them nothing refers to any more."""
 
+import errno
 import itertools
 from collections.abc import Callable
 
@@ -11,7 +12,13 @@ from qmgr.queue import Queue
 from qmgr.segments import SegmentReader
 from qmgr.state import State
 
+LAST_SEGMENT = (1 << 32) - 1  # numbers are never used again, and have 32 bits in files and log
 INDEXES = 256 << 20  # bytes of arrays that find messages in segments by their ids
+
+
+def used_up() -> OSError:
+    """There is no number for another segment: as if the disk were full, so that what is there can still be got."""
+    return OSError(errno.ENOSPC, "all numbers of segments are used up; move the messages to a new queue manager")
 
 
 class Store(State):
@@ -74,10 +81,15 @@ class Store(State):
         return aside
 
     def take_numbers(self, count: int) -> range:
-        """So many numbers for new segments. The lock is held."""
+        """So many numbers for new segments, or as many as there are left. The lock is held."""
         first = self.next_segment
-        self.next_segment += count
+        self.next_segment = max(first, min(first + count, LAST_SEGMENT + 1))
         return range(first, self.next_segment)
+
+    def give_back(self, numbers: list[int]) -> None:
+        """No segment was made with these numbers, which were taken together. The lock is held."""
+        if numbers and self.next_segment == numbers[-1] + 1:
+            self.next_segment = numbers[0]
 
     # ---- segments that nothing refers to
 

@@ -16,7 +16,7 @@ from logger import log as logs
 from logger.config import LogConfig, LogType
 from logger.control import ControlState
 from logger.disk import PAGE, Disk
-from logger.errors import LogDamaged
+from logger.errors import ExtentGone, LogDamaged, NotInLog
 from logger.extent import NUMBERS, file_name, linear_number
 from logger.reader import LogReader
 from logger.reader import Record as RawRecord
@@ -328,7 +328,7 @@ def dump(
             and reader is None
             and not disk.exists(f"{logs.active_path(log_dir)}/{file_name(extent)}")
         ):
-            raise LogDamaged(f"log extent {file_name(extent)} is not in {logs.active_path(log_dir)}; put it back there")
+            raise NotInLog(f"log extent {file_name(extent)} is not in {logs.active_path(log_dir)}; put it back there")
         known = dict(names or {})
         begun = start_lsn is None
         shown = False
@@ -337,7 +337,7 @@ def dump(
                 return
             details = _details_of(raw, known)
             if not begun and start_lsn is not None and raw.lsn > start_lsn:
-                raise LogDamaged(f"no record begins at {lsn.text(start_lsn)}; the next one is at {lsn.text(raw.lsn)}")
+                raise NotInLog(f"no record begins at {lsn.text(start_lsn)}; the next one is at {lsn.text(raw.lsn)}")
             begun = begun or raw.lsn == start_lsn
             if begun:
                 shown = True
@@ -352,7 +352,14 @@ def dump(
                     details=details,
                 )
         if start_lsn is not None and not shown:
-            raise LogDamaged(f"no record begins at {lsn.text(start_lsn)}; the log ends at {lsn.text(found.end)}")
+            raise NotInLog(f"no record begins at {lsn.text(start_lsn)}; the log ends at {lsn.text(found.end)}")
+    except ExtentGone as exc:
+        if extent is None:
+            raise
+        raise NotInLog(
+            f"log extent {file_name(extent)} is not there: it was used again or removed when nothing needed it any "
+            f"more, and nothing is wrong then; if it should be there: {exc}"
+        ) from exc
     finally:
         found.close()
 
@@ -369,7 +376,7 @@ def _first(state: ControlState, start_lsn: int | None, extent: int | None, *, ba
         return state.head
     if start_lsn < (size if linear else base_lsn):
         begins = size if linear else base_lsn
-        raise LogDamaged(f"the log begins at {lsn.text(begins)}; {lsn.text(start_lsn)} is not there any more")
+        raise NotInLog(f"the log begins at {lsn.text(begins)}; {lsn.text(start_lsn)} is not there any more")
     return start_lsn // size * size
 
 
@@ -378,7 +385,7 @@ def sequence_of(state: ControlState, number: int) -> int:
     last = max((sequence for _, sequence in state.extents), default=0)
     sequence = last - (linear_number(last) - number) % NUMBERS if last else 0
     if sequence < 1:
-        raise LogDamaged(f"the log has no extent {file_name(number)} yet: it goes to {file_name(linear_number(last))}")
+        raise NotInLog(f"the log has no extent {file_name(number)} yet: it goes to {file_name(linear_number(last))}")
     return sequence
 
 

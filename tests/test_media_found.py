@@ -168,6 +168,10 @@ def test_row_54_a_linear_log_starts_on_a_full_disk_with_the_extents_that_are_the
     world.disk.capacity = world.disk.used + 300_000
     with pytest.raises(qmgr.ResourceProblem):
         fill(world, 150)
+    for said in ("AMQ6708", "AMQ7463"):
+        assert said in world.errors()
+    for wrong in ("AMQ7465", "AMQ7466"):
+        assert wrong not in world.errors(), "the disk is full, and no unit of work or small log is to blame"
     world.crash(KEEP_ALL)
     assert world.qm.get("Q").body == b"precious"
 
@@ -316,3 +320,51 @@ def test_a_queue_without_an_image_gets_one_by_itself() -> None:
     lose_segments(world, "Q")
     world.start()
     assert bodies(world.qm, "Q") == [b"precious", b"more"]
+
+
+def test_images_that_went_with_the_history_are_forgotten_also_without_a_start_in_between() -> None:
+    world = linear()
+    for queue in ("Q", "OTHER"):
+        world.qm.define_queue(queue)
+    world.qm.put("Q", b"precious")
+    fill(world, 60)
+    world.qm.record_image()
+    fill(world, 60)
+    world.qm.end()
+    for kind in ("circular", "linear"):
+        migrate_log(NAME, data_path=DATA, log_type=kind, disk=world.disk)
+    path = f"{DATA}/qmgrs/{NAME}/amqalchk.fil"
+    again = world.disk.snapshot(KEEP_ALL)
+    world.start()
+    assert world.qm._engine.state.queues["Q"].image is None
+    world.disk = again
+    data = bytearray(world.disk.peek(path))
+    data[30] ^= 1
+    world.disk.poke(path, bytes(data))
+    world.start()
+    assert world.qm._engine.state.queues["Q"].image is None
+    world.clock.advance(60)
+    world.qm.put("Q", b"more")
+    assert world.qm.recreate("Q").depth == 2
+
+
+def test_an_extent_that_can_not_be_opened_for_want_of_descriptors_does_not_count_as_missing() -> None:
+    world = linear()
+    for queue in ("Q", "OTHER"):
+        world.qm.define_queue(queue)
+    world.qm.put("Q", b"precious")
+    fill(world, 60)
+    world.qm.checkpoint()
+    in_log = f"{DATA}/log/{NAME}/active/"
+    for nth in range(1, 12):
+        for call in (
+            lambda: world.qm.recreate("Q"),
+            lambda: list(world.qm.replay("Q", "oldest")),
+            lambda: world.qm.remove_log(older_than=0),
+        ):
+            world.disk.fail("open", errno.EMFILE, nth=nth, once=False, where=lambda path: path.startswith(in_log))
+            with pytest.raises(qmgr.Unavailable, match=r"Too many open files.*nothing is lost.*descriptors have run"):
+                call()
+            world.disk.heal()
+    assert world.qm.recreate("Q").depth == 1
+    assert len(list(world.qm.replay("Q", "oldest"))) == 1

@@ -804,6 +804,41 @@ def test_units_of_work_that_were_rolled_forward_over_the_extents() -> None:
         then.settle()
 
 
+@pytest.mark.parametrize("how", ["flipped", "missing"])
+def test_damage_of_the_active_log_behind_the_moment_does_not_matter(how: str) -> None:
+    """A restart needs what is damaged; what lies before it can be built all the same, by LSN and by time."""
+    life = furnished(attrs.evolve(LINEAR, primary_files=6))
+    life.start()
+    unit = life.qm.begin()
+    unit.put("A", b"holds the head")
+    moments, marks = [], []
+    for _ in range(60):
+        life.qm.put("A", bytes(9000))
+        life.qm.get("A")
+        marks.append(life.qm.status().log.tail)
+        moments.append(life.clock.wall)
+        life.clock.advance(1)
+    head = life.qm.status().log.head
+    life.disk = life.disk.crash(KEEP_ALL)
+    extent = 64 * 4096
+    at = marks[45]
+    assert head < marks[5] < at // extent * extent < at < marks[-1] // extent * extent
+    path = f"{LOG}/{NAME}/active/S{at // extent - 1:07d}.LOG"
+    data = bytearray(life.disk.peek(path))
+    if how == "missing":
+        life.disk.remove(path)
+    else:
+        data[len(data) - extent + at % extent + 20] ^= 255
+        life.disk.poke(path, bytes(data))
+    for number, when in enumerate(({"lsn": marks[5]}, {"time_us": moments[5]}, {"time_us": moments[15]})):
+        recover(life, f"/then{number}", **when)
+    for when in ({"lsn": marks[50]}, {"time_us": moments[50]}, {"lsn": 1 << 60}):
+        with pytest.raises(Damaged, match=path):
+            recover(life, "/no", **when)
+    assert life.disk.files("/no") == []
+    assert not life.disk.exists("/no"), "empty directories are left"
+
+
 def test_damage_behind_the_moment_does_not_matter() -> None:
     """A record that can't be read any more: what was before it can be built, whatever it says itself."""
     life = furnished(attrs.evolve(LINEAR, primary_files=3))

@@ -7,6 +7,7 @@ from logger.archive import Action, Outcome, parse_age
 from qmgr import QueueManager
 from qmgr.cli import access
 from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, Bar, Command, Failure, Parser, complain
+from qmgr.errorlog import MESSAGES
 from qmgr.errors import MediaNotSupported
 
 NOT_SUPPORTED = 68
@@ -53,6 +54,8 @@ def doing(action: Action) -> Callable[[argparse.Namespace], int]:
             print(("would " if args.dry_run else "") + step.text())
         size = sum(step.size for step in outcome.done)
         print(f"{len(outcome.done)} log extents, {size} bytes.")
+        for path in outcome.damaged:
+            complain("AMQ9013W: " + MESSAGES["AMQ9013"][1].format(path=path))
         if outcome.held is not None:
             complain(f"AMQ9008I: {outcome.held.text()}.")
         return 0

@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 
 import attrs
 
-from logger.errors import LogError
-from qmgr.errors import InUse, MQError, NameError_
+from logger.errors import LogError, NotInLog
+from qmgr.errors import IniError, InUse, Mistake, MQError, NameError_, ObjectInUse
 from recovery.errors import RecoveryError
 
 BAD_ARGUMENTS = 36
@@ -103,7 +103,16 @@ class Command:
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Do what the words in `argv` (else those of the command line) say; return the exit code."""
         words = sys.argv[1:] if argv is None else list(argv)
-        return printed(lambda: self.run(self.parser().parse_args(words)), quiet=self.quiet and "-z" in words)
+        return printed(lambda: self._run(words), quiet=self.quiet and "-z" in words)
+
+    def _run(self, words: Sequence[str]) -> int:
+        args = self.parser().parse_args(words)
+        try:
+            return self.run(args)
+        except (IniError, NameError_, ObjectInUse):
+            raise
+        except Mistake as exc:  # what was asked for can't be
+            raise Failure(self.bad_arguments, "AMQ7076E", str(exc)) from exc
 
     def _code_lines(self) -> str:
         codes = {**COMMON_CODES, self.bad_arguments: "arguments not valid", **self.codes}
@@ -149,6 +158,10 @@ def explain(exc: Exception) -> tuple[int, str]:
         return NAME_ERROR, f"AMQ7048E: {exc}"
     if isinstance(exc, InUse):
         return NOT_AVAILABLE, f"AMQ8146E: {exc}"
+    if isinstance(exc, MQError | LogError) and (denied := denial(exc)) is not None:
+        return NOT_AUTHORISED, f"AMQ7077E: you are not authorised: {because(denied)}"
+    if isinstance(exc, NotInLog):
+        return BAD_ARGUMENTS, f"AMQ7076E: {exc}"
     if isinstance(exc, MQError):
         text = str(exc)
         cause = getattr(exc.__cause__, "amq", "AMQ8101")  # the log's and recovery's errors have a number of their own
@@ -165,6 +178,14 @@ def explain(exc: Exception) -> tuple[int, str]:
         UNEXPECTED,
         f"AMQ6118S: internal error {exc!r}; run the command with QMGR_TRACEBACK=1 and report what it says.",
     )
+
+
+def denial(exc: BaseException) -> PermissionError | None:
+    """What the system would not let this user do, if an error came of that."""
+    cause: BaseException | None = exc
+    while cause is not None and not isinstance(cause, PermissionError):
+        cause = cause.__cause__
+    return cause
 
 
 def because(exc: OSError) -> str:

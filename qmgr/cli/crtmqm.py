@@ -8,6 +8,7 @@ from qmgr.cli import access
 from qmgr.cli.command import NOT_AVAILABLE, Command, Failure, Parser, absolute, because, complain, whole
 from qmgr.errors import AlreadyExists, NameError_, Unavailable
 from qmgr.ini import ATTRIBUTES, Directory, Whole
+from qmgr.locations import data_root
 from qmgr.objects import check_name
 
 EXISTS = 8
@@ -76,6 +77,11 @@ def description(text: str) -> str:
 def run(args: argparse.Namespace) -> int:
     if args.md and args.data_path and args.md != args.data_path:
         raise Failure(BAD_PARAMETER, "AMQ7076E", "-md and --data-path name different directories; give one of the two.")
+    try:
+        Directory().read(absolute(data_root(args.data_path or args.md)))
+    except ValueError:
+        why = f"the data path is {data_root(args.data_path or args.md)!r}; allowed: {Directory.allowed}."
+        raise Failure(BAD_PARAMETER, "AMQ7076E", why) from None
     files = (args.lp or 3) + (args.ls or 2)
     if files > 511:
         raise Failure(BAD_LOG_SIZE, "AMQ7076E", f"-lp and -ls add up to {files} extents; allowed: 3 to 511.")

@@ -5,8 +5,10 @@ import json
 
 from logger import lsn
 from logger.config import LogType
+from logger.log import control_path
 from qmgr.cli import access
 from qmgr.cli.command import Command, Failure, Parser, absolute, whole
+from qmgr.cli.crtmqm import BAD_LOG_PATH
 from recovery import dump
 
 BAD_ARGUMENTS = 36
@@ -46,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
         names = access.queue_names(location)
         config = access.log_config(location) if args.f is None else None
     log_dir = args.f or access.log_dir(location)
+    if args.f and not access.DISK.exists(control_path(args.f)):
+        raise Failure(BAD_LOG_PATH, "AMQ7064E", f"-f was given {args.f!r}; there is no log: no {control_path(args.f)}.")
     linear = access.log_type(log_dir) is LogType.LINEAR
     if args.n is not None and not linear:
         why = f"-n is for linear logs, and that in {log_dir} is circular; use -b or -s."
@@ -73,7 +77,7 @@ COMMAND = Command(
     notes="It only reads, and needs no queue manager: the log may be a copy, or belong to one that is running.",
     usage="[-b | -s LSN | -n N] [-e LSN] [-f dir] [-m QMgrName] [--json] [--data-path dir]",
     example="dmpmqlog -b -m QM1",
-    codes={},
+    codes={BAD_LOG_PATH: "log path not valid"},
     options=options,
     run=run,
 )

@@ -5,7 +5,7 @@ import argparse
 from qmgr.cli import access
 from qmgr.cli.command import NOT_AVAILABLE, Command, Failure, Parser
 from qmgr.cli.crtmqm import BAD_LOG_PATH, LINEAR, log_directory
-from qmgr.errors import InUse
+from qmgr.errors import IniError, InUse, Mistake, NameError_, Unavailable
 from qmgr.migration import migrate_log
 
 
@@ -36,6 +36,13 @@ def run(args: argparse.Namespace) -> int:
     except InUse as exc:
         text = f"queue manager {args.m!r} is not available to this command: {exc.holder or 'another process'} has it."
         raise Failure(NOT_AVAILABLE, "AMQ8146E", text) from exc
+    except (Unavailable, Mistake) as exc:
+        wrong = isinstance(exc, Mistake) and not isinstance(exc, IniError | NameError_)
+        if isinstance(exc.__cause__, OSError) and not isinstance(exc.__cause__, PermissionError):
+            wrong = f"{exc.__cause__.filename}/".startswith(f"{args.ld}/")
+        if args.ld and wrong:
+            raise Failure(BAD_LOG_PATH, "AMQ7064E", f"the log can't be in {args.ld}: {exc}") from exc
+        raise
     print(f"The log of queue manager {args.m!r} is as it should be; it can be started.")
     return 0
 

@@ -1,8 +1,15 @@
-"""Which objects a command's `-t type name` means: types by their MQ names, a trailing `*` in the name."""
+"""Which objects a command's `-t type name` means, and what became of them.
+
+Types by their MQ names, a trailing `*` in the name.
+"""
+
+from collections.abc import Mapping
 
 from qmgr import QueueManager
-from qmgr.cli.command import BAD_ARGUMENTS, Failure
+from qmgr.cli.command import BAD_ARGUMENTS, Failure, complain, explain
+from qmgr.errors import MQError
 
+NOTHING = 128
 ALL = "*", "all"
 QUEUES = "queue", "q", "qlocal", "ql"
 DEFINITIONS = "qmgr", "catalog", "ctlg"
@@ -34,3 +41,34 @@ def queues(manager: QueueManager, kind: str, generic: str) -> list[str]:
 def definitions(kind: str) -> bool:
     """Are the definitions meant, too or only?"""
     return kind in ALL + DEFINITIONS
+
+
+class Tally:
+    """What became of the objects, a line for each, and the exit code that the command ends with."""
+
+    def __init__(self, codes: Mapping[type[MQError], tuple[int, str]], *, quiet: bool) -> None:
+        """`codes`: what may be wrong with one object -> the exit code of it, and the message id."""
+        self._codes = codes
+        self._quiet = quiet
+        self.code = NOTHING
+
+    @property
+    def errors(self) -> tuple[type[MQError], ...]:
+        return tuple(self._codes)
+
+    def done(self, text: str) -> None:
+        print(text)
+        self.code = 0 if self.code == NOTHING else self.code
+
+    def refused(self, exc: MQError) -> int:
+        """One of `errors`; its exit code."""
+        self.code, amq = next(self._codes[kind] for kind in type(exc).__mro__ if kind in self._codes)
+        if not self._quiet:
+            complain(explain(exc)[1].replace("AMQ8101S", amq))
+        return self.code
+
+    def end(self, manager: str, kind: str, generic: str) -> int:
+        """The exit code; says so when there was no such object."""
+        if self.code == NOTHING and not self._quiet:
+            complain(f"AMQ7085E: queue manager {manager!r} has no object {generic!r} of type {kind}.")
+        return self.code

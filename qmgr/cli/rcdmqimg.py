@@ -3,13 +3,17 @@
 import argparse
 
 from qmgr.cli import access, objects
-from qmgr.cli.command import NOT_AVAILABLE, Command, Parser, complain, explain
+from qmgr.cli.command import NOT_AVAILABLE, Command, Parser, complain
 from qmgr.errors import Damaged, MediaNotSupported, MQError, NotImageRecoverable
 
 NOT_RECOVERABLE = 28
 NOT_SUPPORTED = 68
-NOTHING = 128
 DAMAGED = 132
+CODES: dict[type[MQError], tuple[int, str]] = {
+    MediaNotSupported: (NOT_SUPPORTED, "AMQ7044E"),
+    NotImageRecoverable: (NOT_RECOVERABLE, "AMQ7044E"),
+    Damaged: (DAMAGED, "AMQ8149E"),
+}
 
 
 def options(parser: Parser) -> None:
@@ -21,48 +25,30 @@ def options(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     name = access.named(args.m, args.data_path)
+    tally = objects.Tally(CODES, quiet=args.z)
     with access.started(name, args.data_path) as manager:
-        code = NOTHING
         queues = objects.queues(manager, args.t, args.name)
         try:
             manager.record_image([])  # which says whether there are media images at all
         except MediaNotSupported as exc:
-            return said(exc, quiet=args.z)
+            return tally.refused(exc)
         while queues:
             try:
                 for queue in manager.record_image(queues):
-                    print(f"Media image for object {queue}, type qlocal recorded.")
-            except (NotImageRecoverable, Damaged, MediaNotSupported) as exc:
-                code = said(exc, quiet=args.z)
-                if code == NOT_SUPPORTED:
-                    return code
-                queues.remove(exc.name)  # nothing was done: the same without it
-            else:
-                code = 0 if code == NOTHING else code
+                    tally.done(f"Media image for object {queue}, type qlocal recorded.")
                 break
+            except (NotImageRecoverable, Damaged) as exc:
+                tally.refused(exc)
+                queues.remove(exc.name)  # nothing was done: the same without it
         if objects.definitions(args.t):
-            try:
-                manager.record_definitions()
-            except MediaNotSupported as exc:
-                return said(exc, quiet=args.z)
-            print(f"Media image for object {name}, type qmgr recorded.")
-            code = 0 if code == NOTHING else code
-        if code == NOTHING and not args.z:
-            complain(f"AMQ7085E: queue manager {name!r} has no object {args.name!r} of type {args.t}.")
+            manager.record_definitions()
+            tally.done(f"Media image for object {name}, type qmgr recorded.")
+        code = tally.end(name, args.t, args.name)
         if args.l:
             restart, media = manager.oldest_extents()
             complain(f"AMQ7467I: the oldest log file needed to start queue manager {name!r} is {restart}.")
             complain(f"AMQ7468I: the oldest log file needed for media recovery of it is {media}.")
         return code
-
-
-def said(exc: MQError, *, quiet: bool) -> int:
-    """Say what went wrong with one object; the exit code of it."""
-    if not quiet:
-        complain(explain(exc)[1].replace("AMQ8101S", "AMQ8149E" if isinstance(exc, Damaged) else "AMQ7044E"))
-    if isinstance(exc, MediaNotSupported):
-        return NOT_SUPPORTED
-    return NOT_RECOVERABLE if isinstance(exc, NotImageRecoverable) else DAMAGED
 
 
 COMMAND = Command(
@@ -76,7 +62,7 @@ COMMAND = Command(
         NOT_RECOVERABLE: "an object is not media recoverable",
         NOT_AVAILABLE: access.OWNED,
         NOT_SUPPORTED: "media recovery is not supported: the log is circular",
-        NOTHING: "no objects processed",
+        objects.NOTHING: "no objects processed",
         DAMAGED: "an object is damaged",
     },
     options=options,

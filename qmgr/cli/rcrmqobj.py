@@ -4,14 +4,19 @@ import argparse
 
 from qmgr import QueueManager
 from qmgr.cli import access, objects
-from qmgr.cli.command import NOT_AVAILABLE, Bar, Command, Parser, complain, explain
+from qmgr.cli.command import NOT_AVAILABLE, Bar, Command, Parser
 from qmgr.errors import MediaImageMissing, MediaNotSupported, MQError, NotImageRecoverable, ObjectInUse
 
 NOT_RECOVERABLE = 28
 NO_IMAGE = 66
 NOT_SUPPORTED = 68
-NOTHING = 128
 IN_USE = 136
+CODES: dict[type[MQError], tuple[int, str]] = {
+    MediaNotSupported: (NOT_SUPPORTED, "AMQ7044E"),
+    NotImageRecoverable: (NOT_RECOVERABLE, "AMQ7044E"),
+    MediaImageMissing: (NO_IMAGE, "AMQ7042E"),
+    ObjectInUse: (IN_USE, "AMQ8101E"),
+}
 
 
 def options(parser: Parser) -> None:
@@ -22,25 +27,20 @@ def options(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     name = access.named(args.m, args.data_path)
+    tally = objects.Tally(CODES, quiet=args.z)
     with access.started(name, args.data_path) as manager:
-        code = NOTHING
         for queue in objects.queues(manager, args.t, args.name):
             try:
                 recreate(manager, queue)
-            except (NotImageRecoverable, MediaImageMissing, MediaNotSupported, ObjectInUse) as exc:
-                code = said(exc, quiet=args.z)
-                if code == NOT_SUPPORTED:
-                    return code
+            except tally.errors as exc:
+                if tally.refused(exc) == NOT_SUPPORTED:
+                    return tally.code
             else:
-                print(f"Object {queue}, type qlocal recreated.")
-                code = 0 if code == NOTHING else code
+                tally.done(f"Object {queue}, type qlocal recreated.")
         if objects.definitions(args.t):
             manager.checkpoint()  # which writes all definitions anew
-            print(f"Object {name}, type qmgr recreated.")
-            code = 0 if code == NOTHING else code
-        if code == NOTHING and not args.z:
-            complain(f"AMQ7085E: queue manager {name!r} has no object {args.name!r} of type {args.t}.")
-        return code
+            tally.done(f"Object {name}, type qmgr recreated.")
+        return tally.end(name, args.t, args.name)
 
 
 def recreate(manager: QueueManager, queue: str) -> None:
@@ -49,20 +49,6 @@ def recreate(manager: QueueManager, queue: str) -> None:
         manager.recreate(queue, progress=bar)
     finally:
         bar.end()
-
-
-def said(exc: MQError, *, quiet: bool) -> int:
-    """Say what went wrong with one object; the exit code of it."""
-    codes = {
-        MediaNotSupported: (NOT_SUPPORTED, "AMQ7044E"),
-        NotImageRecoverable: (NOT_RECOVERABLE, "AMQ7044E"),
-        MediaImageMissing: (NO_IMAGE, "AMQ7042E"),
-        ObjectInUse: (IN_USE, "AMQ8101E"),
-    }
-    code, amq = codes[type(exc)]
-    if not quiet:
-        complain(explain(exc)[1].replace("AMQ8101S", amq))
-    return code
 
 
 COMMAND = Command(
@@ -77,7 +63,7 @@ COMMAND = Command(
         NOT_AVAILABLE: access.OWNED,
         NO_IMAGE: "a media image, or an extent that it needs, is not available",
         NOT_SUPPORTED: "media recovery is not supported: the log is circular",
-        NOTHING: "no objects processed",
+        objects.NOTHING: "no objects processed",
         IN_USE: "an object is in use",
     },
     options=options,

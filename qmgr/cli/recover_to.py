@@ -5,8 +5,9 @@ import datetime
 
 from logger import lsn
 from qmgr.cli import access
-from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, Bar, Command, Failure, Parser, absolute
-from qmgr.errors import AlreadyExists, Mistake
+from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, Bar, Command, Failure, Parser, absolute, because
+from qmgr.errors import AlreadyExists, IniError, Mistake, Unavailable
+from qmgr.ini import Directory
 from qmgr.pointintime import recover_to
 
 EXISTS = 8
@@ -17,7 +18,14 @@ def options(parser: Parser) -> None:
     when = parser.add_mutually_exclusive_group(required=True)
     when.add_argument("--lsn", metavar="LSN", type=place, help="as it was before this LSN, such as 0:0:4615:42406")
     when.add_argument("--time", metavar="TIME", type=moment, help="as it was then, such as 2026-11-21T14:30:00+01:00")
-    parser.add_argument("--into", metavar="DIR", required=True, type=absolute, help="the data path of the new one")
+    parser.add_argument("--into", metavar="DIR", required=True, type=directory, help="the data path of the new one")
+
+
+def directory(text: str) -> str:
+    try:
+        return Directory().read(absolute(text))
+    except ValueError:
+        raise Failure(BAD_ARGUMENTS, "AMQ7076E", f"--into was given {text!r}; allowed: {Directory.allowed}.") from None
 
 
 def place(text: str) -> int:
@@ -49,8 +57,15 @@ def run(args: argparse.Namespace) -> int:
         done = recover_to(name, args.into, lsn=args.lsn, time_us=args.time, data_path=args.data_path, progress=bar)
     except AlreadyExists as exc:
         raise Failure(EXISTS, "AMQ8110E", str(exc)) from exc
+    except IniError:
+        raise  # of the original: no argument of ours
     except Mistake as exc:
         raise Failure(BAD_ARGUMENTS, "AMQ7076E", str(exc)) from exc
+    except Unavailable as exc:
+        system = exc.__cause__
+        if isinstance(system, NotADirectoryError):
+            raise Failure(BAD_ARGUMENTS, "AMQ7076E", f"--into was given {args.into!r}: {because(system)}") from exc
+        raise
     finally:
         bar.end()
     at = datetime.datetime.fromtimestamp(done.time / 1e6, datetime.UTC).isoformat(" ", "milliseconds")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logger import archive as archives
+from logger import claims
 from logger.archive import (
     Action,
     Archive,
@@ -64,6 +65,12 @@ def held(disk: SimDisk) -> dict[int, bytes]:
         found[sequence] = file.read(0, file.size())
         file.close()
     return found
+
+
+def extents_in(disk: SimDisk) -> list[str]:
+    """All files of the log but the mark and the note of the archive."""
+    mine = claims.mark_name(ID), claims.USED
+    return [path for path in disk.files("/log") if path.rpartition("/")[2] not in mine]
 
 
 def check(disk: SimDisk, lowest: int = 1, highest: int = LAST) -> None:
@@ -206,7 +213,7 @@ def test_archived_means_moved_with_the_same_bytes() -> None:
     done = made(disk).run(todo, progress=lambda *at: steps.append(at), give_way=lambda: ways.append(None))
     assert done.done == todo.steps
     assert done.held is None
-    assert disk.files("/log") == [
+    assert extents_in(disk) == [
         *(f"{ACTIVE}/{name(s)}" for s in (4, 5, 6)),
         *(f"{ARCHIVE}/{name(s)}" for s in (1, 2, 3)),
     ]
@@ -224,7 +231,7 @@ def test_compressed_in_place_wherever_it_lies(kind: Compression) -> None:
     do(disk, Action.ARCHIVE, after=4 * 3600)
     do(disk, Action.COMPRESS, compression=kind)
     names = [f"{ACTIVE}/{name(s)}{kind.suffix}" for s in (2, 3, 4)]
-    assert disk.files("/log") == sorted(
+    assert extents_in(disk) == sorted(
         [f"{ARCHIVE}/{name(1)}{kind.suffix}", *names, f"{ACTIVE}/{name(5)}", f"{ACTIVE}/{name(6)}"]
     )
     check(disk)
@@ -304,12 +311,39 @@ def test_another_queue_managers_extent_is_not_written_over() -> None:
     disk.poke(f"{ARCHIVE}/{name(1)}", content(1, log_id=b"y" * 16))
     with pytest.raises(ArchiveFailed, match=r"another queue manager's log.*ArchivePath of its own"):
         do(disk, Action.ARCHIVE)
+    assert disk.peek(f"{ARCHIVE}/{name(1)}") == content(1, log_id=b"y" * 16)
     disk.poke(f"{ARCHIVE}/{name(1)}", content(10_000_001))
     with pytest.raises(ArchiveFailed, match="another part of this log"):
         do(disk, Action.ARCHIVE)
     disk.remove(f"{ARCHIVE}/{name(1)}")
     do(disk, Action.ARCHIVE)
     check(disk)
+
+
+def test_an_archive_belongs_to_one_log_alone() -> None:
+    """Two would write under the same temporary names, sweep each other's files, and drop what the other has made."""
+    disk = with_extents(range(1, LAST + 1))
+    do(disk, Action.ARCHIVE, after=4 * 3600)
+    theirs = b"z" * 16
+    other = "/other/active"
+    for path in ("/other", other):
+        disk.mkdir(path)
+    for sequence in range(7, 10):
+        disk.poke(f"{other}/{name(sequence)}", content(sequence, log_id=theirs))
+    disk.poke(f"{ARCHIVE}/{name(2)}.new", b"half made")
+    disk.poke(f"{ARCHIVE}/S0000099.IDX", b"index")
+    archive = Archive(disk, History(disk, [other, ARCHIVE], theirs, SMALL), ARCHIVE)
+    todo = archive.plan(Action.ARCHIVE, after=0, now_us=START + 99 * HOUR, active_from=9)
+    assert len(todo.steps) == 2
+    with pytest.raises(ArchiveFailed, match=r"archive of another queue manager's log.*ArchivePath of its own"):
+        archive.run(todo)
+    archive.run(Plan(steps=()))
+    assert disk.exists(f"{ARCHIVE}/{name(2)}.new")
+    assert disk.exists(f"{ARCHIVE}/S0000099.IDX")
+    assert len([path for path in disk.files("/other") if "LOG" in path]) == 3
+    do(disk, Action.ARCHIVE)
+    check(disk)
+    assert not disk.exists(f"{ARCHIVE}/S0000099.IDX")
 
 
 @pytest.mark.parametrize("action", [Action.ARCHIVE, Action.COMPRESS])
@@ -325,7 +359,7 @@ def test_row_23_a_copy_that_does_not_read_back_the_same_is_given_up(action: Acti
     with pytest.raises(ArchiveFailed, match=r"was not what .* holds when it was read back.*still where it was"):
         do(disk, action)
     disk.before_effect = None
-    assert disk.files("/log") == [f"{ACTIVE}/{name(s)}" for s in range(1, LAST + 1)]
+    assert extents_in(disk) == [f"{ACTIVE}/{name(s)}" for s in range(1, LAST + 1)]
     check(disk)
 
 
@@ -420,7 +454,7 @@ def test_row_54_a_full_disk_leaves_the_extent_and_nothing_half_done() -> None:
     for action in (Action.ARCHIVE, Action.COMPRESS):
         with pytest.raises(ArchiveFailed, match=r"S0000000\.LOG could not be .*nothing is lost: free some space"):
             do(disk, action)
-        assert disk.files("/log") == [f"{ACTIVE}/{name(s)}" for s in range(1, LAST + 1)]
+        assert extents_in(disk) == [f"{ACTIVE}/{name(s)}" for s in range(1, LAST + 1)]
     do(disk, Action.REMOVE, after=4 * 3600)  # which needs no room, and makes some
     do(disk, Action.ARCHIVE)
     check(disk)

@@ -125,6 +125,7 @@ def test_a_failed_write_is_told_to_everyone() -> None:
     for caller in (leader, *followers):
         caller.ended()
         assert isinstance(caller.raised, LogFailed)
+        assert caller.raised.__cause__ is line.error, "what the disk said is lost"
     with pytest.raises(LogFailed):
         line._force(line.append())
 

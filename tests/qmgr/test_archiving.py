@@ -137,13 +137,57 @@ def test_a_damaged_queue_is_built_again_from_archived_and_compressed_extents() -
     assert bodies(made.qm, "Q") == [b"after the image"]
 
 
+def test_an_archive_that_is_no_more_the_archive_is_named_at_the_start_while_it_has_extents() -> None:
+    made = world()
+    made.qm.archive_log(older_than="9h")
+    path = f"{DATA}/qmgrs/{NAME}/qm.ini"
+    before = made.disk.peek(path)
+    made.disk.poke(path, before + b"LogArchive:\n ArchivePath=/elsewhere\n")
+    made.restart()
+    assert f"AMQ9012W: {ARCHIVE} still has " in made.errors()
+    made.qm.archive_log(older_than="7h")
+    assert len([one for one in made.disk.files("/elsewhere") if one.endswith(".LOG")]) == 2
+    made.disk.poke(path, before + b"LogArchive:\n ArchivePath=/third\n")
+    made.restart()
+    assert "AMQ9012W: /elsewhere still has 2 extents" in made.errors()
+    for one in [*made.disk.files(ARCHIVE), *made.disk.files("/elsewhere")]:
+        made.disk.poke(f"{ACTIVE}/{one.rpartition('/')[2]}", made.disk.peek(one))
+        made.disk.remove(one)
+    said = made.errors().count("AMQ9012")
+    made.restart()
+    assert made.errors().count("AMQ9012") == said
+    check(made)
+
+
+def test_two_queue_managers_with_one_archive_do_not_mix() -> None:
+    made = world("LogArchive:\n ArchivePath=/both\n")
+    made.qm.archive_log(older_than="9h")
+    qmgr.create("QM2", data_path=DATA, disk=made.disk, clock=made.clock, log_type="linear", log_file_pages=64)
+    ini = f"{DATA}/qmgrs/QM2/qm.ini"
+    made.disk.poke(ini, made.disk.peek(ini) + b"LogArchive:\n ArchivePath=/both\n")
+    with qmgr.start("QM2", data_path=DATA, disk=made.disk, clock=made.clock, background=False) as second:
+        second.define_queue("Q")
+        for _ in range(6):
+            second.put("Q", b"x" * 180_000)
+            second.get("Q")
+            second.checkpoint()
+            made.clock.advance(3600)
+        before = made.disk.files("/both")
+        with pytest.raises(Unavailable, match="/both is the archive of another queue manager's log"):
+            second.archive_log()
+        assert made.disk.files("/both") == before
+        assert len(list(second.replay("Q", "oldest"))) == 6
+    made.qm.archive_log()
+    check(made)
+
+
 def test_the_policy_of_qm_ini_is_kept() -> None:
     ages = "ArchiveAfter=5h\n CompressAfter=7h\n RemoveAfter=10h\n"
     made = world(f"LogArchive:\n ArchivePath=/elsewhere/\n {ages}")
     empty(made)
     made.clock.advance(3600)
     made.qm._retention.keep_policy()
-    found = made.disk.files("/elsewhere")
+    found = [path for path in made.disk.files("/elsewhere") if not path.endswith(".log-id")]
     assert found
     assert all(path.startswith("/elsewhere/S") for path in found)
     assert any(path.endswith(".LOG.gz") for path in found)
@@ -263,6 +307,28 @@ def test_with_its_queue_manager_the_past_of_a_log_goes_too() -> None:
     qmgr.delete(NAME, data_path=DATA, disk=made.disk)
     assert [path for path in made.disk.files(DATA) if not path.startswith(f"{DATA}/mqs.ini")] == []
     assert not made.disk.exists(LOG)
+
+
+@pytest.mark.parametrize("how", ["failed", "abandoned"])
+def test_an_end_without_order_does_not_wait_for_the_archive(how: str) -> None:
+    """What is being copied is given up; an end in order does the same."""
+    made = world("LogArchive:\n ArchiveAfter=9h\n")
+    empty(made)
+    made.clock.advance(9 * 3600)
+    renamed = []
+
+    def look(kind: str, path: str) -> None:
+        if kind == "rename" and path.startswith(ARCHIVE):
+            renamed.append(path)
+            if how == "failed":
+                made.qm._fail(OSError("the disk is gone"))
+            else:
+                made.qm.abandon()
+
+    made.disk.before_effect = look
+    made.qm._retention.keep_policy()
+    made.disk.before_effect = None
+    assert len(renamed) == 1
 
 
 def test_long_work_pauses_only_while_others_write_to_the_log() -> None:

@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 import qmgr
-from qmgr.cli.command import Command
+from logger.errors import LogError
+from qmgr.cli.command import Command, explain
 from qmgr.cli.main import COMMANDS, qm
+from qmgr.errors import Unavailable
 
 ROOT = Path(__file__).parents[2]
 SMALL = "-lp 2 -ls 1 -lf 64"
@@ -179,7 +181,9 @@ def test_every_command_that_ibm_mq_has_is_installed_under_its_own_name():
         ("dmpmqlog -n 10000000", 36, "AMQ7076E"),
         ("dmpmqlog -b -n 1", 36, "AMQ7076E"),
         ("dmpmqlog -m NOSUCH", 72, "AMQ7048E"),
-        ("dmpmqlog -f /nowhere", 71, "AMQ"),
+        ("dmpmqlog -f /nowhere", 100, "AMQ7064E"),
+        ("recover-to -m A --lsn 0:0:9:0 --into 'a\tb'", 36, "AMQ7076E"),
+        ("crtmqm --data-path 'a\tb' A", 39, "AMQ7076E"),
         ("status -m NOSUCH", 72, "AMQ7048E"),
         ("status", 72, "AMQ7048E"),
         ("status QM1", 36, "AMQ7075E"),
@@ -283,6 +287,14 @@ def test_a_relative_data_path_is_seen_from_where_the_user_stands(run: Run, tmp_p
     here = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
     assert run(f"crtmqm {SMALL} --data-path here QM1", **here).returncode == 0
     assert (tmp_path / "here" / "qmgrs" / "QM1" / "qm.ini").exists()
+
+
+def test_what_a_user_may_not_do_has_a_code_of_its_own_however_deep_it_was_found():
+    denied = Unavailable("can't be started")
+    denied.__cause__ = LogError("can't be read")
+    denied.__cause__.__cause__ = PermissionError(13, "Permission denied", "/log/amqhlctl.lfh")
+    code, text = explain(denied)
+    assert (code, text) == (119, "AMQ7077E: you are not authorised: Permission denied: /log/amqhlctl.lfh.")
 
 
 def test_a_path_that_is_a_file_is_refused(run: Run, data: Path):

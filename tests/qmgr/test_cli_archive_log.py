@@ -85,6 +85,23 @@ def test_nothing_that_is_old_enough_is_said_so(shell: Shell) -> None:
     assert shell.names()[: len(before)] == before
 
 
+def test_an_extent_that_was_cut_is_not_passed_over_in_silence(shell: Shell) -> None:
+    cut = shell.log / "active" / "S0000001.LOG"
+    whole = cut.read_bytes()
+    cut.write_bytes(whole[:4000])
+    for words in ("archive-log -m QM1 --dry-run", "archive-log -m QM1", "compress-log -m QM1"):
+        said, err = shell.run(words)
+        assert err.startswith(f"AMQ9013W: Log extent {cut} was cut or is damaged")
+        assert err.count("\n") == 1, "nothing else is damaged, not the extents made ahead"
+        assert "S0000002.LOG" in "".join(said)
+    packed = shell.log / "archive" / "S0000002.LOG.gz"
+    packed.write_bytes(packed.read_bytes()[:100])
+    cut.write_bytes(whole)
+    _, err = shell.run("compress-log -m QM1")
+    assert err.startswith(f"AMQ9013W: Log extent {packed} ")
+    assert err.count("\n") == 1
+
+
 def test_what_is_kept_is_said_with_the_reason(shell: Shell) -> None:
     with qmgr.start("QM1", data_path=shell.data, background=False) as manager:
         for _ in range(3):

@@ -315,10 +315,15 @@ def test_dmpmqlog_reads_a_linear_log_from_any_extent_archived_ones_too(run: Run,
     assert [at for at in all_ if at >= 3 * 64 * 4096] == shown("-n 2 -m QL") == shown(f"-n 2 -f {log}")
     assert {at // (64 * 4096) for at in all_} >= {1, 2, 3}
     assert shown(f"-s {lsn.text(all_[3])} -m QL".replace("<", "").replace(">", "")) == all_[3:]
+    (log / "active" / "S0000000.LOG").rename(log / "away")
+    done = run("dmpmqlog -n 0 -m QL")
+    assert "S0000000.LOG is not there: it was used again or removed" in done.stderr
+    (log / "away").rename(log / "active" / "S0000000.LOG")
     (log / "archive" / "S0000001.LOG").unlink()
     done = run("dmpmqlog -n 0 -m QL")
     assert (done.returncode, done.stderr[:8]) == (71, "AMQ6767S")
     assert "S0000001.LOG" in done.stderr
+    assert "used again" not in done.stderr, "older ones are there"
 
 
 # The picture, from what is given

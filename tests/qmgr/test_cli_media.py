@@ -18,6 +18,7 @@ import qmgr
 from logger import lsn
 from qmgr.cli import rcrmqobj
 from qmgr.cli.main import qm
+from qmgr.cli.objects import Tally
 from qmgr.errors import ObjectInUse
 
 ROOT = Path(__file__).parents[2]
@@ -314,7 +315,8 @@ def test_circular_logging_is_not_supported(run: Run, data: Path) -> None:
 
 
 def test_an_object_in_use_has_a_code_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    assert rcrmqobj.said(ObjectInUse("queue 'A' can't be recreated now"), quiet=False) == 136
+    tally = Tally(rcrmqobj.CODES, quiet=False)
+    assert tally.refused(ObjectInUse("queue 'A' can't be recreated now")) == 136
     assert capsys.readouterr().err.startswith("AMQ8101E: queue 'A' can't be recreated now")
 
 
@@ -394,7 +396,7 @@ def test_recover_to_names_what_is_missing(made: Path, run: Run, tmp_path: Path) 
     _, err = run(f"recover-to -m QM1 --lsn '{lsn.text(moment)}' --into {tmp_path / 'no'}", 71)
     assert "S0000000.LOG" in err
     assert err.count("\n") == 1
-    assert not (tmp_path / "no" / "qmgrs" / "QM1" / "qm.ini").exists()
+    assert not (tmp_path / "no").exists()
 
 
 # -- migmqlog --------------------------------------------------------------------------------------------------------
@@ -438,6 +440,12 @@ def test_migmqlog_refuses_in_a_line(made: Path, run: Run, environment: dict[str,
         assert out == ""
         assert err.startswith(says), err
         assert err.count("\n") == 1
+    for path in ("/dev/null", made / "log" / "QM1" / "active"):
+        _, err = run(f"migmqlog -m QM1 -ld {path}", 100)
+        assert err.startswith(f"AMQ7064E: the log can't be in {path}: ")
+    run("recover-to -m QM1 --lsn 0:0:5:0 --into /dev/null", 36)
+    run("dmpmqlog -m QM1 -n 999", 36)
+    run("dmpmqlog -m QM1 -s 0:0:0:8", 36)
     application = Application(environment)
     application.process.kill()
     application.process.communicate()

@@ -95,6 +95,33 @@ def test_images_are_recorded_when_the_interval_is_over_and_not_before() -> None:
     assert recorded(made) == ["A", "B"] * 2
 
 
+@pytest.mark.parametrize("jump", [-365 * 86400, 365 * 86400])
+def test_a_clock_that_is_set_back_or_forth_keeps_no_image_from_being_recorded_and_causes_none(jump: int) -> None:
+    made = world()
+    made.qm.alter(image_schedule="AUTO", image_interval=5)
+    pass_time(made, 2 * MINUTE)
+    made.clock.jump_wall(jump)
+    pass_time(made, 2 * MINUTE)
+    assert recorded(made) == []
+    pass_time(made, 1.5 * MINUTE)
+    assert recorded(made) == ["A", "B"]
+    pass_time(made, 0.5 * MINUTE)
+    made.clock.jump_wall(-jump)
+    pass_time(made, 4 * MINUTE)
+    assert recorded(made) == ["A", "B"]
+    pass_time(made, 1 * MINUTE)
+    assert recorded(made) == ["A", "B"] * 2
+    made.clock.jump_wall(jump)
+    made.restart()
+    pass_time(made, 1 * MINUTE)
+    once = recorded(made)
+    assert len(once) <= 6, "one round at most"
+    pass_time(made, 3 * MINUTE)
+    assert recorded(made) == once
+    pass_time(made, 2.5 * MINUTE)
+    assert recorded(made) == [*once, "A", "B"]
+
+
 def test_each_queue_has_a_time_of_its_own() -> None:
     """One that was recorded by hand meanwhile is not due with the others."""
     made = world()

@@ -7,8 +7,10 @@ import pytest
 
 import qmgr
 from logger import control, lsn
+from qmgr.store import LAST_SEGMENT
 from recovery import checkpoint
 from tests.qmgr.world import DATA, NAME, World, bodies
+from tests.sim.loss import LOSE_ALL
 
 CONTROL = f"{DATA}/log/{NAME}/amqhlctl.lfh"
 EXTENT = 64 * 4096
@@ -96,3 +98,46 @@ def test_row_70_an_epoch_near_its_end_works_or_stops_loudly(epoch: int) -> None:
             assert "start" in str(exc) or "epoch" in str(exc)
             break
     assert len(seen) == acknowledged
+
+
+def test_row_70_the_numbers_of_segments_run_out_loudly_and_what_is_there_can_be_got() -> None:
+    """They have 32 bits in files and log: no traceback, no stop, and no number twice."""
+    world = World()
+    world.qm.define_queue("A")
+    world.qm.define_queue("B")
+    world.qm._store.next_segment = LAST_SEGMENT - 2
+    world.qm.put("A", b"last")
+    world.qm.checkpoint()
+    world.qm._store.next_segment = LAST_SEGMENT + 1
+    world.qm.checkpoint()
+    world.qm.put("B", b"kept in the log")
+    with pytest.raises(qmgr.StorageFull, match="all numbers of segments are used up"):
+        world.qm.checkpoint()
+    for _ in range(2):
+        world.crash(LOSE_ALL)
+        assert "AMQ9002E: A checkpoint could not be taken" in world.errors()
+        assert bodies(world.qm, "A") == [b"last"]
+        assert bodies(world.qm, "B") == [b"kept in the log"]
+        assert world.qm._store.next_segment == LAST_SEGMENT + 1
+    with pytest.raises(qmgr.ResourceProblem):
+        for _ in range(200):
+            world.qm.put("B", bytes(9000))
+    assert world.qm.get("A").body == b"last"
+    while world.qm.queue("B").depth:
+        world.qm.get_many("B", 10)
+    world.qm.checkpoint()
+    world.restart()
+    assert world.depths() == {"A": 0, "B": 0}
+
+
+def test_numbers_of_segments_that_a_checkpoint_did_not_need_are_used_later() -> None:
+    world = World()
+    for queue in "ABCD":
+        world.qm.define_queue(queue)
+    before = world.qm._store.next_segment
+    for _ in range(20):
+        for queue in "ABCD":
+            world.qm.put(queue, b"x")
+            world.qm.get(queue)
+        world.qm.checkpoint()
+    assert world.qm._store.next_segment <= before + 4
