@@ -18,6 +18,7 @@ from logger.errors import LogError
 from qmgr.cli.command import Command, explain
 from qmgr.cli.main import COMMANDS, qm
 from qmgr.errors import Unavailable
+from tests.commands import Commands
 
 ROOT = Path(__file__).parents[2]
 SMALL = "-lp 2 -ls 1 -lf 64"
@@ -31,21 +32,20 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(data: Path) -> Run:
-    """Run `qm WORDS` on a data path of its own; nothing may ever show a traceback."""
+def run(data: Path, commands: Commands) -> Run:
+    """Run `qm WORDS` on a data path of its own; nothing may ever show a traceback.
+
+    With options for its streams, environment or directory it is a new interpreter from the beginning.
+    """
 
     def run(words: str, **options: object) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "qmgr.cli.main", *shlex.split(words)],
-            **{
-                "capture_output": True,
-                "text": True,
-                "cwd": ROOT,
-                "env": {**os.environ, "QMGR_DATA_PATH": str(data), "PYTHONDEVMODE": ""},
-                "timeout": 60,
-                **options,
-            },
-        )
+        environment = {**os.environ, "QMGR_DATA_PATH": str(data), "PYTHONDEVMODE": ""}
+        if options:
+            standard = {"capture_output": True, "text": True, "cwd": ROOT, "env": environment, "timeout": 60}
+            command = [sys.executable, "-m", "qmgr.cli.main", *shlex.split(words)]
+            done = subprocess.run(command, **standard | options)
+        else:
+            done = commands.run(shlex.split(words), environment)
         assert "Traceback" not in (done.stderr or "")
         assert "AMQ6118" not in (done.stderr or "")
         return done

@@ -17,6 +17,7 @@ import pytest
 import qmgr
 from logger import lsn
 from qmgr.cli.space import ASCII, BLOCKS, described, draw
+from tests.commands import Commands
 from tests.qmgr.test_qmstatus import CIRCULAR, EXTENT, MB
 
 ROOT = Path(__file__).parents[2]
@@ -53,14 +54,17 @@ def environment(data: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def run(environment: dict[str, str]) -> Run:
-    """Run `qm WORDS`; nothing may ever show a traceback."""
+def run(environment: dict[str, str], commands: Commands) -> Run:
+    """Run `qm WORDS`; nothing may ever show a traceback. With more in its environment it is a new interpreter."""
 
     def run(words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "qmgr.cli.main", *shlex.split(words)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, cwd=ROOT, env=environment | more, timeout=60, check=False
-        )
+        if more:
+            command = [sys.executable, "-m", "qmgr.cli.main", *shlex.split(words)]
+            done = subprocess.run(
+                command, capture_output=True, text=True, cwd=ROOT, env=environment | more, timeout=60, check=False
+            )
+        else:
+            done = commands.run(shlex.split(words), environment)
         assert "Traceback" not in done.stderr
         assert "AMQ6118" not in done.stderr
         return done
