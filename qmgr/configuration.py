@@ -169,3 +169,4 @@ class Config:
     channels: ChannelsConfig = ChannelsConfig()
     auto_config: AutoConfig = AutoConfig()
     ignored: tuple[str, ...] = attrs.field(default=(), eq=False)  # known to IBM MQ, without effect here: what and where
+    complaints: tuple[str, ...] = attrs.field(default=(), eq=False)  # what is wrong with the files of AutoConfig

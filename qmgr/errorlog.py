@@ -19,7 +19,10 @@ FILES = 3
 
 # number -> (severity, text); the severities are MQ's: I information, W warning, E error, S severe
 MESSAGES = {
+    "AMQ5026": ("I", "Listener {name!r} has started: {protocol} on {address}, port {port}."),
+    "AMQ5027": ("I", "Listener {name!r} has ended."),
     "AMQ5041": ("I", "The queue manager's task {task!r} has ended."),
+    "AMQ6118": ("S", "An internal error has occurred: {text}"),
     "AMQ6287": ("I", "qmgr, {process}."),
     "AMQ6708": ("E", "A disk has no room or can't be written: {text}"),
     "AMQ6709": ("E", "The queue manager stops: {text}"),
@@ -44,6 +47,7 @@ MESSAGES = {
     "AMQ7490": ("I", "Log extents of queue manager {qmgr!r}: {created} created, {reused} reused, {deleted} deleted."),
     "AMQ8003": ("I", "Queue manager {qmgr!r} started."),
     "AMQ8004": ("I", "Queue manager {qmgr!r} ended."),
+    "AMQ8077": ("W", "User {user!r} has no right {verb!r} on {name!r}."),
     "AMQ9003": ("I", "Media image for object {name}, type qlocal recorded."),
     "AMQ9004": ("I", "Object {name}, type qlocal recreated: {depth} messages."),
     "AMQ9005": ("W", "A damaged file was set aside as {path}."),
@@ -60,6 +64,12 @@ MESSAGES = {
         "or replayed. Restore it from a backup.",
     ),
     "AMQ9011": ("I", "{count} log extents were {done}, {size} bytes."),
+    "AMQ9020": ("I", "The queue manager ends: {how}."),
+    "AMQ9021": ("E", "The queue manager has not ended in order: {text}"),
+    "AMQ9022": ("W", "Automatic configuration: {text}"),
+    "AMQ9023": ("I", "Automatic configuration: the commands of {path} were run."),
+    "AMQ9209": ("W", "The connection from {address} over {channel} was broken: {text}"),
+    "AMQ9218": ("E", "Listener {name!r} can't use {address}, port {port}: {text}"),
     "AMQ9001": ("W", "LogSync is {sync}: after a crash of the machine the last moments of the log may be missing."),
     "AMQ9002": ("E", "A checkpoint could not be taken, the one before counts on: {text}"),
 }

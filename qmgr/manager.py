@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -13,9 +13,9 @@ from logger import log as logs
 from logger.archive import Action, Outcome, Progress, no_progress, parse_age
 from logger.clock import Clock, SystemClock
 from logger.config import LogSync, LogType
-from logger.disk import NO_SPACE, Disk, Path, PosixDisk, read_whole, way_out
+from logger.disk import NO_SPACE, Disk, Path, PosixDisk, way_out
 from logger.errors import LogClosed, LogError
-from qmgr import authority, ini, locations
+from qmgr import authority, autoconfig, locations
 from qmgr.creation import Ownership, own, translated
 from qmgr.due import SteadyClock
 from qmgr.engine import Engine
@@ -210,13 +210,14 @@ class QueueManager:
                 reason=Reason.Q_MGR_NAME_ERROR,
                 name=location.name,
             )
-        self.config = ini.parse(read_whole(disk, location.ini), location.ini)
+        self.config = autoconfig.configuration(disk, location.ini)
         if not disk.exists(self.config.log.path):
             raise Unavailable(
                 f"LogPath in {location.ini} is {self.config.log.path}, and there is no such directory; correct it, or "
                 f"bring the log back",
                 name=location.name,
             )
+        self.on_failure: Callable[[], None] = lambda: None  # by any thread; it only passes the word on
         self._errors: ErrorLog | None = None
         self._lock = Ownership()
         self._publisher = Publisher(disk, clock, location.published, self.picture) if background else None
@@ -251,6 +252,8 @@ class QueueManager:
         errors.say("AMQ6287", process=disk.process())
         for note in config.ignored:
             errors.say("AMQ7075", text=f"{note} is known to IBM MQ and has no effect here")
+        for text in config.complaints:
+            errors.say("AMQ9022", text=text)
         if config.log.sync is not LogSync.ALWAYS:
             errors.say("AMQ9001", sync=config.log.sync.value)
         log = logs.Log(disk, clock, config.log)
@@ -366,6 +369,10 @@ class QueueManager:
                 self._engine.check()
                 self._say("AMQ7042", name=queue.name, text=str(exc))
 
+    def say(self, amq: str, **inserts: Any) -> None:
+        """Say it in the error log."""
+        self._say(amq, **inserts)
+
     def _say(self, amq: str, **inserts: Any) -> None:
         if self._errors is not None:
             self._errors.say(amq, **inserts)
@@ -384,6 +391,7 @@ class QueueManager:
         self._log.stop(LogClosed(f"the queue manager has stopped: {exc}"))
         for queue in list(self._engine.state.queues.values()):
             queue.waiters.wake_all()
+        self.on_failure()
 
     def _forked(self) -> None:
         """This is a child process: the queue manager belongs to its parent."""
@@ -422,12 +430,28 @@ class QueueManager:
                 finally:
                     self._close()
 
-    def _end_in_order(self, mode: str) -> None:
-        engine, log = self._engine, self._log
+    def quiesce(self) -> None:
+        """Refuse new units of work and waits (2161); those that are there may end. `end` is still to come."""
+        engine = self._engine
         engine.quiescing = True
         for queue in list(engine.state.queues.values()):
             with engine.lock:
                 queue.waiters.wake_all()
+
+    @property
+    def refusal(self) -> MQError | None:
+        """Why no call is taken any more, if so."""
+        return self._engine.refusal
+
+    @property
+    def busy(self) -> bool:
+        """Whether units of work are in flight; those in doubt are not."""
+        with self._engine.lock:
+            return any(unit.state is ACTIVE and not unit.holds for unit in self._engine.state.uows)
+
+    def _end_in_order(self, mode: str) -> None:
+        engine, log = self._engine, self._log
+        self.quiesce()
         if mode == "quiesce":
             self._await_units()
         self._housekeeper.stop()

@@ -22,6 +22,7 @@ from qmgr.cli import (
     setuser,
     space,
     status,
+    strmqm,
 )
 from qmgr.cli.command import Failure, printed
 
@@ -29,6 +30,7 @@ COMMANDS = {
     each.name: each
     for each in (
         crtmqm.COMMAND,
+        strmqm.COMMAND,
         dltmqm.COMMAND,
         dspmq.COMMAND,
         dspmqtrn.COMMAND,

@@ -1,0 +1,64 @@
+"""strmqm: start a queue manager as a daemon."""
+
+import argparse
+
+from logger.disk import PosixDisk
+from qmgr import life, locations
+from qmgr.cli.command import Command, Failure, Parser
+from qmgr.daemon import starting
+from qmgr.life import Stage
+
+BAD_PARAMETER = 39
+
+
+def options(parser: Parser) -> None:
+    parser.add_argument("--foreground", action="store_true", help="run in this process until it has ended")
+    parser.add_argument("name", metavar="QMgrName", help="the queue manager")
+
+
+def run(args: argparse.Namespace) -> int:
+    print(f"Queue manager {args.name!r} starting.", flush=True)
+    if args.foreground:
+        code, text = starting.foreground(args.name, args.data_path)
+    else:
+        code, text = starting.background(args.name, args.data_path, print)
+    if code == starting.RUNNING and _ending(args.name, args.data_path):
+        code = starting.STOPPING
+    if text:
+        amq, _, sentence = text.partition(": ")
+        raise Failure(code, amq, sentence)
+    return code
+
+
+def _ending(name: str, data_path: str | None) -> bool:
+    note = life.daemon(PosixDisk(), locations.find(name, data_path))
+    return note is not None and note.stage in (Stage.QUIESCING, Stage.ENDING, Stage.KILLING)
+
+
+COMMAND = Command(
+    name="strmqm",
+    purpose="Start a queue manager, restarting it from its log, and return when clients may come.",
+    notes="""\
+It runs in a process of its own until endmqm or a signal ends it. With --foreground it runs in this one, which is for
+systemd (examples/qmgr@.service) and containers; whoever asked for it with NOTIFY_SOCKET is told when it is ready.
+SIGTERM and SIGINT let the units of work end that are in flight; a second one backs them out; a third one kills.""",
+    usage="[--foreground] [-z] [--data-path dir] QMgrName",
+    example="strmqm QM1",
+    codes={
+        starting.RUNNING: "the queue manager is running",
+        starting.UNKNOWN: "the queue manager does not exist",
+        starting.LOG_NOT_AVAILABLE: "the log is not available, or damaged",
+        starting.STILL_USED: "another process still uses its log",
+        starting.STOPPING: "the queue manager is ending",
+        starting.NO_STORAGE: "no room on the disk, or in memory",
+        starting.BAD_LOG_PATH: "LogPath in qm.ini is not valid",
+    },
+    options=options,
+    run=run,
+    bad_arguments=BAD_PARAMETER,
+    quiet=True,
+)
+
+
+def main() -> int:
+    return COMMAND.main()

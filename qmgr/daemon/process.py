@@ -1,0 +1,193 @@
+"""The process of a daemon: its main thread hears signals and says when a service starts and ends, others do the work.
+
+*Operations*: SIGTERM and SIGINT ask for the end, each one with less patience: quiesce, at once, as a kill would.
+SIGUSR2, SIGUSR1 and SIGQUIT ask for one of the three, however often they come. *Goals*: every one is heard at any
+moment, also while a restart takes long or a disk hangs. *Plan*: the main thread never does what may take long.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+import attrs
+
+from qmgr.daemon.service import Service
+from qmgr.daemon.systemd import Notifier
+from qmgr.daemon.wakeups import Wakeups
+from qmgr.life import Stage
+from recovery.restart import RestartReport
+
+NOTHING, QUIESCE, AT_ONCE, KILL = range(4)
+STEPS = {"quiesce": QUIESCE, "immediate": AT_ONCE, "preemptive": KILL}
+
+# What endmqm sends; a second one of the same says nothing new.
+SIGNALS = {QUIESCE: signal.SIGUSR2, AT_ONCE: signal.SIGUSR1, KILL: signal.SIGQUIT}
+STEP_OF = {number: step for step, number in SIGNALS.items()}
+IMPATIENT = (signal.SIGTERM, signal.SIGINT)
+
+LOOK = 0.02  # seconds between two looks at units of work that are to end
+PATIENCE = 5.0  # seconds between two words to the service manager that it takes its time
+EXTENSION = 30_000_000  # µs that are asked for each time
+
+
+class Teller(Protocol):
+    """Who hears of the start: a terminal, or the command that waits for it."""
+
+    def line(self, text: str) -> None:
+        """What is going on."""
+
+    def ready(self) -> None:
+        """Clients may come."""
+
+
+@attrs.frozen
+class Done:
+    """A task is over; `error`: what it has raised."""
+
+    task: str
+    error: BaseException | None = None
+
+
+@attrs.frozen
+class Asked:
+    """Somebody wants the end, with this much patience at most."""
+
+    step: int
+
+
+@attrs.frozen
+class Failed:
+    """The queue manager has failed."""
+
+
+class Daemon:
+    """Runs one service. Made and run in the main thread of a process that does nothing else."""
+
+    def __init__(self, service: Service, teller: Teller, *, background: bool) -> None:
+        hangup = () if background else (signal.SIGHUP,)
+        if background:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self._impatient = {*IMPATIENT, *hangup}
+        self._wakeups = Wakeups([*self._impatient, *STEP_OF])
+        self._service = service
+        service.on_end_asked = lambda mode: self._wakeups.say(Asked(STEPS[mode]))
+        service.on_failure = lambda: self._wakeups.say(Failed())
+        self._teller = teller
+        self._notifier = Notifier()
+        self._step = NOTHING
+        self._failed = False
+        self._done: dict[str, Done] = {}
+
+    def run(self) -> BaseException | None:
+        """Start, serve, end; None after an end in order, or what went wrong."""
+        try:
+            return self._start() or self._serve() or self._end()
+        finally:
+            self._wakeups.close()
+
+    # ---- the three parts of its life
+
+    def _start(self) -> BaseException | None:
+        service = self._service
+        self._notifier.say(STATUS=f"Queue manager {service.name}: starting")
+        self._begin("start", service.start)
+        while "start" not in self._done:
+            self._hear(PATIENCE)
+            if self._step >= AT_ONCE:  # the next start recovers what this one has not
+                self._kill()
+            self._notifier.say(EXTEND_TIMEOUT_USEC=EXTENSION)
+        error = self._done["start"].error
+        if error is None:
+            for line in start_lines(service.name, service.manager.restart_report):
+                self._teller.line(line)
+            self._notifier.say(READY=1, STATUS=f"Queue manager {service.name}: {Stage.RUNNING.value}")
+            self._teller.ready()
+        return error
+
+    def _serve(self) -> BaseException | None:
+        while self._step == NOTHING and not self._failed:
+            self._hear(None)
+        return self._give_up() if self._failed else None
+
+    def _end(self) -> BaseException | None:
+        service = self._service
+        self._notifier.say(STOPPING=1, STATUS=f"Queue manager {service.name}: {Stage.QUIESCING.value}")
+        if self._step == QUIESCE:
+            self._work("quiesce", lambda: service.quiesce("it quiesces"), until=AT_ONCE)
+            while self._step < AT_ONCE and not self._failed and service.busy:
+                self._hear(LOOK)
+        if self._failed:
+            return self._give_up()
+        at_once = self._step >= AT_ONCE
+        if at_once:
+            self._notifier.say(STATUS=f"Queue manager {service.name}: {Stage.ENDING.value}")
+        self._work("end", lambda: service.end(at_once=at_once), until=KILL)
+        return self._done["end"].error
+
+    def _give_up(self) -> BaseException:
+        self._notifier.say(STOPPING=1, STATUS=f"Queue manager {self._service.name}: failed")
+        why = self._service.manager.refusal
+        self._work("abandon", self._service.abandon, until=KILL)
+        return why or RuntimeError("the queue manager has failed")
+
+    # ---- the main thread, and the others
+
+    def _begin(self, name: str, task: Callable[[], None]) -> None:
+        def run() -> None:
+            error: BaseException | None = None
+            try:
+                task()
+            except BaseException as exc:
+                error = exc
+            self._wakeups.say(Done(name, error))
+
+        threading.Thread(target=run, name=name, daemon=True).start()
+
+    def _work(self, name: str, task: Callable[[], None], *, until: int) -> None:
+        """Have it done, unless somebody asks for that step meanwhile: then it is done no more, or goes on alone."""
+        self._begin(name, task)
+        while name not in self._done and self._step < until:
+            self._hear(PATIENCE)
+            self._notifier.say(EXTEND_TIMEOUT_USEC=EXTENSION)
+
+    def _hear(self, seconds: float | None) -> None:
+        """Wait for a signal or a word, and note what it says."""
+        for word in self._wakeups.wait(seconds):
+            if isinstance(word, Done):
+                self._done[word.task] = word
+                if word.error is not None and word.task in ("quiesce", "abandon"):
+                    self._service.say("AMQ9021", text=str(word.error))
+            elif isinstance(word, Asked):
+                self._step = max(self._step, word.step)
+            elif isinstance(word, Failed):
+                self._failed = True
+            elif word in self._impatient:
+                self._step += 1
+            else:
+                self._step = max(self._step, STEP_OF.get(word, NOTHING))
+        if self._step >= KILL:
+            self._kill()
+
+    def _kill(self) -> None:
+        """End as if killed: nothing is lost that was promised, the next start recovers."""
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def start_lines(name: str, report: RestartReport) -> list[str]:
+    """What a restart has done, as people see it who start a queue manager."""
+    lines = [
+        f"{report.records_replayed} log records accessed on queue manager {name!r} during the log replay phase.",
+        f"Log replay for queue manager {name!r} complete.",
+    ]
+    if report.in_flight:
+        lines += [
+            f"{report.records_recovered} log records accessed on queue manager {name!r} during the recovery phase.",
+            f"{report.resolved} out of {report.in_flight} in-flight transactions resolved for queue manager {name!r}.",
+        ]
+    return [
+        *lines,
+        f"Transaction manager state recovered for queue manager {name!r}.",
+        f"Queue manager {name!r} started.",
+    ]

@@ -1,0 +1,232 @@
+"""A queue manager with its listeners, from its start to its end; `process.py` says when.
+
+*Start*: be its daemon, restart it, run what AutoConfig names, and only then let clients in. *End*: no new clients and
+no new units of work; those in flight may end, unless it has to be quick; then the sessions are closed, and the queue
+manager ends in order.
+"""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from logger.clock import Clock, SystemClock
+from logger.disk import Disk, Path, PosixDisk
+from qmgr import autoconfig, ini, locations
+from qmgr.authority import UserRights
+from qmgr.errors import Mistake, MQError, Reason, Unavailable
+from qmgr.life import Life, Stage
+from qmgr.manager import QueueManager, start
+from qmgr.session import ServiceFace, Sessions
+from qmgr.users import Users
+
+MODES = ("quiesce", "immediate", "preemptive")
+
+
+class Listener(Protocol):
+    """Where clients come in. All of it is called by one thread at a time."""
+
+    def start(self) -> None:
+        """Bind and accept. Raises OSError, which says which address."""
+        ...
+
+    def refuse(self) -> None:
+        """The queue manager quiesces: no new clients and deliveries; those that are there go on."""
+        ...
+
+    def close(self) -> None:
+        """Close all connections at once: their sessions are closed, so what they have not ended is backed out."""
+        ...
+
+
+class Make(Protocol):
+    """`make` of a listener's module; without a configuration it is for the clients of this machine."""
+
+    def __call__(self, service: ServiceFace, config: ini.ListenerConfig | None) -> Listener: ...
+
+
+Makers = dict[ini.Protocol | None, Make]
+
+
+class Authority:
+    """Who may come over a network, and what they may do there."""
+
+    def __init__(self, service: "Service") -> None:
+        self._service = service
+        self.users = Users(service.disk, service.location)
+
+    def rights(self, user: str) -> UserRights:
+        """What a user may do whose name is proven."""
+        return UserRights(self._service.manager, user, self._denied)
+
+    def _denied(self, *, user: str, verb: str, name: str) -> None:
+        self._service.say("AMQ8077", user=user, verb=verb, name=name)
+
+
+class Service:
+    """One queue manager as a daemon runs it. `ask_to_end` may be called by any thread, all else by one at a time."""
+
+    manager: QueueManager
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        process: int,
+        host: str,
+        makers: Makers,
+        data_path: Path | None = None,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.name = name
+        self.disk = disk or PosixDisk()
+        self.clock = clock or SystemClock()
+        self.location = locations.find(name, data_path, self.disk)
+        self.authority = Authority(self)
+        self.channels = ini.ChannelsConfig()
+        self._makers = makers
+        self._life = Life(self.disk, self.location, process, host)
+        self._listeners: list[Listener] = []
+        self.on_end_asked: Callable[[str], None] = lambda mode: None  # any thread; it passes the word on
+        self.on_failure: Callable[[], None] = lambda: None  # any thread: the queue manager has failed
+
+    @property
+    def sessions(self) -> Sessions:
+        return self.manager.sessions
+
+    def say(self, amq: str, **inserts: Any) -> None:
+        """Say it in the error log."""
+        self.manager.say(amq, **inserts)
+
+    def ask_to_end(self, mode: str) -> None:
+        """A client asks for the end: "quiesce", "immediate" or "preemptive". Returns at once. Raises Mistake."""
+        if mode not in MODES:
+            raise Mistake(f"mode is {', '.join(MODES[:-1])} or {MODES[-1]}, not {mode!r}")
+        self.on_end_asked(mode)
+
+    # ---- start
+
+    def start(self) -> None:
+        """Return when clients may come. Raises what `qmgr.start` raises, and Unavailable where a port is not free."""
+        if not self.disk.exists(self.location.ini):
+            raise Unavailable(
+                f"there is no queue manager {self.name!r} in {self.location.data_root}; create it first (crtmqm)",
+                reason=Reason.Q_MGR_NAME_ERROR,
+                name=self.name,
+            )
+        self._life.begin()
+        try:
+            self.manager = start(
+                self.name, data_path=self.location.data_root, disk=self.disk, clock=self.clock, background=True
+            )
+            try:
+                self._open()
+            except BaseException:
+                self._close_listeners()
+                self.manager.end("immediate")
+                raise
+        except BaseException:
+            self._life.say(Stage.FAILED)
+            self._life.close()
+            raise
+
+    def _open(self) -> None:
+        self.manager.on_failure = lambda: self.on_failure()
+        self.channels = self.manager.config.channels
+        self._run_mqsc()
+        self._listen()
+        self._life.say(Stage.RUNNING, self.manager.restart_report.epoch)
+
+    def _run_mqsc(self) -> None:
+        """What MQSCConfig names. A command that fails is said, and stops nothing."""
+        found = autoconfig.files(self.disk, self.manager.config.auto_config.mqsc_config, ".mqsc")
+        for text in found.complaints:
+            self.say("AMQ9022", text=text)
+        for path, content in found.files:
+            try:
+                self._run(path, ini.decoded(content, path))
+            except MQError as exc:
+                self.say("AMQ9022", text=str(exc))
+
+    def _run(self, path: str, text: str) -> None:
+        run = getattr(self.manager, "mqsc", None)
+        if run is None:
+            self.say("AMQ9022", text=f"{path}: this version has no MQSC.")
+            return
+        run(text)
+        self.say("AMQ9023", path=path)
+
+    def _listen(self) -> None:
+        """Let clients in: those of this machine first."""
+        if None in self._makers:
+            self._start(self._makers[None](self, None))
+        for config in self.manager.config.listeners:
+            make = self._makers.get(config.protocol)
+            if make is None:
+                text = f"this version has no listener of protocol {config.protocol.value} (listener {config.name!r})"
+                raise Unavailable(text, name=self.name)
+            try:
+                self._start(make(self, config))
+            except OSError as exc:
+                text = exc.strerror or str(exc)
+                self.say("AMQ9218", name=config.name, address=config.address, port=config.port, text=text)
+                raise Unavailable(
+                    f"listener {config.name!r} can't use {config.address}, port {config.port}: {text}", name=self.name
+                ) from exc
+
+    def _start(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+        listener.start()
+
+    # ---- end
+
+    @property
+    def busy(self) -> bool:
+        """Whether units of work are in flight that a quiesce waits for."""
+        return self.manager.busy
+
+    def quiesce(self, how: str) -> None:
+        """No new clients, units of work and waits (2161)."""
+        self._life.say(Stage.QUIESCING)
+        self.say("AMQ9020", how=how)
+        self._refuse()
+        self.manager.quiesce()
+
+    def end(self, *, at_once: bool) -> None:
+        """End in order. Calls that run finish, what is not ended is backed out. Raises Unavailable if it can't be."""
+        if at_once:
+            self._life.say(Stage.ENDING)
+        stage = Stage.FAILED
+        try:
+            if at_once:  # calls that run finish, and clients hear of 2162 rather than of a broken connection
+                self._refuse()
+            else:
+                self._close_listeners()
+            self.manager.end("immediate")
+            stage = Stage.ENDED_AT_ONCE if at_once else Stage.ENDED
+        finally:
+            try:
+                self._close_listeners()
+            finally:
+                self._life.say(stage)
+                self._life.close()
+
+    def abandon(self) -> None:
+        """The queue manager has failed: let go of it as a crash would."""
+        try:
+            self._close_listeners()
+            self.manager.end("immediate")
+        finally:
+            self._life.say(Stage.FAILED)
+            self._life.close()
+
+    def _refuse(self) -> None:
+        for listener in self._listeners:
+            listener.refuse()
+
+    def _close_listeners(self) -> None:
+        """One that can't be closed keeps none of the others open."""
+        with contextlib.ExitStack() as stack:
+            for listener in self._listeners:
+                stack.callback(listener.close)
+            self._listeners = []

@@ -1,0 +1,188 @@
+"""Starting a daemon, in this process or in one of its own behind the command's back; and what a failure means.
+
+In the background: a child process of its own session, with no descriptor of ours but a pipe, on which it tells how the
+start goes: a JSON object on a line for each thing. Whoever has asked waits for "ready" or the end of the pipe.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from logger.disk import NO_SPACE
+from logger.errors import LogError
+from qmgr import locations
+from qmgr.daemon.listeners import makers
+from qmgr.daemon.process import Daemon, Teller
+from qmgr.daemon.service import Service
+from qmgr.errors import IniError, InUse, MQError, NameError_, Reason
+from recovery.errors import RecoveryError
+
+DONE, RUNNING, UNKNOWN, LOG_NOT_AVAILABLE, STILL_USED, STOPPING = 0, 5, 16, 23, 24, 49
+NO_STORAGE, UNEXPECTED, NAME_ERROR, BAD_LOG_PATH, NOT_AUTHORISED = 69, 71, 72, 100, 119
+
+STDIO = (0, 1, 2)
+
+
+# What a failure means
+
+
+def explain(exc: BaseException) -> tuple[int, str]:
+    """The exit code and the sentence for a start that has failed, or a daemon that has."""
+    cause = exc.__cause__ if isinstance(exc, MQError) and exc.__cause__ is not None else exc
+    text = str(exc)
+    if isinstance(exc, IniError):
+        return UNEXPECTED, text
+    if isinstance(exc, NameError_):
+        return NAME_ERROR, f"AMQ7048E: {text}"
+    if isinstance(exc, InUse):
+        return (STILL_USED, f"AMQ8146E: {text}") if text.startswith("the log in") else (RUNNING, f"AMQ8041E: {text}")
+    if isinstance(cause, LogError | RecoveryError):
+        return LOG_NOT_AVAILABLE, f"AMQ7017E: {text}"
+    if isinstance(cause, PermissionError):
+        return NOT_AUTHORISED, f"AMQ7077E: you are not authorised to start the queue manager: {text}"
+    if isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno in NO_SPACE):
+        return NO_STORAGE, f"AMQ6708E: there is no room to start the queue manager: {text or 'no memory'}"
+    if isinstance(exc, MQError):
+        return _by_reason(exc, text)
+    if isinstance(cause, OSError):
+        return UNEXPECTED, f"AMQ7002S: {text}"
+    return UNEXPECTED, f"AMQ6118S: internal error {exc!r}."
+
+
+def _by_reason(exc: MQError, text: str) -> tuple[int, str]:
+    if exc.reason is Reason.Q_MGR_NAME_ERROR:
+        return UNKNOWN, f"AMQ8118E: {text}"
+    if "LogPath" in text:
+        return BAD_LOG_PATH, f"AMQ7064E: {text}"
+    return UNEXPECTED, f"AMQ8101S: {text}"
+
+
+# In this process
+
+
+class Printer:
+    """A Teller for a terminal."""
+
+    def line(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            print(text, flush=True)
+
+    def ready(self) -> None:
+        """Nobody waits."""
+
+
+def foreground(name: str, data_path: str | None) -> tuple[int, str]:
+    """Run it in this process until it has ended; the exit code, and the sentence if it is another than 0."""
+    _fill_stdio()
+    return _serve(name, data_path, Printer(), background=False)
+
+
+def _fill_stdio() -> None:
+    """A closed stdin, stdout or stderr would be the next file that is opened: of the log, perhaps."""
+    for fd in STDIO:
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest that is free, which is this one
+
+
+def _serve(name: str, data_path: str | None, teller: Teller, *, background: bool) -> tuple[int, str]:
+    try:
+        service = Service(name, process=os.getpid(), host=os.uname().nodename, makers=makers(), data_path=data_path)
+    except MQError as exc:
+        return explain(exc)
+
+    def stray(args: threading.ExceptHookArgs) -> None:
+        """A thread has ended with an error that nobody has caught."""
+        with contextlib.suppress(AttributeError):  # there is no error log yet
+            service.say("AMQ6118", text=f"{args.exc_value!r} in {args.thread.name if args.thread else 'a thread'}")
+
+    threading.excepthook = stray
+    error = Daemon(service, teller, background=background).run()
+    return (DONE, "") if error is None else explain(error)
+
+
+# In a process of its own
+
+
+class PipeTeller:
+    """Tells whoever holds the other end of the pipe; if that is gone, nobody."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def line(self, text: str) -> None:
+        self._send(line=text)
+
+    def ready(self) -> None:
+        self._send(code=DONE, text="")
+        self.close()
+
+    def failed(self, code: int, text: str) -> None:
+        self._send(code=code, text=text)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _send(self, **fields: Any) -> None:
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                os.write(self._fd, json.dumps(fields).encode() + b"\n")
+
+
+def background(name: str, data_path: str | None, line: Callable[[str], None]) -> tuple[int, str]:
+    """Start it in a process of its own and return when it is ready or has failed: exit code and sentence.
+
+    `line` hears what it tells. This process must have no other thread.
+    """
+    data_path = locations.data_root(data_path)  # as seen from here: the daemon goes elsewhere
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _be_the_child(name, data_path, write)
+    os.close(write)
+    with os.fdopen(read, encoding="utf-8") as told:
+        for text in told:
+            said = json.loads(text)
+            if "line" in said:
+                line(said["line"])
+            else:
+                return said["code"], said["text"]
+    _, status = os.waitpid(child, 0)
+    how = f"was ended by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "ended"
+    return UNEXPECTED, f"AMQ6118S: the process of queue manager {name!r} {how} while it started."
+
+
+def _be_the_child(name: str, data_path: str, write: int) -> NoReturn:
+    code = UNEXPECTED
+    try:
+        teller = PipeTeller(_detach(write))
+        code, text = _serve(name, data_path, teller, background=True)
+        teller.failed(code, text)
+    finally:
+        os._exit(code)  # what our parent would do at its end is not for us to do
+
+
+def _detach(write: int) -> int:
+    """Keep nothing of the parent's but the pipe; its descriptor, which may be another now."""
+    os.setsid()
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    while write in STDIO:  # which were closed
+        write = os.dup(write)
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in STDIO:
+        os.dup2(null, fd)
+    for fd in [int(each.name) for each in Path("/dev/fd").iterdir()]:
+        if fd not in (*STDIO, write):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+    os.chdir("/")
+    os.umask(0o077)
+    return write

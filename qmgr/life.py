@@ -1,0 +1,115 @@
+"""What a daemon says of its life, for those who look from other processes: a line of JSON in the file that it locks.
+
+The lock says whether there is a daemon, and it alone: a process number may be another's by now. The line says which
+process that is and what it is doing; what is left behind says how the last one ended. It is written over in place,
+always with the same length, so that whoever reads it finds one line or the other.
+"""
+
+import contextlib
+import enum
+import json
+
+import attrs
+
+from logger.disk import Disk, Locks, read_whole
+from logger.errors import LogInUse
+from qmgr.errors import InUse
+from qmgr.locations import Location
+
+LENGTH = 512  # bytes of the line, padded
+
+
+class Stage(enum.Enum):
+    """In the words of dspmq."""
+
+    STARTING = "Starting"
+    RUNNING = "Running"
+    QUIESCING = "Quiescing"
+    ENDING = "Ending immediately"
+    KILLING = "Ending pre-emptively"
+    ENDED = "Ended normally"
+    ENDED_AT_ONCE = "Ended immediately"
+    FAILED = "Ended unexpectedly"
+
+
+@attrs.frozen(kw_only=True)
+class Note:
+    """The line."""
+
+    stage: Stage
+    process: int
+    host: str  # machine or container: process numbers mean something there only
+    epoch: int = 0  # of the log since this start, which tells whether the queue manager was started again since
+
+    def encode(self) -> bytes:
+        fields = attrs.asdict(self) | {"stage": self.stage.value}
+        return json.dumps(fields).encode().ljust(LENGTH - 1) + b"\n"
+
+
+def decode(data: bytes) -> Note | None:
+    """The note in `data`, or None: after a power failure there may be anything."""
+    try:
+        fields = json.loads(data)
+        note = Note(**(fields | {"stage": Stage(fields["stage"])}))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    sound = isinstance(note.process, int) and note.process > 0 and isinstance(note.host, str)
+    return note if sound and isinstance(note.epoch, int) else None
+
+
+def path(location: Location) -> str:
+    return f"{location.data_dir}/daemon.json"
+
+
+def last(disk: Disk, location: Location) -> Note | None:
+    """What the present daemon says, or the last one has said; None where there was none."""
+    try:
+        return decode(read_whole(disk, path(location)))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def daemon(disk: Disk, location: Location) -> Note | None:
+    """What the daemon says that has the queue manager now; None when there is none, or it has not said anything yet."""
+    return last(disk, location) if disk.locked_by(path(location)) is not None else None
+
+
+def write(disk: Disk, location: Location, note: Note) -> None:
+    """Change what stands there. Raises OSError."""
+    file = disk.open(path(location))
+    try:
+        file.write(0, note.encode())
+    finally:
+        file.close()
+
+
+class Life:
+    """That of the daemon in this process, from `begin` to `close`."""
+
+    def __init__(self, disk: Disk, location: Location, process: int, host: str) -> None:
+        self._disk = disk
+        self._location = location
+        self._locks: Locks = []
+        self.note = Note(stage=Stage.STARTING, process=process, host=host[:200])
+
+    def begin(self) -> None:
+        """Be the daemon of the queue manager. Raises InUse when there is one; OSError."""
+        try:
+            self._disk.lock(path(self._location), self.note.encode().decode().rstrip("\n"), self._locks)
+        except LogInUse as exc:
+            note = last(self._disk, self._location)
+            holder = f"pid {note.process}" if note is not None else "another process"
+            name = self._location.name
+            text = f"queue manager {name!r} is running already: {holder} holds it"
+            raise InUse(text, holder=holder, name=name) from exc
+
+    def say(self, stage: Stage, epoch: int | None = None) -> None:
+        """What it is doing now. A disk that can't take it is nobody's problem."""
+        self.note = attrs.evolve(self.note, stage=stage, epoch=self.note.epoch if epoch is None else epoch)
+        with contextlib.suppress(OSError):
+            write(self._disk, self._location, self.note)
+
+    def close(self) -> None:
+        """Somebody else may start the queue manager now."""
+        for lock in self._locks:
+            lock.release()
