@@ -20,6 +20,7 @@ FILES = 3
 # number -> (severity, text); the severities are MQ's: I information, W warning, E error, S severe
 MESSAGES = {
     "AMQ5041": ("I", "The queue manager's task {task!r} has ended."),
+    "AMQ6118": ("E", "An internal error has occurred: {text}"),
     "AMQ6287": ("I", "qmgr, {process}."),
     "AMQ6708": ("E", "A disk has no room or can't be written: {text}"),
     "AMQ6709": ("E", "The queue manager stops: {text}"),
@@ -50,6 +51,7 @@ MESSAGES = {
     "AMQ9006": ("W", "Media images that were due could not be recorded: {text}"),
     "AMQ9007": ("W", "Log extents could not be archived, compressed or removed: {text}"),
     "AMQ9011": ("I", "{count} log extents were {done}, {size} bytes."),
+    "AMQ9207": ("E", "The data received from {peer} is not valid: {text}"),
     "AMQ9001": ("W", "LogSync is {sync}: after a crash of the machine the last moments of the log may be missing."),
     "AMQ9002": ("E", "A checkpoint could not be taken, the one before counts on: {text}"),
 }
