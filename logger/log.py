@@ -326,6 +326,18 @@ class Log(GroupCommit):
         """All extents of a linear log that are there."""
         return history_of(self._disk, self._config, self._state)
 
+    def reaches_back_to(self) -> int:
+        """The LSN from which on all of it is still there, whether a restart needs it or not. Raises OSError."""
+        sequence = self._state.head // self._extent_bytes
+        if self._state.log_type is LogType.LINEAR:
+            history = self.history()
+            history.places()
+            sequence = history.reaches_back_to(sequence)
+        else:
+            while self._extents.holds(sequence - 1):  # a part of the ring that was not used again yet
+                sequence -= 1
+        return sequence * self._extent_bytes
+
     # ---- beginning and ending
 
     def begin(self, tail: int, epoch: int, partial: bytes, head: int = EVERYTHING) -> None:

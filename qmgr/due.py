@@ -44,9 +44,9 @@ class Waiters:
         self.line.append((event, selective))
         return event
 
-    def stand(self, waiter: Waiter) -> None:
-        """Stand in line, for any message."""
-        self.line.append((waiter, False))
+    def stand(self, waiter: Waiter, *, selective: bool = False) -> None:
+        """Stand in line, as `join` does."""
+        self.line.append((waiter, selective))
 
     def leave(self, event: Waiter) -> None:
         for place in self.line:

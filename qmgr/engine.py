@@ -410,6 +410,17 @@ class Engine(Units):
         if self.refusal is None:
             self.back_out_later(holder)
 
+    def stand(self, name: str, waiter: Waiter, *, selective: bool) -> str:
+        """The waiter stands in line, and is set once when there may be a message; the name of the queue, for `leave`.
+
+        For who waits elsewhere than in `get`. Raises Unavailable (2161) when the queue manager is ending.
+        """
+        queue = self._known(name)
+        with self.lock:
+            self.check_not_ending()
+            queue.waiters.stand(waiter, selective=selective)
+        return queue.name
+
     def leave(self, name: str, waiter: Waiter) -> None:
         """The waiter stands in line no more; if it was woken, the message is for the next."""
         with self.lock:

@@ -34,6 +34,7 @@ from qmgr.logged import Surroundings
 from qmgr.media import Media
 from qmgr.message import Message
 from qmgr.objects import QmgrDefinition, QueueDefinition
+from qmgr.outcome import outcome
 from qmgr.published import Publisher, describe_extents, describe_inactive, describe_space, file_systems, plain
 from qmgr.queue import Queue
 from qmgr.replay import Replay, Where
@@ -620,6 +621,14 @@ class QueueManager:
             raise Mistake(f"resolve takes an Xid and True or False, not {xid!r} and {commit!r}")
         self._engine.resolve(xid, commit=commit)
         self._housekeeper.notice()
+
+    def outcome(self, unit_id: int, *, since: int = 0) -> UowState | None:
+        """What became of the unit of work with this id, over any number of restarts; None: the log reaches back no more.
+
+        For who has lost the answer to a commit. `since`: an LSN before which nothing of it was logged, if that is
+        known; else all of the log is read. A unit that has not ended is ACTIVE or PREPARED.
+        """
+        return outcome(self._engine, self._retention, unit_id, since)
 
     def transactions(self) -> list[TransactionInfo]:
         """Every unit of work that has not ended, oldest first."""

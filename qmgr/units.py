@@ -5,6 +5,7 @@ when the unit is prepared, or when anybody else appends a record. So the log has
 """
 
 import itertools
+from collections import deque
 
 from logger.errors import LogError
 from qmgr import verbs
@@ -19,6 +20,7 @@ QUEUE_AND_SEQUENCE = records.QUEUE_PLACE.size
 COUNT = records.LENGTH32.size
 A_RECORD = 3  # messages that are logged together take a restart as long as one record, and count as one, about
 HOLD = 64 << 10  # bytes of calls that are held back at most
+REMEMBERED = 1000
 FENCE = 1 << 40  # numbers handed out in one epoch: message ids and units of work are unique over all restarts
 
 
@@ -42,6 +44,7 @@ class Units(Logged):
         super().__init__(given)
         self.max_uncommitted = given.max_uncommitted
         self.quiescing = False  # no new unit of work
+        self.unlogged: deque[int] = deque(maxlen=REMEMBERED)  # committed last, of those that nothing is logged of
         self._hold = min(HOLD, given.log.buffer.max_frame // 2)
         self._frame = given.log.cost(0)
         self._last = (given.log.epoch + 1) * FENCE - 1
@@ -194,6 +197,7 @@ class Units(Logged):
                     end = self._append_and_apply(record, self.clock.wall_us())
                 else:
                     self._apply_only(record, 0)
+                    self.unlogged.append(unit.number)
                 self._promise(unit, 0)
         except LogError as exc:
             raise self.translated(exc) from exc

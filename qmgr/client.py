@@ -1,0 +1,463 @@
+"""Connection: a queue manager that a daemon runs, with the methods and errors of `QueueManager`.
+
+A connection that was lost is made again by the next call; what was in flight has failed by then, never in silence.
+"""
+
+import contextlib
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from logger.archive import Outcome, Progress, no_progress
+from logger.disk import Path
+from qmgr import link as links
+from qmgr import sockets, targets, values, wire
+from qmgr.errors import Mistake, Reason, Unavailable
+from qmgr.link import Broken, Link, Target
+from qmgr.manager import QueueInfo, Status, TransactionInfo
+from qmgr.message import Message, check_body
+from qmgr.objects import QmgrDefinition
+from qmgr.remote import RemoteUnit, check_bodies, wire_wait
+from qmgr.replay import Replayed, Where
+from qmgr.session import ConnectionInfo
+from qmgr.verbs import PutOptions, check_limit, check_selectors
+from recovery.records import Xid
+from recovery.uows import UowState
+
+FIRST_PAGE, LARGEST_PAGE = 4, 128  # messages
+REMEMBERED = 1000  # units of work whose outcome is not known
+
+_connections: "weakref.WeakSet[Connection]" = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    for connection in list(_connections):
+        connection._forked()
+
+
+sockets.in_child(_in_child)
+
+
+def connect(
+    name_or_url: str,
+    *,
+    data_path: Path | None = None,
+    user: str = "",
+    password: str = "",
+    ca: str = "",
+    certificate: str = "",
+    key: str = "",
+    application: str = "",
+) -> "Connection":
+    """Connect to a queue manager that a daemon runs (strmqm).
+
+    By its name, on this machine, or by a URL: `qmgr://host:port/QM1`, over TLS `qmgrs://host:port/QM1`; then with a
+    user and a password, or a client's certificate and its key, PEM files as is `ca`, whom to believe. `application`:
+    what operators see. Raises Unavailable (2059), NotAuthorized (2035).
+    """
+    target = targets.find(name_or_url, data_path, targets.Identity(user, password, ca, certificate, key))
+    return Connection(target, application or targets.program())
+
+
+class Connection:
+    """Thread-safe. Leaving a `with` block closes the connection; the queue manager goes on."""
+
+    def __init__(self, target: Target, application: str) -> None:
+        """Connect. Use `qmgr.connect`."""
+        self.name = target.name
+        self._target = target
+        self._application = application
+        self._connecting = threading.Lock()
+        self._unknown: OrderedDict[int, int] = OrderedDict()  # units whose commit was not answered; LSN where they began
+        self._lost = ""  # token of the session that was lost
+        self._closed = False
+        self._link = Link(target, application)
+        _connections.add(self)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "lost" if self._link.broken else "connected"
+        return f"<Connection to {self.name!r}, {state}>"
+
+    # ---- the connection
+
+    def _there(self) -> Link:
+        """The session; another one where it was lost."""
+        link = self._link
+        return self._again() if link.broken or self._closed else link
+
+    def _again(self) -> Link:
+        if self._closed:
+            raise Unavailable(f"the connection to queue manager {self.name!r} is closed", reason=Reason.HCONN_ERROR)
+        with self._connecting:
+            if self._link.broken:
+                replaces = "" if self._link.forked else self._link.token
+                self._link = Link(self._target, self._application, replaces)
+            return self._link
+
+    def broken(self, exc: Broken) -> Unavailable:
+        """What a call raises whose connection is lost."""
+        return Unavailable(
+            f"the connection to queue manager {self.name!r} was lost ({exc}); what was called last may have been done "
+            f"or not, units of work that had not ended are backed out",
+            reason=Reason.CONNECTION_BROKEN,
+            name=self.name,
+        )
+
+    def note_unknown(self, unit_id: int, since: int) -> None:
+        """The answer to a commit was lost."""
+        self._unknown[unit_id] = since
+        while len(self._unknown) > REMEMBERED:
+            self._unknown.popitem(last=False)
+
+    def _forked(self) -> None:
+        """This is a child process: it opens a session of its own when it needs one."""
+        self._connecting = threading.Lock()
+        self._link.abandon()
+
+    def close(self) -> None:
+        """Let go of the queue manager; units of work that have not ended are backed out."""
+        self._closed = True
+        self._link.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def _exchange(self, frame: bytes) -> bytes:
+        try:
+            return self._there().exchange(frame)
+        except Broken as exc:
+            raise self.broken(exc) from exc
+
+    def _stream(
+        self, frame: bytes, link: Link | None = None, hear: Callable[[int, int], None] | None = None
+    ) -> list[tuple[bytes, wire.Reply]]:
+        link = link or self._there()
+        try:
+            while link.leftover:
+                link.exchange(wire.request(wire.CLOSE, 0, link.leftover.pop()))
+            return list(links.messages(link.stream(frame, hear)))
+        except Broken as exc:
+            raise self.broken(exc) from exc
+
+    def _call(self, method: str, *args: Any, **options: Any) -> Any:
+        [(answer, head)] = self._stream(wire.call(method, args, options))
+        return values.loads(answer[head.at :])
+
+    # ---- messages
+
+    def put(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> Message:
+        """Put a message outside a unit of work; a persistent one is durable when this returns.
+
+        See `QueueManager.put`.
+        """
+        if type(body) is not bytes:
+            body = check_body(body)
+        answer = self._exchange(wire.put(0, 0, queue, body, options))
+        if answer[4:8] == wire.PLAIN:
+            return Message(body, answer[8:], queue)
+        return wire.put_message(answer, _head(answer), queue, body)
+
+    def put_many(self, queue: str, bodies: Iterable[bytes], **options: Unpack[PutOptions]) -> list[Message]:
+        """Put a message for each body in one unit of work of its own, all with the same options."""
+        checked = check_bodies(bodies)
+        return wire.put_messages(self._stream(wire.put_many(0, 0, queue, checked, options)), queue, checked)
+
+    def get(
+        self,
+        queue: str,
+        *,
+        wait: float | None = 0.0,
+        message_id: bytes | None = None,
+        correlation_id: bytes | None = None,
+    ) -> Message:
+        """Take a message for good: highest priority first, then the order of commit; see `QueueManager.get`."""
+        ids = check_selectors(message_id, correlation_id)
+        answer = self._exchange(wire.get(0, 0, queue, wire_wait(wait), *ids))
+        return wire.got_message(answer, _head(answer), queue)
+
+    def get_many(
+        self,
+        queue: str,
+        limit: int,
+        *,
+        wait: float | None = 0.0,
+        message_id: bytes | None = None,
+        correlation_id: bytes | None = None,
+    ) -> list[Message]:
+        """Take up to `limit` messages for good, wholly or not at all; [] when there is none within `wait` seconds."""
+        ids = check_selectors(message_id, correlation_id)
+        frame = wire.get_many(0, 0, queue, check_limit(limit), wire_wait(wait), *ids)
+        return wire.got_messages(self._stream(frame), queue)
+
+    def browse(
+        self, queue: str, *, message_id: bytes | None = None, correlation_id: bytes | None = None
+    ) -> Iterator[Message]:
+        """Look at the messages that could be got, in that order, taking nothing away.
+
+        They come in pages: the more that are read, the more are looked at together.
+        """
+        link = self._there()
+        flags, ids = wire.encode_ids(*check_selectors(message_id, correlation_id))
+        frame = wire.request(wire.BROWSE, flags, 0, queue, wire.TABLE.pack(FIRST_PAGE) + ids)
+        return self._browsed(link, queue, self._stream(frame, link))
+
+    def _browsed(self, link: Link, queue: str, answers: list[tuple[bytes, wire.Reply]]) -> Iterator[Message]:
+        most = FIRST_PAGE
+        cursor = 0
+        try:
+            while True:
+                pages = [wire.page_messages(answer, head, queue) for answer, head in answers]
+                cursor = pages[-1][1]
+                for page in pages:
+                    yield from page[0]
+                if not cursor:
+                    return
+                most = min(2 * most, LARGEST_PAGE)
+                answers = self._stream(wire.request(wire.NEXT, 0, cursor, "", wire.TABLE.pack(most)), link)
+        finally:
+            if cursor and not link.broken:
+                link.leftover.append(cursor)  # not now: a generator may end wherever it is collected
+
+    def replay(self, queue: str | int, start: Where, end: Where | None = None) -> "RemoteReplay":
+        """What was put to a queue since a bookmark; see `QueueManager.replay`."""
+        return RemoteReplay(self, self._there(), queue, start, end)
+
+    # ---- units of work
+
+    def begin(self, xid: Xid | None = None) -> RemoteUnit:
+        """Begin a unit of work; with an `xid` it can be prepared, for two-phase commit."""
+        if xid is not None and not isinstance(xid, Xid):
+            raise Mistake(f"xid is an Xid, not {xid!r}")
+        unit = RemoteUnit(self, self._there(), xid)
+        if xid is not None:
+            unit.begin(xid)
+        return unit
+
+    def outcome(self, unit_id: int, *, since: int = 0) -> UowState | None:
+        """What became of a unit of work, for who has lost the answer to its commit; see `QueueManager.outcome`."""
+        state: UowState | None = self._call("outcome", unit_id, since=since or self._unknown.get(unit_id, 0))
+        return state
+
+    def in_doubt(self) -> list[Xid]:
+        """The prepared units of work that nobody has resolved yet."""
+        found: list[Xid] = self._call("in_doubt")
+        return found
+
+    def resolve(self, xid: Xid, commit: bool) -> None:
+        """End a unit of work that is in doubt. Raises Mistake when none of that name is."""
+        if not isinstance(xid, Xid) or not isinstance(commit, bool):
+            raise Mistake(f"resolve takes an Xid and True or False, not {xid!r} and {commit!r}")
+        self._call("resolve", xid, commit)
+
+    def transactions(self) -> list[TransactionInfo]:
+        """Every unit of work that has not ended, oldest first."""
+        found: list[TransactionInfo] = self._call("transactions")
+        return found
+
+    def connections(self) -> list[ConnectionInfo]:
+        """The clients of the queue manager, each with its units of work."""
+        found: list[ConnectionInfo] = self._call("connections")
+        return found
+
+    # ---- objects
+
+    def define_queue(self, name: str, **attributes: Any) -> QueueInfo:
+        """Define a local queue; the keywords are the MQSC attributes in words. Raises AlreadyExists (2100)."""
+        info: QueueInfo = self._call("define_queue", name, **attributes)
+        return info
+
+    def alter_queue(self, name: str, **attributes: Any) -> QueueInfo:
+        """Change attributes of a queue."""
+        info: QueueInfo = self._call("alter_queue", name, **attributes)
+        return info
+
+    def delete_queue(self, name: str, purge: bool = False) -> None:
+        """Delete a queue; with its messages if `purge`. Raises ObjectInUse (2055; 2042 with uncommitted messages)."""
+        self._call("delete_queue", name, purge=purge)
+
+    def queues(self) -> list[QueueInfo]:
+        """All queues, by name."""
+        found: list[QueueInfo] = self._call("queues")
+        return found
+
+    def queue(self, name: str) -> QueueInfo:
+        """The definition of a queue, and its depth. Raises UnknownQueue (2085)."""
+        info: QueueInfo = self._call("queue", name)
+        return info
+
+    def define_alias(self, name: str, target: str, **attributes: Any) -> Any:
+        """Define another name for a queue; see `QueueManager.define_alias`."""
+        return self._call("define_alias", name, target, **attributes)
+
+    def alter_alias(self, name: str, **attributes: Any) -> Any:
+        """Change attributes of an alias."""
+        return self._call("alter_alias", name, **attributes)
+
+    def delete_alias(self, name: str) -> None:
+        """Delete an alias; the queue stays."""
+        self._call("delete_alias", name)
+
+    def aliases(self) -> Any:
+        """All aliases, by name."""
+        return self._call("aliases")
+
+    # ---- operations
+
+    def mqsc(self, text: str) -> Any:
+        """Run MQSC commands; see `QueueManager.mqsc`."""
+        return self._call("mqsc", text)
+
+    def checkpoint(self) -> None:
+        """Take a checkpoint now. Raises StorageFull (2192) when the disk has no room for it."""
+        self._call("checkpoint")
+
+    def record_image(self, queue: str | Iterable[str] | None = None) -> list[str]:
+        """Record media images of a queue, of some, or of all and the definitions (rcdmqimg); the names recorded."""
+        names = queue if queue is None or isinstance(queue, str) else list(queue)
+        recorded: list[str] = self._call("record_image", names)
+        return recorded
+
+    def record_definitions(self) -> None:
+        """Record the media image of all definitions: those of the queues and of the queue manager."""
+        self._call("record_definitions")
+
+    def oldest_extents(self) -> tuple[str, str]:
+        """The names of the oldest log extents that a restart and media recovery need; the error log says them too."""
+        found: tuple[str, str] = self._call("oldest_extents")
+        return found
+
+    def recreate(self, queue: str, *, progress: Progress = no_progress) -> QueueInfo:
+        """Build a damaged queue again from its media image and the log (rcrmqobj); see `QueueManager.recreate`."""
+        info: QueueInfo = self._watched("recreate", progress, queue)
+        return info
+
+    def archive_log(
+        self, *, older_than: str | int = 0, dry_run: bool = False, progress: Progress = no_progress
+    ) -> Outcome:
+        """Move the log extents that no restart needs to the archive; see `QueueManager.archive_log`."""
+        done: Outcome = self._watched("archive_log", progress, older_than=older_than, dry_run=dry_run)
+        return done
+
+    def compress_log(
+        self, *, older_than: str | int = 0, dry_run: bool = False, progress: Progress = no_progress
+    ) -> Outcome:
+        """Compress the log extents that no restart needs; see `QueueManager.compress_log`."""
+        done: Outcome = self._watched("compress_log", progress, older_than=older_than, dry_run=dry_run)
+        return done
+
+    def remove_log(self, *, older_than: str | int, dry_run: bool = False, progress: Progress = no_progress) -> Outcome:
+        """Delete the oldest log extents, up to the first that is still needed; see `QueueManager.remove_log`."""
+        done: Outcome = self._watched("remove_log", progress, older_than=older_than, dry_run=dry_run)
+        return done
+
+    def _watched(self, method: str, progress: Progress, *args: Any, **options: Any) -> Any:
+        """A call that says how far it has come."""
+        watched = progress is not no_progress
+        [(answer, head)] = self._stream(wire.call(method, args, options, progress=watched), hear=progress)
+        return values.loads(answer[head.at :])
+
+    def note_archived(self, extent: str, *, all_before: bool = False) -> None:
+        """Somebody else has archived this log extent, or all up to it (SET LOG ARCHIVED, LogManagement=Archive)."""
+        self._call("note_archived", extent, all_before=all_before)
+
+    def alter(self, **attributes: Any) -> QmgrDefinition:
+        """Change attributes of the queue manager: those of ALTER QMGR, in words."""
+        changed: QmgrDefinition = self._call("alter", **attributes)
+        return changed
+
+    @property
+    def attributes(self) -> QmgrDefinition:
+        """The attributes of the queue manager."""
+        found: QmgrDefinition = self._call("attributes")
+        return found
+
+    def status(self) -> Status:
+        """How the queue manager and its log stand."""
+        found: Status = self._call("status")
+        return found
+
+    def end(self, mode: str = "quiesce") -> None:
+        """End the queue manager, as endmqm does; not only this connection, which `close` is for."""
+        if mode not in ("quiesce", "immediate"):
+            raise Mistake(f"mode is 'quiesce' or 'immediate', not {mode!r}")
+        self._call("end", mode)
+
+
+def _head(answer: bytes) -> wire.Reply:
+    head = wire.decode_reply(answer)
+    if head.op == wire.ERROR:
+        raise wire.error(answer, head)
+    return head
+
+
+class RemoteReplay:
+    """The iterator that `Connection.replay` returns. At its end, or after an error, begin another one."""
+
+    def __init__(self, connection: Connection, link: Link, queue: str | int, start: Where, end: Where | None) -> None:
+        self._connection = connection
+        self._link = link
+        self._most = FIRST_PAGE
+        self._over: BaseException | None = None
+        asked = values.dumps({"queue": queue, "start": start, "end": end, "most": self._most})
+        self._take(wire.request(wire.REPLAY, 0, 0, "", asked))
+        self._bookmark = self._page.first
+
+    def _take(self, frame: bytes) -> None:
+        [(answer, head)] = self._connection._stream(frame, self._link)
+        self._page = wire.decode_replay_page(answer, head)
+        self._next = 0
+
+    @property
+    def bookmark(self) -> str:
+        """Where to go on later: behind the last message that it gave; at its end, behind all that it has read."""
+        return self._bookmark
+
+    @property
+    def left_out(self) -> int:
+        """How many units of work were left out because the log has no longer all of them; only with "oldest"."""
+        return self._page.left_out
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Replayed:
+        if self._over is not None:
+            raise self._over
+        try:
+            while self._next == len(self._page.messages):
+                self._bookmark = self._page.bookmark
+                if not self._page.cursor:
+                    raise StopIteration
+                self._most = min(2 * self._most, LARGEST_PAGE)
+                self._take(wire.request(wire.NEXT, 0, self._page.cursor, "", wire.TABLE.pack(self._most)))
+        except BaseException as exc:
+            self._over = exc
+            raise
+        found = Replayed(*self._page.messages[self._next])
+        self._next += 1
+        self._bookmark = found.bookmark
+        return found
+
+    def close(self) -> None:
+        """Let go of the log; also done at the end."""
+        if self._over is None:
+            self._over = StopIteration()
+            if self._page.cursor and not self._link.broken:
+                with contextlib.suppress(Broken):
+                    self._link.exchange(wire.request(wire.CLOSE, 0, self._page.cursor))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_over", self) is None and self._page.cursor:
+            self._link.leftover.append(self._page.cursor)

@@ -1,0 +1,317 @@
+"""Calls: the requests that come by one socket, one after the other, each made a call of the session and answered."""
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from logger.clock import Clock
+from qmgr import sockets, values, wire
+from qmgr.daemon.client import Client, Cursor
+from qmgr.daemon.watcher import Watcher
+from qmgr.errors import Mistake, MQError, NoMessageAvailable
+from qmgr.manager import UnitOfWork
+from qmgr.message import Message
+from qmgr.replay import Replay, Replayed
+from qmgr.session import ADMIN, BROWSE, INQUIRE, ServiceFace
+from qmgr.sockets import Socket
+from qmgr.verbs import PutOptions, check_wait
+from qmgr.wire import OK, Begun, ProtocolError, Request
+from recovery.records import Xid
+from recovery.uows import ACTIVE, PREPARED
+
+NO_OPTIONS: PutOptions = {}
+Answer = bytes | Iterable[bytes]
+
+
+class GaveUp(Exception):
+    """Nobody waits for the answer any more."""
+
+
+class Calls:
+    """One socket of a client; a thread of its own serves it."""
+
+    def __init__(self, service: ServiceFace, client: Client, sock: Socket, watcher: Watcher) -> None:
+        self._service = service
+        self._clock: Clock = service.clock
+        self._client = client
+        self._session = client.session
+        self._sock = sock
+        self._watcher = watcher
+        self._begun: Begun | None = None  # to be told with the answer
+        self._longest: int = service.channels.max_frame_length
+        self._idle: float = service.channels.idle_timeout
+        self._answers: dict[int, Callable[[Request, bytes], Answer]] = {
+            wire.PUT_MANY: self._put_many,
+            wire.GET: self._get,
+            wire.GET_MANY: self._get_many,
+            wire.COMMIT: self._commit,
+            wire.BACKOUT: self._backout,
+            wire.PREPARE: self._prepare,
+            wire.BEGIN_UNIT: self._begin,
+            wire.STATE: self._state,
+            wire.BROWSE: self._browse,
+            wire.REPLAY: self._replay,
+            wire.NEXT: self._next,
+            wire.CLOSE: self._close,
+            wire.CALL: self._call,
+        }
+
+    def serve(self) -> None:
+        """Answer until the client closes the socket. Raises ProtocolError, what a lost connection raises."""
+        sock, longest, idle, ticks = self._sock, self._longest, self._idle, self._clock.elapsed_ns
+        receive, answer = sockets.receive, self._answer
+        sockets.limit_send(sock, idle)
+        while True:
+            frame = receive(sock, longest, idle, ticks)
+            if not frame:
+                return
+            told = answer(frame)
+            if type(told) is bytes:
+                sock.sendall(told)
+            else:
+                for part in told:
+                    sock.sendall(part)
+
+    def _answer(self, frame: bytes) -> Answer:
+        """What to answer. Raises ProtocolError for what is no request; Gone."""
+        self._begun = None
+        try:
+            request = wire.decode_request(frame)
+            if request.op == wire.PUT:
+                return self._put(request, frame)
+            made = self._answers.get(request.op)
+            if made is None:
+                raise ProtocolError(f"there is no request {request.op}")
+            return made(request, frame)
+        except ProtocolError:
+            raise
+        except MQError as exc:
+            return wire.error_reply(exc, self._begun)
+        except GaveUp:
+            raise EOFError("the client is gone") from None
+        except (TypeError, ValueError) as exc:  # what a call was given does not fit to it
+            return wire.error_reply(Mistake(str(exc) or type(exc).__name__), self._begun)
+        except Exception as exc:
+            text = f"a client's request {frame[4]} failed ({type(exc).__name__}: {exc})"
+            self._service.say("AMQ6118", text=text)
+            return wire.error_reply(MQError(f"the queue manager has an internal error: {text}"), self._begun)
+
+    def _unit(self, request: Request) -> UnitOfWork | None:
+        """The unit of work of a request."""
+        if not request.unit:
+            return None
+        unit, begun = self._client.unit(request.unit, request.flags)
+        if request.flags & wire.BEGIN:
+            self._begun = begun
+        return unit
+
+    # ---- messages
+
+    def _put(self, request: Request, frame: bytes) -> bytes:
+        unit = self._unit(request) if request.unit else None
+        options, at = NO_OPTIONS, request.at
+        if request.flags & wire.OPTIONS:
+            options, at = wire.decode_options(frame, at)
+        message = self._session.put(unit, request.name, frame[at:], options)
+        return wire.put_reply(message, self._begun, request.name)
+
+    def _put_many(self, request: Request, frame: bytes) -> Answer:
+        unit = self._unit(request)
+        options, at = NO_OPTIONS, request.at
+        if request.flags & wire.OPTIONS:
+            options, at = wire.decode_options(frame, at)
+        messages = self._session.put_many(unit, request.name, wire.decode_bodies(frame, at), options)
+        return wire.pages(messages, self._begun, bodies=False)
+
+    def _get(self, request: Request, frame: bytes) -> bytes:
+        (wait,) = wire.unpack(wire.SECONDS, frame, request.at)
+        message_id, correlation_id = wire.decode_ids(request.flags, frame, request.at + wire.SECONDS.size)
+        unit, session, name = self._unit(request), self._session, request.name
+
+        def get() -> Message | None:
+            try:
+                return session.get(unit, name, message_id=message_id, correlation_id=correlation_id)
+            except NoMessageAvailable:
+                if not wait:
+                    raise
+                return None
+
+        message = get()
+        if message is None:
+            message = self._wait(get, name, wait, selective=bool(message_id or correlation_id))
+            if message is None:
+                raise NoMessageAvailable(f"queue {name!r} has no message for this get", name=name)
+        return wire.got_reply(message, self._begun, name)
+
+    def _get_many(self, request: Request, frame: bytes) -> Answer:
+        wait, limit = wire.unpack(wire.MANY, frame, request.at)
+        message_id, correlation_id = wire.decode_ids(request.flags, frame, request.at + wire.MANY.size)
+        unit, session, name = self._unit(request), self._session, request.name
+
+        def get() -> list[Message]:
+            return session.get_many(unit, name, limit, message_id=message_id, correlation_id=correlation_id)
+
+        messages = get()
+        if not messages and wait:
+            messages = self._wait(get, name, wait, selective=bool(message_id or correlation_id)) or []
+        return wire.pages(messages, self._begun)
+
+    def _wait(self, get: Callable[[], Any], name: str, wait: float, *, selective: bool) -> Any:
+        """Get again when there may be a message, until there is one or the time is over; then None.
+
+        The socket is watched meanwhile: a message is not taken for a client that is gone. Raises GaveUp.
+        """
+        engine, clock = self._session.manager._engine, self._clock
+        seconds = check_wait(None if wait == wire.FOR_EVER else wait)
+        deadline = None if seconds is None else clock.elapsed_ns() + int(seconds * 1e9)
+        word = threading.Event()
+        with self._watcher.watching(self._sock, word.set) as watch:
+            while True:
+                waiter = _Waiter(word)
+                queue = engine.stand(name, waiter, selective=selective)
+                looked = False  # since it was woken
+                try:
+                    found = get()
+                    if found:
+                        return found
+                    left = None if deadline is None else (deadline - clock.elapsed_ns()) / 1e9
+                    if left is not None and left <= 0:
+                        return None
+                    clock.wait(word, left)
+                    word.clear()
+                    if watch.gone:
+                        raise GaveUp
+                    if waiter.is_set():
+                        found = get()
+                        looked = True
+                        if found:
+                            return found
+                finally:
+                    if not looked:  # whoever is next may have to take what it was woken for
+                        engine.leave(queue, waiter)
+
+    def _browse(self, request: Request, frame: bytes) -> Answer:
+        (most,) = wire.unpack(wire.TABLE, frame, request.at)
+        message_id, correlation_id = wire.decode_ids(request.flags, frame, request.at + wire.TABLE.size)
+        messages = self._session.browse(request.name, message_id=message_id, correlation_id=correlation_id)
+        return self._page(self._client.cursor(messages), most)
+
+    def _replay(self, request: Request, frame: bytes) -> Answer:
+        asked = values.loads(frame[request.at :])
+        queue, most = asked["queue"], asked["most"]
+        self._session.rights.require(BROWSE, queue if isinstance(queue, str) else "")
+        replay = self._session.manager.replay(queue, asked["start"], asked["end"])
+        try:
+            cursor = self._client.cursor(replay)
+        except BaseException:
+            replay.close()
+            raise
+        return self._page(cursor, most)
+
+    def _next(self, request: Request, frame: bytes) -> Answer:
+        (most,) = wire.unpack(wire.TABLE, frame, request.at)
+        return self._page(self._client.known_cursor(request.unit), most)
+
+    def _page(self, cursor: Cursor, most: int) -> Answer:
+        first = cursor.messages.bookmark if isinstance(cursor.messages, Replay) else ""
+        try:
+            found, more = cursor.few(max(1, most))
+        except BaseException:
+            self._client.drop(cursor.number)
+            raise
+        number = cursor.number if more else 0
+        if isinstance(cursor.messages, Replay):
+            places = [(one.message, one.lsn, one.place, one.time_us) for one in found if isinstance(one, Replayed)]
+            replay = cursor.messages
+            told: Answer = wire.replay_page(wire.ReplayPage(places, number, first, replay.bookmark, replay.left_out))
+        else:
+            told = wire.pages([one for one in found if isinstance(one, Message)], None, cursor=number)
+        if not more:
+            self._client.drop(cursor.number)
+        return told
+
+    def _close(self, request: Request, frame: bytes) -> bytes:
+        self._client.drop(request.unit)
+        return wire.reply(OK, b"")
+
+    # ---- units of work
+
+    def _begin(self, request: Request, frame: bytes) -> bytes:
+        told = frame[request.at :]
+        xid = values.loads(told) if told else None
+        if xid is not None and not isinstance(xid, Xid):
+            raise ProtocolError("a unit of work begins with an Xid, or nothing")
+        _, self._begun = self._client.begin(request.unit, xid)
+        return wire.reply(OK, b"", begun=self._begun)
+
+    def _state(self, request: Request, frame: bytes) -> bytes:
+        unit, _ = self._client.unit(request.unit, 0)
+        return wire.reply(OK, values.dumps(unit.state))
+
+    def _commit(self, request: Request, frame: bytes) -> bytes:
+        unit, begun = self._client.unit(request.unit, request.flags)
+        if request.flags & wire.BEGIN:
+            self._begun = begun
+        self._session.commit(unit)
+        self._client.ended(request.unit, unit)
+        return wire.reply(OK, b"", begun=self._begun)
+
+    def _backout(self, request: Request, frame: bytes) -> bytes:
+        known = self._client.units.get(request.unit)
+        if known is None:
+            self._client.refuse(request.unit)
+        else:
+            try:
+                self._session.backout(known[0])
+            finally:
+                if known[0].state is not ACTIVE and known[0].state is not PREPARED:
+                    self._client.ended(request.unit, known[0])
+        return wire.reply(OK, b"")
+
+    def _prepare(self, request: Request, frame: bytes) -> bytes:
+        unit = self._unit(request)
+        if unit is None:
+            raise ProtocolError("a unit of work is prepared")
+        self._session.prepare(unit)
+        return wire.reply(OK, b"", begun=self._begun)
+
+    # ---- the other calls
+
+    def _call(self, request: Request, frame: bytes) -> Answer:
+        asked = values.loads(frame[request.at :])
+        method, args, options = request.name, asked["args"], asked["options"]
+        if not isinstance(args, list) or not isinstance(options, dict):
+            raise ProtocolError("a call has a list of arguments and a mapping of options")
+        if asked.get("progress"):
+            options["progress"] = self._tell_progress
+        return wire.reply(OK, values.dumps(self._made(method, args, options)))
+
+    def _made(self, method: str, args: list[Any], options: dict[str, Any]) -> Any:
+        if method == "outcome":
+            self._session.rights.require(INQUIRE, "")
+            return self._session.manager.outcome(*args, **options)
+        if method == "end":
+            self._session.rights.require(ADMIN, "")
+            return getattr(self._service, "end", self._session.manager.end)(*args, **options)
+        return self._session.call(method, *args, **options)
+
+    def _tell_progress(self, done: int, total: int) -> None:
+        try:
+            self._sock.sendall(wire.reply(wire.PROGRESS, wire.STEP.pack(done, total)))
+        except OSError:
+            raise GaveUp from None
+
+
+class _Waiter:
+    """Stands in line at a queue for a call."""
+
+    def __init__(self, word: threading.Event) -> None:
+        self._word = word
+        self._woken = False
+
+    def set(self) -> None:
+        self._woken = True
+        self._word.set()
+
+    def is_set(self) -> bool:
+        return self._woken

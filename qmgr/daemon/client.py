@@ -1,0 +1,189 @@
+"""Client: one session of the client protocol, as the daemon has it; what is shared by the sockets of one client."""
+
+import itertools
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import attrs
+
+from qmgr import sockets, wire
+from qmgr.errors import Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
+from qmgr.manager import UnitOfWork
+from qmgr.message import Message
+from qmgr.replay import Replay, Replayed
+from qmgr.session import Session
+from qmgr.sockets import Socket
+from qmgr.wire import Begun
+from recovery.records import Xid
+from recovery.uows import UowState
+
+MOST_SOCKETS = 1000  # of one client
+MOST_CURSORS = 256  # browses and replays that a client has begun and not ended
+MOST_UNBEGUN = 1000  # units of work that were backed out before they began
+REMEMBERED = 100  # units of work that have ended, for requests that are repeated
+A_PAGE = 256 << 10  # bytes of messages after which a page is sent
+
+Begins = tuple[UnitOfWork, Begun]
+
+
+@attrs.define(eq=False)
+class Cursor:
+    """A browse, or a replay, that goes on page by page."""
+
+    number: int
+    messages: Iterator[Message] | Replay
+    lock: threading.Lock = attrs.Factory(threading.Lock)
+    pending: MQError | None = None  # what went wrong behind the messages of the last page
+
+    def few(self, most: int) -> tuple[list[Message | Replayed], bool]:
+        """(up to `most` of the next, whether there may be more). Raises what the iteration raises."""
+        found: list[Message | Replayed] = []
+        size = 0
+        with self.lock:
+            if self.pending is not None:
+                raise self.pending
+            try:
+                while len(found) < most and size < A_PAGE:
+                    one = next(self.messages)
+                    found.append(one)
+                    size += len(one.body if isinstance(one, Message) else one.message.body)
+            except StopIteration:
+                return found, False
+            except MQError as exc:
+                if not found:
+                    raise
+                self.pending = exc
+            return found, True
+
+    def close(self) -> None:
+        """Let go of what it reads; waits for a page that is being made."""
+        with self.lock:
+            close = getattr(self.messages, "close", None)
+            if close is not None:
+                close()
+
+
+class Client:
+    """What one client has begun. Thread-safe."""
+
+    def __init__(self, session: Session, anchor: Socket, token: bytes) -> None:
+        self.session = session
+        self.token = token
+        self.anchor = anchor
+        self.units: dict[int, Begins] = {}  # by the client's own numbers
+        self.cursors: dict[int, Cursor] = {}
+        self._numbers = itertools.count(1)
+        self._ended: OrderedDict[int, tuple[int, UowState]] = OrderedDict()
+        self._unbegun: set[int] = set()
+        self._sockets: set[Socket] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    # ---- sockets
+
+    def join(self, sock: Socket) -> None:
+        """One more socket for calls. Raises Unavailable."""
+        with self._lock:
+            if self._closed:
+                raise Unavailable("the connection is closed", reason=Reason.CONNECTION_BROKEN)
+            if len(self._sockets) >= MOST_SOCKETS:
+                text = f"a client makes {MOST_SOCKETS} calls at a time at most"
+                raise Unavailable(text, reason=Reason.MAX_CONNS_LIMIT_REACHED)
+            self._sockets.add(sock)
+
+    def leave(self, sock: Socket) -> None:
+        with self._lock:
+            self._sockets.discard(sock)
+
+    def close(self) -> None:
+        """The client is gone: its units of work are backed out at once, its sockets closed."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            left, self._sockets = list(self._sockets), set()
+            cursors, self.cursors = list(self.cursors.values()), {}
+        try:
+            self.session.close()
+        finally:
+            self.units.clear()
+            sockets.close(self.anchor)
+            for sock in left:
+                sockets.hang_up(sock)
+            for cursor in cursors:
+                cursor.close()
+
+    # ---- units of work
+
+    def unit(self, number: int, flags: int) -> Begins:
+        """The unit of work that a request names, begun if it is to begin. Raises UnitOfWorkEnded."""
+        known = self.units.get(number)
+        if known is not None:
+            return known
+        if not flags & wire.BEGIN:
+            raise self._over(number)
+        return self.begin(number, None)
+
+    def begin(self, number: int, xid: Xid | None) -> Begins:
+        with self._lock:
+            known = self.units.get(number)
+            if known is not None:
+                return known
+            if self._closed or number in self._unbegun or number in self._ended:
+                raise self._over(number)
+            since = self.session.manager._engine.log.durable
+            unit = self.session.begin(xid)
+            begun = self.units[number] = unit, (unit.id, since)
+            return begun
+
+    def _over(self, number: int) -> UnitOfWorkEnded:
+        told = self._ended.get(number)
+        if told is None:
+            return UnitOfWorkEnded("this unit of work is over, or another connection's; begin another one")
+        return UnitOfWorkEnded(f"unit of work {told[0]} is {told[1].value}; begin another one")
+
+    def ended(self, number: int, unit: UnitOfWork) -> None:
+        """It is committed or backed out."""
+        with self._lock:
+            self.units.pop(number, None)
+            self._ended[number] = unit.id, unit.state
+            if len(self._ended) > REMEMBERED:
+                self._ended.popitem(last=False)
+
+    def refuse(self, number: int) -> None:
+        """It was backed out before its first request came here, which may be on its way by another socket."""
+        with self._lock:
+            if number in self._ended:
+                raise self._over(number)
+            if len(self._unbegun) >= MOST_UNBEGUN:
+                raise Unavailable("too many calls were interrupted; connect again", reason=Reason.CONNECTION_BROKEN)
+            self._unbegun.add(number)
+
+    # ---- browses and replays
+
+    def cursor(self, messages: Iterator[Message] | Replay) -> Cursor:
+        """Raises Mistake (2017) when there are too many."""
+        with self._lock:
+            if self._closed:
+                raise Unavailable("the connection is closed", reason=Reason.CONNECTION_BROKEN)
+            if len(self.cursors) >= MOST_CURSORS:
+                raise Mistake(
+                    f"a connection may browse and replay {MOST_CURSORS} times at once; end some",
+                    reason=Reason.HANDLE_NOT_AVAILABLE,
+                )
+            cursor = Cursor(next(self._numbers), messages)
+            self.cursors[cursor.number] = cursor
+            return cursor
+
+    def known_cursor(self, number: int) -> Cursor:
+        cursor = self.cursors.get(number)
+        if cursor is None:
+            raise Mistake("this browse or replay is over; begin another one")
+        return cursor
+
+    def drop(self, number: int) -> None:
+        with self._lock:
+            cursor = self.cursors.pop(number, None)
+        if cursor is not None:
+            cursor.close()

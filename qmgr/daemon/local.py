@@ -1,0 +1,321 @@
+"""The listener of the client protocol: a Unix socket always, TCP where it is configured. A thread for each socket.
+
+A client has a session with an anchor, which carries no calls and has no thread: when that closes the session ends, its
+units of work are backed out and its calls given up. Its other sockets carry one call at a time.
+"""
+
+import contextlib
+import ssl
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from logger.disk import Disk
+from qmgr import sockets, values, wire
+from qmgr.daemon.calls import Calls
+from qmgr.daemon.client import Client
+from qmgr.daemon.watcher import Watcher
+from qmgr.errors import Mistake, MQError, NotAuthorized, Reason, Unavailable
+from qmgr.link import product
+from qmgr.session import AllRights, Peer, Rights, ServiceFace
+from qmgr.sockets import Gone, Socket
+from qmgr.wire import ProtocolError
+
+STACK = 512 << 10  # bytes of a thread's stack; only what it uses is taken
+STRANGERS = 200  # sockets at a time of which nobody knows yet whose they are
+
+_starting = threading.Lock()
+
+
+def start_thread(work: Callable[[], None], name: str) -> threading.Thread:
+    """A thread with a small stack, of which there may be thousands."""
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    with _starting:
+        usual = threading.stack_size(STACK)
+        try:
+            thread.start()
+        finally:
+            threading.stack_size(usual)
+    return thread
+
+
+@attrs.frozen(kw_only=True)
+class Place:
+    """Where a listener listens, and how it knows who comes."""
+
+    name: str  # for errors and threads
+    bind: Callable[[], Socket]
+    unbind: Callable[[], None]
+    welcome: Callable[[Socket], Socket]  # makes a socket that was accepted ready for frames
+    peer: Callable[[Socket, dict[str, Any]], tuple[Peer, Rights]]  # raises NotAuthorized
+
+
+class LocalListener:
+    """The clients of one place. `start`, `refuse` and `close` are as in `Listener`."""
+
+    def __init__(self, service: ServiceFace, place: Place, clients: "Clients") -> None:
+        self._service = service
+        self._place = place
+        self._clients = clients
+        self._listening: Socket | None = None
+        self._strangers = threading.Semaphore(STRANGERS)
+        self._unknown: set[Socket] = set()
+        self._closed = False
+
+    def start(self) -> None:
+        """Bind and accept. Raises OSError."""
+        self._clients.start()
+        self._listening = self._place.bind()
+        start_thread(self._accept, f"qmgr {self._place.name}")
+
+    @property
+    def address(self) -> Any:
+        """What it is bound to."""
+        return self._listening.getsockname() if self._listening is not None else None
+
+    def refuse(self) -> None:
+        """No new connections; those that are there go on."""
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            self._place.unbind()
+            sockets.close(listening)
+
+    def close(self) -> None:
+        """Close all connections at once; their sessions end."""
+        self._closed = True
+        self.refuse()
+        for sock in list(self._unknown):
+            sockets.hang_up(sock)
+        self._clients.close()
+
+    def _accept(self) -> None:
+        listening = self._listening
+        while listening is not None and not self._closed:
+            self._strangers.acquire()
+            try:
+                sock, _ = listening.accept()
+            except OSError as exc:
+                self._strangers.release()
+                if self._listening is not listening:
+                    return
+                self._service.say("AMQ9207", peer=self._place.name, text=f"a connection could not be accepted ({exc})")
+                self._service.clock.wait(threading.Event(), 0.1)  # no descriptors, most likely: some come back
+                continue
+            self._unknown.add(sock)
+            try:
+                start_thread(lambda sock=sock: self._serve(sock), f"qmgr {self._place.name} client")  # type: ignore[misc]
+            except RuntimeError as exc:  # the system has no more threads
+                self._known(sock)
+                sockets.close(sock)
+                self._service.say("AMQ9207", peer=self._place.name, text=f"a connection could not be served ({exc})")
+
+    def _known(self, sock: Socket) -> None:
+        """It is no stranger any more."""
+        if sock in self._unknown:
+            self._unknown.discard(sock)
+            self._strangers.release()
+
+    def _serve(self, accepted: Socket) -> None:
+        """One socket, from its first frame to its end, unless it is an anchor."""
+        sock, kept = accepted, False
+        try:
+            sockets.limit_receive(sock, self._service.channels.connect_timeout)
+            sockets.limit_send(sock, self._service.channels.connect_timeout)
+            sock = self._place.welcome(accepted)
+            kept = self._first(accepted, sock)
+        except ProtocolError as exc:
+            self._service.say("AMQ9207", peer=self._place.name, text=str(exc))
+            broken = Unavailable(f"the connection is closed: {exc}", reason=Reason.CONNECTION_BROKEN)
+            with contextlib.suppress(*Gone):
+                sock.sendall(wire.error_reply(broken))
+        except MQError as exc:
+            with contextlib.suppress(*Gone):
+                sock.sendall(wire.error_reply(exc))
+        except Gone:
+            pass
+        finally:
+            self._known(accepted)
+            if not kept:
+                sockets.close(sock)
+
+    def _first(self, accepted: Socket, sock: Socket) -> bool:
+        """The first frame says what the socket is. True: it is an anchor, and nobody reads it."""
+        service = self._service
+        ticks, seconds = service.clock.elapsed_ns, service.channels.connect_timeout
+        frame = sockets.receive(sock, wire.FIRST_FRAMES, seconds, ticks)
+        if not frame:
+            return False
+        op, version, rest = wire.decode_hello(frame)
+        if version != wire.VERSION:
+            raise Unavailable(
+                f"queue manager {service.manager.name!r} (qmgr {product()}) speaks version {wire.VERSION} of the client "
+                f"protocol, and this client version {version}; install the same version of qmgr on both sides",
+                reason=Reason.FUNCTION_NOT_SUPPORTED,
+                name=service.manager.name,
+            )
+        if op == wire.HELLO:
+            told = self._hello(rest)
+            peer, rights = self._place.peer(sock, told)
+            client = self._clients.open(sock, peer, rights, told)
+            self._known(accepted)
+            self._welcome(sock, client)
+            return True
+        client = self._clients.find(rest)
+        client.join(sock)
+        try:
+            self._known(accepted)
+            sockets.limit_receive(sock, 0.0)
+            sock.sendall(wire.reply(wire.OK, b""))
+            Calls(service, client, sock, self._clients.watcher).serve()
+        finally:
+            client.leave(sock)
+        return False
+
+    def _hello(self, rest: bytes) -> dict[str, Any]:
+        told = values.loads(rest)
+        known = {"manager": str, "application": str, "process": int, "replaces": str, "mechanism": str, "first": bytes}
+        if not isinstance(told, dict) or not all(isinstance(told.get(name), kind) for name, kind in known.items()):
+            raise ProtocolError("the first frame of a client says which queue manager it wants, and who it is")
+        name = self._service.manager.name
+        if told["manager"] != name:
+            raise Unavailable(
+                f"this is queue manager {name!r}, not {told['manager'][:48]!r}", reason=Reason.Q_MGR_NAME_ERROR, name=name
+            )
+        return told
+
+    def _welcome(self, sock: Socket, client: Client) -> None:
+        facts = {
+            "manager": self._service.manager.name,
+            "product": product(),
+            "session": client.token.hex(),
+            "number": client.session.number,
+            "longest": self._service.channels.max_frame_length,
+        }
+        try:
+            sock.sendall(wire.reply(wire.WELCOME, values.dumps(facts)))
+            sockets.limit_receive(sock, 0.0)
+            self._clients.watch(client)
+        except BaseException:
+            client.close()
+            raise
+
+
+class Clients:
+    """The clients of one listener, by the token that each of them has been given."""
+
+    def __init__(self, service: ServiceFace, disk: Disk) -> None:
+        self._service = service
+        self._disk = disk
+        self.watcher = Watcher()
+        self._clients: dict[bytes, Client] = {}
+
+    def start(self) -> None:
+        self.watcher.start()
+
+    def open(self, anchor: Socket, peer: Peer, rights: Rights, told: dict[str, Any]) -> Client:
+        """A new session. What it replaces is ended first."""
+        old = self._clients.get(bytes.fromhex(told["replaces"])) if told["replaces"] else None
+        if old is not None and old.session.peer.user == peer.user:
+            self._end(old)
+        session = self._service.sessions.open(peer, rights)
+        token = self._disk.entropy(wire.TOKEN)
+        client = self._clients[token] = Client(session, anchor, token)
+        return client
+
+    def watch(self, client: Client) -> None:
+        """From now on it ends when its anchor is closed."""
+        self.watcher.add(client.anchor, lambda: self._end(client))
+
+    def find(self, token: bytes) -> Client:
+        client = self._clients.get(token)
+        if client is None:
+            raise Unavailable("this session is over; connect again", reason=Reason.CONNECTION_BROKEN)
+        return client
+
+    def _end(self, client: Client) -> None:
+        self._clients.pop(client.token, None)
+        client.close()
+
+    def close(self) -> None:
+        self.watcher.close()
+        for client in list(self._clients.values()):
+            self._end(client)
+
+
+def make_local(service: ServiceFace, path: str, disk: Disk) -> LocalListener:
+    """The listener for clients of this machine; the file system says who may connect."""
+
+    def peer(sock: Socket, told: dict[str, Any]) -> tuple[Peer, Rights]:
+        process, user = sockets.peer_of(sock)
+        application = told["application"][:60]
+        return Peer(user=user, application=application, process=process or told["process"]), AllRights(user)
+
+    place = Place(
+        name=path,
+        bind=lambda: sockets.listen_unix(path),
+        unbind=lambda: sockets.remove_unix(path),
+        welcome=lambda sock: sock,
+        peer=peer,
+    )
+    return LocalListener(service, place, Clients(service, disk))
+
+
+def make(service: ServiceFace, config: Any, disk: Disk) -> LocalListener:
+    """A listener over TCP. Raises Mistake for what can't be served."""
+    context = _context(config)
+    if "NONE" in config.authentication and not sockets.is_loopback(config.address):
+        raise Mistake(
+            f"listener {config.name!r} at {config.address} would let in anybody from other machines "
+            f"(Authentication=NONE); that is for loopback addresses only"
+        )
+
+    def welcome(sock: Socket) -> Socket:
+        sockets.tune(sock)
+        return sock if context is None else context.wrap_socket(sock, server_side=True)
+
+    def peer(sock: Socket, told: dict[str, Any]) -> tuple[Peer, Rights]:
+        user, rights = authenticate(service, config, sock, told)
+        address = "{}:{}".format(*sock.getpeername()[:2])
+        application, process = told["application"][:60], told["process"]
+        return Peer(user=user, application=application, process=process, channel="TCP", address=address), rights
+
+    place = Place(
+        name=f"{config.address}:{config.port}",
+        bind=lambda: sockets.listen_tcp(config.address, config.port),
+        unbind=lambda: None,
+        welcome=welcome,
+        peer=peer,
+    )
+    return LocalListener(service, place, Clients(service, disk))
+
+
+def authenticate(service: ServiceFace, config: Any, sock: Socket, told: dict[str, Any]) -> tuple[str, Rights]:
+    """Who is at the other end, and what they may do. Raises NotAuthorized.
+
+    The client has named a mechanism and sent its first part; CHALLENGE and ANSWER frames may follow.
+    """
+    if told["mechanism"] == "NONE" and "NONE" in config.authentication:
+        return "", AllRights()
+    raise NotAuthorized(
+        f"listener {config.name!r} of queue manager {service.manager.name!r} takes {', '.join(config.authentication)}, "
+        f"which this version can't check for clients of this protocol; connect on the queue manager's machine, or over "
+        f"a loopback address with Authentication=NONE"
+    )
+
+
+def _context(config: Any) -> ssl.SSLContext | None:
+    """Raises Mistake for files that can't be used."""
+    if not config.tls_certificate:
+        return None
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(config.tls_certificate, config.tls_key)
+        if config.tls_client_ca:
+            context.load_verify_locations(config.tls_client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+    except OSError as exc:
+        raise Mistake(f"the TLS files of listener {config.name!r} can't be used: {exc}") from exc

@@ -1,0 +1,97 @@
+"""Watcher: one thread that notices which of many sockets were closed by the other end, while nobody reads them.
+
+On the sockets that are watched nothing is to come; so whatever makes one readable means that its client is gone.
+"""
+
+import contextlib
+import os
+import selectors
+import threading
+from collections.abc import Callable, Iterator
+
+from qmgr.sockets import Socket
+
+
+class Watch:
+    """One socket that is watched."""
+
+    __slots__ = ("_call", "gone")
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+        self.gone = False
+
+    def note(self) -> None:
+        self.gone = True
+        self._call()
+
+
+class Watcher:
+    """Thread-safe. What is called must not take long."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._lock = threading.Lock()
+        self._wake, self._woken = os.pipe()
+        self._selector.register(self._wake, selectors.EVENT_READ)
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name="qmgr client watcher", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def add(self, sock: Socket, call: Callable[[], object]) -> Watch:
+        """Call `call` once, in the watcher's thread, when the socket is closed by the other end."""
+        watch = Watch(call)
+        with self._lock:
+            if not self._ended:
+                self._selector.register(sock, selectors.EVENT_READ, watch)
+        return watch
+
+    def remove(self, sock: Socket, watch: Watch) -> None:
+        """Before it is closed here, or read."""
+        with self._lock:
+            if not self._ended:
+                self._forget(sock, watch)
+
+    def _forget(self, sock: object, watch: object) -> bool:
+        """Is it there still? Its number may be another socket's by now."""
+        try:
+            key = self._selector.get_key(sock)  # type: ignore[arg-type]
+        except (KeyError, ValueError):
+            return False
+        if key.data is watch:
+            self._selector.unregister(key.fileobj)
+            return True
+        return False
+
+    @contextlib.contextmanager
+    def watching(self, sock: Socket, call: Callable[[], object]) -> Iterator[Watch]:
+        """While a call waits that will be answered by this socket."""
+        watch = self.add(sock, call)
+        try:
+            yield watch
+        finally:
+            self.remove(sock, watch)
+
+    def _run(self) -> None:
+        while True:
+            for key, _ in self._selector.select():
+                if key.data is None:
+                    return
+                with self._lock:
+                    there = self._forget(key.fileobj, key.data)
+                if there:
+                    key.data.note()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = True
+        os.write(self._woken, b"x")
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+        self._selector.close()
+        os.close(self._wake)
+        os.close(self._woken)

@@ -1,0 +1,239 @@
+"""Link: one session with a daemon, as its client sees it: an anchor that carries no calls, and a socket for each call.
+
+The session lives as long as the anchor is open. A call takes a socket that nobody uses, or opens one; a call that is
+interrupted closes its own, since nobody knows how much of the answer has come, and the session goes on. A link that is
+broken stays so: whoever wants to go on makes another one.
+"""
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from typing import Any, Protocol
+
+import attrs
+
+from qmgr import sockets, values, wire
+from qmgr.errors import MQError, Reason, Unavailable
+from qmgr.sockets import Socket
+
+HANDSHAKE = 30.0  # seconds
+LONGEST = 0xFFFFFFFF + 4  # bytes of a reply
+
+
+def product() -> str:
+    """The version of this program."""
+    try:
+        return metadata.version("qmgr")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+class Broken(Exception):
+    """The connection is lost; what was asked for last may have been done or not."""
+
+
+class Target(Protocol):
+    """Where the daemon is."""
+
+    name: str  # of the queue manager
+
+    def open(self) -> Socket:
+        """A new socket. Raises MQError with the sentence for the user."""
+
+    def prove(self, offered: list[str]) -> "Proof":
+        """How to say who we are."""
+
+
+class Proof(Protocol):
+    """One side of an authentication."""
+
+    mechanism: str
+
+    def first(self) -> bytes: ...
+
+    def answer(self, challenge: bytes) -> bytes: ...
+
+
+@attrs.frozen
+class NoProof:
+    """The socket says who we are, or nobody asks."""
+
+    mechanism: str = "NONE"
+
+    def first(self) -> bytes:
+        return b""
+
+    def answer(self, challenge: bytes) -> bytes:
+        raise Unavailable("the queue manager asks for a proof of identity, and none was agreed on")
+
+
+class Link:
+    """Thread-safe. Raises Broken where the connection is lost."""
+
+    def __init__(self, target: Target, application: str, replaces: str = "") -> None:
+        """Open a session. `replaces`: the token of one that was lost, whose work is to end now."""
+        self._target = target
+        self._idle: list[Socket] = []
+        self._lock = threading.Lock()
+        self.units = itertools.count(1)
+        self.leftover: list[int] = []  # cursors that nobody reads any more
+        self.broken = False
+        self.forked = False
+        self._anchor = target.open()
+        try:
+            facts = self._greet(target, application, replaces)
+        except BaseException:
+            sockets.close(self._anchor)
+            raise
+        self.token: str = facts["session"]
+        self.longest: int = facts["longest"]
+        self.number: int = facts["number"]
+
+    def _greet(self, target: Target, application: str, replaces: str) -> dict[str, Any]:
+        proof = target.prove([])
+        told = {
+            "manager": target.name,
+            "product": product(),
+            "application": application,
+            "process": sockets.process(),
+            "mechanism": proof.mechanism,
+            "first": proof.first(),
+            "replaces": replaces,
+        }
+        frame = wire.hello(wire.HELLO, values.dumps(told))
+        while True:
+            answer, head = self._handshake(self._anchor, frame)
+            if head.op == wire.WELCOME:
+                facts: dict[str, Any] = values.loads(answer[head.at :])
+                return facts
+            frame = wire.request(wire.ANSWER, 0, 0, "", proof.answer(answer[head.at :]))
+
+    def _handshake(self, sock: Socket, frame: bytes) -> tuple[bytes, wire.Reply]:
+        """The answer to a first frame. Raises what it says, or Unavailable."""
+        sockets.limit_receive(sock, HANDSHAKE)
+        try:
+            sock.sendall(frame)
+            answer = sockets.receive(sock, LONGEST)
+        except sockets.Gone as exc:
+            raise self._unanswered(str(exc)) from exc
+        if not answer:
+            raise self._unanswered("the connection was closed")
+        head = wire.decode_reply(answer)
+        if head.op == wire.ERROR:
+            raise wire.error(answer, head)
+        sockets.limit_receive(sock, 0.0)
+        return answer, head
+
+    def _unanswered(self, why: str) -> Unavailable:
+        name = self._target.name
+        return Unavailable(f"queue manager {name!r} does not answer ({why})", name=name)
+
+    # ---- calls
+
+    def exchange(self, frame: bytes) -> bytes:
+        """Ask, and return the answer. Raises Broken, Mistake for a frame that is too long."""
+        if len(frame) > self.longest:
+            raise wire.too_long(len(frame), self.longest)
+        try:
+            sock = self._idle.pop()
+        except IndexError:
+            sock = self._another()
+        try:
+            sock.sendall(frame)
+            answer = sockets.receive(sock, LONGEST)
+            if not answer:
+                raise EOFError
+        except BaseException as exc:
+            raise self._lost(sock, exc) from exc
+        self._idle.append(sock)
+        return answer
+
+    def stream(self, frame: bytes, hear: Callable[[int, int], None] | None = None) -> list[bytes]:
+        """The same for an answer of several frames; `hear` is told how far the call has come."""
+        if len(frame) > self.longest:
+            raise wire.too_long(len(frame), self.longest)
+        try:
+            sock = self._idle.pop()
+        except IndexError:
+            sock = self._another()
+        answers = []
+        try:
+            sock.sendall(frame)
+            while not answers or wire.is_continued(answers[-1]):
+                answer = sockets.receive(sock, LONGEST)
+                if not answer:
+                    raise EOFError
+                if answer[4] != wire.PROGRESS:
+                    answers.append(answer)
+                elif hear is not None:
+                    hear(*wire.STEP.unpack_from(answer, wire.REPLY.size))
+        except BaseException as exc:
+            raise self._lost(sock, exc) from exc
+        self._idle.append(sock)
+        return answers
+
+    def _lost(self, sock: Socket, exc: BaseException) -> BaseException:
+        """A call did not come to its end: what to raise."""
+        sockets.close(sock)
+        if not isinstance(exc, sockets.Gone):
+            return exc  # an interrupt, or an error of who hears of progress: the session goes on
+        self.close()
+        return Broken(str(exc) or "the queue manager has closed it")
+
+    def _another(self) -> Socket:
+        """A new socket of the session."""
+        if self.forked:
+            raise Broken("it is the parent's")
+        if self.broken:
+            raise Broken("it was lost before")
+        try:
+            sock = self._target.open()
+        except MQError as exc:
+            if self.is_there():
+                raise
+            raise Broken(str(exc)) from exc
+        try:
+            self._handshake(sock, wire.hello(wire.JOIN, bytes.fromhex(self.token)))
+        except MQError as exc:
+            sockets.close(sock)
+            if exc.reason in (Reason.CONNECTION_BROKEN, Reason.Q_MGR_NOT_AVAILABLE):
+                self.close()
+                raise Broken(str(exc)) from exc
+            raise
+        except BaseException:
+            sockets.close(sock)
+            raise
+        return sock
+
+    def is_there(self) -> bool:
+        """Has the other end still the session, as far as we know?"""
+        return not self.broken and sockets.is_open(self._anchor)
+
+    # ---- the end
+
+    def close(self) -> None:
+        """End the session."""
+        self.broken = True
+        sockets.close(self._anchor)
+        while self._idle:
+            with contextlib.suppress(IndexError):
+                sockets.close(self._idle.pop())
+
+    def abandon(self) -> None:
+        """In a forked child: the sockets are the parent's too, whose session goes on."""
+        self.broken = self.forked = True
+        for sock in [self._anchor, *self._idle]:
+            with contextlib.suppress(OSError):
+                sock.close()
+        self._idle.clear()
+
+
+def messages(answers: list[bytes]) -> Iterator[tuple[bytes, wire.Reply]]:
+    """The frames of an answer with their heads. Raises the error that one of them is."""
+    for answer in answers:
+        head = wire.decode_reply(answer)
+        if head.op == wire.ERROR:
+            raise wire.error(answer, head)
+        yield answer, head

@@ -1,0 +1,70 @@
+"""What became of a unit of work, found in the log: for who has lost the answer to a commit.
+
+The outcome of a unit is one record. Where there is none it was backed out: by its application, or by a restart before
+anything of it was logged. That holds only if all of the log is there from where the unit began; else nobody knows.
+Of units that had non-persistent messages only nothing is logged; those that were committed last are in memory.
+"""
+
+import contextlib
+
+from logger.errors import LogDamaged, LogError
+from qmgr.engine import Engine
+from qmgr.errors import Mistake, Reason, Unavailable
+from qmgr.retention import Retention
+from qmgr.units import FENCE
+from recovery.records import Kind
+from recovery.uows import ACTIVE, BACKED_OUT, COMMITTED, PREPARED, UowState
+
+ENDS = {int(Kind.COMMIT): COMMITTED, int(Kind.BACKOUT): BACKED_OUT}
+A_MOMENT = 256  # records after which others may go on
+
+
+def outcome(engine: Engine, retention: Retention, number: int, since: int = 0) -> UowState | None:
+    """What became of unit of work `number`; None where the log does not reach back to it.
+
+    `since`: an LSN before which it has logged nothing; 0: not known, and then all of the log is read. Raises Mistake
+    for a number that is of no start of this queue manager, Unavailable.
+    """
+    engine.check()
+    if type(number) is not int or not 0 < number // FENCE <= engine.log.epoch or type(since) is not int:
+        raise Mistake(f"no unit of work has had the number {number!r}", reason=Reason.UOW_NOT_AVAILABLE)
+    with engine.lock:
+        unit = engine.state.uows.get(number)
+        if unit is not None and unit.state in (ACTIVE, PREPARED):
+            return unit.state
+        tail = engine.log.buffer.tail
+    if number in engine.unlogged:
+        return COMMITTED
+    pin = retention.pin(0)  # nothing is removed meanwhile
+    try:
+        if engine.log.durable < tail:
+            engine.log.force(tail, sync=True)  # what a crash could take back is not told
+        return _search(engine, number, since, tail)
+    except LogDamaged:  # a part is missing, or was used again while it was read
+        return None
+    except LogError as exc:
+        raise engine.translated(exc) from exc
+    except OSError as exc:
+        text = f"the log can't be read ({exc}); mend the disk and ask again"
+        raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=engine.name) from exc
+    finally:
+        retention.unpin(pin)
+
+
+def _search(engine: Engine, number: int, since: int, tail: int) -> UowState | None:
+    log = engine.log
+    epoch, size = number // FENCE, log.state.extent_bytes
+    first = log.reaches_back_to()
+    start = max(since, first)
+    whole = first <= since <= tail
+    with contextlib.closing(log.live_reader()) as reader:
+        for count, raw in enumerate(reader.records(start, durable=tail, resync=True, until=tail)):
+            if raw.uow == number and raw.kind in ENDS:
+                return ENDS[raw.kind]
+            if not count:  # an older start is told of: so all of this one is; or it is the log's very beginning
+                whole = whole or raw.epoch < epoch or (raw.epoch == epoch and first == size)
+            if not count % A_MOMENT:
+                engine.clock.give_way()
+    if not whole or log.reaches_back_to() > start:
+        return None
+    return BACKED_OUT

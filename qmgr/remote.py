@@ -1,0 +1,245 @@
+"""RemoteUnit: a unit of work that a daemon carries out, with the methods and errors of `UnitOfWork`."""
+
+import contextlib
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+from qmgr import values, wire
+from qmgr.errors import BackedOut, Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
+from qmgr.link import Broken, Link
+from qmgr.message import Message, check_body
+from qmgr.verbs import PutOptions, check_limit, check_selectors, check_wait
+from qmgr.wire import OK
+from recovery.records import Xid
+from recovery.uows import ACTIVE, BACKED_OUT, COMMITTED, PREPARED, UowState
+
+if TYPE_CHECKING:
+    from qmgr.client import Connection
+
+
+def wire_wait(wait: Any) -> float:
+    """Seconds as a request has them. Raises Mistake."""
+    if wait == 0.0 and type(wait) is float:
+        return 0.0
+    seconds = check_wait(wait)
+    return wire.FOR_EVER if seconds is None else float(seconds)
+
+
+def check_bodies(bodies: Iterable[Any]) -> list[bytes]:
+    if isinstance(bodies, (bytes, bytearray, memoryview, str)) or not isinstance(bodies, Iterable):
+        raise Mistake(f"put_many takes several bodies, not one {type(bodies).__name__}", reason=Reason.MD_ERROR)
+    return [body if type(body) is bytes else check_body(body) for body in bodies]
+
+
+class RemoteUnit:
+    """Puts and gets that happen wholly or not at all. As a `with` block it commits, or backs out on an exception.
+
+    It begins with its first call, which brings its number.
+    """
+
+    def __init__(self, connection: "Connection", link: Link, xid: Xid | None) -> None:
+        self._connection = connection
+        self._link = link
+        self._xid = xid
+        self._number = next(link.units)  # by which the daemon and we call it in this session
+        self._begin = wire.BEGIN  # a flag of every request until the first answer
+        self._asked = False
+        self._id = 0
+        self._since = 0
+        self._state = ACTIVE
+        self._unknown = False  # the answer to a commit was lost
+
+    def __repr__(self) -> str:
+        return f"<RemoteUnit {self._id or 'not begun'} {self._state.value}>"
+
+    @property
+    def id(self) -> int:
+        """The number of the unit of work: unique over all restarts. Asks the daemon for it before the first call."""
+        if not self._id:
+            self._check()
+            self._ask(wire.request(wire.BEGIN_UNIT, wire.BEGIN, self._number, "", b""))
+        return self._id
+
+    @property
+    def state(self) -> UowState:
+        """As the daemon has it."""
+        if self._state not in (ACTIVE, PREPARED) or self._begin or self._link.broken:
+            return self._state
+        answer, head = self._ask(wire.request(wire.STATE, 0, self._number))
+        state: UowState = values.loads(answer[head.at :])
+        return state
+
+    @property
+    def xid(self) -> Xid | None:
+        return self._xid
+
+    # ---- asking
+
+    def begin(self, xid: Xid) -> None:
+        """Begin it now, with an xid."""
+        self._ask(wire.request(wire.BEGIN_UNIT, wire.BEGIN, self._number, "", values.dumps(xid)))
+
+    def _check(self) -> None:
+        """May it go on? Raises UnitOfWorkEnded, BackedOut, Unavailable (2018: a forked child's parent has it)."""
+        if self._link.forked:
+            raise Unavailable(
+                "this unit of work is the parent's of this process; a forked child begins another one",
+                reason=Reason.HCONN_ERROR,
+            )
+        if self._unknown:
+            raise UnitOfWorkEnded(self._ask_for_outcome())
+        if self._state is COMMITTED or self._state is BACKED_OUT:
+            raise UnitOfWorkEnded(f"unit of work {self._id or ''} is {self._state.value}; begin another one")
+        if self._link.broken:
+            if self._state is PREPARED:
+                raise UnitOfWorkEnded(
+                    f"the connection of unit of work {self._id} was lost; it is in doubt: end it with resolve(xid, …)"
+                )
+            raise BackedOut(
+                f"unit of work {self._id or ''} was backed out when its connection was lost; back it out and start "
+                f"it again"
+            )
+
+    def _ask_for_outcome(self) -> str:
+        return (
+            f"the connection was lost in the commit of unit of work {self._id}, and whether it was committed is not "
+            f"known here; outcome({self._id}) tells"
+        )
+
+    def _ask(self, frame: bytes) -> tuple[bytes, wire.Reply]:
+        self._asked = True
+        try:
+            answer = self._link.exchange(frame)
+        except Broken as exc:
+            raise self._connection.broken(exc) from exc
+        return answer, self._hear(answer)
+
+    def _ask_many(self, frame: bytes) -> list[tuple[bytes, wire.Reply]]:
+        self._asked = True
+        try:
+            answers = self._link.stream(frame)
+        except Broken as exc:
+            raise self._connection.broken(exc) from exc
+        return [(answer, self._hear(answer)) for answer in answers]
+
+    def _hear(self, answer: bytes) -> wire.Reply:
+        head = wire.decode_reply(answer)
+        if head.begun is not None and not self._id:
+            self._id, self._since = head.begun
+            self._begin = 0
+        if head.op == wire.ERROR:
+            raise wire.error(answer, head)
+        return head
+
+    # ---- calls
+
+    def put(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> Message:
+        """Put a message, which others see when the unit of work is committed; see `QueueManager.put`."""
+        if self._state is not ACTIVE or self._link.broken or self._unknown:
+            self._check()
+        if type(body) is not bytes:
+            body = check_body(body)
+        frame = wire.put(self._begin, self._number, queue, body, options)
+        self._asked = True
+        try:
+            answer = self._link.exchange(frame)
+        except Broken as exc:
+            raise self._connection.broken(exc) from exc
+        if answer[4:8] == wire.PLAIN:
+            return Message(body, answer[8:], queue)
+        return wire.put_message(answer, self._hear(answer), queue, body)
+
+    def put_many(self, queue: str, bodies: Iterable[bytes], **options: Unpack[PutOptions]) -> list[Message]:
+        """Put a message for each body, all with the same options; all of them are put, or none."""
+        self._check()
+        checked = check_bodies(bodies)
+        answers = self._ask_many(wire.put_many(self._begin, self._number, queue, checked, options))
+        return wire.put_messages(answers, queue, checked)
+
+    def get(
+        self,
+        queue: str,
+        *,
+        wait: float | None = 0.0,
+        message_id: bytes | None = None,
+        correlation_id: bytes | None = None,
+    ) -> Message:
+        """Take a message, which is gone when the unit of work is committed; see `QueueManager.get`."""
+        if self._state is not ACTIVE or self._link.broken or self._unknown:
+            self._check()
+        ids = check_selectors(message_id, correlation_id)
+        answer, head = self._ask(wire.get(self._begin, self._number, queue, wire_wait(wait), *ids))
+        return wire.got_message(answer, head, queue)
+
+    def get_many(
+        self,
+        queue: str,
+        limit: int,
+        *,
+        wait: float | None = 0.0,
+        message_id: bytes | None = None,
+        correlation_id: bytes | None = None,
+    ) -> list[Message]:
+        """Take up to `limit` messages, waiting for the first of them only; [] when there is none."""
+        self._check()
+        ids = check_selectors(message_id, correlation_id)
+        frame = wire.get_many(self._begin, self._number, queue, check_limit(limit), wire_wait(wait), *ids)
+        return wire.got_messages(self._ask_many(frame), queue)
+
+    # ---- its end
+
+    def prepare(self) -> None:
+        """First phase: when this returns the unit of work is in doubt, whatever crashes, until it is resolved."""
+        self._check()
+        self._ask(wire.request(wire.PREPARE, self._begin, self._number))
+        self._state = PREPARED
+
+    def commit(self) -> None:
+        """Return when all of it is durable. Raises BackedOut (2003) when the queue manager has rolled it back.
+
+        Unavailable (2009) when the connection was lost before the answer came: `Connection.outcome` tells what it was.
+        """
+        self._check()
+        if not self._asked:  # nothing was done in it
+            self._state = COMMITTED
+            return
+        try:
+            answer = self._link.exchange(wire.request(wire.COMMIT, self._begin, self._number))
+        except Broken as exc:
+            if self._state is PREPARED:
+                raise self._connection.broken(exc) from exc
+            self._unknown = True
+            self._connection.note_unknown(self._id, self._since)
+            text = self._ask_for_outcome()
+            raise Unavailable(text, reason=Reason.CONNECTION_BROKEN, name=self._connection.name) from exc
+        if answer[4] != OK or self._begin:
+            self._hear(answer)
+        self._state = COMMITTED
+
+    def backout(self) -> None:
+        """Undo all of it; messages that were got return to their places with a higher backout count."""
+        if self._state is ACTIVE and not self._unknown and not self._link.forked and self._link.broken:
+            self._state = BACKED_OUT  # the daemon did so when the connection was lost
+            return
+        self._check()
+        if self._asked:
+            try:
+                self._ask(wire.request(wire.BACKOUT, 0, self._number))
+            except Unavailable as exc:
+                if exc.reason != Reason.CONNECTION_BROKEN or self._state is PREPARED:
+                    raise
+        self._state = BACKED_OUT
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        try:
+            if kind is None and self._state is ACTIVE:
+                self.commit()
+        finally:
+            if self._state is ACTIVE and not self._unknown:  # an exception brought us here, or struck in the commit
+                with contextlib.suppress(MQError):
+                    self.backout()
+

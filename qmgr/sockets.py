@@ -1,0 +1,240 @@
+"""The machine's sockets, at the edge: Unix and TCP, who is at the other end, and whole frames within bounds of time.
+
+What may take long is bounded by the kernel (SO_RCVTIMEO, SO_SNDTIMEO), so a call that is answered at once costs two
+system calls and no more. Knows lengths of frames and nothing of what is in them.
+"""
+
+import contextlib
+import os
+import pwd
+import select
+import socket
+import ssl
+import stat
+import struct
+from collections.abc import Callable, Iterator
+
+from qmgr.wire import LEAST, LENGTH, ProtocolError
+
+AT_ONCE = 4096  # bytes: most frames come with one call
+PIECE = 256 << 10  # bytes by which a long frame is received, so that nobody can make us reserve what never comes
+LONGEST_NAME = 100  # bytes of the path of a Unix socket; the system takes a few more
+BACKLOG = 1024
+TIMEVAL = struct.Struct("@ll")
+CREDENTIALS = struct.Struct("3i")
+Ticks = Callable[[], int]  # nanoseconds, as `Clock.elapsed_ns`
+
+Socket = socket.socket
+Gone = (OSError, EOFError)  # what a lost connection raises
+
+
+class TooSlow(EOFError):
+    """A frame that was begun did not come to its end in time."""
+
+
+# ---- frames
+
+
+def receive(sock: Socket, most: int, seconds: float = 0.0, ticks: Ticks | None = None) -> bytes:
+    """The next frame; b"" where the other end has closed the connection in between two of them.
+
+    A frame that was begun has `seconds` to be complete by the clock `ticks`; 0: for ever. Raises ProtocolError for a
+    frame of more than `most` bytes, before anything is reserved for it; EOFError, OSError.
+    """
+    data = sock.recv(AT_ONCE)
+    if len(data) >= LEAST and LENGTH.unpack_from(data)[0] + 4 == len(data):
+        return data
+    if not data:
+        return b""
+    return _rest(sock, data, most, seconds, ticks)
+
+
+def _rest(sock: Socket, data: bytes, most: int, seconds: float, ticks: Ticks | None) -> bytes:
+    deadline = ticks() + int(seconds * 1e9) if ticks is not None and seconds else 0
+    try:
+        got = bytearray(data)
+        while len(got) < LENGTH.size:
+            _more(sock, got, LENGTH.size - len(got), deadline, ticks)
+        size = LENGTH.unpack_from(got)[0] + LENGTH.size
+        if not LEAST <= size <= most:
+            raise ProtocolError(f"a frame of {size} bytes is not one of {LEAST} to {most}")
+        if len(got) > size:
+            raise ProtocolError("a request came before the one before it was answered")
+        while len(got) < size:
+            _more(sock, got, min(PIECE, size - len(got)), deadline, ticks)
+        return bytes(got)
+    finally:
+        if deadline:
+            limit_receive(sock, 0.0)
+
+
+def _more(sock: Socket, got: bytearray, size: int, deadline: int, ticks: Ticks | None) -> None:
+    if deadline and ticks is not None:
+        left = (deadline - ticks()) / 1e9
+        if left <= 0:
+            raise TooSlow("a frame that was begun did not come to its end in time")
+        limit_receive(sock, left)
+    try:
+        piece = sock.recv(size)
+    except (BlockingIOError, ssl.SSLWantReadError, TimeoutError):
+        raise TooSlow("a frame that was begun did not come to its end in time") from None
+    if not piece:
+        raise EOFError("the connection was closed in the middle of a frame")
+    got += piece
+
+
+def limit_receive(sock: Socket, seconds: float) -> None:
+    """A receive waits so long at most; 0: for ever."""
+    _limit(sock, socket.SO_RCVTIMEO, seconds)
+
+
+def limit_send(sock: Socket, seconds: float) -> None:
+    """The same for a send: a reader that never reads is lost then."""
+    _limit(sock, socket.SO_SNDTIMEO, seconds)
+
+
+def _limit(sock: Socket, option: int, seconds: float) -> None:
+    us = max(1, int(seconds * 1e6)) if seconds else 0
+    sock.setsockopt(socket.SOL_SOCKET, option, TIMEVAL.pack(us // 1_000_000, us % 1_000_000))
+
+
+def close(sock: Socket) -> None:
+    """Close it at once, also for a thread that waits in it."""
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+    with contextlib.suppress(OSError):
+        sock.close()
+
+
+def hang_up(sock: Socket) -> None:
+    """Let the thread that uses it find it closed."""
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+
+
+def is_open(sock: Socket) -> bool:
+    """Has the other end not closed a connection on which it sends nothing?"""
+    poll = select.poll()
+    try:
+        poll.register(sock, select.POLLIN)
+    except (OSError, ValueError):
+        return False
+    return not poll.poll(0)
+
+
+# ---- Unix
+
+
+@contextlib.contextmanager
+def _short(path: str) -> Iterator[str]:
+    """A name for `path` that is short enough for the system."""
+    if len(os.fsencode(path)) <= LONGEST_NAME or not os.path.isdir("/proc/self/fd"):
+        yield path
+        return
+    directory, name = os.path.split(path)
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}/{name}"
+    finally:
+        os.close(fd)
+
+
+def listen_unix(path: str) -> Socket:
+    """Listen there, for this user only. The caller owns the place: a socket that lies there is one of the dead.
+
+    It gets its name when it accepts, so nobody finds one that does not. Raises OSError.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            raise FileExistsError(17, "this is not a socket; move it away", path)
+    new = path + ".new"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(new)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        os.fchmod(sock.fileno(), 0o600)  # on Linux the file gets this mode, with no moment in between
+        with _short(new) as name:
+            sock.bind(name)
+        os.chmod(new, 0o600)
+        sock.listen(BACKLOG)
+        os.rename(new, path)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def remove_unix(path: str) -> None:
+    with contextlib.suppress(OSError):
+        if stat.S_ISSOCK(os.lstat(path).st_mode):
+            os.unlink(path)
+
+
+def connect_unix(path: str) -> Socket:
+    """Raises OSError; FileNotFoundError and ConnectionRefusedError where nobody listens."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _short(path) as name:
+            sock.connect(name)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def peer_of(sock: Socket) -> tuple[int, str]:
+    """(process id, user) at the other end of a Unix socket, as the kernel says; 0 where it does not say which."""
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:  # no Linux: the mode of the file lets in this user only
+        return 0, user_name(os.getuid())
+    pid, uid, _ = CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, option, CREDENTIALS.size))
+    return pid, user_name(uid)
+
+
+def user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+# ---- TCP
+
+
+def listen_tcp(address: str, port: int) -> Socket:
+    """Raises OSError."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address, port), family=family, backlog=BACKLOG)
+
+
+def connect_tcp(host: str, port: int, seconds: float) -> Socket:
+    """Raises OSError. `seconds` are for the connecting only."""
+    sock = socket.create_connection((host, port), timeout=seconds)
+    sock.settimeout(None)
+    tune(sock)
+    return sock
+
+
+def tune(sock: Socket) -> None:
+    """Small frames go at once, and a peer that is gone is found out."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def is_loopback(address: str) -> bool:
+    return address in ("localhost", "::1") or address.startswith("127.")
+
+
+# ---- this process
+
+
+def process() -> int:
+    return os.getpid()
+
+
+def in_child(callback: Callable[[], None]) -> None:
+    """Call it in every child that this process forks."""
+    os.register_at_fork(after_in_child=callback)

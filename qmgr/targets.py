@@ -1,0 +1,142 @@
+"""Where a daemon is, and how to reach it: a queue manager of this machine by its name, any other by a URL."""
+
+import ssl
+import sys
+from urllib.parse import urlsplit
+
+import attrs
+
+from logger.disk import Path, PosixDisk
+from qmgr import locations, sockets
+from qmgr.errors import Mistake, NotAuthorized, Reason, Unavailable
+from qmgr.link import NoProof, Proof
+from qmgr.locations import Location
+from qmgr.objects import check_name
+from qmgr.sockets import Socket
+
+CONNECT = 30.0  # seconds
+
+
+def program() -> str:
+    """What this program is called, for operators."""
+    return sys.argv[0].rsplit("/", 1)[-1][:60] if sys.argv and sys.argv[0] else "python"
+
+
+@attrs.frozen
+class Identity:
+    """Who we are to a queue manager on another machine, and whom we believe that we speak to."""
+
+    user: str = ""
+    password: str = attrs.field(default="", repr=False)
+    ca: str = ""  # PEM files
+    certificate: str = ""
+    key: str = ""
+
+
+@attrs.frozen
+class Local:
+    """A queue manager of this machine, by its Unix socket."""
+
+    location: Location
+
+    @property
+    def name(self) -> str:
+        return self.location.name
+
+    def open(self) -> Socket:
+        try:
+            return sockets.connect_unix(self.location.socket)
+        except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
+            raise self._nobody() from None
+        except PermissionError as exc:
+            raise NotAuthorized(
+                f"this user may not connect to queue manager {self.name!r}: {self.location.socket} is another user's",
+                name=self.name,
+            ) from exc
+        except OSError as exc:
+            raise Unavailable(f"queue manager {self.name!r} can't be reached: {exc}", name=self.name) from exc
+
+    def _nobody(self) -> Unavailable:
+        disk = PosixDisk()
+        if not disk.exists(self.location.ini):
+            return Unavailable(
+                f"there is no queue manager {self.name!r} in {self.location.data_root}; create it first (crtmqm)",
+                reason=Reason.Q_MGR_NAME_ERROR,
+                name=self.name,
+            )
+        holder = locations.running(self.location, disk)
+        if holder is not None:
+            return Unavailable(
+                f"queue manager {self.name!r} is run by {holder}, which serves no clients, or not yet; end it there "
+                f"and start it with strmqm {self.name}",
+                name=self.name,
+            )
+        return Unavailable(
+            f"queue manager {self.name!r} is not running; start it with strmqm {self.name}", name=self.name
+        )
+
+    def prove(self, offered: list[str]) -> Proof:
+        return NoProof()
+
+
+@attrs.frozen
+class Remote:
+    """A queue manager on any machine, over TCP."""
+
+    name: str
+    host: str
+    port: int
+    tls: ssl.SSLContext | None
+    identity: Identity
+
+    def open(self) -> Socket:
+        place = f"{self.host}:{self.port}"
+        try:
+            sock = sockets.connect_tcp(self.host, self.port, CONNECT)
+        except OSError as exc:
+            raise Unavailable(f"nobody listens at {place} for queue manager {self.name!r} ({exc})", name=self.name) from exc
+        if self.tls is None:
+            return sock
+        try:
+            return self.tls.wrap_socket(sock, server_hostname=self.host)
+        except OSError as exc:  # an SSLError is one
+            sockets.close(sock)
+            raise Unavailable(f"no TLS with queue manager {self.name!r} at {place}: {exc}", name=self.name) from exc
+
+    def prove(self, offered: list[str]) -> Proof:
+        return NoProof()
+
+
+def find(name_or_url: str, data_path: Path | None, identity: Identity) -> Local | Remote:
+    """Raises NameError_, Mistake for a URL that can't be one."""
+    if not isinstance(name_or_url, str) or "://" not in name_or_url:
+        return Local(locations.find(name_or_url, data_path))
+    try:
+        url = urlsplit(name_or_url)
+        host, port = url.hostname, url.port
+    except ValueError as exc:
+        raise _bad(name_or_url, str(exc)) from None
+    if url.scheme not in ("qmgr", "qmgrs"):
+        raise _bad(name_or_url, "its scheme is not qmgr or qmgrs")
+    if not host or port is None:
+        raise _bad(name_or_url, "it has no host or no port")
+    name = check_name(url.path.strip("/"), "queue manager", Reason.Q_MGR_NAME_ERROR)
+    if url.username:
+        identity = attrs.evolve(identity, user=url.username, password=url.password or "")
+    return Remote(name, host, port, _context(identity) if url.scheme == "qmgrs" else None, identity)
+
+
+def _bad(url: str, why: str) -> Mistake:
+    return Mistake(f"{url!r} can't be connected to: {why}; write qmgr://host:port/QM1, or qmgrs:// for TLS")
+
+
+def _context(identity: Identity) -> ssl.SSLContext:
+    """Whom we believe and who we are. Raises Mistake for a file that can't be used."""
+    try:
+        context = ssl.create_default_context(cafile=identity.ca or None)
+        if identity.certificate:
+            context.load_cert_chain(identity.certificate, identity.key or None)
+        return context
+    except OSError as exc:
+        files = ", ".join(filter(None, [identity.ca, identity.certificate, identity.key]))
+        raise Mistake(f"the TLS files {files} can't be used: {exc}") from exc

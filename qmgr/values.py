@@ -1,0 +1,158 @@
+"""Values that calls take and give, as JSON and back: what JSON has not is an object with one key that says what it is.
+
+    {"hex": "0a1b"}                      bytes
+    {"moment": "2026-01-02T03:04:05+00:00"}
+    {"tuple": [...]}                     a list is a list
+    {"map": {...}}                       a mapping; keys are text
+    {"set": [...]}
+    {"of": "LogType", "is": "LINEAR"}    a member of an enumeration
+    {"of": "QueueInfo", "with": {...}}   one of our classes, by its fields
+
+Only classes that the API shows are known here, so nothing that comes can make anything else.
+"""
+
+import datetime
+import enum
+import inspect
+import json
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import attrs
+
+from logger import archive, compressed, config, history, log, stats
+from qmgr import errors, manager, message, objects, replay, session
+from qmgr.errors import MQError, Reason
+from recovery import records, restart, uows
+
+SHOWN: tuple[ModuleType, ...] = (
+    *(archive, compressed, config, history, log, stats),
+    *(manager, message, objects, replay, session),
+    *(records, restart, uows),
+)
+
+
+def _classes() -> Iterator[type]:
+    for module in SHOWN:
+        for _, one in inspect.getmembers(module, inspect.isclass):
+            known = attrs.has(one) or issubclass(one, enum.Enum)
+            if one.__module__ == module.__name__ and known and not one.__name__.startswith("_"):
+                yield one
+
+
+CLASSES: dict[str, type] = {one.__name__: one for one in _classes()}
+ERRORS: dict[str, type[MQError]] = {
+    name: one for name, one in inspect.getmembers(errors, inspect.isclass) if issubclass(one, MQError)
+}
+TEXT = json.JSONEncoder(separators=(",", ":"), allow_nan=True).encode
+DEEPEST = 32  # levels of what a call is given
+
+
+def dumps(value: Any) -> bytes:
+    """Raises TypeError for what no call takes or gives."""
+    return TEXT(_plain(value)).encode()
+
+
+def loads(data: bytes) -> Any:
+    """Raises ValueError for what `dumps` does not make."""
+    try:
+        return _value(json.loads(data), 0)
+    except (TypeError, KeyError, AttributeError, RecursionError) as exc:
+        raise ValueError(f"this is no value of a call ({exc})") from None
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case None | bool() | str() | float():
+            return value
+        case enum.Enum():
+            return {"of": type(value).__name__, "is": value.name}
+        case int():
+            return value
+        case bytes() | bytearray() | memoryview():
+            return {"hex": bytes(value).hex()}
+        case datetime.datetime():
+            return {"moment": value.isoformat()}
+        case tuple():
+            return {"tuple": [_plain(one) for one in value]}
+        case list():
+            return [_plain(one) for one in value]
+        case set() | frozenset():
+            return {"set": [_plain(one) for one in sorted(value)]}
+    if attrs.has(type(value)) and CLASSES.get(type(value).__name__) is type(value):
+        return {"of": type(value).__name__, "with": {f.alias: _plain(getattr(value, f.name)) for f in _fields(value)}}
+    if hasattr(value, "items"):
+        return {"map": {_key(key): _plain(one) for key, one in value.items()}}
+    raise TypeError(f"a {type(value).__name__} can't be sent to a queue manager in another process")
+
+
+def _fields(value: Any) -> Iterator["attrs.Attribute[Any]"]:
+    return (field for field in attrs.fields(type(value)) if field.init)
+
+
+def _key(key: Any) -> str:
+    if not isinstance(key, str):
+        raise TypeError(f"the keys of a mapping that is sent are text, not {key!r}")
+    return key
+
+
+def _value(told: Any, depth: int) -> Any:
+    if depth > DEEPEST:
+        raise ValueError(f"values lie in each other more than {DEEPEST} deep")
+    if isinstance(told, list):
+        return [_value(one, depth + 1) for one in told]
+    if not isinstance(told, dict):
+        return told
+    if "of" in told:
+        one = CLASSES[told["of"]]
+        if "is" in told and issubclass(one, enum.Enum):
+            return one[told["is"]]
+        given = {name: _value(value, depth + 1) for name, value in told["with"].items()}
+        return _made(one, given)
+    [(kind, value)] = told.items()
+    return READ[kind](value, depth + 1)
+
+
+def _made(one: type, given: dict[str, Any]) -> Any:
+    if not attrs.has(one):
+        raise ValueError(f"a {one.__name__} has no fields")
+    return one(**given)
+
+
+READ: dict[str, Callable[[Any, int], Any]] = {
+    "hex": lambda value, depth: bytes.fromhex(value),
+    "moment": lambda value, depth: datetime.datetime.fromisoformat(value),
+    "tuple": lambda value, depth: tuple([_value(one, depth) for one in value]),
+    "set": lambda value, depth: frozenset(value),
+    "map": lambda value, depth: {name: _value(one, depth) for name, one in value.items()},
+}
+
+
+# ---- errors
+
+
+def dump_error(exc: Exception) -> bytes:
+    """An error, by its class, reason, name, text, and what else it has to say."""
+    more = {name: value for name, value in vars(exc).items() if name not in ("reason", "name")}
+    told = {
+        "class": type(exc).__name__,
+        "reason": getattr(exc, "reason", Reason.UNEXPECTED_ERROR).value,
+        "name": getattr(exc, "name", ""),
+        "text": str(exc),
+    }
+    if more:
+        told["more"] = {name: value for name, value in more.items() if isinstance(value, (str, int))}
+    return TEXT(told).encode()
+
+
+def load_error(data: bytes) -> MQError:
+    """The same error again; its text is as it was."""
+    told = json.loads(data)
+    kind = ERRORS.get(told["class"], MQError)
+    made = kind.__new__(kind)
+    Exception.__init__(made, told["text"])
+    vars(made).update(told.get("more", {}))
+    made.reason = Reason(told["reason"]) if told["reason"] in Reason._value2member_map_ else Reason.UNEXPECTED_ERROR
+    made.name = told["name"]
+    return made

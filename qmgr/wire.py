@@ -1,0 +1,506 @@
+"""Frames of the client protocol: pure encode and decode with bounds. No sockets, no threads.
+
+Every frame begins with its length. One request at a time goes over a socket, and is answered by one frame, or by
+several of which all but the last say MORE or are PROGRESS. Little-endian; docs/protocol.md tells the rest.
+
+    request  length u32 (of all that follows), op u8, flags u8, length of the name u16, unit u64; then the name and what
+             the op has
+    reply    length u32, op u8, flags u8, length of the name u16; with BEGAN the number of the unit of work u64 and an
+             LSN u64; with EXPIRY seconds f64; then the name and what the request asked for
+
+A name is that of a queue, or of the method that is called. `unit` is a number that the client has chosen for a unit of
+work, never twice in a session; 0 stands for none. The unit begins with the first request that has it, and BEGIN.
+"""
+
+import math
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import attrs
+
+from qmgr import message as m
+from qmgr import values
+from qmgr.errors import Mistake, Reason
+from qmgr.message import Message
+from qmgr.objects import check_name
+from qmgr.verbs import PutOptions
+
+VERSION = 1
+MAGIC = b"QMGR"
+
+LENGTH = struct.Struct("<I")
+REQUEST = struct.Struct("<IBBHQ")
+REPLY = struct.Struct("<IBBH")
+HELLO_HEAD = struct.Struct("<IBBH4s")
+BEGUN = struct.Struct("<QQ")
+SECONDS = struct.Struct("<d")
+GOT = struct.Struct("<II")
+TABLE = struct.Struct("<I")
+ITEM = struct.Struct("<IIId")
+REPLAYED_ITEM = struct.Struct("<QIQ")
+PAGE = struct.Struct("<II")
+STEP = struct.Struct("<QQ")
+MANY = struct.Struct("<dI")
+ASKED = struct.Struct("<II")
+U16 = struct.Struct("<H")
+
+FIRST_FRAMES = 4096  # bytes of a frame before the client is known
+TOKEN = 16  # bytes that name a session to its own client only
+LEAST = 8  # bytes of any frame
+PAGE_BYTES = 1 << 20  # beyond this a reply is continued in another frame
+FOR_EVER = -1.0
+NONE = math.nan  # in the place of seconds
+
+# requests
+HELLO, JOIN, ANSWER = 1, 2, 3
+PUT, PUT_MANY, GET, GET_MANY, COMMIT, BACKOUT, PREPARE, BEGIN_UNIT, STATE = range(16, 25)
+BROWSE, REPLAY, NEXT, CLOSE, CALL = range(32, 37)
+
+# replies
+OK, ERROR, PROGRESS, WELCOME, CHALLENGE = range(128, 133)
+
+# flags of requests
+BEGIN, OPTIONS, MESSAGE_ID, CORRELATION_ID = 1, 2, 4, 8
+# flags of replies
+BEGAN, EXPIRY, MORE = 1, 2, 4
+
+PERSISTENT_NO, PERSISTENT_YES, HAS_PRIORITY, HAS_EXPIRY, HAS_ID, HAS_CORRELATION, HAS_REPLY_TO, HAS_FORMAT = (
+    1 << bit for bit in range(8)
+)
+HAS_PROPERTIES, HAS_OTHERS = 256, 512
+
+
+PLAIN = REPLY.pack(0, OK, 0, 0)[4:]  # a reply that says nothing but what was asked for
+
+
+class ProtocolError(ValueError):
+    """What came is not a frame of this protocol, or not one that fits here."""
+
+
+# ---- requests
+
+
+def request(op: int, flags: int, unit: int, name: object = "", rest: bytes = b"") -> bytes:
+    """A request of any kind. Raises NameError_ for a name that can't be one."""
+    told = name_bytes(name) if name else b""
+    return REQUEST.pack(12 + len(told) + len(rest), op, flags, len(told), unit) + told + rest
+
+
+def name_bytes(name: object) -> bytes:
+    """The name of a queue; whether there is one is for the queue manager to say."""
+    try:
+        told = cast(str, name).encode()
+    except (AttributeError, UnicodeEncodeError):
+        told = b""
+    if not 0 < len(told) <= 255:
+        check_name(name, "queue")
+    return told
+
+
+def put(flags: int, unit: int, queue: str, body: bytes, options: Mapping[str, Any]) -> bytes:
+    name = name_bytes(queue)
+    if not options:
+        return REQUEST.pack(12 + len(name) + len(body), PUT, flags, len(name), unit) + name + body
+    told = encode_options(options)
+    size = 12 + len(name) + len(told) + len(body)
+    return REQUEST.pack(size, PUT, flags | OPTIONS, len(name), unit) + name + told + body
+
+
+def put_many(flags: int, unit: int, queue: str, bodies: Sequence[bytes], options: Mapping[str, Any]) -> bytes:
+    told = encode_options(options) if options else b""
+    flags |= OPTIONS if options else 0
+    lengths = struct.pack(f"<I{len(bodies)}I", len(bodies), *map(len, bodies))
+    return request(PUT_MANY, flags, unit, queue, b"".join((told, lengths, *bodies)))
+
+
+def get(
+    flags: int, unit: int, queue: str, wait: float, message_id: bytes | None, correlation_id: bytes | None
+) -> bytes:
+    """`wait` in seconds, FOR_EVER for no bound. The ids have been checked."""
+    name = name_bytes(queue)
+    ids = b""
+    if message_id is not None:
+        flags, ids = flags | MESSAGE_ID, message_id
+    if correlation_id is not None:
+        flags, ids = flags | CORRELATION_ID, ids + correlation_id
+    size = 12 + len(name) + SECONDS.size + len(ids)
+    return REQUEST.pack(size, GET, flags, len(name), unit) + name + SECONDS.pack(wait) + ids
+
+
+def get_many(
+    flags: int, unit: int, queue: str, limit: int, wait: float, message_id: bytes | None, correlation_id: bytes | None
+) -> bytes:
+    told, ids = encode_ids(message_id, correlation_id)
+    return request(GET_MANY, flags | told, unit, queue, MANY.pack(wait, min(limit, 0xFFFFFFFF)) + ids)
+
+
+def encode_ids(message_id: bytes | None, correlation_id: bytes | None) -> tuple[int, bytes]:
+    """(flags, bytes): ids of 24 bytes each."""
+    flags = (0 if message_id is None else MESSAGE_ID) | (0 if correlation_id is None else CORRELATION_ID)
+    return flags, (message_id or b"") + (correlation_id or b"")
+
+
+def call(method: str, args: Sequence[Any], options: Mapping[str, Any], *, progress: bool = False) -> bytes:
+    told = {"args": list(args), "options": dict(options), "progress": progress}
+    return request(CALL, 0, 0, method, values.dumps(told))
+
+
+def hello(op: int, rest: bytes, version: int = VERSION) -> bytes:
+    """HELLO with JSON, or JOIN with the token of a session."""
+    return HELLO_HEAD.pack(HELLO_HEAD.size - 4 + len(rest), op, 0, version, MAGIC) + rest
+
+
+class Request(NamedTuple):
+    """The head of a request."""
+
+    op: int
+    flags: int
+    unit: int
+    name: str
+    at: int  # where in the frame the rest begins
+
+
+def decode_request(frame: bytes) -> Request:
+    if len(frame) < REQUEST.size:
+        raise ProtocolError(f"a request has at least {REQUEST.size} bytes, not {len(frame)}")
+    _, op, flags, size, unit = REQUEST.unpack_from(frame)
+    at = REQUEST.size + size
+    if at > len(frame):
+        raise ProtocolError(f"a request of {len(frame)} bytes can't have a name of {size}")
+    try:
+        return Request(op, flags, unit, frame[REQUEST.size : at].decode(), at)
+    except UnicodeDecodeError:
+        raise ProtocolError("the name in a request is UTF-8") from None
+
+
+def decode_hello(frame: bytes) -> tuple[int, int, bytes]:
+    """(op, version, the rest) of the first frame of a socket."""
+    if len(frame) < HELLO_HEAD.size:
+        raise ProtocolError("this is no client of a queue manager")
+    _, op, _, version, magic = HELLO_HEAD.unpack_from(frame)
+    if magic != MAGIC or op not in (HELLO, JOIN):
+        raise ProtocolError("this is no client of a queue manager")
+    return op, version, frame[HELLO_HEAD.size :]
+
+
+def decode_ids(flags: int, frame: bytes, at: int) -> tuple[bytes | None, bytes | None]:
+    """(message id, correlation id), which end the frame."""
+    ids = []
+    for flag in (MESSAGE_ID, CORRELATION_ID):
+        ids.append(frame[at : at + 24] if flags & flag else None)
+        at += 24 if flags & flag else 0
+    if at != len(frame):
+        raise ProtocolError("the ids in a request have 24 bytes each, and nothing follows them")
+    return ids[0], ids[1]
+
+
+def decode_bodies(frame: bytes, at: int) -> list[bytes]:
+    """The bodies of PUT_MANY."""
+    count = unpack(TABLE, frame, at)[0]
+    first = at + TABLE.size
+    at = first + 4 * count
+    if at > len(frame):
+        raise ProtocolError(f"{count} lengths of messages do not fit into the request")
+    bodies = []
+    for length in struct.unpack_from(f"<{count}I", frame, first):
+        bodies.append(frame[at : at + length])
+        at += length
+    if at != len(frame):
+        raise ProtocolError("the lengths of the messages do not come to that of the request")
+    return bodies
+
+
+def unpack(form: struct.Struct, frame: bytes, at: int) -> tuple[Any, ...]:
+    """The fields at a place of a frame. Raises ProtocolError where it ends before."""
+    try:
+        return form.unpack_from(frame, at)
+    except struct.error:
+        raise ProtocolError("a request ends too early") from None
+
+
+# ---- options of puts: a bit u16 for each that is there, then those, in this order
+
+
+def encode_options(options: Mapping[str, Any]) -> bytes:
+    """What a put is given beside the body. Raises what the put would raise."""
+    bits, parts, others = 0, [b""], {}
+    for name, value in options.items():
+        if value is None:
+            continue
+        match name:
+            case "persistent":
+                bits |= PERSISTENT_YES if m.check_persistent(value) else PERSISTENT_NO
+            case "priority" | "expiry" | "message_id" | "correlation_id" | "reply_to" | "format" | "properties":
+                pass
+            case _ if name in PutOptions.__annotations__:
+                others[name] = value
+            case _:
+                raise TypeError(f"a put has no option {name!r}; it has {', '.join(PutOptions.__annotations__)}")
+    given = options.get
+    if (priority := given("priority")) is not None:
+        bits |= HAS_PRIORITY
+        parts.append(bytes([m.check_priority(priority)]))
+    if (expiry := given("expiry")) is not None:
+        bits |= HAS_EXPIRY
+        parts.append(SECONDS.pack(m.check_expiry(expiry)))
+    for name, bit in (("message_id", HAS_ID), ("correlation_id", HAS_CORRELATION)):
+        if (one_id := given(name)) is not None:
+            bits |= bit
+            parts.append(m.check_id(one_id, name))
+    for text, bit in ((given("reply_to"), HAS_REPLY_TO), (given("format"), HAS_FORMAT)):
+        if text is not None:
+            bits |= bit
+            told = (m.check_reply_to(text) if bit == HAS_REPLY_TO else m.check_format(text)).encode()
+            parts.append(bytes([len(told)]) + told)
+    if (properties := given("properties")) is not None:
+        bits |= HAS_PROPERTIES
+        told = m.encode_properties(m.check_properties(properties))
+        parts.append(TABLE.pack(len(told)) + told)
+    if others:
+        bits |= HAS_OTHERS
+        told = values.dumps(others)
+        parts.append(TABLE.pack(len(told)) + told)
+    parts[0] = U16.pack(bits)
+    return b"".join(parts)
+
+
+def decode_options(frame: bytes, at: int) -> tuple[PutOptions, int]:
+    """(the options that begin at a place of a frame, where they end)."""
+    options: dict[str, Any] = {}
+    try:
+        (bits,) = U16.unpack_from(frame, at)
+        at += U16.size
+        if bits & (PERSISTENT_YES | PERSISTENT_NO):
+            options["persistent"] = bits & PERSISTENT_YES != 0
+        if bits & HAS_PRIORITY:
+            options["priority"] = frame[at]
+            at += 1
+        if bits & HAS_EXPIRY:
+            (options["expiry"],) = SECONDS.unpack_from(frame, at)
+            at += SECONDS.size
+        for name, bit in (("message_id", HAS_ID), ("correlation_id", HAS_CORRELATION)):
+            if bits & bit:
+                options[name] = _slice(frame, at, 24)
+                at += 24
+        for name, bit in (("reply_to", HAS_REPLY_TO), ("format", HAS_FORMAT)):
+            if bits & bit:
+                options[name] = _slice(frame, at + 1, frame[at]).decode()
+                at += 1 + frame[at]
+        if bits & HAS_PROPERTIES:
+            (size,) = TABLE.unpack_from(frame, at)
+            options["properties"] = m.decode_properties(_slice(frame, at + TABLE.size, size))
+            at += TABLE.size + size
+        if bits & HAS_OTHERS:
+            (size,) = TABLE.unpack_from(frame, at)
+            options.update(_mapping(values.loads(_slice(frame, at + TABLE.size, size))))
+            at += TABLE.size + size
+    except (struct.error, IndexError, ValueError) as exc:
+        raise ProtocolError(f"the options of a put can't be understood ({exc})") from None
+    return cast(PutOptions, options), at
+
+
+def _slice(frame: bytes, at: int, size: int) -> bytes:
+    if at + size > len(frame):
+        raise ValueError("they end too early")
+    return frame[at : at + size]
+
+
+def _mapping(told: Any) -> dict[str, Any]:
+    if not isinstance(told, dict):
+        raise ValueError("they are no mapping")
+    return told
+
+
+# ---- replies
+
+
+Begun = tuple[int, int]  # number of the unit of work, an LSN before which it has logged nothing
+
+
+def reply(op: int, rest: bytes, *, flags: int = 0, begun: Begun | None = None, name: bytes = b"") -> bytes:
+    if begun is not None:
+        flags |= BEGAN
+        name = BEGUN.pack(*begun) + name
+    size = len(name) - (BEGUN.size if begun is not None else 0)
+    return REPLY.pack(4 + len(name) + len(rest), op, flags, size) + name + rest
+
+
+def put_reply(message: Message, begun: Begun | None, asked: str) -> bytes:
+    """All but the body, which the client has."""
+    if begun is None and message.expiry is None and message.queue == asked:
+        return REPLY.pack(4 + len(message.head), OK, 0, 0) + message.head
+    flags, front, size = _front(message, begun, asked)
+    return REPLY.pack(4 + len(front) + len(message.head), OK, flags, size) + front + message.head
+
+
+def got_reply(message: Message, begun: Begun | None, asked: str) -> bytes:
+    flags, front, size = _front(message, begun, asked)
+    head, body = message.head, message.body
+    length = 4 + len(front) + GOT.size + len(head) + len(body)
+    counts = GOT.pack(message.backout_count, len(head))
+    return b"".join((REPLY.pack(length, OK, flags, size), front, counts, head, body))
+
+
+def _front(message: Message, begun: Begun | None, asked: str) -> tuple[int, bytes, int]:
+    """(flags, what stands before the message, the length of the name in it)."""
+    flags, front, size = 0, b"", 0
+    if begun is not None:
+        flags, front = BEGAN, BEGUN.pack(*begun)
+    if message.expiry is not None:
+        flags, front = flags | EXPIRY, front + SECONDS.pack(message.expiry)
+    if message.queue != asked:
+        name = message.queue.encode()
+        front, size = front + name, len(name)
+    return flags, front, size
+
+
+class Reply(NamedTuple):
+    """The head of a reply."""
+
+    op: int
+    flags: int
+    begun: Begun | None
+    expiry: float | None
+    name: str
+    at: int  # where in the frame the rest begins
+
+
+def decode_reply(frame: bytes) -> Reply:
+    _, op, flags, size = unpack(REPLY, frame, 0)
+    at = REPLY.size
+    begun = expiry = None
+    if flags & BEGAN:
+        begun = cast(Begun, unpack(BEGUN, frame, at))
+        at += BEGUN.size
+    if flags & EXPIRY:
+        (expiry,) = unpack(SECONDS, frame, at)
+        at += SECONDS.size
+    return Reply(op, flags, begun, expiry, frame[at : at + size].decode(), at + size)
+
+
+def is_continued(frame: bytes) -> bool:
+    """Does another frame of the same answer follow?"""
+    return frame[4] == PROGRESS or frame[5] & MORE != 0
+
+
+def put_message(frame: bytes, told: Reply, queue: str, body: bytes) -> Message:
+    return Message(body, frame[told.at :], told.name or queue, 0, told.expiry)
+
+
+def put_messages(answers: list[tuple[bytes, Reply]], queue: str, bodies: list[bytes]) -> list[Message]:
+    """Those of PUT_MANY, whose bodies the client has."""
+    put = [one for answer, told in answers for one in page_messages(answer, told, queue)[0]]
+    for one, body in zip(put, bodies, strict=True):
+        one.body = body
+    return put
+
+
+def got_messages(answers: list[tuple[bytes, Reply]], queue: str) -> list[Message]:
+    return [one for answer, told in answers for one in page_messages(answer, told, queue)[0]]
+
+
+def got_message(frame: bytes, told: Reply, queue: str) -> Message:
+    backouts, size = unpack(GOT, frame, told.at)
+    at = told.at + GOT.size
+    return Message(frame[at + size :], frame[at : at + size], told.name or queue, backouts, told.expiry)
+
+
+# ---- pages: several messages of one queue
+
+
+def pages(messages: Sequence[Message], begun: Begun | None, *, cursor: int = 0, bodies: bool = True) -> Iterator[bytes]:
+    """Frames with all of them; `cursor`: by which more can be asked for."""
+    start = 0
+    while True:
+        size, end = 0, start
+        while end < len(messages) and size < PAGE_BYTES:
+            size += len(messages[end].body) * bodies + len(messages[end].head)
+            end += 1
+        more = end < len(messages)
+        page = _page(messages[start:end], cursor, bodies=bodies)
+        name = messages[start].queue.encode() if messages else b""
+        yield reply(OK, page, flags=MORE if more else 0, begun=begun, name=name)
+        if not more:
+            return
+        begun, start = None, end
+
+
+def _page(messages: Sequence[Message], cursor: int, *, bodies: bool = True) -> bytes:
+    table = [
+        ITEM.pack(
+            len(one.head),
+            len(one.body) * bodies,
+            one.backout_count,
+            NONE if one.expiry is None else one.expiry,
+        )
+        for one in messages
+    ]
+    data = [part for one in messages for part in ((one.head, one.body) if bodies else (one.head,))]
+    return b"".join((PAGE.pack(len(messages), cursor), *table, *data))
+
+
+def page_messages(frame: bytes, told: Reply, queue: str = "") -> tuple[list[Message], int, int]:
+    """(the messages of a page, its cursor, where in the frame they end)."""
+    count, cursor = unpack(PAGE, frame, told.at)
+    place = told.at + PAGE.size
+    at = place + ITEM.size * count
+    found = []
+    for _ in range(count):
+        head, body, backouts, expiry = unpack(ITEM, frame, place)
+        place += ITEM.size
+        middle, end = at + head, at + head + body
+        left = None if math.isnan(expiry) else expiry
+        found.append(Message(frame[middle:end], frame[at:middle], told.name or queue, backouts, left))
+        at = end
+    return found, cursor, at
+
+
+@attrs.frozen
+class ReplayPage:
+    """Messages of a replay, each with where and when it became visible, and how far the replay has come."""
+
+    messages: list[tuple[Message, int, int, int]]  # with LSN, place, microseconds
+    cursor: int  # 0: the replay is over
+    first: str  # the bookmark before these
+    bookmark: str  # and how far the replay has read
+    left_out: int
+
+
+def replay_page(page: ReplayPage) -> bytes:
+    messages = [found[0] for found in page.messages]
+    name = messages[0].queue.encode() if messages else b""
+    places = b"".join([REPLAYED_ITEM.pack(*found[1:]) for found in page.messages])
+    rest = values.dumps({"first": page.first, "bookmark": page.bookmark, "left_out": page.left_out})
+    return reply(OK, _page(messages, page.cursor) + places + rest, name=name)
+
+
+def decode_replay_page(frame: bytes, told: Reply) -> ReplayPage:
+    messages, cursor, at = page_messages(frame, told)
+    found = []
+    for message in messages:
+        found.append((message, *unpack(REPLAYED_ITEM, frame, at)))
+        at += REPLAYED_ITEM.size
+    facts = values.loads(frame[at:])
+    return ReplayPage(cast(Any, found), cursor, facts["first"], facts["bookmark"], facts["left_out"])
+
+
+# ---- errors
+
+
+def error_reply(exc: Exception, begun: Begun | None = None) -> bytes:
+    """An error with its class, reason, name and text."""
+    return reply(ERROR, values.dump_error(exc), begun=begun)
+
+
+def error(frame: bytes, told: Reply) -> Exception:
+    """The error that a reply tells."""
+    return values.load_error(frame[told.at :])
+
+
+def too_long(size: int, most: int) -> Mistake:
+    """What the client says of a request that the queue manager would not take."""
+    return Mistake(
+        f"a call of {size} bytes is longer than the {most} that the queue manager takes at once (MaxFrameLength)",
+        reason=Reason.MSG_TOO_BIG_FOR_Q_MGR,
+    )
