@@ -16,6 +16,7 @@ shadows.check()
 
 from qmgr.creation import create, delete  # noqa: E402
 from qmgr.errors import (  # noqa: E402
+    AliasOfAlias,
     AlreadyExists,
     BackedOut,
     BookmarkTooOld,
@@ -44,7 +45,7 @@ from qmgr.errors import (  # noqa: E402
 )
 from qmgr.manager import QueueInfo, QueueManager, Status, TransactionInfo, UnitOfWork, start  # noqa: E402
 from qmgr.message import Message  # noqa: E402
-from qmgr.objects import QmgrDefinition  # noqa: E402
+from qmgr.objects import AliasDefinition, QmgrDefinition  # noqa: E402
 from qmgr.pointintime import Recovered, recover_to  # noqa: E402
 from qmgr.replay import Replay, Replayed  # noqa: E402
 from qmgr.session import ConnectionInfo, Peer  # noqa: E402
@@ -53,6 +54,8 @@ from recovery.restart import RestartReport  # noqa: E402
 from recovery.uows import UowState  # noqa: E402
 
 __all__ = [
+    "AliasDefinition",
+    "AliasOfAlias",
     "AlreadyExists",
     "BackedOut",
     "BookmarkTooOld",

@@ -1,47 +1,40 @@
-"""The engine: puts, gets, browses and definitions, each checked, logged, applied and forced.
+"""The engine: puts, gets and browses, each checked, logged, applied and forced.
 
 A caller never sees a message whose commit is not safe yet: a get or browse that finds one waits for that force too.
 """
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import attrs
 
 from logger.errors import LogError
 from qmgr import verbs
+from qmgr.definitions import Definitions
 from qmgr.due import Waiter
 from qmgr.entry import COPY, OVERHEAD, READY, Entry
 from qmgr.errors import (
-    AlreadyExists,
     MessageTooBig,
     Mistake,
-    ObjectInUse,
     Reason,
     Unavailable,
-    UnknownQueue,
 )
 from qmgr.ids import CORRELATION_ID, MESSAGE_ID, Unindexed
 from qmgr.logged import Surroundings
 from qmgr.message import HEAD, Descriptor, Message, check_body, check_id, decode
-from qmgr.objects import QmgrDefinition, QueueDefinition, check_name, with_attributes
 from qmgr.queue import BEFORE_ALL, Queue
-from qmgr.units import A_RECORD, FENCE, QUEUE_AND_SEQUENCE, Units
+from qmgr.units import A_RECORD, FENCE, QUEUE_AND_SEQUENCE
 from recovery import records
 from recovery.errors import QueueDamaged
 from recovery.records import (
     GET_COST,
     PUT_COST,
-    AlterQmgr,
-    Define,
-    Delete,
     Expire,
     Get,
     Put,
     PutMany,
-    Record,
     run_of_gets,
     run_of_puts,
 )
@@ -75,7 +68,7 @@ class _Found:
     now: int  # by the steady clock; 0 where no message of the queue expires
 
 
-class Engine(Units):
+class Engine(Definitions):
     """The queue manager at work, from the end of restart to its end."""
 
     def __init__(self, given: Surroundings) -> None:
@@ -84,13 +77,15 @@ class Engine(Units):
         self._id_prefix = b"AMQ " + given.name[:12].ljust(12).encode()
         self._message_numbers = itertools.count(given.log.epoch * FENCE + 1)
 
-    def _known(self, name: str) -> Queue:
-        """The queue that a call names."""
+    def _known(self, name: str, put: bool = False) -> Queue:
+        """The queue that a get, or a put, names by its name or by an alias."""
         if self.refusal is not None:
             raise self.refusal
         queue = self.state.queues.get(name) if type(name) is str else None
         if queue is None or queue.damaged:
             queue = verbs.known_queue(self.state, name)
+            if queue.name != name:
+                verbs.check_alias(self.state, name, queue, put=put)
         return queue
 
     # ---- puts
@@ -113,7 +108,7 @@ class Engine(Units):
 
     def _described(self, name: str, options: verbs.PutOptions) -> tuple[Queue, Descriptor]:
         """The queue that a put names, and what it says of its messages."""
-        queue = self._known(name)
+        queue = self._known(name, put=True)
         if options or queue.definition.expiry_cap is not None:
             return queue, verbs.describe(queue, options, self._expires)
         return queue, queue.plain
@@ -273,7 +268,7 @@ class Engine(Units):
                     entry = queue.first()
                 except BaseException as exc:
                     raise self.unreadable(queue, exc) from exc.__cause__
-                if entry is None or not entry.persistent or entry.expires or not queue.get_enabled:
+                if entry is None or not entry.persistent or entry.expires or not queue.gets_freely:
                     return None
                 body = entry.body
                 if unit is not None:
@@ -308,6 +303,7 @@ class Engine(Units):
     ) -> list[Message]:
         """Take up to `limit` messages, waiting up to `wait` seconds for the first; [] when there is none."""
         queue = self._known(name)
+        by_alias = queue.name != name
         if message_id is not None or correlation_id is not None:
             message_id, correlation_id = verbs.check_selectors(message_id, correlation_id)
         seconds = 0.0 if wait == 0.0 else verbs.check_wait(wait)
@@ -319,6 +315,8 @@ class Engine(Units):
                 with self.lock:
                     woken, event = event is not None, None
                     try:
+                        if by_alias:
+                            verbs.check_alias(self.state, name, queue, put=False)
                         found = self._get_locked(unit, queue, limit, message_id, correlation_id, may_read)
                     except BaseException:
                         if woken:  # by a message that it does not take: another one may
@@ -330,8 +328,8 @@ class Engine(Units):
                 if found is not None:
                     if found.force > self.log.safe:
                         self.log.force(found.force)
-                    name, now = queue.name, found.now
-                    return [decode(head, body, name, backouts, now) for head, body, backouts in found.messages]
+                    now = found.now
+                    return [decode(head, body, queue.name, backouts, now) for head, body, backouts in found.messages]
             except LogError as exc:
                 raise self.translated(exc) from exc
             except Unindexed:
@@ -498,7 +496,7 @@ class Engine(Units):
         if limit > 1:
             limit = min(limit, max(1, queue.depth))
         self._room_for_gets(unit, limit)
-        if not queue.get_enabled:
+        if not queue.gets_freely:
             verbs.check_get(queue)
         now = self.steady.now_us() if queue.expiring else 0
         look_at = limit
@@ -616,8 +614,7 @@ class Engine(Units):
 
         Each is looked at when its turn comes.
         """
-        self.check()
-        queue = verbs.known_queue(self.state, name)
+        queue = self._known(name)
         message_id, correlation_id = verbs.check_selectors(message_id, correlation_id)
         with self.lock:
             verbs.check_get(queue)
@@ -656,93 +653,3 @@ class Engine(Units):
                     self.force(entry.lsn)
                 yield decode(entry.head, body, queue.name, entry.backouts, now)
             position = queue.position(entries[-1])
-
-    # ---- definitions
-
-    def define(self, name: Any, attributes: dict[str, Any]) -> QueueDefinition:
-        check_name(name, "queue")
-        plain = with_attributes(QueueDefinition(name=name), attributes)
-
-        def record() -> Record:
-            if name in self.state.queues:
-                raise AlreadyExists(f"queue {name!r} exists; use alter_queue to change it", name=name)
-            return Define(attrs.evolve(plain, id=self.state.next_queue).encode())
-
-        self._change(record, len(plain.encode()) + 20)
-        return plain
-
-    def alter(self, name: Any, attributes: dict[str, Any]) -> QueueDefinition:
-        changed = with_attributes(verbs.known_queue(self.state, name).definition, attributes)
-
-        def record() -> Record:
-            nonlocal changed
-            queue = verbs.known_queue(self.state, name)
-            changed = with_attributes(queue.definition, attributes)
-            return Define(changed.encode())
-
-        self._change(record, len(changed.encode()) + 1024)
-        with self.lock:  # a get that waits hears that gets are disabled now
-            if name in self.state.queues:
-                self.state.queues[name].waiters.wake_all()
-        return changed
-
-    def alter_qmgr(self, attributes: dict[str, Any]) -> QmgrDefinition:
-        changed = with_attributes(self.state.qmgr, attributes)
-
-        def record() -> Record:
-            nonlocal changed
-            changed = with_attributes(self.state.qmgr, attributes)
-            return AlterQmgr(changed.encode())
-
-        self._change(record, len(changed.encode()) + 64)
-        return changed
-
-    def delete(self, name: Any, *, purge: bool) -> None:
-        def record() -> Record:
-            queue = self.state.queues.get(name)
-            if queue is None:
-                raise UnknownQueue(f"there is no queue {name!r}", name=name)
-            if queue.uncommitted:
-                raise ObjectInUse(
-                    f"queue {name!r} has {queue.uncommitted} messages of units of work that have not ended", name=name
-                )
-            doubtful = next((unit for unit in self.state.uows if queue.id in unit.lost), None)
-            if doubtful is not None:  # a restart needs the queue as long as it reads what the unit of work has done
-                raise ObjectInUse(
-                    f"queue {name!r} is damaged, and unit of work {doubtful.number} that is in doubt has used it; "
-                    f"resolve that first",
-                    name=name,
-                )
-            if queue.damaged and not purge:
-                raise ObjectInUse(
-                    f"queue {name!r} is damaged, and its messages may come back (rcrmqobj, or a backup); delete it "
-                    f"with purge=True if they are not wanted",
-                    reason=Reason.Q_NOT_EMPTY,
-                    name=name,
-                )
-            if queue.depth and not purge:
-                raise ObjectInUse(
-                    f"queue {name!r} holds {queue.depth} messages; get them, or delete it with purge=True",
-                    reason=Reason.Q_NOT_EMPTY,
-                    name=name,
-                )
-            return Delete(queue.id)
-
-        check_name(name, "queue")
-        if not isinstance(purge, bool):
-            raise Mistake(f"purge is True or False, not {purge!r}", reason=Reason.OPTIONS_ERROR)
-        self._change(record, records.QUEUE.size)
-
-    def _change(self, make: Callable[[], Record], size: int) -> None:
-        """Log, apply and force a change of a definition."""
-        self.check()
-        try:
-            with self.lock:
-                self.check()
-                self.log_held()
-                self._reserve(self.log.cost(size), 0)
-                self.check()
-                end = self._append_and_apply(make(), self.clock.wall_us())
-            self.log.force(end)
-        except LogError as exc:
-            raise self.translated(exc) from exc

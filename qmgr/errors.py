@@ -16,6 +16,7 @@ class Reason(enum.IntEnum):
     """MQRC reason codes, by their MQ names."""
 
     NONE = 0
+    ALIAS_BASE_Q_TYPE_ERROR = 2001
     BACKED_OUT = 2003
     CONNECTION_BROKEN = 2009
     EXPIRY_ERROR = 2013
@@ -40,11 +41,13 @@ class Reason(enum.IntEnum):
     Q_FULL = 2053
     Q_NOT_EMPTY = 2055
     Q_SPACE_NOT_AVAILABLE = 2056
+    Q_TYPE_ERROR = 2057
     Q_MGR_NAME_ERROR = 2058
     Q_MGR_NOT_AVAILABLE = 2059
     SELECTOR_ERROR = 2067
     STORAGE_NOT_AVAILABLE = 2071
     SYNCPOINT_NOT_AVAILABLE = 2072
+    UNKNOWN_ALIAS_BASE_Q = 2082
     UNKNOWN_OBJECT_NAME = 2085
     WAIT_INTERVAL_ERROR = 2090
     OBJECT_ALREADY_EXISTS = 2100
@@ -62,9 +65,19 @@ class Reason(enum.IntEnum):
     FILE_SYSTEM_ERROR = 2208
     NO_MSG_LOCKED = 2209
     CALL_IN_PROGRESS = 2219
+    Q_MGR_ACTIVE = 2222
+    Q_MGR_NOT_ACTIVE = 2223
+    Q_DEPTH_HIGH = 2224
+    Q_DEPTH_LOW = 2225
     UNIT_OF_WORK_NOT_STARTED = 2232
+    INCONSISTENT_UOW = 2245
+    MSG_FLAGS_ERROR = 2249
+    MSG_SEQ_NUMBER_ERROR = 2250
     FUNCTION_NOT_SUPPORTED = 2298
     UOW_NOT_AVAILABLE = 2255
+    GROUP_ID_ERROR = 2258
+    BACKOUT_THRESHOLD_REACHED = 2362
+    LOGGER_STATUS = 2411
     PROPERTY_NAME_ERROR = 2442
 
 
@@ -121,6 +134,12 @@ class NameError_(Mistake):
 
 class UnknownQueue(Mistake):
     default_reason = Reason.UNKNOWN_OBJECT_NAME
+
+
+class AliasOfAlias(Mistake):
+    """An alias stands for a queue, not for another alias."""
+
+    default_reason = Reason.ALIAS_BASE_Q_TYPE_ERROR
 
 
 class AlreadyExists(Mistake):

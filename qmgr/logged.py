@@ -78,19 +78,29 @@ class Logged:
         """Append and apply a record of the queue manager's own; the caller has made room."""
         return self._append_and_apply(record, self.clock.wall_us())
 
-    def log_own(self, make: Callable[[], Record], size: int) -> int:
-        """Log and apply a record of the queue manager's own, whose body has up to `size` bytes; the LSN to force.
-
-        Raises ResourceProblem.
-        """
+    def log_own(self, make: Callable[[], Record]) -> int:
+        """Log and apply a record of the queue manager's own; the LSN to force. `make` as below. Raises ResourceProblem."""
         self.check()
         try:
             with self.lock:
-                self._reserve(self.log.cost(size), 0, self.log.space.for_gets)
-                self.check()
-                return self._append_and_apply(make(), self.clock.wall_us())
+                record = self._with_room(make, self.log.space.for_gets)
+                return self._append_and_apply(record, self.clock.wall_us())
         except LogError as exc:
             raise self.translated(exc) from exc
+
+    def _with_room(self, make: Callable[[], Record], kept: int = 0) -> Record:
+        """What `make` gives, with room in the log for it, and `kept` left over.
+
+        It is asked again where the lock was let go of to make room. The lock is held.
+        """
+        self.check()
+        size, record = 0, make()
+        while (needed := sum(map(len, record.encode()[2:]))) > size:
+            size = needed
+            self._reserve(self.log.cost(size), 0, kept)
+            self.check()
+            record = make()
+        return record
 
     def _apply_only(self, record: Record, now: int) -> None:
         """Make the change of a record that is not logged: non-persistent messages only."""

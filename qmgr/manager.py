@@ -33,7 +33,7 @@ from qmgr.locations import Location
 from qmgr.logged import Surroundings
 from qmgr.media import Media
 from qmgr.message import Message
-from qmgr.objects import QmgrDefinition, QueueDefinition
+from qmgr.objects import AliasDefinition, QmgrDefinition, QueueDefinition
 from qmgr.outcome import outcome
 from qmgr.published import Publisher, describe_extents, describe_inactive, describe_space, file_systems, plain
 from qmgr.queue import Queue
@@ -41,7 +41,7 @@ from qmgr.replay import Replay, Where
 from qmgr.resource import Resource
 from qmgr.retention import Retention
 from qmgr.session import ConnectionInfo, Peer, Sessions
-from qmgr.verbs import PutOptions, check_limit, check_wait, known_queue
+from qmgr.verbs import PutOptions, base_of, check_limit, check_wait
 from recovery.checkpoint import Checkpointer, Hear, Triggers, read_files
 from recovery.errors import RecoveryError
 from recovery.records import Xid
@@ -692,12 +692,12 @@ class QueueManager:
         return [self.queue(name) for name in names]
 
     def queue(self, name: str) -> QueueInfo:
-        """The definition of a queue, and its depth. Raises UnknownQueue (2085)."""
+        """The definition of a queue, or of that which an alias stands for, and its depth. Raises UnknownQueue."""
         self._engine.check()
         with self._engine.lock:
             queue = self._engine.state.queues.get(name) if isinstance(name, str) else None
             if queue is None:
-                queue = known_queue(self._engine.state, name)
+                queue = base_of(self._engine.state, name)
             return QueueInfo(
                 **attrs.asdict(queue.definition),
                 depth=queue.depth,
@@ -705,6 +705,27 @@ class QueueManager:
                 memory=sum(queue.held),
                 damaged=queue.damaged,
             )
+
+    def define_alias(self, name: str, target: str, **attributes: Any) -> AliasDefinition:
+        """Define another name for a queue, with puts and gets of its own to enable (QALIAS). Raises AlreadyExists.
+
+        The queue need not be there yet: calls that name the alias then raise UnknownQueue (2082).
+        """
+        return self._engine.define_alias(name, target, attributes)
+
+    def alter_alias(self, name: str, **attributes: Any) -> AliasDefinition:
+        """Change attributes of an alias, `target` among them."""
+        return self._engine.alter_alias(name, attributes)
+
+    def delete_alias(self, name: str) -> None:
+        """Delete an alias; the queue that it stands for stays."""
+        self._engine.delete_alias(name)
+
+    def aliases(self) -> list[AliasDefinition]:
+        """All aliases, by name."""
+        self._engine.check()
+        with self._engine.lock:
+            return sorted(self._engine.state.aliases.values(), key=lambda alias: alias.name)
 
     # ---- operations
 

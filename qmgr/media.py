@@ -38,6 +38,7 @@ from qmgr.queue import Queue
 from qmgr.rebuild import Rebuild
 from qmgr.retention import Retention
 from qmgr.segments import Block, Segment, from_description, pieces
+from qmgr.verbs import refuse_alias
 from recovery import image
 from recovery.checkpoint import Checkpoint
 from recovery.errors import QueueDamaged, RecoveryError
@@ -45,8 +46,8 @@ from recovery.records import FIRST, LAST, Catalog, ImageEnd, ImagePart, ImageSta
 from recovery.uows import Uow
 
 MINUTE_US = 60_000_000
-QUEUES = 40  # that one piece of the image of all definitions has
-LARGEST_PIECE = 64 << 10  # bytes: more than it ever takes
+QUEUES = 32  # or aliases, that one piece of the image of all definitions has
+A_LITTLE = 4 << 10  # bytes of attributes of the queue manager that have room beside them
 PIECE = 16 << 10  # bytes of an image that are logged and forced at once
 PAUSE = 4  # times as long as that took, while others write
 LONGEST_PAUSE = 0.002  # seconds
@@ -116,6 +117,7 @@ class Media:
         queue = self._state.queues.get(name) if isinstance(name, str) else None
         if queue is None:
             check_name(name, "queue")
+            refuse_alias(self._state, name)
             raise UnknownQueue(f"there is no queue {name!r}", name=str(name))
         return queue
 
@@ -161,9 +163,8 @@ class Media:
         """
         if self._engine.quiescing:
             raise Unavailable(f"queue manager {self._engine.name!r} is ending", reason=Reason.Q_MGR_QUIESCING)
-        _, _, head, data = record.encode()
         clock = self._engine.clock
-        end = self._engine.log_own(lambda: record, len(head) + len(data))
+        end = self._engine.log_own(lambda: record)
         began = clock.elapsed_ns()
         self._engine.force(end)
         if self._log.buffer.tail > end:
@@ -202,26 +203,28 @@ class Media:
         pieces: list[Catalog] = []
 
         def first() -> Catalog:
-            pieces.extend(self._catalog())
+            pieces[:] = self._catalog()
             return pieces[0]
 
-        self._engine.force(self._engine.log_own(first, LARGEST_PIECE))
+        self._engine.force(self._engine.log_own(first))
         for piece in pieces[1:]:
             self._log_record(piece)
 
     def _catalog(self) -> list[Catalog]:
         """All definitions, and where the images of the queues lie, as of now. The lock is held."""
         state = self._state
-        queues = [(queue.definition, queue.image) for queue in state.by_id.values()]
-        pieces = []
-        for at in range(0, max(1, len(queues)), QUEUES):
-            some = [{"definition": attrs.asdict(one), "image": place} for one, place in queues[at : at + QUEUES]]
-            said: dict[str, Any] = {"queues": some}
-            if not at:
-                said |= {"qmgr": attrs.asdict(state.qmgr), "counters": state.counters()}
-            flags = (0 if at else FIRST) | (LAST if at + QUEUES >= len(queues) else 0)
-            pieces.append(Catalog(flags, json.dumps(said).encode()))
-        return pieces
+        queues = [{"definition": attrs.asdict(one.definition), "image": one.image} for one in state.by_id.values()]
+        aliases = [attrs.asdict(alias) for alias in state.aliases.values()]
+        said: list[dict[str, Any]] = [{"queues": queues[at : at + QUEUES]} for at in range(0, len(queues), QUEUES)]
+        said += [{"queues": [], "aliases": aliases[at : at + QUEUES]} for at in range(0, len(aliases), QUEUES)]
+        qmgr = {"qmgr": attrs.asdict(state.qmgr), "counters": state.counters()}
+        if said and len(json.dumps(qmgr)) < A_LITTLE:
+            said[0] |= qmgr
+        else:
+            said.insert(0, {"queues": []} | qmgr)
+        last = len(said) - 1
+        flags = [(0 if at else FIRST) | (LAST if at == last else 0) for at in range(len(said))]
+        return [Catalog(flag, json.dumps(piece).encode()) for flag, piece in zip(flags, said, strict=True)]
 
     # ---- images that nobody asked for
 
@@ -383,6 +386,7 @@ class Media:
         state = self._state
         new = rebuild.by_id[old.id]
         changes = [_relinked(unit, rebuild.uows.get(unit.number), old, new) for unit in state.uows if _uses(unit, old)]
+        new.heed(state.qmgr)
         new.image = old.image
         new.changed = True  # for the checkpoints of this store
         for change in changes:

@@ -1,4 +1,4 @@
-"""Names and definitions of queues: frozen, checked when made, as JSON in the log and the checkpoint."""
+"""Names and definitions of queues, aliases and the queue manager: frozen, checked when made, JSON in the log."""
 
 import json
 import re
@@ -24,6 +24,11 @@ def check_name(name: object, what: str, reason: Reason = Reason.OBJECT_NAME_ERRO
         reason=reason,
         name=str(name)[:48],
     )
+
+
+def is_event_queue(name: str) -> bool:
+    """Does the queue manager put its events there? Of what happens to these queues there are none."""
+    return name.startswith("SYSTEM.ADMIN.") and name.endswith(".EVENT")
 
 
 def mangle(name: str) -> str:
@@ -73,6 +78,10 @@ def _queue_or_blank(_: object, attribute: "attrs.Attribute[str]", value: str) ->
         check_name(value, "queue")
 
 
+def _target(_: object, __: "attrs.Attribute[str]", value: str) -> None:
+    check_name(value, "queue")
+
+
 def _expiry_cap(_: object, attribute: "attrs.Attribute[float | None]", value: float | None) -> None:
     if value is not None and (not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < 1e9):
         raise _refuse(attribute.name, value, "seconds, more than 0 and less than 1e9, or None")
@@ -103,12 +112,33 @@ class QueueDefinition:
     image_recoverable: str = attrs.field(default="QMGR", validator=_one_of("QMGR", "YES", "NO"))  # IMGRCOVQ
     depth_high: int = attrs.field(default=80, validator=_whole(0, 100))  # QDEPTHHI, percent of max_depth
     depth_low: int = attrs.field(default=20, validator=_whole(0, 100))  # QDEPTHLO
+    depth_max_event: bool = attrs.field(default=True, validator=_flag)  # QDPMAXEV
+    depth_high_event: bool = attrs.field(default=False, validator=_flag)  # QDPHIEV
+    depth_low_event: bool = attrs.field(default=False, validator=_flag)  # QDPLOEV
     expiry_cap: float | None = attrs.field(default=None, validator=_expiry_cap)  # CAPEXPRY, seconds
 
     buffer_size: int | None = attrs.field(default=None, validator=_buffer)  # bytes in memory; None: that of qm.ini
 
     def encode(self) -> bytes:
         return json.dumps(attrs.asdict(self)).encode()
+
+
+@attrs.frozen(kw_only=True)
+class AliasDefinition:
+    """Another name for a queue. Attributes are those of DEFINE QALIAS, in words."""
+
+    name: str
+    target: str = attrs.field(validator=_target)  # TARGET: the name of a queue, which need not be there
+    description: str = attrs.field(default="", validator=_text(64))  # DESCR
+    put_enabled: bool = attrs.field(default=True, validator=_flag)  # PUT
+    get_enabled: bool = attrs.field(default=True, validator=_flag)  # GET
+
+    def encode(self) -> bytes:
+        return json.dumps(attrs.asdict(self)).encode()
+
+
+def decode_alias(data: bytes) -> AliasDefinition:
+    return AliasDefinition(**json.loads(data))
 
 
 def _or_off(most: int) -> Any:
@@ -123,10 +153,25 @@ def _grants(given: Iterable[Grant | dict[str, Any]]) -> tuple[Grant, ...]:
     return tuple(one if isinstance(one, Grant) else Grant(**one) for one in given)
 
 
+def _uncommitted(_: object, attribute: "attrs.Attribute[int | None]", value: int | None) -> None:
+    if value is not None and (type(value) is not int or not 1 <= value <= UNLIMITED):
+        raise _refuse(attribute.name, value, f"a whole number from 1 to {UNLIMITED}, or None for that of qm.ini")
+
+
 @attrs.frozen(kw_only=True)
 class QmgrDefinition:
     """The queue manager itself. Attributes are those of ALTER QMGR, in words."""
 
+    description: str = attrs.field(default="", validator=_text(64))  # DESCR
+    dead_letter_queue: str = attrs.field(default="", validator=_queue_or_blank)  # DEADQ
+    max_uncommitted: int | None = attrs.field(default=None, validator=_uncommitted)  # MAXUMSGS; None: that of qm.ini
+    max_handles: int = attrs.field(default=256, validator=_whole(0, UNLIMITED))  # MAXHANDS, of each client
+    max_message_length: int = attrs.field(default=4_194_304, validator=_whole(32_768, MAX_MESSAGE_LENGTH))  # MAXMSGL
+    performance_events: bool = attrs.field(default=False, validator=_flag)  # PERFMEV
+    inhibit_events: bool = attrs.field(default=False, validator=_flag)  # INHIBTEV
+    start_stop_events: bool = attrs.field(default=True, validator=_flag)  # STRSTPEV
+    logger_events: bool = attrs.field(default=False, validator=_flag)  # LOGGEREV
+    authority_events: bool = attrs.field(default=False, validator=_flag)  # AUTHOREV
     image_schedule: str = attrs.field(default="MANUAL", validator=_one_of("MANUAL", "AUTO"))  # IMGSCHED
     image_interval: int | None = attrs.field(default=60, validator=_or_off(UNLIMITED))  # IMGINTVL, minutes
     image_log_length: int | None = attrs.field(default=None, validator=_or_off(UNLIMITED))  # IMGLOGLN, MB
@@ -138,8 +183,13 @@ class QmgrDefinition:
         return json.dumps(attrs.asdict(self)).encode()
 
 
+def read_qmgr(fields: dict[str, Any]) -> QmgrDefinition:
+    """The definition that was encoded, perhaps by a version that knew fewer attributes."""
+    return QmgrDefinition(**{"max_message_length": MAX_MESSAGE_LENGTH} | fields)  # what was possible stays so
+
+
 def decode_qmgr(data: bytes) -> QmgrDefinition:
-    return QmgrDefinition(**json.loads(data))
+    return read_qmgr(json.loads(data))
 
 
 ATTRIBUTES = frozenset(f.name for f in attrs.fields(QueueDefinition)) - {"name", "id"}
@@ -150,14 +200,20 @@ def decode_definition(data: bytes) -> QueueDefinition:
 
 
 QMGR_ATTRIBUTES = frozenset(f.name for f in attrs.fields(QmgrDefinition))
-D = TypeVar("D", QueueDefinition, QmgrDefinition)
+ALIAS_ATTRIBUTES = frozenset(f.name for f in attrs.fields(AliasDefinition)) - {"name"}
+KNOWN = {
+    QueueDefinition: (ATTRIBUTES, "queue"),
+    QmgrDefinition: (QMGR_ATTRIBUTES, "queue manager"),
+    AliasDefinition: (ALIAS_ATTRIBUTES, "alias"),
+}
+D = TypeVar("D", QueueDefinition, QmgrDefinition, AliasDefinition)
 
 
 def with_attributes(definition: D, attributes: dict[str, Any]) -> D:
     """`definition` with these attributes changed. Raises Mistake that names the attribute and what is allowed."""
-    a_queue = isinstance(definition, QueueDefinition)
-    known, what = (ATTRIBUTES, "queue") if a_queue else (QMGR_ATTRIBUTES, "queue manager")
+    known, what = KNOWN[type(definition)]
+    article = "an" if what == "alias" else "a"
     for name in attributes:
         if name not in known:
-            raise Mistake(f"a {what} has no attribute {name!r}; it has {', '.join(sorted(known))}")
+            raise Mistake(f"{article} {what} has no attribute {name!r}; it has {', '.join(sorted(known))}")
     return attrs.evolve(definition, **attributes)

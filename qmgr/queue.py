@@ -14,13 +14,14 @@ from qmgr.entry import COPY, GONE, LOCKED, OVERHEAD, READY, Entry, read_copy
 from qmgr.ids import CORRELATION_ID, MESSAGE_ID, Arrays, Hit, Resident, hash_of
 from qmgr.lane import Lane, in_order
 from qmgr.message import describe, ids_of, standing
-from qmgr.objects import QueueDefinition
+from qmgr.objects import QmgrDefinition, QueueDefinition, is_event_queue
 from qmgr.segments import Block, Cell, Segment, SegmentReader, size_of_cell
 from recovery.errors import QueueDamaged
 from recovery.image import Place
 
 Position = tuple[int, int]  # in the order of delivery: (-priority, or 0 for FIFO; sequence)
 BEFORE_ALL: Position = (-10, 0)
+HIGH, LOW, FULL = 1, 2, 4  # events of the depth that a queue waits for
 
 
 class Queue:
@@ -62,19 +63,42 @@ class Queue:
         self._by_id: dict[int, Resident] = {}  # MESSAGE_ID, CORRELATION_ID: entries in memory
         self._by_sequence: dict[int, Entry] | None = None
         self._indexed = False  # there is one of the three
+        self.armed = self._events = 0  # events of the depth: those that it waits for, those that are wanted of it
+        self._qmgr = QmgrDefinition()
         self._settle(definition)
 
     def _settle(self, definition: QueueDefinition) -> None:
         """Take attributes, and what every put and get looks at of them."""
         self.definition = definition
         self.name = definition.name
-        self.room_to = definition.max_depth if definition.put_enabled else -1  # the depth that puts may reach
-        self.max_length = definition.max_message_length
-        self.get_enabled = definition.get_enabled
+        self.max_length = min(definition.max_message_length, self._qmgr.max_message_length)
+        self.high_mark = definition.max_depth * definition.depth_high // 100
+        self.low_mark = definition.max_depth * definition.depth_low // 100
+        events = 0
+        if self._qmgr.performance_events and not is_event_queue(self.name):
+            events = HIGH * definition.depth_high_event | LOW * definition.depth_low_event
+            events |= FULL * definition.depth_max_event
+        if events != self._events:
+            self.armed = self._events = events
+        self.arm(self.armed)
         self.plain = describe(definition.default_priority, definition.default_persistence)  # of a put without options
         size = definition.buffer_size
         self.buffers = self._default_buffers if size is None else (size, size)
         self._fifo = definition.delivery_sequence == "FIFO"
+
+    def arm(self, events: int) -> None:
+        """Wait for these events of the depth. Puts and gets for which there is none have nothing more to look at."""
+        self.armed = events
+        shut = bool(self.damaged) or self.deleted
+        self.room_to = self.definition.max_depth if self.definition.put_enabled and not shut else -1
+        if events & HIGH:
+            self.room_to = min(self.room_to, self.high_mark - 1)  # from there on a put looks closer
+        self.gets_freely = self.definition.get_enabled and not shut and not events & LOW
+
+    def heed(self, qmgr: QmgrDefinition) -> None:
+        """Take what the attributes of the queue manager say of every queue."""
+        self._qmgr = qmgr
+        self._settle(self.definition)
 
     def redefine(self, definition: QueueDefinition) -> None:
         """Take new attributes."""
@@ -86,8 +110,7 @@ class Queue:
     def retire(self) -> None:
         """It is deleted; who still holds it finds that out."""
         self.deleted = True
-        self.room_to = -1
-        self.get_enabled = False
+        self.arm(0)
         self.waiters.wake_all()
         for number in self.segments:
             self._arrays.drop(number)
@@ -439,8 +462,7 @@ class Queue:
         """A segment can't be believed: nothing more is put or got."""
         self.damaged = why
         self.changed = True
-        self.room_to = -1
-        self.get_enabled = False
+        self.arm(self.armed)
         self.waiters.wake_all()
 
     def block(self, why: str) -> None:

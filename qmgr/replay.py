@@ -22,8 +22,8 @@ from logger.reader import LogReader
 from qmgr.engine import Engine
 from qmgr.errors import BookmarkTooOld, Damaged, MediaNotSupported, Mistake, MQError, Reason, Unavailable, UnknownQueue
 from qmgr.message import EPOCH, HEAD, STANDING, Message, decode
-from qmgr.objects import check_name
 from qmgr.retention import Retention
+from qmgr.verbs import base_of
 from recovery import extent_index, replay
 from recovery.records import Kind
 from recovery.replay import Batch, Bookmark, Puts
@@ -400,8 +400,7 @@ def _find(engine: Engine, queue: object) -> tuple[str, int]:
             return "" if there is None else there.name, queue
         found = state.queues.get(queue) if isinstance(queue, str) else None
         if found is None:
-            check_name(queue, "queue")
-            raise UnknownQueue(f"there is no queue {queue!r}; define it first", name=str(queue))
+            found = base_of(state, queue)
         return found.name, found.id
 
 

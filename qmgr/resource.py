@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from qmgr.objects import QmgrDefinition, decode_definition
+from qmgr.objects import AliasDefinition, decode_definition, read_qmgr
 from qmgr.segments import from_description
 from qmgr.snapshot import StateSnapshot
 from qmgr.store import Store
@@ -26,7 +26,8 @@ class Resource(Store):
         for line in catalogue:
             fields = json.loads(line)
             if "qmgr" in fields:
-                self.qmgr = QmgrDefinition(**fields["qmgr"])
+                self.be(read_qmgr(fields["qmgr"]))
+                self.aliases = {one["name"]: AliasDefinition(**one) for one in fields.get("aliases", ())}
                 self.catalog = fields["catalog"] if self.imaged else 0
             else:
                 self._load_queue(fields, volatile=unlogged)

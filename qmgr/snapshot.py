@@ -10,6 +10,7 @@ import threading
 from array import array
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from typing import Any
 
 import attrs
 
@@ -165,7 +166,10 @@ class StateSnapshot:
 
     def __init__(self, state: Store) -> None:
         self._state = state
-        self._first_line = json.dumps({"qmgr": attrs.asdict(state.qmgr), "catalog": state.catalog}).encode()
+        first: dict[str, Any] = {"qmgr": attrs.asdict(state.qmgr), "catalog": state.catalog}
+        if state.aliases:
+            first["aliases"] = [attrs.asdict(alias) for alias in state.aliases.values()]
+        self._first_line = json.dumps(first).encode()
         self._changed: dict[int, _QueueSnapshot] = {}
         self._lines: dict[int, bytes] = {}
         self._order = list(state.by_id.values())

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from qmgr.entry import Entry, read_entry
-from qmgr.objects import QmgrDefinition, QueueDefinition, decode_definition, decode_qmgr
+from qmgr.objects import AliasDefinition, QmgrDefinition, QueueDefinition, decode_alias, decode_definition, decode_qmgr
 from qmgr.queue import Queue
 from recovery import records, uows
 from recovery.errors import QueueDamaged
@@ -25,6 +25,7 @@ class State(ABC):
         self.cataloging = 0  # of the one that was begun
         self.queues: dict[str, Queue] = {}
         self.by_id: dict[int, Queue] = {}
+        self.aliases: dict[str, AliasDefinition] = {}
         self.uows = UowTable()
         self.holding: dict[Uow, None] = {}  # units of work with calls that are not logged yet, in their order
         self.next_queue = 1
@@ -43,6 +44,8 @@ class State(ABC):
             records.RollForward: self._roll_forward,
             records.Define: self._define,
             records.Delete: self._delete,
+            records.DefineAlias: self._define_alias,
+            records.DeleteAlias: self._delete_alias,
             records.AlterQmgr: self._alter_qmgr,
             records.ImageEnd: self._image_end,
             records.Catalog: self._take_catalog,
@@ -275,9 +278,22 @@ class State(ABC):
         queue.retire()
         self.retired += ((queue.name, number) for number in queue.segments)
 
+    def _define_alias(self, record: records.DefineAlias, lsn: int, end: int, time: int) -> None:
+        alias = decode_alias(record.definition)
+        self.aliases[alias.name] = alias
+
+    def _delete_alias(self, record: records.DeleteAlias, lsn: int, end: int, time: int) -> None:
+        self.aliases.pop(record.name, None)  # a replay that begins with an image may not know it
+
     def _alter_qmgr(self, record: records.AlterQmgr, lsn: int, end: int, time: int) -> None:
-        self.qmgr = decode_qmgr(record.attributes)
+        self.be(decode_qmgr(record.attributes))
         self._keep_images()
+
+    def be(self, qmgr: QmgrDefinition) -> None:
+        """Take the attributes of the queue manager, which queues heed too."""
+        self.qmgr = qmgr
+        for queue in self.by_id.values():
+            queue.heed(qmgr)
 
     # ---- media images
 

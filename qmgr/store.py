@@ -52,7 +52,9 @@ class Store(State):
 
     def new_queue(self, definition: QueueDefinition) -> Queue:
         reader = SegmentReader(self.disk, self.queue_directory(definition.name), self.log_id, definition.id)
-        return Queue(definition, reader, self.arrays, self.buffers)
+        queue = Queue(definition, reader, self.arrays, self.buffers)
+        queue.heed(self.qmgr)
+        return queue
 
     def queue_directory(self, name: str) -> str:
         return f"{self.directory}/{mangle(name)}"

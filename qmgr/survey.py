@@ -12,7 +12,15 @@ from logger import lsn
 from logger.archive import Progress, no_progress
 from logger.errors import LogDamaged
 from logger.reader import LogReader
-from qmgr.objects import QmgrDefinition, QueueDefinition, decode_definition, decode_qmgr
+from qmgr.objects import (
+    AliasDefinition,
+    QmgrDefinition,
+    QueueDefinition,
+    decode_alias,
+    decode_definition,
+    decode_qmgr,
+    read_qmgr,
+)
 from qmgr.rebuild import Rebuild
 from qmgr.store import Store
 from recovery import image, records
@@ -20,7 +28,9 @@ from recovery.errors import NotRecoverable
 from recovery.image import Place
 from recovery.records import Kind, decode
 
-TELLING = {Kind.DEFINE, Kind.DELETE, Kind.IMAGE_END, Kind.QMGR, Kind.CATALOG}
+TELLING = {
+    *(Kind.DEFINE, Kind.DELETE, Kind.IMAGE_END, Kind.QMGR, Kind.CATALOG, Kind.DEFINE_ALIAS, Kind.DELETE_ALIAS),
+}
 DOUBT = {Kind.PREPARE, Kind.ROLL_FORWARD}
 OUTCOME = {Kind.COMMIT, Kind.BACKOUT}
 
@@ -36,6 +46,7 @@ class Survey:
     epoch: int = 0
     qmgr: QmgrDefinition = attrs.Factory(QmgrDefinition)
     queues: dict[int, tuple[QueueDefinition, Place | None]] = attrs.Factory(dict)
+    aliases: dict[str, AliasDefinition] = attrs.Factory(dict)
     counters: dict[str, int] = attrs.Factory(lambda: {"queue": 1, "segment": 1})
     pieces: list[dict[str, Any]] = attrs.Factory(list)  # of an image of the definitions that is not complete yet,
     since: list[tuple[records.Record, int, int]] = attrs.Factory(list)  # and what was read since its first one
@@ -55,6 +66,11 @@ class Survey:
                     self.queues[number] = self.queues[number][0], Place(start, checkpoint, media, time)
             case records.AlterQmgr(encoded):
                 self.qmgr = decode_qmgr(encoded)
+            case records.DefineAlias(encoded):
+                alias = decode_alias(encoded)
+                self.aliases[alias.name] = alias
+            case records.DeleteAlias(name):
+                self.aliases.pop(name, None)
             case records.Catalog(flags, content):
                 self._take_catalog(flags, json.loads(content))
                 return
@@ -72,7 +88,9 @@ class Survey:
             return
         pieces, since, before = self.pieces, self.since, self.queues
         self.pieces, self.since, self.queues, self.complete = [], [], {}, True
-        self.qmgr = QmgrDefinition(**pieces[0]["qmgr"])
+        self.qmgr = read_qmgr(pieces[0]["qmgr"])
+        aliases = [AliasDefinition(**alias) for piece in pieces for alias in piece.get("aliases", ())]
+        self.aliases = {alias.name: alias for alias in aliases}
         self.counters |= pieces[0]["counters"]
         for one in (queue for piece in pieces for queue in piece["queues"]):
             definition = QueueDefinition(**one["definition"])
@@ -121,7 +139,8 @@ def rebuilt(found: Survey, like: Store, reader: LogReader, progress: Progress = 
         )
     like.next_segment = max(like.next_segment, found.counters["segment"])
     rebuild = Rebuild(like)
-    rebuild.qmgr = found.qmgr
+    rebuild.be(found.qmgr)
+    rebuild.aliases = dict(found.aliases)
     first = min(found.doubtful.values(), default=found.until)  # one that has used no queue is in no image
     for definition, place in found.queues.values():
         if place is None or place.media < found.start:

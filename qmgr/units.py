@@ -42,13 +42,19 @@ class Units(Logged):
 
     def __init__(self, given: Surroundings) -> None:
         super().__init__(given)
-        self.max_uncommitted = given.max_uncommitted
+        self._usual_uncommitted = given.max_uncommitted
+        self.heed()
         self.quiescing = False  # no new unit of work
         self.unlogged: deque[int] = deque(maxlen=REMEMBERED)  # committed last, of those that nothing is logged of
         self._hold = min(HOLD, given.log.buffer.max_frame // 2)
         self._frame = given.log.cost(0)
         self._last = (given.log.epoch + 1) * FENCE - 1
         self._unit_numbers = itertools.count(given.log.epoch * FENCE + 1)
+
+    def heed(self) -> None:
+        """Take what the attributes of the queue manager say of units of work."""
+        said = self.state.qmgr.max_uncommitted
+        self.max_uncommitted = self._usual_uncommitted if said is None else said
 
     def begin(self, xid: Xid | None, owner: str, thread: int) -> Uow:
         if self.refusal is not None:

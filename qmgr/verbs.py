@@ -6,6 +6,7 @@ from typing import Any, TypedDict
 from qmgr import message as m
 from qmgr.entry import Entry
 from qmgr.errors import (
+    AliasOfAlias,
     BackedOut,
     Damaged,
     Inhibited,
@@ -25,14 +26,62 @@ from recovery.uows import ACTIVE, BACKED_OUT, Uow
 
 
 def known_queue(state: State, name: object) -> Queue:
-    """The queue of that name. Raises NameError_, UnknownQueue, Damaged."""
+    """The queue of that name, or that an alias of that name stands for. Raises NameError_, UnknownQueue, Damaged."""
     queue = state.queues.get(name) if isinstance(name, str) else None
     if queue is None:
-        check_name(name, "queue")
-        raise UnknownQueue(f"there is no queue {name!r}; define it first", name=str(name))
+        queue = base_of(state, name)
     if queue.damaged:
         raise damaged(queue)
     return queue
+
+
+def base_of(state: State, name: object) -> Queue:
+    """The queue that an alias stands for. Raises NameError_, UnknownQueue, AliasOfAlias."""
+    alias = state.aliases.get(name) if isinstance(name, str) else None
+    if alias is None:
+        check_name(name, "queue")
+        raise UnknownQueue(f"there is no queue {name!r}; define it first", name=str(name))
+    queue = state.queues.get(alias.target)
+    if queue is not None:
+        return queue
+    if alias.target in state.aliases:
+        raise AliasOfAlias(
+            f"alias {name!r} stands for {alias.target!r}, which is an alias itself; alter it to a queue",
+            name=alias.name,
+        )
+    raise UnknownQueue(
+        f"alias {name!r} stands for queue {alias.target!r}, which is not there; define it, or alter the alias",
+        reason=Reason.UNKNOWN_ALIAS_BASE_Q,
+        name=alias.name,
+    )
+
+
+def check_alias(state: State, name: str, queue: Queue, *, put: bool) -> None:
+    """May one put to, or get from, the queue by that name of it? Raises UnknownQueue, Inhibited."""
+    alias = state.aliases.get(name)
+    if alias is None or alias.target != queue.name:
+        raise UnknownQueue(f"{name!r} stands for queue {queue.name!r} no more", reason=Reason.Q_DELETED, name=name)
+    if put and not alias.put_enabled:
+        raise Inhibited(f"puts to alias {name!r} are disabled", name=name)
+    if not put and not alias.get_enabled:
+        raise Inhibited(f"gets from alias {name!r} are disabled", name=name, reason=Reason.GET_INHIBITED)
+
+
+def local_queue(state: State, name: object) -> Queue:
+    """The queue of that name; an alias will not do. Raises NameError_, UnknownQueue, Damaged, Mistake (2057)."""
+    refuse_alias(state, name)
+    return known_queue(state, name)
+
+
+def refuse_alias(state: State, name: object) -> None:
+    """Raises Mistake (2057) if that is the name of an alias."""
+    if isinstance(name, str) and name in state.aliases:
+        raise Mistake(
+            f"{name!r} is an alias of queue {state.aliases[name].target!r}; name that, or use alter_alias and "
+            f"delete_alias",
+            reason=Reason.Q_TYPE_ERROR,
+            name=name,
+        )
 
 
 def damaged(queue: Queue) -> Damaged:
@@ -96,6 +145,13 @@ def check_put(queue: Queue, size: int, count: int = 1) -> None:
         raise MessageTooBig(
             f"a message of {size} bytes is longer than the {definition.max_message_length} (max_message_length) that "
             f"queue {queue.name!r} takes",
+            name=queue.name,
+        )
+    if size > queue.max_length:
+        raise MessageTooBig(
+            f"a message of {size} bytes is longer than the {queue.max_length} (max_message_length) that the queue "
+            f"manager takes",
+            reason=Reason.MSG_TOO_BIG_FOR_Q_MGR,
             name=queue.name,
         )
     if queue.depth + count > definition.max_depth:

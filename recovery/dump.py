@@ -45,6 +45,8 @@ NAMES = {
     Kind.IMAGE_END: "Media Image End",
     Kind.QMGR: "Queue Manager Attributes",
     Kind.CATALOG: "Object Catalog",
+    Kind.DEFINE_ALIAS: "Create Alias",
+    Kind.DELETE_ALIAS: "Delete Alias",
     Kind.START_CHECKPOINT: "Start Checkpoint",
     Kind.END_CHECKPOINT: "End Checkpoint",
 }
@@ -175,6 +177,10 @@ def _details(record: records.Record, names: dict[int, str]) -> dict[str, Any]:
         case records.Catalog(flags, content):
             said: dict[str, Any] = json.loads(content)
             return {"first": bool(flags & records.FIRST), "last": bool(flags & records.LAST)} | said
+        case records.DefineAlias(definition):
+            return {"definition": json.loads(definition)}
+        case records.DeleteAlias(name):
+            return {"alias": name}
         case records.CheckpointMark(_, notes):
             return {"notes": json.loads(notes)}
 

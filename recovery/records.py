@@ -21,7 +21,9 @@ The unit-of-work number, the time and the LSN stand in the frame (`logger/frame.
                    where media recovery begins to read
     QMGR           JSON: the attributes of the queue manager
     CATALOG        flags u8: 1 for the first piece of it, 2 for the last; JSON: the attributes of the queue manager, in
-                   the first piece, and of some queues with the places of their images
+                   the first piece, and of some aliases, or of some queues with the places of their images
+    DEFINE_ALIAS   JSON: an alias, also when it is altered
+    DELETE_ALIAS   name of an alias
     CHECKPOINT     JSON: what a checkpoint holds in numbers; written where it begins, and where it is complete
 
 PUT, PUT_MANY and GET are those outside a unit of work. A run of a unit's calls, in their order:
@@ -72,6 +74,8 @@ class Kind(enum.IntEnum):
     IMAGE_END = 517
     QMGR = 518
     CATALOG = 519
+    DEFINE_ALIAS = 520
+    DELETE_ALIAS = 521
     PREPARE = 770
     COMMIT = 771
     BACKOUT = 772
@@ -308,6 +312,24 @@ class Catalog:
 
 
 @attrs.define
+class DefineAlias:
+    """An alias is defined or altered."""
+
+    definition: bytes  # JSON
+
+    def encode(self) -> Encoded:
+        return 520, 0, self.definition, b""
+
+
+@attrs.define
+class DeleteAlias:
+    name: str
+
+    def encode(self) -> Encoded:
+        return 521, 0, self.name.encode(), b""
+
+
+@attrs.define
 class CheckpointMark:
     """Where a checkpoint begins (its LSN is that of this record), or that it is complete; changes nothing."""
 
@@ -320,9 +342,8 @@ class CheckpointMark:
 
 UnitRecord = Calls | Commit | Backout | Prepare | RollForward
 ImageRecord = ImageStart | ImagePart | ImageEnd
-Record = (
-    Put | PutMany | Get | Expire | UnitRecord | Define | Delete | AlterQmgr | Catalog | ImageRecord | CheckpointMark
-)
+DefinitionRecord = Define | Delete | AlterQmgr | Catalog | DefineAlias | DeleteAlias
+Record = Put | PutMany | Get | Expire | UnitRecord | DefinitionRecord | ImageRecord | CheckpointMark
 
 
 def _with_lengths(messages: list[Parts]) -> list[bytes]:
@@ -437,6 +458,10 @@ def decode(kind: int, uow: int, body: memoryview) -> Record:
             return AlterQmgr(bytes(body))
         case Kind.CATALOG:
             return Catalog(body[0], bytes(body[1:]))
+        case Kind.DEFINE_ALIAS:
+            return DefineAlias(bytes(body))
+        case Kind.DELETE_ALIAS:
+            return DeleteAlias(str(body, "ascii"))
         case Kind.START_CHECKPOINT | Kind.END_CHECKPOINT:
             return CheckpointMark(Kind(kind), bytes(body))
     raise ValueError(f"record kind {kind} is not known to this version")

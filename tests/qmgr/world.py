@@ -34,6 +34,10 @@ class World:
         self.qm = qmgr.start(NAME, data_path=DATA, disk=self.disk, clock=self.clock, background=False)
         return self.qm
 
+    def same(self) -> qmgr.QueueManager:
+        """As it is, beside `restart` and `crash`."""
+        return self.qm
+
     def restart(self) -> qmgr.QueueManager:
         """End in order and start again."""
         self.qm.end("immediate")

@@ -1,0 +1,175 @@
+"""Definitions of queues, of aliases and the queue manager: each change is checked, logged, applied and forced."""
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from logger.errors import LogError
+from qmgr import verbs
+from qmgr.errors import AliasOfAlias, AlreadyExists, Mistake, ObjectInUse, Reason, UnknownQueue
+from qmgr.objects import AliasDefinition, QmgrDefinition, QueueDefinition, check_name, with_attributes
+from qmgr.units import Units
+from recovery.records import AlterQmgr, Define, DefineAlias, Delete, DeleteAlias, Record
+
+
+class Definitions(Units):
+    """What there is on one queue manager, by name."""
+
+    def define(self, name: Any, attributes: dict[str, Any]) -> QueueDefinition:
+        check_name(name, "queue")
+        plain = with_attributes(QueueDefinition(name=name), attributes)
+
+        def record() -> Record:
+            self._check_new(name)
+            return Define(attrs.evolve(plain, id=self.state.next_queue).encode())
+
+        self._change(record)
+        return plain
+
+    def _check_new(self, name: str) -> None:
+        """Queues and aliases share their names. Raises AlreadyExists."""
+        if name in self.state.queues:
+            raise AlreadyExists(f"queue {name!r} exists; use alter_queue to change it", name=name)
+        if name in self.state.aliases:
+            raise AlreadyExists(f"{name!r} is an alias; use alter_alias to change it", name=name)
+
+    def alter(self, name: Any, attributes: dict[str, Any]) -> QueueDefinition:
+        changed = with_attributes(verbs.local_queue(self.state, name).definition, attributes)
+
+        def record() -> Record:
+            nonlocal changed
+            changed = with_attributes(verbs.local_queue(self.state, name).definition, attributes)
+            return Define(changed.encode())
+
+        self._change(record)
+        self._wake(name)
+        return changed
+
+    def _wake(self, name: str) -> None:
+        """A get that waits hears that gets are disabled now."""
+        with self.lock:
+            if name in self.state.queues:
+                self.state.queues[name].waiters.wake_all()
+
+    def alter_qmgr(self, attributes: dict[str, Any]) -> QmgrDefinition:
+        changed = with_attributes(self.state.qmgr, attributes)
+
+        def record() -> Record:
+            nonlocal changed
+            changed = with_attributes(self.state.qmgr, attributes)
+            return AlterQmgr(changed.encode())
+
+        self._change(record)
+        self.heed()
+        return changed
+
+    def delete(self, name: Any, *, purge: bool) -> None:
+        def record() -> Record:
+            queue = self.state.queues.get(name)
+            if queue is None:
+                verbs.refuse_alias(self.state, name)
+                raise UnknownQueue(f"there is no queue {name!r}", name=name)
+            if queue.uncommitted:
+                raise ObjectInUse(
+                    f"queue {name!r} has {queue.uncommitted} messages of units of work that have not ended", name=name
+                )
+            doubtful = next((unit for unit in self.state.uows if queue.id in unit.lost), None)
+            if doubtful is not None:  # a restart needs the queue as long as it reads what the unit of work has done
+                raise ObjectInUse(
+                    f"queue {name!r} is damaged, and unit of work {doubtful.number} that is in doubt has used it; "
+                    f"resolve that first",
+                    name=name,
+                )
+            if queue.damaged and not purge:
+                raise ObjectInUse(
+                    f"queue {name!r} is damaged, and its messages may come back (rcrmqobj, or a backup); delete it "
+                    f"with purge=True if they are not wanted",
+                    reason=Reason.Q_NOT_EMPTY,
+                    name=name,
+                )
+            if queue.depth and not purge:
+                raise ObjectInUse(
+                    f"queue {name!r} holds {queue.depth} messages; get them, or delete it with purge=True",
+                    reason=Reason.Q_NOT_EMPTY,
+                    name=name,
+                )
+            return Delete(queue.id)
+
+        check_name(name, "queue")
+        if not isinstance(purge, bool):
+            raise Mistake(f"purge is True or False, not {purge!r}", reason=Reason.OPTIONS_ERROR)
+        self._change(record)
+
+    # ---- aliases
+
+    def define_alias(self, name: Any, target: Any, attributes: dict[str, Any]) -> AliasDefinition:
+        check_name(name, "alias")
+        alias = with_attributes(AliasDefinition(name=name, target=target), attributes)
+
+        def record() -> Record:
+            self._check_new(name)
+            self._check_target(alias)
+            return DefineAlias(alias.encode())
+
+        self._change(record)
+        return alias
+
+    def _check_target(self, alias: AliasDefinition) -> None:
+        """The queue need not be there yet, but an alias is none. Raises AliasOfAlias."""
+        if alias.target in self.state.aliases or alias.target == alias.name:
+            raise AliasOfAlias(
+                f"alias {alias.name!r} can't stand for {alias.target!r}, which is an alias itself; name the queue",
+                name=alias.name,
+            )
+
+    def alter_alias(self, name: Any, attributes: dict[str, Any]) -> AliasDefinition:
+        before = changed = self.known_alias(name)
+
+        def record() -> Record:
+            nonlocal before, changed
+            before = self.known_alias(name)
+            changed = with_attributes(before, attributes)
+            self._check_target(changed)
+            return DefineAlias(changed.encode())
+
+        self._change(record)
+        self._wake(before.target)
+        return changed
+
+    def delete_alias(self, name: Any) -> None:
+        before = self.known_alias(name)
+
+        def record() -> Record:
+            nonlocal before
+            before = self.known_alias(name)
+            return DeleteAlias(before.name)
+
+        self._change(record)
+        self._wake(before.target)
+
+    def known_alias(self, name: Any) -> AliasDefinition:
+        """Raises NameError_, UnknownQueue, Mistake (2057) for a queue."""
+        self.check()
+        alias = self.state.aliases.get(name) if isinstance(name, str) else None
+        if alias is not None:
+            return alias
+        check_name(name, "alias")
+        if name in self.state.queues:
+            raise Mistake(f"{name!r} is a queue, not an alias", reason=Reason.Q_TYPE_ERROR, name=name)
+        raise UnknownQueue(f"there is no alias {name!r}; define it first", name=name)
+
+    def _change(self, make: Callable[[], Record]) -> None:
+        """Log, apply and force a change of a definition.
+
+        `make` is asked for the record under the lock, and again where that was let go of to make room for it.
+        """
+        self.check()
+        try:
+            with self.lock:
+                self.check()
+                self.log_held()
+                end = self._append_and_apply(self._with_room(make), self.clock.wall_us())
+            self.log.force(end)
+        except LogError as exc:
+            raise self.translated(exc) from exc
