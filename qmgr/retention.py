@@ -295,6 +295,15 @@ class Retention:
             raise Mistake(f"log extent {name} is being written; it can be archived when the next one is")
         self._notices.add(1 if all_before else held[number], held[number])
 
+    def advance(self) -> None:
+        """Go on in the next extent, so that this one can be archived (RESET QMGR TYPE(ADVANCELOG))."""
+        self._check()
+        self._engine.advance_log()
+
+    def current(self) -> str:
+        """The name of the extent that is being written."""
+        return name_of((self._log.buffer.tail - 1) // self._log.state.extent_bytes)
+
     def facts(self) -> dict[str, Any]:
         """What an operator wants to know of the extents of a linear log; see `published.py`. Raises OSError."""
         if not self._linear:
