@@ -93,6 +93,17 @@ class Engine(Units):
             queue = verbs.known_queue(self.state, name)
         return queue
 
+    def advance_log(self) -> None:
+        """Go on in the next extent of the log. Raises ResourceProblem when it has no room for that."""
+        self.check()
+        try:
+            with self.lock:
+                kept = self.log.space.for_gets
+                while not self.log.advance(self.clock.wall_us(), kept):
+                    self._find_room(self.log.buffer.extent_room(), kept)
+        except LogError as exc:
+            raise self.translated(exc) from exc
+
     # ---- puts
 
     def new_message_id(self) -> bytes:
@@ -721,17 +732,6 @@ class Engine(Units):
         if not isinstance(purge, bool):
             raise Mistake(f"purge is True or False, not {purge!r}", reason=Reason.OPTIONS_ERROR)
         self._change(record, records.QUEUE.size)
-
-    def advance_log(self) -> None:
-        """Go on in the next extent of the log. Raises ResourceProblem when it has no room for that."""
-        self.check()
-        try:
-            with self.lock:
-                kept = self.log.space.for_gets
-                while not self.log.advance(self.clock.wall_us(), kept):
-                    self._find_room(self.log.buffer.extent_room(), kept)
-        except LogError as exc:
-            raise self.translated(exc) from exc
 
     def _change(self, make: Callable[[], Record], size: int) -> None:
         """Log, apply and force a change of a definition."""

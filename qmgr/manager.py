@@ -33,12 +33,12 @@ from qmgr.locations import Location
 from qmgr.logged import Surroundings
 from qmgr.media import Media
 from qmgr.message import Message
-from qmgr.objects import UNLIMITED, QmgrDefinition, QueueDefinition
+from qmgr.objects import QmgrDefinition, QueueDefinition
 from qmgr.published import Publisher, describe_extents, describe_inactive, describe_space, file_systems, plain
 from qmgr.queue import Queue
 from qmgr.replay import Replay, Where
 from qmgr.resource import Resource
-from qmgr.retention import Retention
+from qmgr.retention import MOST_EXTENTS, Retention
 from qmgr.session import ConnectionInfo, Peer, Sessions
 from qmgr.verbs import PutOptions, check_limit, check_wait, known_queue
 from recovery.checkpoint import Checkpointer, Hear, Triggers, read_files
@@ -774,8 +774,8 @@ class QueueManager:
 
         `how`: "ONE", "MAX", so many at the most, or "AUTO": all but half as many for reuse as there are primaries.
         """
-        most = {"AUTO": UNLIMITED, "MAX": UNLIMITED, "ONE": 1}.get(how) if isinstance(how, str) else how
-        if type(most) is not int or not 1 <= most <= UNLIMITED:
+        most = {"AUTO": MOST_EXTENTS, "MAX": MOST_EXTENTS, "ONE": 1}.get(how) if isinstance(how, str) else how
+        if type(most) is not int or not 1 <= most <= MOST_EXTENTS:
             raise Mistake(f"how is AUTO, ONE, MAX or a number of log extents from 1 on, not {how!r}")
         self._engine.check()
         keep = self.config.log.primary_files // 2 if how == "AUTO" else 0

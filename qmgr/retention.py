@@ -32,6 +32,7 @@ from recovery.errors import QueueDamaged
 
 POLICY_NS = 10_000_000_000  # between looks whether an extent is old enough, at least
 REST = 50  # times as long as a look took, the next one waits
+MOST_EXTENTS = 999_999_999  # that anybody asks to be removed
 PAUSE = 6  # times as long as a piece of work took, others go on before the next one
 LONGEST_PAUSE = 0.25  # seconds
 
