@@ -115,7 +115,7 @@ class LogBuffer:
         first, flags, done = 0, BEGIN, 0
         while True:
             left = len(body) - done
-            part = min(left, self.max_frame - HEADER.size, self._extent_room() - HEADER.size)
+            part = min(left, self.max_frame - HEADER.size, self.extent_room() - HEADER.size)
             if part < min(left, SMALLEST_PART):
                 self._next_extent(time, durable)
                 continue
@@ -130,7 +130,7 @@ class LogBuffer:
                 return first
             flags = 0
 
-    def _extent_room(self) -> int:
+    def extent_room(self) -> int:
         """Bytes from the tail to the end of its extent."""
         return self._extent_bytes - self.tail % self._extent_bytes
 
@@ -143,6 +143,20 @@ class LogBuffer:
         self.tail = frame.after(self.base + end)
         self._set_end()
         return at
+
+    def skip_extent(self, time: int, durable: int) -> None:
+        """Go over to the next extent, wherever this one has got to: a PAD frame says that its rest is empty.
+
+        `make_room()` must have left the partial last page only. Nothing of the rest is written.
+        """
+        if self.tail % self._extent_bytes == 0:
+            return
+        end = self.tail + self.extent_room()
+        self._frame(frame.PAD, WHOLE, 0, time, durable, b"")
+        self.tail = min((self.tail + PAGE - 1) // PAGE * PAGE, end)  # the page of that frame is a full one now
+        self._make_room()
+        self.base = self.tail = end
+        self._set_end()
 
     def _next_extent(self, time: int, durable: int) -> None:
         """Fill the rest of the extent with a PAD frame, where there is a rest."""

@@ -460,6 +460,20 @@ class Log(GroupCommit):
         """Append one record with the body `head + data`; return its LSN. The room was reserved."""
         return self.buffer.append(kind, uow, time, self.durable, head, data)
 
+    def advance(self, time: int, kept: int) -> bool:
+        """Go over to the next extent. False when the log has no room for the rest of this one and `kept` bytes more.
+
+        May let go of the lock first, while it waits for what is being written.
+        """
+        buffer, space = self.buffer, self.space
+        if self._failure is not None:
+            raise self._failure
+        self._wait_for_room(buffer.capacity + 1)  # nobody writes when this returns, and one page is left at the most
+        if not space.fits(buffer.tail, buffer.extent_room(), kept):
+            return False
+        buffer.skip_extent(time, self.durable)
+        return True
+
     def _wait_for_room(self, size: int) -> None:
         """Wait for the pages being written, or write full pages out, until `size` bytes fit, or all the buffer has.
 
@@ -775,6 +789,19 @@ class Log(GroupCommit):
     def reusable_bytes(self) -> int:
         """What the extents that are kept for reuse take on the disk."""
         return self._extents.reusable_bytes() if isinstance(self._extents, Line) else 0
+
+    def reduce(self, most: int, keep: int = 0) -> int:
+        """Remove up to so many extents that nothing needs: secondaries, then those kept for reuse beyond `keep`.
+
+        Returns how many. Raises OSError.
+        """
+        done = 0
+        while done < most and self.release_secondaries():
+            done += 1
+        if isinstance(self._extents, Line):
+            with self._growing:  # which takes one of those that are kept
+                done += self._extents.reduce(max(keep, len(self._extents.reusable()) - (most - done)))
+        return done
 
     def housekept(self) -> tuple[int, int, int]:
         """How many extents of a linear log were created, used again, and deleted since this was asked last."""

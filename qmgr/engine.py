@@ -88,6 +88,17 @@ class Engine(Definitions):
                 verbs.check_alias(self.state, name, queue, put=put)
         return queue
 
+    def advance_log(self) -> None:
+        """Go on in the next extent of the log. Raises ResourceProblem when it has no room for that."""
+        self.check()
+        try:
+            with self.lock:
+                kept = self.log.space.for_gets
+                while not self.log.advance(self.clock.wall_us(), kept):
+                    self._find_room(self.log.buffer.extent_room(), kept)
+        except LogError as exc:
+            raise self.translated(exc) from exc
+
     # ---- puts
 
     def new_message_id(self) -> bytes:

@@ -39,7 +39,7 @@ from qmgr.published import Publisher, describe_extents, describe_inactive, descr
 from qmgr.queue import Queue
 from qmgr.replay import Replay, Where
 from qmgr.resource import Resource
-from qmgr.retention import Retention
+from qmgr.retention import MOST_EXTENTS, Retention
 from qmgr.session import ConnectionInfo, Peer, Sessions
 from qmgr.verbs import PutOptions, base_of, check_limit, check_wait
 from recovery.checkpoint import Checkpointer, Hear, Triggers, read_files
@@ -813,6 +813,37 @@ class QueueManager:
             self._engine.check()
             way = f"; nothing is lost by that: {way_out(exc)} and try again" if isinstance(exc, OSError) else ""
             raise Unavailable(f"{exc}{way}", reason=Reason.FILE_SYSTEM_ERROR, name=self.name) from exc
+
+    def advance_log(self) -> str:
+        """Go on in a new log extent, whose name is returned: the one so far can be archived then. Linear logging only.
+
+        A checkpoint is the first that is written there, so that a restart needs the old one no longer than it must.
+        Raises ResourceProblem (2102), StorageFull (2192) when the disk has no room for the checkpoint.
+        """
+        self._retention.advance()
+        self.checkpoint()
+        return self._retention.current()
+
+    def reduce_log(self, how: str | int = "AUTO") -> int:
+        """Remove log extents that nothing needs: secondaries, and those kept for reuse; return how many went.
+
+        `how`: "ONE", "MAX", so many at the most, or "AUTO": all but half as many for reuse as there are primaries.
+        """
+        most = {"AUTO": MOST_EXTENTS, "MAX": MOST_EXTENTS, "ONE": 1}.get(how) if isinstance(how, str) else how
+        if type(most) is not int or not 1 <= most <= MOST_EXTENTS:
+            raise Mistake(f"how is AUTO, ONE, MAX or a number of log extents from 1 on, not {how!r}")
+        self._engine.check()
+        keep = self.config.log.primary_files // 2 if how == "AUTO" else 0
+        try:
+            return self._log.reduce(most, keep)
+        except LogError as exc:
+            raise self._engine.translated(exc) from exc
+        except OSError as exc:
+            raise Unavailable(
+                f"a log extent could not be removed ({exc}); mend the disk and try again",
+                reason=Reason.FILE_SYSTEM_ERROR,
+                name=self.name,
+            ) from exc
 
     def note_archived(self, extent: str, *, all_before: bool = False) -> None:
         """Somebody else has archived this log extent, or all up to it (SET LOG ARCHIVED, LogManagement=Archive)."""

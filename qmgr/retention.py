@@ -34,6 +34,7 @@ from recovery.errors import QueueDamaged
 
 POLICY_NS = 10_000_000_000  # between looks whether an extent is old enough, at least
 REST = 50  # times as long as a look took, the next one waits
+MOST_EXTENTS = 999_999_999  # that anybody asks to be removed
 PAUSE = 6  # times as long as a piece of work took, others go on before the next one
 LONGEST_PAUSE = 0.25  # seconds
 
@@ -318,6 +319,15 @@ class Retention:
         if held[number] >= current:
             raise Mistake(f"log extent {name} is being written; it can be archived when the next one is")
         self._notices.add(1 if all_before else held[number], held[number])
+
+    def advance(self) -> None:
+        """Go on in the next extent, so that this one can be archived (RESET QMGR TYPE(ADVANCELOG))."""
+        self._check()
+        self._engine.advance_log()
+
+    def current(self) -> str:
+        """The name of the extent that is being written."""
+        return name_of((self._log.buffer.tail - 1) // self._log.state.extent_bytes)
 
     def facts(self) -> dict[str, Any]:
         """What an operator wants to know of the extents of a linear log; see `published.py`. Raises OSError."""

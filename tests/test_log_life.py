@@ -61,6 +61,7 @@ class LogLife:
         self.forced = 0  # the end of what was forced
         self.epochs: list[int] = []
         self.crashes = 0
+        self.advanced = 0  # how often it went on in a new extent before it had to
         self.start()
 
     def start(self) -> None:
@@ -100,6 +101,12 @@ class LogLife:
             at = log.append(KIND, 7, self.clock.wall_us(), body[: size // 2], body[size // 2 :])
             self.appended[-1] = (at, log.buffer.tail, body)
 
+    def advance(self) -> None:
+        with self.log.lock:
+            if not self.log.advance(self.clock.wall_us(), 0):
+                raise NoRoom
+        self.advanced += 1
+
     def force(self) -> None:
         tail = self.log.buffer.tail
         self.log.force(tail)
@@ -130,8 +137,10 @@ class LogLife:
             elif kind < 0.93:
                 self.force()
                 self.move_head()
-            elif kind < 0.97:
+            elif kind < 0.96:
                 self.log.release_secondaries()
+            elif kind < 0.97:
+                self.advance()
             else:
                 self.log.close(clean=True)
                 self.start()
@@ -245,7 +254,7 @@ class LinearLife(LogLife):
 @pytest.mark.parametrize("integrity", [WriteIntegrity.TRIPLE, WriteIntegrity.SINGLE], ids=["triple", "single"])
 def test_a_linear_log_keeps_its_past_too(integrity: WriteIntegrity) -> None:
     """Faults 1-7, 16, 17, 20, 21 of a linear log, whose extents are let go of and used again."""
-    crashes = recycled = reused = 0
+    crashes = recycled = reused = advanced = 0
     failed: list[str] = []
     for seed in range(1500 if SOAK else 40):
         life = LinearLife(seed, integrity)
@@ -256,10 +265,12 @@ def test_a_linear_log_keeps_its_past_too(integrity: WriteIntegrity) -> None:
         crashes += life.crashes
         recycled += life.recycled
         reused += life.reused
+        advanced += life.advanced
     assert not failed, f"{len(failed)} lives: {failed[:5]}"
     assert crashes > 100
     assert recycled > 20
     assert reused > 10
+    assert advanced > 5
 
 
 @pytest.mark.parametrize("integrity", [WriteIntegrity.TRIPLE, WriteIntegrity.SINGLE], ids=["triple", "single"])

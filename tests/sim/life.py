@@ -324,11 +324,12 @@ class Life:
             self.suspects.discard(queue)
 
     def keep_log(self, action: str) -> None:
-        """Archive, compress or remove all extents that may be; nothing is changed for anybody."""
+        """Archive, compress or remove all extents that may be, or go on in a new one; nothing changes for anybody."""
         calls: dict[str, Callable[[], Any]] = {
             "archive": lambda: self.qm.archive_log(),
             "compress": lambda: self.qm.compress_log(),
             "remove": lambda: self.qm.remove_log(older_than=0),
+            "advance": lambda: self.qm.advance_log(),
         }
         self._call(f"{action} the log", self.model.copy(), calls[action], forces=False)
 
@@ -668,7 +669,9 @@ def media_step(life: Life, rng: random.Random, queue: str) -> None:
     """An image, or a queue that is built again: because a file of it was harmed, or for nothing."""
     kind = rng.random()
     if kind < 0.1 and life.setup.log_management == "Manual":
-        life.keep_log(rng.choice(("archive", "compress", "remove")))
+        life.keep_log(rng.choice(("archive", "compress", "remove", "advance")))
+    elif kind < 0.02:
+        life.keep_log("advance")
     elif kind < 0.45:
         life.record_image(rng.choice((None, queue)))
     elif kind < 0.6 or not life.harm(queue, rng):
