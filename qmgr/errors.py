@@ -16,6 +16,7 @@ class Reason(enum.IntEnum):
     """MQRC reason codes, by their MQ names."""
 
     NONE = 0
+    ALREADY_CONNECTED = 2002
     BACKED_OUT = 2003
     CONNECTION_BROKEN = 2009
     EXPIRY_ERROR = 2013

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import attrs
 
 from qmgr.daemon.loop import Forcer
-from qmgr.daemon.stomp_frames import V12, Dialect, Frame, FrameError, Limits, Parser, encode
+from qmgr.daemon.stomp_frames import DIALECTS, V12, Dialect, Frame, FrameError, Limits, Parser, encode
 from qmgr.errors import MQError, Reason, Unavailable
 
 HIGH_WATER = 256 << 10  # bytes that wait to be sent
@@ -54,6 +54,9 @@ class Commands(Protocol):
     def go_on(self) -> None:
         """The client reads again."""
 
+    def stop_deliveries(self) -> None:
+        """The queue manager is ending."""
+
     def end(self, *, in_order: bool) -> None:
         """The client is gone, or has left in order."""
 
@@ -77,7 +80,18 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         *("address", "certificate", "closed", "dialect", "heard", "beats", "said", "wall_us", "_around", "_began"),
-        *("_closing", "_commands", "_deadline", "_held_up", "_lsn", "_out", "_out_size", "_parser", "_paused", "_farewell"),
+        *(
+            "_closing",
+            "_commands",
+            "_deadline",
+            "_held_up",
+            "_lsn",
+            "_out",
+            "_out_size",
+            "_parser",
+            "_paused",
+            "_farewell",
+        ),
         *("_pending", "_reading", "_refusal", "_socket", "_stalled", "_transport", "_working", "_asked"),
     )
 
@@ -234,6 +248,10 @@ class Connection(asyncio.Protocol):
         """No frame is taken until `accepted`, or the end."""
         self._held_up = True
 
+    def stop_deliveries(self) -> None:
+        if self._commands is not None and not self.closed:
+            self._commands.stop_deliveries()
+
     def accepted(self) -> None:
         """The client is who it says it is: the limits of a stranger are over."""
         self._deadline = 0.0
@@ -320,6 +338,8 @@ class Connection(asyncio.Protocol):
         headers = {"message": str(error), "reason-code": str(int(reason)), "reason": f"MQRC_{reason.name}"}
         if receipt is not None:
             headers["receipt-id"] = receipt
+        if self._deadline:  # not connected yet
+            headers["version"] = ",".join(DIALECTS)
         headers["content-type"] = "text/plain"
         body = f"{error}\n".encode("utf-8", "replace")
         headers["content-length"] = str(len(body))

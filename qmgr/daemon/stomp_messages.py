@@ -1,14 +1,14 @@
 """What the headers of SEND say of a message, and what the headers of MESSAGE say of one. Docs: docs/stomp.md.
 
-    STOMP                        message
-    priority, persistent         the same
-    expires                      expiry: milliseconds since 1970-01-01 UTC, as ActiveMQ has it; 0 = never
-    expiration                   expiry: milliseconds from now, as RabbitMQ has it; on SEND only
-    correlation-id               correlation_id: 48 hexadecimal digits, or text
-    reply-to                     reply_to: /queue/NAME, or NAME
-    content-type                 a property; text/... is also format MQSTR
-    message-id, timestamp, redelivered, backout-count       on MESSAGE only
-    any other                    a property
+STOMP                        message
+priority, persistent         the same
+expires                      expiry: milliseconds since 1970-01-01 UTC, as ActiveMQ has it; 0 = never
+expiration                   expiry: milliseconds from now, as RabbitMQ has it; on SEND only
+correlation-id               correlation_id: 48 hexadecimal digits, or text
+reply-to                     reply_to: /queue/NAME, or NAME
+content-type                 a property; text/... is also format MQSTR
+message-id, timestamp, redelivered, backout-count       on MESSAGE only
+any other                    a property
 """
 
 import re
@@ -64,8 +64,8 @@ def put_options(headers: dict[str, str], wall_us: Callable[[], int]) -> PutOptio
             case "expiration":
                 options.setdefault("expiry", _seconds(_whole(name, value) / 1000))
             case "correlation-id":
-                options["correlation_id"] = _correlation_id(value)
-                if correlation_text(options["correlation_id"]) != value:
+                options["correlation_id"] = correlation_id = _correlation_id(value)
+                if correlation_text(correlation_id) != value:
                     properties[name] = value
             case "reply-to":
                 options["reply_to"] = queue_named(value)

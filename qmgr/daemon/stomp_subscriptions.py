@@ -6,16 +6,13 @@ the client does not read) → sent → acknowledged, refused, or given back. Wit
 
 import enum
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Protocol
-
-import attrs
 
 from qmgr.daemon.stomp_frames import Dialect, encode_headers
 from qmgr.daemon.stomp_messages import message_headers, queue_of
 from qmgr.delivery import Delivery, Watch
 from qmgr.errors import Mistake, MQError, Reason
-from qmgr.message import Message
 from qmgr.session import Session
 
 PREFETCH = 100  # messages sent and not acknowledged, unless SUBSCRIBE says otherwise
@@ -36,7 +33,10 @@ class Channel(Protocol):
     """What a subscription needs of its connection."""
 
     dialect: Dialect
-    writable: bool  # the client reads what it is sent, and deliveries have not been stopped
+
+    @property
+    def writable(self) -> bool:
+        """The client reads what it is sent."""
 
     def after(self, lsn: int, action: Callable[[], None]) -> None:
         """Do it when the log is safe up to the LSN, and after all that was to be done before."""
@@ -154,7 +154,7 @@ class Subscription:
     # ----
 
     def _room(self) -> int:
-        if self._ended or self._coming or not self._channel.writable:
+        if self._ended or self._coming or self._group.stopped or not self._channel.writable:
             return 0
         room = min(BATCH, MOST_HELD - self._group.held)
         return room if self.ack is Ack.AUTO else min(room, self._prefetch - len(self.sent))
@@ -210,6 +210,7 @@ class Subscriptions:
         self.by_message_id = channel.dialect.version != "1.2"
         self.held = 0  # messages that are coming, or sent and not acknowledged
         self.sent = 0  # messages so far that wait for an ACK
+        self.stopped = False  # no more deliveries
         self._by_name: dict[str, Subscription] = {}
 
     def subscribe(self, headers: dict[str, str]) -> None:
@@ -266,19 +267,20 @@ class Subscriptions:
         for subscription in list(self._by_name.values()):
             subscription.go_on()
 
-    def end(self) -> None:
-        """The client leaves in order: all that it has not acknowledged returns uncounted."""
-        ended = [subscription.end() for subscription in self._by_name.values()]
-        self._by_name.clear()
-        for back in ended:
-            self.session.release(back)
+    def stop(self) -> None:
+        """Nothing more is taken from any queue."""
+        self.stopped = True
+        for subscription in list(self._by_name.values()):
+            subscription.pump_soon()
 
-    def drop(self) -> None:
-        """The client is gone: what it can't have seen returns uncounted; the session rejects the rest."""
-        for subscription in self._by_name.values():
-            self.session.release(subscription.unsent())
-            subscription.end()
+    def end(self, *, in_order: bool) -> None:
+        """Gives back, uncounted, what the client can't have seen, and if it leaves in order all that it has."""
+        subscriptions = list(self._by_name.values())
         self._by_name.clear()
+        for subscription in subscriptions:
+            unsent = subscription.unsent()
+            back = subscription.end()
+            self.session.release(back if in_order else unsent)
 
 
 def _ack(headers: dict[str, str]) -> Ack:
