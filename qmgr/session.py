@@ -43,7 +43,8 @@ NAMED = {"queue", "define_queue", "alter_queue", "delete_queue", "alias", "defin
 class Rights(Protocol):
     """What one user may do."""
 
-    user: str
+    @property
+    def user(self) -> str: ...
 
     def require(self, verb: str, name: str) -> None:
         """Raises NotAuthorized (2035). `name`: of a queue; "" for the queue manager."""

@@ -1,0 +1,177 @@
+"""The STOMP listener: it accepts connections, within limits, and ends them."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+
+from qmgr.configuration import ListenerConfig
+from qmgr.daemon.loop import LoopThread, borrow, give_back
+from qmgr.daemon.stomp_commands import Shared, StompCommands
+from qmgr.daemon.stomp_connection import Connection, Surroundings, Timing
+from qmgr.daemon.stomp_login import Login
+from qmgr.daemon.tls import server_context
+from qmgr.errors import MQError, Reason, Unavailable
+from qmgr.session import ServiceFace
+
+BACKLOG = 1024  # connections that the system keeps until they are accepted
+REST = 0.1  # seconds before accepting is tried again, where the process has no descriptors left
+FAREWELL = 0.5  # seconds at most for connections to close when the listener is closed
+
+
+class StompListener:
+    """One address where STOMP is spoken."""
+
+    def __init__(self, service: ServiceFace, config: ListenerConfig, timing: Timing | None = None) -> None:
+        """Raises IniError for what can't be used: certificates, ways to authenticate."""
+        channels = service.channels
+        self._service = service
+        self._config = config
+        self._timing = timing or Timing(connect=channels.connect_timeout, frame=channels.idle_timeout)
+        self._login = Login(config, service.authority)
+        self._tls = server_context(config)
+        self._limit: int = channels.limit
+        self._full = False  # the error log has been told
+        self._connections: set[Connection] = set()
+        self._greeting: set[asyncio.Task[None]] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._thread: LoopThread | None = None
+        self._shared: Shared
+        self._around: Surroundings
+        self._socket: socket.socket | None = None
+        self._somebody: asyncio.Event
+        self.port = config.port  # the one that it is, once started
+
+    def start(self) -> None:
+        """Bind and accept. Raises OSError that says which address."""
+        config = self._config
+        try:
+            family = socket.AF_INET6 if ":" in config.address else socket.AF_INET
+            self._socket = socket.create_server((config.address, config.port), family=family, backlog=BACKLOG)
+        except OSError as exc:
+            where = f"listener {config.name!r} can't listen on {config.address} port {config.port}"
+            raise OSError(exc.errno, f"{where}: {exc.strerror or exc}") from exc
+        self._socket.setblocking(False)
+        self.port = self._socket.getsockname()[1]
+        self._thread = borrow(self._service.manager)
+        self._thread.run(self._begin(self._thread))
+
+    def refuse(self) -> None:
+        """No new connections, deliveries or transactions; what is there goes on."""
+        if self._thread is not None:
+            self._thread.run(self._refuse())
+
+    def close(self) -> None:
+        """End all connections at once: their units of work are backed out."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.run(self._close())
+            give_back(self._service.manager)
+
+    # ---- in the loop
+
+    async def _begin(self, thread: LoopThread) -> None:
+        self._shared = Shared(self._service.sessions, self._login, self._timing, thread.loop)
+        self._around = Surroundings(
+            loop=thread.loop,
+            forcer=thread.forcer,
+            timing=self._timing,
+            max_body=self._service.channels.max_frame_length,
+            wall_us=self._service.clock.wall_us,
+            commands=lambda connection: StompCommands(self._shared, connection),
+            connections=self._connections,
+            report=self._report,
+        )
+        self._somebody = asyncio.Event()
+        assert self._socket is not None
+        self._tasks = [thread.loop.create_task(self._accept(self._socket)), thread.loop.create_task(self._tick())]
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = self._around.loop
+        while True:
+            try:
+                client, _ = await loop.sock_accept(listening)
+            except OSError as exc:  # no descriptors, say: those who are there are served on
+                self._service.say("AMQ9213", text=f"listener {self._config.name!r} can't accept: {exc}")
+                await asyncio.sleep(REST)
+                continue
+            task = loop.create_task(self._greet(client))
+            self._greeting.add(task)
+            task.add_done_callback(self._greeting.discard)
+
+    async def _greet(self, client: socket.socket) -> None:
+        """TLS where there is, then it is a connection; or one that is told why it is none."""
+        count = len(self._connections) + len(self._greeting)
+        refusal = None
+        if count > self._limit:
+            if not self._full:
+                self._full = True
+                self._service.say("AMQ9513", name=self._config.name, count=self._limit)
+            text = f"there are {self._limit} connections already (MaxChannels, MaxActiveChannels); try again later"
+            refusal = Unavailable(text, reason=Reason.MAX_CONNS_LIMIT_REACHED)
+        else:
+            self._full = False
+        try:
+            if count > 2 * self._limit + 1:  # too many even to be told
+                client.close()
+                return
+            await self._around.loop.connect_accepted_socket(
+                lambda: Connection(self._around, refusal),
+                client,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._timing.connect if self._tls else None,
+            )
+            self._somebody.set()
+        except (OSError, ssl.SSLError) as exc:
+            client.close()
+            if self._tls is not None:
+                self._service.say("AMQ9213", text=f"TLS with a client of listener {self._config.name!r} failed: {exc}")
+
+    async def _tick(self) -> None:
+        """Look at each connection's times, every so often, while there is one."""
+        while True:
+            if not self._connections:
+                self._somebody.clear()
+                await self._somebody.wait()
+            await asyncio.sleep(self._timing.tick)
+            now = self._around.loop.time()
+            for connection in list(self._connections):
+                connection.tick(now)
+
+    async def _refuse(self) -> None:
+        self._shared.ending = True
+        await self._stop_listening()
+        for connection in list(self._connections):
+            connection.stop_deliveries()
+
+    async def _stop_listening(self) -> None:
+        accepting = [*self._tasks[:1], *self._greeting]
+        for task in accepting:
+            task.cancel()
+        await asyncio.gather(*accepting, return_exceptions=True)
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    async def _close(self) -> None:
+        self._shared.ending = True
+        await self._stop_listening()
+        ending = Unavailable("the queue manager has ended", reason=Reason.Q_MGR_STOPPING)
+        for connection in list(self._connections):
+            connection.fail(ending)
+        for connection in list(self._connections):
+            connection.cut()
+        for task in self._tasks:
+            task.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL):
+                while self._connections:
+                    await asyncio.sleep(0)
+        await asyncio.gather(*self._tasks, *self._greeting, return_exceptions=True)
+
+    def _report(self, address: str, error: MQError) -> None:
+        self._service.say("AMQ9209", address=address, channel="STOMP", text=str(error))
+
+
+def make(service: ServiceFace, config: ListenerConfig) -> StompListener:
+    return StompListener(service, config)

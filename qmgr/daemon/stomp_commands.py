@@ -1,0 +1,197 @@
+"""What the frames of a STOMP client mean: CONNECT, then puts, deliveries and units of work of one session."""
+
+import asyncio
+from collections.abc import Callable
+
+import attrs
+
+from qmgr.daemon.stomp_connection import Connection, Timing
+from qmgr.daemon.stomp_frames import DIALECTS, V10, Dialect, Frame
+from qmgr.daemon.stomp_login import Credentials, Login
+from qmgr.daemon.stomp_messages import put_options, queue_of
+from qmgr.daemon.stomp_subscriptions import Subscriptions
+from qmgr.daemon.stomp_transactions import Transactions
+from qmgr.daemon.tls import common_name
+from qmgr.errors import Mistake, MQError, Reason, Unavailable
+from qmgr.session import Peer, Rights, Session, Sessions
+
+LONGEST_BEAT = 10**7  # ms, two hours and more
+APPLICATION = 28  # characters, as MQ's APPLTAG has
+
+
+@attrs.define
+class Shared:
+    """What all connections of a listener need for it."""
+
+    sessions: Sessions
+    login: Login
+    timing: Timing
+    loop: asyncio.AbstractEventLoop
+    ending: bool = False  # no new work
+
+
+class StompCommands:
+    """One client: before CONNECT it has no session, and after its end neither."""
+
+    def __init__(self, shared: Shared, connection: Connection) -> None:
+        self._shared = shared
+        self._connection = connection
+        self._session: Session | None = None
+        self._subscriptions: Subscriptions
+        self._transactions: Transactions
+
+    def do(self, frame: Frame) -> int:
+        """Do what it asks for; the LSN that must be safe before the client hears of it, 0: none. Raises MQError."""
+        session = self._session
+        if session is None:
+            self._connect(frame)
+            return 0
+        match frame.command:
+            case "SEND":
+                return self._send(session, frame)
+            case "ACK":
+                return self._acknowledge(session, frame.headers)
+            case "NACK":
+                return self._refuse(session, frame.headers)
+            case "BEGIN":
+                self._check_not_ending()
+                self._transactions.begin(_transaction(frame))
+            case "COMMIT":
+                return self._transactions.commit(_transaction(frame))
+            case "ABORT":
+                return self._transactions.abort(_transaction(frame))
+            case "SUBSCRIBE":
+                self._subscriptions.subscribe(frame.headers)
+            case "UNSUBSCRIBE":
+                self._subscriptions.unsubscribe(frame.headers)
+            case "DISCONNECT":
+                self._disconnect(frame)
+            case _:
+                raise Mistake("the client is connected already", reason=Reason.ALREADY_CONNECTED)
+        return 0
+
+    def go_on(self) -> None:
+        """The client reads again."""
+        if self._session is not None:
+            self._subscriptions.go_on()
+
+    def stop_deliveries(self) -> None:
+        """The queue manager is ending: what is held may be acknowledged, and nothing new comes."""
+        if self._session is not None:
+            self._subscriptions.stop()
+
+    def end(self, *, in_order: bool) -> None:
+        """The client has left in order, or is gone: what it has begun is backed out."""
+        session, self._session = self._session, None
+        if session is not None:
+            self._subscriptions.end(in_order=in_order)
+            session.close()
+
+    # ---- CONNECT
+
+    def _connect(self, frame: Frame) -> None:
+        if frame.command not in ("CONNECT", "STOMP"):
+            raise Mistake(f"the first frame is CONNECT, not {frame.command}", reason=Reason.HCONN_ERROR)
+        headers = frame.headers
+        dialect = _dialect(headers)
+        theirs, wanted = _heart_beat(headers)
+        timing = self._shared.timing
+        certified = common_name(self._connection.certificate)
+        said = Credentials(headers.get("login", ""), headers.get("passcode"), certified, self._connection.address)
+        application = "".join(filter(str.isprintable, headers.get("client-id", "")))[:APPLICATION]
+
+        def admit(rights: Rights) -> None:
+            connection = self._connection
+            peer = Peer(user=rights.user, application=application, channel="STOMP", address=connection.address)
+            session = self._shared.sessions.open(peer, rights)
+            connection.dialect = dialect
+            connection.beats = (max(wanted, timing.beat) if wanted else 0.0, 0.0)
+            if theirs:
+                connection.beats = (connection.beats[0], max(theirs, timing.wanted_beat))
+            self._session = session
+            self._subscriptions = Subscriptions(connection, session)
+            self._transactions = Transactions(session)
+            offers = f"{timing.beat * 1000:.0f},{timing.wanted_beat * 1000:.0f}"
+            told = {"version": dialect.version, "heart-beat": offers, "server": "qmgr", "session": str(session.number)}
+            connection.send_frame("CONNECTED", told)
+            connection.accepted()
+
+        if self._shared.login.open:
+            admit(self._shared.login.rights(said))
+            return
+        self._connection.hold_up()  # checking a password takes a while, so it is done in another thread
+        checked = self._shared.loop.run_in_executor(None, self._shared.login.rights, said)
+        checked.add_done_callback(lambda rights: self._checked(rights, admit))
+
+    def _checked(self, rights: "asyncio.Future[Rights]", admit: Callable[[Rights], None]) -> None:
+        if self._connection.closed:
+            rights.exception()  # it has been told
+            return
+        try:
+            admit(rights.result())
+        except MQError as exc:
+            self._connection.fail(exc)
+
+    # ---- messages
+
+    def _send(self, session: Session, frame: Frame) -> int:
+        headers = frame.headers
+        queue = queue_of(headers)
+        name = headers.get("transaction")
+        unit = None
+        if name is not None:
+            unit = self._transactions.named(name).unit
+        elif self._shared.ending:
+            self._check_not_ending()
+        return session.put_later(unit, queue, frame.body, put_options(headers, self._connection.wall_us))[1]
+
+    def _acknowledge(self, session: Session, headers: dict[str, str]) -> int:
+        name = headers.get("transaction")
+        unit = None if name is None else self._transactions.named(name).unit
+        return session.accept(self._subscriptions.take(headers), unit)
+
+    def _refuse(self, session: Session, headers: dict[str, str]) -> int:
+        name = headers.get("transaction")
+        if name is None:
+            return session.reject(self._subscriptions.take(headers))
+        self._transactions.named(name).refused += self._subscriptions.take(headers)
+        return 0
+
+    def _disconnect(self, frame: Frame) -> None:
+        receipt = frame.headers.pop("receipt", None)
+        if receipt is not None:
+            self._connection.acknowledge(receipt)
+        self._connection.finish()
+
+    def _check_not_ending(self) -> None:
+        if self._shared.ending:
+            raise Unavailable("the queue manager is ending; nothing new can begin", reason=Reason.Q_MGR_QUIESCING)
+
+
+def _transaction(frame: Frame) -> str:
+    name = frame.headers.get("transaction")
+    if name is None:
+        raise Mistake(f"{frame.command} has no transaction header")
+    return name
+
+
+def _dialect(headers: dict[str, str]) -> Dialect:
+    """The newest version that both speak. Raises Mistake where there is none."""
+    said = headers.get("accept-version")
+    if said is None:
+        return V10
+    versions = {version.strip() for version in said.split(",")}
+    both = [dialect for version, dialect in DIALECTS.items() if version in versions]
+    if not both:
+        raise Mistake(f"STOMP {', '.join(DIALECTS)} are spoken here, and the client accepts {said[:100]!r}")
+    return both[-1]
+
+
+def _heart_beat(headers: dict[str, str]) -> tuple[float, float]:
+    """(what the client can do, what it wants), seconds between two; 0: none."""
+    said = headers.get("heart-beat", "0,0")
+    parts = [part.strip() for part in said.split(",")]
+    if len(parts) != 2 or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+        raise Mistake(f"header heart-beat is two numbers of milliseconds, as 10000,10000, not {said[:100]!r}")
+    theirs, wanted = (min(int(part), LONGEST_BEAT) / 1000 for part in parts)
+    return theirs, wanted

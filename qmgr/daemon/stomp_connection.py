@@ -1,0 +1,413 @@
+"""One STOMP connection as bytes: frames in, frames out, time-outs, and what bounds a client that is slow or hostile.
+
+Goals: nothing that a client does or leaves undone takes memory without bound, holds up the loop, or is waited for for
+ever; replies come in the order of what they answer, and only when the log is safe. What frames mean is in
+stomp_commands.py.
+
+A client that does not read: deliveries and its own frames stop while more than HIGH_WATER bytes wait for it, and it is
+cut off when that lasts. One that sends faster than the disk takes it: its frames stop while MOST_PENDING replies or
+MOST_BEHIND bytes wait.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import attrs
+
+from qmgr.daemon.loop import Forcer
+from qmgr.daemon.stomp_frames import DIALECTS, V12, Dialect, Frame, FrameError, Limits, Parser, encode
+from qmgr.errors import MQError, Reason, Unavailable
+
+HIGH_WATER = 256 << 10  # bytes that wait to be sent
+MOST_PENDING = 1000  # actions that wait for a force
+MOST_BEHIND = 1 << 20  # bytes of log, to the last of this client's that a force is waited for
+SLICE = 64  # frames of one client before others have their turn
+STRANGER = Limits(head=8192, headers=50, body=0)  # until CONNECT is accepted
+HEAD, HEADERS = 64 << 10, 500  # afterwards
+FAULTS = {Reason.CONNECTION_BROKEN, Reason.UNEXPECTED_ERROR}  # beside frames that can't be read: an operator hears
+QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)  # Linux
+HEART_BEAT = b"\n"
+
+
+@attrs.frozen(kw_only=True)
+class Timing:
+    """Seconds."""
+
+    connect: float = 10.0  # until CONNECT is accepted
+    frame: float = 60.0  # for a frame that was begun; for a client to read
+    beat: float = 1.0  # the shortest time between two heart-beats of ours
+    wanted_beat: float = 10.0  # the shortest time between two of the client's that we ask for
+    tolerance: float = 2.0  # times the agreed time without a word from a client, and it is gone
+    linger: float = 2.0  # for a client to read the ERROR that ends its connection
+    tick: float = 0.25  # how often each connection's times are looked at
+
+
+class Commands(Protocol):
+    """What frames mean; see stomp_commands.py."""
+
+    def do(self, frame: Frame) -> int:
+        """Do what it asks for; the LSN that must be safe before the client hears of it, 0: none. Raises MQError."""
+
+    def go_on(self) -> None:
+        """The client reads again."""
+
+    def stop_deliveries(self) -> None:
+        """The queue manager is ending."""
+
+    def end(self, *, in_order: bool) -> None:
+        """The client is gone, or has left in order."""
+
+
+@attrs.frozen
+class Surroundings:
+    """What all connections of a listener share."""
+
+    loop: asyncio.AbstractEventLoop
+    forcer: Forcer
+    timing: Timing
+    max_body: int  # bytes
+    wall_us: Callable[[], int]
+    commands: "Callable[[Connection], Commands]"  # of a new connection
+    connections: "set[Connection]"
+    report: Callable[[str, MQError], None]  # (address, why) of a connection that is closed for a fault
+
+
+class Connection(asyncio.Protocol):
+    """All of it runs in the loop."""
+
+    __slots__ = (
+        *("address", "certificate", "closed", "dialect", "heard", "beats", "said", "wall_us", "_around", "_began"),
+        *(
+            "_closing",
+            "_commands",
+            "_deadline",
+            "_held_up",
+            "_lsn",
+            "_out",
+            "_out_size",
+            "_parser",
+            "_paused",
+            "_farewell",
+        ),
+        *("_pending", "_reading", "_refusal", "_socket", "_stalled", "_transport", "_working", "_asked"),
+    )
+
+    def __init__(self, around: Surroundings, refusal: MQError | None = None) -> None:
+        self.address = ""
+        self.certificate: dict[str, Any] | None = None  # of the client, verified
+        self.closed = False  # its session is over; at most what was sent last is still on its way
+        self.dialect: Dialect = V12
+        self.beats = (0.0, 0.0)  # seconds between two heart-beats: ours, the client's; 0: none
+        self.heard = self.said = 0.0
+        self.wall_us = around.wall_us
+        self._around = around
+        self._refusal = refusal
+        self._parser = Parser(STRANGER)
+        self._commands: Commands | None = None
+        self._transport: asyncio.Transport
+        self._socket: Any = None
+        self._deadline = 0.0  # to be connected by then; while closing, to be closed; 0: none
+        self._began = 0.0  # when a frame began that is not there yet; 0: none
+        self._stalled = 0.0  # since when the client does not read; 0: it does
+        self._held_up = False  # an answer from another thread is waited for
+        self._paused = False  # more than HIGH_WATER bytes wait
+        self._reading = True
+        self._working = False  # a turn for more frames is planned
+        self._farewell: bytes | None = None  # sent when nothing is pending any more, and then it is closed
+        self._closing = False
+        self._pending = 0  # actions that wait for a force
+        self._lsn = 0  # of the last thing that was done
+        self._asked = 0  # a force up to here has been asked for
+        self._out: list[bytes] = []  # sent at the end of the turn
+        self._out_size = 0
+
+    # ---- what asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._socket = transport.get_extra_info("socket")
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        transport.set_write_buffer_limits(high=HIGH_WATER)
+        peer = transport.get_extra_info("peername")
+        self.address = f"{peer[0]}:{peer[1]}" if peer else ""
+        self.certificate = transport.get_extra_info("peercert")
+        now = self._around.loop.time()
+        self.heard = self.said = now
+        self._deadline = now + self._around.timing.connect
+        self._around.connections.add(self)
+        if self._refusal is None:
+            self._commands = self._around.commands(self)
+        else:
+            self.fail(self._refusal)
+
+    def data_received(self, data: bytes) -> None:
+        if QUICKACK is not None:  # clients that write a frame in pieces wait for each piece to be acknowledged
+            self._socket.setsockopt(socket.IPPROTO_TCP, QUICKACK, 1)
+        if self.closed:
+            return
+        self.heard = self._around.loop.time()
+        self._parser.feed(data)
+        if not self._working:
+            self._work()
+
+    def eof_received(self) -> bool:
+        return False  # close
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        self._end_session(in_order=False)
+        self._around.connections.discard(self)
+
+    def pause_writing(self) -> None:
+        self._paused = True
+        self._stalled = self._around.loop.time()
+        self._regulate()
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._stalled = 0.0
+        self._resume()
+        if self._commands is not None and not self.closed:
+            self._commands.go_on()
+
+    # ---- frames in
+
+    def _work(self) -> None:
+        """Do what the frames ask for that are there, or a slice of it."""
+        self._working = False
+        parser = self._parser
+        try:
+            for done in range(SLICE):
+                if self._stopped():
+                    break
+                frame = parser.next()
+                if frame is None:
+                    if done or not parser.begun:
+                        self._began = 0.0
+                    if parser.begun and not self._began:
+                        self._began = self.heard
+                    break
+                self._do(frame)
+            else:
+                self._began = 0.0
+                self._working = True
+                self._around.loop.call_soon(self._work)
+        except MQError as exc:
+            self.fail(exc)
+        if self._lsn > self._asked and not self.closed:  # of frames that asked for no receipt
+            self._asked = self._lsn
+            self._around.forcer.ask(self._lsn, self._hear)
+        self._regulate()
+
+    def _do(self, frame: Frame) -> None:
+        """Raises FrameError only; an error of the frame's is told to the client."""
+        receipt = frame.headers.get("receipt")
+        try:
+            assert self._commands is not None
+            lsn = self._commands.do(frame)
+        except MQError as exc:
+            self.fail(exc, receipt)
+            return
+        except Exception as exc:
+            text = f"a {frame.command} frame met an error of the queue manager's own: {type(exc).__name__}: {exc}"
+            self.fail(MQError(text), receipt)
+            return
+        if lsn > self._lsn:
+            self._lsn = lsn
+        if receipt is not None:
+            self.acknowledge(receipt)
+
+    def _stopped(self) -> bool:
+        """No frame is taken for now."""
+        behind = self._lsn - self._around.forcer.safe
+        return self._paused or self._held_up or self.closed or self._pending >= MOST_PENDING or behind >= MOST_BEHIND
+
+    def _regulate(self) -> None:
+        """Read from the client or not, as there is room for what it asks."""
+        wanted = self.closed or not (self._stopped() or self._working)
+        if wanted != self._reading and not self._transport.is_closing():
+            self._reading = wanted
+            if wanted:
+                self.heard = self._around.loop.time()  # what it said meanwhile was not heard
+                self._began = 0.0
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        """What stopped frames may be over."""
+        if not self._working and not self._reading and not self._stopped():
+            self._working = True
+            self._around.loop.call_soon(self._work)
+
+    def hold_up(self) -> None:
+        """No frame is taken until `accepted`, or the end."""
+        self._held_up = True
+
+    def stop_deliveries(self) -> None:
+        if self._commands is not None and not self.closed:
+            self._commands.stop_deliveries()
+
+    def accepted(self) -> None:
+        """The client is who it says it is: the limits of a stranger are over."""
+        self._deadline = 0.0
+        self._held_up = False
+        self._parser.dialect = self.dialect
+        self._parser.limits = Limits(HEAD, HEADERS, self._around.max_body)
+        self._resume()
+
+    # ---- frames out
+
+    @property
+    def writable(self) -> bool:
+        return not self._paused and not self.closed and self._out_size < HIGH_WATER
+
+    def send(self, data: bytes) -> None:
+        """With all else that this turn of the loop sends."""
+        if self._closing:
+            return
+        if not self._out:
+            self._around.loop.call_soon(self._flush)
+        self._out.append(data)
+        self._out_size += len(data)
+
+    def send_frame(self, command: str, headers: dict[str, str], body: bytes = b"") -> None:
+        self.send(encode(self.dialect, command, headers, body))
+
+    def _flush(self) -> None:
+        if self._out and not self._closing:
+            full = self._out_size >= HIGH_WATER
+            data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
+            self._out.clear()
+            self._out_size = 0
+            self.said = self._around.loop.time()
+            self._transport.write(data)
+            if full and self.writable and self._commands is not None:  # all of it went out at once
+                self._commands.go_on()
+
+    def acknowledge(self, receipt: str) -> None:
+        """RECEIPT, once all that was done so far is safe."""
+        self.after(self._lsn, lambda: self.send_frame("RECEIPT", {"receipt-id": receipt}))
+
+    def after(self, lsn: int, action: Callable[[], None]) -> None:
+        """Do it when the log is safe up to the LSN, and after all that was to be done before."""
+        if not self._pending and lsn <= self._around.forcer.safe:
+            action()
+            return
+        self._pending += 1
+        if lsn > self._asked:
+            self._asked = lsn
+
+        def forced(error: Exception | None) -> None:
+            self._pending -= 1
+            if error is None and not self._closing:
+                action()
+            self._hear(error)
+            if self._farewell is not None and not self._pending:
+                self._say_farewell()
+
+        self._around.forcer.ask(lsn, forced)
+
+    def _hear(self, error: Exception | None) -> None:
+        """A force is over, or has failed."""
+        if error is None:
+            self._resume()
+        else:
+            self.fail(error if isinstance(error, MQError) else Unavailable(str(error)))
+
+    def next_turn(self, action: Callable[[], None]) -> None:
+        self._around.loop.call_soon(action)
+
+    def next_turn_threadsafe(self, action: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._around.loop.call_soon_threadsafe(action)
+
+    # ---- the end
+
+    def fail(self, error: MQError, receipt: str | None = None) -> None:
+        """ERROR, after the replies that are due; then close. What the client had begun is backed out at once."""
+        if self.closed:
+            return
+        if isinstance(error, FrameError) or error.reason in FAULTS:
+            self._around.report(self.address, error)
+        reason = error.reason
+        headers = {"message": str(error), "reason-code": str(int(reason)), "reason": f"MQRC_{reason.name}"}
+        if receipt is not None:
+            headers["receipt-id"] = receipt
+        if self._deadline:  # not connected yet
+            headers["version"] = ",".join(DIALECTS)
+        headers["content-type"] = "text/plain"
+        body = f"{error}\n".encode("utf-8", "replace")
+        headers["content-length"] = str(len(body))
+        self._leave(encode(self.dialect, "ERROR", headers, body), in_order=False)
+
+    def finish(self) -> None:
+        """The client leaves in order: close when it has had the replies that are due."""
+        self._leave(b"", in_order=True)
+
+    def _leave(self, farewell: bytes, *, in_order: bool) -> None:
+        self._end_session(in_order=in_order)
+        self._farewell = farewell
+        if not self._pending:
+            self._say_farewell()
+
+    def _say_farewell(self) -> None:
+        """Say it, and close when the client has had time to read it."""
+        if self._closing:
+            return
+        self.send(self._farewell or b"")
+        self._flush()
+        self._closing = True
+        self._regulate()
+        timing = self._around.timing
+        unsent = self._transport.get_write_buffer_size()
+        self._deadline = self._around.loop.time() + (timing.frame if unsent else timing.linger)
+        if self._transport.can_write_eof():
+            self._transport.write_eof()  # and read on: to close with bytes unread would throw away what was sent
+        else:
+            self._transport.close()
+
+    def cut(self) -> None:
+        """At once, whatever is on its way."""
+        self._end_session(in_order=False)
+        self._closing = True
+        self._transport.abort()
+
+    def _end_session(self, *, in_order: bool) -> None:
+        if not self.closed:
+            self.closed = True
+            if self._commands is not None:
+                self._commands.end(in_order=in_order)
+
+    # ---- times
+
+    def tick(self, now: float) -> None:
+        """Called every so often: is something overdue?"""
+        timing = self._around.timing
+        if self._deadline and now >= self._deadline:
+            if self._closing:
+                self.cut()
+            else:
+                self._overdue(f"no CONNECT was accepted within {timing.connect:g} seconds")
+        elif self._stalled and now >= self._stalled + timing.frame:
+            self._around.report(self.address, _broken(f"it has read nothing for {timing.frame:g} seconds"))
+            self.cut()
+        elif self.closed or not self._reading:
+            return
+        elif self._began and now >= self._began + timing.frame:
+            self._overdue(f"a frame was begun and not complete within {timing.frame:g} seconds")
+        elif self.beats[1] and now >= self.heard + self.beats[1] * timing.tolerance:
+            self._overdue(f"no heart-beat came for {now - self.heard:.1f} seconds; {self.beats[1]:g} were agreed")
+        elif self.beats[0] and now >= self.said + self.beats[0] - 2 * timing.tick:
+            self.send(HEART_BEAT)
+
+    def _overdue(self, text: str) -> None:
+        self.fail(_broken(text))
+
+
+def _broken(text: str) -> Unavailable:
+    return Unavailable(text, reason=Reason.CONNECTION_BROKEN)

@@ -1,0 +1,87 @@
+"""Who a STOMP client is: by login and passcode, by its certificate or, on a loopback address only, whoever comes.
+
+CONNECT and CONNECTED are one question and one answer, so there is no place for SCRAM.
+"""
+
+import contextlib
+import getpass
+from typing import Protocol
+
+import attrs
+
+from qmgr.authority import UserRights
+from qmgr.configuration import ListenerConfig
+from qmgr.errors import IniError, NotAuthorized
+from qmgr.sasl import EXTERNAL, PLAIN, Server
+from qmgr.session import AllRights, Rights
+
+NONE = "NONE"
+
+
+class Admission(Protocol):
+    """What the daemon knows about users; see admission.py."""
+
+    def exchange(self, mechanism: str, certified: str | None = None) -> Server: ...
+
+    def check_password(self, user: str, password: str) -> None: ...
+
+    def rights(self, user: str) -> UserRights: ...
+
+    def refused(self, user: str, why: str, address: str) -> None: ...
+
+
+@attrs.frozen
+class Credentials:
+    """What a client says of itself, and what its certificate says."""
+
+    login: str
+    passcode: str | None
+    certified: str | None
+    address: str
+
+
+class Login:
+    """The ways that one listener offers."""
+
+    def __init__(self, config: ListenerConfig, admission: Admission) -> None:
+        """Raises IniError where there is none for STOMP."""
+        if not {NONE, PLAIN, EXTERNAL} & set(config.authentication):
+            raise IniError(
+                f"listener {config.name!r} speaks STOMP, which has no way for {', '.join(config.authentication)}: "
+                f"give Authentication PLAIN (with TLS), EXTERNAL (with TLSClientCA) or, on a loopback address, NONE",
+                name=config.name,
+            )
+        self._ways = config.authentication
+        self._admission = admission
+
+    @property
+    def open(self) -> bool:
+        """Whoever comes is let in, at once."""
+        return NONE in self._ways
+
+    def rights(self, said: Credentials) -> Rights:
+        """What the client may do. It takes some time. Raises NotAuthorized, which the error log hears of."""
+        if self.open:
+            return AllRights(_own_user())
+        try:
+            return self._admission.rights(self._user(said))
+        except NotAuthorized as exc:
+            self._admission.refused(said.login, str(exc), said.address)
+            raise
+
+    def _user(self, said: Credentials) -> str:
+        if said.passcode is not None and PLAIN in self._ways:
+            self._admission.check_password(said.login, said.passcode)
+            return said.login
+        if EXTERNAL in self._ways:
+            reply = self._admission.exchange(EXTERNAL, said.certified).step(said.login.encode())
+            if reply.user is not None:
+                return reply.user
+        raise NotAuthorized("CONNECT has no login and passcode, and this listener asks for them", name=said.login)
+
+
+def _own_user() -> str:
+    """Whose process this is; "" where the system has no name for it."""
+    with contextlib.suppress(KeyError, OSError):
+        return getpass.getuser()
+    return ""

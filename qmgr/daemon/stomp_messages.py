@@ -1,0 +1,150 @@
+"""What the headers of SEND say of a message, and what the headers of MESSAGE say of one. Docs: docs/stomp.md.
+
+STOMP                        message
+priority, persistent         the same
+expires                      expiry: milliseconds since 1970-01-01 UTC, as ActiveMQ has it; 0 = never
+expiration                   expiry: milliseconds from now, as RabbitMQ has it; on SEND only
+correlation-id               correlation_id: 48 hexadecimal digits, or text
+reply-to                     reply_to: /queue/NAME, or NAME
+content-type                 a property; text/... is also format MQSTR
+message-id, timestamp, redelivered, backout-count       on MESSAGE only
+any other                    a property
+"""
+
+import re
+from collections.abc import Callable
+
+from qmgr.errors import Mistake, Reason
+from qmgr.message import MAX_EXPIRY, NO_ID, Message, Value
+from qmgr.verbs import PutOptions
+
+PREFIX = "/queue/"
+TEXT = "MQSTR"  # the format of messages that are text
+CORRELATION_ID = "correlation-id"  # a property has it where 24 bytes can't
+HEX_ID = re.compile("(?:ID:)?([0-9A-Fa-f]{48})")
+READABLE = re.compile(rb"[!-~](?:[ -~]*[!-~])?")
+
+# headers that are about the frame, or that only the queue manager says
+NO_PROPERTIES = frozenset({"destination", "content-length", "receipt", "transaction", "subscription", "ack", "id"}) | {
+    *("message-id", "timestamp", "redelivered", "backout-count")
+}
+
+
+def queue_of(headers: dict[str, str]) -> str:
+    """The queue that a frame names. Raises Mistake where it names none."""
+    destination = headers.get("destination")
+    if destination is None:
+        raise Mistake("the frame has no destination header; it names a queue, as /queue/ORDERS")
+    return queue_named(destination)
+
+
+def queue_named(destination: str) -> str:
+    if destination.startswith(PREFIX):
+        return destination[len(PREFIX) :]
+    if destination.startswith("/"):
+        text = f"{destination[:100]!r} is no destination here; there are queues, as /queue/ORDERS or ORDERS"
+        raise Mistake(text, reason=Reason.OBJECT_NAME_ERROR, name=destination[:100])
+    return destination
+
+
+def put_options(headers: dict[str, str], wall_us: Callable[[], int]) -> PutOptions:
+    """What a SEND says of its message; `wall_us()` is now. Raises Mistake."""
+    options: PutOptions = {}
+    properties: dict[str, Value] = {}
+    for name, value in headers.items():
+        if name in NO_PROPERTIES:
+            continue
+        match name:
+            case "priority":
+                options["priority"] = _whole(name, value, 9)
+            case "persistent":
+                options["persistent"] = _flag(name, value)
+            case "expires":
+                options["expiry"] = _until(_whole(name, value), wall_us())
+            case "expiration":
+                options.setdefault("expiry", _seconds(_whole(name, value) / 1000))
+            case "correlation-id":
+                options["correlation_id"] = correlation_id = _correlation_id(value)
+                if correlation_text(correlation_id) != value:
+                    properties[name] = value
+            case "reply-to":
+                options["reply_to"] = queue_named(value)
+            case "content-type":
+                properties[name] = value
+                if value.startswith("text/"):
+                    options["format"] = TEXT
+            case _:
+                properties[name] = value
+    if properties:
+        options["properties"] = properties
+    return options
+
+
+def _whole(name: str, value: str, most: int = 10**18) -> int:
+    if not value.isascii() or not value.isdigit() or len(value) > 18 or int(value) > most:
+        allowed = f"a whole number from 0 to {most}" if most < 10**18 else "a whole number, of milliseconds"
+        raise Mistake(f"header {name} is {allowed}, not {value[:100]!r}", reason=Reason.MD_ERROR)
+    return int(value)
+
+
+def _flag(name: str, value: str) -> bool:
+    if value not in ("true", "false"):
+        raise Mistake(f"header {name} is true or false, not {value[:100]!r}", reason=Reason.PERSISTENCE_ERROR)
+    return value == "true"
+
+
+def _until(milliseconds: int, wall_us: int) -> float | None:
+    """Seconds from now; what is over already has a moment left, and expires as any message does."""
+    return _seconds(milliseconds / 1000 - wall_us / 1e6) if milliseconds else None
+
+
+def _seconds(seconds: float) -> float:
+    return min(max(seconds, 0.001), MAX_EXPIRY)
+
+
+def _correlation_id(text: str) -> bytes:
+    """24 bytes of it: what 48 hexadecimal digits say, or the first of the text."""
+    digits = HEX_ID.fullmatch(text)
+    return bytes.fromhex(digits[1]) if digits is not None else text.encode()[:24].ljust(24, b"\0")
+
+
+def correlation_text(correlation_id: bytes) -> str:
+    """As text, where it is printable ASCII; else 48 hexadecimal digits."""
+    text = correlation_id.rstrip(b"\0")
+    return text.decode() if READABLE.fullmatch(text) else correlation_id.hex()
+
+
+def message_headers(message: Message, wall_us: Callable[[], int]) -> dict[str, str]:
+    """The headers of a MESSAGE frame that come from the message; `wall_us()` is now."""
+    headers = {
+        "message-id": message.message_id.hex(),
+        "content-length": str(len(message.body)),
+        "priority": str(message.priority),
+        "persistent": "true" if message.persistent else "false",
+        "timestamp": str(message.put_time_us // 1000),
+    }
+    if message.expiry is not None:
+        headers["expires"] = str(wall_us() // 1000 + int(message.expiry * 1000))
+    if message.backout_count:
+        headers["redelivered"] = "true"
+        headers["backout-count"] = str(message.backout_count)
+    if message.reply_to:
+        headers["reply-to"] = PREFIX + message.reply_to
+    for name, value in message.properties.items():
+        if name not in NO_PROPERTIES:
+            headers.setdefault(name, _said(value))
+    if message.correlation_id != NO_ID:
+        headers.setdefault(CORRELATION_ID, correlation_text(message.correlation_id))
+    if message.format.rstrip() == TEXT:
+        headers.setdefault("content-type", "text/plain")
+    return headers
+
+
+def _said(value: Value) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case bytes():
+            return value.hex()
+        case _:
+            return str(value)

@@ -1,0 +1,298 @@
+"""The subscriptions of one STOMP connection: what is taken from a queue for it, sent, and not acknowledged yet.
+
+A message goes this way: taken (held for this connection, so nobody else gets it) → coming (the log is being forced, or
+the client does not read) → sent → acknowledged, refused, or given back. With `ack:auto` it is got when it is taken.
+"""
+
+import enum
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from qmgr.daemon.stomp_frames import Dialect, encode_headers
+from qmgr.daemon.stomp_messages import message_headers, queue_of
+from qmgr.delivery import Delivery, Watch
+from qmgr.errors import Mistake, MQError, Reason
+from qmgr.session import Session
+
+PREFETCH = 100  # messages sent and not acknowledged, unless SUBSCRIBE says otherwise
+MOST_PREFETCH = 1000
+MOST = 100  # subscriptions of a connection
+MOST_HELD = 5000  # messages that one connection holds
+BATCH = 32  # messages taken at a time
+LONGEST_ID = 255
+
+
+class Ack(enum.Enum):
+    AUTO = "auto"
+    CLIENT = "client"  # an ACK is for all that was sent before, too
+    INDIVIDUAL = "client-individual"
+
+
+class Channel(Protocol):
+    """What a subscription needs of its connection."""
+
+    dialect: Dialect
+
+    @property
+    def writable(self) -> bool:
+        """The client reads what it is sent."""
+
+    def after(self, lsn: int, action: Callable[[], None]) -> None:
+        """Do it when the log is safe up to the LSN, and after all that was to be done before."""
+
+    def send(self, data: bytes) -> None: ...
+
+    def next_turn(self, action: Callable[[], None]) -> None:
+        """Do it when the loop has seen to the others."""
+
+    def next_turn_threadsafe(self, action: Callable[[], None]) -> None:
+        """The same for any thread."""
+
+    def fail(self, error: MQError) -> None: ...
+
+    def wall_us(self) -> int: ...
+
+
+class Subscription:
+    """One SUBSCRIBE: at its queue, until it is ended."""
+
+    def __init__(
+        self, group: "Subscriptions", name: str, destination: str, queue: str, ack: Ack, prefetch: int, named: bool
+    ) -> None:
+        self.queue = queue
+        self.ack = ack
+        self.sent: dict[str, Delivery] = {}  # by the id that an ACK will have, in the order of sending
+        self._coming: deque[Delivery] = deque()
+        self._waiting = 0  # of those, how many a force is waited for
+        self._group = group
+        self._channel = group.channel
+        self._session = group.session
+        self._prefetch = prefetch
+        self._watch: Watch | None = None  # in line at the queue
+        self._pumping = False
+        self._ended = False
+        head = {"destination": destination} | ({"subscription": name} if named else {})
+        self._head = b"MESSAGE\n" + encode_headers(self._channel.dialect, head)
+
+    def pump(self) -> None:
+        """Take what there is, as far as the client may have it; stand in line where there is nothing."""
+        self._pumping = False
+        try:
+            self.take_more()
+        except MQError as exc:
+            if exc.reason is not Reason.Q_MGR_QUIESCING:  # those who end their work in order shall be able to
+                self._channel.fail(exc)
+
+    def take_more(self) -> None:
+        """The same, but raises what `deliver` does: UnknownQueue, NotAuthorized, Inhibited …"""
+        room = self._room()
+        if room <= 0:
+            self._leave_line()
+            return
+        if self._watch is not None:
+            if not self._watch.is_set():
+                return
+            self._watch = None
+        watch = self._session.watch(self._wake)
+        taken, lsn = self._session.deliver(self.queue, room, watch)
+        if not taken:
+            self._watch = watch
+            return
+        if self.ack is Ack.AUTO:
+            lsn = max(lsn, self._session.accept(taken))
+        self._coming += taken
+        self._waiting += len(taken)
+        self._group.held += len(taken)
+        self._channel.after(lsn, lambda: self._forced(len(taken)))
+
+    def pump_soon(self) -> None:
+        """Once for all acknowledgements of a turn; and others first."""
+        if not self._pumping:
+            self._pumping = True
+            self._channel.next_turn(self.pump)
+
+    def go_on(self) -> None:
+        """The client reads again."""
+        self._send_coming()
+        self.pump()
+
+    def end(self) -> list[Delivery]:
+        """Nothing more is taken; what is to be given back."""
+        self._ended = True
+        self._leave_line()
+        if self.ack is Ack.AUTO:  # what is coming was got for the client, so it is sent
+            self._send_coming()
+            return []
+        back = [*self.sent.values(), *self._coming]
+        for name in self.sent:
+            del self._group.by_ack_id[name]
+        self.sent.clear()
+        self._coming.clear()
+        self._group.held -= len(back)
+        return back
+
+    def unsent(self) -> list[Delivery]:
+        """What the client can't have seen; none of what it got with ack:auto is given back."""
+        return [] if self.ack is Ack.AUTO else list(self._coming)
+
+    def take(self, ack_id: str) -> list[Delivery]:
+        """What an ACK or NACK with this id is for."""
+        if self.ack is Ack.INDIVIDUAL:
+            names = [ack_id]
+        else:
+            names = []
+            for name in self.sent:
+                names.append(name)
+                if name == ack_id:
+                    break
+        for name in names:
+            del self._group.by_ack_id[name]
+        self._group.make_room(len(names), self)
+        return [self.sent.pop(name) for name in names]
+
+    # ----
+
+    def _room(self) -> int:
+        if self._ended or self._coming or self._group.stopped or not self._channel.writable:
+            return 0
+        room = min(BATCH, MOST_HELD - self._group.held)
+        return room if self.ack is Ack.AUTO else min(room, self._prefetch - len(self.sent))
+
+    def _wake(self) -> None:
+        """Called by any thread, under the queue manager's lock."""
+        self._channel.next_turn_threadsafe(self.pump)
+
+    def _leave_line(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            self._session.unwatch(self.queue, watch)
+
+    def _forced(self, count: int) -> None:
+        self._waiting -= count
+        self._send_coming()
+        self.pump_soon()
+
+    def _send_coming(self) -> None:
+        coming, channel = self._coming, self._channel
+        while len(coming) > self._waiting and (channel.writable or self._ended):
+            delivery = coming.popleft()
+            message = delivery.message
+            headers = message_headers(message, channel.wall_us)
+            if self.ack is Ack.AUTO:
+                self._group.held -= 1
+            else:
+                self._await_ack(delivery, headers)
+            head = self._head + encode_headers(channel.dialect, headers)
+            channel.send(b"%b\n%b\0" % (head, message.body))
+
+    def _await_ack(self, delivery: Delivery, headers: dict[str, str]) -> None:
+        group = self._group
+        group.sent += 1
+        ack_id = str(group.sent)
+        if group.by_message_id:  # 1.0 and 1.1 acknowledge by it; where a putter gave the same id twice, it says more
+            ack_id = headers["message-id"]
+            if ack_id in group.by_ack_id:
+                ack_id = headers["message-id"] = f"{ack_id}-{group.sent}"
+        else:
+            headers["ack"] = ack_id
+        self.sent[ack_id] = delivery
+        group.by_ack_id[ack_id] = self
+
+
+class Subscriptions:
+    """All subscriptions of a connection, and who waits for which acknowledgement."""
+
+    def __init__(self, channel: Channel, session: Session) -> None:
+        self.channel = channel
+        self.session = session
+        self.by_ack_id: dict[str, Subscription] = {}
+        self.by_message_id = channel.dialect.version != "1.2"
+        self.held = 0  # messages that are coming, or sent and not acknowledged
+        self.sent = 0  # messages so far that wait for an ACK
+        self.stopped = False  # no more deliveries
+        self._by_name: dict[str, Subscription] = {}
+
+    def subscribe(self, headers: dict[str, str]) -> None:
+        """Raises Mistake, UnknownQueue (2085), NotAuthorized (2035), Inhibited (2016), Unavailable (2161) …"""
+        queue = queue_of(headers)
+        name = headers.get("id")
+        if name is None and self.channel.dialect.version != "1.0":
+            raise Mistake("SUBSCRIBE has no id header; STOMP has it since 1.1")
+        named = name is not None
+        name = headers["destination"] if name is None else name
+        if not 1 <= len(name) <= LONGEST_ID:
+            raise Mistake(f"the id of a subscription has 1 to {LONGEST_ID} characters, not {len(name)}")
+        if name in self._by_name:
+            raise Mistake(f"subscription {name!r} is there already; UNSUBSCRIBE ends it", reason=Reason.OBJECT_IN_USE)
+        if len(self._by_name) >= MOST:
+            text = f"a STOMP connection may have {MOST} subscriptions at a time; end some of them"
+            raise Mistake(text, reason=Reason.HANDLE_NOT_AVAILABLE)
+        if "selector" in headers:
+            raise Mistake("SUBSCRIBE has a selector; there are none here", reason=Reason.SELECTOR_ERROR)
+        new = Subscription(self, name, headers["destination"], queue, _ack(headers), _prefetch(headers), named)
+        self._by_name[name] = new
+        new.take_more()
+
+    def unsubscribe(self, headers: dict[str, str]) -> None:
+        """What the client has not acknowledged returns to its place, uncounted."""
+        name = headers.get("id", headers.get("destination", ""))
+        subscription = self._by_name.pop(name, None)
+        if subscription is None:
+            raise Mistake(f"there is no subscription {name[:100]!r} to end")
+        self.session.release(subscription.end())
+
+    def take(self, headers: dict[str, str]) -> list[Delivery]:
+        """What an ACK or NACK is for. Raises Mistake (2209) where nothing waits for it."""
+        name = headers.get("message-id") if self.by_message_id else headers.get("id")
+        if name is None:
+            wanted = "message-id" if self.by_message_id else "id"
+            raise Mistake(f"an ACK or NACK of STOMP {self.channel.dialect.version} has a header {wanted}")
+        subscription = self.by_ack_id.get(name)
+        if subscription is None:
+            raise Mistake(
+                f"no message waits for an acknowledgement with id {name[:100]!r}: it has had one, or was given back",
+                reason=Reason.NO_MSG_LOCKED,
+            )
+        return subscription.take(name)
+
+    def make_room(self, count: int, subscription: Subscription) -> None:
+        """So many of the subscription's messages are acknowledged: it may take others."""
+        full = self.held >= MOST_HELD
+        self.held -= count
+        for one in list(self._by_name.values()) if full else [subscription]:
+            one.pump_soon()
+
+    def go_on(self) -> None:
+        for subscription in list(self._by_name.values()):
+            subscription.go_on()
+
+    def stop(self) -> None:
+        """Nothing more is taken from any queue."""
+        self.stopped = True
+        for subscription in list(self._by_name.values()):
+            subscription.pump_soon()
+
+    def end(self, *, in_order: bool) -> None:
+        """Gives back, uncounted, what the client can't have seen, and if it leaves in order all that it has."""
+        subscriptions = list(self._by_name.values())
+        self._by_name.clear()
+        for subscription in subscriptions:
+            unsent = subscription.unsent()
+            back = subscription.end()
+            self.session.release(back if in_order else unsent)
+
+
+def _ack(headers: dict[str, str]) -> Ack:
+    said = headers.get("ack", "auto")
+    try:
+        return Ack(said)
+    except ValueError:
+        raise Mistake(f"header ack is auto, client or client-individual, not {said[:100]!r}") from None
+
+
+def _prefetch(headers: dict[str, str]) -> int:
+    said = headers.get("prefetch-count", headers.get("activemq.prefetchSize", str(PREFETCH)))
+    if not said.isascii() or not said.isdigit() or len(said) > 4 or not 1 <= int(said) <= MOST_PREFETCH:
+        raise Mistake(f"header prefetch-count is a number of messages from 1 to {MOST_PREFETCH}, not {said[:100]!r}")
+    return int(said)

@@ -1,0 +1,66 @@
+"""The transactions of one STOMP connection: each is a unit of work, with its sends and what it has acknowledged."""
+
+import attrs
+
+from qmgr.delivery import Delivery
+from qmgr.errors import Mistake, Reason, UnitOfWorkEnded
+from qmgr.manager import UnitOfWork
+from qmgr.session import Session
+
+MOST = 100  # transactions that a connection may have open at a time
+LONGEST_NAME = 255
+
+
+@attrs.define
+class Transaction:
+    unit: UnitOfWork
+    refused: list[Delivery] = attrs.Factory(list)  # what it has NACKed: given back when it ends, either way
+
+
+class Transactions:
+    """By the names that the client gave them."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._open: dict[str, Transaction] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def begin(self, name: str) -> None:
+        """Raises Mistake (2128: it is open already; 2017: too many), Unavailable (2161)."""
+        if name in self._open:
+            raise Mistake(f"transaction {name[:100]!r} is open already", reason=Reason.UOW_IN_PROGRESS)
+        if len(self._open) >= MOST:
+            text = f"a STOMP connection may have {MOST} transactions open at a time; end some of them"
+            raise Mistake(text, reason=Reason.HANDLE_NOT_AVAILABLE)
+        if not 1 <= len(name) <= LONGEST_NAME:
+            raise Mistake(f"the name of a transaction has 1 to {LONGEST_NAME} characters, not {len(name)}")
+        self._open[name] = Transaction(self._session.begin())
+
+    def named(self, name: str) -> Transaction:
+        """Raises UnitOfWorkEnded where there is none: late and repeated frames have no effect."""
+        transaction = self._open.get(name)
+        if transaction is None:
+            raise UnitOfWorkEnded(f"no transaction {name[:100]!r} is open; BEGIN begins one")
+        return transaction
+
+    def commit(self, name: str) -> int:
+        """The LSN to force before the client hears of it. Raises BackedOut (2003)."""
+        transaction = self._end(name)
+        lsn = self._session.commit_later(transaction.unit)
+        return max(lsn, self._give_back(transaction))
+
+    def abort(self, name: str) -> int:
+        """The same; messages that it has acknowledged return to their queues."""
+        transaction = self._end(name)
+        lsn = self._session.backout_later(transaction.unit)
+        return max(lsn, self._give_back(transaction))
+
+    def _end(self, name: str) -> Transaction:
+        transaction = self.named(name)
+        del self._open[name]
+        return transaction
+
+    def _give_back(self, transaction: Transaction) -> int:
+        return self._session.reject(transaction.refused) if transaction.refused else 0

@@ -1,0 +1,110 @@
+"""The loop of the listeners: one force serves whoever asked while the last one ran, and replies come in order."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from qmgr.daemon.loop import LoopThread, borrow, give_back
+from tests.qmgr.world import World
+
+DEADLINE = 30  # seconds; never reached but by a fault
+
+
+class Disk:
+    """Forces are counted, and wait while the gate is shut."""
+
+    def __init__(self) -> None:
+        self.forced: list[int] = []
+        self.begun = threading.Event()
+        self.gate = threading.Event()
+        self.gate.set()
+        self.failure: Exception | None = None
+
+    def force(self, lsn: int) -> None:
+        self.begun.set()
+        assert self.gate.wait(DEADLINE)
+        if self.failure is not None:
+            raise self.failure
+        self.forced.append(lsn)
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+@pytest.fixture
+def thread(disk: Disk) -> Iterator[LoopThread]:
+    made = LoopThread(disk.force)
+    yield made
+    made.end()
+
+
+def test_one_force_serves_all_that_asked_meanwhile_in_their_order(disk: Disk, thread: LoopThread) -> None:
+    heard: list[tuple[int, Exception | None]] = []
+    done = threading.Event()
+
+    def hear(lsn: int, error: Exception | None) -> None:
+        heard.append((lsn, error))
+        if len(heard) == 4:
+            done.set()
+
+    async def ask(*lsns: int) -> None:
+        for lsn in lsns:
+            thread.forcer.ask(lsn, lambda error, lsn=lsn: hear(lsn, error))  # type: ignore[misc]
+
+    disk.gate.clear()
+    thread.run(ask(8))
+    assert disk.begun.wait(DEADLINE)
+    thread.run(ask(16, 40, 24))
+    assert heard == []  # the loop answers while the disk does not
+    disk.gate.set()
+    assert done.wait(DEADLINE)
+    assert heard == [(8, None), (16, None), (40, None), (24, None)]
+    assert disk.forced == [8, 40]
+    assert thread.forcer.safe == 40
+
+
+def test_what_is_asked_in_one_turn_of_the_loop_is_one_force(disk: Disk, thread: LoopThread) -> None:
+    async def ask() -> None:
+        loop = asyncio.get_running_loop()
+        futures = [loop.create_future() for _ in range(5)]
+        for lsn, future in enumerate(futures):
+            thread.forcer.ask(lsn, future.set_result)
+        await asyncio.gather(*futures)
+
+    thread.run(ask())
+    thread.run(ask())
+    assert disk.forced == [4, 4]
+
+
+def test_a_failure_is_told_to_everyone_who_asked(disk: Disk, thread: LoopThread) -> None:
+    disk.failure = ValueError("no disk")
+
+    async def ask() -> list[object]:
+        loop = asyncio.get_running_loop()
+        futures = [loop.create_future() for _ in range(3)]
+        for future in futures:
+            thread.forcer.ask(8, future.set_result)
+        return list(await asyncio.gather(*futures))
+
+    assert thread.run(ask()) == [disk.failure] * 3
+    assert thread.forcer.safe == 0
+
+
+def test_listeners_of_a_queue_manager_share_a_loop_that_ends_with_the_last() -> None:
+    world = World()
+    world.qm.define_queue("A")
+    before = threading.active_count()
+    first, second = borrow(world.qm), borrow(world.qm)
+    assert first is second
+    give_back(world.qm)
+    assert first.loop.is_running()
+    give_back(world.qm)
+    assert first.loop.is_closed()
+    assert threading.active_count() == before
+    again = borrow(world.qm)
+    assert again is not first
+    give_back(world.qm)
