@@ -22,7 +22,9 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @contextlib.contextmanager
-def refused(kind: type[qmgr.MQError], reason: Reason, name: str | None = None, match: str = "") -> Iterator[None]:
+def refused(
+    kind: type[qmgr.MQError], reason: Reason, name: str | None = None, match: str | None = None
+) -> Iterator[None]:
     """What is called inside raises exactly this: class, reason, the name of the object, and a sentence that ends so."""
     with pytest.raises(qmgr.MQError, match=match) as caught:
         yield

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import qmgr
-from tests.conformance.awaited import Awaited, Loop
-from tests.qmgr.world import NAME, SMALL, until
+from tests.conformance.calls import until
+from tests.qmgr.world import NAME, SMALL
 
 numbers = itertools.count(1)
 
@@ -95,3 +95,6 @@ class InProcess(Face):
         assert self._running is not None
         found = self._running._engine.state.queues[queue]
         until(lambda: len(found.waiters.line) >= count)
+
+
+FACES: dict[str, type[Face]] = {"in-process": InProcess}

@@ -1,4 +1,4 @@
-"""Messages over every face: what is put comes back, in order, by id, in time, many at once, and wrong calls do nothing."""
+"""Messages over every face: what is put comes back, in order, by id, in time, many at once; wrong calls do nothing."""
 
 import datetime
 import queue as queues

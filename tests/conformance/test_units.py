@@ -134,7 +134,7 @@ def test_backout_returns_messages_to_their_places_and_counts(qm: Manager, queue:
 @pytest.mark.parametrize("empty", [True, False], ids=["nothing done", "a put"])
 def test_calls_after_the_end_are_2255(qm: Manager, queue: str, end: str, empty: bool) -> None:
     qm.put(queue, b"")
-    unit = qm.begin()
+    unit = qm.begin(new_xid())
     if not empty:
         unit.put(queue, b"")
     getattr(unit, end)()
