@@ -1,0 +1,75 @@
+"""Awaited: an asynchronous face driven by ordinary calls, each of which runs on an event loop in another thread."""
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any, Self
+
+CALLS = {"attributes"}  # what is a property elsewhere has to be awaited here
+
+
+class Loop:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Callable[[], Any]) -> Any:
+        """Call it on the loop, and wait for what it gives."""
+
+        async def call() -> Any:
+            result = work()
+            return await result if inspect.isawaitable(result) else result
+
+        return asyncio.run_coroutine_threadsafe(call(), self.loop).result()
+
+    def close(self) -> None:
+        async def rest() -> None:
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self.loop.shutdown_asyncgens()
+
+        self.run(rest)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+
+class Awaited:
+    """An object whose methods are awaited, looking as if they were ordinary ones."""
+
+    def __init__(self, target: Any, loop: Loop) -> None:
+        self._target = target
+        self._loop = loop
+
+    def _wrapped(self, result: Any) -> Any:
+        is_face = hasattr(result, "__aenter__") or hasattr(result, "__anext__")
+        return Awaited(result, self._loop) if is_face else result
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._target, "aclose" if name == "close" and hasattr(self._target, "aclose") else name)
+        if name in CALLS:
+            return self._loop.run(value)
+        if not callable(value):
+            return value
+        return lambda *args, **kwargs: self._wrapped(self._loop.run(lambda: value(*args, **kwargs)))
+
+    def __enter__(self) -> Any:
+        return self._wrapped(self._loop.run(self._target.__aenter__))
+
+    def __exit__(self, *exc: Any) -> Any:
+        return self._loop.run(lambda: self._target.__aexit__(*exc))
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self._loop.run(self._target.__anext__)
+        except StopAsyncIteration:
+            raise StopIteration from None

@@ -1,0 +1,100 @@
+"""Faces: the ways to one queue manager, each of which looks to a test like a `qmgr.QueueManager`.
+
+A test gets a face and uses `face.qm`. Whether that is the queue manager itself, a connection to a daemon, or something
+that awaits, the test can't tell.
+"""
+
+import itertools
+from pathlib import Path
+from typing import Any, cast
+
+import qmgr
+from tests.conformance.calls import until
+from tests.qmgr.world import NAME, SMALL
+
+numbers = itertools.count(1)
+
+
+class Face:
+    """One way to the queue manager of a data path. It starts and ends with a test module; `qm` is new for each test."""
+
+    def __init__(self, data_path: Path, options: dict[str, Any]) -> None:
+        self.data_path = data_path
+        self.qm: qmgr.QueueManager = cast(qmgr.QueueManager, None)
+        if not (data_path / "qmgrs" / NAME).exists():
+            qmgr.create(NAME, data_path=data_path, **(SMALL | options))
+
+    def queue(self, **attributes: Any) -> str:
+        """The name of a new queue."""
+        name = f"Q{next(numbers)}"
+        self.qm.define_queue(name, **attributes)
+        return name
+
+    def open(self) -> None:
+        """Start what is not running, and reach it."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """A test is over: give up what it held."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """The module is over: nothing runs any more."""
+        raise NotImplementedError
+
+    def crash(self) -> None:
+        """The queue manager is gone as after kill -9; start it again."""
+        raise NotImplementedError
+
+    def restart(self) -> None:
+        """End it in order, start it again."""
+        self.qm.end("immediate")
+        self.ended()
+        self.open()
+
+    def ended(self) -> None:
+        """Wait until the queue manager that was ended is gone."""
+        raise NotImplementedError
+
+    def stand_in_line(self, queue: str, count: int) -> None:
+        """Return when so many calls wait at the queue, as far as that can be seen from here."""
+        for _ in range(10):  # no face shows it: give the others time, and hold for whatever comes first
+            self.qm.status()
+
+
+class InProcess(Face):
+    """The queue manager in the process of the test."""
+
+    _running: qmgr.QueueManager | None = None
+
+    def open(self) -> None:
+        if self._running is None:
+            self._running = qmgr.start(NAME, data_path=self.data_path)
+        self.qm = self._running
+
+    def close(self) -> None:
+        manager = self._running
+        if manager is None or manager._state != "running":
+            self._running = None
+
+    def stop(self) -> None:
+        if self._running is not None:
+            self._running.end("immediate")
+            self._running = None
+
+    def crash(self) -> None:
+        assert self._running is not None
+        self._running.abandon()
+        self.ended()
+        self.open()
+
+    def ended(self) -> None:
+        self._running = None
+
+    def stand_in_line(self, queue: str, count: int) -> None:
+        assert self._running is not None
+        found = self._running._engine.state.queues[queue]
+        until(lambda: len(found.waiters.line) >= count)
+
+
+FACES: dict[str, type[Face]] = {"in-process": InProcess}
