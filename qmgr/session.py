@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 MOST_UNITS = 10_000  # of work that one session may have at a time
 
+LOCAL = "LOCAL"  # of clients on this machine, who open the queue manager's own socket
+
 CONNECT, PUT, GET, BROWSE, INQUIRE, ADMIN = "connect", "put", "get", "browse", "inquire", "admin"
 
 # what `Session.call` may call: the right that it takes; on the object that its first argument names, if it has one
@@ -67,7 +69,7 @@ class Peer:
     user: str
     application: str = ""
     process: int = 0  # 0: not known
-    channel: str = "LOCAL"  # LOCAL, TCP, STOMP, HTTP
+    channel: str = LOCAL  # or TCP, STOMP, HTTP
     address: str = ""
 
     @property
@@ -268,7 +270,7 @@ class Sessions:
 
     def __init__(self, manager: "QueueManager") -> None:
         self.manager = manager
-        self.limit: int | None = None
+        self.limit: int | None = None  # of those that come over a network
         self._open: dict[int, Session] = {}
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
@@ -285,7 +287,8 @@ class Sessions:
         self.manager._engine.check()
         self.manager._engine.check_not_ending()
         with self._lock:
-            if self.limit is not None and len(self._open) >= self.limit:
+            far = sum(1 for one in self._open.values() if one.peer.channel != LOCAL)
+            if self.limit is not None and peer.channel != LOCAL and far >= self.limit:
                 text = f"queue manager {self.manager.name!r} has {self.limit} connections already (MaxActiveChannels)"
                 raise Unavailable(text, reason=Reason.MAX_CONNS_LIMIT_REACHED, name=self.manager.name)
             session = Session(self, next(self._numbers), peer, rights)

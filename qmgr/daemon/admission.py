@@ -14,17 +14,17 @@ class Admission:
 
     def __init__(self, manager: Granting, disk: Disk, location: Location, say: Callable[..., None]) -> None:
         self._manager = manager
-        self._users = Users(disk, location)
+        self.users = Users(disk, location)
         self._entropy = disk.entropy
         self._say = say
 
     def exchange(self, mechanism: str, certified: str | None = None) -> sasl.Server:
         """The server's side of saying who one is. `certified`: who the client's certificate says that it is."""
-        return sasl.server(mechanism, self._users.find, self._entropy, certified)
+        return sasl.server(mechanism, self.users.find, self._entropy, certified)
 
     def check_password(self, user: str, password: str) -> None:
         """Raises NotAuthorized."""
-        sasl.check_password(self._users.find, self._entropy, user, password)
+        sasl.check_password(self.users.find, self._entropy, user, password)
 
     def rights(self, user: str) -> UserRights:
         """What the user may do; what is refused is said in the error log."""

@@ -12,12 +12,11 @@ from typing import Any, Protocol
 from logger.clock import Clock, SystemClock
 from logger.disk import Disk, Path, PosixDisk
 from qmgr import autoconfig, ini, locations
-from qmgr.authority import UserRights
+from qmgr.daemon.admission import Admission
 from qmgr.errors import Mistake, MQError, Reason, Unavailable
 from qmgr.life import Life, Stage
 from qmgr.manager import QueueManager, start
 from qmgr.session import ServiceFace, Sessions
-from qmgr.users import Users
 
 MODES = ("quiesce", "immediate", "preemptive")
 
@@ -47,25 +46,11 @@ class Make(Protocol):
 Makers = dict[ini.Protocol | None, Make]
 
 
-class Authority:
-    """Who may come over a network, and what they may do there."""
-
-    def __init__(self, service: "Service") -> None:
-        self._service = service
-        self.users = Users(service.disk, service.location)
-
-    def rights(self, user: str) -> UserRights:
-        """What a user may do whose name is proven."""
-        return UserRights(self._service.manager, user, self._denied)
-
-    def _denied(self, *, user: str, verb: str, name: str) -> None:
-        self._service.say("AMQ8077", user=user, verb=verb, name=name)
-
-
 class Service:
     """One queue manager as a daemon runs it. `ask_to_end` may be called by any thread, all else by one at a time."""
 
     manager: QueueManager
+    authority: Admission
 
     def __init__(
         self,
@@ -82,7 +67,6 @@ class Service:
         self.disk = disk or PosixDisk()
         self.clock = clock or SystemClock()
         self.location = locations.find(name, data_path, self.disk)
-        self.authority = Authority(self)
         self.channels = ini.ChannelsConfig()
         self._makers = makers
         self._life = Life(self.disk, self.location, process, host)
@@ -133,6 +117,8 @@ class Service:
     def _open(self) -> None:
         self.manager.on_failure = lambda: self.on_failure()
         self.channels = self.manager.config.channels
+        self.sessions.limit = self.channels.limit
+        self.authority = Admission(self.manager, self.disk, self.location, self.say)
         self._run_mqsc()
         self._listen()
         self._life.say(Stage.RUNNING, self.manager.restart_report.epoch)

@@ -314,7 +314,7 @@ def test_users_come_over_tls_with_their_rights(tmp_path: Path) -> None:
         tls_client_ca=authority.path,
         authentication=("PLAIN", "EXTERNAL"),
     )
-    users: Users = server.face.authority._users
+    users: Users = server.face.authority.users
     users.set("tom", "geheim")
     server.qm.authorize("mia", add=["connect"])
     server.qm.authorize("mia", "A", add=["put"])

@@ -181,10 +181,12 @@ def test_there_are_as_many_clients_as_the_limit_allows_and_as_rights_let_in() ->
     with pytest.raises(NotAuthorized):
         made.qm.sessions.open(SOMEBODY, None_())
     made.qm.sessions.limit = 1
-    one = session(made)
+    far = Peer(user="mia", channel="TCP")
+    one = made.qm.sessions.open(far, AllRights())
     with pytest.raises(Unavailable) as caught:
-        session(made)
+        made.qm.sessions.open(far, AllRights())
     assert caught.value.reason is Reason.MAX_CONNS_LIMIT_REACHED
+    session(made).close()  # those of this machine are not counted
     one.close()
     one = session(made)
     assert one.call("queue", "A").depth == 5
