@@ -14,6 +14,7 @@ from qmgr import shadows
 
 shadows.check()
 
+from qmgr.client import Connection, connect  # noqa: E402
 from qmgr.creation import create, delete  # noqa: E402
 from qmgr.errors import (  # noqa: E402
     AliasOfAlias,
@@ -60,6 +61,7 @@ __all__ = [
     "BackedOut",
     "BookmarkTooOld",
     "ConnectionInfo",
+    "Connection",
     "Damaged",
     "InUse",
     "Inhibited",
@@ -96,6 +98,7 @@ __all__ = [
     "UnknownQueue",
     "UowState",
     "Xid",
+    "connect",
     "create",
     "delete",
     "recover_to",

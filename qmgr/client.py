@@ -71,8 +71,9 @@ class Connection:
         self._target = target
         self._application = application
         self._connecting = threading.Lock()
-        self._unknown: OrderedDict[int, int] = OrderedDict()  # units whose commit was not answered; LSN where they began
-        self._lost = ""  # token of the session that was lost
+        self._unknown: OrderedDict[int, int] = (
+            OrderedDict()
+        )  # units whose commit was not answered; LSN where they began
         self._closed = False
         self._link = Link(target, application)
         _connections.add(self)

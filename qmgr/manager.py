@@ -623,7 +623,7 @@ class QueueManager:
         self._housekeeper.notice()
 
     def outcome(self, unit_id: int, *, since: int = 0) -> UowState | None:
-        """What became of the unit of work with this id, over any number of restarts; None: the log reaches back no more.
+        """What became of the unit of work with this id, over any number of restarts; None: the log has it no more.
 
         For who has lost the answer to a commit. `since`: an LSN before which nothing of it was logged, if that is
         known; else all of the log is read. A unit that has not ended is ACTIVE or PREPARED.

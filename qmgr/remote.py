@@ -242,4 +242,3 @@ class RemoteUnit:
             if self._state is ACTIVE and not self._unknown:  # an exception brought us here, or struck in the commit
                 with contextlib.suppress(MQError):
                     self.backout()
-

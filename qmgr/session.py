@@ -15,6 +15,7 @@ import attrs
 from logger.clock import Clock
 from qmgr.delivery import Delivery, Holder, Watch
 from qmgr.errors import Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
+from qmgr.locations import Location
 from qmgr.message import Message
 from qmgr.verbs import PutOptions
 from recovery.records import Xid
@@ -310,9 +311,13 @@ class ServiceFace(Protocol):
     clock: Clock
     channels: Any  # ChannelsConfig
     authority: Any
+    location: Location
 
     @property
     def sessions(self) -> Sessions: ...
 
     def say(self, amq: str, **inserts: Any) -> None:
         """Say it in the error log."""
+
+    def ask_to_end(self, mode: str) -> None:
+        """A client asks for the end: "quiesce", "immediate" or "preemptive". Returns at once. Raises Mistake."""

@@ -3,6 +3,8 @@
 What may take long is bounded by the kernel (SO_RCVTIMEO, SO_SNDTIMEO), so a call that is answered at once costs two
 system calls and no more. Knows lengths of frames and nothing of what is in them.
 """
+# Calls the system with plain strings, as logger/disk.py does:
+# ruff: noqa: PTH101, PTH104, PTH108, PTH112
 
 import contextlib
 import os
@@ -13,6 +15,7 @@ import ssl
 import stat
 import struct
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from qmgr.wire import LEAST, LENGTH, ProtocolError
 
@@ -222,6 +225,13 @@ def tune(sock: Socket) -> None:
     for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def certified_name(sock: Socket) -> str | None:
+    """The common name in the certificate that the other end has shown, and that was found to be good."""
+    certificate: dict[str, Any] = (sock.getpeercert() if isinstance(sock, ssl.SSLSocket) else None) or {}
+    names = [value for part in certificate.get("subject", ()) for name, value in part if name == "commonName"]
+    return str(names[0]) if names else None
 
 
 def is_loopback(address: str) -> bool:

@@ -66,7 +66,7 @@ class Calls:
             if not frame:
                 return
             told = answer(frame)
-            if type(told) is bytes:
+            if isinstance(told, bytes):
                 sock.sendall(told)
             else:
                 for part in told:
@@ -292,7 +292,7 @@ class Calls:
             return self._session.manager.outcome(*args, **options)
         if method == "end":
             self._session.rights.require(ADMIN, "")
-            return getattr(self._service, "end", self._session.manager.end)(*args, **options)
+            return self._client.end(self._service, *args, **options)
         return self._session.call(method, *args, **options)
 
     def _tell_progress(self, done: int, total: int) -> None:
