@@ -181,7 +181,9 @@ class LocalListener:
         name = self._service.manager.name
         if told["manager"] != name:
             raise Unavailable(
-                f"this is queue manager {name!r}, not {told['manager'][:48]!r}", reason=Reason.Q_MGR_NAME_ERROR, name=name
+                f"this is queue manager {name!r}, not {told['manager'][:48]!r}",
+                reason=Reason.Q_MGR_NAME_ERROR,
+                name=name,
             )
         return told
 
