@@ -6,11 +6,13 @@ from importlib import metadata
 
 from qmgr.cli import (
     archive_log,
+    checkini,
     crtmqm,
     dltmqm,
     dmpmqlog,
     dspmq,
     dspmqtrn,
+    endmqm,
     logstat,
     migmqlog,
     rcdmqimg,
@@ -31,6 +33,7 @@ COMMANDS = {
     for each in (
         crtmqm.COMMAND,
         strmqm.COMMAND,
+        endmqm.COMMAND,
         dltmqm.COMMAND,
         dspmq.COMMAND,
         dspmqtrn.COMMAND,
@@ -40,6 +43,7 @@ COMMANDS = {
         recover_to.COMMAND,
         *archive_log.COMMANDS,
         dmpmqlog.COMMAND,
+        checkini.COMMAND,
         status.COMMAND,
         logstat.COMMAND,
         space.COMMAND,
