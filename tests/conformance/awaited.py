@@ -1,30 +1,30 @@
 """Awaited: an asynchronous face driven by ordinary calls, each of which runs on an event loop in another thread."""
 
 import asyncio
+import contextlib
 import inspect
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, Self
 
 CALLS = {"attributes"}  # what is a property elsewhere has to be awaited here
 
 
 class Loop:
-    """An event loop in a thread of its own."""
+    """An event loop in a thread of its own, with a task for each thread that uses it."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
+        self._tasks = threading.local()
 
     def run(self, work: Callable[[], Any]) -> Any:
-        """Call it on the loop, and wait for what it gives."""
-
-        async def call() -> Any:
-            result = work()
-            return await result if inspect.isawaitable(result) else result
-
-        return asyncio.run_coroutine_threadsafe(call(), self.loop).result()
+        """Call it on the loop, in the task of this thread, and wait for what it gives."""
+        if not hasattr(self._tasks, "mine"):
+            self._tasks.mine = Task(self.loop)
+        return self._tasks.mine.run(work)
 
     def close(self) -> None:
         async def rest() -> None:
@@ -34,10 +34,42 @@ class Loop:
             await asyncio.gather(*tasks, return_exceptions=True)
             await self.loop.shutdown_asyncgens()
 
-        self.run(rest)
+        asyncio.run_coroutine_threadsafe(rest(), self.loop).result()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
+
+
+class Task:
+    """A task on the loop that makes the calls of one thread, one after the other, and ends with it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._calls: asyncio.Queue[tuple[Callable[[], Any], Future[Any]] | None] = asyncio.Queue()
+        asyncio.run_coroutine_threadsafe(serve(self._calls), loop)
+
+    def run(self, work: Callable[[], Any]) -> Any:
+        answer: Future[Any] = Future()
+        self._loop.call_soon_threadsafe(self._calls.put_nowait, (work, answer))
+        return answer.result()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._calls.put_nowait, None)
+
+
+async def serve(calls: "asyncio.Queue[tuple[Callable[[], Any], Future[Any]] | None]") -> None:
+    while (call := await calls.get()) is not None:
+        work, answer = call
+        try:
+            result = work()
+            answer.set_result(await result if inspect.isawaitable(result) else result)
+        except asyncio.CancelledError:
+            answer.cancel()
+            raise
+        except BaseException as exc:
+            answer.set_exception(exc)
+        del call, work, answer
 
 
 class Awaited:

@@ -8,7 +8,8 @@ import itertools
 from pathlib import Path
 from typing import Any, cast
 
-import qmgr
+import qmgr.aio
+from tests.conformance.awaited import Awaited, Loop
 from tests.conformance.calls import until
 from tests.qmgr.world import NAME, SMALL
 
@@ -97,4 +98,25 @@ class InProcess(Face):
         until(lambda: len(found.waiters.line) >= count)
 
 
-FACES: dict[str, type[Face]] = {"in-process": InProcess}
+class AwaitedInProcess(InProcess):
+    """The same, awaited."""
+
+    _loop: Loop | None = None
+    _awaited: qmgr.aio.Connection
+
+    def open(self) -> None:
+        if self._loop is None:
+            self._loop = Loop()
+        if self._running is None:
+            opened: Any = qmgr.aio.start(NAME, data_path=self.data_path)
+            self._awaited = self._loop.run(lambda: opened)
+            self._running = self._awaited._way._manager
+        self.qm = cast(qmgr.QueueManager, Awaited(self._awaited, self._loop))
+
+    def stop(self) -> None:
+        super().stop()
+        if self._loop is not None:
+            self._loop.close()
+
+
+FACES: dict[str, type[Face]] = {"in-process": InProcess, "awaited in-process": AwaitedInProcess}

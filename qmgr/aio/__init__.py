@@ -1,0 +1,14 @@
+"""qmgr.aio: the queue manager for asynchronous code, the verbs of `qmgr` with `await`.
+
+import qmgr.aio
+
+async with qmgr.aio.start("QM1") as qm:
+    await qm.put("ORDERS", b"one order")
+    async with qm.begin() as uow:
+        order = await uow.get("ORDERS", wait=5.0)
+"""
+
+from qmgr.aio.starting import start
+from qmgr.aio.verbs import Connection, UnitOfWork
+
+__all__ = ["Connection", "UnitOfWork", "start"]

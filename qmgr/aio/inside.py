@@ -1,0 +1,255 @@
+"""The asynchronous face of a queue manager in this process: its calls run in threads, its waits need none."""
+
+import asyncio
+import contextlib
+import functools
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from qmgr.aio.verbs import Connection, to_the_end
+from qmgr.delivery import Watch
+from qmgr.errors import Reason, UnknownQueue
+from qmgr.manager import QueueManager as InProcess
+from qmgr.manager import UnitOfWork
+from qmgr.message import Message
+from qmgr.replay import Replay, Replayed, Where
+from qmgr.verbs import PutOptions, check_wait
+from recovery.records import Xid
+from recovery.uows import Uow
+
+THREADS = 32  # so many calls share a force of the log
+AHEAD = 16  # messages that are looked at in one go
+
+T = TypeVar("T")
+
+
+class QueueManager(Connection):
+    """A queue manager in this process, for asynchronous code. Leaving an `async with` block ends it in order."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await to_the_end(self.end("quiesce" if kind is None else "immediate"))
+
+
+class InsideUnit(UnitOfWork):
+    """A unit of work, as the asynchronous face wants to know it."""
+
+    @property
+    def number(self) -> int:
+        return self.id
+
+    @property
+    def evicted(self) -> bool:
+        return self._unit.evicted
+
+
+class Inside:
+    """The way to a queue manager in this process."""
+
+    def __init__(self, manager: InProcess) -> None:
+        self.name = manager.name
+        self._manager = manager
+        self._engine = manager._engine
+        self._loop = asyncio.get_running_loop()
+        self._threads: ThreadPoolExecutor | None = ThreadPoolExecutor(THREADS, thread_name_prefix="qmgr")
+        self._began: dict[int, asyncio.Task[Any] | None] = {}  # units of work that are open, and who has begun them
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Make a call in a thread. It goes on when this task is cancelled."""
+        if self._threads is None:
+            return call()  # it has ended, and says so
+        return await asyncio.shield(self._loop.run_in_executor(self._threads, call))
+
+    # ---- units of work
+
+    def new_unit(self, xid: Xid | None) -> InsideUnit:
+        begun = self._engine.begin(xid, self._manager._process, threading.get_ident())
+        self._began[begun.number] = asyncio.current_task()
+        return InsideUnit(self._manager, begun)
+
+    async def begin(self, unit: InsideUnit) -> None:
+        """It has begun."""
+
+    async def prepare(self, unit: InsideUnit) -> None:
+        await self.run(unit.prepare)
+
+    async def commit(self, unit: InsideUnit) -> None:
+        await self._over(unit, unit.commit)
+
+    async def backout(self, unit: InsideUnit) -> None:
+        await self._over(unit, unit.backout)
+
+    async def _over(self, unit: InsideUnit, end: Callable[[], None]) -> None:
+        self._began.pop(unit.id, None)
+        await self.run(end)
+
+    # ---- messages
+
+    async def put(self, unit: InsideUnit | None, queue: str, body: bytes, options: PutOptions) -> Message:
+        return await self.run(lambda: (unit or self._manager).put(queue, body, **options))
+
+    async def put_many(
+        self, unit: InsideUnit | None, queue: str, bodies: Iterable[bytes], options: PutOptions
+    ) -> list[Message]:
+        if not isinstance(bodies, (bytes, bytearray, memoryview, str)):  # of which it will complain
+            bodies = list(bodies)
+        return await self.run(lambda: (unit or self._manager).put_many(queue, bodies, **options))
+
+    async def get(
+        self, unit: InsideUnit | None, queue: str, limit: int, wait: Any, message_id: Any, correlation_id: Any
+    ) -> list[Message]:
+        def call() -> list[Message]:
+            getter = unit or self._manager
+            return getter.get_many(queue, limit, message_id=message_id, correlation_id=correlation_id)
+
+        seconds = check_wait(wait)
+        found = await to_the_end(self.run(call))
+        if found or seconds == 0.0:
+            return found
+        deadline = None if seconds is None else self._loop.time() + seconds
+        selective = message_id is not None or correlation_id is not None
+        while not found and (deadline is None or self._loop.time() < deadline):
+            try:
+                async with asyncio.timeout_at(deadline):
+                    found = await self._in_line(queue, call, selective)
+            except TimeoutError:
+                break
+            except UnknownQueue as exc:  # it was there before
+                text = f"queue {queue!r} was deleted"
+                raise UnknownQueue(text, reason=Reason.Q_DELETED, name=queue) from exc
+        return found or await to_the_end(self.run(call))
+
+    async def _in_line(self, queue: str, call: Callable[[], list[Message]], selective: bool) -> list[Message]:
+        """Stand in line at the queue until there may be something, unless there is something by now."""
+        come = asyncio.Event()
+
+        def wake() -> None:  # by any thread
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(come.set)
+
+        watch = Watch(wake)
+        self._engine.stand(queue, watch, selective=selective)
+        try:
+            found = await to_the_end(self.run(call))
+            if not found:
+                await come.wait()
+            return found
+        finally:
+            self._engine.leave(queue, watch)
+
+    def browse(self, queue: str, message_id: bytes | None, correlation_id: bytes | None) -> "Ahead[Message]":
+        return Ahead(self, lambda: self._manager.browse(queue, message_id=message_id, correlation_id=correlation_id))
+
+    def replay(self, queue: str | int, start: Where, end: Where | None) -> "ReplayAhead":
+        return ReplayAhead(self, lambda: self._manager.replay(queue, start, end))
+
+    # ---- all else
+
+    async def call(self, method: str, *args: Any, **options: Any) -> Any:
+        verb = getattr(self._manager, method)
+        if isinstance(getattr(InProcess, method), property):
+            return verb
+        return await self.run(lambda: verb(*args, **options))
+
+    async def end(self, mode: str) -> None:
+        for number, task in self._began.items():  # as with threads: who is gone, or is here, ends no unit of work
+            unit = self._engine.state.uows.get(number)
+            if unit is not None and (task is None or task is asyncio.current_task() or task.done()):
+                unit.thread = 0
+            elif unit is not None and task is not None:
+                task.add_done_callback(functools.partial(_leave, unit))
+        await self.run(lambda: self._manager.end(mode))
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)
+            self._threads = None
+
+    async def close(self) -> None:
+        await self.end("quiesce")
+
+
+def _leave(unit: Uow, task: "asyncio.Task[Any]") -> None:
+    """The task that has begun the unit of work is over."""
+    unit.thread = 0
+
+
+class Ahead(Generic[T]):
+    """An iterator of the queue manager whose messages are fetched a few at a time. It begins with the first of them."""
+
+    def __init__(self, inside: Inside, begin: Callable[[], Iterator[T]]) -> None:
+        self._inside = inside
+        self._begin = begin
+        self._source: Iterator[T] | None = None
+        self._ready: deque[T] = deque()
+        self._over: BaseException | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        if not self._ready and self._over is None:
+            await to_the_end(self._inside.run(self._fetch))
+        if self._ready:
+            return self._ready.popleft()
+        assert self._over is not None
+        raise self._over
+
+    def _fetch(self) -> bool:
+        try:
+            if self._source is None:
+                self._source = self._begin()
+            while len(self._ready) < AHEAD:
+                self._ready.append(next(self._source))
+        except StopIteration:
+            self._over = StopAsyncIteration()
+        except BaseException as exc:
+            self._over = exc
+        return bool(self._ready)
+
+    async def aclose(self) -> None:
+        """The rest is not wanted."""
+        self._ready.clear()
+        self._over = StopAsyncIteration()
+        self._source = None
+
+
+class ReplayAhead(Ahead[Replayed]):
+    """A replay of a queue manager in this process."""
+
+    _given: Replayed | None = None
+
+    @property
+    def _replay(self) -> Replay | None:
+        assert self._source is None or isinstance(self._source, Replay)
+        return self._source
+
+    @property
+    def bookmark(self) -> str:
+        """Where to go on later: behind the last message that it gave; at its end, behind all that it has read."""
+        if self._given is not None and (self._ready or self._over is None):
+            return self._given.bookmark
+        return "" if self._replay is None else self._replay.bookmark
+
+    @property
+    def left_out(self) -> int:
+        """How many units of work were left out because the log has no longer all of them; only with "oldest"."""
+        return 0 if self._replay is None else self._replay.left_out
+
+    async def __anext__(self) -> Replayed:
+        self._given = await super().__anext__()
+        return self._given
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        if self._replay is not None:
+            self._replay.close()
+        await super().aclose()

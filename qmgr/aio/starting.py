@@ -1,0 +1,47 @@
+"""Starting and connecting: what can be awaited, and used as `async with` at once."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from logger.disk import Path
+from qmgr import manager
+from qmgr.aio.inside import Inside, QueueManager
+from qmgr.aio.verbs import Connection
+
+C = TypeVar("C", bound=Connection)
+
+
+class Opening(Generic[C]):
+    """`await` it, or use it as `async with`."""
+
+    def __init__(self, begin: Callable[[], Awaitable[C]]) -> None:
+        self._begin = begin
+        self._made: C | None = None
+
+    def __await__(self) -> Generator[Any, Any, C]:
+        return self._begin().__await__()
+
+    async def __aenter__(self) -> C:
+        self._made = await self._begin()
+        return await self._made.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        assert self._made is not None
+        await self._made.__aexit__(kind, exc, tb)
+
+
+def start(name: str, *, data_path: Path | None = None) -> Opening[QueueManager]:
+    """Start a queue manager in this process, for asynchronous code: `async with qmgr.aio.start("QM1") as qm`.
+
+    Its calls run in threads, its waits need none. Raises as `qmgr.start`.
+    """
+
+    async def begin() -> QueueManager:
+        starting = asyncio.to_thread(manager.start, name, data_path=data_path)
+        return QueueManager(Inside(await asyncio.shield(starting)))
+
+    return Opening(begin)
