@@ -303,7 +303,7 @@ class QueueManager:
                 clock,
                 expiry_seconds=tuning.expiry_interval,
                 sync_ms=config.log.sync_interval_ms if config.log.sync is LogSync.INTERVAL else 0,
-                chores=self._chores,
+                chores=lambda: self._chores(background),
                 on_failure=self._fail,
             )
             self._media = Media(self._engine, self._checkpoint, log.live_reader, self._retention)
@@ -345,14 +345,19 @@ class QueueManager:
             if aside:
                 self._say("AMQ9005", path=aside)
 
-    def _chores(self) -> None:
-        """What may take long: record the media images that are due, archive what is old enough."""
+    def _chores(self, background: bool) -> None:
+        """What may take long: archive what is old enough, record the media images that are due, index extents.
+
+        Indexes only where no call waits for them.
+        """
         self._retention.keep_policy()
         try:
             for name in self._media.record_due():
                 self._say("AMQ9003", name=name)
         except MQError as exc:
             self._say("AMQ9006", text=str(exc))
+        if background:
+            self._retention.index_extents()
 
     def _record_first_catalog(self) -> None:
         try:
