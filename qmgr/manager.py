@@ -15,7 +15,7 @@ from logger.clock import Clock, SystemClock
 from logger.config import LogSync, LogType
 from logger.disk import NO_SPACE, Disk, Path, PosixDisk, way_out
 from logger.errors import LogClosed, LogError
-from qmgr import authority, autoconfig, locations
+from qmgr import authority, autoconfig, locations, mqsc
 from qmgr.creation import Ownership, own, translated
 from qmgr.due import SteadyClock
 from qmgr.engine import Engine
@@ -33,6 +33,7 @@ from qmgr.locations import Location
 from qmgr.logged import Surroundings
 from qmgr.media import Media
 from qmgr.message import Message
+from qmgr.mqsc import MqscResult
 from qmgr.objects import AliasDefinition, QmgrDefinition, QueueDefinition
 from qmgr.outcome import outcome
 from qmgr.published import Publisher, describe_extents, describe_inactive, describe_space, file_systems, plain
@@ -689,6 +690,15 @@ class QueueManager:
         self._engine.delete(name, purge=purge)
         self._housekeeper.notice()
 
+    def clear_queue(self, name: str) -> int:
+        """Remove all messages of a queue, also where gets are disabled; return how many. A crash may leave some.
+
+        Raises ObjectInUse (2042) when there are messages that units of work or clients hold.
+        """
+        removed = self._engine.clear(name)
+        self._housekeeper.notice()
+        return removed
+
     def queues(self) -> list[QueueInfo]:
         """All queues, by name."""
         self._engine.check()
@@ -861,6 +871,12 @@ class QueueManager:
             if exc.errno in NO_SPACE:
                 raise StorageFull(text, name=self.name) from exc
             raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=self.name) from exc
+
+    def mqsc(self, text: str) -> MqscResult:
+        """Run MQSC commands, see `qmgr/mqsc/`; what goes wrong with one of them is in the result."""
+        if not isinstance(text, str):
+            raise Mistake(f"mqsc takes text, not {type(text).__name__}")
+        return mqsc.run(self, text)
 
     def alter(self, **attributes: Any) -> QmgrDefinition:
         """Change attributes of the queue manager: those of ALTER QMGR, in words."""
