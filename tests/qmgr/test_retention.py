@@ -216,7 +216,7 @@ def test_a_disk_that_can_not_note_it_says_so_and_nothing_is_let_go_of() -> None:
 # -- the policy, by a thread and a real disk -------------------------------------------------------------------------
 
 
-def wait_for(what: Callable[[], bool], seconds: float = 30) -> None:
+def wait_for(what: Callable[[], bool], seconds: float = 120) -> None:
     until = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < until, "it does not come"
