@@ -303,7 +303,7 @@ def test_an_end_does_not_wait_for_indexes() -> None:
 # -- the policy, by a thread and a real disk -------------------------------------------------------------------------
 
 
-def wait_for(what: Callable[[], bool], seconds: float = 30) -> None:
+def wait_for(what: Callable[[], bool], seconds: float = 120) -> None:
     until = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < until, "it does not come"
