@@ -4,17 +4,11 @@ from qmgr import ini
 from qmgr.daemon.service import Listener, Makers, Service
 
 
-def local(service: Service, config: ini.ListenerConfig | None) -> Listener:
-    """For the clients of this machine: always there."""
-    from qmgr.daemon.local import make_local
-
-    return make_local(service, service.location.socket, service.disk)
-
-
 def ours(service: Service, config: ini.ListenerConfig | None) -> Listener:
+    """Of our own protocol: without a stanza for the clients of this machine, who are always let in."""
     from qmgr.daemon.local import make
 
-    return make(service, config, service.disk)
+    return make(service, config)
 
 
 def stomp(service: Service, config: ini.ListenerConfig | None) -> Listener:
@@ -32,7 +26,7 @@ def http(service: Service, config: ini.ListenerConfig | None) -> Listener:
 
 
 MAKERS: Makers = {
-    None: local,
+    None: ours,
     ini.Protocol.QMGR: ours,
     ini.Protocol.STOMP: stomp,
     ini.Protocol.HTTP: http,
