@@ -384,10 +384,16 @@ class Connection:
         return found
 
     def end(self, mode: str = "quiesce") -> None:
-        """End the queue manager, as endmqm does; not only this connection, which `close` is for."""
+        """End the queue manager, as endmqm does; not only this connection, which `close` is for.
+
+        What this connection has not ended is backed out. "quiesce" waits for the units of work of others.
+        """
         if mode not in ("quiesce", "immediate"):
             raise Mistake(f"mode is 'quiesce' or 'immediate', not {mode!r}")
-        self._call("end", mode)
+        link = self._there()
+        self._stream(wire.call("end", [mode], {}), link)
+        link.await_end()
+        self._target.await_end()
 
 
 def _head(answer: bytes) -> wire.Reply:

@@ -42,6 +42,9 @@ class Target(Protocol):
     def open(self) -> Socket:
         """A new socket. Raises MQError with the sentence for the user."""
 
+    def await_end(self) -> None:
+        """Wait until nobody runs the queue manager, if that can be seen from here."""
+
     def proof(self) -> tuple[str, sasl.Client | None]:
         """How we say who we are: a mechanism, and its exchange; none where the socket says it, or nobody asks."""
 
@@ -126,8 +129,11 @@ class Link:
             answer = sockets.receive(sock, LONGEST)
             if not answer:
                 raise EOFError
-        except BaseException as exc:
+        except sockets.Gone as exc:
             raise self._lost(sock, exc) from exc
+        except BaseException:  # an interrupt, or an error of who hears of progress: the session goes on
+            sockets.close(sock)
+            raise
         self._idle.append(sock)
         return answer
 
@@ -150,16 +156,17 @@ class Link:
                     answers.append(answer)
                 elif hear is not None:
                     hear(*wire.STEP.unpack_from(answer, wire.REPLY.size))
-        except BaseException as exc:
+        except sockets.Gone as exc:
             raise self._lost(sock, exc) from exc
+        except BaseException:  # an interrupt, or an error of who hears of progress: the session goes on
+            sockets.close(sock)
+            raise
         self._idle.append(sock)
         return answers
 
-    def _lost(self, sock: Socket, exc: BaseException) -> BaseException:
-        """A call did not come to its end: what to raise."""
+    def _lost(self, sock: Socket, exc: Exception) -> Broken:
+        """The other end is gone."""
         sockets.close(sock)
-        if not isinstance(exc, sockets.Gone):
-            return exc  # an interrupt, or an error of who hears of progress: the session goes on
         self.close()
         return Broken(str(exc) or "the queue manager has closed it")
 
@@ -193,6 +200,10 @@ class Link:
         return not self.broken and sockets.is_open(self._anchor)
 
     # ---- the end
+
+    def await_end(self) -> None:
+        """Wait until the other end closes the session."""
+        sockets.await_end(self._anchor)
 
     def close(self) -> None:
         """End the session."""

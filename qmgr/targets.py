@@ -2,10 +2,12 @@
 
 import ssl
 import sys
+import threading
 from urllib.parse import urlsplit
 
 import attrs
 
+from logger.clock import SystemClock
 from logger.disk import Path, PosixDisk
 from qmgr import locations, sasl, sockets
 from qmgr.errors import Mistake, NotAuthorized, Reason, Unavailable
@@ -14,6 +16,7 @@ from qmgr.objects import check_name
 from qmgr.sockets import Socket
 
 CONNECT = 30.0  # seconds
+A_MOMENT = 0.02
 
 
 def program() -> str:
@@ -77,6 +80,12 @@ class Local:
     def proof(self) -> tuple[str, sasl.Client | None]:
         return "NONE", None
 
+    def await_end(self) -> None:
+        disk, clock, never = PosixDisk(), SystemClock(), threading.Event()
+        holder = locations.running(self.location, disk)
+        while holder is not None and locations.running(self.location, disk) == holder:
+            clock.wait(never, A_MOMENT)
+
 
 @attrs.frozen
 class Remote:
@@ -111,6 +120,9 @@ class Remote:
         if self.identity.certificate:
             return sasl.EXTERNAL, sasl.Client(sasl.EXTERNAL, "", "", PosixDisk().entropy)
         return "NONE", None
+
+    def await_end(self) -> None:
+        """The connection was closed: more can't be seen from here."""
 
 
 def find(name_or_url: str, data_path: Path | None, identity: Identity) -> Local | Remote:

@@ -5,6 +5,7 @@ import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
+from typing import Protocol
 
 import attrs
 
@@ -26,6 +27,13 @@ REMEMBERED = 100  # units of work that have ended, for requests that are repeate
 A_PAGE = 256 << 10  # bytes of messages after which a page is sent
 
 Begins = tuple[UnitOfWork, Begun]
+
+
+class Hangable(Protocol):
+    """Who serves a socket."""
+
+    def hang_up(self) -> None:
+        """Nobody is there any more: close it, and give up what waits."""
 
 
 @attrs.define(eq=False)
@@ -77,41 +85,41 @@ class Client:
         self._numbers = itertools.count(1)
         self._ended: OrderedDict[int, tuple[int, UowState]] = OrderedDict()
         self._unbegun: set[int] = set()
-        self._sockets: set[Socket] = set()
+        self._sockets: dict[Socket, Hangable] = {}
         self._lock = threading.Lock()
-        self._closed = False
+        self.closed = False
 
     # ---- sockets
 
-    def join(self, sock: Socket) -> None:
+    def join(self, sock: Socket, calls: "Hangable") -> None:
         """One more socket for calls. Raises Unavailable."""
         with self._lock:
-            if self._closed:
+            if self.closed:
                 raise Unavailable("the connection is closed", reason=Reason.CONNECTION_BROKEN)
             if len(self._sockets) >= MOST_SOCKETS:
                 text = f"a client makes {MOST_SOCKETS} calls at a time at most"
                 raise Unavailable(text, reason=Reason.MAX_CONNS_LIMIT_REACHED)
-            self._sockets.add(sock)
+            self._sockets[sock] = calls
 
     def leave(self, sock: Socket) -> None:
         with self._lock:
-            self._sockets.discard(sock)
+            self._sockets.pop(sock, None)
 
     def close(self) -> None:
         """The client is gone: its units of work are backed out at once, its sockets closed."""
         with self._lock:
-            if self._closed:
+            if self.closed:
                 return
-            self._closed = True
-            left, self._sockets = list(self._sockets), set()
+            self.closed = True
+            left, self._sockets = list(self._sockets.values()), {}
             cursors, self.cursors = list(self.cursors.values()), {}
         try:
             self.session.close()
         finally:
             self.units.clear()
             sockets.close(self.anchor)
-            for sock in left:
-                sockets.hang_up(sock)
+            for calls in left:
+                calls.hang_up()
             for cursor in cursors:
                 cursor.close()
 
@@ -131,7 +139,7 @@ class Client:
             known = self.units.get(number)
             if known is not None:
                 return known
-            if self._closed or number in self._unbegun or number in self._ended:
+            if self.closed or number in self._unbegun or number in self._ended:
                 raise self._over(number)
             since = self.session.manager._engine.log.durable
             unit = self.session.begin(xid)
@@ -174,7 +182,7 @@ class Client:
     def cursor(self, messages: Iterator[Message] | Replay) -> Cursor:
         """Raises Mistake (2017) when there are too many."""
         with self._lock:
-            if self._closed:
+            if self.closed:
                 raise Unavailable("the connection is closed", reason=Reason.CONNECTION_BROKEN)
             if len(self.cursors) >= MOST_CURSORS:
                 raise Mistake(

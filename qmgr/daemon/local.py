@@ -47,8 +47,7 @@ class Place:
     """Where a listener listens, and how it knows who comes."""
 
     name: str  # for errors and threads
-    bind: Callable[[], Socket]
-    unbind: Callable[[], None]
+    bind: Callable[[], tuple[Socket, Callable[[], None]]]  # and what undoes it
     welcome: Callable[[Socket], Socket]  # makes a socket that was accepted ready for frames
     peer: Callable[[Socket, dict[str, Any]], tuple[Peer, Rights, bytes]]  # and a proof; raises NotAuthorized
 
@@ -61,14 +60,15 @@ class LocalListener:
         self._place = place
         self._clients = Clients(service)
         self._listening: Socket | None = None
+        self._unbind: Callable[[], None] = lambda: None
         self._strangers = threading.Semaphore(STRANGERS)
         self._unknown: set[Socket] = set()
-        self._closed = False
+        self._refusing = self._closed = False
 
     def start(self) -> None:
         """Bind and accept. Raises OSError."""
         self._clients.start()
-        self._listening = self._place.bind()
+        self._listening, self._unbind = self._place.bind()
         start_thread(self._accept, f"qmgr {self._place.name}")
 
     @property
@@ -77,29 +77,30 @@ class LocalListener:
         return self._listening.getsockname() if self._listening is not None else None
 
     def refuse(self) -> None:
-        """No new connections; those that are there go on."""
-        listening, self._listening = self._listening, None
-        if listening is not None:
-            self._place.unbind()
-            sockets.close(listening)
+        """No new sessions; those that are there go on, and may open more sockets."""
+        self._refusing = True
 
     def close(self) -> None:
         """Close all connections at once; their sessions end."""
-        self._closed = True
         self.refuse()
+        self._closed = True
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            self._unbind()
+            sockets.close(listening)
         for sock in list(self._unknown):
             sockets.hang_up(sock)
         self._clients.close()
 
     def _accept(self) -> None:
         listening = self._listening
-        while listening is not None and not self._closed:
+        while listening is not None:
             self._strangers.acquire()
             try:
                 sock, _ = listening.accept()
             except OSError as exc:
                 self._strangers.release()
-                if self._listening is not listening:
+                if self._closed:
                     return
                 self._service.say("AMQ9207", peer=self._place.name, text=f"a connection could not be accepted ({exc})")
                 self._service.clock.wait(threading.Event(), 0.1)  # no descriptors, most likely: some come back
@@ -164,17 +165,21 @@ class LocalListener:
             self._welcome(sock, client, proof)
             return True
         client = self._clients.find(rest)
-        client.join(sock)
+        calls = Calls(service, client, sock, self._clients.watcher)
+        client.join(sock, calls)
         try:
             self._known(accepted)
             sockets.limit_receive(sock, 0.0)
             sock.sendall(wire.reply(wire.OK, b""))
-            Calls(service, client, sock, self._clients.watcher).serve()
+            calls.serve()
         finally:
             client.leave(sock)
         return False
 
     def _hello(self, rest: bytes) -> dict[str, Any]:
+        if self._refusing:
+            name = self._service.manager.name
+            raise Unavailable(f"queue manager {name!r} is ending", reason=Reason.Q_MGR_QUIESCING, name=name)
         told = values.loads(rest)
         known = {"manager": str, "application": str, "process": int, "replaces": str, "mechanism": str, "first": bytes}
         if not isinstance(told, dict) or not all(isinstance(told.get(name), kind) for name, kind in known.items()):
@@ -226,7 +231,7 @@ class Clients:
 
     def watch(self, client: Client) -> None:
         """From now on it ends when its anchor is closed."""
-        self.watcher.add(client.anchor, lambda: self._end(client))
+        self.watcher.add(client.anchor, lambda: start_thread(lambda: self._end(client), "qmgr client end"))
 
     def find(self, token: bytes) -> Client:
         client = self._clients.get(token)
@@ -239,9 +244,9 @@ class Clients:
         client.close()
 
     def close(self) -> None:
-        self.watcher.close()
         for client in list(self._clients.values()):
             self._end(client)
+        self.watcher.close()
 
 
 def make(service: ServiceFace, config: ListenerConfig | None) -> LocalListener:
@@ -258,10 +263,13 @@ def _unix(service: ServiceFace) -> Place:
         peer = Peer(user=user, application=told["application"][:60], process=process or told["process"])
         return peer, AllRights(user), b""
 
+    def bind() -> tuple[Socket, Callable[[], None]]:
+        sock, number = sockets.listen_unix(path)
+        return sock, lambda: sockets.remove_unix(path, number)
+
     return Place(
         name=path,
-        bind=lambda: sockets.listen_unix(path),
-        unbind=lambda: sockets.remove_unix(path),
+        bind=bind,
         welcome=lambda sock: sock,
         peer=peer,
     )
@@ -290,8 +298,7 @@ def _tcp(service: ServiceFace, config: ListenerConfig) -> Place:
 
     return Place(
         name=f"{config.address}:{config.port}",
-        bind=lambda: sockets.listen_tcp(config.address, config.port),
-        unbind=lambda: None,
+        bind=lambda: (sockets.listen_tcp(config.address, config.port), lambda: None),
         welcome=welcome,
         peer=peer,
     )
