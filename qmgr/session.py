@@ -34,13 +34,17 @@ CONNECT, PUT, GET, BROWSE, INQUIRE, ADMIN = "connect", "put", "get", "browse", "
 CALLS: dict[str, str] = {
     **dict.fromkeys(("queue", "queues", "alias", "aliases", "attributes", "status"), INQUIRE),
     **dict.fromkeys(("transactions", "connections", "in_doubt", "oldest_extents"), INQUIRE),
-    **dict.fromkeys(("define_queue", "alter_queue", "delete_queue", "alter", "resolve", "checkpoint", "mqsc"), ADMIN),
+    **dict.fromkeys(("define_queue", "alter_queue", "delete_queue", "clear_queue"), ADMIN),
+    **dict.fromkeys(("alter", "resolve", "checkpoint", "mqsc"), ADMIN),
     **dict.fromkeys(("authorize", "unauthorize"), ADMIN),
     **dict.fromkeys(("define_alias", "alter_alias", "delete_alias"), ADMIN),
     **dict.fromkeys(("record_image", "record_definitions", "recreate", "note_archived"), ADMIN),
     **dict.fromkeys(("archive_log", "compress_log", "remove_log", "advance_log", "reduce_log"), ADMIN),
 }
-NAMED = {"queue", "define_queue", "alter_queue", "delete_queue", "alias", "define_alias", "alter_alias", "delete_alias"}
+NAMED = {
+    *("queue", "define_queue", "alter_queue", "delete_queue", "clear_queue"),
+    *("alias", "define_alias", "alter_alias", "delete_alias"),
+}
 
 
 class Rights(Protocol):

@@ -12,6 +12,7 @@ NOT_FOUND, IN_USE, EXISTS, NOT_EMPTY = "AMQ8147E", "AMQ8148E", "AMQ8150E", "AMQ8
 OTHER_TYPE, NO_STATUS, NO_CONNECTION = "AMQ8151E", "AMQ8565E", "AMQ8461E"
 LINEAR_ONLY, NO_EFFECT, NEEDED = "AMQ8518E", "AMQ9051E", "AMQ9053E"
 
+PLAIN = frozenset({Reason.UNKNOWN_OBJECT_NAME, Reason.OBJECT_ALREADY_EXISTS})  # nothing more is to be said of them
 NUMBERS = {
     Reason.UNKNOWN_OBJECT_NAME: (NOT_FOUND, "Object {name} not found"),
     Reason.OBJECT_ALREADY_EXISTS: (EXISTS, "Object {name} already exists"),
@@ -62,7 +63,8 @@ def refusal(exc: MQError) -> str:
     told = " ".join(str(exc).split())
     if not text:
         return f"{number}: {told}"
-    return f"{number}: {text.format(name=exc.name or ' ')}: {told}"
+    head = f"{number}: {text.format(name=exc.name or ' ')}"
+    return f"{head}." if exc.reason in PLAIN else f"{head}: {told}"
 
 
 def syntax_error(command: Command, fault: SyntaxFault) -> Answer:

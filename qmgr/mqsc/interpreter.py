@@ -253,7 +253,11 @@ def _attributes(definition: object, table: grammar.Table) -> dict[str, Any]:
 
 def _done(statement: Statement, table: grammar.Table, number: str, text: str) -> Answer:
     """It was done; and what of it has no effect."""
-    idle = [word for word in statement.settings if not table[word].python]
+    idle = [
+        table[word].value.show(value) if table[word].opposite else word
+        for word, value in statement.settings.items()
+        if not table[word].python
+    ]
     more = [f"AMQ9052I: Accepted and without effect here: {', '.join(idle)}."] if idle else []
     return said(number, text, *more)
 

@@ -1,5 +1,6 @@
 """A command's words become a statement, checked against the tables of the grammar. Touches no queue manager."""
 
+import difflib
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,8 @@ from qmgr.mqsc.source import Command
 from qmgr.mqsc.tokens import Kind, Parameter, SyntaxFault, Token, parameters
 from qmgr.mqsc.values import Name, Value, either
 from qmgr.mqsc.where import COMPARE, Condition
+
+MOST_OF_A_WORD = 40  # characters that are compared with words that are known
 
 
 @attrs.frozen(kw_only=True)
@@ -126,11 +129,16 @@ class _Statement:
             if name not in self.asked:
                 self.asked.append(name)
         else:
-            raise SyntaxFault(word.end, f"{row.words} has no {name}; it has {self._known() or 'no keywords'}")
+            raise SyntaxFault(word.end, f"{row.words} has no {name}; {self._instead(name)}")
 
-    def _known(self) -> str:
+    def _instead(self, name: str) -> str:
+        """What may have been meant, or what there is."""
         row = self.row
-        return ", ".join([*row.options, *(["ALL", "WHERE"] if row.shows else []), *row.settings, *row.shows])
+        known = [*row.options, *(["ALL", "WHERE"] if row.shows else []), *row.settings, *row.shows]
+        near = difflib.get_close_matches(name[:MOST_OF_A_WORD], known)
+        if near:
+            return f"did you mean {either(near)}?"
+        return f"it has {', '.join(known)}" if known else "it has no keywords"
 
     def _once(self, word: Parameter, name: str) -> None:
         if name in self.settings or name in self.options or (name == "WHERE" and self.where is not None):
@@ -142,7 +150,7 @@ class _Statement:
         attribute, operator, value = word.values
         name = grammar.SYNONYMS.get(attribute.value, attribute.value)
         if name not in self.row.shows:
-            raise SyntaxFault(attribute.end, f"{self.row.words} has no {name}; it has {', '.join(self.row.shows)}")
+            raise SyntaxFault(attribute.end, f"{self.row.words} has no {name}; {self._instead(name)}")
         if operator.value not in COMPARE or operator.kind is not Kind.WORD:
             raise SyntaxFault(operator.end, f"{operator.value} compares nothing; use {either(list(COMPARE))}")
         return Condition(name, operator.value, value.value)

@@ -84,12 +84,12 @@ def tokenize(text: str) -> list[Token]:
                 raise SyntaxFault(at + 1, "; ends the command, so nothing can follow it on the line")
             return tokens
         elif char == '"':
-            raise SyntaxFault(at, "strings stand in single quotes: '")
+            raise SyntaxFault(at + 1, "strings stand in single quotes: '")
         else:
             word = WORD.match(text, at)
             assert word is not None, "every other character begins a word"
             if not word[0].isprintable():
-                raise SyntaxFault(at, f"{word[0]!r} has characters that can't be printed")
+                raise SyntaxFault(word.end(), f"{word[0]!r} has characters that can't be printed")
             tokens.append(Token(Kind.WORD, word[0], at, word.end()))
         at = tokens[-1].end
 
