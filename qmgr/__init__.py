@@ -44,12 +44,12 @@ from qmgr.errors import (  # noqa: E402
     UnitOfWorkEnded,
     UnknownQueue,
 )
-from qmgr.manager import QueueInfo, QueueManager, Status, TransactionInfo, UnitOfWork, start  # noqa: E402
+from qmgr.infos import ConnectionInfo, Peer, QueueInfo, Status, TransactionInfo  # noqa: E402  # noqa: E402
+from qmgr.manager import QueueManager, UnitOfWork, start  # noqa: E402
 from qmgr.message import Message  # noqa: E402
 from qmgr.objects import AliasDefinition, QmgrDefinition  # noqa: E402
 from qmgr.pointintime import Recovered, recover_to  # noqa: E402
 from qmgr.replay import Replay, Replayed  # noqa: E402
-from qmgr.session import ConnectionInfo, Peer  # noqa: E402
 from recovery.records import Xid  # noqa: E402
 from recovery.restart import RestartReport  # noqa: E402
 from recovery.uows import UowState  # noqa: E402

@@ -16,13 +16,12 @@ from logger.disk import Path
 from qmgr import link as links
 from qmgr import sockets, targets, values, wire
 from qmgr.errors import Mistake, Reason, Unavailable
+from qmgr.infos import ConnectionInfo, QueueInfo, Status, TransactionInfo
 from qmgr.link import Broken, Link, Target
-from qmgr.manager import QueueInfo, Status, TransactionInfo
 from qmgr.message import Message, check_body
 from qmgr.objects import QmgrDefinition
 from qmgr.remote import RemoteUnit, check_bodies, wire_wait
 from qmgr.replay import Replayed, Where
-from qmgr.session import ConnectionInfo
 from qmgr.verbs import PutOptions, check_limit, check_selectors
 from recovery.records import Xid
 from recovery.uows import UowState

@@ -29,67 +29,26 @@ from qmgr.errors import (
     Unavailable,
 )
 from qmgr.housekeeping import Housekeeper
+from qmgr.infos import ConnectionInfo, Peer, QueueInfo, Status, TransactionInfo
 from qmgr.locations import Location
 from qmgr.logged import Surroundings
 from qmgr.media import Media
 from qmgr.message import Message
 from qmgr.mqsc import MqscResult
-from qmgr.objects import AliasDefinition, QmgrDefinition, QueueDefinition
+from qmgr.objects import AliasDefinition, QmgrDefinition
 from qmgr.outcome import outcome
 from qmgr.published import Publisher, describe_extents, describe_inactive, describe_space, file_systems, plain
 from qmgr.queue import Queue
 from qmgr.replay import Replay, Where
 from qmgr.resource import Resource
 from qmgr.retention import MOST_EXTENTS, Retention
-from qmgr.session import ConnectionInfo, Peer, Sessions
+from qmgr.session import Sessions
 from qmgr.verbs import PutOptions, base_of, check_limit, check_wait
 from recovery.checkpoint import Checkpointer, Hear, Triggers, read_files
 from recovery.errors import RecoveryError
 from recovery.records import Xid
 from recovery.restart import RestartReport, restart
 from recovery.uows import ACTIVE, Uow, UowState
-
-
-@attrs.frozen(kw_only=True)
-class QueueInfo(QueueDefinition):
-    """A queue's definition with how it stands now."""
-
-    depth: int = 0  # messages that can be got, and puts that are not committed yet
-    uncommitted: int = 0
-    memory: int = 0  # bytes that its messages take in memory, about; the others are in segments only
-    damaged: str = ""  # why nothing can be done with it
-
-
-@attrs.frozen(kw_only=True)
-class TransactionInfo:
-    """A unit of work as an operator sees it. Moments in microseconds since 1970-01-01 UTC."""
-
-    number: int
-    state: UowState
-    xid: Xid | None
-    started: int
-    log_started: int  # when its first record was logged; 0: nothing is logged
-    first_lsn: int
-    puts: int
-    gets: int
-    owner: str
-
-
-@attrs.frozen(kw_only=True)
-class Status:
-    """The queue manager now."""
-
-    name: str
-    state: str
-    log: logs.LogStatus
-    log_sync: str
-    checkpoints: int  # since the start
-    checkpoint_seconds: float  # that the last one took
-    units_of_work: int
-    in_doubt: int
-    queues: int
-    messages: int
-    restart: RestartReport
 
 
 def describe_queue(queue: Queue) -> dict[str, Any]:

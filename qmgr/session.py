@@ -15,6 +15,7 @@ import attrs
 from logger.clock import Clock
 from qmgr.delivery import Delivery, Holder, Watch
 from qmgr.errors import Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
+from qmgr.infos import LOCAL, Peer
 from qmgr.locations import Location
 from qmgr.message import Message
 from qmgr.verbs import PutOptions
@@ -22,11 +23,9 @@ from recovery.records import Xid
 from recovery.uows import ACTIVE, PREPARED
 
 if TYPE_CHECKING:
-    from qmgr.manager import QueueManager, TransactionInfo, UnitOfWork
+    from qmgr.manager import QueueManager, UnitOfWork
 
 MOST_UNITS = 10_000  # of work that one session may have at a time
-
-LOCAL = "LOCAL"  # of clients on this machine, who open the queue manager's own socket
 
 CONNECT, PUT, GET, BROWSE, INQUIRE, ADMIN = "connect", "put", "get", "browse", "inquire", "admin"
 
@@ -65,33 +64,6 @@ class AllRights:
 
     def require(self, verb: str, name: str) -> None:
         """Nothing is refused."""
-
-
-@attrs.frozen(kw_only=True)
-class Peer:
-    """Who is at the other end."""
-
-    user: str
-    application: str = ""
-    process: int = 0  # 0: not known
-    channel: str = LOCAL  # or TCP, STOMP, HTTP
-    address: str = ""
-
-    @property
-    def owner(self) -> str:
-        """As units of work name it."""
-        where = f"pid {self.process}" if self.process else self.address
-        return " ".join(filter(None, [self.application or self.channel, where]))
-
-
-@attrs.frozen(kw_only=True)
-class ConnectionInfo:
-    """A client as an operator sees it; number 0 is the process that runs the queue manager."""
-
-    number: int
-    peer: Peer
-    began: int  # microseconds since 1970-01-01 UTC
-    units: "tuple[TransactionInfo, ...]"
 
 
 class Session:

@@ -20,7 +20,8 @@ from qmgr.daemon.http_frames import END, MOST_HEAD, BadRequest, Head, Response, 
 from qmgr.daemon.http_messaging import Messaging, failure
 from qmgr.daemon.tls import certified, server_context
 from qmgr.errors import IniError, MQError, NotAuthorized, Unavailable
-from qmgr.session import AllRights, Peer, Rights, ServiceFace, Session
+from qmgr.infos import Peer
+from qmgr.session import AllRights, Rights, ServiceFace, Session
 
 CHUNK = 65_536
 BACKLOG = 100

@@ -18,9 +18,10 @@ from qmgr.daemon.calls import Calls
 from qmgr.daemon.client import Client
 from qmgr.daemon.watcher import Watcher
 from qmgr.errors import Mistake, MQError, NotAuthorized, Reason, Unavailable
+from qmgr.infos import Peer
 from qmgr.ini import ListenerConfig
 from qmgr.link import product
-from qmgr.session import AllRights, Peer, Rights, ServiceFace
+from qmgr.session import AllRights, Rights, ServiceFace
 from qmgr.sockets import Gone, Socket
 from qmgr.wire import ProtocolError
 

@@ -13,8 +13,8 @@ from qmgr.objects import AliasDefinition
 from recovery.uows import UowState
 
 if TYPE_CHECKING:
-    from qmgr.manager import QueueInfo, QueueManager, TransactionInfo
-    from qmgr.session import ConnectionInfo
+    from qmgr.infos import ConnectionInfo, QueueInfo, TransactionInfo
+    from qmgr.manager import QueueManager
 
 QUEUE = "AMQ8409I: Display Queue details."
 QMGR = "AMQ8408I: Display Queue Manager details."

@@ -12,7 +12,8 @@ from qmgr.mqsc.syntax import Statement
 from qmgr.mqsc.where import fits
 
 if TYPE_CHECKING:
-    from qmgr.manager import QueueInfo, QueueManager
+    from qmgr.infos import QueueInfo
+    from qmgr.manager import QueueManager
     from qmgr.objects import AliasDefinition
 
 
