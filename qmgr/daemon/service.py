@@ -152,13 +152,16 @@ class Service:
                 text = f"this version has no listener of protocol {config.protocol.value} (listener {config.name!r})"
                 raise Unavailable(text, name=self.name)
             try:
-                self._start(make(self, config))
+                listener = make(self, config)
+                self._start(listener)
             except OSError as exc:
                 text = exc.strerror or str(exc)
                 self.say("AMQ9218", name=config.name, address=config.address, port=config.port, text=text)
                 raise Unavailable(
                     f"listener {config.name!r} can't use {config.address}, port {config.port}: {text}", name=self.name
                 ) from exc
+            port = _port(listener, config)
+            self.say("AMQ5026", name=config.name, protocol=config.protocol.value, address=config.address, port=port)
 
     def _start(self, listener: Listener) -> None:
         self._listeners.append(listener)
@@ -216,3 +219,9 @@ class Service:
             for listener in self._listeners:
                 stack.callback(listener.close)
             self._listeners = []
+
+
+def _port(listener: Listener, config: ini.ListenerConfig) -> int:
+    """The port that it has: with Port=0 whichever was free."""
+    address = getattr(listener, "address", None)
+    return int(address[1] if isinstance(address, tuple) else getattr(listener, "port", config.port))
