@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from logger.clock import Clock, SystemClock
 from logger.disk import Disk, Path, PosixDisk
 from qmgr import autoconfig, ini, locations
+from qmgr.daemon import autorun
 from qmgr.daemon.admission import Admission
 from qmgr.errors import Mistake, MQError, Reason, Unavailable
 from qmgr.life import Life, Stage
@@ -130,17 +131,12 @@ class Service:
             self.say("AMQ9022", text=text)
         for path, content in found.files:
             try:
-                self._run(path, ini.decoded(content, path))
+                for failure in autorun.run(self.manager, path, ini.decoded(content, path)):
+                    self.say("AMQ9022", text=failure)
             except MQError as exc:
                 self.say("AMQ9022", text=str(exc))
-
-    def _run(self, path: str, text: str) -> None:
-        run = getattr(self.manager, "mqsc", None)
-        if run is None:
-            self.say("AMQ9022", text=f"{path}: this version has no MQSC.")
-            return
-        run(text)
-        self.say("AMQ9023", path=path)
+            else:
+                self.say("AMQ9023", path=path)
 
     def _listen(self) -> None:
         """Let clients in: those of this machine first."""
