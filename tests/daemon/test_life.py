@@ -181,7 +181,7 @@ def test_an_application_that_has_it_is_named_and_left_alone(daemons: Daemons) ->
 # Ending
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR2])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR2])
 def test_a_quiesce_lets_units_of_work_end(daemons: Daemons, client: Connection, number: int) -> None:
     unit = client.begin()
     unit.put("Q", b"in flight")
@@ -243,7 +243,7 @@ def test_a_hangup_means_nothing_to_a_daemon(daemons: Daemons, client: Connection
     assert daemons.status() == "Running"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_in_the_foreground_a_signal_ends_it_in_order(daemons: Daemons, number: int) -> None:
     daemons.make()
     process = daemons.foreground()
@@ -260,8 +260,6 @@ def test_in_the_foreground_a_signal_ends_it_in_order(daemons: Daemons, number: i
         ("-i", "Ended immediately"),
         ("-p", "Ended pre-emptively"),
         ("-t 1", "Ended immediately"),
-        ("-tp 1", "Ended immediately"),
-        ("-i -t 9", "Ended immediately"),
     ],
 )
 def test_endmqm_loses_patience(daemons: Daemons, client: Connection, option: str, stage: str) -> None:
