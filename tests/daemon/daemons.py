@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import qmgr
 from logger.disk import PosixDisk
@@ -18,6 +19,7 @@ from qmgr.client import Connection, connect
 from qmgr.life import Note, Stage
 from qmgr.locations import Location
 from tests.commands import Commands, Completed
+from tests.qmgr.world import SMALL
 
 PATIENCE = 30.0  # seconds after which a test gives up
 
@@ -38,9 +40,9 @@ class Daemons:
         assert "Traceback" not in done.stderr and "AMQ6118" not in done.stderr, done.stderr
         return done
 
-    def make(self, name: str = "QM1", ini: str = "") -> Location:
+    def make(self, name: str = "QM1", ini: str = "", **options: Any) -> Location:
         """Create a queue manager, with more lines in its qm.ini."""
-        qmgr.create(name, data_path=self.data, log_primary_files=2, log_secondary_files=1, log_file_pages=64)
+        qmgr.create(name, data_path=self.data, **(SMALL | options))
         with open(self.where(name).ini, "a") as file:
             file.write(ini)
         return self.where(name)

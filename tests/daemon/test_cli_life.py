@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import qmgr
 from qmgr.cli.main import qm
 from tests.daemon.daemons import Daemons
 
@@ -188,3 +189,41 @@ def test_checkini_knows_mqs_ini(daemons: Daemons, tmp_path: Path) -> None:
     assert (gone.returncode, gone.stderr[:8]) == (0, "AMQ7048W")
     path.write_text("QueueManager:\nName=QM1\n")
     assert daemons.run(f"checkini {path}").stderr.startswith(f"AMQ7006E: {path}, line 1")
+
+
+# Commands and a daemon
+
+
+def test_a_daemon_does_what_commands_ask_for(daemons: Daemons) -> None:
+    daemons.make(log_type="linear")
+    daemons.start()
+    with daemons.connect() as manager:
+        manager.define_queue("Q")
+        manager.put("Q", b"x")
+        with manager.begin(qmgr.Xid(5, b"global", b"branch")) as unit:
+            unit.put("Q", b"in doubt")
+            unit.prepare()
+        other = manager.begin()
+        other.put("Q", b"in flight")
+
+        shown = daemons.run("dspmqtrn -m QM1")
+        assert (shown.returncode, shown.stderr) == (0, "")
+        (number,) = re.findall(r"Transaction number (\S+) is", shown.stdout)
+        assert daemons.run("dspmqtrn -q -m QM1").stdout.count("TRANNUM") == 2
+        assert daemons.run(f"rsvmqtrn -m QM1 -c {number}").stdout == f"AMQ7053I: Transaction {number} was committed.\n"
+        assert daemons.run("dspmqtrn -m QM1").returncode == 102
+        other.commit()
+        assert manager.queue("Q").depth == 3
+
+        for words, said in [
+            ("rcdmqimg -m QM1 -t ql Q", "Media image for object Q, type qlocal recorded."),
+            ("rcrmqobj -m QM1 -t ql NONE", ""),
+            ("archive-log -m QM1", "log extents, "),
+            ("dmpmqlog -b -m QM1", "LOG RECORD"),
+            ("status -m QM1", "QM1"),
+        ]:
+            done = daemons.run(words)
+            assert said in done.stdout, (words, done)
+        assert daemons.run("rcrmqobj -m QM1 -t ql NONE").returncode == 128
+        manager.put("Q", b"goes on")
+    assert daemons.status() == "Running"
