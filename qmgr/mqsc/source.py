@@ -10,6 +10,7 @@ import attrs
 
 LONGEST_LINE = 2048
 LONGEST_COMMAND = 32_762
+LAST = ("END", "EXIT", "QUIT")
 
 
 @attrs.frozen
@@ -19,6 +20,11 @@ class Command:
     text: str
     places: tuple[tuple[int, int, int], ...]  # (offset in `text`, line, column in it): where each of its lines begins
     fault: str = ""  # what is wrong with its lines
+
+    @property
+    def last(self) -> bool:
+        """Does it say that no other follows?"""
+        return self.text.strip(" ;").upper() in LAST
 
     def place(self, offset: int) -> tuple[int, int]:
         """The line and the column, both from 1 on, of this offset in the text."""
