@@ -48,8 +48,6 @@ def _each(text: str, run: Run) -> MqscResult:
     lines: list[str] = []
     read = errors = failures = 0
     for command in commands(text):
-        if command.last:
-            break
         read += 1
         try:
             statement = parse(command)

@@ -4,7 +4,7 @@ A line that begins with `*` is a comment. `+` at the end of a line goes on at th
 is not blank, `-` at its first column. A command that goes on at the end of the text ends there.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import attrs
 
@@ -78,17 +78,11 @@ class Lines:
 
 
 def commands(text: str) -> Iterator[Command]:
-    """All commands of a text."""
-    return commands_of(text.split("\n"))
-
-
-def commands_of(lines: Iterable[str]) -> Iterator[Command]:
-    """The same from lines that come one by one."""
+    """The commands of a text, up to END."""
     reading = Lines()
-    for line in lines:
-        command = reading.add(line)
+    lines = [reading.add(line) for line in text.split("\n")]
+    for command in (*lines, reading.end()):
+        if command is not None and command.last:
+            return
         if command is not None:
             yield command
-    last = reading.end()
-    if last is not None:
-        yield last
