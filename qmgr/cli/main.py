@@ -5,6 +5,10 @@ from collections.abc import Sequence
 from importlib import metadata
 
 from qmgr.cli import (
+    amqsbcg,
+    amqsblst,
+    amqsget,
+    amqsput,
     archive_log,
     checkini,
     crtmqm,
@@ -54,6 +58,11 @@ COMMANDS = {
         setuser.COMMAND,
         migmqlog.COMMAND,
         repair.COMMAND,
+        amqsput.COMMAND,
+        amqsget.COMMAND,
+        amqsget.BROWSE,
+        amqsbcg.COMMAND,
+        amqsblst.COMMAND,
     )
 }
 
