@@ -25,7 +25,7 @@ HIGH_WATER = 256 << 10  # bytes that wait to be sent
 MOST_PENDING = 1000  # actions that wait for a force
 MOST_BEHIND = 1 << 20  # bytes of log, to the last of this client's that a force is waited for
 SLICE = 64  # frames of one client before others have their turn
-STRANGER = Limits(head=8192, headers=50, body=0)  # until CONNECT is accepted
+STRANGER = Limits(head=6144, headers=50, body=2048)  # until CONNECT is accepted
 HEAD, HEADERS = 64 << 10, 500  # afterwards
 FAULTS = {Reason.CONNECTION_BROKEN, Reason.UNEXPECTED_ERROR}  # beside frames that can't be read: an operator hears
 QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)  # Linux

@@ -4,6 +4,7 @@ import contextlib
 import socket
 import ssl
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -98,7 +99,10 @@ class Server:
 
     def all_gone(self) -> None:
         """Wait until the sessions of all clients are over."""
-        eventually(lambda: not len(self.qm.sessions))
+        self.all_gone_but(0)
+
+    def all_gone_but(self, count: int) -> None:
+        eventually(lambda: len(self.qm.sessions) == count and len(self.listener._connections) == count)
 
 
 def eventually(holds: Callable[[], bool]) -> None:
@@ -141,6 +145,7 @@ class Client:
         self.received = b""
         self.beats = 0
         self.receipts = 0
+        self.waiting: deque[Got] = deque()  # messages that came while a receipt was waited for
 
     def __enter__(self) -> Self:
         return self
@@ -167,7 +172,8 @@ class Client:
         """Say it, and wait until it was done and is safe."""
         self.receipts += 1
         self.say(command, body, **headers, receipt=f"r{self.receipts}")
-        got = self.read()
+        while (got := self.read()).command == "MESSAGE":
+            self.waiting.append(got)
         assert (got.command, got.headers.get("receipt-id")) == ("RECEIPT", f"r{self.receipts}"), got
 
     def connect(self, **headers: str) -> Got:
@@ -183,7 +189,7 @@ class Client:
         self.say("SUBSCRIBE", destination=f"/queue/{queue}", ack=ack, **({"id": "s1"} | headers))
 
     def message(self) -> Got:
-        got = self.read()
+        got = self.waiting.popleft() if self.waiting else self.read()
         assert got.command == "MESSAGE", got
         return got
 
