@@ -8,7 +8,7 @@ import queue
 import sys
 from typing import Any
 
-import stomp
+import stomp  # type: ignore[import-untyped]
 
 DEADLINE = 30
 
