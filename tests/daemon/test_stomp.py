@@ -480,3 +480,28 @@ def test_a_log_that_fails_acknowledges_nothing(server: Server, monkeypatch: pyte
         for number in range(3):
             client.say("SEND", b"x", destination="A", receipt=str(number))
         assert "the disk is gone" in client.error()["message"]
+
+
+def test_a_queue_manager_that_ended_under_its_listener_ends_the_connections(server: Server) -> None:
+    server.qm.put("A", b"1")
+    with server.client() as client, server.client() as idle:
+        client.subscribe("A")
+        ack = client.message()["ack"]
+        client.ask("BEGIN", transaction="t")
+        client.ask("SEND", b"half", destination="B", transaction="t")
+        server.qm.end("immediate")
+        client.say("ACK", id=ack, transaction="t", receipt="1")
+        assert client.error()["reason-code"] in ("2162", "2003")
+        server.listener.close()
+        assert idle.error()["reason-code"] == "2162"
+
+
+def test_what_a_client_holds_is_no_unit_of_work(server: Server, client: Client) -> None:
+    server.qm._engine.max_uncommitted = 3
+    for number in range(10):
+        server.qm.put("A", b"%d" % number)
+    client.subscribe("A", ack="client")
+    acks = [client.message()["ack"] for _ in range(10)]
+    client.ask("ACK", id=acks[2])
+    client.say("ACK", id=acks[9])  # seven at once are one unit of work
+    assert client.error()["reason-code"] == "2024"
