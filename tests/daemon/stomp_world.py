@@ -16,6 +16,7 @@ from logger.clock import Clock, SystemClock
 from qmgr.configuration import ChannelsConfig, ListenerConfig, Protocol
 from qmgr.daemon.stomp import StompListener
 from qmgr.daemon.stomp_connection import Timing
+from qmgr.locations import Location
 from qmgr.session import Sessions
 
 DEADLINE = 30.0  # seconds; never reached but by a fault
@@ -31,6 +32,7 @@ class Service:
     authority: Any = None
     clock: Clock = attrs.Factory(SystemClock)
     said: list[tuple[str, dict[str, Any]]] = attrs.Factory(list)
+    location: Location = attrs.Factory(lambda self: self.manager._location, takes_self=True)
 
     @property
     def sessions(self) -> Sessions:
@@ -38,7 +40,10 @@ class Service:
 
     def say(self, amq: str, **inserts: Any) -> None:
         self.said.append((amq, inserts))
-        self.manager._say(amq, **inserts)
+        self.manager.say(amq, **inserts)
+
+    def ask_to_end(self, mode: str) -> None:
+        raise NotImplementedError("no STOMP client can ask for it")
 
 
 def config_of(**options: Any) -> ListenerConfig:
