@@ -451,6 +451,8 @@ def test_while_it_ends_what_has_begun_goes_on_and_nothing_new_begins(server: Ser
         assert other.error()["reason-code"] == "2161"
         third.say("BEGIN", transaction="new")
         assert third.error()["reason-code"] == "2161"
+        client.say("SUBSCRIBE", id="2", destination="A")
+        assert client.error()["reason-code"] == "2161"
     with pytest.raises(ConnectionRefusedError):
         server.stranger()
 
