@@ -46,6 +46,12 @@ bench-linear: .venv/ready  ## the same of linear logging: three minutes, 5 GB of
 bench-daemon: .venv/ready  ## the same of the daemon and its clients: three minutes; ARGS="--only stomp"
 	@$(PY) -m benchmarks.daemon $(ARGS)
 
+.PHONY: test-node
+test-node: .venv/ready  ## clients on Node against the STOMP listener; needs Node 18 and, the first time, the npm registry
+	@command -v npm >/dev/null || { echo "make test-node needs Node with npm; the other tests do not" >&2; exit 1; }
+	npm ci --silent --no-audit --no-fund --prefix tests/daemon/node
+	$(PY) -m pytest tests/daemon/node/check_stompjs.py $(ARGS)
+
 clean:  ## remove what all of this made
 	rm -rf .venv .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis
 

@@ -141,7 +141,7 @@ class Units(Logged):
                 self._reserve(0, more, kept)
                 if unit.state is not ACTIVE:
                     raise verbs.ended(unit)
-        if len(unit.puts) + len(unit.gets) + count > self.max_uncommitted:
+        if len(unit.puts) + len(unit.gets) + count > self.max_uncommitted and not unit.holds:
             verbs.check_unit(unit, count, self.max_uncommitted)
 
     def _hold_back(self, unit: Uow, parts: list[bytes], cost: int) -> None:
