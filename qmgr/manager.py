@@ -16,6 +16,7 @@ from logger.config import LogSync, LogType
 from logger.disk import NO_SPACE, Disk, Path, PosixDisk, way_out
 from logger.errors import LogClosed, LogError
 from qmgr import authority, autoconfig, locations, mqsc
+from qmgr.consume import Consumer
 from qmgr.creation import Ownership, own, translated
 from qmgr.due import SteadyClock
 from qmgr.engine import Engine
@@ -43,12 +44,14 @@ from qmgr.replay import Replay, Where
 from qmgr.resource import Resource
 from qmgr.retention import MOST_EXTENTS, Retention
 from qmgr.session import Sessions
-from qmgr.verbs import PutOptions, base_of, check_limit, check_wait
+from qmgr.verbs import ANY, GetOptions, PutOptions, Wanted, base_of, check_limit, check_wait, wanted
 from recovery.checkpoint import Checkpointer, Hear, Triggers, read_files
 from recovery.errors import RecoveryError
 from recovery.records import Xid
 from recovery.restart import RestartReport, restart
 from recovery.uows import ACTIVE, Uow, UowState
+
+REQUEUE = Wanted(backout_requeue=True)
 
 
 def describe_queue(queue: Queue) -> dict[str, Any]:
@@ -104,11 +107,10 @@ class UnitOfWork:
         queue: str,
         *,
         wait: float | None = 0.0,
-        message_id: bytes | None = None,
-        correlation_id: bytes | None = None,
+        **options: Unpack[GetOptions],
     ) -> Message:
         """Take a message, which is gone when the unit of work is committed; see `QueueManager.get`."""
-        return self._manager._get_one(self._unit, queue, wait, message_id, correlation_id)
+        return self._manager._get_one(self._unit, queue, wait, options)
 
     def get_many(
         self,
@@ -116,11 +118,10 @@ class UnitOfWork:
         limit: int,
         *,
         wait: float | None = 0.0,
-        message_id: bytes | None = None,
-        correlation_id: bytes | None = None,
+        **options: Unpack[GetOptions],
     ) -> list[Message]:
         """Take up to `limit` messages, waiting for the first of them only; [] when there is none."""
-        return self._manager._get(self._unit, queue, check_limit(limit), wait, message_id, correlation_id)
+        return self._manager._get(self._unit, queue, check_limit(limit), wait, wanted(options))
 
     def prepare(self) -> None:
         """First phase: when this returns the unit of work is in doubt, whatever crashes, until it is resolved."""
@@ -254,6 +255,7 @@ class QueueManager:
             for unit in state.uows:
                 unit.promise = self._engine.promise_of(unit)
             self._engine.count_promises()
+            self._engine.say = self._say
             self._retention = Retention(self._engine, disk, errors, config.log_management, config.log_archive)
             self._housekeeper = Housekeeper(
                 self._engine,
@@ -493,14 +495,14 @@ class QueueManager:
         queue: str,
         *,
         wait: float | None = 0.0,
-        message_id: bytes | None = None,
-        correlation_id: bytes | None = None,
+        **options: Unpack[GetOptions],
     ) -> Message:
         """Take a message for good: highest priority first, then the order of commit.
 
-        `wait` in seconds, None for ever. Raises NoMessageAvailable (2033, also a queue.Empty), Inhibited (2016).
+        `wait` in seconds, None for ever. Raises NoMessageAvailable (2033, also a queue.Empty), Inhibited (2016). With
+        `backout_requeue` messages that were backed out too often are moved away first; see docs/queues.md.
         """
-        return self._get_one(None, queue, wait, message_id, correlation_id)
+        return self._get_one(None, queue, wait, options)
 
     def get_many(
         self,
@@ -508,11 +510,35 @@ class QueueManager:
         limit: int,
         *,
         wait: float | None = 0.0,
-        message_id: bytes | None = None,
-        correlation_id: bytes | None = None,
+        **options: Unpack[GetOptions],
     ) -> list[Message]:
         """Take up to `limit` messages for good, wholly or not at all; [] when there is none within `wait` seconds."""
-        return self._get(None, queue, check_limit(limit), wait, message_id, correlation_id)
+        return self._get(None, queue, check_limit(limit), wait, wanted(options))
+
+    def consume(self, queue: str, *, wait: float | None = None, backout_requeue: bool = True) -> "Consumer[UnitOfWork]":
+        """Messages of the queue as they come, each with the unit of work that it was got in:
+
+            for order, uow in qm.consume("ORDERS"):
+                with uow:
+                    uow.put("INVOICES", invoice(order.body))
+
+        Going on to the next commits, an exception in the `with` block backs out. It ends when there is no message
+        within `wait` seconds, None: never. A message that was backed out too often is moved to the backout queue.
+        """
+        return Consumer(self.begin, queue, wait, requeue=backout_requeue)
+
+    def dead_letter(
+        self, unit: UnitOfWork | None, message: Message, reason: int = Reason.BACKOUT_THRESHOLD_REACHED
+    ) -> Message:
+        """Put a message that can't be worked on to the dead-letter queue (DEADQ), with a header that says why.
+
+        In the unit of work in which it was got it is on one of the two queues, whatever crashes. See `qmgr.deadletter`.
+        """
+        put, end = self._engine.dead_letter_later(None if unit is None else unit._unit, message, reason)
+        if end:
+            self._engine.force(end)
+        self.look_around()
+        return put
 
     def browse(
         self, queue: str, *, message_id: bytes | None = None, correlation_id: bytes | None = None
@@ -539,16 +565,15 @@ class QueueManager:
         """There may be housekeeping to do; called where a call has done its work."""
         self._housekeeper.notice()
 
-    def _get(
-        self, unit: Uow | None, queue: str, limit: int, wait: Any, message_id: Any, correlation_id: Any
-    ) -> list[Message]:
-        found = self._engine.get(unit, queue, limit, wait, message_id, correlation_id)
+    def _get(self, unit: Uow | None, queue: str, limit: int, wait: Any, wanted: Wanted) -> list[Message]:
+        found = self._engine.get(unit, queue, limit, wait, wanted)
         if self._engine.attention:
             self.look_around()
         return found
 
-    def _get_one(self, unit: Uow | None, queue: str, wait: Any, message_id: Any, correlation_id: Any) -> Message:
-        if message_id is None and correlation_id is None:
+    def _get_one(self, unit: Uow | None, queue: str, wait: Any, options: GetOptions) -> Message:
+        said = wanted(options) if options else ANY
+        if said is ANY or (said == REQUEUE and not self._engine.requeues(queue)):
             if wait != 0.0:
                 check_wait(wait)
             engine = self._engine
@@ -557,7 +582,7 @@ class QueueManager:
                 if engine.attention:
                     self.look_around()
                 return message
-        found = self._get(unit, queue, 1, wait, message_id, correlation_id)
+        found = self._get(unit, queue, 1, wait, said)
         if found:
             return found[0]
         raise NoMessageAvailable(f"queue {queue!r} has no message for this get", name=queue)

@@ -171,6 +171,12 @@ def decode(head: bytes, body: bytes, queue: str, backout_count: int, steady_us: 
     return Message(body, head, queue, backout_count, expiry)
 
 
+def with_format(head: bytes, form: str) -> bytes:
+    """An encoded message that says of its body that it has another format."""
+    end = HEAD.size + head[3]
+    return head[:3] + bytes([len(form)]) + head[4 : HEAD.size] + form.encode() + head[end:]
+
+
 def ids_of(head: bytes) -> tuple[bytes, bytes]:
     """(message id, correlation id) of an encoded message."""
     return head[32:56], head[56:80]

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any, TypedDict
 
+import attrs
+
 from qmgr import message as m
 from qmgr.entry import Entry
 from qmgr.errors import (
@@ -18,6 +20,7 @@ from qmgr.errors import (
     UnitOfWorkEnded,
     UnknownQueue,
 )
+from qmgr.ids import CORRELATION_ID, MESSAGE_ID
 from qmgr.message import NO_ID, NO_PROPERTIES, Descriptor
 from qmgr.objects import check_name
 from qmgr.queue import Queue
@@ -105,6 +108,55 @@ class PutOptions(TypedDict, total=False):
     reply_to: str | None
     properties: Mapping[str, m.Value] | None
     format: str | None
+
+
+class GetOptions(TypedDict, total=False):
+    """What a get can be given, beside how long it waits; None and False are like leaving it out."""
+
+    message_id: bytes | None  # at most 24 bytes
+    correlation_id: bytes | None  # at most 24 bytes
+    backout_requeue: bool  # move what was backed out too often away first (BOTHRESH, BOQNAME)
+
+
+@attrs.frozen
+class Wanted:
+    """Which messages a get takes."""
+
+    message_id: bytes | None = None
+    correlation_id: bytes | None = None
+    backout_requeue: bool = False
+
+    @property
+    def selective(self) -> bool:
+        """Does it pass some messages over?"""
+        return self.message_id is not None or self.correlation_id is not None
+
+    @property
+    def which(self) -> int:
+        """The id by which they are found."""
+        return CORRELATION_ID if self.message_id is None else MESSAGE_ID
+
+
+ANY = Wanted()
+
+
+def wanted(options: GetOptions) -> Wanted:
+    """What these options say; ANY where they say nothing. Raises Mistake."""
+    for name in options:
+        if name not in GetOptions.__annotations__:
+            raise TypeError(f"a get has no option {name!r}; it has wait, {', '.join(GetOptions.__annotations__)}")
+    if not any(options.values()) and options.get("message_id") is None and options.get("correlation_id") is None:
+        return ANY  # said in many words, most often
+    message_id, correlation_id = check_selectors(options.get("message_id"), options.get("correlation_id"))
+    said = Wanted(message_id, correlation_id, check_flag(options, "backout_requeue"))
+    return ANY if said == ANY else said
+
+
+def check_flag(options: Mapping[str, Any], name: str) -> bool:
+    value = options.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise Mistake(f"{name} is True or False, not {value!r}", reason=Reason.OPTIONS_ERROR)
+    return bool(value)
 
 
 def describe(queue: Queue, options: PutOptions, expires_at: Callable[[float], int]) -> Descriptor:
