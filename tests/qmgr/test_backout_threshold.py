@@ -8,7 +8,8 @@ import pytest
 import qmgr
 from qmgr import deadletter
 from qmgr.errors import BackedOut, MQError, NoMessageAvailable, Reason, SyncpointLimit, Unavailable
-from qmgr.session import AllRights, Peer
+from qmgr.infos import Peer
+from qmgr.session import AllRights
 from tests.qmgr.world import DATA, NAME, Call, World, bodies, drain
 from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
 
