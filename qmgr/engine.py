@@ -14,13 +14,8 @@ from logger.errors import LogError
 from qmgr import verbs
 from qmgr.due import Waiter
 from qmgr.entry import COPY, OVERHEAD, READY, Entry
-from qmgr.errors import (
-    MessageTooBig,
-    Mistake,
-    ObjectInUse,
-    Reason,
-    Unavailable,
-)
+from qmgr.errors import Inhibited, MessageTooBig, Mistake, MQError, ObjectInUse, QueueFull, Reason, Unavailable
+from qmgr.events import Event, Events
 from qmgr.ids import Unindexed
 from qmgr.logged import Surroundings
 from qmgr.message import HEAD, Descriptor, Message, check_body, check_id, decode
@@ -75,6 +70,8 @@ class Engine(Requeue):
 
     def __init__(self, given: Surroundings) -> None:
         super().__init__(given)
+        self.events = Events(self.state)
+        self.process = ""  # whose it is, for events
         self._id_prefix = b"AMQ " + given.name[:12].ljust(12).encode()
         self._message_numbers = itertools.count(given.log.epoch * FENCE + 1)
 
@@ -86,7 +83,12 @@ class Engine(Requeue):
         if queue is None or queue.damaged:
             queue = verbs.known_queue(self.state, name)
             if queue.name != name:
-                verbs.check_alias(self.state, name, queue, put=put)
+                try:
+                    verbs.check_alias(self.state, name, queue, put=put)
+                except Inhibited as exc:
+                    with self.lock:
+                        self._inhibited(exc)
+                    raise
         return queue
 
     def advance_log(self) -> None:
@@ -224,8 +226,61 @@ class Engine(Requeue):
             self._check_put(queue, largest, count)
 
     def _check_put(self, queue: Queue, largest: int, count: int) -> None:
-        """May these messages be put? The lock is held."""
-        verbs.check_put(queue, largest, count)
+        """May these messages be put? Notes events. The lock is held; it is let go of only to refuse them."""
+        try:
+            verbs.check_put(queue, largest, count)
+        except QueueFull:
+            self.events.is_full(queue, self.clock.wall_us())
+            self.tell_locked()
+            raise
+        except Inhibited as exc:
+            self._inhibited(exc)
+            raise
+        if queue.armed:
+            self.events.rises(queue, queue.depth + count, self.clock.wall_us())
+            self.attention = True
+
+    def _inhibited(self, exc: Inhibited) -> None:
+        """A put or get is refused for this. The lock is held; it may be let go of."""
+        self.events.inhibited(exc.reason, exc.name, self.process)
+        self.tell_locked()
+
+    # ---- events
+
+    def tell(self) -> None:
+        """Put the events that have been noted."""
+        if self.events.pending and self.refusal is None:
+            with contextlib.suppress(LogError), self.lock:
+                self.tell_locked()
+
+    def tell_locked(self) -> None:
+        """The same. What can't be put is dropped. The lock is held; it may be let go of."""
+        pending = self.events.pending
+        while pending:
+            event = pending.popleft()
+            queue = self.state.queues.get(event.queue)
+            if queue is not None:
+                with contextlib.suppress(MQError):
+                    self._put_event(queue, event)
+
+    def _put_event(self, queue: Queue, event: Event) -> None:
+        now = self.clock.wall_us()
+        body = event.encode(self.name, now)
+        descriptor = verbs.describe(queue, {"format": "MQSTR"}, self._expires)
+        head = descriptor.head(self.new_message_id(), now)
+        if descriptor.persistent:
+            self.log_held()
+            if not self.log.reserve(self.log.cost(QUEUE_AND_SEQUENCE + len(head) + len(body)), self.log.space.for_gets):
+                return
+        self.check()
+        verbs.check_put(queue, len(body))
+        entry = Entry(head, body, descriptor.persistent, descriptor.priority, descriptor.expires)
+        record = Put(queue.id, queue.next_sequence, head, body, entry)
+        if descriptor.persistent:
+            self._append_and_apply(record, now)
+        else:
+            self._apply_only(record, now)
+        self._came(len(head) + len(body) + OVERHEAD)
 
     def _put_in_unit(self, unit: Uow, queue: Queue, entries: list[Entry], size: int, largest: int) -> None:
         """Put messages in a unit of work, if that may be."""
@@ -334,7 +389,9 @@ class Engine(Requeue):
                         if wanted.backout_requeue and unit is not None:
                             self._sift(unit, queue, limit, wanted, may_read=may_read)
                         found = self._get_locked(unit, queue, limit, wanted, may_read)
-                    except BaseException:
+                    except BaseException as exc:
+                        if by_alias and isinstance(exc, Inhibited) and exc.name == name:
+                            self._inhibited(exc)
                         if woken:  # by a message that it does not take: another one may
                             queue.waiters.wake_one()
                         raise
@@ -508,8 +565,9 @@ class Engine(Requeue):
         if limit > 1:
             limit = min(limit, max(1, queue.depth))
         self._room_for_gets(unit, limit)
-        if not queue.gets_freely:
-            verbs.check_get(queue)
+        freely = queue.gets_freely
+        if not freely:
+            self._check_get(queue)
         now = self.steady.now_us() if queue.expiring else 0
         look_at = limit
         chosen, expired = self._choose(unit, queue, limit, wanted, now, look_at, may_read)
@@ -528,6 +586,9 @@ class Engine(Requeue):
             self._hold_gets(unit, queue, chosen)
         else:
             safe = max(safe, self._log_gets(queue, chosen))
+        if not freely:
+            self.events.falls(queue, self.clock.wall_us())
+            self.attention = True
         if expired:
             self.expire_locked(queue, expired)  # last, since it may let go of the lock
         return _Found(chosen, messages, safe, now)
@@ -574,6 +635,14 @@ class Engine(Requeue):
         except LogError as exc:
             raise self.translated(exc) from exc
         return removed
+
+    def _check_get(self, queue: Queue) -> None:
+        """May messages be got? The lock is held; it is let go of only to refuse that."""
+        try:
+            verbs.check_get(queue)
+        except Inhibited as exc:
+            self._inhibited(exc)
+            raise
 
     def _room_for_gets(self, unit: Uow | None, count: int) -> None:
         """May so many messages be got, and has the log room for saying so? May let go of the lock for a while."""

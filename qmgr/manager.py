@@ -15,13 +15,15 @@ from logger.clock import Clock, SystemClock
 from logger.config import LogSync, LogType
 from logger.disk import NO_SPACE, Disk, Path, PosixDisk, way_out
 from logger.errors import LogClosed, LogError
-from qmgr import authority, autoconfig, locations, mqsc
+from qmgr import authority, autoconfig, events, locations, mqsc
 from qmgr.consume import Consumer
 from qmgr.creation import Ownership, own, translated
 from qmgr.due import SteadyClock
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog, open_error_log
 from qmgr.errors import (
+    AlreadyExists,
+    MediaNotSupported,
     Mistake,
     MQError,
     NoMessageAvailable,
@@ -36,13 +38,13 @@ from qmgr.logged import Surroundings
 from qmgr.media import Media
 from qmgr.message import Message
 from qmgr.mqsc import MqscResult
-from qmgr.objects import AliasDefinition, QmgrDefinition
+from qmgr.objects import AliasDefinition, QmgrDefinition, with_attributes
 from qmgr.outcome import outcome
 from qmgr.published import Publisher, describe_extents, describe_inactive, describe_space, file_systems, plain
 from qmgr.queue import Queue
 from qmgr.replay import Replay, Where
 from qmgr.resource import Resource
-from qmgr.retention import MOST_EXTENTS, Retention
+from qmgr.retention import MOST_EXTENTS, Retention, name_of
 from qmgr.session import Sessions
 from qmgr.verbs import ANY, GetOptions, PutOptions, Wanted, base_of, check_limit, check_wait, wanted
 from recovery.checkpoint import Checkpointer, Hear, Triggers, read_files
@@ -197,7 +199,10 @@ class QueueManager:
             self.sessions = Sessions(self)
             self._state = "running"
             if self._publisher is not None:
-                self._housekeeper.on_tick(self._publisher.tick)
+                self._housekeeper.on_tick(self._tick)
+            with self._engine.lock:
+                self._engine.events.active()
+            self._tell()
         except BaseException:  # an interrupt, and nobody has the queue manager yet
             self._close()
             raise
@@ -256,6 +261,7 @@ class QueueManager:
                 unit.promise = self._engine.promise_of(unit)
             self._engine.count_promises()
             self._engine.say = self._say
+            self._engine.process = self._process
             self._retention = Retention(self._engine, disk, errors, config.log_management, config.log_archive)
             self._housekeeper = Housekeeper(
                 self._engine,
@@ -361,6 +367,31 @@ class QueueManager:
             queue.waiters.wake_all()
         self.on_failure()
 
+    def _tick(self) -> None:
+        """About once a second; it must not fail."""
+        if self._publisher is not None:
+            self._publisher.tick()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Put the events that there are to be told."""
+        if self._engine.state.qmgr.logger_events and self._linear and self._engine.refusal is None:
+            restart, media = self._retention.oldest()
+            with self._engine.lock:
+                current = name_of((self._log.buffer.tail - 1) // self._log.state.extent_bytes)
+                self._engine.events.extents(current, restart, media, self.config.log.path)
+        self._engine.tell()
+
+    @property
+    def _linear(self) -> bool:
+        return self._log.state.log_type is LogType.LINEAR
+
+    def not_authorized(self, user: str, verb: str, name: str) -> None:
+        """Somebody was refused this: an event, if those are wanted (AUTHOREV). `name` of a queue, or ""."""
+        with self._engine.lock:
+            self._engine.events.not_authorized(user, verb, name)
+        self._tell()
+
     def _forked(self) -> None:
         """This is a child process: the queue manager belongs to its parent."""
         self._engine.refusal = Unavailable(
@@ -429,6 +460,8 @@ class QueueManager:
                 if unit.state is ACTIVE:
                     unit.evicted = True
                     engine.back_out_locked(unit)
+            engine.events.not_active(mode)
+            engine.tell_locked()
             engine.refusal = Unavailable(
                 f"queue manager {self.name!r} has ended", reason=Reason.Q_MGR_STOPPING, name=self.name
             )
@@ -564,6 +597,8 @@ class QueueManager:
     def look_around(self) -> None:
         """There may be housekeeping to do; called where a call has done its work."""
         self._housekeeper.notice()
+        if self._engine.events.pending or self._engine.state.qmgr.logger_events:
+            self._tell()
 
     def _get(self, unit: Uow | None, queue: str, limit: int, wait: Any, wanted: Wanted) -> list[Message]:
         found = self._engine.get(unit, queue, limit, wait, wanted)
@@ -863,8 +898,23 @@ class QueueManager:
         return mqsc.run(self, text)
 
     def alter(self, **attributes: Any) -> QmgrDefinition:
-        """Change attributes of the queue manager: those of ALTER QMGR, in words."""
-        return self._engine.alter_qmgr(attributes)
+        """Change attributes of the queue manager: those of ALTER QMGR, in words.
+
+        The queue of events that are switched on is defined if it is not there.
+        """
+        with_attributes(self._engine.state.qmgr, attributes)  # what is refused defines nothing
+        if attributes.get("logger_events") and not self._linear:
+            raise MediaNotSupported(
+                f"AMQ8518E: logger events need linear logging, and queue manager {self.name!r} has circular logging; "
+                f"migmqlog changes it",
+                name=self.name,
+            )
+        for name in {events.QUEUES[said] for said in attributes.keys() & events.QUEUES.keys() if attributes[said]}:
+            with contextlib.suppress(AlreadyExists):
+                self._engine.define(name, events.ATTRIBUTES)
+        changed = self._engine.alter_qmgr(attributes)
+        self._tell()
+        return changed
 
     @property
     def attributes(self) -> QmgrDefinition:
