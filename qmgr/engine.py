@@ -16,6 +16,7 @@ from qmgr.due import Waiter
 from qmgr.entry import COPY, OVERHEAD, READY, Entry
 from qmgr.errors import Inhibited, MessageTooBig, Mistake, MQError, ObjectInUse, QueueFull, Reason, Unavailable
 from qmgr.events import Event, Events
+from qmgr.groups import in_logical_order
 from qmgr.ids import Unindexed
 from qmgr.logged import Surroundings
 from qmgr.message import HEAD, Descriptor, Message, check_body, check_id, decode
@@ -372,6 +373,12 @@ class Engine(Requeue):
     def get(self, unit: Uow | None, name: str, limit: int, wait: Any, wanted: Wanted = ANY) -> list[Message]:
         """Take up to `limit` messages, waiting up to `wait` seconds for the first; [] when there is none."""
         queue = self._known(name)
+        if wanted.logical_order and unit is None:
+            raise Mistake(
+                "a group is got in logical order in a unit of work, so that it is taken whole; use begin()",
+                reason=Reason.INCONSISTENT_UOW,
+                name=name,
+            )
         by_alias = queue.name != name
         seconds = 0.0 if wait == 0.0 else verbs.check_wait(wait)
         deadline = None if not seconds else self.clock.elapsed_ns() + int(seconds * 1e9)
@@ -658,11 +665,16 @@ class Engine(Requeue):
     ) -> tuple[list[Entry], list[Entry]]:
         """(the entries that a get takes, those it passes over because their time is over). The lock is held."""
         try:
+            if wanted.logical_order and unit is not None:
+                group, complete = wanted.group_id, wanted.all_available
+                gets = unit.gets
+                return in_logical_order(queue, gets, limit, group, now, complete=complete, read=may_read), []
             if limit == 1 and not wanted.selective:
                 entry, expired = verbs.choose(queue, now, look_at)
                 return ([] if entry is None else [entry]), expired
             if wanted.selective:
-                several = queue.select(wanted.message_id, wanted.correlation_id, read=may_read)
+                ids = wanted.message_id, wanted.correlation_id
+                several = queue.select(*ids, group_id=wanted.group_id, read=may_read)
             else:
                 several = queue.ready(look_at)
             chosen: list[Entry] = []

@@ -20,7 +20,7 @@ from qmgr.errors import (
     UnitOfWorkEnded,
     UnknownQueue,
 )
-from qmgr.ids import CORRELATION_ID, MESSAGE_ID
+from qmgr.ids import CORRELATION_ID, GROUP_ID, MESSAGE_ID
 from qmgr.message import NO_ID, NO_PROPERTIES, Descriptor
 from qmgr.objects import check_name
 from qmgr.queue import Queue
@@ -108,6 +108,9 @@ class PutOptions(TypedDict, total=False):
     reply_to: str | None
     properties: Mapping[str, m.Value] | None
     format: str | None
+    group_id: bytes | None  # at most 24 bytes
+    group_sequence: int | None  # in the group, from 1 on; of the first where several are put
+    last_in_group: bool | None
 
 
 class GetOptions(TypedDict, total=False):
@@ -115,6 +118,9 @@ class GetOptions(TypedDict, total=False):
 
     message_id: bytes | None  # at most 24 bytes
     correlation_id: bytes | None  # at most 24 bytes
+    group_id: bytes | None  # at most 24 bytes
+    logical_order: bool  # groups in their order, one after the other; in a unit of work
+    all_available: bool  # the same, and only groups that are there whole
     backout_requeue: bool  # move what was backed out too often away first (BOTHRESH, BOQNAME)
 
 
@@ -124,17 +130,23 @@ class Wanted:
 
     message_id: bytes | None = None
     correlation_id: bytes | None = None
+    group_id: bytes | None = None
+    logical_order: bool = False
+    all_available: bool = False
     backout_requeue: bool = False
 
     @property
     def selective(self) -> bool:
         """Does it pass some messages over?"""
-        return self.message_id is not None or self.correlation_id is not None
+        ids = self.message_id, self.correlation_id, self.group_id
+        return self.logical_order or any(one is not None for one in ids)
 
     @property
     def which(self) -> int:
         """The id by which they are found."""
-        return CORRELATION_ID if self.message_id is None else MESSAGE_ID
+        if self.message_id is not None:
+            return MESSAGE_ID
+        return CORRELATION_ID if self.correlation_id is not None and self.group_id is None else GROUP_ID
 
 
 ANY = Wanted()
@@ -145,11 +157,23 @@ def wanted(options: GetOptions) -> Wanted:
     for name in options:
         if name not in GetOptions.__annotations__:
             raise TypeError(f"a get has no option {name!r}; it has wait, {', '.join(GetOptions.__annotations__)}")
-    if not any(options.values()) and options.get("message_id") is None and options.get("correlation_id") is None:
-        return ANY  # said in many words, most often
+    if all(value is None or value is False for value in options.values()):
+        return ANY  # said in many words
     message_id, correlation_id = check_selectors(options.get("message_id"), options.get("correlation_id"))
-    said = Wanted(message_id, correlation_id, check_flag(options, "backout_requeue"))
-    return ANY if said == ANY else said
+    group_id = options.get("group_id")
+    complete = check_flag(options, "all_available")
+    said = Wanted(
+        message_id=message_id,
+        correlation_id=correlation_id,
+        group_id=None if group_id is None else m.check_group_id(group_id),
+        logical_order=check_flag(options, "logical_order") or complete,
+        all_available=complete,
+        backout_requeue=check_flag(options, "backout_requeue"),
+    )
+    if said.logical_order and (message_id is not None or correlation_id is not None or said.backout_requeue):
+        text = "groups in logical order are got without message_id, correlation_id and backout_requeue"
+        raise Mistake(text, reason=Reason.OPTIONS_ERROR)
+    return said
 
 
 def check_flag(options: Mapping[str, Any], name: str) -> bool:
@@ -168,6 +192,7 @@ def describe(queue: Queue, options: PutOptions, expires_at: Callable[[float], in
     persistent, priority, expiry = options.get("persistent"), options.get("priority"), options.get("expiry")
     correlation_id, reply_to = options.get("correlation_id"), options.get("reply_to")
     form, properties = options.get("format"), options.get("properties")
+    group = m.check_group(options.get("group_id"), options.get("group_sequence"), options.get("last_in_group"))
     if expiry is not None:
         expiry = m.check_expiry(expiry)
     if definition.expiry_cap is not None:
@@ -181,6 +206,7 @@ def describe(queue: Queue, options: PutOptions, expires_at: Callable[[float], in
         reply_to="" if reply_to is None else m.check_reply_to(reply_to),
         form="" if form is None else m.check_format(form),
         properties=NO_PROPERTIES if properties is None else m.check_properties(properties),
+        group=group,
     )
 
 
