@@ -379,21 +379,21 @@ class Engine(Requeue):
                 reason=Reason.INCONSISTENT_UOW,
                 name=name,
             )
-        by_alias = queue.name != name
+        by_alias, requeue = queue.name != name, wanted.backout_requeue
         seconds = 0.0 if wait == 0.0 else verbs.check_wait(wait)
         deadline = None if not seconds else self.clock.elapsed_ns() + int(seconds * 1e9)
         event = None
         may_read = False  # while the lock is held
         while True:
             try:
-                if wanted.backout_requeue and unit is None:
+                if requeue and unit is None:
                     self.force(self.sift(name, limit, wanted, "", 0))
                 with self.lock:
                     woken, event = event is not None, None
                     try:
                         if by_alias:
                             verbs.check_alias(self.state, name, queue, put=False)
-                        if wanted.backout_requeue and unit is not None:
+                        if requeue and unit is not None:
                             self._sift(unit, queue, limit, wanted, may_read=may_read)
                         found = self._get_locked(unit, queue, limit, wanted, may_read)
                     except BaseException as exc:
@@ -665,13 +665,13 @@ class Engine(Requeue):
     ) -> tuple[list[Entry], list[Entry]]:
         """(the entries that a get takes, those it passes over because their time is over). The lock is held."""
         try:
+            if limit == 1 and not wanted.selective:
+                entry, expired = verbs.choose(queue, now, look_at)
+                return ([] if entry is None else [entry]), expired
             if wanted.logical_order and unit is not None:
                 group, complete = wanted.group_id, wanted.all_available
                 gets = unit.gets
                 return in_logical_order(queue, gets, limit, group, now, complete=complete, read=may_read), []
-            if limit == 1 and not wanted.selective:
-                entry, expired = verbs.choose(queue, now, look_at)
-                return ([] if entry is None else [entry]), expired
             if wanted.selective:
                 ids = wanted.message_id, wanted.correlation_id
                 several = queue.select(*ids, group_id=wanted.group_id, read=may_read)

@@ -450,6 +450,7 @@ class QueueManager:
 
     def _end_in_order(self, mode: str) -> None:
         engine, log = self._engine, self._log
+        engine.stopping = mode == "immediate"
         self.quiesce()
         if mode == "quiesce":
             self._await_units()

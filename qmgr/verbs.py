@@ -113,6 +113,9 @@ class PutOptions(TypedDict, total=False):
     last_in_group: bool | None
 
 
+PUT_OPTIONS = PutOptions.__annotations__
+
+
 class GetOptions(TypedDict, total=False):
     """What a get can be given, beside how long it waits; None and False are like leaving it out."""
 
@@ -134,10 +137,10 @@ class Wanted:
     logical_order: bool = False
     all_available: bool = False
     backout_requeue: bool = False
+    selective: bool = attrs.field(init=False)  # does it pass some messages over?
 
-    @property
-    def selective(self) -> bool:
-        """Does it pass some messages over?"""
+    @selective.default
+    def _is_selective(self) -> bool:
         ids = self.message_id, self.correlation_id, self.group_id
         return self.logical_order or any(one is not None for one in ids)
 
@@ -187,12 +190,14 @@ def describe(queue: Queue, options: PutOptions, expires_at: Callable[[float], in
     """What a put asks for, with the queue's defaults; `expires_at(seconds)` by the steady clock. Raises Mistake."""
     definition = queue.definition
     for name in options:
-        if name not in PutOptions.__annotations__:
+        if name not in PUT_OPTIONS:
             raise TypeError(f"a put has no option {name!r}; it has {', '.join(PutOptions.__annotations__)}")
     persistent, priority, expiry = options.get("persistent"), options.get("priority"), options.get("expiry")
     correlation_id, reply_to = options.get("correlation_id"), options.get("reply_to")
     form, properties = options.get("format"), options.get("properties")
-    group = m.check_group(options.get("group_id"), options.get("group_sequence"), options.get("last_in_group"))
+    group = None
+    if "group_id" in options or "group_sequence" in options or "last_in_group" in options:
+        group = m.check_group(options.get("group_id"), options.get("group_sequence"), options.get("last_in_group"))
     if expiry is not None:
         expiry = m.check_expiry(expiry)
     if definition.expiry_cap is not None:
