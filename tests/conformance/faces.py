@@ -5,12 +5,15 @@ that awaits, the test can't tell.
 """
 
 import itertools
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, cast
 
 import qmgr.aio
+from qmgr import client
 from tests.conformance.awaited import Awaited, Loop
-from tests.conformance.calls import until
+from tests.conformance.calls import DEADLINE, until
 from tests.qmgr.world import NAME, SMALL
 
 numbers = itertools.count(1)
@@ -56,6 +59,10 @@ class Face:
     def ended(self) -> None:
         """Wait until the queue manager that was ended is gone."""
         raise NotImplementedError
+
+    def left(self) -> None:
+        """A `with` block over `qm` was left, with an exception: wait until nothing runs that it has ended."""
+        self.ended()
 
     def stand_in_line(self, queue: str, count: int) -> None:
         """Return when so many calls wait at the queue, as far as that can be seen from here."""
@@ -119,4 +126,61 @@ class AwaitedInProcess(InProcess):
             self._loop.close()
 
 
-FACES: dict[str, type[Face]] = {"in-process": InProcess, "awaited in-process": AwaitedInProcess}
+class Client(Face):
+    """A daemon in a process of its own, and a connection to it for each test."""
+
+    _daemon: subprocess.Popen[bytes] | None = None
+    _connection: client.Connection | None = None
+
+    def open(self) -> None:
+        if self._daemon is None:
+            self._daemon = start_daemon(self.data_path)
+        self._connect()
+
+    def _connect(self) -> None:
+        self._connection = client.connect(NAME, data_path=self.data_path)
+        self.qm = cast(qmgr.QueueManager, self._connection)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        if self._daemon is not None and self._daemon.poll() is not None:
+            self._daemon = None
+
+    def stop(self) -> None:
+        if self._daemon is not None:
+            self._daemon.kill()
+            self.ended()
+
+    def crash(self) -> None:
+        assert self._daemon is not None
+        self._daemon.kill()
+        self.ended()
+        self.open()
+
+    def ended(self) -> None:
+        assert self._daemon is not None
+        self._daemon.wait(DEADLINE)
+        self._daemon = None
+
+    def left(self) -> None:
+        """The connection was closed, and the queue manager goes on."""
+
+
+def start_daemon(data_path: Path) -> subprocess.Popen[bytes]:
+    """Start the queue manager as a daemon; return when it takes connections."""
+    daemon = subprocess.Popen([sys.executable, "-m", "qmgr.daemon", NAME, str(data_path)], stdout=subprocess.DEVNULL)
+
+    def ready() -> bool:
+        assert daemon.poll() is None, "the daemon has ended"
+        try:
+            client.connect(NAME, data_path=data_path).close()
+        except qmgr.Unavailable:
+            return False
+        return True
+
+    until(ready)
+    return daemon
+
+
+FACES: dict[str, type[Face]] = {"in-process": InProcess, "awaited in-process": AwaitedInProcess, "client": Client}

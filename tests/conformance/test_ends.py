@@ -128,7 +128,7 @@ def test_leaving_a_with_block_over_an_exception_keeps_what_was_done(face: Face) 
         raise ValueError("mine")
     with pytest.raises(qmgr.Unavailable):
         qm.put(queue, b"too late")
-    face.ended()
+    face.left()
     face.open()
     assert bodies(face.qm, queue) == [b"x"]
     assert face.qm.queue(queue).depth == 1
