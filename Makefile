@@ -42,6 +42,10 @@ bench-deep: .venv/ready  ## the same of deep queues: half an hour, 6 GB of disk;
 bench-linear: .venv/ready  ## the same of linear logging: three minutes, 5 GB of disk; ARGS="--messages 100000 --only media"
 	@$(PY) -m benchmarks.linear $(ARGS)
 
+.PHONY: bench-daemon
+bench-daemon: .venv/ready  ## the same of the daemon and its clients: three minutes; ARGS="--only stomp"
+	@$(PY) -m benchmarks.daemon $(ARGS)
+
 clean:  ## remove what all of this made
 	rm -rf .venv .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis
 

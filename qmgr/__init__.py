@@ -14,6 +14,7 @@ from qmgr import shadows
 
 shadows.check()
 
+from qmgr.client import Connection, connect  # noqa: E402
 from qmgr.creation import create, delete  # noqa: E402
 from qmgr.errors import (  # noqa: E402
     AliasOfAlias,
@@ -43,12 +44,12 @@ from qmgr.errors import (  # noqa: E402
     UnitOfWorkEnded,
     UnknownQueue,
 )
-from qmgr.manager import QueueInfo, QueueManager, Status, TransactionInfo, UnitOfWork, start  # noqa: E402
+from qmgr.infos import ConnectionInfo, Peer, QueueInfo, Status, TransactionInfo  # noqa: E402  # noqa: E402
+from qmgr.manager import QueueManager, UnitOfWork, start  # noqa: E402
 from qmgr.message import Message  # noqa: E402
 from qmgr.objects import AliasDefinition, QmgrDefinition  # noqa: E402
 from qmgr.pointintime import Recovered, recover_to  # noqa: E402
 from qmgr.replay import Replay, Replayed  # noqa: E402
-from qmgr.session import ConnectionInfo, Peer  # noqa: E402
 from recovery.records import Xid  # noqa: E402
 from recovery.restart import RestartReport  # noqa: E402
 from recovery.uows import UowState  # noqa: E402
@@ -59,6 +60,7 @@ __all__ = [
     "AlreadyExists",
     "BackedOut",
     "BookmarkTooOld",
+    "Connection",
     "ConnectionInfo",
     "Damaged",
     "InUse",
@@ -96,6 +98,7 @@ __all__ = [
     "UnknownQueue",
     "UowState",
     "Xid",
+    "connect",
     "create",
     "delete",
     "recover_to",

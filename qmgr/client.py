@@ -16,13 +16,12 @@ from logger.disk import Path
 from qmgr import link as links
 from qmgr import sockets, targets, values, wire
 from qmgr.errors import Mistake, Reason, Unavailable
+from qmgr.infos import ConnectionInfo, QueueInfo, Status, TransactionInfo
 from qmgr.link import Broken, Link, Target
-from qmgr.manager import QueueInfo, Status, TransactionInfo
 from qmgr.message import Message, check_body
 from qmgr.objects import QmgrDefinition
 from qmgr.remote import RemoteUnit, check_bodies, wire_wait
 from qmgr.replay import Replayed, Where
-from qmgr.session import ConnectionInfo
 from qmgr.verbs import PutOptions, check_limit, check_selectors
 from recovery.records import Xid
 from recovery.uows import UowState
@@ -71,8 +70,9 @@ class Connection:
         self._target = target
         self._application = application
         self._connecting = threading.Lock()
-        self._unknown: OrderedDict[int, int] = OrderedDict()  # units whose commit was not answered; LSN where they began
-        self._lost = ""  # token of the session that was lost
+        self._unknown: OrderedDict[int, int] = (
+            OrderedDict()
+        )  # units whose commit was not answered; LSN where they began
         self._closed = False
         self._link = Link(target, application)
         _connections.add(self)
@@ -383,10 +383,16 @@ class Connection:
         return found
 
     def end(self, mode: str = "quiesce") -> None:
-        """End the queue manager, as endmqm does; not only this connection, which `close` is for."""
+        """End the queue manager, as endmqm does; not only this connection, which `close` is for.
+
+        What this connection has not ended is backed out. "quiesce" waits for the units of work of others.
+        """
         if mode not in ("quiesce", "immediate"):
             raise Mistake(f"mode is 'quiesce' or 'immediate', not {mode!r}")
-        self._call("end", mode)
+        link = self._there()
+        self._stream(wire.call("end", [mode], {}), link)
+        link.await_end()
+        self._target.await_end()
 
 
 def _head(answer: bytes) -> wire.Reply:

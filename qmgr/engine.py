@@ -18,6 +18,7 @@ from qmgr.entry import COPY, OVERHEAD, READY, Entry
 from qmgr.errors import (
     MessageTooBig,
     Mistake,
+    ObjectInUse,
     Reason,
     Unavailable,
 )
@@ -526,18 +527,53 @@ class Engine(Definitions):
         if unit is not None:
             self._hold_gets(unit, queue, chosen)
         else:
-            for persistent in (0, 1):
-                some = [entry for entry in chosen if entry.persistent == persistent]
-                if some:
-                    record = Get(queue.id, [entry.sequence for entry in some], some)
-                    if persistent:
-                        self.checkpointer.records += (len(some) - 1) // A_RECORD
-                        safe = self._append_and_apply(record, self.clock.wall_us())
-                    else:
-                        self._apply_only(record, 0)
+            safe = max(safe, self._log_gets(queue, chosen))
         if expired:
             self.expire_locked(queue, expired)  # last, since it may let go of the lock
         return _Found(chosen, messages, safe, now)
+
+    def _log_gets(self, queue: Queue, chosen: list[Entry]) -> int:
+        """Log and apply that they are taken for good; the LSN to force. The lock is held and the room is reserved."""
+        end = 0
+        for persistent in (0, 1):
+            some = [entry for entry in chosen if entry.persistent == persistent]
+            if some:
+                record = Get(queue.id, [entry.sequence for entry in some], some)
+                if persistent:
+                    self.checkpointer.records += (len(some) - 1) // A_RECORD
+                    end = self._append_and_apply(record, self.clock.wall_us())
+                else:
+                    self._apply_only(record, 0)
+        return end
+
+    def clear(self, name: Any) -> int:
+        """Remove all messages that are there, those too that could not be got now; return how many.
+
+        Raises UnknownQueue, Damaged, ObjectInUse when a unit of work holds some.
+        """
+        queue = self._known(name)
+        left = -1
+        removed = end = 0
+        try:
+            while left:
+                with self.lock:
+                    self._room_for_gets(None, A_FEW)
+                    queue = self._known(name)
+                    if queue.uncommitted:
+                        text = f"queue {name!r} has {queue.uncommitted} messages of units of work that have not ended"
+                        raise ObjectInUse(text, name=name)
+                    left = queue.depth if left < 0 else left
+                    try:
+                        entries = list(itertools.islice(queue.ready(A_FEW), min(left, A_FEW)))
+                    except BaseException as exc:
+                        raise self.unreadable(queue, exc) from exc.__cause__
+                    end = max(end, self._log_gets(queue, entries))
+                    removed += len(entries)
+                    left = left - len(entries) if entries else 0
+            self.log.force(end)
+        except LogError as exc:
+            raise self.translated(exc) from exc
+        return removed
 
     def _room_for_gets(self, unit: Uow | None, count: int) -> None:
         """May so many messages be got, and has the log room for saying so? May let go of the lock for a while."""

@@ -19,7 +19,7 @@ from qmgr.locations import Location
 LENGTH = 512  # bytes of the line, padded
 
 
-class Stage(enum.Enum):
+class Stage(enum.StrEnum):
     """In the words of dspmq."""
 
     STARTING = "Starting"
@@ -42,8 +42,7 @@ class Note:
     epoch: int = 0  # of the log since this start, which tells whether the queue manager was started again since
 
     def encode(self) -> bytes:
-        fields = attrs.asdict(self) | {"stage": self.stage.value}
-        return json.dumps(fields).encode().ljust(LENGTH - 1) + b"\n"
+        return json.dumps(attrs.asdict(self)).encode().ljust(LENGTH - 1) + b"\n"
 
 
 def decode(data: bytes) -> Note | None:

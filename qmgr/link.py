@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterator
 from importlib import metadata
 from typing import Any, Protocol
 
-import attrs
-
-from qmgr import sockets, values, wire
+from qmgr import sasl, sockets, values, wire
 from qmgr.errors import MQError, Reason, Unavailable
 from qmgr.sockets import Socket
 
@@ -37,36 +35,18 @@ class Broken(Exception):
 class Target(Protocol):
     """Where the daemon is."""
 
-    name: str  # of the queue manager
+    @property
+    def name(self) -> str:
+        """Of the queue manager."""
 
     def open(self) -> Socket:
         """A new socket. Raises MQError with the sentence for the user."""
 
-    def prove(self, offered: list[str]) -> "Proof":
-        """How to say who we are."""
+    def await_end(self) -> None:
+        """Wait until nobody runs the queue manager, if that can be seen from here."""
 
-
-class Proof(Protocol):
-    """One side of an authentication."""
-
-    mechanism: str
-
-    def first(self) -> bytes: ...
-
-    def answer(self, challenge: bytes) -> bytes: ...
-
-
-@attrs.frozen
-class NoProof:
-    """The socket says who we are, or nobody asks."""
-
-    mechanism: str = "NONE"
-
-    def first(self) -> bytes:
-        return b""
-
-    def answer(self, challenge: bytes) -> bytes:
-        raise Unavailable("the queue manager asks for a proof of identity, and none was agreed on")
+    def proof(self) -> tuple[str, sasl.Client | None]:
+        """How we say who we are: a mechanism, and its exchange; none where the socket says it, or nobody asks."""
 
 
 class Link:
@@ -92,14 +72,14 @@ class Link:
         self.number: int = facts["number"]
 
     def _greet(self, target: Target, application: str, replaces: str) -> dict[str, Any]:
-        proof = target.prove([])
+        mechanism, proof = target.proof()
         told = {
             "manager": target.name,
             "product": product(),
             "application": application,
             "process": sockets.process(),
-            "mechanism": proof.mechanism,
-            "first": proof.first(),
+            "mechanism": mechanism,
+            "first": b"" if proof is None else proof.first(),
             "replaces": replaces,
         }
         frame = wire.hello(wire.HELLO, values.dumps(told))
@@ -107,7 +87,11 @@ class Link:
             answer, head = self._handshake(self._anchor, frame)
             if head.op == wire.WELCOME:
                 facts: dict[str, Any] = values.loads(answer[head.at :])
+                if proof is not None:
+                    proof.finish(facts["proof"])
                 return facts
+            if proof is None:
+                raise self._unanswered("it asks for a proof of who this is, and none was agreed on")
             frame = wire.request(wire.ANSWER, 0, 0, "", proof.answer(answer[head.at :]))
 
     def _handshake(self, sock: Socket, frame: bytes) -> tuple[bytes, wire.Reply]:
@@ -145,8 +129,11 @@ class Link:
             answer = sockets.receive(sock, LONGEST)
             if not answer:
                 raise EOFError
-        except BaseException as exc:
+        except sockets.Gone as exc:
             raise self._lost(sock, exc) from exc
+        except BaseException:  # an interrupt, or an error of who hears of progress: the session goes on
+            sockets.close(sock)
+            raise
         self._idle.append(sock)
         return answer
 
@@ -158,7 +145,7 @@ class Link:
             sock = self._idle.pop()
         except IndexError:
             sock = self._another()
-        answers = []
+        answers: list[bytes] = []
         try:
             sock.sendall(frame)
             while not answers or wire.is_continued(answers[-1]):
@@ -169,16 +156,17 @@ class Link:
                     answers.append(answer)
                 elif hear is not None:
                     hear(*wire.STEP.unpack_from(answer, wire.REPLY.size))
-        except BaseException as exc:
+        except sockets.Gone as exc:
             raise self._lost(sock, exc) from exc
+        except BaseException:  # an interrupt, or an error of who hears of progress: the session goes on
+            sockets.close(sock)
+            raise
         self._idle.append(sock)
         return answers
 
-    def _lost(self, sock: Socket, exc: BaseException) -> BaseException:
-        """A call did not come to its end: what to raise."""
+    def _lost(self, sock: Socket, exc: Exception) -> Broken:
+        """The other end is gone."""
         sockets.close(sock)
-        if not isinstance(exc, sockets.Gone):
-            return exc  # an interrupt, or an error of who hears of progress: the session goes on
         self.close()
         return Broken(str(exc) or "the queue manager has closed it")
 
@@ -212,6 +200,10 @@ class Link:
         return not self.broken and sockets.is_open(self._anchor)
 
     # ---- the end
+
+    def await_end(self) -> None:
+        """Wait until the other end closes the session."""
+        sockets.await_end(self._anchor)
 
     def close(self) -> None:
         """End the session."""

@@ -79,7 +79,7 @@ class Logged:
         return self._append_and_apply(record, self.clock.wall_us())
 
     def log_own(self, make: Callable[[], Record]) -> int:
-        """Log and apply a record of the queue manager's own; the LSN to force. `make` as below. Raises ResourceProblem."""
+        """Log and apply a record of the queue manager's own; the LSN to force. Raises ResourceProblem."""
         self.check()
         try:
             with self.lock:

@@ -15,7 +15,7 @@ from logger.clock import Clock, SystemClock
 from logger.config import LogSync, LogType
 from logger.disk import NO_SPACE, Disk, Path, PosixDisk, way_out
 from logger.errors import LogClosed, LogError
-from qmgr import authority, autoconfig, locations
+from qmgr import authority, autoconfig, locations, mqsc
 from qmgr.creation import Ownership, own, translated
 from qmgr.due import SteadyClock
 from qmgr.engine import Engine
@@ -29,66 +29,26 @@ from qmgr.errors import (
     Unavailable,
 )
 from qmgr.housekeeping import Housekeeper
+from qmgr.infos import ConnectionInfo, Peer, QueueInfo, Status, TransactionInfo
 from qmgr.locations import Location
 from qmgr.logged import Surroundings
 from qmgr.media import Media
 from qmgr.message import Message
-from qmgr.objects import AliasDefinition, QmgrDefinition, QueueDefinition
+from qmgr.mqsc import MqscResult
+from qmgr.objects import AliasDefinition, QmgrDefinition
 from qmgr.outcome import outcome
 from qmgr.published import Publisher, describe_extents, describe_inactive, describe_space, file_systems, plain
 from qmgr.queue import Queue
 from qmgr.replay import Replay, Where
 from qmgr.resource import Resource
 from qmgr.retention import MOST_EXTENTS, Retention
-from qmgr.session import ConnectionInfo, Peer, Sessions
+from qmgr.session import Sessions
 from qmgr.verbs import PutOptions, base_of, check_limit, check_wait
 from recovery.checkpoint import Checkpointer, Hear, Triggers, read_files
 from recovery.errors import RecoveryError
 from recovery.records import Xid
 from recovery.restart import RestartReport, restart
 from recovery.uows import ACTIVE, Uow, UowState
-
-
-@attrs.frozen(kw_only=True)
-class QueueInfo(QueueDefinition):
-    """A queue's definition with how it stands now."""
-
-    depth: int = 0  # messages that can be got, and puts that are not committed yet
-    uncommitted: int = 0
-    memory: int = 0  # bytes that its messages take in memory, about; the others are in segments only
-    damaged: str = ""  # why nothing can be done with it
-
-
-@attrs.frozen(kw_only=True)
-class TransactionInfo:
-    """A unit of work as an operator sees it. Moments in microseconds since 1970-01-01 UTC."""
-
-    number: int
-    state: UowState
-    xid: Xid | None
-    started: int
-    log_started: int  # when its first record was logged; 0: nothing is logged
-    first_lsn: int
-    puts: int
-    gets: int
-    owner: str
-
-
-@attrs.frozen(kw_only=True)
-class Status:
-    """The queue manager now."""
-
-    name: str
-    state: str
-    log: logs.LogStatus
-    log_sync: str
-    checkpoints: int  # since the start
-    checkpoint_seconds: float  # that the last one took
-    units_of_work: int
-    in_doubt: int
-    queues: int
-    messages: int
-    restart: RestartReport
 
 
 def describe_queue(queue: Queue) -> dict[str, Any]:
@@ -303,7 +263,7 @@ class QueueManager:
                 clock,
                 expiry_seconds=tuning.expiry_interval,
                 sync_ms=config.log.sync_interval_ms if config.log.sync is LogSync.INTERVAL else 0,
-                chores=self._chores,
+                chores=lambda: self._chores(background),
                 on_failure=self._fail,
             )
             self._media = Media(self._engine, self._checkpoint, log.live_reader, self._retention)
@@ -345,14 +305,19 @@ class QueueManager:
             if aside:
                 self._say("AMQ9005", path=aside)
 
-    def _chores(self) -> None:
-        """What may take long: record the media images that are due, archive what is old enough."""
+    def _chores(self, background: bool) -> None:
+        """What may take long: archive what is old enough, record the media images that are due, index extents.
+
+        Indexes only where no call waits for them.
+        """
         self._retention.keep_policy()
         try:
             for name in self._media.record_due():
                 self._say("AMQ9003", name=name)
         except MQError as exc:
             self._say("AMQ9006", text=str(exc))
+        if background:
+            self._retention.index_extents()
 
     def _record_first_catalog(self) -> None:
         try:
@@ -623,7 +588,7 @@ class QueueManager:
         self._housekeeper.notice()
 
     def outcome(self, unit_id: int, *, since: int = 0) -> UowState | None:
-        """What became of the unit of work with this id, over any number of restarts; None: the log reaches back no more.
+        """What became of the unit of work with this id, over any number of restarts; None: the log has it no more.
 
         For who has lost the answer to a commit. `since`: an LSN before which nothing of it was logged, if that is
         known; else all of the log is read. A unit that has not ended is ACTIVE or PREPARED.
@@ -683,6 +648,15 @@ class QueueManager:
         """Delete a queue; with its messages if `purge`. Raises ObjectInUse (2055; 2042 with uncommitted messages)."""
         self._engine.delete(name, purge=purge)
         self._housekeeper.notice()
+
+    def clear_queue(self, name: str) -> int:
+        """Remove all messages of a queue, also where gets are disabled; return how many. A crash may leave some.
+
+        Raises ObjectInUse (2042) when there are messages that units of work or clients hold.
+        """
+        removed = self._engine.clear(name)
+        self._housekeeper.notice()
+        return removed
 
     def queues(self) -> list[QueueInfo]:
         """All queues, by name."""
@@ -856,6 +830,12 @@ class QueueManager:
             if exc.errno in NO_SPACE:
                 raise StorageFull(text, name=self.name) from exc
             raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=self.name) from exc
+
+    def mqsc(self, text: str) -> MqscResult:
+        """Run MQSC commands, see `qmgr/mqsc/`; what goes wrong with one of them is in the result."""
+        if not isinstance(text, str):
+            raise Mistake(f"mqsc takes text, not {type(text).__name__}")
+        return mqsc.run(self, text)
 
     def alter(self, **attributes: Any) -> QmgrDefinition:
         """Change attributes of the queue manager: those of ALTER QMGR, in words."""

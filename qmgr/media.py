@@ -35,11 +35,11 @@ from qmgr.errors import (
 )
 from qmgr.objects import check_name, decode_definition
 from qmgr.queue import Queue
-from qmgr.rebuild import Rebuild
+from qmgr.rebuild import Rebuild, Skip
 from qmgr.retention import Retention
 from qmgr.segments import Block, Segment, from_description, pieces
 from qmgr.verbs import refuse_alias
-from recovery import image
+from recovery import extent_index, image
 from recovery.checkpoint import Checkpoint
 from recovery.errors import QueueDamaged, RecoveryError
 from recovery.records import FIRST, LAST, Catalog, ImageEnd, ImagePart, ImageStart, UnitRecord
@@ -379,7 +379,30 @@ class Media:
         with contextlib.closing(self._reader()) as reader:
             rebuild.add_image(image.read(reader, place, until), place)
         with contextlib.closing(self._reader()) as reader:
-            rebuild.replay(reader, place.media, until, progress)
+            rebuild.replay(reader, place.media, until, progress, self._skip(rebuild))
+
+    def _skip(self, rebuild: Rebuild) -> Skip:
+        """Passes over extents by their indexes, as far as they have one.
+
+        A unit of work may have used the queue in one extent and be committed in a later one, which does not name the
+        queue then: while one is known to the rebuild, an extent with a record of it is read.
+        """
+        log, extent_bytes, durable = self._log, self._log.state.extent_bytes, self._log.durable
+        places = log.history().places()
+
+        def skip(at: int) -> tuple[int, int]:
+            while True:
+                sequence = at // extent_bytes
+                border = (sequence + 1) * extent_bytes
+                place = places.get(sequence) if border <= durable else None
+                index = None if place is None else extent_index.load(self._state.disk, place, log.state.log_id)
+                if index is None or any(map(index.has_queue, rebuild.by_id)):
+                    return at, border
+                if any(index.has_unit(unit.number) for unit in rebuild.uows):
+                    return at, border
+                at = max(index.end_lsn, border)
+
+        return skip
 
     def _replace(self, old: Queue, rebuild: Rebuild) -> Queue:
         """Let the queue that was built take the place of the old one: wholly, or an error. The lock is held."""

@@ -34,7 +34,7 @@ STATES = {
 
 def fields(picture: Mapping[str, Any]) -> dict[str, str]:
     """Every attribute of the queue manager and its log, in the order in which they are shown."""
-    started, log = _moment(picture["started"]), picture["log"]
+    started, log = moment(picture["started"]), picture["log"]
     return {
         "QMNAME": picture["name"],
         "STATUS": STATES.get(picture["state"], picture["state"].upper()),
@@ -73,9 +73,14 @@ def queue_fields(queue: Mapping[str, Any]) -> dict[str, str]:
 
 def columns(shown: Mapping[str, str]) -> list[str]:
     """`ATTR(value)` in two columns; what is too long for one has a line of its own."""
+    return layout(f"{name}({value})" for name, value in shown.items())
+
+
+def layout(words: Iterable[str]) -> list[str]:
+    """The same of words that are ready to be shown."""
     lines: list[str] = []
     left = ""
-    for word in (f"{name}({value})" for name, value in shown.items()):
+    for word in words:
         if len(word) >= WIDTH:
             lines += [left, word] if left else [word]
             left = ""
@@ -99,12 +104,12 @@ def _primary_bytes(log: Mapping[str, Any]) -> int:
     return int(log["config"]["primary_files"]) * int(log["extent_bytes"])
 
 
-def _moment(us: int) -> tuple[str, str]:
+def moment(us: int) -> tuple[str, str]:
     """Date and time as MQ writes them; blank for 0."""
     if not us:
         return BLANK, BLANK
-    moment = datetime.datetime.fromtimestamp(us / 1e6, datetime.UTC)
-    return f"{moment:%Y-%m-%d}", f"{moment:%H.%M.%S}"
+    when = datetime.datetime.fromtimestamp(us / 1e6, datetime.UTC)
+    return f"{when:%Y-%m-%d}", f"{when:%H.%M.%S}"
 
 
 def _extent_names(log: Mapping[str, Any]) -> dict[str, str]:
@@ -140,7 +145,7 @@ def _start_of_log(log: Mapping[str, Any]) -> dict[str, str]:
     """Where the log begins: with inactive extents, as far as there are any that media recovery needs."""
     kept = {ACTIVE, INACTIVE} if log["config"]["log_type"] == "LINEAR" else {ACTIVE}
     oldest = min((e for e in log["extents"] if e["class"] in kept), key=lambda e: int(e["sequence"]), default=None)
-    date, time = _moment(oldest["time"]) if oldest else (BLANK, BLANK)
+    date, time = moment(oldest["time"]) if oldest else (BLANK, BLANK)
     start = oldest["sequence"] * log["extent_bytes"] if oldest else log["head"]
     return {"LOGSTRL": lsn.text(start), "LOGSTRDA": date, "LOGSTRTI": time}
 

@@ -9,14 +9,14 @@ import contextlib
 import json
 import struct
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
 import attrs
 
 from logger.archive import Progress, no_progress
-from logger.reader import LogReader
+from logger.reader import LogReader, Record
 from qmgr.message import standing
 from qmgr.objects import decode_definition
 from qmgr.queue import Queue
@@ -30,7 +30,14 @@ from recovery.records import ImagePart, decode
 from recovery.uows import Uow
 
 NOBODY = contextlib.nullcontext()  # uses the store that this one is like
+Skip = Callable[[int], tuple[int, int]]  # from the LSN of a record: of the next that matters, and when to ask again
+NEVER = 1 << 64
 IN_MEMORY = 64 << 20  # bytes of messages that come before they are written to segments
+
+
+def nothing(at: int) -> tuple[int, int]:
+    """Passes over nothing."""
+    return at, NEVER
 
 
 @attrs.frozen
@@ -120,14 +127,17 @@ class Rebuild(Store):
 
     # ---- the log
 
-    def replay(self, reader: LogReader, start: int, until: int, progress: Progress = no_progress) -> int:
+    def replay(
+        self, reader: LogReader, start: int, until: int, progress: Progress = no_progress, skip: Skip = nothing
+    ) -> int:
         """Apply the log from `start` to `until`, both LSNs; return how many records. Raises LogDamaged, OSError.
 
-        `progress(done, total)` hears of bytes.
+        `progress(done, total)` hears of bytes. `skip` passes over what holds nothing of the queues, nor of units of
+        work that are known here: what one does to a queue is in records that name the queue, all but its outcome.
         """
         count = 0
         skipped = records.Kind.IMAGE_START, records.Kind.IMAGE_PART
-        for raw in reader.records(start, durable=until, until=until):
+        for raw in _records(reader, start, until, skip):
             if raw.kind in skipped:
                 continue
             try:
@@ -212,6 +222,20 @@ class Rebuild(Store):
     def _image_end(self, record: records.ImageEnd, lsn: int, end: int, time: int) -> None:
         if self._counts(record.queue, lsn):
             super()._image_end(record, lsn, end, time)
+
+
+def _records(reader: LogReader, start: int, until: int, skip: Skip) -> Iterator[Record]:
+    """The records from `start` to `until`, but for those that are passed over."""
+    at = start
+    while at < until:
+        at, ask_again = skip(at)
+        for raw in reader.records(at, durable=until, until=until):
+            if raw.lsn >= ask_again:
+                at = raw.lsn
+                break
+            yield raw
+        else:
+            return
 
 
 def _finish(writer: SegmentWriter) -> None:

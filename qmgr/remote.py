@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import Any, Protocol, Self, Unpack
 
 from qmgr import values, wire
 from qmgr.errors import BackedOut, Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
@@ -14,8 +14,17 @@ from qmgr.wire import OK
 from recovery.records import Xid
 from recovery.uows import ACTIVE, BACKED_OUT, COMMITTED, PREPARED, UowState
 
-if TYPE_CHECKING:
-    from qmgr.client import Connection
+
+class Owner(Protocol):
+    """The connection of a unit of work."""
+
+    name: str
+
+    def broken(self, exc: Broken) -> Unavailable:
+        """What a call raises whose connection is lost."""
+
+    def note_unknown(self, unit_id: int, since: int) -> None:
+        """The answer to a commit was lost."""
 
 
 def wire_wait(wait: Any) -> float:
@@ -38,7 +47,7 @@ class RemoteUnit:
     It begins with its first call, which brings its number.
     """
 
-    def __init__(self, connection: "Connection", link: Link, xid: Xid | None) -> None:
+    def __init__(self, connection: Owner, link: Link, xid: Xid | None) -> None:
         self._connection = connection
         self._link = link
         self._xid = xid
@@ -242,4 +251,3 @@ class RemoteUnit:
             if self._state is ACTIVE and not self._unknown:  # an exception brought us here, or struck in the commit
                 with contextlib.suppress(MQError):
                     self.backout()
-

@@ -24,12 +24,13 @@ from logger.config import LogConfig, LogType
 from logger.disk import Disk, make_dirs
 from logger.errors import LogError
 from logger.extent import file_name, linear_number, number_of
-from logger.history import History
+from logger.history import History, Place
 from logger.log import Log, active_path
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog
 from qmgr.errors import IniError, MediaNotSupported, Mistake, ObjectInUse
 from qmgr.ini import LogManagement
+from recovery import extent_index
 from recovery.errors import QueueDamaged
 
 POLICY_NS = 10_000_000_000  # between looks whether an extent is old enough, at least
@@ -64,6 +65,8 @@ class Retention:
         self._deciding = threading.Lock()  # held from the decision that an extent can go until it is gone
         self._working = threading.Lock()  # somebody moves or deletes extents
         self._next_look_ns = 0
+        self._disk = disk
+        self._indexed = 0  # the sequence before which no extent has to be looked at for an index
         if self._linear:
             config, log_id = engine.log.config, engine.log.state.log_id
             self._check_archive(disk, config.archive_directory, active_path(config.path))
@@ -247,6 +250,45 @@ class Retention:
             self._errors.say("AMQ9007", text=str(exc))
         took = self._clock.elapsed_ns() - now
         self._next_look_ns = now + took + (POLICY_NS if worked else max(POLICY_NS, REST * took))
+
+    # ---- indexes
+
+    def index_extents(self) -> None:
+        """Build an index beside each extent that is full and has none, giving way; the rest is left to the next time.
+
+        The last record of an extent may end in the next one, so that has to be full too. Nothing needs an index: what
+        can't be read or written is passed over, and is built by whoever asks for it.
+        """
+        log, began = self._log, self._clock.elapsed_ns()
+        full = log.durable // log.state.extent_bytes - 1
+        if not self._linear or full <= self._indexed:
+            return
+        with contextlib.suppress(_Ending, OSError):
+            history = log.history()
+            give_way = partial(self._go_on, self._pace())
+            for sequence, place in history.places().items():
+                if self._indexed <= sequence < full:
+                    give_way()
+                    with contextlib.suppress(LogError):
+                        if not self._index(history, place, give_way):
+                            return
+                    self._indexed = sequence + 1
+                    if self._clock.elapsed_ns() - began >= POLICY_NS:
+                        return
+            self._indexed = full
+
+    def _index(self, history: History, place: Place, give_way: Callable[[], None]) -> bool:
+        """False when the extent has moved meanwhile."""
+        log, disk = self._log, self._disk
+        if disk.exists(extent_index.path_of(place)):
+            return True  # of another extent it may be, and then who reads it finds that out
+        with contextlib.closing(log.live_reader(history)) as reader:
+            index = extent_index.build(reader, place, log.state.log_id, log.state.extent_bytes, give_way)
+        with self._deciding:  # so that no index stays behind of an extent that goes
+            there = disk.exists(place.path)
+            if there:
+                extent_index.keep(disk, place, index)
+        return there
 
     def _name_damaged(self, outcome: Outcome) -> None:
         """Say once of each extent that it was passed over because it is damaged."""

@@ -15,17 +15,17 @@ import attrs
 from logger.clock import Clock
 from qmgr.delivery import Delivery, Holder, Watch
 from qmgr.errors import Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
+from qmgr.infos import LOCAL, Peer
+from qmgr.locations import Location
 from qmgr.message import Message
 from qmgr.verbs import PutOptions
 from recovery.records import Xid
 from recovery.uows import ACTIVE, PREPARED
 
 if TYPE_CHECKING:
-    from qmgr.manager import QueueManager, TransactionInfo, UnitOfWork
+    from qmgr.manager import QueueManager, UnitOfWork
 
 MOST_UNITS = 10_000  # of work that one session may have at a time
-
-LOCAL = "LOCAL"  # of clients on this machine, who open the queue manager's own socket
 
 CONNECT, PUT, GET, BROWSE, INQUIRE, ADMIN = "connect", "put", "get", "browse", "inquire", "admin"
 
@@ -33,13 +33,17 @@ CONNECT, PUT, GET, BROWSE, INQUIRE, ADMIN = "connect", "put", "get", "browse", "
 CALLS: dict[str, str] = {
     **dict.fromkeys(("queue", "queues", "alias", "aliases", "attributes", "status"), INQUIRE),
     **dict.fromkeys(("transactions", "connections", "in_doubt", "oldest_extents"), INQUIRE),
-    **dict.fromkeys(("define_queue", "alter_queue", "delete_queue", "alter", "resolve", "checkpoint", "mqsc"), ADMIN),
+    **dict.fromkeys(("define_queue", "alter_queue", "delete_queue", "clear_queue"), ADMIN),
+    **dict.fromkeys(("alter", "resolve", "checkpoint", "mqsc"), ADMIN),
     **dict.fromkeys(("authorize", "unauthorize"), ADMIN),
     **dict.fromkeys(("define_alias", "alter_alias", "delete_alias"), ADMIN),
     **dict.fromkeys(("record_image", "record_definitions", "recreate", "note_archived"), ADMIN),
     **dict.fromkeys(("archive_log", "compress_log", "remove_log", "advance_log", "reduce_log"), ADMIN),
 }
-NAMED = {"queue", "define_queue", "alter_queue", "delete_queue", "alias", "define_alias", "alter_alias", "delete_alias"}
+NAMED = {
+    *("queue", "define_queue", "alter_queue", "delete_queue", "clear_queue"),
+    *("alias", "define_alias", "alter_alias", "delete_alias"),
+}
 
 
 class Rights(Protocol):
@@ -60,33 +64,6 @@ class AllRights:
 
     def require(self, verb: str, name: str) -> None:
         """Nothing is refused."""
-
-
-@attrs.frozen(kw_only=True)
-class Peer:
-    """Who is at the other end."""
-
-    user: str
-    application: str = ""
-    process: int = 0  # 0: not known
-    channel: str = LOCAL  # or TCP, STOMP, HTTP
-    address: str = ""
-
-    @property
-    def owner(self) -> str:
-        """As units of work name it."""
-        where = f"pid {self.process}" if self.process else self.address
-        return " ".join(filter(None, [self.application or self.channel, where]))
-
-
-@attrs.frozen(kw_only=True)
-class ConnectionInfo:
-    """A client as an operator sees it; number 0 is the process that runs the queue manager."""
-
-    number: int
-    peer: Peer
-    began: int  # microseconds since 1970-01-01 UTC
-    units: "tuple[TransactionInfo, ...]"
 
 
 class Session:
@@ -310,9 +287,13 @@ class ServiceFace(Protocol):
     clock: Clock
     channels: Any  # ChannelsConfig
     authority: Any
+    location: Location
 
     @property
     def sessions(self) -> Sessions: ...
 
     def say(self, amq: str, **inserts: Any) -> None:
         """Say it in the error log."""
+
+    def ask_to_end(self, mode: str) -> None:
+        """A client asks for the end: "quiesce", "immediate" or "preemptive". Returns at once. Raises Mistake."""

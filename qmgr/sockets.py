@@ -3,6 +3,8 @@
 What may take long is bounded by the kernel (SO_RCVTIMEO, SO_SNDTIMEO), so a call that is answered at once costs two
 system calls and no more. Knows lengths of frames and nothing of what is in them.
 """
+# Calls the system with plain strings, as logger/disk.py does:
+# ruff: noqa: PTH101, PTH104, PTH108, PTH112
 
 import contextlib
 import os
@@ -13,6 +15,7 @@ import ssl
 import stat
 import struct
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from qmgr.wire import LEAST, LENGTH, ProtocolError
 
@@ -112,6 +115,19 @@ def hang_up(sock: Socket) -> None:
         sock.shutdown(socket.SHUT_RDWR)
 
 
+def pair() -> tuple[Socket, Socket]:
+    """Two ends of one connection."""
+    return socket.socketpair()
+
+
+def await_end(sock: Socket) -> None:
+    """Wait until the other end closes a connection on which it sends nothing."""
+    poll = select.poll()
+    with contextlib.suppress(OSError, ValueError):
+        poll.register(sock, select.POLLIN)
+        poll.poll()
+
+
 def is_open(sock: Socket) -> bool:
     """Has the other end not closed a connection on which it sends nothing?"""
     poll = select.poll()
@@ -139,10 +155,11 @@ def _short(path: str) -> Iterator[str]:
         os.close(fd)
 
 
-def listen_unix(path: str) -> Socket:
-    """Listen there, for this user only. The caller owns the place: a socket that lies there is one of the dead.
+def listen_unix(path: str) -> tuple[Socket, int]:
+    """(a socket that listens there for this user only, the number of its file).
 
-    It gets its name when it accepts, so nobody finds one that does not. Raises OSError.
+    The caller owns the place: a socket that lies there is one of the dead. It gets its name when it accepts, so nobody
+    finds one that does not. Raises OSError.
     """
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
@@ -157,16 +174,18 @@ def listen_unix(path: str) -> Socket:
             sock.bind(name)
         os.chmod(new, 0o600)
         sock.listen(BACKLOG)
+        number = os.lstat(new).st_ino
         os.rename(new, path)
     except BaseException:
         sock.close()
         raise
-    return sock
+    return sock, number
 
 
-def remove_unix(path: str) -> None:
+def remove_unix(path: str, number: int) -> None:
+    """Remove the socket's file, unless it is another one by now."""
     with contextlib.suppress(OSError):
-        if stat.S_ISSOCK(os.lstat(path).st_mode):
+        if os.lstat(path).st_ino == number:
             os.unlink(path)
 
 
@@ -222,6 +241,13 @@ def tune(sock: Socket) -> None:
     for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def certified_name(sock: Socket) -> str | None:
+    """The common name in the certificate that the other end has shown, and that was found to be good."""
+    certificate: dict[str, Any] = (sock.getpeercert() if isinstance(sock, ssl.SSLSocket) else None) or {}
+    names = [value for part in certificate.get("subject", ()) for name, value in part if name == "commonName"]
+    return str(names[0]) if names else None
 
 
 def is_loopback(address: str) -> bool:

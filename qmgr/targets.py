@@ -2,19 +2,21 @@
 
 import ssl
 import sys
+import threading
 from urllib.parse import urlsplit
 
 import attrs
 
+from logger.clock import SystemClock
 from logger.disk import Path, PosixDisk
-from qmgr import locations, sockets
+from qmgr import locations, sasl, sockets
 from qmgr.errors import Mistake, NotAuthorized, Reason, Unavailable
-from qmgr.link import NoProof, Proof
 from qmgr.locations import Location
 from qmgr.objects import check_name
 from qmgr.sockets import Socket
 
 CONNECT = 30.0  # seconds
+A_MOMENT = 0.02
 
 
 def program() -> str:
@@ -75,8 +77,14 @@ class Local:
             f"queue manager {self.name!r} is not running; start it with strmqm {self.name}", name=self.name
         )
 
-    def prove(self, offered: list[str]) -> Proof:
-        return NoProof()
+    def proof(self) -> tuple[str, sasl.Client | None]:
+        return "NONE", None
+
+    def await_end(self) -> None:
+        disk, clock, never = PosixDisk(), SystemClock(), threading.Event()
+        holder = locations.running(self.location, disk)
+        while holder is not None and locations.running(self.location, disk) == holder:
+            clock.wait(never, A_MOMENT)
 
 
 @attrs.frozen
@@ -94,7 +102,8 @@ class Remote:
         try:
             sock = sockets.connect_tcp(self.host, self.port, CONNECT)
         except OSError as exc:
-            raise Unavailable(f"nobody listens at {place} for queue manager {self.name!r} ({exc})", name=self.name) from exc
+            text = f"nobody listens at {place} for queue manager {self.name!r} ({exc})"
+            raise Unavailable(text, name=self.name) from exc
         if self.tls is None:
             return sock
         try:
@@ -103,8 +112,17 @@ class Remote:
             sockets.close(sock)
             raise Unavailable(f"no TLS with queue manager {self.name!r} at {place}: {exc}", name=self.name) from exc
 
-    def prove(self, offered: list[str]) -> Proof:
-        return NoProof()
+    def proof(self) -> tuple[str, sasl.Client | None]:
+        """A password is never sent: SCRAM shows that we know it. Without one a certificate speaks for us."""
+        user = self.identity.user
+        if user:
+            return sasl.SCRAM, sasl.Client(sasl.SCRAM, user, self.identity.password, PosixDisk().entropy)
+        if self.identity.certificate:
+            return sasl.EXTERNAL, sasl.Client(sasl.EXTERNAL, "", "", PosixDisk().entropy)
+        return "NONE", None
+
+    def await_end(self) -> None:
+        """The connection was closed: more can't be seen from here."""
 
 
 def find(name_or_url: str, data_path: Path | None, identity: Identity) -> Local | Remote:

@@ -1,7 +1,7 @@
 """Extent indexes: what is in a sealed extent, told without reading it: when, which queues, which units of work.
 
-`S0000007.IDX` lies beside `S0000007.LOG`, compressed or not. It is a cache: it may be deleted at any time, and is built
-again when it is missing, damaged, or of another extent than the one that lies there now.
+`S0000007.IDX` lies beside `S0000007.LOG`, compressed or not, soon after that is full. It is a cache: it may be deleted
+at any time, and is built again when it is missing, damaged, or of another extent than the one that lies there now.
 
     offset  size  field     meaning
          0     8  magic     "QMGRIDX1": the format's version is its last character
@@ -18,7 +18,7 @@ import json
 import struct
 import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 from typing import Any
 from zlib import crc32
@@ -36,6 +36,7 @@ from recovery.records import GETS, LENGTH16, LENGTH32, PUTS, QUEUE, QUEUE_PLACE,
 
 HEADER = struct.Struct("<8sII")
 MAGIC = b"QMGRIDX1"
+A_MOMENT = 64  # records after which others may go on
 LARGEST = 64 << 20  # bytes of content: more units of work than an extent can have
 ONE_PUT_LENGTH = PUTS.size + LENGTH32.size
 
@@ -128,10 +129,17 @@ def queues_of(kind: int, body: memoryview, found: set[int]) -> None:
 QUEUE_FIRST = frozenset((257, 258, 259, 261, 514, 515, 516, 517))
 
 
-def build(reader: LogReader, place: Place, log_id: bytes, extent_bytes: int) -> ExtentIndex:
+def _no_way() -> None:
+    pass
+
+
+def build(
+    reader: LogReader, place: Place, log_id: bytes, extent_bytes: int, give_way: Callable[[], None] = _no_way
+) -> ExtentIndex:
     """Read the extent at `place`, which nobody writes any more, and say what is in it. Raises LogDamaged, OSError.
 
     A record may have begun in the extent before, and the last one may end in a later one, which is then read too.
+    `give_way` is called every few records, so that others can go on.
     """
     start = place.sequence * extent_bytes
     end = start + extent_bytes
@@ -152,6 +160,8 @@ def build(reader: LogReader, place: Place, log_id: bytes, extent_bytes: int) -> 
                 high = time
             end_lsn = after
             kinds.append(kind)
+            if not len(kinds) % A_MOMENT:
+                give_way()
             if uow:
                 units.add(uow)
             if kind in QUEUE_FIRST:
@@ -245,5 +255,10 @@ def load_or_build(disk: Disk, history: History, state: ControlState, place: Plac
         finally:
             reader.close()
         with contextlib.suppress(OSError):
-            replace_file(disk, path_of(place), encode(index))
+            keep(disk, place, index)
     return index
+
+
+def keep(disk: Disk, place: Place, index: ExtentIndex) -> None:
+    """Put the index beside its extent. Raises OSError."""
+    replace_file(disk, path_of(place), encode(index))

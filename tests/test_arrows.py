@@ -18,7 +18,7 @@ FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("
 EDGE = {
     "fcntl": ["logger/disk.py"],
     "mmap": ["logger/disk.py"],
-    "os": ["logger/disk.py", "qmgr/cli/", "qmgr/daemon/"],
+    "os": ["logger/disk.py", "qmgr/cli/", "qmgr/daemon/", "qmgr/sockets.py"],
     "time": ["logger/clock.py"],
     "io": ["qmgr/cli/"],
     "pathlib": [
@@ -29,7 +29,7 @@ EDGE = {
     "random": [],
     "secrets": [],
     "shutil": ["qmgr/cli/"],
-    "socket": ["qmgr/daemon/"],
+    "socket": ["qmgr/daemon/", "qmgr/sockets.py"],
     "subprocess": [],
     "tempfile": [],
     "uuid": [],

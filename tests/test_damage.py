@@ -270,7 +270,7 @@ def blows(past: Past, damage: Callable[[random.Random, bytes], bytes], number: i
     for path in past.files:
         kinds.setdefault(kind_of(path), []).append(path)
     went: dict[str, int] = {}
-    for n in range(number * (20 if SOAK else 1)):
+    for n in range(number * (30 if SOAK else 1)):
         names = sorted(kinds)
         path = rng.choice(kinds[names[n % len(names)]] if n % 2 else past.files)
         before = past.disk.peek(path)
@@ -287,8 +287,8 @@ def test_the_disk_undamaged_is_recovered(past: Past) -> None:
 
 
 def test_row_40_bit_flips_in_every_kind_of_file(past: Past) -> None:
-    """Faults 40: 500 over both pasts."""
-    went = blows(past, flip, 260, 40)
+    """Faults 40: 700 over all pasts."""
+    went = blows(past, flip, 180, 40)
     assert went["refused"] >= 2
     assert went[past.one_queue] > 10
     assert went["recovered"] > 100  # second copies, spare pages, or nothing that counts
@@ -296,14 +296,14 @@ def test_row_40_bit_flips_in_every_kind_of_file(past: Past) -> None:
 
 def test_row_41_sectors_and_pages_zeroed_or_noise(past: Past) -> None:
     """Faults 41."""
-    went = blows(past, blot, 100, 41)
+    went = blows(past, blot, 70, 41)
     assert went["refused"] >= 2
     assert went[past.one_queue] >= 2
 
 
 def test_row_42_files_cut_and_emptied(past: Past) -> None:
     """Faults 42."""
-    went = blows(past, cut, 80, 42)
+    went = blows(past, cut, 50, 42)
     assert went["refused"] > 5
 
 
@@ -341,9 +341,9 @@ def test_row_43_each_file_replaced_by_an_older_copy(past: Past) -> None:
 
 def test_row_44_pages_in_the_wrong_place(past: Past) -> None:
     """Faults 44: of the same file, and of another."""
-    blows(past, swap, 60, 44)
+    blows(past, swap, 40, 44)
     rng = random.Random(44)
-    for n in range(40):
+    for n in range(400 if SOAK else 25):
         here, there = rng.sample(past.files, 2)
         data, other = past.disk.peek(here), past.disk.peek(there)
         at, source = spot(rng, data) // PAGE * PAGE, spot(rng, other) // PAGE * PAGE
@@ -450,7 +450,7 @@ def test_row_47_the_last_record_before_an_end_in_order_damaged() -> None:
 
 def test_row_48_huge_lengths(past: Past) -> None:
     """Faults 48: nothing is allocated or skipped on the word of a damaged length."""
-    went = blows(past, lie, 120, 48)
+    went = blows(past, lie, 80, 48)
     assert went["refused"] >= 2
     assert went[past.one_queue] >= 2
 

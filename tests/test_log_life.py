@@ -256,7 +256,7 @@ def test_a_linear_log_keeps_its_past_too(integrity: WriteIntegrity) -> None:
     """Faults 1-7, 16, 17, 20, 21 of a linear log, whose extents are let go of and used again."""
     crashes = recycled = reused = advanced = 0
     failed: list[str] = []
-    for seed in range(1500 if SOAK else 40):
+    for seed in range(1500 if SOAK else 25):
         life = LinearLife(seed, integrity)
         try:
             life.live(600 if seed % 20 == 0 else 150)
@@ -278,7 +278,7 @@ def test_any_crash_keeps_what_was_forced_and_only_what_came_right_after_it(integ
     """Faults 1-7, 16, 17, 20, 21 at the level of the log."""
     crashes = laps = 0
     failed: list[str] = []
-    for seed in range(1500 if SOAK else 40):
+    for seed in range(1500 if SOAK else 25):
         life = LogLife(seed, integrity)
         try:
             life.live(600 if seed % 20 == 0 else 120)

@@ -69,7 +69,8 @@ def test_a_random_life_keeps_every_promise(name: str) -> None:
     failed: list[str] = []
     restarts = 0
     harmed = recreated = 0
-    for seed in range(3000 if SOAK else 25):
+    linear = name in SETUPS and SETUPS[name].linear
+    for seed in range(3000 if SOAK else 25 if linear else 14):
         setup = drawn(seed) if name == "drawn" else SETUPS[name]
         life = Life(setup, seed=seed)
         try:
@@ -83,7 +84,7 @@ def test_a_random_life_keeps_every_promise(name: str) -> None:
         recreated += life.recreated
     assert not failed, "\n\n".join(failed)
     assert restarts > 100
-    if name in SETUPS and SETUPS[name].linear:
+    if linear:
         assert harmed > 30
         assert recreated > 30
 
@@ -124,7 +125,7 @@ def test_a_life_that_once_broke_a_promise(name: str, seed: int) -> None:
 @pytest.mark.parametrize("name", ["triple", "single", "two secondaries", "automatic"])
 def test_a_long_life_goes_round_the_log_many_times(name: str) -> None:
     """P5, P6: the log wraps three times and more, with a crash now and then."""
-    for seed in range(50 if SOAK else 3):
+    for seed in range(50 if SOAK else 2):
         life = Life(SETUPS[name], seed=seed)
         try:
             random_life(life, random.Random(-seed - 1), 1100, crashes=0.03)
@@ -328,7 +329,7 @@ def test_no_program_breaks_a_promise(name: str) -> None:
     class Named(Machine):
         setup_name = name
 
-    run_state_machine_as_test(Named, settings=settings(max_examples=1500 if SOAK else 40, stateful_step_count=40))
+    run_state_machine_as_test(Named, settings=settings(max_examples=1500 if SOAK else 25, stateful_step_count=40))
 
 
 def test_no_program_breaks_a_promise_of_deep_queues(tiny_segments: Counted) -> None:
@@ -401,11 +402,14 @@ class Worker(threading.Thread):
         self.moved = 0
         self.trying = (0, 0)  # the same if the call under way succeeds
         self.stop = False
+        self.goes_on = threading.Event()  # cleared while it has to rest
+        self.goes_on.set()
         self.error: BaseException | None = None
 
     def run(self) -> None:
         try:
             while not self.stop:
+                self.goes_on.wait()
                 self.step()
         except BaseException as exc:
             self.error = exc
@@ -457,8 +461,15 @@ def test_threads_lose_nothing_in_a_crash_at_any_moment(integrity: str, buffer: i
             qm.define_queue(queue)
         worker.start()
     looked = 0
-    until = time.monotonic() + (300 if SOAK else 4)
-    while time.monotonic() < until:
+
+    def enough() -> bool:
+        """Whether there was all of what is counted below; a slow machine looks on until then."""
+        made = [path for kind, path in list(life.disk.trace) if kind == "create" and path.endswith(".LOG")]
+        paged_in = not buffer or tiny_segments.calls["_page_in"] > 20
+        return looked > 10 and sum(w.moved for w in workers) > 200 and len(made) > setup.primary_files and paged_in
+
+    until = time.monotonic() + (300 if SOAK else 3)
+    while time.monotonic() < until or (looked < 2000 and not enough()):
         time.sleep(0.005)
         before = [(worker.put, worker.moved) for worker in workers]
         disk = life.disk.snapshot(mixed(looked, atomic=setup.atomic))
@@ -478,7 +489,7 @@ def test_threads_lose_nothing_in_a_crash_at_any_moment(integrity: str, buffer: i
     for worker in workers:
         worker.stop = True
     for worker in workers:
-        worker.join(10)
+        worker.join(120)
         assert worker.error is None
     qm.end()
     assert looked > 10

@@ -1,6 +1,7 @@
 """Faults of linear logging and media recovery that were found by reading the code, each with its scenario."""
 
 import errno
+import random
 import sys
 
 import pytest
@@ -320,6 +321,83 @@ def test_a_queue_without_an_image_gets_one_by_itself() -> None:
     lose_segments(world, "Q")
     world.start()
     assert bodies(world.qm, "Q") == [b"precious", b"more"]
+
+
+def going_on(unit: qmgr.UnitOfWork) -> bool:
+    """Was it not rolled back to release log space?"""
+    return not unit._unit.evicted
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_extents_that_hold_nothing_of_a_queue_are_passed_over_when_it_is_built_again(seed: int) -> None:
+    """Units of work whose calls and outcome lie in different extents, backed out, in doubt and rolled forward too."""
+    rng = random.Random(seed)
+    world = linear(log_primary_files=12, log_secondary_files=2)
+    qm = world.qm
+    for queue in ("Q", "R", "OTHER"):
+        qm.define_queue(queue)
+    qm.put_many("Q", [b"%d" % n for n in range(30)])
+    if seed % 3 == 0:
+        qm.record_image()
+    units: list[qmgr.UnitOfWork] = []
+    for n in range(60):
+        fill(world, rng.choice([0, 0, 3, 30]))
+        what = rng.random()
+        if what < 0.2:
+            units.append(qm.begin(qmgr.Xid(1, b"%d" % n, b"")))
+        elif what < 0.5 and units:
+            unit = rng.choice(units)
+            if going_on(unit):
+                unit.put(rng.choice("QR"), b"of unit %d" % n)
+                if rng.random() < 0.5:
+                    unit.get("Q")
+        elif what < 0.7 and units:
+            unit = units.pop(rng.randrange(len(units)))
+            if going_on(unit) and rng.random() < 0.5:
+                unit.prepare()
+                fill(world, rng.choice([0, 30]))
+            unit.commit() if going_on(unit) and rng.random() < 0.6 else unit.backout()
+        elif what < 0.75:
+            qm.put("Q", b"alone %d" % n)
+        if rng.random() < 0.1:
+            qm.checkpoint()
+    fill(world, 60)
+    for unit in [unit for unit in units if not going_on(unit)]:
+        units.remove(unit)
+        unit.backout()
+    for unit in units[::2]:
+        unit.prepare()
+    qm._retention.index_extents()
+    before = bodies(qm, "Q"), bodies(qm, "R"), qm.queue("Q").depth, qm.queue("Q").uncommitted
+    for queue in "QR":
+        qm.recreate(queue)
+    assert (bodies(qm, "Q"), bodies(qm, "R"), qm.queue("Q").depth, qm.queue("Q").uncommitted) == before
+    for unit in units:
+        unit.commit()
+    after = bodies(qm, "Q")
+    for path in world.disk.files(f"{DATA}/log"):
+        if path.endswith(".IDX"):
+            world.disk.remove(path)
+    qm.recreate("Q")
+    assert bodies(qm, "Q") == after
+    world.crash(LOSE_ALL)
+    assert bodies(world.qm, "Q") == after
+
+
+def test_a_long_log_of_others_is_not_read_to_build_a_queue_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = linear()
+    for queue in ("Q", "OTHER"):
+        world.qm.define_queue(queue)
+    world.qm.put("Q", b"precious")
+    fill(world, 260)
+    applied: list[object] = []
+    original = rebuild.Rebuild.apply
+    monkeypatch.setattr(rebuild.Rebuild, "apply", lambda *said: (applied.append(said[1]), original(*said)))
+    assert world.qm.recreate("Q").depth == 1
+    before = len(applied)
+    world.qm._retention.index_extents()
+    assert world.qm.recreate("Q").depth == 1
+    assert (len(applied) - before) * 4 < before
 
 
 def test_images_that_went_with_the_history_are_forgotten_also_without_a_start_in_between() -> None:

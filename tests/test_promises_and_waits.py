@@ -60,12 +60,12 @@ class Writing:
         self._writes, self._go = threading.Event(), threading.Event()
         world.disk.before_effect = self._wait
         self._calls = [Call(lambda: world.qm.put("FILL", b""))]
-        assert self._writes.wait(20)
+        assert self._writes.wait(120)
 
     def _wait(self, kind: str, path: str) -> None:
         if not self._writes.is_set():
             self._writes.set()
-            assert self._go.wait(20)
+            assert self._go.wait(120)
 
     def waits(self, call: Any) -> Call:
         """Make a call that waits for room in the buffer."""
@@ -87,7 +87,7 @@ class Writing:
         """Go on; every call ends."""
         self._go.set()
         for call in self._calls:
-            call.join(20)
+            call.join(120)
             assert not call.is_alive(), "the call hangs"
 
 
@@ -219,7 +219,7 @@ def test_calls_that_a_unit_makes_while_those_before_wait_for_room_get_their_room
 
     def preempted() -> None:
         leads.set()
-        assert go.wait(20)
+        assert go.wait(120)
         write_and_sync()
 
     def writes(kind: str, path: str) -> None:
@@ -230,7 +230,7 @@ def test_calls_that_a_unit_makes_while_those_before_wait_for_room_get_their_room
     monkeypatch.setattr(log, "_write_and_sync", preempted)
     fill(world, 9000)
     calls = [Call(lambda: log.force(log.buffer.tail, sync=True))]
-    assert leads.wait(20)
+    assert leads.wait(120)
     grows, other = world.qm.begin(), world.qm.begin()
     other.put("B", b"other")
     grows.put("A", bytes(9000))

@@ -12,11 +12,10 @@ from typing import Any, Protocol, Self, TypeVar, Unpack
 
 from logger.archive import Outcome
 from qmgr.errors import Mistake, MQError, NoMessageAvailable
-from qmgr.manager import QueueInfo, Status, TransactionInfo
+from qmgr.infos import ConnectionInfo, QueueInfo, Status, TransactionInfo
 from qmgr.message import Message
 from qmgr.objects import QmgrDefinition
 from qmgr.replay import Replayed, Where
-from qmgr.session import ConnectionInfo
 from qmgr.verbs import PutOptions, check_limit
 from recovery.records import Xid
 from recovery.uows import ACTIVE, UowState

@@ -12,9 +12,10 @@ from logger.config import LogConfig, LogType
 from logger.disk import PosixDisk, read_whole
 from logger.errors import LogError
 from logger.history import History
-from qmgr import ini, locations, mqsini, published, stopped
+from qmgr import ini, life, locations, mqsini, published, stopped
 from qmgr.cli.command import NAME_ERROR, NOT_AVAILABLE, UNEXPECTED, Failure, complain
 from qmgr.errors import IniError, InUse
+from qmgr.life import Stage
 from qmgr.locations import Location
 from qmgr.objects import NAME, mangle, unmangle
 from recovery import checkpoint
@@ -160,15 +161,26 @@ def queue_names(location: Location) -> dict[int, str]:
     return {each["id"]: each["name"] for each in definitions if each}
 
 
+def runs(location: Location) -> bool:
+    """Whether anybody has the queue manager, a daemon or an application."""
+    return DISK.locked_by(life.path(location)) is not None or locations.running(location, DISK) is not None
+
+
 def status(location: Location) -> str:
     """What it is doing, in the words of dspmq."""
-    if locations.running(location, DISK):
-        return "Running"
+    note = life.last(DISK, location)
+    if DISK.locked_by(life.path(location)) is not None:
+        return note.stage if note is not None else Stage.STARTING
+    if locations.running(location, DISK):  # an application has it
+        return Stage.RUNNING
     try:
         _, state = control.read(DISK, f"{log_dir(location)}/{control.NAME}")
     except (IniError, LogError, OSError):
         return "Status not available"
-    return "Ended normally" if state.clean_end else "Ended unexpectedly"
+    said = note.stage if note is not None and note.epoch == state.epoch else None  # of the last start, or of none
+    if state.clean_end:
+        return said if said is Stage.ENDED_AT_ONCE else Stage.ENDED
+    return "Ended pre-emptively" if said is Stage.KILLING else Stage.FAILED
 
 
 def number_text(number: int) -> str:

@@ -7,11 +7,13 @@ from qmgr.cli.command import Command, Failure, Parser, complain
 from qmgr.errors import IniError
 from qmgr.locations import Location
 
+ACTIVE = 5
 NAME_WIDTH = len("QMNAME()") + 48 + 1
 
 
 def options(parser: Parser) -> None:
     parser.add_argument("-m", metavar="QMgrName", help="only this one")
+    parser.add_argument("-a", action="store_true", help="only those that run; ends with 5 if there are any")
     parser.add_argument("-s", action="store_true", help="show the status; the default")
     parser.add_argument(
         "-o",
@@ -33,8 +35,12 @@ def run(args: argparse.Namespace) -> int:
     fields_shown = set(args.o or ["status"]) | ({"status"} if args.s else set())
     default = access.registry(args.data_path).default
     names = [args.m] if args.m else access.names(args.data_path)
+    active = 0
     for name in names:
         location = access.known(name, args.data_path)
+        if args.a and not access.runs(location):
+            continue
+        active += 1
         fields = []
         if fields_shown & {"status", "all"}:
             fields.append(f"STATUS({access.status(location)})")
@@ -45,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"QMNAME({name})".ljust(NAME_WIDTH), *fields)
     if not names:
         complain("AMQ8919I: there are no queue managers on this data path.")
-    return 0
+    return ACTIVE if args.a and active else 0
 
 
 def log_path(location: Location) -> str:
@@ -59,9 +65,9 @@ def log_path(location: Location) -> str:
 COMMAND = Command(
     name="dspmq",
     purpose="Show the queue managers on the data path, one on a line.",
-    usage="[-m QMgrName] [-s] [-o status|default|all] [-n] [--data-path dir]",
+    usage="[-m QMgrName] [-a] [-s] [-o status|default|all] [-n] [--data-path dir]",
     example="dspmq -o all",
-    codes={},
+    codes={ACTIVE: "done, and with -a there is one that runs"},
     options=options,
     run=run,
 )

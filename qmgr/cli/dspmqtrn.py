@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from logger import lsn
 from qmgr.cli import access
 from qmgr.cli.command import NOT_AVAILABLE, Command, Parser, complain
-from qmgr.manager import TransactionInfo
+from qmgr.infos import TransactionInfo
 from recovery.uows import UowState
 
 NO_TRANSACTIONS = 102

@@ -7,7 +7,7 @@ from typing import Any
 from logger.clock import Clock
 from qmgr import sockets, values, wire
 from qmgr.daemon.client import Client, Cursor
-from qmgr.daemon.watcher import Watcher
+from qmgr.daemon.watcher import Watch, Watcher
 from qmgr.errors import Mistake, MQError, NoMessageAvailable
 from qmgr.manager import UnitOfWork
 from qmgr.message import Message
@@ -20,6 +20,9 @@ from recovery.records import Xid
 from recovery.uows import ACTIVE, PREPARED
 
 NO_OPTIONS: PutOptions = {}
+HEAD = wire.REQUEST.size
+unpack_head = wire.REQUEST.unpack_from
+PLAIN_PUT = bytes([wire.PUT, 0])  # op and flags
 Answer = bytes | Iterable[bytes]
 
 
@@ -38,9 +41,11 @@ class Calls:
         self._sock = sock
         self._watcher = watcher
         self._begun: Begun | None = None  # to be told with the answer
+        self._watch: Watch | None = None  # while a call waits
         self._longest: int = service.channels.max_frame_length
         self._idle: float = service.channels.idle_timeout
         self._answers: dict[int, Callable[[Request, bytes], Answer]] = {
+            wire.PUT: self._put,
             wire.PUT_MANY: self._put_many,
             wire.GET: self._get,
             wire.GET_MANY: self._get_many,
@@ -56,6 +61,13 @@ class Calls:
             wire.CALL: self._call,
         }
 
+    def hang_up(self) -> None:
+        """The client is gone: give up what waits, and find the socket closed."""
+        sockets.hang_up(self._sock)
+        watch = self._watch
+        if watch is not None:
+            watch.note()
+
     def serve(self) -> None:
         """Answer until the client closes the socket. Raises ProtocolError, what a lost connection raises."""
         sock, longest, idle, ticks = self._sock, self._longest, self._idle, self._clock.elapsed_ns
@@ -66,7 +78,7 @@ class Calls:
             if not frame:
                 return
             told = answer(frame)
-            if type(told) is bytes:
+            if isinstance(told, bytes):
                 sock.sendall(told)
             else:
                 for part in told:
@@ -76,9 +88,9 @@ class Calls:
         """What to answer. Raises ProtocolError for what is no request; Gone."""
         self._begun = None
         try:
+            if len(frame) >= HEAD and frame[4:6] == PLAIN_PUT:  # most often: no need to look at the rest of the head
+                return self._plain_put(frame)
             request = wire.decode_request(frame)
-            if request.op == wire.PUT:
-                return self._put(request, frame)
             made = self._answers.get(request.op)
             if made is None:
                 raise ProtocolError(f"there is no request {request.op}")
@@ -106,6 +118,14 @@ class Calls:
         return unit
 
     # ---- messages
+
+    def _plain_put(self, frame: bytes) -> bytes:
+        _, _, _, size, number = unpack_head(frame)
+        at = HEAD + size
+        unit = self._client.unit(number, 0)[0] if number else None
+        name = frame[HEAD:at].decode()
+        message = self._session.put(unit, name, frame[at:], NO_OPTIONS)
+        return wire.put_reply(message, None, name)
 
     def _put(self, request: Request, frame: bytes) -> bytes:
         unit = self._unit(request) if request.unit else None
@@ -165,8 +185,9 @@ class Calls:
         seconds = check_wait(None if wait == wire.FOR_EVER else wait)
         deadline = None if seconds is None else clock.elapsed_ns() + int(seconds * 1e9)
         word = threading.Event()
-        with self._watcher.watching(self._sock, word.set) as watch:
-            while True:
+        with self._watcher.watching(self._sock, word.set) as self._watch:
+            watch = self._watch
+            while not (watch.gone or self._client.closed):
                 waiter = _Waiter(word)
                 queue = engine.stand(name, waiter, selective=selective)
                 looked = False  # since it was woken
@@ -179,9 +200,7 @@ class Calls:
                         return None
                     clock.wait(word, left)
                     word.clear()
-                    if watch.gone:
-                        raise GaveUp
-                    if waiter.is_set():
+                    if waiter.is_set() and not watch.gone:
                         found = get()
                         looked = True
                         if found:
@@ -189,6 +208,7 @@ class Calls:
                 finally:
                     if not looked:  # whoever is next may have to take what it was woken for
                         engine.leave(queue, waiter)
+        raise GaveUp
 
     def _browse(self, request: Request, frame: bytes) -> Answer:
         (most,) = wire.unpack(wire.TABLE, frame, request.at)
@@ -292,7 +312,7 @@ class Calls:
             return self._session.manager.outcome(*args, **options)
         if method == "end":
             self._session.rights.require(ADMIN, "")
-            return getattr(self._service, "end", self._session.manager.end)(*args, **options)
+            return self._client.end(self._service, *args, **options)
         return self._session.call(method, *args, **options)
 
     def _tell_progress(self, done: int, total: int) -> None:

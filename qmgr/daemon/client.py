@@ -1,9 +1,11 @@
 """Client: one session of the client protocol, as the daemon has it; what is shared by the sockets of one client."""
 
+import contextlib
 import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
+from typing import Protocol
 
 import attrs
 
@@ -12,11 +14,11 @@ from qmgr.errors import Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.manager import UnitOfWork
 from qmgr.message import Message
 from qmgr.replay import Replay, Replayed
-from qmgr.session import Session
+from qmgr.session import ServiceFace, Session
 from qmgr.sockets import Socket
 from qmgr.wire import Begun
 from recovery.records import Xid
-from recovery.uows import UowState
+from recovery.uows import ACTIVE, UowState
 
 MOST_SOCKETS = 1000  # of one client
 MOST_CURSORS = 256  # browses and replays that a client has begun and not ended
@@ -25,6 +27,13 @@ REMEMBERED = 100  # units of work that have ended, for requests that are repeate
 A_PAGE = 256 << 10  # bytes of messages after which a page is sent
 
 Begins = tuple[UnitOfWork, Begun]
+
+
+class Hangable(Protocol):
+    """Who serves a socket."""
+
+    def hang_up(self) -> None:
+        """Nobody is there any more: close it, and give up what waits."""
 
 
 @attrs.define(eq=False)
@@ -45,9 +54,9 @@ class Cursor:
                 raise self.pending
             try:
                 while len(found) < most and size < A_PAGE:
-                    one = next(self.messages)
+                    one = next(iter(self.messages))
                     found.append(one)
-                    size += len(one.body if isinstance(one, Message) else one.message.body)
+                    size += len(one.message.body if isinstance(one, Replayed) else one.body)
             except StopIteration:
                 return found, False
             except MQError as exc:
@@ -76,41 +85,41 @@ class Client:
         self._numbers = itertools.count(1)
         self._ended: OrderedDict[int, tuple[int, UowState]] = OrderedDict()
         self._unbegun: set[int] = set()
-        self._sockets: set[Socket] = set()
+        self._sockets: dict[Socket, Hangable] = {}
         self._lock = threading.Lock()
-        self._closed = False
+        self.closed = False
 
     # ---- sockets
 
-    def join(self, sock: Socket) -> None:
+    def join(self, sock: Socket, calls: "Hangable") -> None:
         """One more socket for calls. Raises Unavailable."""
         with self._lock:
-            if self._closed:
+            if self.closed:
                 raise Unavailable("the connection is closed", reason=Reason.CONNECTION_BROKEN)
             if len(self._sockets) >= MOST_SOCKETS:
                 text = f"a client makes {MOST_SOCKETS} calls at a time at most"
                 raise Unavailable(text, reason=Reason.MAX_CONNS_LIMIT_REACHED)
-            self._sockets.add(sock)
+            self._sockets[sock] = calls
 
     def leave(self, sock: Socket) -> None:
         with self._lock:
-            self._sockets.discard(sock)
+            self._sockets.pop(sock, None)
 
     def close(self) -> None:
         """The client is gone: its units of work are backed out at once, its sockets closed."""
         with self._lock:
-            if self._closed:
+            if self.closed:
                 return
-            self._closed = True
-            left, self._sockets = list(self._sockets), set()
+            self.closed = True
+            left, self._sockets = list(self._sockets.values()), {}
             cursors, self.cursors = list(self.cursors.values()), {}
         try:
             self.session.close()
         finally:
             self.units.clear()
             sockets.close(self.anchor)
-            for sock in left:
-                sockets.hang_up(sock)
+            for calls in left:
+                calls.hang_up()
             for cursor in cursors:
                 cursor.close()
 
@@ -130,7 +139,7 @@ class Client:
             known = self.units.get(number)
             if known is not None:
                 return known
-            if self._closed or number in self._unbegun or number in self._ended:
+            if self.closed or number in self._unbegun or number in self._ended:
                 raise self._over(number)
             since = self.session.manager._engine.log.durable
             unit = self.session.begin(xid)
@@ -160,12 +169,20 @@ class Client:
                 raise Unavailable("too many calls were interrupted; connect again", reason=Reason.CONNECTION_BROKEN)
             self._unbegun.add(number)
 
+    def end(self, service: ServiceFace, mode: str = "quiesce") -> None:
+        """End the queue manager. What this client has not ended is backed out, since it can't end it any more."""
+        for unit, _ in list(self.units.values()):
+            if unit.state is ACTIVE:
+                with contextlib.suppress(MQError):
+                    self.session.backout(unit)
+        service.ask_to_end(mode)
+
     # ---- browses and replays
 
     def cursor(self, messages: Iterator[Message] | Replay) -> Cursor:
         """Raises Mistake (2017) when there are too many."""
         with self._lock:
-            if self._closed:
+            if self.closed:
                 raise Unavailable("the connection is closed", reason=Reason.CONNECTION_BROKEN)
             if len(self.cursors) >= MOST_CURSORS:
                 raise Mistake(

@@ -10,7 +10,6 @@ import contextlib
 import socket
 import ssl
 import threading
-import time
 from http import HTTPStatus
 from typing import cast
 
@@ -20,7 +19,8 @@ from qmgr.daemon.http_frames import END, MOST_HEAD, BadRequest, Head, Response, 
 from qmgr.daemon.http_messaging import Messaging, failure
 from qmgr.daemon.tls import certified, server_context
 from qmgr.errors import IniError, MQError, NotAuthorized, Unavailable
-from qmgr.session import AllRights, Peer, Rights, ServiceFace, Session
+from qmgr.infos import Peer
+from qmgr.session import AllRights, Rights, ServiceFace, Session
 
 CHUNK = 65_536
 BACKLOG = 100
@@ -66,7 +66,9 @@ class HttpListener:
             except OSError:
                 if self._socket is None:
                     return
-                time.sleep(0.1)  # descriptors have run out: those that are open may be closed
+                self.service.clock.wait(
+                    threading.Event(), 0.1
+                )  # descriptors have run out: those that are open may be closed
                 continue
             connection = Connection(self, accepted, f"{address[0]}:{address[1]}")
             with self._lock:
@@ -175,7 +177,7 @@ class Connection:
 
     def _linger(self) -> None:
         """Read on for a moment, since a client that still sends would be cut off before it has heard why."""
-        within = time.monotonic() + LINGER
+        within = self._seconds() + LINGER
         self._socket.shutdown(socket.SHUT_WR)
         while self._more(within, CHUNK):
             self._read = b""
@@ -184,7 +186,7 @@ class Connection:
         """The next request's; None when the client sends no more."""
         known = self._session is not None
         channels = self._service.channels
-        within = time.monotonic() + (channels.idle_timeout if known else channels.connect_timeout)
+        within = self._seconds() + (channels.idle_timeout if known else channels.connect_timeout)
         while (length := self._read.find(END)) < 0 or length > MOST_HEAD:
             if length > 0 or len(self._read) > MOST_HEAD:
                 raise BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the head is over {MOST_HEAD} bytes long")
@@ -198,7 +200,7 @@ class Connection:
             self._send(b"HTTP/1.1 100 Continue" + END)
         parts, missing = [self._read[: head.length]], head.length - len(self._read)
         self._read = self._read[head.length :]
-        within = time.monotonic() + self._service.channels.idle_timeout
+        within = self._seconds() + self._service.channels.idle_timeout
         while missing > 0:
             if not self._more(within, min(missing, CHUNK)):
                 raise ConnectionError("the client is gone")
@@ -207,8 +209,11 @@ class Connection:
             self._read = b""
         return b"".join(parts)
 
+    def _seconds(self) -> float:
+        return self._service.clock.elapsed_ns() / 1e9
+
     def _more(self, within: float, most: int) -> bool:
-        self._socket.settimeout(max(0.001, within - time.monotonic()))
+        self._socket.settimeout(max(0.001, within - self._seconds()))
         data = self._socket.recv(most)
         self._read += data
         return bool(data)
@@ -237,7 +242,7 @@ class Connection:
             body = metrics.exposition(manager, len(self._service.sessions)).encode()
             return self._said(head, Response(body=body, content_type=metrics.CONTENT_TYPE))
         session = self._admitted(head)
-        return Messaging(session, self.gone).answer(head, self._body(head))
+        return Messaging(session, self._seconds, self.gone).answer(head, self._body(head))
 
     def _said(self, head: Head, response: Response) -> Response:
         if head.method not in ("GET", "HEAD") or head.length:

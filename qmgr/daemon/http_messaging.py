@@ -10,7 +10,6 @@ client was known to be gone by then: whoever must not lose one browses first, or
 """
 
 import json
-import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from itertools import islice
@@ -74,8 +73,10 @@ def status_of(exc: Exception) -> HTTPStatus:
 class Messaging:
     """Answers requests for one client."""
 
-    def __init__(self, session: Session, gone: Callable[[], bool]) -> None:
+    def __init__(self, session: Session, seconds: Callable[[], float], gone: Callable[[], bool]) -> None:
+        """`seconds`: a clock; `gone`: has the client closed its connection?"""
         self._session = session
+        self._seconds = seconds
         self._gone = gone
 
     def answer(self, head: Head, body: bytes) -> Response:
@@ -134,9 +135,9 @@ class Messaging:
 
     def _wait(self, unit: Any, queue: str, seconds: float, selected: Mapping[str, bytes]) -> Message | None:
         """The message; None when there is none in that time, or the client is gone."""
-        until = time.monotonic() + seconds
+        until = self._seconds() + seconds
         while True:
-            left = max(0.0, until - time.monotonic())
+            left = max(0.0, until - self._seconds())
             try:
                 return self._session.get(unit, queue, wait=min(left, SLICE), **selected)
             except NoMessageAvailable:

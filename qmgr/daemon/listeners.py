@@ -1,27 +1,33 @@
-"""Which module a listener comes from. Each is imported when there is such a listener, for they take long to import."""
-
-import importlib
+"""Which listener belongs to which protocol. Each is imported when there is one: TLS and event loops take long."""
 
 from qmgr import ini
-from qmgr.daemon.service import Listener, Make, Makers
-from qmgr.session import ServiceFace
+from qmgr.daemon.service import Listener, Makers, Service
 
-MODULES = {
-    None: "qmgr.daemon.local",
-    ini.Protocol.QMGR: "qmgr.daemon.local",
-    ini.Protocol.STOMP: "qmgr.daemon.stomp",
-    ini.Protocol.HTTP: "qmgr.daemon.http",
+
+def ours(service: Service, config: ini.ListenerConfig | None) -> Listener:
+    """Of our own protocol: without a stanza for the clients of this machine, who are always let in."""
+    from qmgr.daemon.local import make
+
+    return make(service, config)
+
+
+def stomp(service: Service, config: ini.ListenerConfig | None) -> Listener:
+    from qmgr.daemon.stomp import make
+
+    assert config is not None, "it has a stanza"
+    return make(service, config)
+
+
+def http(service: Service, config: ini.ListenerConfig | None) -> Listener:
+    from qmgr.daemon.http import make
+
+    assert config is not None, "it has a stanza"
+    return make(service, config)
+
+
+MAKERS: Makers = {
+    None: ours,
+    ini.Protocol.QMGR: ours,
+    ini.Protocol.STOMP: stomp,
+    ini.Protocol.HTTP: http,
 }
-
-
-def _maker(module: str) -> Make:
-    def make(service: ServiceFace, config: ini.ListenerConfig | None) -> Listener:
-        found: Make = importlib.import_module(module).make
-        return found(service, config)
-
-    return make
-
-
-def makers() -> Makers:
-    """By protocol; None: for the clients of this machine."""
-    return {protocol: _maker(module) for protocol, module in MODULES.items() if importlib.util.find_spec(module)}

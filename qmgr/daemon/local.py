@@ -12,14 +12,16 @@ from typing import Any
 
 import attrs
 
-from logger.disk import Disk
-from qmgr import sockets, values, wire
+from logger.disk import PosixDisk
+from qmgr import sasl, sockets, values, wire
 from qmgr.daemon.calls import Calls
 from qmgr.daemon.client import Client
 from qmgr.daemon.watcher import Watcher
 from qmgr.errors import Mistake, MQError, NotAuthorized, Reason, Unavailable
+from qmgr.infos import Peer
+from qmgr.ini import ListenerConfig
 from qmgr.link import product
-from qmgr.session import AllRights, Peer, Rights, ServiceFace
+from qmgr.session import AllRights, Rights, ServiceFace
 from qmgr.sockets import Gone, Socket
 from qmgr.wire import ProtocolError
 
@@ -46,28 +48,28 @@ class Place:
     """Where a listener listens, and how it knows who comes."""
 
     name: str  # for errors and threads
-    bind: Callable[[], Socket]
-    unbind: Callable[[], None]
+    bind: Callable[[], tuple[Socket, Callable[[], None]]]  # and what undoes it
     welcome: Callable[[Socket], Socket]  # makes a socket that was accepted ready for frames
-    peer: Callable[[Socket, dict[str, Any]], tuple[Peer, Rights]]  # raises NotAuthorized
+    peer: Callable[[Socket, dict[str, Any]], tuple[Peer, Rights, bytes]]  # and a proof; raises NotAuthorized
 
 
 class LocalListener:
     """The clients of one place. `start`, `refuse` and `close` are as in `Listener`."""
 
-    def __init__(self, service: ServiceFace, place: Place, clients: "Clients") -> None:
+    def __init__(self, service: ServiceFace, place: Place) -> None:
         self._service = service
         self._place = place
-        self._clients = clients
+        self._clients = Clients(service)
         self._listening: Socket | None = None
+        self._unbind: Callable[[], None] = lambda: None
         self._strangers = threading.Semaphore(STRANGERS)
         self._unknown: set[Socket] = set()
-        self._closed = False
+        self._refusing = self._closed = False
 
     def start(self) -> None:
         """Bind and accept. Raises OSError."""
         self._clients.start()
-        self._listening = self._place.bind()
+        self._listening, self._unbind = self._place.bind()
         start_thread(self._accept, f"qmgr {self._place.name}")
 
     @property
@@ -76,29 +78,30 @@ class LocalListener:
         return self._listening.getsockname() if self._listening is not None else None
 
     def refuse(self) -> None:
-        """No new connections; those that are there go on."""
-        listening, self._listening = self._listening, None
-        if listening is not None:
-            self._place.unbind()
-            sockets.close(listening)
+        """No new sessions; those that are there go on, and may open more sockets."""
+        self._refusing = True
 
     def close(self) -> None:
         """Close all connections at once; their sessions end."""
-        self._closed = True
         self.refuse()
+        self._closed = True
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            self._unbind()
+            sockets.close(listening)
         for sock in list(self._unknown):
             sockets.hang_up(sock)
         self._clients.close()
 
     def _accept(self) -> None:
         listening = self._listening
-        while listening is not None and not self._closed:
+        while listening is not None:
             self._strangers.acquire()
             try:
                 sock, _ = listening.accept()
             except OSError as exc:
                 self._strangers.release()
-                if self._listening is not listening:
+                if self._closed:
                     return
                 self._service.say("AMQ9207", peer=self._place.name, text=f"a connection could not be accepted ({exc})")
                 self._service.clock.wait(threading.Event(), 0.1)  # no descriptors, most likely: some come back
@@ -150,48 +153,52 @@ class LocalListener:
         op, version, rest = wire.decode_hello(frame)
         if version != wire.VERSION:
             raise Unavailable(
-                f"queue manager {service.manager.name!r} (qmgr {product()}) speaks version {wire.VERSION} of the client "
-                f"protocol, and this client version {version}; install the same version of qmgr on both sides",
+                f"queue manager {service.manager.name!r} (qmgr {product()}) speaks version {wire.VERSION} of the "
+                f"client protocol, and this client version {version}; install the same version of qmgr on both sides",
                 reason=Reason.FUNCTION_NOT_SUPPORTED,
                 name=service.manager.name,
             )
         if op == wire.HELLO:
             told = self._hello(rest)
-            peer, rights = self._place.peer(sock, told)
+            peer, rights, proof = self._place.peer(sock, told)
             client = self._clients.open(sock, peer, rights, told)
             self._known(accepted)
-            self._welcome(sock, client)
+            self._welcome(sock, client, proof)
             return True
         client = self._clients.find(rest)
-        client.join(sock)
+        calls = Calls(service, client, sock, self._clients.watcher)
+        client.join(sock, calls)
         try:
             self._known(accepted)
             sockets.limit_receive(sock, 0.0)
             sock.sendall(wire.reply(wire.OK, b""))
-            Calls(service, client, sock, self._clients.watcher).serve()
+            calls.serve()
         finally:
             client.leave(sock)
         return False
 
     def _hello(self, rest: bytes) -> dict[str, Any]:
+        if self._refusing:
+            name = self._service.manager.name
+            raise Unavailable(f"queue manager {name!r} is ending", reason=Reason.Q_MGR_QUIESCING, name=name)
         told = values.loads(rest)
         known = {"manager": str, "application": str, "process": int, "replaces": str, "mechanism": str, "first": bytes}
         if not isinstance(told, dict) or not all(isinstance(told.get(name), kind) for name, kind in known.items()):
             raise ProtocolError("the first frame of a client says which queue manager it wants, and who it is")
         name = self._service.manager.name
         if told["manager"] != name:
-            raise Unavailable(
-                f"this is queue manager {name!r}, not {told['manager'][:48]!r}", reason=Reason.Q_MGR_NAME_ERROR, name=name
-            )
+            text = f"this is queue manager {name!r}, not {told['manager'][:48]!r}"
+            raise Unavailable(text, reason=Reason.Q_MGR_NAME_ERROR, name=name)
         return told
 
-    def _welcome(self, sock: Socket, client: Client) -> None:
+    def _welcome(self, sock: Socket, client: Client, proof: bytes) -> None:
         facts = {
             "manager": self._service.manager.name,
             "product": product(),
             "session": client.token.hex(),
             "number": client.session.number,
             "longest": self._service.channels.max_frame_length,
+            "proof": proof,
         }
         try:
             sock.sendall(wire.reply(wire.WELCOME, values.dumps(facts)))
@@ -205,9 +212,8 @@ class LocalListener:
 class Clients:
     """The clients of one listener, by the token that each of them has been given."""
 
-    def __init__(self, service: ServiceFace, disk: Disk) -> None:
+    def __init__(self, service: ServiceFace) -> None:
         self._service = service
-        self._disk = disk
         self.watcher = Watcher()
         self._clients: dict[bytes, Client] = {}
 
@@ -220,13 +226,13 @@ class Clients:
         if old is not None and old.session.peer.user == peer.user:
             self._end(old)
         session = self._service.sessions.open(peer, rights)
-        token = self._disk.entropy(wire.TOKEN)
+        token = PosixDisk().entropy(wire.TOKEN)
         client = self._clients[token] = Client(session, anchor, token)
         return client
 
     def watch(self, client: Client) -> None:
         """From now on it ends when its anchor is closed."""
-        self.watcher.add(client.anchor, lambda: self._end(client))
+        self.watcher.add(client.anchor, lambda: start_thread(lambda: self._end(client), "qmgr client end"))
 
     def find(self, token: bytes) -> Client:
         client = self._clients.get(token)
@@ -239,31 +245,38 @@ class Clients:
         client.close()
 
     def close(self) -> None:
-        self.watcher.close()
         for client in list(self._clients.values()):
             self._end(client)
+        self.watcher.close()
 
 
-def make_local(service: ServiceFace, path: str, disk: Disk) -> LocalListener:
-    """The listener for clients of this machine; the file system says who may connect."""
+def make(service: ServiceFace, config: ListenerConfig | None) -> LocalListener:
+    """The listener for clients of this machine, or one over TCP. Raises Mistake for what can't be served."""
+    return LocalListener(service, _unix(service) if config is None else _tcp(service, config))
 
-    def peer(sock: Socket, told: dict[str, Any]) -> tuple[Peer, Rights]:
+
+def _unix(service: ServiceFace) -> Place:
+    """The file system says who may connect, the kernel who does."""
+    path = service.location.socket
+
+    def peer(sock: Socket, told: dict[str, Any]) -> tuple[Peer, Rights, bytes]:
         process, user = sockets.peer_of(sock)
-        application = told["application"][:60]
-        return Peer(user=user, application=application, process=process or told["process"]), AllRights(user)
+        peer = Peer(user=user, application=told["application"][:60], process=process or told["process"])
+        return peer, AllRights(user), b""
 
-    place = Place(
+    def bind() -> tuple[Socket, Callable[[], None]]:
+        sock, number = sockets.listen_unix(path)
+        return sock, lambda: sockets.remove_unix(path, number)
+
+    return Place(
         name=path,
-        bind=lambda: sockets.listen_unix(path),
-        unbind=lambda: sockets.remove_unix(path),
+        bind=bind,
         welcome=lambda sock: sock,
         peer=peer,
     )
-    return LocalListener(service, place, Clients(service, disk))
 
 
-def make(service: ServiceFace, config: Any, disk: Disk) -> LocalListener:
-    """A listener over TCP. Raises Mistake for what can't be served."""
+def _tcp(service: ServiceFace, config: ListenerConfig) -> Place:
     context = _context(config)
     if "NONE" in config.authentication and not sockets.is_loopback(config.address):
         raise Mistake(
@@ -275,37 +288,52 @@ def make(service: ServiceFace, config: Any, disk: Disk) -> LocalListener:
         sockets.tune(sock)
         return sock if context is None else context.wrap_socket(sock, server_side=True)
 
-    def peer(sock: Socket, told: dict[str, Any]) -> tuple[Peer, Rights]:
-        user, rights = authenticate(service, config, sock, told)
+    def peer(sock: Socket, told: dict[str, Any]) -> tuple[Peer, Rights, bytes]:
         address = "{}:{}".format(*sock.getpeername()[:2])
-        application, process = told["application"][:60], told["process"]
-        return Peer(user=user, application=application, process=process, channel="TCP", address=address), rights
+        user, proof = authenticate(service, config, sock, told)
+        rights = service.authority.rights(user) if user else AllRights()
+        peer = Peer(
+            user=user, application=told["application"][:60], process=told["process"], channel="TCP", address=address
+        )
+        return peer, rights, proof
 
-    place = Place(
+    return Place(
         name=f"{config.address}:{config.port}",
-        bind=lambda: sockets.listen_tcp(config.address, config.port),
-        unbind=lambda: None,
+        bind=lambda: (sockets.listen_tcp(config.address, config.port), lambda: None),
         welcome=welcome,
         peer=peer,
     )
-    return LocalListener(service, place, Clients(service, disk))
 
 
-def authenticate(service: ServiceFace, config: Any, sock: Socket, told: dict[str, Any]) -> tuple[str, Rights]:
-    """Who is at the other end, and what they may do. Raises NotAuthorized.
+def authenticate(service: ServiceFace, config: ListenerConfig, sock: Socket, told: dict[str, Any]) -> tuple[str, bytes]:
+    """(who is at the other end, what shows the client that we know that). Raises NotAuthorized.
 
-    The client has named a mechanism and sent its first part; CHALLENGE and ANSWER frames may follow.
+    The client has named a mechanism and sent its first part; challenges and answers follow until it is known.
     """
-    if told["mechanism"] == "NONE" and "NONE" in config.authentication:
-        return "", AllRights()
-    raise NotAuthorized(
-        f"listener {config.name!r} of queue manager {service.manager.name!r} takes {', '.join(config.authentication)}, "
-        f"which this version can't check for clients of this protocol; connect on the queue manager's machine, or over "
-        f"a loopback address with Authentication=NONE"
-    )
+    mechanism = told["mechanism"]
+    if mechanism not in config.authentication:
+        ways = ", ".join(config.authentication)
+        raise NotAuthorized(f"listener {config.name!r} takes {ways} for who comes, and not {mechanism[:40]}")
+    if mechanism == "NONE":
+        return "", b""
+    if mechanism == sasl.PLAIN and not config.tls_certificate:
+        raise NotAuthorized(f"listener {config.name!r} takes a password over TLS only; use SCRAM-SHA-256")
+    exchange = sasl.server(mechanism, service.authority.users.find, PosixDisk().entropy, sockets.certified_name(sock))
+    data = told["first"]
+    while True:
+        answer = exchange.step(data)
+        if answer.user is not None:
+            return answer.user, answer.data
+        sock.sendall(wire.reply(wire.CHALLENGE, answer.data))
+        seconds = service.channels.connect_timeout
+        frame = sockets.receive(sock, wire.FIRST_FRAMES, seconds, service.clock.elapsed_ns)
+        request = wire.decode_request(frame)
+        if request.op != wire.ANSWER:
+            raise ProtocolError("a challenge is answered before anything else")
+        data = frame[request.at :]
 
 
-def _context(config: Any) -> ssl.SSLContext | None:
+def _context(config: ListenerConfig) -> ssl.SSLContext | None:
     """Raises Mistake for files that can't be used."""
     if not config.tls_certificate:
         return None

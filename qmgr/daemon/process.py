@@ -102,7 +102,7 @@ class Daemon:
         if error is None:
             for line in start_lines(service.name, service.manager.restart_report):
                 self._teller.line(line)
-            self._notifier.say(READY=1, STATUS=f"Queue manager {service.name}: {Stage.RUNNING.value}")
+            self._notifier.say(READY=1, STATUS=f"Queue manager {service.name}: {Stage.RUNNING}")
             self._teller.ready()
         return error
 
@@ -113,7 +113,7 @@ class Daemon:
 
     def _end(self) -> BaseException | None:
         service = self._service
-        self._notifier.say(STOPPING=1, STATUS=f"Queue manager {service.name}: {Stage.QUIESCING.value}")
+        self._notifier.say(STOPPING=1, STATUS=f"Queue manager {service.name}: {Stage.QUIESCING}")
         if self._step == QUIESCE:
             self._work("quiesce", lambda: service.quiesce("it quiesces"), until=AT_ONCE)
             while self._step < AT_ONCE and not self._failed and service.busy:
@@ -122,7 +122,7 @@ class Daemon:
             return self._give_up()
         at_once = self._step >= AT_ONCE
         if at_once:
-            self._notifier.say(STATUS=f"Queue manager {service.name}: {Stage.ENDING.value}")
+            self._notifier.say(STATUS=f"Queue manager {service.name}: {Stage.ENDING}")
         self._work("end", lambda: service.end(at_once=at_once), until=KILL)
         return self._done["end"].error
 

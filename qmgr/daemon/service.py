@@ -16,7 +16,7 @@ from qmgr.daemon.admission import Admission
 from qmgr.errors import Mistake, MQError, Reason, Unavailable
 from qmgr.life import Life, Stage
 from qmgr.manager import QueueManager, start
-from qmgr.session import ServiceFace, Sessions
+from qmgr.session import Sessions
 
 MODES = ("quiesce", "immediate", "preemptive")
 
@@ -38,9 +38,9 @@ class Listener(Protocol):
 
 
 class Make(Protocol):
-    """`make` of a listener's module; without a configuration it is for the clients of this machine."""
+    """Makes a listener; without a configuration it is for the clients of this machine."""
 
-    def __call__(self, service: ServiceFace, config: ini.ListenerConfig | None) -> Listener: ...
+    def __call__(self, service: "Service", config: ini.ListenerConfig | None) -> Listener: ...
 
 
 Makers = dict[ini.Protocol | None, Make]

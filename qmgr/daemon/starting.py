@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from logger.disk import NO_SPACE
 from logger.errors import LogError
 from qmgr import locations
-from qmgr.daemon.listeners import makers
+from qmgr.daemon.listeners import MAKERS
 from qmgr.daemon.process import Daemon, Teller
 from qmgr.daemon.service import Service
 from qmgr.errors import IniError, InUse, MQError, NameError_, Reason
@@ -93,7 +93,7 @@ def _fill_stdio() -> None:
 
 def _serve(name: str, data_path: str | None, teller: Teller, *, background: bool) -> tuple[int, str]:
     try:
-        service = Service(name, process=os.getpid(), host=os.uname().nodename, makers=makers(), data_path=data_path)
+        service = Service(name, process=os.getpid(), host=os.uname().nodename, makers=MAKERS, data_path=data_path)
     except MQError as exc:
         return explain(exc)
 

@@ -13,7 +13,8 @@ from qmgr.daemon.stomp_subscriptions import Subscriptions
 from qmgr.daemon.stomp_transactions import Transactions
 from qmgr.daemon.tls import common_name
 from qmgr.errors import Mistake, MQError, Reason, Unavailable
-from qmgr.session import Peer, Rights, Session, Sessions
+from qmgr.infos import Peer
+from qmgr.session import Rights, Session, Sessions
 
 LONGEST_BEAT = 10**7  # ms, two hours and more
 APPLICATION = 28  # characters, as MQ's APPLTAG has

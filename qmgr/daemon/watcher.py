@@ -4,11 +4,11 @@ On the sockets that are watched nothing is to come; so whatever makes one readab
 """
 
 import contextlib
-import os
 import selectors
 import threading
 from collections.abc import Callable, Iterator
 
+from qmgr import sockets
 from qmgr.sockets import Socket
 
 
@@ -32,7 +32,7 @@ class Watcher:
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._lock = threading.Lock()
-        self._wake, self._woken = os.pipe()
+        self._wake, self._woken = sockets.pair()
         self._selector.register(self._wake, selectors.EVENT_READ)
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="qmgr client watcher", daemon=True)
@@ -89,9 +89,9 @@ class Watcher:
             if self._ended:
                 return
             self._ended = True
-        os.write(self._woken, b"x")
+        self._woken.send(b"x")
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
         self._selector.close()
-        os.close(self._wake)
-        os.close(self._woken)
+        self._wake.close()
+        self._woken.close()

@@ -25,6 +25,7 @@ from logger.compressed import Compression
 from logger.disk import Disk
 from logger.errors import ArchiveFailed, LogError
 from logger.history import Form, History, Place
+from tests.conftest import SOAK
 from tests.logger.extents import ACTIVE, ARCHIVE, HOUR, ID, SMALL, START, content, name, with_extents
 from tests.sim.disk import EFFECTS, SimCrash, SimDisk
 from tests.sim.loss import DATA_ONLY, KEEP_ALL, LOSE_ALL, NAMES_ONLY, SIZES_ONLY, Loss, mixed
@@ -370,13 +371,13 @@ def fresh() -> SimDisk:
     return with_extents(range(1, LAST + 1))
 
 
-def moments(work: Callable[[Disk], None]) -> Iterator[SimDisk]:
-    """The disk dead before each call that changes it, and at the end."""
+def moments(work: Callable[[Disk], None], first: int = 1, every: int = 1) -> Iterator[SimDisk]:
+    """The disk dead before each call that changes it, or every so many, and at the end."""
     whole = fresh()
     before = whole.effects
     work(whole)
     assert whole.effects - before > 70
-    for moment in range(1, whole.effects - before + 1):
+    for moment in range(first, whole.effects - before + 1, every):
         disk = fresh()
         disk.crash_after(moment)
         with pytest.raises(SimCrash):
@@ -387,7 +388,7 @@ def moments(work: Callable[[Disk], None]) -> Iterator[SimDisk]:
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_row_23_a_crash_at_any_call_loses_no_extent_and_the_work_can_be_done_again(loss: Loss) -> None:
-    for disk in moments(everything):
+    for disk in moments(everything) if SOAK else moments(everything, 1 + LOSSES.index(loss) % 2, 2):
         after = disk.crash(loss)
         check(after)
         everything(after)
@@ -410,7 +411,7 @@ def killed(moment: int) -> SimDisk:
 
 def test_row_23_killed_anywhere_and_then_a_power_failure_anywhere() -> None:
     """The first crash leaves names and bytes in memory only; whoever goes on must not build on them."""
-    for first in range(1, 75):
+    for first in range(1, 75, 1 if SOAK else 5):
         for second in range(1 + first % 6, 200, 6):
             disk = killed(first)
             disk.crash_after(second)
@@ -427,7 +428,7 @@ def test_row_23_killed_anywhere_and_then_a_power_failure_anywhere() -> None:
 @pytest.mark.parametrize("once", [True, False])
 def test_row_54_an_error_at_any_call_loses_nothing_and_says_what_to_do(error: int, once: bool) -> None:
     kinds = tuple(sorted(EFFECTS)) if error == errno.ENOSPC else (*sorted(EFFECTS), "read", "open", "size")
-    for nth in range(1, 2000):
+    for nth in range(1 if SOAK else 1 + once, 2000, 1 if SOAK else 2):
         disk = fresh()
         fault = disk.fail(kinds, error, nth=nth, once=once, part=0.5)
         try:

@@ -33,7 +33,7 @@ class Line(GroupCommit):
 
     def _write(self) -> int:
         self.writing.set()
-        assert self.go.wait(20)
+        assert self.go.wait(120)
         if self.error is not None:
             raise self.error
         self.writes.append(self.prepared)
@@ -66,7 +66,7 @@ class Caller(threading.Thread):
             self.raised = exc
 
     def ended(self) -> None:
-        self.join(20)
+        self.join(120)
         assert not self.is_alive(), "a follower waits in silence"
 
 
@@ -157,7 +157,7 @@ def test_work_that_wants_to_be_alone_takes_its_turn() -> None:
     queued(line, 2)
     line.go.set()
     for thread in (leader, alone, after):
-        thread.join(20)
+        thread.join(120)
         assert not thread.is_alive()
     assert seen == [2]
 

@@ -132,7 +132,7 @@ def test_group_commit_one_sync_serves_all_that_wait() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(120)
         assert not thread.is_alive()
     assert 1 <= log._stats.writes - before <= 3
     assert log.durable >= max(ends)
@@ -302,7 +302,7 @@ def test_force_soon_calls_back_when_it_is_durable() -> None:
         done.set()
 
     log.force_soon(end, callback)
-    assert done.wait(20)
+    assert done.wait(120)
     assert heard == [None]
     assert log.durable >= end
     assert restarted(disk) == [b"x"]
@@ -320,7 +320,7 @@ def test_force_soon_hears_of_a_failure() -> None:
         done.set()
 
     log.force_soon(end, callback)
-    assert done.wait(20)
+    assert done.wait(120)
     assert isinstance(heard[0], LogError)
 
 
@@ -425,7 +425,7 @@ def test_records_of_many_threads_are_all_there_when_pages_are_written_behind() -
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(120)
         assert not thread.is_alive()
     log._behind.end()
     assert set(kept) <= set(restarted(disk))

@@ -178,7 +178,7 @@ def test_crash_before_any_change_of_the_disk(how: str, losses: Callable[[int], I
         seen += 1
         if kind == "write" and seen % 5:  # the many writes of a copy are alike
             return
-        if not SOAK and kind != "-" and seen // 2 % 2:
+        if not SOAK and kind != "-" and (seen // 2 + list(HOW).index(how)) % 4:
             return
         for loss in losses(seen):
             try:
@@ -197,7 +197,7 @@ def test_an_interrupted_run_that_is_interrupted_again(how: str) -> None:
     """Crash at the n-th change, and again at the n-th of the next run, until it completes."""
     setup, options = HOW[how]
     life = ended(setup)
-    for step in range(3, 40, 6):
+    for step in range(3, 40, 6 if SOAK else 12):
         fork = life.fork(KEEP_ALL)
         for turn in range(200):
             fork.disk.crash_after(step + turn)
@@ -239,7 +239,7 @@ def test_an_error_at_any_call_leaves_a_whole_log(how: str, error: int) -> None:
                 examine(fork, options)
             except Exception as exc:
                 raise AssertionError(f"{how}: {kinds[0]}... {nth}: {exc!r}") from exc
-            nth += 1 + nth // 12
+            nth += 1 + nth // (12 if SOAK else 3)
         assert nth > 10
 
 

@@ -13,13 +13,13 @@ def test_all_are_answered_also_those_that_ask_while_a_force_runs() -> None:
 
     def force(target: int) -> None:
         running.set()
-        assert go.wait(20)
+        assert go.wait(120)
         forced.append(target)
 
     forcer = Forcer(force)
     heard: list[tuple[int, Exception | None]] = []
     forcer.ask(8, lambda error: heard.append((8, error)))
-    assert running.wait(20)
+    assert running.wait(120)
     for target in (16, 40, 24):
         forcer.ask(target, lambda error, target=target: heard.append((target, error)))  # type: ignore[misc]
     go.set()
@@ -90,5 +90,5 @@ def test_writing_behind_is_left_out_where_no_thread_can_start_and_begins_once_on
         patch.setattr(threading.Thread, "start", cannot_start)
         behind.ask()
     behind.ask()
-    assert worked.wait(20)
+    assert worked.wait(120)
     behind.end()

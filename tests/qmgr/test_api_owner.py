@@ -282,7 +282,7 @@ def test_row_67_followers_of_a_leader_that_dies_get_a_new_leader_or_an_error(
     disk.armed = True
     calls = [Call(lambda n=n: put(b"%d" % n)) for n in range(followers + 1)]  # type: ignore[misc]
     for call in calls:
-        call.join(30)
+        call.join(120)
         assert not call.is_alive(), "a follower waits in silence"
     assert disk.killed is not None
     failed = [call.raised for call in calls if call.raised is not None]

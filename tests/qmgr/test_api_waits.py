@@ -24,7 +24,7 @@ def qm(real: Real) -> qmgr.QueueManager:
 
 def until(condition: Callable[[], bool]) -> None:
     """Wait for something that another thread is about to do."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline, "it does not happen"
         time.sleep(0.001)

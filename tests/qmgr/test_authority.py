@@ -9,7 +9,7 @@ import pytest
 import qmgr
 from qmgr.authority import Grant, UserRights, allowed, changed, without
 from qmgr.errors import Mistake, NotAuthorized, Reason
-from qmgr.session import Peer
+from qmgr.infos import Peer
 from tests.qmgr.world import World
 from tests.sim.loss import LOSE_ALL
 

@@ -96,7 +96,7 @@ def owner(environment: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str], 
 
 def wait_for(run: Run, words: str, wanted: str) -> subprocess.CompletedProcess[str]:
     """The command's outcome once it says `wanted`: what is seen may be a second old."""
-    last = time.monotonic() + 20
+    last = time.monotonic() + 120
     while True:
         done = run(words)
         if wanted in done.stdout:

@@ -12,8 +12,8 @@ from tests.sim.disk import SimDisk
 INSERTS = {
     "task": "t", "process": "p", "text": "x", "count": 1, "resolved": 1, "in_flight": 2, "number": "0,1",
     "name": "Q", "since": "s", "sync": "os", "created": 1, "reused": 2, "deleted": 3, "depth": 4, "path": "p",
-    "size": 5, "done": "archived", "protocol": "STOMP", "address": "a", "port": 1, "how": "h", "user": "u", "verb": "put",
-    "channel": "STOMP",
+    "size": 5, "done": "archived", "protocol": "STOMP", "address": "a", "port": 1, "how": "h", "user": "u",
+    "verb": "put", "channel": "STOMP",
 }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import qmgr
+from tests.conftest import SOAK
 from tests.qmgr.world import NAME, World, bodies, soon
 from tests.sim.loss import LOSE_ALL
 
@@ -143,7 +144,7 @@ def test_row_65_an_interrupt_at_every_line_leaves_no_lock_and_no_half(
 ) -> None:
     base = made()
     done, durable = CALLS[call]
-    n, step = 0, 1 if call in (put, get, commit) else 3
+    n, step = 0, (1 if call in (put, get, commit) else 3) if SOAK else 3 if call in (put, get, commit) else 7
     while True:
         n += step
         world = World.__new__(World)
@@ -181,7 +182,7 @@ def test_row_65_an_interrupt_while_starting_lets_the_next_start_in() -> None:
     base = made()
     n = 0
     while True:
-        n += 11  # a start has thousands of lines
+        n += 11 if SOAK else 41  # a start has thousands of lines
         world = World.__new__(World)
         world.disk, world.clock = base.disk.snapshot(), base.clock
         tracer = Tracer(n)

@@ -53,7 +53,7 @@ def publisher(disk: SimDisk, clock: SimClock, seen: list[int] | None = None) -> 
     return Publisher(disk, clock, PATH, counting)
 
 
-def wait_for(path: Path, wanted: Callable[[dict[str, Any]], bool], seconds: float = 20) -> dict[str, Any]:
+def wait_for(path: Path, wanted: Callable[[dict[str, Any]], bool], seconds: float = 120) -> dict[str, Any]:
     """What is published, once it is as wanted."""
     last = time.monotonic() + seconds
     while time.monotonic() < last:
@@ -154,7 +154,7 @@ def test_with_a_housekeeping_thread_no_call_of_an_application_publishes(tmp_path
     qmgr.create(NAME, data_path=tmp_path, **SMALL)
     qm = qmgr.start(NAME, data_path=tmp_path, disk=Watched())
     qm.define_queue("A")
-    last = time.monotonic() + 20
+    last = time.monotonic() + 120
     while len(writers) < 3 and time.monotonic() < last:  # so many calls that the log wraps, and some of every kind
         qm.put("A", b"")
         with qm.begin() as unit:

@@ -11,8 +11,10 @@ import pytest
 import qmgr
 from qmgr import housekeeping, qmstatus, retention
 from qmgr.errors import MediaNotSupported, Mistake
+from recovery import extent_index
 from tests.qmgr.world import DATA, NAME, World, bodies
-from tests.sim.loss import LOSE_ALL, mixed
+from tests.sim.disk import SimCrash
+from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
 
 EXTENT = 64 * 4096
 ACTIVE = f"{DATA}/log/{NAME}/active"
@@ -213,10 +215,95 @@ def test_a_disk_that_can_not_note_it_says_so_and_nothing_is_let_go_of() -> None:
     assert sequences(made)[0] == 2
 
 
+# -- indexes ---------------------------------------------------------------------------------------------------------
+
+
+def indexed(made: World) -> list[int]:
+    """The sequences of the extents that have a whole index of theirs beside them."""
+    places, log_id = made.qm._log.history().places(), made.qm._log.state.log_id
+    return [s for s, place in places.items() if extent_index.load(made.disk, place, log_id) is not None]
+
+
+def test_extents_that_are_full_have_an_index_which_goes_where_they_go() -> None:
+    made = world("Manual")
+    fill(made, 6)
+    made.qm._retention.index_extents()
+    there = sequences(made)
+    assert indexed(made) == there[: len(indexed(made))]
+    assert len(there) - 2 <= len(indexed(made)) < len(there)
+    before = indexed(made)
+    reads = made.disk.counts.get("read", 0)
+    made.qm._retention.index_extents()
+    assert made.disk.counts.get("read", 0) == reads, "nothing is looked at twice"
+    made.qm.archive_log()
+    assert indexed(made) == before
+    made.qm.compress_log()
+    assert indexed(made) == before
+    made.qm.get("KEPT")
+    made.qm.remove_log(older_than=0)
+    assert not [path for path in made.disk.files(ACTIVE) if path.endswith("S0000000.IDX")]
+    made.qm.define_queue("LATE")
+    fill(made, 3)
+    made.restart()
+    made.qm._retention.index_extents()
+    assert indexed(made)[-1] >= there[-1]
+
+
+def test_what_is_used_again_leaves_no_index_behind() -> None:
+    made = world("Automatic")
+    for _ in range(4):
+        fill(made, 3)
+        made.qm._retention.index_extents()
+        names = {path.rpartition("/")[2][:8] for path in made.disk.files(ACTIVE) if not path.endswith(".IDX")}
+        assert {path.rpartition("/")[2][:8] for path in made.disk.files(ACTIVE) if path.endswith(".IDX")} <= names
+
+
+def test_row_23_a_crash_while_an_index_is_built_costs_nothing() -> None:
+    made = world("Manual")
+    fill(made, 3)
+    disk = made.disk
+    for effect in range(1, 60):
+        made.disk = disk.snapshot(KEEP_ALL)
+        made.start()
+        made.disk.crash_after(effect)
+        try:
+            made.qm._retention.index_extents()
+        except SimCrash:
+            pass
+        else:
+            break
+        made.crash(mixed(effect))
+        assert bodies(made.qm, "KEPT") == [b"kept"]
+        made.qm._retention.index_extents()
+        assert len(indexed(made)) >= 2
+        assert made.qm.archive_log().done
+        assert not [path for path in made.disk.files(DATA) if path.endswith(".IDX.new")]
+    assert effect > 5
+
+
+def test_indexes_come_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(housekeeping, "CHORES_NS", 50_000_000)
+    qmgr.create(NAME, data_path=tmp_path, log_type="linear", log_primary_files=3, log_file_pages=64)
+    with qmgr.start(NAME, data_path=tmp_path) as manager:
+        manager.define_queue("Q")
+        for _ in range(4):
+            manager.put("Q", bytes(200_000))
+            manager.get("Q")
+        wait_for(lambda: (tmp_path / "log" / NAME / "active" / "S0000001.IDX").exists())
+
+
+def test_an_end_does_not_wait_for_indexes() -> None:
+    made = world("Manual")
+    fill(made, 3)
+    made.qm._engine.quiescing = True
+    made.qm._retention.index_extents()
+    assert indexed(made) == []
+
+
 # -- the policy, by a thread and a real disk -------------------------------------------------------------------------
 
 
-def wait_for(what: Callable[[], bool], seconds: float = 30) -> None:
+def wait_for(what: Callable[[], bool], seconds: float = 120) -> None:
     until = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < until, "it does not come"

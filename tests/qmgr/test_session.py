@@ -4,7 +4,8 @@ import pytest
 
 import qmgr
 from qmgr.errors import Mistake, NotAuthorized, Reason, Unavailable, UnitOfWorkEnded
-from qmgr.session import AllRights, Peer, Session
+from qmgr.infos import Peer
+from qmgr.session import AllRights, Session
 from tests.qmgr.world import World, bodies
 from tests.sim.loss import LOSE_ALL
 

@@ -103,7 +103,7 @@ class Call(threading.Thread):
         except BaseException as exc:
             self.raised = exc
 
-    def outcome(self, seconds: float = 20) -> Any:
+    def outcome(self, seconds: float = 120) -> Any:
         """What the call gave, or raise what it raised. A call that hangs fails the test."""
         self.join(seconds)
         assert not self.is_alive(), "the call hangs"

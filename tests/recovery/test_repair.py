@@ -820,7 +820,7 @@ def test_crash_before_any_change_of_the_disk(case: str, blow: Callable[[Past, Li
         seen += 1
         if kind == "write" and seen % 4:  # the many writes of a copy are alike
             return
-        if not SOAK and seen // 3 % 2:
+        if not SOAK and (seen // 3 + BLOWS.index((case, blow))) % 4:
             return
         loss = (KEEP_ALL, LOSE_ALL, mixed(seen))[seen % 3]
         try:
@@ -836,7 +836,7 @@ def test_crash_before_any_change_of_the_disk(case: str, blow: Callable[[Past, Li
 @every_blow
 def test_a_repair_that_is_interrupted_again_and_again(case: str, blow: Callable[[Past, Life], None]) -> None:
     life, model = struck(of(case), blow)
-    for step in (4, 11, 25):
+    for step in (4, 11, 25) if SOAK else (7, 25):
         fork = life.fork(KEEP_ALL)
         for turn in range(300):
             fork.disk.crash_after(step + turn)
@@ -860,7 +860,7 @@ def test_an_error_at_any_call_and_the_next_repair_gets_to_the_end(
     life, model = struck(of(case), blow)
     changing = ("write", "sync", "create", "rename", "unlink", "sync_dir", "mkdir", "rmdir")
     for kinds in (changing, ("read", "open", "list")) if error == errno.EIO else (changing,):
-        nth, failed = 1, True
+        nth, failed = 1 if SOAK else 1 + BLOWS.index((case, blow)) % 3, True
         while failed:
             fork = life.fork(KEEP_ALL)
             fault = fork.disk.fail(kinds, error, nth=nth)
@@ -877,7 +877,7 @@ def test_an_error_at_any_call_and_the_next_repair_gets_to_the_end(
                 completed(fork, model)
             except Exception as exc:
                 raise AssertionError(f"{kinds[0]}... {nth}: {exc!r}") from exc
-            nth += 1 + nth // 5
+            nth += 1 + nth // (5 if SOAK else 2)
         assert nth > 20
 
 
@@ -969,7 +969,7 @@ def test_any_damage_is_mended_or_refused_and_never_changes_what_is_kept(case: st
     rng = random.Random(case)
     paths = [*past.sequences.values(), CONTROL, NEWEST, PREVIOUS]
     went: Counter[str] = Counter()
-    for n in range(60 * (20 if SOAK else 1)):
+    for n in range(1200 if SOAK else 40):
         life = past.fork()
         done = []
         for path in rng.sample(paths, rng.choice((1, 1, 2))):
@@ -1017,7 +1017,7 @@ def cut_short(life: Life, rng: random.Random) -> SimDisk:
 
 
 @pytest.mark.parametrize("setup", [CIRCULAR, LINEAR], ids=["circular", "linear"])
-@pytest.mark.parametrize("seed", range(6 * (20 if SOAK else 1)))
+@pytest.mark.parametrize("seed", range(120 if SOAK else 4))
 def test_a_control_file_made_anew_says_what_the_lost_one_did(setup: Setup, seed: int) -> None:
     """After random lives with crashes and lost writes: the same end of the log, the same queues, the same in doubt."""
     life = Life(setup, seed=seed)

@@ -1,0 +1,371 @@
+"""Run the benchmarks of the daemon and its clients; a whole run is also written to benchmarks/results/.
+
+The daemon, and each client where there are several, is a process of its own; what it is compared with runs in this one.
+"""
+
+import argparse
+import contextlib
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+import qmgr
+from benchmarks import machine, report
+from benchmarks.children import SPAWN
+from benchmarks.deep import quartiles
+from benchmarks.measure import Figure, Slice, Wanted, at_least, at_most, by_turns, compare, repeat
+from benchmarks.put_get import BODY, SECONDS, UNIT, drain, manager, rate, together
+from benchmarks.stomp_client import StompClient
+
+TURNS = 9
+MANY = 8  # clients
+WINDOW = 200  # receipts on their way
+IDLE = 1000  # connections
+CLIENTS = 100  # at the end
+NAME = "BENCH"
+
+
+# ---- the daemon
+
+
+@attrs.frozen
+class Daemon:
+    """One that runs; `stomp` is the port of its listener."""
+
+    path: Path
+    stomp: int
+
+    def connect(self) -> Any:
+        return qmgr.connect(NAME, data_path=self.path)
+
+    @property
+    def process(self) -> int:
+        """Its number."""
+        for connection in self.connect().connections():
+            if connection.number == 0:
+                return int(connection.peer.application.split()[1])
+        raise RuntimeError("the daemon does not say which process it is")
+
+    def resident(self) -> int:
+        """Bytes of it that are in memory."""
+        pages = int(Path(f"/proc/{self.process}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGESIZE")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return int(one.getsockname()[1])
+
+
+def command(path: Path, *words: str) -> float:
+    """Run one of the commands; the seconds that it took."""
+    begin = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "qmgr.cli.main", *words, "--data-path", str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}: {done.stderr.strip()}")
+    return time.perf_counter() - begin
+
+
+def make(path: Path, *queues: str) -> int:
+    """A queue manager that listens for STOMP; the port."""
+    port = free_port()
+    with manager(path, *queues):
+        pass
+    ini = path / "qmgrs" / NAME / "qm.ini"
+    stanzas: dict[str, dict[str, object]] = {
+        "Listener": {"Name": "stomp", "Protocol": "STOMP", "Port": port, "Authentication": "NONE"},
+        "Channels": {"MaxChannels": 10 * IDLE},
+    }
+    text = "".join(
+        f"{stanza}:\n" + "".join(f"   {name}={value}\n" for name, value in said.items())
+        for stanza, said in stanzas.items()
+    )
+    ini.write_text(ini.read_text() + text)
+    return port
+
+
+@contextlib.contextmanager
+def daemon(path: Path, *queues: str) -> Iterator[Daemon]:
+    """A daemon below `path`, which is ended when the block is left."""
+    port = make(path, *queues)
+    command(path, "strmqm", NAME)
+    try:
+        yield Daemon(path, port)
+    finally:
+        command(path, "endmqm", "-i", NAME)
+
+
+# ---- clients in processes of their own
+
+_here: dict[str, Any] = {}  # in the process of a client
+
+
+def _client(path: Path, port: int) -> None:
+    _here["qm"] = qmgr.connect(NAME, data_path=path)
+    _here["stomp"] = StompClient(port) if port else None
+    _here["body"] = os.urandom(BODY)
+
+
+def _units(begin: float) -> int:
+    """Units of work of one put, from a moment on; how many."""
+    qm, body, done = _here["qm"], _here["body"], 0
+    while time.monotonic() < begin:
+        time.sleep(0.001)
+    while time.monotonic() < begin + SECONDS:
+        with qm.begin() as uow:
+            uow.put("Q", body)
+        done += 1
+    return done
+
+
+def _sends(begin: float) -> int:
+    """Durable sends over STOMP, each with its receipt."""
+    sends = _here["stomp"].sends("Q", _here["body"], WINDOW)
+    while time.monotonic() < begin:
+        time.sleep(0.001)
+    done = 0
+    while time.monotonic() < begin + SECONDS:
+        sends.step()
+        done += sends.size
+    sends.finish()
+    return done
+
+
+def _ready() -> None:
+    time.sleep(0.2)  # so that each process gets one
+
+
+class Clients:
+    """Many of them, which work at the same time."""
+
+    def __init__(self, one: Daemon, count: int, *, stomp: bool = False) -> None:
+        self._count = count
+        self._pool = ProcessPoolExecutor(
+            count, mp_context=SPAWN, initializer=_client, initargs=(one.path, one.stomp if stomp else 0)
+        )
+        for done in [self._pool.submit(_ready) for _ in range(count)]:
+            done.result()
+
+    def together(self, work: Callable[[float], int]) -> Slice:
+        begin = time.monotonic() + 0.1
+        done = [self._pool.submit(work, begin) for _ in range(self._count)]
+        steps = sum(each.result() for each in done)
+        return Slice(rate=steps / SECONDS, p50=0.0, p99=0.0, steps=steps)
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+
+def emptied(qm: Any, take: Callable[[], Slice]) -> Callable[[], Slice]:
+    """The slice, after which the queue is emptied, unmeasured."""
+
+    def turn() -> Slice:
+        taken = take()
+        drain(qm, "Q")
+        return taken
+
+    return turn
+
+
+# ---- groups
+
+
+def client(path: Path, turns: int) -> list[Figure]:
+    """The same units of work in this process and over the daemon's socket."""
+    body = os.urandom(BODY)
+    bodies = [body] * UNIT
+
+    def one(qm: Any) -> None:
+        with qm.begin() as uow:
+            uow.put("Q", body)
+
+    def hundred(qm: Any) -> None:
+        with qm.begin() as uow:
+            for each in bodies:
+                uow.put("Q", each)
+
+    with manager(path / "here", "Q") as here, daemon(path / "there", "Q") as served:
+        there = served.connect()
+        clients = Clients(served, MANY)
+        works: dict[str, Callable[[Any], Callable[[], object]]] = {
+            "one": lambda qm: partial(one, qm),
+            "hundred": lambda qm: partial(hundred, qm),
+            "in one call": lambda qm: partial(qm.put_many, "Q", bodies),
+        }
+        sides: dict[str, Callable[[], Slice]] = {}
+        for text, work in works.items():
+            for place, qm in (("here", here), ("there", there)):
+                sides[f"{text} {place}"] = emptied(qm, partial(repeat, work(qm), seconds=SECONDS))
+        sides["many here"] = emptied(here, partial(together, MANY, partial(one, here)))
+        sides["many there"] = emptied(there, lambda: clients.together(_units))
+        slices = by_turns(sides, turns)
+        clients.close()
+        there.close()
+    return [
+        compare(name, slices[f"{side} there"], slices[f"{side} here"], rate, unit="/s", wanted=wanted)
+        for side, name, wanted in (
+            ("one", "units of one put, a client ÷ in process", at_least(0.35)),
+            ("many", f"units of one put, {MANY} client processes ÷ {MANY} threads in process", at_least(0.7)),
+            ("hundred", "units of 100 puts call by call, a client ÷ in process", at_least(0.5)),
+            ("in one call", "100 puts in one call, a client ÷ in process", at_least(0.5)),
+        )
+    ]
+
+
+def stomp(path: Path, turns: int) -> list[Figure]:
+    """Durable sends with receipts, and transactions."""
+    body = os.urandom(BODY)
+    with daemon(path, "Q") as served:
+        qm = served.connect()
+        one = StompClient(served.stomp)
+        several = Clients(served, MANY, stomp=True)
+
+        def sending(window: int) -> Slice:
+            sends = one.sends("Q", body, window)
+            taken = repeat(sends.step, seconds=SECONDS)
+            sends.finish()
+            return attrs.evolve(taken, rate=taken.rate * sends.size)
+
+        slices = by_turns(
+            {
+                "one at a time": emptied(qm, partial(sending, 1)),
+                "one client": emptied(qm, partial(sending, WINDOW)),
+                "many": emptied(qm, lambda: several.together(_sends)),
+                "tens": emptied(qm, lambda: repeat(lambda: one.transaction("Q", body, 10), seconds=SECONDS)),
+            },
+            turns,
+        )
+        several.close()
+        one.close()
+        qm.close()
+    return [
+        of_rates("STOMP, sends from one client that waits for each receipt", slices["one at a time"]),
+        of_rates(f"STOMP, sends from one client, {WINDOW} receipts on their way", slices["one client"], at_least(2000)),
+        of_rates(f"STOMP, sends from {MANY} clients, {WINDOW} each", slices["many"], at_least(8000)),
+        of_rates("STOMP, transactions of 10 sends, one client", slices["tens"], at_least(1000)),
+    ]
+
+
+def of_rates(name: str, slices: list[Slice], wanted: Wanted | None = None) -> Figure:
+    values = [one.rate for one in slices]
+    return Figure(name=name, ours=statistics.median(values), unit="/s", spread=quartiles(values), wanted=wanted)
+
+
+def idle(path: Path, turns: int) -> list[Figure]:
+    """What a thousand clients that do nothing cost: half of them over STOMP, half Python's."""
+    body = os.urandom(BODY)
+    with daemon(path, "Q") as served:
+        qm = served.connect()
+        work = emptied(qm, partial(repeat, lambda: qm.put("Q", body), seconds=SECONDS))
+        work()
+        before = served.resident()
+        stomps: list[StompClient] = []
+        others: list[Any] = []
+        taken: dict[str, list[Slice]] = {"without": [], "with": []}
+        for _ in range(turns):
+            taken["without"].append(work())
+            stomps = [StompClient(served.stomp) for _ in range(IDLE // 2)]
+            others = [served.connect() for _ in range(IDLE // 2)]
+            for each in others:
+                each.queue("Q")
+            more = served.resident() - before
+            taken["with"].append(work())
+            for each in [*stomps, *others]:
+                each.close()
+        qm.close()
+    return [
+        Figure(name=f"{IDLE:,} idle connections", ours=more / (1 << 20), unit="MB", wanted=at_most(60)),
+        compare("puts beside them ÷ without", taken["with"], taken["without"], rate, unit="/s", wanted=at_least(0.95)),
+    ]
+
+
+def life(path: Path, turns: int) -> list[Figure]:
+    """Start and end."""
+    starts: list[float] = []
+    ends: list[float] = []
+    bare = []
+    make(path, "Q")
+    for _ in range(turns):
+        begin = time.perf_counter()
+        subprocess.run([sys.executable, "-c", "import qmgr"], check=True)
+        bare.append(time.perf_counter() - begin)
+        starts.append(command(path, "strmqm", NAME))
+        clients = [qmgr.connect(NAME, data_path=path) for _ in range(CLIENTS)]
+        for each in clients:
+            each.begin().put("Q", b"x")
+        ends.append(command(path, "endmqm", "-i", NAME))
+        for each in clients:
+            each.close()
+    return [
+        Figure(
+            name="strmqm on an empty queue manager; python -c 'import qmgr'",
+            ours=statistics.median(starts),
+            other=statistics.median(bare),
+            unit="s",
+            spread=quartiles(starts),
+            wanted=at_most(0.5),
+        ),
+        Figure(
+            name=f"endmqm -i with {CLIENTS} clients in units of work",
+            ours=statistics.median(ends),
+            unit="s",
+            spread=quartiles(ends),
+            wanted=at_most(2.0),
+        ),
+    ]
+
+
+# ---- all of it
+
+GROUPS: dict[str, Callable[[Path, int], list[Figure]]] = {
+    group.__name__: group for group in (client, stomp, idle, life)
+}
+
+
+def measure(name: str, path: Path, turns: int) -> list[Figure]:
+    """One group in a directory of its own."""
+    with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=path) as home:
+        return GROUPS[name](Path(home), turns)
+
+
+def method(turns: int) -> list[str]:
+    return [
+        f"load     {os.getloadavg()[0]:.2f}, average of the minute before",
+        f"method   persistent messages, {BODY} bytes, default settings; sides in turn, {turns} slices of {SECONDS} s;",
+        "         ours, other: medians over the slices; ratio: median and quartiles of the slices' ratios",
+        "         the daemon and each of several clients are processes of their own, on the same processors",
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.daemon", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a few slices each, to see that all works")
+    parser.add_argument("--only", choices=list(GROUPS), action="append", metavar="NAME", help=", ".join(GROUPS))
+    parser.add_argument("--path", type=Path, default=machine.ROOT / ".bench", help="where to measure (default: .bench)")
+    args = parser.parse_args()
+    path = args.path.absolute()
+    path.mkdir(parents=True, exist_ok=True)
+    turns = 2 if args.quick else TURNS
+    groups = [partial(measure, name, path, turns) for name in args.only or GROUPS]
+    report.run(path, method(turns), groups, kept_as=None if args.quick or args.only else "-daemon")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

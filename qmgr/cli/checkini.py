@@ -1,0 +1,100 @@
+"""qm checkini: say all that is wrong with qm.ini, and with what it names, without starting anything."""
+
+import argparse
+
+from logger.disk import read_whole
+from qmgr import autoconfig, ini, mqsini
+from qmgr.cli import access
+from qmgr.cli.access import DISK
+from qmgr.cli.command import Command, Parser, absolute, complain
+from qmgr.configuration import Config
+from qmgr.errors import IniError
+
+WRONG = 10
+
+
+def options(parser: Parser) -> None:
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("-m", metavar="QMgrName", help="its qm.ini and mqs.ini; the default: those of the default one")
+    what.add_argument("file", metavar="FILE", nargs="?", type=absolute, help="a qm.ini or mqs.ini that lies anywhere")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.file:
+        path, wrong = args.file, of_file(args.file)
+    else:
+        location = access.known(access.named(args.m, args.data_path), args.data_path)
+        path = location.ini
+        wrong = of_mqs_ini(f"{location.data_root}/mqs.ini") + of_file(path)
+    for text in wrong:
+        complain(text)
+    if not any(amq_severity(text) == "E" for text in wrong):
+        print(f"{path} is good.")
+        return 0
+    return WRONG
+
+
+def amq_severity(text: str) -> str:
+    """The letter of AMQnnnnE."""
+    return text.partition(":")[0][-1:]
+
+
+def of_file(path: str) -> list[str]:
+    """What is wrong with a qm.ini, or with a file that bears the name mqs.ini."""
+    if path.endswith("/mqs.ini"):
+        return of_mqs_ini(path)
+    text = read_whole(DISK, path)
+    wrong = [plain(exc) for exc in ini.complaints(text, path)]
+    if wrong:
+        return wrong
+    found = ini.parse(text, path)
+    overlays = autoconfig.files(DISK, found.auto_config.ini_config, ".ini")
+    wrong = list(overlays.complaints)
+    wrong += [plain(exc) for exc in ini.complaints(text, path, [(content, name) for name, content in overlays.files])]
+    config = autoconfig.configuration(DISK, path)
+    wrong += autoconfig.files(DISK, config.auto_config.mqsc_config, ".mqsc").complaints
+    return wrong + missing(config, path) + [f"AMQ7075W: {path}: {each} has no effect here." for each in config.ignored]
+
+
+def plain(exc: IniError) -> str:
+    """Without the reason code, which says nothing here."""
+    return str(exc).removesuffix(f" ({exc.reason.value} MQRC_{exc.reason.name})")
+
+
+def missing(config: Config, path: str) -> list[str]:
+    """What the file names and is not there."""
+    named = {"LogPath": config.log.path}
+    for each in config.listeners:
+        files = {"TLSCertificate": each.tls_certificate, "TLSKey": each.tls_key, "TLSClientCA": each.tls_client_ca}
+        named |= {f"{name} of listener {each.name!r}": file for name, file in files.items() if file is not None}
+    return [
+        f"AMQ6166E: {path}: {what} is {file}, and there is no such file or directory."
+        for what, file in named.items()
+        if not DISK.exists(file)
+    ]
+
+
+def of_mqs_ini(path: str) -> list[str]:
+    """What is wrong with an mqs.ini."""
+    try:
+        listed = mqsini.read(DISK, path)
+    except IniError as exc:
+        return [plain(exc)]
+    return [
+        f"AMQ7048W: {path}: queue manager {entry.name!r} is listed, and there is no {file}."
+        for entry in listed.entries
+        if not DISK.exists(file := f"{entry.prefix}/qmgrs/{entry.directory}/qm.ini")
+    ]
+
+
+COMMAND = Command(
+    name="checkini",
+    purpose="Check the configuration of a queue manager without starting it.",
+    notes="It says all that is wrong, a line each, and that the files are there which are named.",
+    usage="[-m QMgrName | FILE] [--data-path dir]",
+    example="qm checkini -m QM1",
+    codes={WRONG: "something is wrong, and was said"},
+    options=options,
+    run=run,
+    own_name=False,
+)

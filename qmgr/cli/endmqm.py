@@ -1,0 +1,183 @@
+"""endmqm: end a queue manager that runs as a daemon.
+
+It sends the daemon a signal, after it has made sure that the process is the one that has the queue manager.
+"""
+
+import argparse
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+
+import attrs
+
+from qmgr import life, locations
+from qmgr.cli import access
+from qmgr.cli.access import CLOCK, DISK
+from qmgr.cli.command import NOT_AVAILABLE, UNEXPECTED, Command, Failure, Parser, whole
+from qmgr.daemon.process import AT_ONCE, KILL, QUIESCE, SIGNALS
+from qmgr.life import Note, Stage
+from qmgr.locations import Location
+
+UNKNOWN = 16
+LOOK = 0.02  # seconds between two looks whether it has ended
+GRACE = 2.0  # seconds that an end at once should take, and a kill
+LONGEST = 999_999
+
+
+def options(parser: Parser) -> None:
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("-c", action="store_true", help="quiesce and return at once (the default)")
+    mode.add_argument("-w", action="store_true", help="quiesce, and wait until it has ended")
+    mode.add_argument(
+        "-i", action="store_true", help="end at once: calls that run finish, units of work are backed out"
+    )
+    mode.add_argument("-p", action="store_true", help="end the process as a kill would; the next start recovers")
+    seconds = parser.add_mutually_exclusive_group()
+    read = whole("-t", 1, LONGEST, parser.bad_arguments)
+    seconds.add_argument(
+        "-t", metavar="SEC", type=read, help="wait, and end at once when so many seconds are nearly over"
+    )
+    seconds.add_argument("-tp", metavar="SEC", type=read, help="the same, and as -p if that does not help either")
+    parser.add_argument("-r", action="store_true", help="no effect: clients connect again by themselves")
+    parser.add_argument("name", metavar="QMgrName", help="the queue manager")
+
+
+def run(args: argparse.Namespace) -> int:
+    location = access.known(args.name, args.data_path, code=UNKNOWN, amq="AMQ8118E")
+    ending = Ending(location, daemon_of(location))
+    if args.p:
+        ending.kill()
+    elif args.t or args.tp:
+        ending.within(args.t or args.tp, AT_ONCE if args.i else QUIESCE, kill=bool(args.tp))
+    else:
+        ending.ask(AT_ONCE if args.i else QUIESCE)
+        if not args.i and not args.w:
+            print("Quiesce request accepted. The queue manager will end when all outstanding work is complete.")
+            return 0
+        print(f"Waiting for queue manager {args.name!r} to end.", flush=True)
+        ending.wait(None)
+    ending.report()
+    return 0
+
+
+def daemon_of(location: Location) -> Note:
+    """What the daemon says that has the queue manager; ends the command where there is none."""
+    for _ in range(access.PATIENCE):  # in the moment in which it takes the lock it has not said anything yet
+        if (note := life.daemon(DISK, location)) is not None:
+            return note
+        if DISK.locked_by(life.path(location)) is None:
+            break
+        access.pause(access.PAUSE)
+    holder = locations.running(location, DISK)
+    if holder is not None:
+        text = f"queue manager {location.name!r} is no daemon: {holder} has started it with qmgr.start(); end it there."
+        raise Failure(NOT_AVAILABLE, "AMQ8146E", text)
+    raise Failure(NOT_AVAILABLE, "AMQ8146E", f"queue manager {location.name!r} is not running.")
+
+
+@attrs.define
+class Ending:
+    """The end of one daemon, as seen from here."""
+
+    location: Location
+    note: Note
+
+    @property
+    def over(self) -> bool:
+        """Whether this daemon has let go of the queue manager; another one may have it by now."""
+        now = life.daemon(DISK, self.location)
+        if now is None:
+            return DISK.locked_by(life.path(self.location)) is None
+        return now.process != self.note.process
+
+    def ask(self, step: int) -> None:
+        self._send(SIGNALS[step])
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait until it has ended, for so long at most; whether it has."""
+        deadline = None if seconds is None else CLOCK.elapsed_ns() + int(seconds * 1e9)
+        while not self.over:
+            if deadline is not None and CLOCK.elapsed_ns() >= deadline:
+                return False
+            access.pause(LOOK)
+        return True
+
+    def within(self, seconds: int, step: int, *, kill: bool) -> None:
+        """End it before the time is over, with less patience as it passes."""
+        grace = min(seconds / 4, GRACE)
+        first = seconds - (2 * grace if kill else grace)
+        self.ask(step)
+        if self.wait(first):
+            return
+        self.ask(AT_ONCE)
+        if self.wait(grace):
+            return
+        if kill:
+            self.kill()
+            return
+        text = (
+            f"queue manager {self.location.name!r} has not ended in {seconds} seconds; it goes on ending, and endmqm -p"
+        )
+        raise Failure(UNEXPECTED, "AMQ8144E", f"{text} ends it like a kill.")
+
+    def kill(self) -> None:
+        """End its process, whatever it does. It may be stopped, or hang in the middle of a write."""
+        with contextlib.suppress(OSError):  # so that dspmq knows how it has ended
+            life.write(DISK, self.location, attrs.evolve(self.note, stage=Stage.KILLING))
+        self.ask(KILL)
+        if not self.wait(GRACE / 2):
+            self._send(signal.SIGKILL)
+            self.wait(None)
+
+    def report(self) -> None:
+        """Say how it has ended."""
+        note = life.last(DISK, self.location)
+        if note is not None and note.process == self.note.process and note.stage is Stage.FAILED:
+            text = f"queue manager {self.location.name!r} could not be ended in order, see {self.location.errors}"
+            raise Failure(UNEXPECTED, "AMQ8144E", f"{text}; the next start recovers it.")
+        print(f"Queue manager {self.location.name!r} ended.")
+
+    def _send(self, number: int) -> None:
+        """Send the daemon a signal, and nobody else: its process number may be another's by now."""
+        if self.note.host != os.uname().nodename:
+            text = f"queue manager {self.location.name!r} runs on {self.note.host!r}; end it there."
+            raise Failure(NOT_AVAILABLE, "AMQ8146E", text)
+        with contextlib.suppress(ProcessLookupError), held(self.note.process) as send:
+            if not self.over:
+                send(number)
+
+
+@contextlib.contextmanager
+def held(process: int) -> Iterator[Callable[[int], None]]:
+    """What sends signals to a process: to the one that has this number now, or nobody. Raises ProcessLookupError."""
+    try:
+        handle = os.pidfd_open(process)
+    except ProcessLookupError:
+        raise
+    except (AttributeError, OSError):  # this system has no such thing
+        yield lambda number: os.kill(process, number)
+        return
+    try:
+        yield lambda number: signal.pidfd_send_signal(handle, number)
+    finally:
+        os.close(handle)
+
+
+COMMAND = Command(
+    name="endmqm",
+    purpose="End a queue manager that runs as a daemon.",
+    notes="""\
+Quiescing refuses new connections and units of work (2161) and lets those end that are in flight; then all connections
+are closed, and the queue manager ends. -t and -tp wait too, and lose patience: see below.""",
+    usage="[-c | -w | -i | -p] [-t sec | -tp sec] [-r] [-z] [--data-path dir] QMgrName",
+    example="endmqm -w -tp 30 QM1",
+    codes={UNKNOWN: "the queue manager does not exist", NOT_AVAILABLE: "the queue manager is not running as a daemon"},
+    options=options,
+    run=run,
+    quiet=True,
+)
+
+
+def main() -> int:
+    return COMMAND.main()

@@ -1,0 +1,136 @@
+"""runmqsc: run MQSC commands, from a terminal, from standard input or from a file."""
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from logger.errors import LogError
+from qmgr import mqsc
+from qmgr.cli import access
+from qmgr.cli.command import Command, Failure, Parser, explain, whole
+from qmgr.errors import MQError
+from qmgr.mqsc.console import Console, Execute
+from recovery.errors import RecoveryError
+
+NOT_RUN = 20
+PAUSE = 0.2  # seconds between two looks whether the queue manager is there
+
+
+def options(parser: Parser) -> None:
+    parser.add_argument("-e", action="store_true", help="do not print the commands themselves")
+    parser.add_argument("-v", action="store_true", help="verify only: look for syntax errors, and run nothing")
+    parser.add_argument("-n", action="store_true", help="the same, without a queue manager")
+    parser.add_argument("-f", metavar="file", help="read the commands from this file; else from standard input")
+    parser.add_argument("-p", metavar="prompt", help="print this before each line is read")
+    parser.add_argument(
+        "-w", metavar="sec", type=whole("-w", 1, 999_999, NOT_RUN), help="wait so long for the queue manager at most"
+    )
+    parser.add_argument("-x", action="store_true", help="no effect: for queue managers of z/OS in IBM MQ")
+    parser.add_argument("-m", metavar="QMgrName", help="the queue manager, where it does not stand at the end")
+    parser.add_argument("name", metavar="QMgrName", nargs="?", help="the queue manager; else the default one")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.name and args.m and args.name != args.m:
+        text = f"-m names {args.m!r} and the last argument {args.name!r}; there is no way from one to the other."
+        raise Failure(NOT_RUN, "AMQ7076E", text)
+    try:
+        lines = _lines(args.f, args.p)
+        if args.n:
+            return _converse(args, lines, mqsc.check)
+        name = access.named(args.name or args.m, args.data_path)
+        if args.v:
+            access.known(name, args.data_path)
+            return _converse(args, lines, mqsc.check, name)
+        with _available(name, args.data_path, args.w or 0) as execute:
+            return _converse(args, lines, execute, name)
+    except (Failure, MQError, LogError, RecoveryError, OSError) as exc:
+        if isinstance(exc, BrokenPipeError):
+            raise
+        amq, _, text = explain(exc)[1].partition(": ")
+        raise Failure(NOT_RUN, amq, text) from exc
+
+
+@contextlib.contextmanager
+def _available(name: str, data_path: str | None, seconds: int) -> Iterator[Execute]:
+    """What runs commands of the queue manager; waits for it so long."""
+    left = seconds / PAUSE
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                manager = stack.enter_context(access.started(name, data_path))
+                break
+            except (Failure, MQError):
+                if left <= 0:
+                    raise
+            left -= 1
+            access.pause(PAUSE)
+        yield manager.mqsc
+
+
+def _converse(args: argparse.Namespace, lines: Iterator[str], execute: Execute, name: str = "") -> int:
+    """Run what the lines say, and print what they are answered."""
+    console = Console(execute, echo=not args.e)
+    print(f"Starting MQSC for queue manager {name}." if name else "Verifying MQSC.", end="\n\n\n", flush=True)
+    for line in lines:
+        for said in console.add(line):
+            print(said, flush=True)
+        if console.ended:
+            break
+    for said in console.end():
+        print(said)
+    return console.code
+
+
+def _lines(file: str | None, prompt: str | None) -> Iterator[str]:
+    """The lines of the file, or of standard input. Bytes that are no text are kept, to be refused where they stand."""
+    if file is not None:
+        try:
+            text = Path(file).read_text("utf-8", errors="surrogateescape")
+        except OSError as exc:
+            raise Failure(NOT_RUN, "AMQ8141E", f"{file} can't be read: {exc.strerror or exc}.") from exc
+        return iter(text.removesuffix("\n").split("\n") if text else [])
+    return _typed(prompt)
+
+
+def _typed(prompt: str | None) -> Iterator[str]:
+    terminal = sys.stdin is not None and sys.stdin.isatty()
+    if terminal:
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401  lines can be edited then
+    elif sys.stdin is not None and hasattr(sys.stdin, "reconfigure"):
+        sys.stdin.reconfigure(errors="surrogateescape")
+    while True:
+        if prompt is not None and not terminal:
+            print(prompt, end="", flush=True)
+        try:
+            yield input(prompt or "") if terminal else _read()
+        except EOFError:
+            return
+
+
+def _read() -> str:
+    """Raises EOFError."""
+    line = sys.stdin.readline() if sys.stdin is not None else ""
+    if not line:
+        raise EOFError
+    return line.removesuffix("\n")
+
+
+COMMAND = Command(
+    name="runmqsc",
+    purpose="Run MQSC commands: define, alter, display and delete queues, look at the queue manager and its log.",
+    notes="Commands are read from a terminal until END, or from standard input. docs/mqsc.md describes them.",
+    usage="[-e] [-v] [-n] [-f file] [-p prompt] [-w sec] [-x] [-m QMgrName] [--data-path dir] [QMgrName]",
+    example="""echo "define qlocal(orders) defpsist(yes)" | runmqsc QM1""",
+    codes={0: "all commands were processed", mqsc.COMMANDS_FAILED: "some had errors", NOT_RUN: "nothing was run"},
+    options=options,
+    run=run,
+    bad_arguments=NOT_RUN,
+)
+
+
+def main() -> int:
+    return COMMAND.main()

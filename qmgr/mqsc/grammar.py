@@ -1,0 +1,304 @@
+"""The tables of the language: commands, objects, and attributes with their values, defaults and names in Python.
+
+An attribute is a line here and nothing anywhere else. Those of IBM MQ that have no effect here are listed too, so that
+scripts which name them run: `idle` takes only the value that MQ has by default, since another one would be a promise
+that nobody keeps; `harmless` takes any of its values, since nobody relies on them. Neither is stored.
+"""
+
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from qmgr.mqsc.values import Flag, Name, OneOf, Tenths, Text, Value, Whole, WholeOr
+from qmgr.objects import MAX_MESSAGE_LENGTH, UNLIMITED
+
+YES_NO = Flag("YES", "NO")
+ENABLED = Flag("ENABLED", "DISABLED")
+OFF_ON = OneOf("QMGR", "ON", "OFF", "NONE", "LOW", "MEDIUM", "HIGH")
+
+
+@attrs.frozen(kw_only=True)
+class Attribute:
+    """One attribute of an object, under its MQSC name."""
+
+    word: str
+    value: Value
+    python: str = ""  # its name in Python; "": no effect here
+    default: Any = None  # of an object that MQSC defines; of one without effect: what is shown
+    any_value: bool = False  # one without effect: may it have other values than that?
+    opposite: str = ""  # SHARE and NOSHARE are words without a value
+
+
+def attribute(word: str, value: Value, python: str, default: Any = None) -> Attribute:
+    return Attribute(word=word, value=value, python=python, default=default)
+
+
+def idle(word: str, value: Value, default: Any) -> Attribute:
+    return Attribute(word=word, value=value, default=default)
+
+
+def harmless(word: str, value: Value, default: Any) -> Attribute:
+    return Attribute(word=word, value=value, default=default, any_value=True)
+
+
+def switch(word: str, opposite: str, *, on: bool) -> Attribute:
+    """A word that stands alone, or with NO before it."""
+    return Attribute(word=word, value=Flag(word, opposite), default=on, opposite=opposite)
+
+
+Table = Mapping[str, Attribute]
+
+
+def table(*rows: Attribute) -> Table:
+    return {row.word: row for row in rows}
+
+
+COMMON = (
+    attribute("DESCR", Text(64), "description", ""),
+    attribute("PUT", ENABLED, "put_enabled", True),
+    attribute("GET", ENABLED, "get_enabled", True),
+)
+
+QLOCAL = table(
+    *COMMON,
+    attribute("DEFPRTY", Whole(0, 9), "default_priority", 0),
+    attribute("DEFPSIST", YES_NO, "default_persistence", False),
+    attribute("MAXDEPTH", Whole(0, UNLIMITED), "max_depth", 5000),
+    attribute("MAXMSGL", Whole(0, MAX_MESSAGE_LENGTH), "max_message_length", 4_194_304),
+    attribute("MSGDLVSQ", OneOf("PRIORITY", "FIFO"), "delivery_sequence", "PRIORITY"),
+    attribute("NPMCLASS", OneOf("NORMAL", "HIGH"), "non_persistent_class", "NORMAL"),
+    attribute("BOTHRESH", Whole(0, UNLIMITED), "backout_threshold", 0),
+    attribute("BOQNAME", Name(), "backout_queue", ""),
+    attribute("IMGRCOVQ", OneOf("QMGR", "YES", "NO"), "image_recoverable", "QMGR"),
+    attribute("QDEPTHHI", Whole(0, 100), "depth_high", 80),
+    attribute("QDEPTHLO", Whole(0, 100), "depth_low", 20),
+    attribute("QDPMAXEV", ENABLED, "depth_max_event", True),
+    attribute("QDPHIEV", ENABLED, "depth_high_event", False),
+    attribute("QDPLOEV", ENABLED, "depth_low_event", False),
+    attribute("CAPEXPRY", Tenths(), "expiry_cap", None),
+    switch("SHARE", "NOSHARE", on=True),
+    switch("HARDENBO", "NOHARDENBO", on=True),
+    switch("TRIGGER", "NOTRIGGER", on=False),
+    idle("DEFSOPT", OneOf("SHARED", "EXCL"), "SHARED"),
+    idle("USAGE", OneOf("NORMAL", "XMITQ"), "NORMAL"),
+    idle("STREAMQ", Name(), ""),
+    idle("CLUSTER", Name(), ""),
+    idle("CLUSNL", Name(), ""),
+    idle("QSVCIEV", OneOf("NONE", "HIGH", "OK"), "NONE"),
+    idle("DISTL", YES_NO, False),
+    idle("SCOPE", OneOf("QMGR", "CELL"), "QMGR"),
+    harmless("QSVCINT", Whole(0, UNLIMITED), UNLIMITED),
+    harmless("RETINTVL", Whole(0, UNLIMITED), UNLIMITED),
+    harmless("TRIGTYPE", OneOf("NONE", "FIRST", "EVERY", "DEPTH"), "FIRST"),
+    harmless("TRIGDPTH", Whole(1, UNLIMITED), 1),
+    harmless("TRIGMPRI", Whole(0, 9), 0),
+    harmless("TRIGDATA", Text(64), ""),
+    harmless("INITQ", Name(), ""),
+    harmless("PROCESS", Name(), ""),
+    harmless("STRMQOS", OneOf("BESTEF", "MUSTDUP"), "BESTEF"),
+    harmless("DEFBIND", OneOf("OPEN", "NOTFIXED", "GROUP"), "OPEN"),
+    harmless("DEFPRESP", OneOf("SYNC", "ASYNC"), "SYNC"),
+    harmless("DEFREADA", OneOf("NO", "YES", "DISABLED"), "NO"),
+    harmless("PROPCTL", OneOf("COMPAT", "ALL", "FORCE", "NONE"), "COMPAT"),
+    harmless("CLWLPRTY", Whole(0, 9), 0),
+    harmless("CLWLRANK", Whole(0, 9), 0),
+    harmless("CLWLUSEQ", OneOf("QMGR", "ANY", "LOCAL"), "QMGR"),
+    harmless("MONQ", OFF_ON, "QMGR"),
+    harmless("STATQ", OFF_ON, "QMGR"),
+    harmless("ACCTQ", OFF_ON, "QMGR"),
+    harmless("MAXFSIZE", WholeOr("DEFAULT"), None),
+    harmless("CUSTOM", Text(128), ""),
+)
+
+QALIAS = table(
+    *COMMON,
+    attribute("TARGET", Name(blank=False), "target"),
+    idle("TARGTYPE", OneOf("QUEUE", "TOPIC"), "QUEUE"),
+    idle("CLUSTER", Name(), ""),
+    idle("CLUSNL", Name(), ""),
+    idle("SCOPE", OneOf("QMGR", "CELL"), "QMGR"),
+    harmless("DEFPRTY", Whole(0, 9), 0),
+    harmless("DEFPSIST", YES_NO, False),
+    harmless("DEFBIND", OneOf("OPEN", "NOTFIXED", "GROUP"), "OPEN"),
+    harmless("DEFPRESP", OneOf("SYNC", "ASYNC"), "SYNC"),
+    harmless("DEFREADA", OneOf("NO", "YES", "DISABLED"), "NO"),
+    harmless("PROPCTL", OneOf("COMPAT", "ALL", "FORCE", "NONE"), "COMPAT"),
+    harmless("CUSTOM", Text(128), ""),
+)
+
+QMGR = table(
+    attribute("DESCR", Text(64), "description"),
+    attribute("DEADQ", Name(), "dead_letter_queue"),
+    attribute("MAXUMSGS", Whole(1, UNLIMITED), "max_uncommitted"),
+    attribute("MAXHANDS", Whole(0, UNLIMITED), "max_handles"),
+    attribute("MAXMSGL", Whole(32_768, MAX_MESSAGE_LENGTH), "max_message_length"),
+    attribute("PERFMEV", ENABLED, "performance_events"),
+    attribute("INHIBTEV", ENABLED, "inhibit_events"),
+    attribute("STRSTPEV", ENABLED, "start_stop_events"),
+    attribute("LOGGEREV", ENABLED, "logger_events"),
+    attribute("AUTHOREV", ENABLED, "authority_events"),
+    attribute("IMGSCHED", OneOf("MANUAL", "AUTO"), "image_schedule"),
+    attribute("IMGINTVL", WholeOr("OFF"), "image_interval"),
+    attribute("IMGLOGLN", WholeOr("OFF"), "image_log_length"),
+    attribute("IMGRCOVO", YES_NO, "image_recover_objects"),
+    attribute("IMGRCOVQ", YES_NO, "image_recover_queues"),
+    idle("LOCALEV", ENABLED, False),
+    idle("REMOTEEV", ENABLED, False),
+    idle("CONFIGEV", ENABLED, False),
+    idle("CMDEV", OneOf("DISABLED", "ENABLED", "NODISPLAY"), "DISABLED"),
+    idle("CHLEV", OneOf("DISABLED", "ENABLED", "EXCEPTION"), "DISABLED"),
+    idle("CHLAUTH", ENABLED, False),
+    idle("PSMODE", OneOf("DISABLED", "COMPAT", "ENABLED"), "DISABLED"),
+    idle("DEFXMITQ", Name(), ""),
+    idle("CCSID", Whole(1, 65_535), 1208),
+    harmless("MARKINT", WholeOr("NOLIMIT"), 5000),
+    harmless("TRIGINT", Whole(0, UNLIMITED), UNLIMITED),
+    harmless("MONQ", OFF_ON, "OFF"),
+    harmless("STATQ", OFF_ON, "OFF"),
+    harmless("STATMQI", OneOf("OFF", "ON"), "OFF"),
+    harmless("STATINT", Whole(0, 604_800), 1800),
+    harmless("ACCTQ", OFF_ON, "OFF"),
+    harmless("ACCTMQI", OneOf("OFF", "ON"), "OFF"),
+    harmless("ACCTINT", Whole(0, 604_800), 1800),
+    harmless("CUSTOM", Text(128), ""),
+)
+
+# shown, and never set; what is blank is not known here
+QUEUE_SHOWS = ("CURDEPTH", "IPPROCS", "OPPROCS", "DEFTYPE", "CRDATE", "CRTIME", "ALTDATE", "ALTTIME")
+QMGR_SHOWS = ("PLATFORM", "MAXPRTY", "SYNCPT")
+STATUS_SHOWS = (
+    *("CURDEPTH", "MAXDEPTH", "CURFSIZE", "IPPROCS", "OPPROCS", "LGETDATE", "LGETTIME", "LPUTDATE", "LPUTTIME"),
+    *("MEDIALOG", "MONQ", "MSGAGE", "QTIME", "UNCOM", "DAMAGED"),
+)
+HANDLE_SHOWS = (
+    *("APPLTAG", "APPLTYPE", "BROWSE", "CHANNEL", "CONNAME", "HSTATE", "INPUT", "INQUIRE", "OUTPUT", "PID"),
+    *("QMURID", "SET", "TID", "URID", "URTYPE", "USERID", "UOWSTATE"),
+)
+CONN_SHOWS = (
+    *("EXTCONN", "PID", "TID", "APPLTAG", "APPLTYPE", "CHANNEL", "CONNAME", "USERID", "UOWLOG", "UOWSTDA", "UOWSTTI"),
+    *("UOWLOGDA", "UOWLOGTI", "URTYPE", "EXTURID", "QMURID", "UOWSTATE"),
+)
+LOG_SHOWS = (
+    *("CURRLOG", "RECLOG", "MEDIALOG", "ARCHLOG", "ARCHSZ", "MEDIASZ", "RECSZ", "REUSESZ", "LOGINUSE", "LOGUTIL"),
+    *("LOGEXTSZ", "LOGPRIM", "LOGSEC", "LOGTYPE", "LOGPATH", "LOGSTRL", "LOGSTRDA", "LOGSTRTI", "DISKLSN", "CHKPTCNT"),
+    *("CHKPTOPS", "CHKPTSZ", "LOGFSSZ", "LOGFSUSE"),
+)
+BARE = frozenset({"SYNCPT", *(each.word for each in QLOCAL.values() if each.opposite)})  # shown without parentheses
+QMSTATUS_SHOWS = (
+    *("STATUS", "CONNS", "STARTDA", "STARTTI", *LOG_SHOWS, "QMFSSZ", "QMFSUSE", "DATFSSZ", "DATFSUSE", "DATPATH"),
+)
+
+
+class Naming(enum.Enum):
+    """What stands in the parentheses behind the object."""
+
+    NOTHING = "nothing"
+    NAME = "a name"
+    GENERIC = "a name, or its beginning and *"
+
+
+@attrs.frozen(kw_only=True)
+class Row:
+    """One command."""
+
+    verb: str
+    object: str
+    naming: Naming = Naming.NOTHING
+    settings: Table = attrs.Factory(dict)  # what may be set
+    options: Mapping[str, Value | None] = attrs.Factory(dict)  # other keywords; None: without a value
+    shows: tuple[str, ...] = ()  # what may be displayed
+
+    @property
+    def words(self) -> str:
+        return f"{self.verb} {self.object}"
+
+
+def row(verb: str, name: str, **more: Any) -> Row:
+    return Row(verb=verb, object=name, **more)
+
+
+REDUCE = OneOf("AUTO", "ONE", "MAX")
+
+
+class Reduction:
+    """AUTO, ONE, MAX or a number of extents."""
+
+    def read(self, text: str) -> str | int:
+        if text in REDUCE.words:
+            return text
+        try:
+            return Whole(1, UNLIMITED).read(text)
+        except ValueError:
+            raise ValueError(f"AUTO, ONE, MAX or a whole number from 1 to {UNLIMITED}") from None
+
+    def show(self, value: Any) -> str:
+        return str(value)
+
+
+LIKE = {"LIKE": Name(blank=False), "REPLACE": None, "NOREPLACE": None}
+FORCE = {"FORCE": None}  # IBM MQ alters what is open with FORCE only; here nothing is held open
+TYPES = ("QLOCAL", "QALIAS", "ALL")
+
+COMMANDS = {
+    (each.verb, each.object): each
+    for each in (
+        row("DEFINE", "QLOCAL", naming=Naming.NAME, settings=QLOCAL, options=LIKE),
+        row("DEFINE", "QALIAS", naming=Naming.NAME, settings=QALIAS, options=LIKE),
+        row("ALTER", "QLOCAL", naming=Naming.NAME, settings=QLOCAL, options=FORCE),
+        row("ALTER", "QALIAS", naming=Naming.NAME, settings=QALIAS, options=FORCE),
+        row("ALTER", "QMGR", settings=QMGR, options=FORCE),
+        row("DELETE", "QLOCAL", naming=Naming.NAME, options={"PURGE": None, "NOPURGE": None}),
+        row("DELETE", "QALIAS", naming=Naming.NAME),
+        row("CLEAR", "QLOCAL", naming=Naming.NAME),
+        row("DISPLAY", "QLOCAL", naming=Naming.GENERIC, shows=(*QLOCAL, *QUEUE_SHOWS)),
+        row("DISPLAY", "QALIAS", naming=Naming.GENERIC, shows=(*QALIAS,)),
+        row(
+            "DISPLAY",
+            "QUEUE",
+            naming=Naming.GENERIC,
+            shows=tuple(dict.fromkeys((*QLOCAL, *QALIAS, *QUEUE_SHOWS))),
+            options={"TYPE": OneOf(*TYPES)},
+        ),
+        row(
+            "DISPLAY",
+            "QSTATUS",
+            naming=Naming.GENERIC,
+            shows=tuple(dict.fromkeys((*STATUS_SHOWS, *HANDLE_SHOWS))),
+            options={"TYPE": OneOf("QUEUE", "HANDLE")},
+        ),
+        row("DISPLAY", "QMGR", shows=(*QMGR, *QMGR_SHOWS)),
+        row("DISPLAY", "QMSTATUS", shows=QMSTATUS_SHOWS, options={"TYPE": OneOf("QMGR"), "LOG": None}),
+        row(
+            "DISPLAY",
+            "CONN",
+            naming=Naming.GENERIC,
+            shows=CONN_SHOWS,
+            options={"TYPE": OneOf("CONN", "ALL")},
+        ),
+        row(
+            "RESET",
+            "QMGR",
+            options={"TYPE": OneOf("ADVANCELOG", "ARCHLOG", "REDUCELOG"), "ARCHIVED": Text(64), "REDUCE": Reduction()},
+        ),
+        row("SET", "LOG", options={"ARCHIVED": Text(64)}),
+        row("PING", "QMGR"),
+    )
+}
+
+VERBS = tuple(dict.fromkeys(verb for verb, _ in COMMANDS))
+SHORTEST_VERB = 3  # letters: DEF, DIS, ALT
+OBJECTS = {
+    **{name: name for _, name in COMMANDS},
+    "QL": "QLOCAL",
+    "QA": "QALIAS",
+    "Q": "QUEUE",
+    "QS": "QSTATUS",
+}
+SYNONYMS = {"TARGQ": "TARGET"}  # of attributes
+_ABSENT = """
+    AUTHINFO AUTHSERV CHANNEL CHL CHLAUTH CHSTATUS CHS CLUSQMGR COMMINFO ENTAUTH LISTENER LSSTATUS NAMELIST NL POLICY
+    PROCESS PRO PUBSUB QMODEL QM QREMOTE QR SBSTATUS SERVICE SUB SVSTATUS TCLUSTER TOPIC TPSTATUS
+"""
+OF_IBM_MQ = frozenset(_ABSENT.split())  # objects that there are none of here

@@ -1,0 +1,297 @@
+"""Runs statements against a queue manager: one method for each command. What it can't do it refuses in a sentence."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from logger.config import LogType
+from qmgr.errors import AlreadyExists, MQError
+from qmgr.mqsc import answers, display, grammar
+from qmgr.mqsc.answers import Answer, Refused, records, said
+from qmgr.mqsc.display import Fields
+from qmgr.mqsc.syntax import Statement
+from qmgr.mqsc.where import fits
+
+if TYPE_CHECKING:
+    from qmgr.infos import QueueInfo
+    from qmgr.manager import QueueManager
+    from qmgr.objects import AliasDefinition
+
+
+class Interpreter:
+    """Runs statements, one after the other."""
+
+    def __init__(self, manager: "QueueManager") -> None:
+        self._manager = manager
+        self._methods: Mapping[str, Callable[[Statement], Answer]] = {
+            "DEFINE QLOCAL": self._define_queue,
+            "DEFINE QALIAS": self._define_alias,
+            "ALTER QLOCAL": self._alter_queue,
+            "ALTER QALIAS": self._alter_alias,
+            "ALTER QMGR": self._alter_manager,
+            "DELETE QLOCAL": self._delete_queue,
+            "DELETE QALIAS": self._delete_alias,
+            "CLEAR QLOCAL": self._clear,
+            "DISPLAY QLOCAL": self._display_queues,
+            "DISPLAY QALIAS": self._display_queues,
+            "DISPLAY QUEUE": self._display_queues,
+            "DISPLAY QSTATUS": self._display_queue_status,
+            "DISPLAY QMGR": self._display_manager,
+            "DISPLAY QMSTATUS": self._display_status,
+            "DISPLAY CONN": self._display_connections,
+            "RESET QMGR": self._reset,
+            "SET LOG": self._set_log,
+            "PING QMGR": self._ping,
+        }
+
+    def run(self, statement: Statement) -> Answer:
+        """Do what it says. Whatever goes wrong with it is its answer."""
+        try:
+            return self._methods[statement.row.words](statement)
+        except Refused as exc:
+            return Answer((str(exc),), done=False)
+        except MQError as exc:
+            return Answer((answers.refusal(exc),), done=False)
+
+    # ---- local queues
+
+    def _define_queue(self, statement: Statement) -> Answer:
+        table = grammar.QLOCAL
+        settings = _python(statement, table)
+        like = statement.options.get("LIKE")
+        of = _attributes(self._local(like), table) if like else _defaults(table)
+        if self._is_alias(statement.name):
+            raise Refused(answers.OTHER_TYPE, f"Object {statement.name} exists, and is an alias queue.")
+        try:
+            self._manager.define_queue(statement.name, **of | settings)
+        except AlreadyExists:
+            if "REPLACE" not in statement.options:
+                raise
+            self._manager.alter_queue(statement.name, **of | settings)
+        return _done(statement, table, "AMQ8006I", "Queue created.")
+
+    def _alter_queue(self, statement: Statement) -> Answer:
+        settings = _python(statement, grammar.QLOCAL)
+        self._local(statement.name)
+        if settings:
+            self._manager.alter_queue(statement.name, **settings)
+        return _done(statement, grammar.QLOCAL, "AMQ8008I", "Queue changed.")
+
+    def _delete_queue(self, statement: Statement) -> Answer:
+        self._local(statement.name)
+        self._manager.delete_queue(statement.name, purge="PURGE" in statement.options)
+        return said("AMQ8007I", "Queue deleted.")
+
+    def _clear(self, statement: Statement) -> Answer:
+        self._local(statement.name)
+        self._manager.clear_queue(statement.name)
+        return said("AMQ8022I", "Queue cleared.")
+
+    def _local(self, name: str) -> "QueueInfo":
+        """The local queue of this name, damaged or not."""
+        if self._is_alias(name):
+            raise Refused(answers.OTHER_TYPE, f"Object {name} is an alias queue, not a local one.")
+        found = next((info for info in self._manager.queues() if info.name == name), None)
+        if found is None:
+            raise answers.not_found(name)
+        return found
+
+    # ---- alias queues
+
+    def _define_alias(self, statement: Statement) -> Answer:
+        table = grammar.QALIAS
+        settings = _python(statement, table)
+        like = statement.options.get("LIKE")
+        of = _attributes(self._alias(like), table) if like else _defaults(table)
+        wanted = of | settings
+        if not wanted.get("target"):
+            raise Refused(answers.NEEDED, "DEFINE QALIAS needs TARGET(queue), or LIKE(alias).")
+        if any(info.name == statement.name for info in self._manager.queues()):
+            raise Refused(answers.OTHER_TYPE, f"Object {statement.name} exists, and is a local queue.")
+        try:
+            self._manager.define_alias(statement.name, **wanted)
+        except AlreadyExists:
+            if "REPLACE" not in statement.options:
+                raise
+            self._manager.alter_alias(statement.name, **wanted)
+        return _done(statement, table, "AMQ8006I", "Queue created.")
+
+    def _alter_alias(self, statement: Statement) -> Answer:
+        settings = _python(statement, grammar.QALIAS)
+        self._alias(statement.name)
+        if settings:
+            self._manager.alter_alias(statement.name, **settings)
+        return _done(statement, grammar.QALIAS, "AMQ8008I", "Queue changed.")
+
+    def _delete_alias(self, statement: Statement) -> Answer:
+        self._alias(statement.name)
+        self._manager.delete_alias(statement.name)
+        return said("AMQ8007I", "Queue deleted.")
+
+    def _is_alias(self, name: str) -> bool:
+        return any(alias.name == name for alias in self._manager.aliases())
+
+    def _alias(self, name: str) -> "AliasDefinition":
+        found = next((alias for alias in self._manager.aliases() if alias.name == name), None)
+        if found is None:
+            raise answers.not_found(name)
+        return found
+
+    # ---- the queue manager
+
+    def _alter_manager(self, statement: Statement) -> Answer:
+        settings = _python(statement, grammar.QMGR)
+        if settings.get("logger_events") and self._manager.config.log.log_type is not LogType.LINEAR:
+            raise Refused(answers.LINEAR_ONLY, "LOGGEREV(ENABLED) is for linear logging only, and the log is circular.")
+        if settings:
+            self._manager.alter(**settings)
+        return _done(statement, grammar.QMGR, "AMQ8005I", "Queue manager changed.")
+
+    def _reset(self, statement: Statement) -> Answer:
+        match statement.options["TYPE"]:
+            case "ADVANCELOG":
+                return said("AMQ9054I", f"The log goes on in {self._manager.advance_log()}.")
+            case "ARCHLOG":
+                return self._note_archived(statement.options["ARCHIVED"], all_before=True)
+            case _:
+                how = statement.options.get("REDUCE", "AUTO")
+                gone = self._manager.reduce_log(how)
+                if not gone and how not in ("AUTO", "MAX"):
+                    raise Refused("AMQ9055E", "No log extent was removed: each is needed, or is a primary one.")
+                return said("AMQ9055I", f"{gone} log extents were removed.")
+
+    def _set_log(self, statement: Statement) -> Answer:
+        return self._note_archived(statement.options["ARCHIVED"], all_before=False)
+
+    def _note_archived(self, extent: str, *, all_before: bool) -> Answer:
+        self._manager.note_archived(extent, all_before=all_before)
+        which = f"All log extents up to {extent}" if all_before else f"Log extent {extent}"
+        return said("AMQ9056I", f"{which} noted as archived.")
+
+    def _ping(self, statement: Statement) -> Answer:
+        self._manager.attributes  # noqa: B018  raises what is wrong with the queue manager
+        return said("AMQ8415I", "Ping Queue Manager command complete.")
+
+    # ---- DISPLAY
+
+    def _display_queues(self, statement: Statement) -> Answer:
+        kind = {"QLOCAL": "QLOCAL", "QALIAS": "QALIAS"}.get(statement.row.object, statement.options.get("TYPE", "ALL"))
+        found: list[Fields] = []
+        damage = []
+        if kind != "QALIAS":
+            for info in self._manager.queues():
+                found.append(display.queue(info))
+                if info.damaged and fits(info.name, statement.name):
+                    damage.append(f"AMQ8149E: Object {info.name} damaged: {info.damaged}")
+        if kind != "QLOCAL":
+            found += [display.alias(alias) for alias in self._manager.aliases()]
+        found = [fields for fields in found if fits(fields["QUEUE"], statement.name)]
+        found.sort(key=lambda fields: fields["QUEUE"])
+        shown = _shown(statement, display.QUEUE, ("QUEUE", "TYPE"), found, sort=True)
+        if not shown:
+            raise answers.not_found(statement.name)
+        return records([*damage, *shown], done=not damage)
+
+    def _display_queue_status(self, statement: Statement) -> Answer:
+        first = ("QUEUE", "TYPE")
+        if statement.options.get("TYPE") == "HANDLE":
+            used = [fields for fields in display.handles(self._manager) if fits(fields["QUEUE"], statement.name)]
+            shown = _shown(statement, display.QSTATUS, first, used, sort=True)
+            if not shown:
+                raise Refused(answers.NO_STATUS, "Queue Status not found.")
+            return records(shown)
+        infos = [info for info in self._manager.queues() if fits(info.name, statement.name)]
+        if not infos:
+            raise answers.not_found(statement.name)
+        found = [display.queue_status(info, display.media(self._manager, info.name)) for info in infos]
+        shown = _shown(statement, display.QSTATUS, first, found, always=("CURDEPTH",))
+        if not shown:
+            raise Refused(answers.NO_STATUS, "Queue Status not found.")
+        return records(shown)
+
+    def _display_manager(self, statement: Statement) -> Answer:
+        found = [display.queue_manager(self._manager)]
+        shown = _shown(statement, display.QMGR, ("QMNAME",), found, sort=True)
+        return records(shown) if shown else Answer((str(answers.not_found(self._manager.name)),), done=False)
+
+    def _display_status(self, statement: Statement) -> Answer:
+        found = display.queue_manager_status(self._manager)
+        log = grammar.LOG_SHOWS if "LOG" in statement.options else ()
+        shown = _shown(statement, display.QMSTATUS, ("QMNAME", "TYPE"), [found], more=log)
+        return records(shown) if shown else Answer((str(answers.not_found(self._manager.name)),), done=False)
+
+    def _display_connections(self, statement: Statement) -> Answer:
+        name = statement.name.upper()
+        found = [fields for fields in display.connections(self._manager) if fits(fields["CONN"], name)]
+        shown = _shown(statement, display.CONN, ("CONN", "TYPE"), found, always=grammar.CONN_SHOWS)
+        if not shown:
+            raise Refused(answers.NO_CONNECTION, "Connection identifier not found.")
+        return records(shown)
+
+
+# ---- attributes
+
+
+def _python(statement: Statement, table: grammar.Table) -> dict[str, Any]:
+    """What is to be set, by its names in Python. Raises Refused for a value that would be an empty promise."""
+    for word, value in statement.settings.items():
+        row = table[word]
+        if not row.python and not row.any_value and value != row.default:
+            default, asked = row.value.show(row.default), row.value.show(value)
+            shown = (default, asked) if row.opposite else (f"{word}({default})", f"{word}({asked})")
+            raise Refused(answers.NO_EFFECT, f"{shown[1]} has no effect here; only {shown[0]} is accepted.")
+    return {table[word].python: value for word, value in statement.settings.items() if table[word].python}
+
+
+def _defaults(table: grammar.Table) -> dict[str, Any]:
+    """Of an object that MQSC defines: those of IBM MQ."""
+    return {row.python: row.default for row in table.values() if row.python and row.word != "TARGET"}
+
+
+def _attributes(definition: object, table: grammar.Table) -> dict[str, Any]:
+    """Those of an object that another one is to be like."""
+    return {row.python: getattr(definition, row.python) for row in table.values() if row.python}
+
+
+def _done(statement: Statement, table: grammar.Table, number: str, text: str) -> Answer:
+    """It was done; and what of it has no effect."""
+    idle = [
+        table[word].value.show(value) if table[word].opposite else word
+        for word, value in statement.settings.items()
+        if not table[word].python
+    ]
+    more = [f"AMQ9052I: Accepted and without effect here: {', '.join(idle)}."] if idle else []
+    return said(number, text, *more)
+
+
+# ---- what is shown
+
+
+def _shown(
+    statement: Statement,
+    heading: str,
+    first: tuple[str, ...],
+    found: Iterable[Fields],
+    *,
+    always: tuple[str, ...] = (),
+    more: tuple[str, ...] = (),
+    sort: bool = False,
+) -> list[str]:
+    """The lines of those that the WHERE lets through.
+
+    What was asked for is shown; else all of an object that has been named, and `always` of several. `more`: attributes
+    that a keyword stands for. `sort`: by name, as IBM MQ shows definitions.
+    """
+    where = statement.where
+    asked = (*more, *(word for word in statement.asked if word not in more))
+    if statement.everything or not asked:
+        generic = statement.name.endswith("*") and not statement.everything
+        asked = always if generic else statement.row.shows
+    if where is not None and where.attribute not in asked:
+        asked = (*asked, where.attribute)
+    if sort:
+        asked = tuple(sorted(asked))
+    lines: list[str] = []
+    for fields in found:
+        if where is None or (where.attribute in fields and where.holds(fields)):
+            lines += display.lines(heading, first, fields, asked)
+    return lines

@@ -1,0 +1,88 @@
+"""Lines of MQSC become commands: comments and blank lines go, continued lines are joined. Knows no command.
+
+A line that begins with `*` is a comment. `+` at the end of a line goes on at the first character of the next line that
+is not blank, `-` at its first column. A command that goes on at the end of the text ends there.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import attrs
+
+LONGEST_LINE = 2048
+LONGEST_COMMAND = 32_762
+
+
+@attrs.frozen
+class Command:
+    """One command, its lines joined."""
+
+    text: str
+    places: tuple[tuple[int, int, int], ...]  # (offset in `text`, line, column in it): where each of its lines begins
+    fault: str = ""  # what is wrong with its lines
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """The line and the column, both from 1 on, of this offset in the text."""
+        start, line, column = next(one for one in reversed(self.places) if one[0] <= offset)
+        return line, column + offset - start
+
+
+class Lines:
+    """Takes one line after the other; each is a part of a command, its end, or nothing."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._places: list[tuple[int, int, int]] = []
+        self._fault = ""
+        self._from_the_first_column = False
+        self._number = 0
+
+    @property
+    def continued(self) -> bool:
+        """Has a command begun that goes on in the next line?"""
+        return bool(self._places)
+
+    def add(self, line: str) -> Command | None:
+        """The command that ends with this line."""
+        self._number += 1
+        if line.startswith("*") or not line.strip():
+            return None
+        part = line.rstrip()
+        goes_on = part[-1] in "+-"
+        joiner = part[-1]
+        part = part[:-1] if goes_on else part
+        stripped = part if self._from_the_first_column and self._places else part.lstrip()
+        self._places.append((len(self._text), self._number, 1 + len(part) - len(stripped)))
+        self._text += stripped
+        if len(line) > LONGEST_LINE:
+            self._fault = self._fault or f"line {self._number} is longer than {LONGEST_LINE} characters"
+        self._from_the_first_column = goes_on and joiner == "-"
+        return None if goes_on else self.end()
+
+    def end(self) -> Command | None:
+        """There are no more lines: the command that was to go on."""
+        if not self._places:
+            return None
+        fault = self._fault
+        if len(self._text) > LONGEST_COMMAND:
+            fault = fault or f"the command is longer than {LONGEST_COMMAND} characters"
+        made = Command(self._text, tuple(self._places), fault)
+        self._text, self._places, self._fault = "", [], ""
+        self._from_the_first_column = False
+        return made
+
+
+def commands(text: str) -> Iterator[Command]:
+    """All commands of a text."""
+    return commands_of(text.split("\n"))
+
+
+def commands_of(lines: Iterable[str]) -> Iterator[Command]:
+    """The same from lines that come one by one."""
+    reading = Lines()
+    for line in lines:
+        command = reading.add(line)
+        if command is not None:
+            yield command
+    last = reading.end()
+    if last is not None:
+        yield last
