@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import qmgr.aio
-from qmgr import client
 from tests.conformance.awaited import Awaited, Loop
 from tests.conformance.calls import DEADLINE, until
 from tests.qmgr.world import NAME, SMALL
@@ -130,22 +129,22 @@ class Client(Face):
     """A daemon in a process of its own, and a connection to it for each test."""
 
     _daemon: subprocess.Popen[bytes] | None = None
-    _connection: client.Connection | None = None
+    _connection: qmgr.Connection | None = None
 
     def open(self) -> None:
         if self._daemon is None:
             self._daemon = start_daemon(self.data_path)
-        self._connect()
-
-    def _connect(self) -> None:
-        self._connection = client.connect(NAME, data_path=self.data_path)
+        self._connection = qmgr.connect(NAME, data_path=self.data_path)
         self.qm = cast(qmgr.QueueManager, self._connection)
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-        if self._daemon is not None and self._daemon.poll() is not None:
-            self._daemon = None
+        if self._connection is None:
+            return
+        try:
+            self._connection.status()
+        except qmgr.MQError:  # a test that has failed left it so
+            self.stop()
+        self._connection.close()
 
     def stop(self) -> None:
         if self._daemon is not None:
@@ -174,7 +173,7 @@ def start_daemon(data_path: Path) -> subprocess.Popen[bytes]:
     def ready() -> bool:
         assert daemon.poll() is None, "the daemon has ended"
         try:
-            client.connect(NAME, data_path=data_path).close()
+            qmgr.connect(NAME, data_path=data_path).close()
         except qmgr.Unavailable:
             return False
         return True
