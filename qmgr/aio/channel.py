@@ -13,8 +13,6 @@ from qmgr.errors import MQError, Reason
 from qmgr.link import Broken, Link, Target
 from qmgr.targets import Remote
 
-SMALL = 64 << 10  # bytes that are kept in one piece until they are looked at
-
 
 class Channel(asyncio.Protocol):
     """One socket."""
@@ -110,7 +108,7 @@ class Pool:
         """A channel that nobody uses. Raises Broken, MQError."""
         if not self._idle:
             opening = asyncio.ensure_future(self._open())
-            opening.add_done_callback(_heard)
+            opening.add_done_callback(forget)
             await asyncio.shield(opening)
         if not self._idle:  # another task was quicker
             return await self.take()
@@ -165,6 +163,7 @@ class Pool:
             channel.close()
 
 
-def _heard(task: "asyncio.Task[None]") -> None:
+def forget(task: "asyncio.Task[None]") -> None:
+    """What it raises is told to nobody if nobody waits for it any more."""
     if not task.cancelled():
         task.exception()

@@ -1,22 +1,26 @@
-"""The asynchronous face of a queue manager that a daemon runs: the client protocol on an event loop, without threads."""
+"""The asynchronous face of a queue manager that a daemon runs: the client protocol on an event loop, no threads."""
 
 import asyncio
+import contextlib
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from qmgr import values, wire
-from qmgr.aio.channel import Channel, Pool
+from qmgr.aio.channel import Channel, Pool, forget
+from qmgr.aio.pages import Answers, Browse, OutsideReplay
+from qmgr.aio.verbs import strike_later
 from qmgr.client import REMEMBERED
-from qmgr.errors import BackedOut, Reason, Unavailable, UnitOfWorkEnded
-from qmgr.link import Broken, Link, Target
+from qmgr.errors import BackedOut, Mistake, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded
+from qmgr.link import Broken, Link, Target, messages
 from qmgr.message import Message, check_body
 from qmgr.remote import check_bodies, wire_wait
+from qmgr.replay import Where
 from qmgr.verbs import PutOptions, check_selectors
 from recovery.records import Xid
 from recovery.uows import ACTIVE, BACKED_OUT, COMMITTED, PREPARED, UowState
 
-Answers = list[tuple[bytes, wire.Reply]]
+T = TypeVar("T")
 
 
 class OutsideUnit:
@@ -49,7 +53,8 @@ class OutsideUnit:
         if self.pool is not None and self.pool.link.broken:
             if self.told is PREPARED:
                 raise UnitOfWorkEnded(
-                    f"the connection of unit of work {self.number} was lost; it is in doubt: end it with resolve(xid, …)"
+                    f"the connection of unit of work {self.number} was lost; it is in doubt: end it with "
+                    f"resolve(xid, …)"
                 )
             raise BackedOut(
                 f"unit of work {self.number or ''} was backed out when its connection was lost; back it out and start "
@@ -170,7 +175,7 @@ class Outside:
             unit.told = COMMITTED
             return
         committing = asyncio.ensure_future(self._commit(unit, unit.pool))
-        committing.add_done_callback(_heard)
+        committing.add_done_callback(forget)
         await asyncio.shield(committing)
 
     async def _commit(self, unit: OutsideUnit, pool: Pool) -> None:
@@ -209,9 +214,7 @@ class Outside:
         self, unit: OutsideUnit | None, queue: str, bodies: Iterable[bytes], options: PutOptions
     ) -> list[Message]:
         checked = check_bodies(bodies)
-        answers = await self._ask(
-            unit, lambda flags, number: wire.put_many(flags, number, queue, checked, options)
-        )
+        answers = await self._ask(unit, lambda flags, number: wire.put_many(flags, number, queue, checked, options))
         return wire.put_messages(answers, queue, checked)
 
     async def get(
@@ -225,8 +228,78 @@ class Outside:
             frame = wire.get(flags, number, queue, seconds, *ids)
         else:
             frame = wire.get_many(flags, number, queue, limit, seconds, *ids)
-        channel, answer = await self._send(pool, frame)
-        return self._got(unit, await self._taken(channel, answer), queue, single=limit == 1)
+        try:
+            answers = await self._taken(*await self._send(pool, frame))
+            found = heard(answers) if unit is None else unit.hear(answers)
+        except NoMessageAvailable:
+            return []
+        if limit == 1:
+            return [wire.got_message(*found[0], queue)]
+        return wire.got_messages(found, queue)
 
     async def _taken(self, channel: Channel, answer: "asyncio.Future[list[bytes]]") -> list[bytes]:
-        """The answer to a get. Where this task is cancelled the daemon is asked to take nothing; if it has, see there."""
+        """The answer to a get. If this task is cancelled the daemon is told not to wait any more.
+
+        So either no message is taken, or it is returned all the same.
+        """
+        try:
+            return await asyncio.shield(answer)
+        except Broken as exc:
+            raise self._lost(exc) from exc
+        except asyncio.CancelledError:
+            channel.give_up()
+            try:
+                answers = await until_done(answer)
+            except Broken:
+                answers = []
+            if not answers or not brings_messages(answers):
+                raise
+            strike_later()
+            return answers
+
+    def browse(self, queue: str, message_id: bytes | None, correlation_id: bytes | None) -> Browse:
+        return Browse(self, queue, check_selectors(message_id, correlation_id))
+
+    def replay(self, queue: str | int, start: Where, end: Where | None) -> OutsideReplay:
+        return OutsideReplay(self, queue, start, end)
+
+    async def page(self, pool: Pool | None, frame: bytes) -> tuple[Pool, Answers]:
+        """A page of a browse or a replay. Those that nobody reads any more are given up first."""
+        pool = pool or await self._there()
+        while pool.link.leftover:
+            await self._exchange(pool, wire.request(wire.CLOSE, 0, pool.link.leftover.pop()))
+        return pool, heard(await self._exchange(pool, frame))
+
+    # ---- all else
+
+    async def call(self, method: str, *args: Any, **options: Any) -> Any:
+        if method == "outcome" and not options:
+            options = {"since": self._unknown.get(args[0], 0)}
+        elif method == "resolve" and not (isinstance(args[0], Xid) and isinstance(args[1], bool)):
+            raise Mistake(f"resolve takes an Xid and True or False, not {args[0]!r} and {args[1]!r}")
+        [(answer, head)] = heard(await self._exchange(await self._there(), wire.call(method, args, options)))
+        return values.loads(answer[head.at :])
+
+    async def end(self, mode: str) -> None:
+        if mode not in ("quiesce", "immediate"):
+            raise Mistake(f"mode is 'quiesce' or 'immediate', not {mode!r}")
+        await self.call("end", mode)
+
+
+def heard(answers: list[bytes]) -> Answers:
+    """The frames of an answer with their heads. Raises the error that it is."""
+    return list(messages(answers))
+
+
+def brings_messages(answers: list[bytes]) -> bool:
+    """Has this get taken something?"""
+    head = wire.decode_reply(answers[0])
+    return head.op == wire.OK and len(answers[0]) > head.at + wire.PAGE.size
+
+
+async def until_done(future: "asyncio.Future[T]") -> T:
+    """Wait for it, however often this task is cancelled meanwhile."""
+    while not future.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([future])
+    return future.result()

@@ -166,6 +166,28 @@ class Client(Face):
         """The connection was closed, and the queue manager goes on."""
 
 
+class AwaitedClient(Client):
+    """The same, awaited."""
+
+    _loop: Loop | None = None
+
+    def open(self) -> None:
+        if self._loop is None:
+            self._loop = Loop()
+        if self._daemon is None:
+            self._daemon = start_daemon(self.data_path)
+        opened: Any = qmgr.aio.connect(NAME, data_path=self.data_path)
+        awaited = Awaited(self._loop.run(lambda: opened), self._loop)
+        self._connection = cast(qmgr.Connection, awaited)
+        self.qm = cast(qmgr.QueueManager, awaited)
+
+    def stop(self) -> None:
+        super().stop()
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
+
+
 def start_daemon(data_path: Path) -> subprocess.Popen[bytes]:
     """Start the queue manager as a daemon; return when it takes connections."""
     daemon = subprocess.Popen([sys.executable, "-m", "qmgr.daemon", NAME, str(data_path)], stdout=subprocess.DEVNULL)
@@ -182,4 +204,9 @@ def start_daemon(data_path: Path) -> subprocess.Popen[bytes]:
     return daemon
 
 
-FACES: dict[str, type[Face]] = {"in-process": InProcess, "awaited in-process": AwaitedInProcess, "client": Client}
+FACES: dict[str, type[Face]] = {
+    "in-process": InProcess,
+    "awaited in-process": AwaitedInProcess,
+    "client": Client,
+    "awaited client": AwaitedClient,
+}
