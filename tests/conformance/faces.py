@@ -5,14 +5,13 @@ that awaits, the test can't tell.
 """
 
 import itertools
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, cast
 
 import qmgr.aio
 from tests.conformance.awaited import Awaited, Loop
-from tests.conformance.calls import DEADLINE, until
+from tests.conformance.calls import until
+from tests.conformance.nursery import Daemon, Nursery
 from tests.qmgr.world import NAME, SMALL
 
 numbers = itertools.count(1)
@@ -21,8 +20,9 @@ numbers = itertools.count(1)
 class Face:
     """One way to the queue manager of a data path. It starts and ends with a test module; `qm` is new for each test."""
 
-    def __init__(self, data_path: Path, options: dict[str, Any]) -> None:
+    def __init__(self, data_path: Path, options: dict[str, Any], nursery: Nursery) -> None:
         self.data_path = data_path
+        self.nursery = nursery
         self.qm: qmgr.QueueManager = cast(qmgr.QueueManager, None)
         if not (data_path / "qmgrs" / NAME).exists():
             qmgr.create(NAME, data_path=data_path, **(SMALL | options))
@@ -128,12 +128,12 @@ class AwaitedInProcess(InProcess):
 class Client(Face):
     """A daemon in a process of its own, and a connection to it for each test."""
 
-    _daemon: subprocess.Popen[bytes] | None = None
+    _daemon: Daemon | None = None
     _connection: qmgr.Connection | None = None
 
     def open(self) -> None:
         if self._daemon is None:
-            self._daemon = start_daemon(self.data_path)
+            self._daemon = self.nursery.start(self.data_path)
         self._connection = qmgr.connect(NAME, data_path=self.data_path)
         self.qm = cast(qmgr.QueueManager, self._connection)
 
@@ -149,17 +149,17 @@ class Client(Face):
     def stop(self) -> None:
         if self._daemon is not None:
             self._daemon.kill()
-            self.ended()
+            self._daemon = None
 
     def crash(self) -> None:
         assert self._daemon is not None
         self._daemon.kill()
-        self.ended()
+        self._daemon = None
         self.open()
 
     def ended(self) -> None:
         assert self._daemon is not None
-        self._daemon.wait(DEADLINE)
+        assert self._daemon.wait() == 0
         self._daemon = None
 
     def left(self) -> None:
@@ -175,7 +175,7 @@ class AwaitedClient(Client):
         if self._loop is None:
             self._loop = Loop()
         if self._daemon is None:
-            self._daemon = start_daemon(self.data_path)
+            self._daemon = self.nursery.start(self.data_path)
         opened: Any = qmgr.aio.connect(NAME, data_path=self.data_path)
         awaited = Awaited(self._loop.run(lambda: opened), self._loop)
         self._connection = cast(qmgr.Connection, awaited)
@@ -186,22 +186,6 @@ class AwaitedClient(Client):
         if self._loop is not None:
             self._loop.close()
             self._loop = None
-
-
-def start_daemon(data_path: Path) -> subprocess.Popen[bytes]:
-    """Start the queue manager as a daemon; return when it takes connections."""
-    daemon = subprocess.Popen([sys.executable, "-m", "qmgr.daemon", NAME, str(data_path)], stdout=subprocess.DEVNULL)
-
-    def ready() -> bool:
-        assert daemon.poll() is None, "the daemon has ended"
-        try:
-            qmgr.connect(NAME, data_path=data_path).close()
-        except qmgr.Unavailable:
-            return False
-        return True
-
-    until(ready)
-    return daemon
 
 
 FACES: dict[str, type[Face]] = {
