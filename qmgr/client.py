@@ -409,9 +409,9 @@ class RemoteReplay:
         self._connection = connection
         self._link = link
         self._most = FIRST_PAGE
-        self._over: BaseException | None = None
         asked = values.dumps({"queue": queue, "start": start, "end": end, "most": self._most})
         self._take(wire.request(wire.REPLAY, 0, 0, "", asked))
+        self._over: BaseException | None = None
         self._bookmark = self._page.first
 
     def _take(self, frame: bytes) -> None:

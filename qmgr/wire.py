@@ -83,7 +83,7 @@ class ProtocolError(ValueError):
 
 def request(op: int, flags: int, unit: int, name: object = "", rest: bytes = b"") -> bytes:
     """A request of any kind. Raises NameError_ for a name that can't be one."""
-    told = name_bytes(name) if name else b""
+    told = name_bytes(name) if name != "" else b""
     return REQUEST.pack(12 + len(told) + len(rest), op, flags, len(told), unit) + told + rest
 
 

@@ -2,13 +2,13 @@
 
 import qmgr.aio
 
-async with qmgr.aio.start("QM1") as qm:
+async with qmgr.aio.connect("QM1") as qm:
     await qm.put("ORDERS", b"one order")
     async with qm.begin() as uow:
         order = await uow.get("ORDERS", wait=5.0)
 """
 
-from qmgr.aio.starting import start
+from qmgr.aio.starting import connect, start
 from qmgr.aio.verbs import Connection, UnitOfWork
 
-__all__ = ["Connection", "UnitOfWork", "start"]
+__all__ = ["Connection", "UnitOfWork", "connect", "start"]

@@ -133,7 +133,7 @@ class Inside:
                 self._loop.call_soon_threadsafe(come.set)
 
         watch = Watch(wake)
-        self._engine.stand(queue, watch, selective=selective)
+        queue = self._engine.stand(queue, watch, selective=selective)
         try:
             found = await to_the_end(self.run(call))
             if not found:

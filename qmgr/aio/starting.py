@@ -6,8 +6,9 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from logger.disk import Path
-from qmgr import manager
+from qmgr import link, manager, targets
 from qmgr.aio.inside import Inside, QueueManager
+from qmgr.aio.outside import Outside
 from qmgr.aio.verbs import Connection
 
 C = TypeVar("C", bound=Connection)
@@ -43,5 +44,29 @@ def start(name: str, *, data_path: Path | None = None) -> Opening[QueueManager]:
     async def begin() -> QueueManager:
         starting = asyncio.to_thread(manager.start, name, data_path=data_path)
         return QueueManager(Inside(await asyncio.shield(starting)))
+
+    return Opening(begin)
+
+
+def connect(
+    name_or_url: str,
+    *,
+    data_path: Path | None = None,
+    user: str = "",
+    password: str = "",
+    ca: str = "",
+    certificate: str = "",
+    key: str = "",
+    application: str = "",
+) -> Opening[Connection]:
+    """Connect to a queue manager that a daemon runs: `async with qmgr.aio.connect("QM1") as qm`.
+
+    Takes what `qmgr.connect` takes, and raises the same.
+    """
+    target = targets.find(name_or_url, data_path, targets.Identity(user, password, ca, certificate, key))
+    told = application or targets.program()
+
+    async def begin() -> Connection:
+        return Connection(Outside(target, told, await asyncio.to_thread(link.Link, target, told)))
 
     return Opening(begin)

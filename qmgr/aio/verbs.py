@@ -211,7 +211,7 @@ class UnitOfWork:
             if kind is None and (self.state is ACTIVE or self._unit.evicted):
                 await self.commit()
         finally:
-            if self.state is ACTIVE and not self._committing:
+            if (self.state is ACTIVE or self._unit.evicted) and not self._committing:
                 with contextlib.suppress(MQError):
                     await to_the_end(self.backout())
 

@@ -312,7 +312,7 @@ class Calls:
             return self._session.manager.outcome(*args, **options)
         if method == "end":
             self._session.rights.require(ADMIN, "")
-            return self._client.end(self._service, *args, **options)
+            return self._service.ask_to_end(*args, **options)  # when its units of work are over, this client's too
         return self._session.call(method, *args, **options)
 
     def _tell_progress(self, done: int, total: int) -> None:

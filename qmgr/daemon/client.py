@@ -1,6 +1,5 @@
 """Client: one session of the client protocol, as the daemon has it; what is shared by the sockets of one client."""
 
-import contextlib
 import itertools
 import threading
 from collections import OrderedDict
@@ -14,11 +13,11 @@ from qmgr.errors import Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.manager import UnitOfWork
 from qmgr.message import Message
 from qmgr.replay import Replay, Replayed
-from qmgr.session import ServiceFace, Session
+from qmgr.session import Session
 from qmgr.sockets import Socket
 from qmgr.wire import Begun
 from recovery.records import Xid
-from recovery.uows import ACTIVE, UowState
+from recovery.uows import UowState
 
 MOST_SOCKETS = 1000  # of one client
 MOST_CURSORS = 256  # browses and replays that a client has begun and not ended
@@ -168,14 +167,6 @@ class Client:
             if len(self._unbegun) >= MOST_UNBEGUN:
                 raise Unavailable("too many calls were interrupted; connect again", reason=Reason.CONNECTION_BROKEN)
             self._unbegun.add(number)
-
-    def end(self, service: ServiceFace, mode: str = "quiesce") -> None:
-        """End the queue manager. What this client has not ended is backed out, since it can't end it any more."""
-        for unit, _ in list(self.units.values()):
-            if unit.state is ACTIVE:
-                with contextlib.suppress(MQError):
-                    self.session.backout(unit)
-        service.ask_to_end(mode)
 
     # ---- browses and replays
 

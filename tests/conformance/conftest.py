@@ -6,12 +6,19 @@ import pytest
 
 import qmgr
 from tests.conformance.faces import FACES, Face
+from tests.conformance.nursery import Nursery
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as made:
+        yield made
 
 
 @pytest.fixture(scope="module", params=FACES)
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Face]:
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> Iterator[Face]:
     """A face on a queue manager of this module, created with the module's OPTIONS."""
-    made: Face = FACES[request.param](tmp_path_factory.mktemp("qm"), getattr(request.module, "OPTIONS", {}))
+    made: Face = FACES[request.param](tmp_path_factory.mktemp("qm"), getattr(request.module, "OPTIONS", {}), nursery)
     yield made
     made.stop()
 

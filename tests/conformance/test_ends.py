@@ -39,13 +39,16 @@ def test_after_the_end_every_call_says_so(face: Face) -> None:
     unit = qm.begin()
     unit.put(queue, b"x")
     qm.end("immediate")
+    face.ended()
+    for late in (lambda: unit.put(queue, b""), unit.commit):
+        with pytest.raises(qmgr.MQError) as caught:
+            late()
+        assert caught.value.reason in (*GONE, Reason.BACKED_OUT)
     for call in (
-        lambda: unit.put(queue, b""),
         lambda: qm.put(queue, b""),
         lambda: qm.get(queue, wait=None),
         lambda: list(qm.browse(queue)),
         lambda: qm.begin().put(queue, b""),
-        unit.commit,
         qm.queues,
         qm.status,
         qm.checkpoint,
@@ -55,7 +58,6 @@ def test_after_the_end_every_call_says_so(face: Face) -> None:
         with pytest.raises(qmgr.Unavailable, match="QM1") as caught:
             call()
         assert caught.value.reason in GONE
-    face.ended()
     face.open()
     assert bodies(face.qm, queue) == []
 
@@ -110,11 +112,11 @@ def test_immediate_backs_out_the_units_of_others(face: Face) -> None:
     worker = Call(work)
     begun.wait()
     qm.end("immediate")
+    face.ended()
     go.set()
     with pytest.raises(qmgr.MQError) as caught:
         worker.outcome()
     assert caught.value.reason in (*GONE, Reason.BACKED_OUT)
-    face.ended()
     face.open()
     assert face.qm.queue(queue).depth == 0
 
@@ -128,7 +130,7 @@ def test_leaving_a_with_block_over_an_exception_keeps_what_was_done(face: Face) 
         raise ValueError("mine")
     with pytest.raises(qmgr.Unavailable):
         qm.put(queue, b"too late")
-    face.ended()
+    face.left()
     face.open()
     assert bodies(face.qm, queue) == [b"x"]
     assert face.qm.queue(queue).depth == 1

@@ -1,0 +1,169 @@
+"""Channels: sockets of one session with a daemon, on an event loop, and the pool that calls take them from.
+
+A channel carries one call at a time. It goes back to the pool when the answer has come, whether anybody still waits
+for that or not; so nobody who is cancelled leaves half an answer behind.
+"""
+
+import asyncio
+import contextlib
+from typing import Any
+
+from qmgr import wire
+from qmgr.errors import MQError, Reason
+from qmgr.link import Broken, Link, Target
+from qmgr.targets import Remote
+
+
+class Channel(asyncio.Protocol):
+    """One socket."""
+
+    def __init__(self, pool: "Pool") -> None:
+        self._pool = pool
+        self._transport: asyncio.Transport | None = None
+        self._data = bytearray()
+        self._frames: list[bytes] = []
+        self._answer: asyncio.Future[list[bytes]] | None = None
+        self._given_up = False
+
+    # ---- what the loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        held = self._data
+        held += data
+        while len(held) >= wire.LENGTH.size:
+            size = wire.LENGTH.size + wire.LENGTH.unpack_from(held)[0]
+            if len(held) < size:
+                return
+            frame = bytes(memoryview(held)[:size])
+            del held[:size]
+            self._frames.append(frame)
+            if not wire.is_continued(frame):
+                frames, self._frames = self._frames, []
+                self._answered([one for one in frames if one[4] != wire.PROGRESS])
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        answer, self._answer = self._answer, None
+        self._pool.lost(self, broken=answer is not None and not self._given_up)
+        if answer is not None and not answer.done():
+            answer.set_exception(Broken(str(exc or "") or "the queue manager has closed it"))
+            answer.exception()  # perhaps nobody is there to ask for it
+
+    def _answered(self, frames: list[bytes]) -> None:
+        answer, self._answer = self._answer, None
+        if self._given_up:
+            self.close()
+        else:
+            self._pool.free(self)
+        if answer is not None and not answer.done():
+            answer.set_result(frames)
+
+    # ---- what calls do
+
+    def ask(self, frame: bytes) -> "asyncio.Future[list[bytes]]":
+        """Send a request; the frames of its answer. To be awaited under `asyncio.shield`."""
+        assert self._transport is not None and self._answer is None
+        self._answer = asyncio.get_running_loop().create_future()
+        self._transport.write(frame)
+        return self._answer
+
+    def give_up(self) -> None:
+        """What was asked for is not wanted any more. If it is waiting, the daemon ends that; its answer, if any, comes.
+
+        The channel is of no use afterwards.
+        """
+        self._given_up = True
+        if self._transport is not None:
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+            else:
+                self._transport.abort()
+
+    @property
+    def can_give_up(self) -> bool:
+        """Without losing an answer that is on its way: not over TLS."""
+        return self._transport is not None and self._transport.can_write_eof()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class Pool:
+    """The channels of one session, whose anchor is the link's."""
+
+    def __init__(self, target: Target, link: Link) -> None:
+        self.link = link
+        self._target = target
+        self._idle: list[Channel] = []
+        self._all: set[Channel] = set()
+
+    async def take(self) -> Channel:
+        """A channel that nobody uses. Raises Broken, MQError."""
+        if not self._idle:
+            opening = asyncio.ensure_future(self._open())
+            opening.add_done_callback(forget)
+            await asyncio.shield(opening)
+        if not self._idle:  # another task was quicker
+            return await self.take()
+        return self._idle.pop()
+
+    async def _open(self) -> None:
+        """One more. It is there for others if who wanted it was cancelled meanwhile."""
+        link, loop = self.link, asyncio.get_running_loop()
+        if link.forked or link.broken:
+            raise Broken("it was lost before")
+        try:
+            tls = self._target.tls if isinstance(self._target, Remote) else None
+            if tls is not None and isinstance(self._target, Remote):
+                place: dict[str, Any] = {"host": self._target.host, "port": self._target.port, "ssl": tls}
+            else:
+                place = {"sock": await asyncio.to_thread(self._target.open)}
+                place["sock"].setblocking(False)
+            _, channel = await loop.create_connection(lambda: Channel(self), **place)
+        except (MQError, OSError) as exc:
+            if isinstance(exc, MQError) and link.is_there():
+                raise
+            raise Broken(str(exc)) from exc
+        self._all.add(channel)
+        try:
+            [answer] = await channel.ask(wire.hello(wire.JOIN, bytes.fromhex(link.token)))
+            head = wire.decode_reply(answer)
+            if head.op == wire.ERROR:
+                raise wire.error(answer, head)
+        except BaseException as exc:
+            channel.close()
+            self.lost(channel, broken=False)
+            if isinstance(exc, MQError) and exc.reason in (Reason.CONNECTION_BROKEN, Reason.Q_MGR_NOT_AVAILABLE):
+                self.close()
+                raise Broken(str(exc)) from exc
+            raise
+
+    def free(self, channel: Channel) -> None:
+        self._idle.append(channel)
+
+    def lost(self, channel: Channel, *, broken: bool) -> None:
+        """A channel is gone; `broken`: in a call, so the session is lost too."""
+        self._all.discard(channel)
+        with contextlib.suppress(ValueError):
+            self._idle.remove(channel)
+        if broken:
+            self.close()
+
+    def close(self) -> None:
+        """End the session."""
+        self.link.close()
+        for channel in list(self._all):
+            channel.close()
+
+
+def forget(task: "asyncio.Task[None]") -> None:
+    """What it raises is told to nobody if nobody waits for it any more."""
+    if not task.cancelled():
+        task.exception()

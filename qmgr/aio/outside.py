@@ -1,0 +1,305 @@
+"""The asynchronous face of a queue manager that a daemon runs: the client protocol on an event loop, no threads."""
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from qmgr import values, wire
+from qmgr.aio.channel import Channel, Pool, forget
+from qmgr.aio.pages import Answers, Browse, OutsideReplay
+from qmgr.aio.verbs import strike_later
+from qmgr.client import REMEMBERED
+from qmgr.errors import BackedOut, Mistake, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded
+from qmgr.link import Broken, Link, Target, messages
+from qmgr.message import Message, check_body
+from qmgr.remote import check_bodies, wire_wait
+from qmgr.replay import Where
+from qmgr.verbs import PutOptions, check_selectors
+from recovery.records import Xid
+from recovery.uows import ACTIVE, BACKED_OUT, COMMITTED, PREPARED, UowState
+
+T = TypeVar("T")
+
+
+class OutsideUnit:
+    """A unit of work that the daemon carries out, as far as we know it. It begins with its first call."""
+
+    def __init__(self, xid: Xid | None) -> None:
+        self.xid = xid
+        self.pool: Pool | None = None  # the session that it is one of
+        self.asked_as = 0  # the number by which the daemon and we call it in this session
+        self.begin = wire.BEGIN  # a flag of every request until the first answer
+        self.number = 0
+        self.since = 0  # an LSN before which it has logged nothing
+        self.told = ACTIVE  # its state, as far as we have made it
+        self.evicted = False  # rolled back by the queue manager, and not backed out by its application yet
+        self.unknown = False  # the answer to its commit was lost
+
+    @property
+    def state(self) -> UowState:
+        return BACKED_OUT if self.evicted else self.told
+
+    def check(self) -> None:
+        """May it go on? Raises UnitOfWorkEnded, BackedOut."""
+        if self.unknown:
+            raise UnitOfWorkEnded(
+                f"the connection was lost in the commit of unit of work {self.number}; outcome({self.number}) tells "
+                f"whether it was committed"
+            )
+        if self.told in (COMMITTED, BACKED_OUT):
+            raise UnitOfWorkEnded(f"unit of work {self.number or ''} is {self.told.value}; begin another one")
+        if self.pool is not None and self.pool.link.broken:
+            if self.told is PREPARED:
+                raise UnitOfWorkEnded(
+                    f"the connection of unit of work {self.number} was lost; it is in doubt: end it with "
+                    f"resolve(xid, …)"
+                )
+            raise BackedOut(
+                f"unit of work {self.number or ''} was backed out when its connection was lost; back it out and start "
+                f"it again"
+            )
+
+    def hear(self, answers: list[bytes]) -> Answers:
+        """The frames of an answer with their heads. Raises the error that it is."""
+        found = []
+        for answer in answers:
+            head = wire.decode_reply(answer)
+            if head.begun is not None and not self.number:
+                self.number, self.since = head.begun
+                self.begin = 0
+            if head.op == wire.ERROR:
+                error = wire.error(answer, head)
+                self.evicted = self.evicted or isinstance(error, BackedOut)
+                raise error
+            found.append((answer, head))
+        return found
+
+
+class Outside:
+    """The way to a queue manager that a daemon runs."""
+
+    def __init__(self, target: Target, application: str, link: Link) -> None:
+        self.name = target.name
+        self._target = target
+        self._application = application
+        self._pool = Pool(target, link)
+        self._connecting = asyncio.Lock()
+        self._closed = False
+        self._unknown: OrderedDict[int, int] = OrderedDict()  # units whose commit was not answered, and since when
+
+    # ---- the session
+
+    async def _there(self) -> Pool:
+        """The session; another one where it was lost."""
+        if self._closed:
+            raise Unavailable(f"the connection to queue manager {self.name!r} is closed", reason=Reason.HCONN_ERROR)
+        if self._pool.link.broken:
+            async with self._connecting:
+                if self._pool.link.broken:
+                    replaces = "" if self._pool.link.forked else self._pool.link.token
+                    link = await asyncio.to_thread(Link, self._target, self._application, replaces)
+                    self._pool = Pool(self._target, link)
+        return self._pool
+
+    async def close(self) -> None:
+        self._closed = True
+        self._pool.close()
+
+    def _lost(self, exc: Broken) -> Unavailable:
+        return Unavailable(
+            f"the connection to queue manager {self.name!r} was lost ({exc}); what was called last may have been done "
+            f"or not, units of work that had not ended are backed out",
+            reason=Reason.CONNECTION_BROKEN,
+            name=self.name,
+        )
+
+    async def _begun(self, unit: OutsideUnit) -> Pool:
+        """The session of a unit of work, which may go on. Raises UnitOfWorkEnded, BackedOut."""
+        unit.check()
+        if unit.pool is None:
+            pool = await self._there()
+            if unit.pool is None:  # another task was not quicker
+                unit.pool, unit.asked_as = pool, next(pool.link.units)
+        if unit.xid is not None and unit.begin:
+            request = wire.request(wire.BEGIN_UNIT, unit.begin, unit.asked_as, "", values.dumps(unit.xid))
+            unit.hear(await self._exchange(unit.pool, request))
+        return unit.pool
+
+    async def _exchange(self, pool: Pool, frame: bytes) -> list[bytes]:
+        """Ask, and return the frames of the answer. Goes on when this task is cancelled; the answer is lost then."""
+        _, answer = await self._send(pool, frame)
+        try:
+            return await asyncio.shield(answer)
+        except Broken as exc:
+            raise self._lost(exc) from exc
+
+    async def _send(self, pool: Pool, frame: bytes) -> "tuple[Channel, asyncio.Future[list[bytes]]]":
+        if len(frame) > pool.link.longest:
+            raise wire.too_long(len(frame), pool.link.longest)
+        try:
+            channel = await pool.take()
+        except Broken as exc:
+            raise self._lost(exc) from exc
+        return channel, channel.ask(frame)
+
+    async def _ask(self, unit: OutsideUnit | None, op: Any) -> Answers:
+        """Make a request, `op(flags, unit)`, and hear the answer."""
+        if unit is None:
+            pool = await self._there()
+            return heard(await self._exchange(pool, op(0, 0)))
+        pool = await self._begun(unit)
+        return unit.hear(await self._exchange(pool, op(unit.begin, unit.asked_as)))
+
+    # ---- units of work
+
+    def new_unit(self, xid: Xid | None) -> OutsideUnit:
+        if self._closed:
+            raise Unavailable(f"the connection to queue manager {self.name!r} is closed", reason=Reason.HCONN_ERROR)
+        return OutsideUnit(xid)
+
+    async def begin(self, unit: OutsideUnit) -> None:
+        if unit.xid is not None and unit.begin:
+            await self._begun(unit)
+
+    async def prepare(self, unit: OutsideUnit) -> None:
+        if unit.told is PREPARED:
+            raise UnitOfWorkEnded(f"unit of work {unit.number} is prepared; commit it or back it out")
+        await self._ask(unit, lambda flags, number: wire.request(wire.PREPARE, flags, number))
+        unit.told = PREPARED
+
+    async def commit(self, unit: OutsideUnit) -> None:
+        unit.check()
+        if unit.pool is None:  # nothing was done in it
+            unit.told = COMMITTED
+            return
+        committing = asyncio.ensure_future(self._commit(unit, unit.pool))
+        committing.add_done_callback(forget)
+        await asyncio.shield(committing)
+
+    async def _commit(self, unit: OutsideUnit, pool: Pool) -> None:
+        try:
+            unit.hear(await self._exchange(pool, wire.request(wire.COMMIT, unit.begin, unit.asked_as)))
+        except Unavailable as exc:
+            if exc.reason == Reason.CONNECTION_BROKEN and unit.told is not PREPARED:
+                unit.unknown = True
+                self._unknown[unit.number] = unit.since
+                if len(self._unknown) > REMEMBERED:
+                    self._unknown.popitem(last=False)
+            raise
+        unit.told = COMMITTED
+
+    async def backout(self, unit: OutsideUnit) -> None:
+        if unit.told is ACTIVE and not unit.unknown and (unit.pool is None or unit.pool.link.broken):
+            unit.told, unit.evicted = BACKED_OUT, False  # the daemon did so, or has never heard of it
+            return
+        unit.check()
+        assert unit.pool is not None
+        try:
+            unit.hear(await self._exchange(unit.pool, wire.request(wire.BACKOUT, 0, unit.asked_as)))
+        except Unavailable as exc:
+            if exc.reason != Reason.CONNECTION_BROKEN or unit.told is PREPARED:
+                raise
+        unit.told, unit.evicted = BACKED_OUT, False
+
+    # ---- messages
+
+    async def put(self, unit: OutsideUnit | None, queue: str, body: bytes, options: PutOptions) -> Message:
+        checked = body if type(body) is bytes else check_body(body)
+        [(answer, head)] = await self._ask(unit, lambda flags, number: wire.put(flags, number, queue, checked, options))
+        return wire.put_message(answer, head, queue, checked)
+
+    async def put_many(
+        self, unit: OutsideUnit | None, queue: str, bodies: Iterable[bytes], options: PutOptions
+    ) -> list[Message]:
+        checked = check_bodies(bodies)
+        answers = await self._ask(unit, lambda flags, number: wire.put_many(flags, number, queue, checked, options))
+        return wire.put_messages(answers, queue, checked)
+
+    async def get(
+        self, unit: OutsideUnit | None, queue: str, limit: int, wait: Any, message_id: Any, correlation_id: Any
+    ) -> list[Message]:
+        ids = check_selectors(message_id, correlation_id)
+        seconds = wire_wait(wait)
+        pool = await (self._there() if unit is None else self._begun(unit))
+        flags, number = (0, 0) if unit is None else (unit.begin, unit.asked_as)
+        if limit == 1:
+            frame = wire.get(flags, number, queue, seconds, *ids)
+        else:
+            frame = wire.get_many(flags, number, queue, limit, seconds, *ids)
+        try:
+            answers = await self._taken(*await self._send(pool, frame))
+            found = heard(answers) if unit is None else unit.hear(answers)
+        except NoMessageAvailable:
+            return []
+        if limit == 1:
+            return [wire.got_message(*found[0], queue)]
+        return wire.got_messages(found, queue)
+
+    async def _taken(self, channel: Channel, answer: "asyncio.Future[list[bytes]]") -> list[bytes]:
+        """The answer to a get. If this task is cancelled the daemon is told not to wait any more.
+
+        So either no message is taken, or it is returned all the same.
+        """
+        try:
+            return await asyncio.shield(answer)
+        except Broken as exc:
+            raise self._lost(exc) from exc
+        except asyncio.CancelledError:
+            channel.give_up()
+            try:
+                answers = await until_done(answer)
+            except Broken:
+                answers = []
+            if not answers or not brings_messages(answers):
+                raise
+            strike_later()
+            return answers
+
+    def browse(self, queue: str, message_id: bytes | None, correlation_id: bytes | None) -> Browse:
+        return Browse(self, queue, check_selectors(message_id, correlation_id))
+
+    def replay(self, queue: str | int, start: Where, end: Where | None) -> OutsideReplay:
+        return OutsideReplay(self, queue, start, end)
+
+    async def page(self, pool: Pool | None, frame: bytes) -> tuple[Pool, Answers]:
+        """A page of a browse or a replay. Those that nobody reads any more are given up first."""
+        pool = pool or await self._there()
+        while pool.link.leftover:
+            await self._exchange(pool, wire.request(wire.CLOSE, 0, pool.link.leftover.pop()))
+        return pool, heard(await self._exchange(pool, frame))
+
+    # ---- all else
+
+    async def call(self, method: str, *args: Any, **options: Any) -> Any:
+        if method == "outcome" and not options:
+            options = {"since": self._unknown.get(args[0], 0)}
+        elif method == "resolve" and not (isinstance(args[0], Xid) and isinstance(args[1], bool)):
+            raise Mistake(f"resolve takes an Xid and True or False, not {args[0]!r} and {args[1]!r}")
+        [(answer, head)] = heard(await self._exchange(await self._there(), wire.call(method, args, options)))
+        return values.loads(answer[head.at :])
+
+    async def end(self, mode: str) -> None:
+        if mode not in ("quiesce", "immediate"):
+            raise Mistake(f"mode is 'quiesce' or 'immediate', not {mode!r}")
+        await self.call("end", mode)
+
+
+def heard(answers: list[bytes]) -> Answers:
+    """The frames of an answer with their heads. Raises the error that it is."""
+    return list(messages(answers))
+
+
+def brings_messages(answers: list[bytes]) -> bool:
+    """Has this get taken something?"""
+    head = wire.decode_reply(answers[0])
+    return head.op == wire.OK and len(answers[0]) > head.at + wire.PAGE.size
+
+
+async def until_done(future: "asyncio.Future[T]") -> T:
+    """Wait for it, however often this task is cancelled meanwhile."""
+    while not future.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([future])
+    return future.result()

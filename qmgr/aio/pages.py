@@ -1,0 +1,156 @@
+"""Pages: browses and replays that a daemon carries out, fetched page by page."""
+
+import asyncio
+from collections import deque
+from typing import Generic, Protocol, Self, TypeVar
+
+from qmgr import values, wire
+from qmgr.aio.channel import Pool
+from qmgr.aio.verbs import to_the_end
+from qmgr.client import FIRST_PAGE, LARGEST_PAGE
+from qmgr.errors import MQError
+from qmgr.message import Message
+from qmgr.replay import Replayed, Where
+
+T = TypeVar("T")
+Answers = list[tuple[bytes, wire.Reply]]
+
+
+class Pager(Protocol):
+    """Who fetches a page."""
+
+    async def page(self, pool: Pool | None, frame: bytes) -> tuple[Pool, Answers]: ...
+
+
+class Pages(Generic[T]):
+    """What comes page by page; it begins with the first of them."""
+
+    def __init__(self, way: Pager) -> None:
+        self._way = way
+        self._pool: Pool | None = None
+        self._most = FIRST_PAGE
+        self._ready: deque[T] = deque()
+        self._cursor = 0  # by which the daemon knows it
+        self._begun = False
+        self._over: BaseException | None = None
+        self._turn = asyncio.Lock()
+
+    def first(self) -> bytes:
+        """The request that begins it."""
+        raise NotImplementedError
+
+    def take(self, answers: Answers) -> int:
+        """Take what is on a page; the cursor, 0 at the end."""
+        raise NotImplementedError
+
+    def gave(self, one: T) -> None:
+        """To whoever reads."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        async with self._turn:
+            while not self._ready and self._over is None:
+                await to_the_end(self._page())
+            if self._ready:
+                one = self._ready.popleft()
+                self.gave(one)
+                return one
+            assert self._over is not None
+            raise self._over
+
+    async def _page(self) -> bool:
+        """Fetch the next page; is there anything?"""
+        try:
+            if not self._begun:
+                frame = self.first()
+            elif self._cursor:
+                self._most = min(2 * self._most, LARGEST_PAGE)
+                frame = wire.request(wire.NEXT, 0, self._cursor, "", wire.TABLE.pack(self._most))
+            else:
+                raise StopAsyncIteration
+            cursor, self._cursor = self._cursor, 0
+            self._pool, answers = await self._way.page(self._pool, frame)
+            self._begun = True
+            self._cursor = cursor
+            self._cursor = self.take(answers)
+        except (MQError, StopAsyncIteration) as exc:
+            self._over = exc
+        return bool(self._ready)
+
+    async def aclose(self) -> None:
+        """The rest is not wanted."""
+        self._ready.clear()
+        self._over = self._over or StopAsyncIteration()
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._cursor and self._pool is not None and not self._pool.link.broken:
+            self._pool.link.leftover.append(self._cursor)  # the next page of whatever tells the daemon
+        self._cursor = 0
+
+    def __del__(self) -> None:
+        self._leave()
+
+
+class Browse(Pages[Message]):
+    """The messages of a queue that could be got."""
+
+    def __init__(self, way: Pager, queue: str, ids: tuple[bytes | None, bytes | None]) -> None:
+        super().__init__(way)
+        self._queue = queue
+        self._ids = ids
+
+    def first(self) -> bytes:
+        flags, ids = wire.encode_ids(*self._ids)
+        return wire.request(wire.BROWSE, flags, 0, self._queue, wire.TABLE.pack(self._most) + ids)
+
+    def take(self, answers: Answers) -> int:
+        cursor = 0
+        for answer, head in answers:
+            found, cursor, _ = wire.page_messages(answer, head, self._queue)
+            self._ready += found
+        return cursor
+
+
+class OutsideReplay(Pages[Replayed]):
+    """A replay that a daemon carries out."""
+
+    def __init__(self, way: Pager, queue: str | int, start: Where, end: Where | None) -> None:
+        super().__init__(way)
+        self._asked = {"queue": queue, "start": start, "end": end, "most": self._most}
+        self._given = ""  # the bookmark behind what was given last
+        self._read = ""  # and behind all that was read
+        self._left_out = 0
+
+    def first(self) -> bytes:
+        return wire.request(wire.REPLAY, 0, 0, "", values.dumps(self._asked))
+
+    def take(self, answers: Answers) -> int:
+        [(answer, head)] = answers
+        page = wire.decode_replay_page(answer, head)
+        self._ready += [Replayed(*found) for found in page.messages]
+        self._given, self._read, self._left_out = self._given or page.first, page.bookmark, page.left_out
+        if not page.messages:
+            self._given = self._read
+        return page.cursor
+
+    def gave(self, one: Replayed) -> None:
+        self._given = one.bookmark
+
+    @property
+    def bookmark(self) -> str:
+        """Where to go on later: behind the last message that it gave; at its end, behind all that it has read."""
+        return self._read if isinstance(self._over, StopAsyncIteration) and not self._ready else self._given
+
+    @property
+    def left_out(self) -> int:
+        """How many units of work were left out because the log has no longer all of them; only with "oldest"."""
+        return self._left_out
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
