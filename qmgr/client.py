@@ -19,7 +19,8 @@ from qmgr.errors import Mistake, Reason, Unavailable
 from qmgr.infos import ConnectionInfo, QueueInfo, Status, TransactionInfo
 from qmgr.link import Broken, Link, Target
 from qmgr.message import Message, check_body
-from qmgr.objects import QmgrDefinition
+from qmgr.mqsc import MqscResult
+from qmgr.objects import AliasDefinition, QmgrDefinition
 from qmgr.remote import RemoteUnit, check_bodies, wire_wait
 from qmgr.replay import Replayed, Where
 from qmgr.verbs import PutOptions, check_limit, check_selectors
@@ -281,6 +282,11 @@ class Connection:
         """Delete a queue; with its messages if `purge`. Raises ObjectInUse (2055; 2042 with uncommitted messages)."""
         self._call("delete_queue", name, purge=purge)
 
+    def clear_queue(self, name: str) -> int:
+        """Remove all messages of a queue, also where gets are disabled; return how many. A crash may leave some."""
+        removed: int = self._call("clear_queue", name)
+        return removed
+
     def queues(self) -> list[QueueInfo]:
         """All queues, by name."""
         found: list[QueueInfo] = self._call("queues")
@@ -291,27 +297,31 @@ class Connection:
         info: QueueInfo = self._call("queue", name)
         return info
 
-    def define_alias(self, name: str, target: str, **attributes: Any) -> Any:
+    def define_alias(self, name: str, target: str, **attributes: Any) -> AliasDefinition:
         """Define another name for a queue; see `QueueManager.define_alias`."""
-        return self._call("define_alias", name, target, **attributes)
+        alias: AliasDefinition = self._call("define_alias", name, target, **attributes)
+        return alias
 
-    def alter_alias(self, name: str, **attributes: Any) -> Any:
+    def alter_alias(self, name: str, **attributes: Any) -> AliasDefinition:
         """Change attributes of an alias."""
-        return self._call("alter_alias", name, **attributes)
+        alias: AliasDefinition = self._call("alter_alias", name, **attributes)
+        return alias
 
     def delete_alias(self, name: str) -> None:
         """Delete an alias; the queue stays."""
         self._call("delete_alias", name)
 
-    def aliases(self) -> Any:
+    def aliases(self) -> list[AliasDefinition]:
         """All aliases, by name."""
-        return self._call("aliases")
+        found: list[AliasDefinition] = self._call("aliases")
+        return found
 
     # ---- operations
 
-    def mqsc(self, text: str) -> Any:
-        """Run MQSC commands; see `QueueManager.mqsc`."""
-        return self._call("mqsc", text)
+    def mqsc(self, text: str) -> MqscResult:
+        """Run MQSC commands; what goes wrong with one of them is in the result."""
+        result: MqscResult = self._call("mqsc", text)
+        return result
 
     def checkpoint(self) -> None:
         """Take a checkpoint now. Raises StorageFull (2192) when the disk has no room for it."""
@@ -362,6 +372,16 @@ class Connection:
         [(answer, head)] = self._stream(wire.call(method, args, options, progress=watched), hear=progress)
         return values.loads(answer[head.at :])
 
+    def advance_log(self) -> str:
+        """Go on in a new log extent, whose name is returned: the one so far can be archived then."""
+        name: str = self._call("advance_log")
+        return name
+
+    def reduce_log(self, how: str | int = "AUTO") -> int:
+        """Remove log extents that nothing needs; return how many went; see `QueueManager.reduce_log`."""
+        gone: int = self._call("reduce_log", how)
+        return gone
+
     def note_archived(self, extent: str, *, all_before: bool = False) -> None:
         """Somebody else has archived this log extent, or all up to it (SET LOG ARCHIVED, LogManagement=Archive)."""
         self._call("note_archived", extent, all_before=all_before)
@@ -369,6 +389,18 @@ class Connection:
     def alter(self, **attributes: Any) -> QmgrDefinition:
         """Change attributes of the queue manager: those of ALTER QMGR, in words."""
         changed: QmgrDefinition = self._call("alter", **attributes)
+        return changed
+
+    def authorize(
+        self, user: str, profile: str = "", *, add: Iterable[str] = (), remove: Iterable[str] = ()
+    ) -> QmgrDefinition:
+        """Give a user rights on the queues that a profile fits, and take others away; "": on the queue manager."""
+        changed: QmgrDefinition = self._call("authorize", user, profile, add=list(add), remove=list(remove))
+        return changed
+
+    def unauthorize(self, user: str, profile: str = "") -> QmgrDefinition:
+        """Forget what was said of this user and profile. Raises Mistake where nothing was."""
+        changed: QmgrDefinition = self._call("unauthorize", user, profile)
         return changed
 
     @property
@@ -392,6 +424,7 @@ class Connection:
         link = self._there()
         self._stream(wire.call("end", [mode], {}), link)
         link.await_end()
+        link.close()
         self._target.await_end()
 
 
@@ -409,10 +442,11 @@ class RemoteReplay:
         self._connection = connection
         self._link = link
         self._most = FIRST_PAGE
+        self._over: BaseException | None = StopIteration()  # until it has begun
         asked = values.dumps({"queue": queue, "start": start, "end": end, "most": self._most})
         self._take(wire.request(wire.REPLAY, 0, 0, "", asked))
-        self._over: BaseException | None = None
         self._bookmark = self._page.first
+        self._over = None
 
     def _take(self, frame: bytes) -> None:
         [(answer, head)] = self._connection._stream(frame, self._link)
@@ -465,5 +499,5 @@ class RemoteReplay:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_over", self) is None and self._page.cursor:
+        if self._over is None and self._page.cursor:
             self._link.leftover.append(self._page.cursor)

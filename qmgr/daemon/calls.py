@@ -1,7 +1,7 @@
 """Calls: the requests that come by one socket, one after the other, each made a call of the session and answered."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from logger.clock import Clock
@@ -302,17 +302,27 @@ class Calls:
         method, args, options = request.name, asked["args"], asked["options"]
         if not isinstance(args, list) or not isinstance(options, dict):
             raise ProtocolError("a call has a list of arguments and a mapping of options")
+        if method == "end":
+            return self._end(*args, **options)
         if asked.get("progress"):
             options["progress"] = self._tell_progress
         return wire.reply(OK, values.dumps(self._made(method, args, options)))
+
+    def _end(self, mode: str = "quiesce") -> Answer:
+        self._session.rights.require(ADMIN, "")
+        if mode not in ("quiesce", "immediate"):
+            raise Mistake(f"mode is 'quiesce' or 'immediate', not {mode!r}")
+
+        def answer_and_end() -> Iterator[bytes]:
+            yield wire.reply(OK, values.dumps(None))
+            self._service.ask_to_end(mode)
+
+        return answer_and_end()
 
     def _made(self, method: str, args: list[Any], options: dict[str, Any]) -> Any:
         if method == "outcome":
             self._session.rights.require(INQUIRE, "")
             return self._session.manager.outcome(*args, **options)
-        if method == "end":
-            self._session.rights.require(ADMIN, "")
-            return self._service.ask_to_end(*args, **options)  # when its units of work are over, this client's too
         return self._session.call(method, *args, **options)
 
     def _tell_progress(self, done: int, total: int) -> None:
