@@ -15,7 +15,8 @@ from logger.archive import Outcome, Progress, no_progress
 from logger.disk import Path
 from qmgr import link as links
 from qmgr import sockets, targets, values, wire
-from qmgr.errors import Mistake, Reason, Unavailable
+from qmgr.consume import Consumer
+from qmgr.errors import Mistake, MQError, Reason, Unavailable
 from qmgr.infos import ConnectionInfo, QueueInfo, Status, TransactionInfo
 from qmgr.link import Broken, Link, Target
 from qmgr.message import Message, check_body
@@ -23,7 +24,7 @@ from qmgr.mqsc import MqscResult
 from qmgr.objects import AliasDefinition, QmgrDefinition
 from qmgr.remote import RemoteUnit, check_bodies, wire_wait
 from qmgr.replay import Replayed, Where
-from qmgr.verbs import PutOptions, check_limit, check_selectors
+from qmgr.verbs import GetOptions, PutOptions, check_limit, check_selectors
 from recovery.records import Xid
 from recovery.uows import UowState
 
@@ -74,6 +75,7 @@ class Connection:
         self._unknown: OrderedDict[int, int] = (
             OrderedDict()
         )  # units whose commit was not answered; LSN where they began
+        self._units: weakref.WeakSet[RemoteUnit] = weakref.WeakSet()
         self._closed = False
         self._link = Link(target, application)
         _connections.add(self)
@@ -174,12 +176,10 @@ class Connection:
         queue: str,
         *,
         wait: float | None = 0.0,
-        message_id: bytes | None = None,
-        correlation_id: bytes | None = None,
+        **options: Unpack[GetOptions],
     ) -> Message:
         """Take a message for good: highest priority first, then the order of commit; see `QueueManager.get`."""
-        ids = check_selectors(message_id, correlation_id)
-        answer = self._exchange(wire.get(0, 0, queue, wire_wait(wait), *ids))
+        answer = self._exchange(wire.get(0, 0, queue, wire_wait(wait), options))
         return wire.got_message(answer, _head(answer), queue)
 
     def get_many(
@@ -188,13 +188,27 @@ class Connection:
         limit: int,
         *,
         wait: float | None = 0.0,
-        message_id: bytes | None = None,
-        correlation_id: bytes | None = None,
+        **options: Unpack[GetOptions],
     ) -> list[Message]:
         """Take up to `limit` messages for good, wholly or not at all; [] when there is none within `wait` seconds."""
-        ids = check_selectors(message_id, correlation_id)
-        frame = wire.get_many(0, 0, queue, check_limit(limit), wire_wait(wait), *ids)
+        frame = wire.get_many(0, 0, queue, check_limit(limit), wire_wait(wait), options)
         return wire.got_messages(self._stream(frame), queue)
+
+    def consume(self, queue: str, *, wait: float | None = None, backout_requeue: bool = True) -> Consumer[RemoteUnit]:
+        """Messages of the queue as they come, each with the unit of work that it was got in.
+
+        See `QueueManager.consume`.
+        """
+        return Consumer(self.begin, queue, wait, requeue=backout_requeue)
+
+    def dead_letter(
+        self, unit: RemoteUnit | None, message: Message, reason: int = Reason.BACKOUT_THRESHOLD_REACHED
+    ) -> Message:
+        """Put a message that can't be worked on to the dead-letter queue (DEADQ); see `QueueManager.dead_letter`."""
+        if unit is not None:
+            return unit.dead_letter(message, reason)
+        put: Message = self._call("dead_letter", message, reason)
+        return put
 
     def browse(
         self, queue: str, *, message_id: bytes | None = None, correlation_id: bytes | None = None
@@ -204,8 +218,7 @@ class Connection:
         They come in pages: the more that are read, the more are looked at together.
         """
         link = self._there()
-        flags, ids = wire.encode_ids(*check_selectors(message_id, correlation_id))
-        frame = wire.request(wire.BROWSE, flags, 0, queue, wire.TABLE.pack(FIRST_PAGE) + ids)
+        frame = wire.browse(queue, FIRST_PAGE, *check_selectors(message_id, correlation_id))
         return self._browsed(link, queue, self._stream(frame, link))
 
     def _browsed(self, link: Link, queue: str, answers: list[tuple[bytes, wire.Reply]]) -> Iterator[Message]:
@@ -236,6 +249,7 @@ class Connection:
         if xid is not None and not isinstance(xid, Xid):
             raise Mistake(f"xid is an Xid, not {xid!r}")
         unit = RemoteUnit(self, self._there(), xid)
+        self._units.add(unit)
         if xid is not None:
             unit.begin(xid)
         return unit
@@ -417,11 +431,16 @@ class Connection:
     def end(self, mode: str = "quiesce") -> None:
         """End the queue manager, as endmqm does; not only this connection, which `close` is for.
 
-        What this connection has not ended is backed out. "quiesce" waits for the units of work of others.
+        "quiesce" lets the units of work end that other threads or clients have begun; what this thread has begun and
+        not ended is backed out.
         """
         if mode not in ("quiesce", "immediate"):
             raise Mistake(f"mode is 'quiesce' or 'immediate', not {mode!r}")
         link = self._there()
+        for unit in list(self._units):
+            if unit.thread == threading.get_ident():
+                with contextlib.suppress(MQError):
+                    unit.backout()
         self._stream(wire.call("end", [mode], {}), link)
         link.await_end()
         link.close()

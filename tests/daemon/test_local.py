@@ -433,7 +433,7 @@ def test_what_was_prepared_outlives_its_client(served: Served, client: qmgr.Conn
 def test_the_session_goes_on_when_a_socket_of_a_call_is_lost(served: Served) -> None:
     raw = Raw(served.path)
     raw.calls.ask(wire.put(wire.BEGIN, 1, "A", b"x", {}))
-    raw.calls.send(wire.get(0, 1, "B", wire.FOR_EVER, None, None))
+    raw.calls.send(wire.get(0, 1, "B", wire.FOR_EVER, {}))
     waits(served, "B")
     raw.calls.close()
     waits(served, "B", count=0)
@@ -809,7 +809,7 @@ def test_requests_that_lie_get_one_answer(served: Served) -> None:
         wire.request(wire.CALL, 0, 0, "mqsc", values.dumps({"args": [["a"]], "options": {}})),
         wire.request(wire.REPLAY, 0, 0, "", values.dumps(7)),
         wire.request(wire.NEXT, 0, 77, "", wire.TABLE.pack(1)),
-        wire.get(0, 0, "A", -3.0, None, None),
+        wire.get(0, 0, "A", -3.0, {}),
     ):
         error = raw.calls.refused(odd)
         assert isinstance(error, Mistake), error

@@ -116,7 +116,7 @@ def test_garbage_is_refused_as_such(garbage: bytes, at: int) -> None:
         lambda: wire.decode_hello(garbage),
         lambda: wire.decode_options(garbage, at),
         lambda: wire.decode_bodies(garbage, at),
-        lambda: wire.decode_ids(garbage[0] if garbage else 0, garbage, at),
+        lambda: wire.decode_wanted(garbage[0] if garbage else 0, garbage, at),
         lambda: wire.unpack(wire.MANY, garbage, at),
     ):
         try:
