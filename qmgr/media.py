@@ -27,6 +27,7 @@ from qmgr.errors import (
     MediaImageMissing,
     MediaNotSupported,
     NotImageRecoverable,
+    ObjectInUse,
     Reason,
     StorageFull,
     Unavailable,
@@ -68,6 +69,7 @@ class Media:
         self._one_at_a_time = threading.Lock()
         self._recorded: dict[int, tuple[image.Place, int]] = {}  # by queue: its image, and when it was recorded
         self._looked_us = 0  # when that was looked at last, by the steady clock
+        self._recreating = 0  # the thread that does
 
     # ---- recording
 
@@ -302,12 +304,18 @@ class Media:
     def recreate(self, name: str, progress: Progress = no_progress) -> int:
         """Build the queue again as it is at this moment; return how many messages it has.
 
-        Raises MediaNotSupported, NotImageRecoverable, MediaImageMissing, UnknownQueue, StorageFull,
+        Raises MediaNotSupported, NotImageRecoverable, MediaImageMissing, UnknownQueue, ObjectInUse, StorageFull,
         Unavailable when the disk can't be read.
         """
         self._check_linear()
-        with self._one_at_a_time:  # images that the housekeeping is recording are complete soon
-            return self._recreate(name, progress)
+        if self._recreating == threading.get_ident():
+            raise ObjectInUse(f"queue {name!r} can't be recreated by the progress of another recreation")
+        with self._one_at_a_time:  # images that are being recorded are complete soon
+            self._recreating = threading.get_ident()
+            try:
+                return self._recreate(name, progress)
+            finally:
+                self._recreating = 0
 
     def _recreate(self, name: str, progress: Progress) -> int:
         engine, state = self._engine, self._state

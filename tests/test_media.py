@@ -581,15 +581,22 @@ def test_a_queue_that_stops_being_recoverable_while_its_image_is_recorded(small_
     from_the_log_alone(life)
 
 
-def test_two_recreations_at_a_time_are_refused() -> None:
+def test_one_recreation_waits_for_another_but_not_for_its_own() -> None:
     life = Life(LINEAR)
     born(life)
+    others: list[threading.Thread] = []
 
     def again() -> None:
         with pytest.raises(ObjectInUse):
             life.qm.recreate("B")
+        others.append(threading.Thread(target=life.qm.recreate, args=("B",)))
+        others[-1].start()
 
     recreate_while(life, "A", again, again)
+    for other in others:
+        other.join(60)
+        assert not other.is_alive()
+    life.check()
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "defined again"])
