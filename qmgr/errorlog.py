@@ -59,7 +59,7 @@ MESSAGES = {
     "AMQ9007": ("W", "Log extents could not be archived, compressed or removed: {text}"),
     "AMQ9012": (
         "W",
-        "{path} still has {count} extents of this log, and ArchivePath is {archive} now: they are not read. Move them "
+        "{path} still has {count} extents of this log, and ArchivePath is {text} now: they are not read. Move them "
         "there, or to the active log directory, or change ArchivePath back.",
     ),
     "AMQ9013": (

@@ -7,12 +7,13 @@ from qmgr.cli import access, samples
 from qmgr.cli.command import Command, Parser, whole
 from qmgr.cli.samples import FAILED, CallFailed
 from qmgr.errors import NoMessageAvailable
-from qmgr.manager import QueueManager, UnitOfWork
+from qmgr.manager import UnitOfWork
+from qmgr.remote import RemoteUnit
 
 SMALLEST = 20  # bytes: the number and its blanks
 WAIT = 5.0  # seconds for a message that is to be read
 BAD = 36
-Calls = QueueManager | UnitOfWork
+Calls = access.Manager | UnitOfWork | RemoteUnit
 
 
 def options(parser: Parser) -> None:
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def batch(manager: QueueManager, args: argparse.Namespace, first: int, count: int) -> int:
+def batch(manager: access.Manager, args: argparse.Namespace, first: int, count: int) -> int:
     """Write or read so many messages, in a unit of work if -u asks for it; how many it were."""
     one = write if args.W else read
     block = manager.begin() if args.u else contextlib.nullcontext(manager)

@@ -5,7 +5,6 @@ import contextlib
 import sys
 from collections.abc import Iterator
 
-import qmgr
 from qmgr.cli import access
 from qmgr.cli.command import NOT_AVAILABLE, Parser
 from qmgr.errors import MQError
@@ -36,7 +35,7 @@ def call(verb: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def opened(args: argparse.Namespace) -> Iterator[qmgr.QueueManager]:
+def opened(args: argparse.Namespace) -> Iterator[access.Manager]:
     """The queue manager, which has the queue. Raises CallFailed."""
     with access.started(access.named(args.name, args.data_path), args.data_path) as manager:
         with call("MQOPEN"):
