@@ -80,6 +80,7 @@ class Session:
         self._registry = registry
         self._holder: Holder | None = None
         self._lock = threading.Lock()
+        self._owner = peer.owner
         self._closed = False
 
     # ---- units of work
@@ -92,7 +93,7 @@ class Session:
             if len(self.units) >= MOST_UNITS:
                 text = f"a connection may have {MOST_UNITS} units of work at a time; end some of them"
                 raise Mistake(text, reason=Reason.HANDLE_NOT_AVAILABLE)
-            unit = self.manager.begin_for(self.peer.owner, xid)
+            unit = self.manager.begin_for(self._owner, xid)
             self.units[unit.id] = unit
             return unit
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from logger.clock import Clock
+from qmgr import session as sessions
 from qmgr import sockets, values, wire
 from qmgr.daemon.client import Client, Cursor
 from qmgr.daemon.watcher import Watch, Watcher
@@ -12,7 +13,7 @@ from qmgr.errors import Mistake, MQError, NoMessageAvailable
 from qmgr.manager import UnitOfWork
 from qmgr.message import Message
 from qmgr.replay import Replay, Replayed
-from qmgr.session import ADMIN, BROWSE, INQUIRE, PUT, ServiceFace
+from qmgr.session import ADMIN, BROWSE, INQUIRE, ServiceFace
 from qmgr.sockets import Socket
 from qmgr.verbs import PutOptions, check_wait, wanted
 from qmgr.wire import OK, Begun, ProtocolError, Request
@@ -22,7 +23,8 @@ from recovery.uows import ACTIVE, PREPARED
 NO_OPTIONS: PutOptions = {}
 HEAD = wire.REQUEST.size
 unpack_head = wire.REQUEST.unpack_from
-PLAIN_PUT = bytes([wire.PUT, 0])  # op and flags
+PUT, COMMIT = wire.PUT, wire.COMMIT
+DONE = wire.reply(OK, b"")
 Answer = bytes | Iterable[bytes]
 
 
@@ -45,11 +47,9 @@ class Calls:
         self._longest: int = service.channels.max_frame_length
         self._idle: float = service.channels.idle_timeout
         self._answers: dict[int, Callable[[Request, bytes], Answer]] = {
-            wire.PUT: self._put,
             wire.PUT_MANY: self._put_many,
             wire.GET: self._get,
             wire.GET_MANY: self._get_many,
-            wire.COMMIT: self._commit,
             wire.BACKOUT: self._backout,
             wire.PREPARE: self._prepare,
             wire.BEGIN_UNIT: self._begin,
@@ -83,13 +83,17 @@ class Calls:
             else:
                 for part in told:
                     sock.sendall(part)
+            frame = told = b""  # given back before the next is waited for
 
     def _answer(self, frame: bytes) -> Answer:
         """What to answer. Raises ProtocolError for what is no request; Gone."""
         self._begun = None
         try:
-            if len(frame) >= HEAD and frame[4:6] == PLAIN_PUT:  # most often: no need to look at the rest of the head
-                return self._plain_put(frame)
+            if len(frame) >= HEAD:  # most often it is one of these
+                if frame[4] == PUT:
+                    return self._put(frame)
+                if frame[4] == COMMIT:
+                    return self._commit(frame[5], int.from_bytes(frame[8:HEAD], "little"))
             request = wire.decode_request(frame)
             made = self._answers.get(request.op)
             if made is None:
@@ -119,21 +123,20 @@ class Calls:
 
     # ---- messages
 
-    def _plain_put(self, frame: bytes) -> bytes:
-        _, _, _, size, number = unpack_head(frame)
+    def _put(self, frame: bytes) -> bytes:
+        _, _, flags, size, number = unpack_head(frame)
         at = HEAD + size
-        unit = self._client.unit(number, 0)[0] if number else None
-        name = frame[HEAD:at].decode()
-        message = self._session.put(unit, name, frame[at:], NO_OPTIONS)
-        return wire.put_reply(message, None, name)
-
-    def _put(self, request: Request, frame: bytes) -> bytes:
-        unit = self._unit(request) if request.unit else None
-        options, at = NO_OPTIONS, request.at
-        if request.flags & wire.OPTIONS:
+        if at > len(frame):
+            raise ProtocolError(f"a request of {len(frame)} bytes can't have a name of {size}")
+        name, unit = frame[HEAD:at].decode(), None
+        if number:
+            unit, begun = self._client.unit(number, flags)
+            if flags & wire.BEGIN:
+                self._begun = begun
+        options = NO_OPTIONS
+        if flags & wire.OPTIONS:
             options, at = wire.decode_options(frame, at)
-        message = self._session.put(unit, request.name, frame[at:], options)
-        return wire.put_reply(message, self._begun, request.name)
+        return wire.put_reply(self._session.put(unit, name, frame[at:], options), self._begun, name)
 
     def _put_many(self, request: Request, frame: bytes) -> Answer:
         unit = self._unit(request)
@@ -252,7 +255,7 @@ class Calls:
 
     def _close(self, request: Request, frame: bytes) -> bytes:
         self._client.drop(request.unit)
-        return wire.reply(OK, b"")
+        return DONE
 
     # ---- units of work
 
@@ -268,13 +271,11 @@ class Calls:
         unit, _ = self._client.unit(request.unit, 0)
         return wire.reply(OK, values.dumps(unit.state))
 
-    def _commit(self, request: Request, frame: bytes) -> bytes:
-        unit, begun = self._client.unit(request.unit, request.flags)
-        if request.flags & wire.BEGIN:
-            self._begun = begun
+    def _commit(self, flags: int, number: int) -> bytes:
+        unit, begun = self._client.unit(number, flags)
         self._session.commit(unit)
-        self._client.ended(request.unit, unit)
-        return wire.reply(OK, b"", begun=self._begun)
+        self._client.ended(number, unit)
+        return wire.reply(OK, b"", begun=begun) if flags & wire.BEGIN else DONE
 
     def _backout(self, request: Request, frame: bytes) -> bytes:
         known = self._client.units.get(request.unit)
@@ -286,7 +287,7 @@ class Calls:
             finally:
                 if known[0].state is not ACTIVE and known[0].state is not PREPARED:
                     self._client.ended(request.unit, known[0])
-        return wire.reply(OK, b"")
+        return DONE
 
     def _prepare(self, request: Request, frame: bytes) -> bytes:
         unit = self._unit(request)
@@ -323,7 +324,7 @@ class Calls:
 
     def _dead_letter(self, unit: UnitOfWork | None, message: Message, reason: int) -> bytes:
         manager = self._session.manager
-        self._session.rights.require(PUT, manager.attributes.dead_letter_queue)
+        self._session.rights.require(sessions.PUT, manager.attributes.dead_letter_queue)
         return wire.reply(OK, values.dumps(manager.dead_letter(unit, message, reason)), begun=self._begun)
 
     def _made(self, method: str, args: list[Any], options: dict[str, Any]) -> Any:
