@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from logger.config import LogType
+from logger.errors import LogError
 from qmgr.errors import AlreadyExists, MQError
 from qmgr.infos import QueueInfo
 from qmgr.mqsc import answers, display, grammar
@@ -54,6 +55,8 @@ class Interpreter:
             return Answer((str(exc),), done=False)
         except MQError as exc:
             return Answer((answers.refusal(exc),), done=False)
+        except (LogError, OSError) as exc:
+            return Answer((f"{answers.OTHER}: {' '.join(str(exc).split())}",), done=False)
 
     # ---- local queues
 

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ import pytest
 
 import qmgr
 from qmgr.cli.main import qm
+from qmgr.verbs import PutOptions
 
 ROOT = Path(__file__).parents[2]
 HEAD = "Starting MQSC for queue manager QM1.\n\n\n"
@@ -139,6 +141,30 @@ def test_the_samples(run: Run) -> None:
         assert code == 2
         assert "MQOPEN ended with reason code 2085\n" in out
         assert "there is no queue 'NONE'" in err
+
+
+def test_amqsbcg_shows_all_that_a_message_says_of_itself(run: Run, data: Path) -> None:
+    with qmgr.start("QM1", data_path=data, background=False) as manager:
+        manager.define_queue("A")
+        options: PutOptions = {"priority": 3, "expiry": 60, "correlation_id": b"c", "reply_to": "B"}
+        grouped: PutOptions = {"group_id": b"g", "group_sequence": 2, "last_in_group": True}
+        manager.put("A", bytes(range(40)), properties={"n": 1, "t": "x"}, **options, **grouped)
+    code, out, _ = run("amqsbcg A QM1")
+    assert code == 0
+    for line in (
+        "  Priority : 3  Persistence : 1",
+        f"  CorrelId : X'63{'00' * 23}'",
+        f"  ReplyToQ       : 'B{' ' * 47}'",
+        f"  GroupId : X'67{'00' * 23}'",
+        "  MsgSeqNumber   : '2'",
+        "  MsgFlags       : '24'",
+        "****Message properties****\n\n  n : 1\n  t : 'x'\n",
+        " length - 40 of 40 bytes",
+        "00000000:  0001 0203 0405 0607 0809 0A0B 0C0D 0E0F '................'",
+        "00000020:  2021 2223 2425 2627                     ' !\"#$%&'        '",
+    ):
+        assert line in out, line
+    assert re.search(r"  Expiry   : [1-9]\d\d  Feedback : 0", out)
 
 
 def test_amqsblst_writes_and_reads_what_is_numbered(run: Run) -> None:
