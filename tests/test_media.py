@@ -17,7 +17,7 @@ import pytest
 import qmgr
 from qmgr.errors import Damaged, MediaImageMissing, MediaNotSupported, NotImageRecoverable, ObjectInUse
 from tests.conftest import SOAK
-from tests.qmgr.world import World, bodies
+from tests.qmgr.world import Call, World, bodies
 from tests.sim.disk import SimDisk
 from tests.sim.life import AUTOMATIC, DATA, LINEAR, LOG, NAME, Life, Lookout, Setup
 from tests.sim.loss import DATA_ONLY, KEEP_ALL, LOSE_ALL, NAMES_ONLY, mixed
@@ -360,12 +360,22 @@ def test_row_26_a_crash_at_any_moment_of_the_recreation_at_the_start(setup: Setu
 # -- while others work -----------------------------------------------------------------------------------------------
 
 
-def recreate_while(life: Life, queue: str, before: Callable[[], None], after: Callable[[], None]) -> None:
-    """Recreate the queue; these are called when it can't be used, before and behind the reading of the log."""
+def recreate_while(
+    life: Life,
+    queue: str,
+    before: Callable[[], None],
+    after: Callable[[], None],
+    then: Callable[[], None] | None = None,
+) -> None:
+    """Recreate the queue; these are called when it can't be used, before and behind the reading of the log.
+
+    `then`: called when it is there again, before anybody looks.
+    """
     media = life.qm._media
     real = media._build
 
     def build(*given: Any) -> None:
+        media._build = real  # whoever waits for this recreation is not meant
         before()
         real(*given)
         after()
@@ -375,6 +385,8 @@ def recreate_while(life: Life, queue: str, before: Callable[[], None], after: Ca
         life.qm.recreate(queue)
     finally:
         media._build = real
+    if then is not None:
+        then()
     model = life.model.copy()
     model.recreate(queue)
     model.forced()
@@ -584,19 +596,16 @@ def test_a_queue_that_stops_being_recoverable_while_its_image_is_recorded(small_
 def test_one_recreation_waits_for_another_but_not_for_its_own() -> None:
     life = Life(LINEAR)
     born(life)
-    others: list[threading.Thread] = []
+    others: list[Call] = []
 
     def again() -> None:
         with pytest.raises(ObjectInUse):
             life.qm.recreate("B")
-        others.append(threading.Thread(target=life.qm.recreate, args=("B",)))
-        others[-1].start()
+        others.append(Call(lambda: life.qm.recreate("B")))
+        assert all(other.is_alive() for other in others)
 
-    recreate_while(life, "A", again, again)
-    for other in others:
-        other.join(60)
-        assert not other.is_alive()
-    life.check()
+    recreate_while(life, "A", again, again, lambda: [other.outcome() for other in others].clear())
+    assert len(others) == 2
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "defined again"])
