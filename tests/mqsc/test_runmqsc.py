@@ -2,6 +2,7 @@
 
 import io
 import os
+import pty
 import re
 import subprocess
 import sys
@@ -223,6 +224,33 @@ def test_it_runs_as_a_program_under_its_own_name(data: Path) -> None:
         "   QUEUE(A)                                TYPE(QLOCAL)\n"
         "   CURDEPTH(0)\n"
         "2 MQSC commands read.\n"
+        "No commands have a syntax error.\n"
+        "All valid MQSC commands were processed.\n"
+    )
+
+
+def test_on_a_terminal_each_line_is_asked_for(data: Path) -> None:
+    code = "import sys; from qmgr.cli.runmqsc import main; sys.exit(main())"
+    terminal, side = pty.openpty()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, "-e", "-p", "mqsc> ", "QM1"],
+            stdin=side,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONDEVMODE": "", "TERM": "dumb"},
+        )
+        os.write(terminal, b"define +\nqlocal(A)\nping qmgr\nend\n")
+        out, _ = process.communicate(timeout=60)
+    finally:
+        os.close(terminal)
+        os.close(side)
+    assert process.returncode == 0
+    assert out.decode() == HEAD + (
+        "mqsc> mqsc> AMQ8006I: Queue created.\n"
+        "mqsc> AMQ8415I: Ping Queue Manager command complete.\n"
+        "mqsc> 2 MQSC commands read.\n"
         "No commands have a syntax error.\n"
         "All valid MQSC commands were processed.\n"
     )
