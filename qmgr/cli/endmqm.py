@@ -124,7 +124,8 @@ class Ending:
     def kill(self) -> None:
         """End its process, whatever it does. It may be stopped, or hang in the middle of a write."""
         with contextlib.suppress(OSError):  # so that dspmq knows how it has ended
-            life.write(DISK, self.location, attrs.evolve(self.note, stage=Stage.KILLING))
+            now = life.daemon(DISK, self.location) or self.note
+            life.write(DISK, self.location, attrs.evolve(now, stage=Stage.KILLING))
         self.ask(KILL)
         if not self.wait(GRACE / 2):
             self._send(signal.SIGKILL)

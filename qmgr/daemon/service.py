@@ -170,10 +170,10 @@ class Service:
         """Whether units of work are in flight that a quiesce waits for."""
         return self.manager.busy
 
-    def quiesce(self, how: str) -> None:
+    def quiesce(self) -> None:
         """No new clients, units of work and waits (2161)."""
         self._life.say(Stage.QUIESCING)
-        self.say("AMQ9020", how=how)
+        self.say("AMQ9020", how="no more clients are let in, and units of work in flight may end")
         self._refuse()
         self.manager.quiesce()
 
@@ -181,6 +181,7 @@ class Service:
         """End in order. Calls that run finish, what is not ended is backed out. Raises Unavailable if it can't be."""
         if at_once:
             self._life.say(Stage.ENDING)
+            self.say("AMQ9020", how="calls that run finish, and units of work in flight are backed out")
         stage = Stage.FAILED
         try:
             if at_once:  # calls that run finish, and clients hear of 2162 rather than of a broken connection
@@ -195,6 +196,10 @@ class Service:
             finally:
                 self._life.say(stage)
                 self._life.close()
+
+    def say_killed(self) -> None:
+        """Whoever looks hears that what comes now was asked for."""
+        self._life.say(Stage.KILLING)
 
     def abandon(self) -> None:
         """The queue manager has failed: let go of it as a crash would."""

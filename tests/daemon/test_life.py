@@ -108,6 +108,24 @@ def test_closed_streams_harm_nothing(daemons: Daemons, closed: str, how: str) ->
     assert daemons.run("repair --check -m QM1").returncode == 0
 
 
+def test_a_start_that_takes_too_long_can_be_given_up(daemons: Daemons, tmp_path: Path) -> None:
+    """A file that nobody writes to keeps it from being ready."""
+    os.mkfifo(tmp_path / "slow.mqsc")
+    daemons.make(ini=f"AutoConfig:\nMQSCConfig={tmp_path}/slow.mqsc\n")
+    with ThreadPoolExecutor(2) as pool:
+        start = pool.submit(daemons.run, "strmqm QM1")
+        wait_for(lambda: daemons.status() == "Starting")
+        assert daemons.run("strmqm QM1").returncode == 5
+        end = pool.submit(daemons.run, "endmqm -tp 1 QM1")
+        assert end.result(PATIENCE).returncode == 0
+        done = start.result(PATIENCE)
+    assert done.returncode == 71
+    assert "the process of queue manager 'QM1' was ended by signal 9 while it started" in done.stderr
+    assert daemons.status() == "Ended pre-emptively"
+    (tmp_path / "slow.mqsc").unlink()
+    daemons.start()
+
+
 # One owner
 
 
@@ -231,7 +249,7 @@ def test_a_third_signal_needs_nobody_to_cooperate(daemons: Daemons, client: Conn
     for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGCONT):
         os.kill(process, number)
     daemons.ended()
-    assert daemons.status() == "Ended unexpectedly"  # whoever sent that has not said that it was meant so
+    assert daemons.status() == "Ended pre-emptively"
     daemons.start()
     with pytest.raises(NoMessageAvailable):
         daemons.connect().get("Q")
