@@ -29,7 +29,9 @@ format: .venv/ready  ## ruff puts the sources in shape
 
 soak: .venv/ready  ## the crash tests with many more lives, for an hour or more
 	QMGR_SOAK=1 $(PY) -m pytest tests/test_log_life.py tests/test_machine.py tests/test_crash.py tests/test_disk_faults.py \
-		tests/test_sigkill.py tests/test_damage.py tests/test_media.py tests/test_extents.py --durations=15 $(ARGS)
+		tests/test_sigkill.py tests/test_damage.py tests/test_media.py tests/test_extents.py tests/test_point_in_time.py \
+		tests/logger/test_archive.py tests/logger/test_migrate.py tests/recovery/test_repair.py \
+		tests/qmgr/test_interrupts.py --durations=15 $(ARGS)
 
 bench: .venv/ready  ## all figures, written to benchmarks/results; ARGS="--quick --only move"
 	@$(PY) -m benchmarks.run $(ARGS)
@@ -45,6 +47,12 @@ bench-linear: .venv/ready  ## the same of linear logging: three minutes, 5 GB of
 .PHONY: bench-daemon
 bench-daemon: .venv/ready  ## the same of the daemon and its clients: three minutes; ARGS="--only stomp"
 	@$(PY) -m benchmarks.daemon $(ARGS)
+
+.PHONY: test-node
+test-node: .venv/ready  ## clients on Node against the STOMP listener; needs Node 18 and, the first time, the npm registry
+	@command -v npm >/dev/null || { echo "make test-node needs Node with npm; the other tests do not" >&2; exit 1; }
+	npm ci --silent --no-audit --no-fund --prefix tests/daemon/node
+	$(PY) -m pytest tests/daemon/node/check_stompjs.py $(ARGS)
 
 clean:  ## remove what all of this made
 	rm -rf .venv .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -28,7 +28,7 @@ def files(disk: Disk, path: str | None, ending: str) -> Found:
     contents = []
     complaints = []
     try:
-        names = [path] if not _is_directory(disk, path) else _inside(disk, path, ending)
+        names = _named(disk, path, ending)
     except OSError as exc:
         return Found(complaints=(_sentence(path, exc),))
     for name in names:
@@ -39,12 +39,13 @@ def files(disk: Disk, path: str | None, ending: str) -> Found:
     return Found(tuple(contents), tuple(complaints))
 
 
-def _is_directory(disk: Disk, path: str) -> bool:
-    return disk.exists(f"{path}/.")
-
-
-def _inside(disk: Disk, path: str, ending: str) -> list[str]:
-    return [f"{path}/{name}" for name in disk.list(path) if name.endswith(ending)]
+def _named(disk: Disk, path: str, ending: str) -> list[str]:
+    if not disk.exists(path):
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+    try:
+        return [f"{path}/{name}" for name in disk.list(path) if name.endswith(ending)]
+    except NotADirectoryError:
+        return [path]
 
 
 def _sentence(path: str, exc: OSError) -> str:

@@ -15,14 +15,16 @@ from logger.archive import Outcome, Progress, no_progress
 from logger.disk import Path
 from qmgr import link as links
 from qmgr import sockets, targets, values, wire
-from qmgr.errors import Mistake, Reason, Unavailable
+from qmgr.consume import Consumer
+from qmgr.errors import Mistake, MQError, Reason, Unavailable
 from qmgr.infos import ConnectionInfo, QueueInfo, Status, TransactionInfo
 from qmgr.link import Broken, Link, Target
 from qmgr.message import Message, check_body
-from qmgr.objects import QmgrDefinition
+from qmgr.mqsc import MqscResult
+from qmgr.objects import AliasDefinition, QmgrDefinition
 from qmgr.remote import RemoteUnit, check_bodies, wire_wait
 from qmgr.replay import Replayed, Where
-from qmgr.verbs import PutOptions, check_limit, check_selectors
+from qmgr.verbs import GetOptions, PutOptions, check_limit, check_selectors
 from recovery.records import Xid
 from recovery.uows import UowState
 
@@ -73,6 +75,7 @@ class Connection:
         self._unknown: OrderedDict[int, int] = (
             OrderedDict()
         )  # units whose commit was not answered; LSN where they began
+        self._units: weakref.WeakSet[RemoteUnit] = weakref.WeakSet()
         self._closed = False
         self._link = Link(target, application)
         _connections.add(self)
@@ -173,12 +176,10 @@ class Connection:
         queue: str,
         *,
         wait: float | None = 0.0,
-        message_id: bytes | None = None,
-        correlation_id: bytes | None = None,
+        **options: Unpack[GetOptions],
     ) -> Message:
         """Take a message for good: highest priority first, then the order of commit; see `QueueManager.get`."""
-        ids = check_selectors(message_id, correlation_id)
-        answer = self._exchange(wire.get(0, 0, queue, wire_wait(wait), *ids))
+        answer = self._exchange(wire.get(0, 0, queue, wire_wait(wait), options))
         return wire.got_message(answer, _head(answer), queue)
 
     def get_many(
@@ -187,13 +188,27 @@ class Connection:
         limit: int,
         *,
         wait: float | None = 0.0,
-        message_id: bytes | None = None,
-        correlation_id: bytes | None = None,
+        **options: Unpack[GetOptions],
     ) -> list[Message]:
         """Take up to `limit` messages for good, wholly or not at all; [] when there is none within `wait` seconds."""
-        ids = check_selectors(message_id, correlation_id)
-        frame = wire.get_many(0, 0, queue, check_limit(limit), wire_wait(wait), *ids)
+        frame = wire.get_many(0, 0, queue, check_limit(limit), wire_wait(wait), options)
         return wire.got_messages(self._stream(frame), queue)
+
+    def consume(self, queue: str, *, wait: float | None = None, backout_requeue: bool = True) -> Consumer[RemoteUnit]:
+        """Messages of the queue as they come, each with the unit of work that it was got in.
+
+        See `QueueManager.consume`.
+        """
+        return Consumer(self.begin, queue, wait, requeue=backout_requeue)
+
+    def dead_letter(
+        self, unit: RemoteUnit | None, message: Message, reason: int = Reason.BACKOUT_THRESHOLD_REACHED
+    ) -> Message:
+        """Put a message that can't be worked on to the dead-letter queue (DEADQ); see `QueueManager.dead_letter`."""
+        if unit is not None:
+            return unit.dead_letter(message, reason)
+        put: Message = self._call("dead_letter", message, reason)
+        return put
 
     def browse(
         self, queue: str, *, message_id: bytes | None = None, correlation_id: bytes | None = None
@@ -203,8 +218,7 @@ class Connection:
         They come in pages: the more that are read, the more are looked at together.
         """
         link = self._there()
-        flags, ids = wire.encode_ids(*check_selectors(message_id, correlation_id))
-        frame = wire.request(wire.BROWSE, flags, 0, queue, wire.TABLE.pack(FIRST_PAGE) + ids)
+        frame = wire.browse(queue, FIRST_PAGE, *check_selectors(message_id, correlation_id))
         return self._browsed(link, queue, self._stream(frame, link))
 
     def _browsed(self, link: Link, queue: str, answers: list[tuple[bytes, wire.Reply]]) -> Iterator[Message]:
@@ -235,6 +249,7 @@ class Connection:
         if xid is not None and not isinstance(xid, Xid):
             raise Mistake(f"xid is an Xid, not {xid!r}")
         unit = RemoteUnit(self, self._there(), xid)
+        self._units.add(unit)
         if xid is not None:
             unit.begin(xid)
         return unit
@@ -281,6 +296,11 @@ class Connection:
         """Delete a queue; with its messages if `purge`. Raises ObjectInUse (2055; 2042 with uncommitted messages)."""
         self._call("delete_queue", name, purge=purge)
 
+    def clear_queue(self, name: str) -> int:
+        """Remove all messages of a queue, also where gets are disabled; return how many. A crash may leave some."""
+        removed: int = self._call("clear_queue", name)
+        return removed
+
     def queues(self) -> list[QueueInfo]:
         """All queues, by name."""
         found: list[QueueInfo] = self._call("queues")
@@ -291,27 +311,31 @@ class Connection:
         info: QueueInfo = self._call("queue", name)
         return info
 
-    def define_alias(self, name: str, target: str, **attributes: Any) -> Any:
+    def define_alias(self, name: str, target: str, **attributes: Any) -> AliasDefinition:
         """Define another name for a queue; see `QueueManager.define_alias`."""
-        return self._call("define_alias", name, target, **attributes)
+        alias: AliasDefinition = self._call("define_alias", name, target, **attributes)
+        return alias
 
-    def alter_alias(self, name: str, **attributes: Any) -> Any:
+    def alter_alias(self, name: str, **attributes: Any) -> AliasDefinition:
         """Change attributes of an alias."""
-        return self._call("alter_alias", name, **attributes)
+        alias: AliasDefinition = self._call("alter_alias", name, **attributes)
+        return alias
 
     def delete_alias(self, name: str) -> None:
         """Delete an alias; the queue stays."""
         self._call("delete_alias", name)
 
-    def aliases(self) -> Any:
+    def aliases(self) -> list[AliasDefinition]:
         """All aliases, by name."""
-        return self._call("aliases")
+        found: list[AliasDefinition] = self._call("aliases")
+        return found
 
     # ---- operations
 
-    def mqsc(self, text: str) -> Any:
-        """Run MQSC commands; see `QueueManager.mqsc`."""
-        return self._call("mqsc", text)
+    def mqsc(self, text: str) -> MqscResult:
+        """Run MQSC commands; what goes wrong with one of them is in the result."""
+        result: MqscResult = self._call("mqsc", text)
+        return result
 
     def checkpoint(self) -> None:
         """Take a checkpoint now. Raises StorageFull (2192) when the disk has no room for it."""
@@ -362,13 +386,57 @@ class Connection:
         [(answer, head)] = self._stream(wire.call(method, args, options, progress=watched), hear=progress)
         return values.loads(answer[head.at :])
 
+    def advance_log(self) -> str:
+        """Go on in a new log extent, whose name is returned: the one so far can be archived then."""
+        name: str = self._call("advance_log")
+        return name
+
+    def reduce_log(self, how: str | int = "AUTO") -> int:
+        """Remove log extents that nothing needs; return how many went; see `QueueManager.reduce_log`."""
+        gone: int = self._call("reduce_log", how)
+        return gone
+
     def note_archived(self, extent: str, *, all_before: bool = False) -> None:
         """Somebody else has archived this log extent, or all up to it (SET LOG ARCHIVED, LogManagement=Archive)."""
         self._call("note_archived", extent, all_before=all_before)
 
+    def advance_log(self) -> str:
+        """See `QueueManager.advance_log`."""
+        name: str = self._call("advance_log")
+        return name
+
+    def reduce_log(self, how: str | int = "AUTO") -> int:
+        """See `QueueManager.reduce_log`."""
+        count: int = self._call("reduce_log", how)
+        return count
+
+    def authorize(
+        self, user: str, profile: str = "", *, add: Iterable[str] = (), remove: Iterable[str] = ()
+    ) -> QmgrDefinition:
+        """See `QueueManager.authorize`."""
+        changed: QmgrDefinition = self._call("authorize", user, profile, add=list(add), remove=list(remove))
+        return changed
+
+    def unauthorize(self, user: str, profile: str = "") -> QmgrDefinition:
+        """See `QueueManager.unauthorize`."""
+        changed: QmgrDefinition = self._call("unauthorize", user, profile)
+        return changed
+
     def alter(self, **attributes: Any) -> QmgrDefinition:
         """Change attributes of the queue manager: those of ALTER QMGR, in words."""
         changed: QmgrDefinition = self._call("alter", **attributes)
+        return changed
+
+    def authorize(
+        self, user: str, profile: str = "", *, add: Iterable[str] = (), remove: Iterable[str] = ()
+    ) -> QmgrDefinition:
+        """Give a user rights on the queues that a profile fits, and take others away; "": on the queue manager."""
+        changed: QmgrDefinition = self._call("authorize", user, profile, add=list(add), remove=list(remove))
+        return changed
+
+    def unauthorize(self, user: str, profile: str = "") -> QmgrDefinition:
+        """Forget what was said of this user and profile. Raises Mistake where nothing was."""
+        changed: QmgrDefinition = self._call("unauthorize", user, profile)
         return changed
 
     @property
@@ -385,13 +453,19 @@ class Connection:
     def end(self, mode: str = "quiesce") -> None:
         """End the queue manager, as endmqm does; not only this connection, which `close` is for.
 
-        What this connection has not ended is backed out. "quiesce" waits for the units of work of others.
+        "quiesce" lets the units of work end that other threads or clients have begun; what this thread has begun and
+        not ended is backed out.
         """
         if mode not in ("quiesce", "immediate"):
             raise Mistake(f"mode is 'quiesce' or 'immediate', not {mode!r}")
         link = self._there()
+        for unit in list(self._units):
+            if unit.thread == threading.get_ident():
+                with contextlib.suppress(MQError):
+                    unit.backout()
         self._stream(wire.call("end", [mode], {}), link)
         link.await_end()
+        link.close()
         self._target.await_end()
 
 
@@ -409,10 +483,11 @@ class RemoteReplay:
         self._connection = connection
         self._link = link
         self._most = FIRST_PAGE
+        self._over: BaseException | None = StopIteration()  # until it has begun
         asked = values.dumps({"queue": queue, "start": start, "end": end, "most": self._most})
         self._take(wire.request(wire.REPLAY, 0, 0, "", asked))
-        self._over: BaseException | None = None
         self._bookmark = self._page.first
+        self._over = None
 
     def _take(self, frame: bytes) -> None:
         [(answer, head)] = self._connection._stream(frame, self._link)
@@ -465,5 +540,5 @@ class RemoteReplay:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_over", self) is None and self._page.cursor:
+        if self._over is None and self._page.cursor:
             self._link.leftover.append(self._page.cursor)

@@ -122,6 +122,11 @@ class ListenerConfig:
             wrong = "PLAIN sends passwords, so it needs TLS; give TLSCertificate and TLSKey, or use SCRAM-SHA-256"
         elif "EXTERNAL" in mechanisms and self.tls_client_ca is None:
             wrong = "EXTERNAL asks clients for certificates, so it needs TLSClientCA, which says whose are good"
+        elif mechanisms == ("SCRAM-SHA-256",) and self.protocol is not Protocol.QMGR:
+            wrong = (
+                f"Protocol={self.protocol.value} has no way for SCRAM-SHA-256; give TLSCertificate and TLSKey, and "
+                f"PLAIN or EXTERNAL, or NONE on a loopback address"
+            )
         if wrong:
             raise Clash("authentication", f"Authentication={','.join(mechanisms)}: {wrong}")
 

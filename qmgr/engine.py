@@ -12,21 +12,18 @@ import attrs
 
 from logger.errors import LogError
 from qmgr import verbs
-from qmgr.definitions import Definitions
 from qmgr.due import Waiter
 from qmgr.entry import COPY, OVERHEAD, READY, Entry
-from qmgr.errors import (
-    MessageTooBig,
-    Mistake,
-    ObjectInUse,
-    Reason,
-    Unavailable,
-)
-from qmgr.ids import CORRELATION_ID, MESSAGE_ID, Unindexed
+from qmgr.errors import Inhibited, MessageTooBig, Mistake, MQError, ObjectInUse, QueueFull, Reason, Unavailable
+from qmgr.events import Event, Events
+from qmgr.groups import in_logical_order
+from qmgr.ids import Unindexed
 from qmgr.logged import Surroundings
 from qmgr.message import HEAD, Descriptor, Message, check_body, check_id, decode
 from qmgr.queue import BEFORE_ALL, Queue
+from qmgr.requeue import Requeue
 from qmgr.units import A_RECORD, FENCE, QUEUE_AND_SEQUENCE
+from qmgr.verbs import ANY, Wanted
 from recovery import records
 from recovery.errors import QueueDamaged
 from recovery.records import (
@@ -69,12 +66,13 @@ class _Found:
     now: int  # by the steady clock; 0 where no message of the queue expires
 
 
-class Engine(Definitions):
+class Engine(Requeue):
     """The queue manager at work, from the end of restart to its end."""
 
     def __init__(self, given: Surroundings) -> None:
         super().__init__(given)
-        self.steady = given.steady
+        self.events = Events(self.state)
+        self.process = ""  # whose it is, for events
         self._id_prefix = b"AMQ " + given.name[:12].ljust(12).encode()
         self._message_numbers = itertools.count(given.log.epoch * FENCE + 1)
 
@@ -86,7 +84,12 @@ class Engine(Definitions):
         if queue is None or queue.damaged:
             queue = verbs.known_queue(self.state, name)
             if queue.name != name:
-                verbs.check_alias(self.state, name, queue, put=put)
+                try:
+                    verbs.check_alias(self.state, name, queue, put=put)
+                except Inhibited as exc:
+                    with self.lock:
+                        self._inhibited(exc)
+                    raise
         return queue
 
     def advance_log(self) -> None:
@@ -221,7 +224,64 @@ class Engine(Definitions):
                 self.log_held()
             self._reserve(cost, 0, self.log.space.for_gets)
         if queue.depth + count > queue.room_to or largest > queue.max_length:
+            self._check_put(queue, largest, count)
+
+    def _check_put(self, queue: Queue, largest: int, count: int) -> None:
+        """May these messages be put? Notes events. The lock is held; it is let go of only to refuse them."""
+        try:
             verbs.check_put(queue, largest, count)
+        except QueueFull:
+            self.events.is_full(queue, self.clock.wall_us())
+            self.tell_locked()
+            raise
+        except Inhibited as exc:
+            self._inhibited(exc)
+            raise
+        if queue.armed:
+            self.events.rises(queue, queue.depth + count, self.clock.wall_us())
+            self.attention = True
+
+    def _inhibited(self, exc: Inhibited) -> None:
+        """A put or get is refused for this. The lock is held; it may be let go of."""
+        self.events.inhibited(exc.reason, exc.name, self.process)
+        self.tell_locked()
+
+    # ---- events
+
+    def tell(self) -> None:
+        """Put the events that have been noted."""
+        if self.events.pending and self.refusal is None:
+            with contextlib.suppress(LogError), self.lock:
+                self.tell_locked()
+
+    def tell_locked(self) -> None:
+        """The same. What can't be put is dropped. The lock is held; it may be let go of."""
+        pending = self.events.pending
+        while pending:
+            event = pending.popleft()
+            queue = self.state.queues.get(event.queue)
+            if queue is not None:
+                with contextlib.suppress(MQError):
+                    self._put_event(queue, event)
+
+    def _put_event(self, queue: Queue, event: Event) -> None:
+        now = self.clock.wall_us()
+        body = event.encode(self.name, now)
+        descriptor = verbs.describe(queue, {"format": "MQSTR"}, self._expires)
+        head = descriptor.head(self.new_message_id(), now)
+        if descriptor.persistent:
+            self.log_held()
+            if not self.log.reserve(self.log.cost(QUEUE_AND_SEQUENCE + len(head) + len(body)), self.log.space.for_gets):
+                return
+        self.check()
+        verbs.check_put(queue, len(body))
+        entry = Entry(head, body, descriptor.persistent, descriptor.priority, descriptor.expires)
+        record = Put(queue.id, queue.next_sequence, head, body, entry)
+        if descriptor.persistent:
+            self._append_and_apply(record, now)
+        else:
+            self._apply_only(record, now)
+        self._came(len(head) + len(body) + OVERHEAD)
 
     def _put_in_unit(self, unit: Uow, queue: Queue, entries: list[Entry], size: int, largest: int) -> None:
         """Put messages in a unit of work, if that may be."""
@@ -239,7 +299,7 @@ class Engine(Definitions):
             raise self._too_much(cost, queue)
         self._room_in(unit, count, cost, queue, size)
         if queue.depth + count > queue.room_to or largest > queue.max_length:
-            verbs.check_put(queue, largest, count)
+            self._check_put(queue, largest, count)
         ordinal = len(unit.puts)
         try:
             for place, entry in enumerate(entries, ordinal):
@@ -310,33 +370,41 @@ class Engine(Definitions):
         if unit.held >= self._hold:
             self._log_calls(unit)
 
-    def get(
-        self, unit: Uow | None, name: str, limit: int, wait: Any, message_id: Any, correlation_id: Any
-    ) -> list[Message]:
+    def get(self, unit: Uow | None, name: str, limit: int, wait: Any, wanted: Wanted = ANY) -> list[Message]:
         """Take up to `limit` messages, waiting up to `wait` seconds for the first; [] when there is none."""
         queue = self._known(name)
-        by_alias = queue.name != name
-        if message_id is not None or correlation_id is not None:
-            message_id, correlation_id = verbs.check_selectors(message_id, correlation_id)
+        if wanted.logical_order and unit is None:
+            raise Mistake(
+                "a group is got in logical order in a unit of work, so that it is taken whole; use begin()",
+                reason=Reason.INCONSISTENT_UOW,
+                name=name,
+            )
+        by_alias, requeue = queue.name != name, wanted.backout_requeue
         seconds = 0.0 if wait == 0.0 else verbs.check_wait(wait)
         deadline = None if not seconds else self.clock.elapsed_ns() + int(seconds * 1e9)
         event = None
         may_read = False  # while the lock is held
         while True:
             try:
+                if requeue and unit is None:
+                    self.force(self.sift(name, limit, wanted, "", 0))
                 with self.lock:
                     woken, event = event is not None, None
                     try:
                         if by_alias:
                             verbs.check_alias(self.state, name, queue, put=False)
-                        found = self._get_locked(unit, queue, limit, message_id, correlation_id, may_read)
-                    except BaseException:
+                        if requeue and unit is not None:
+                            self._sift(unit, queue, limit, wanted, may_read=may_read)
+                        found = self._get_locked(unit, queue, limit, wanted, may_read)
+                    except BaseException as exc:
+                        if by_alias and isinstance(exc, Inhibited) and exc.name == name:
+                            self._inhibited(exc)
                         if woken:  # by a message that it does not take: another one may
                             queue.waiters.wake_one()
                         raise
                     if found is None and seconds != 0.0:
                         self.check_not_ending()
-                        event = queue.waiters.join(selective=message_id is not None or correlation_id is not None)
+                        event = queue.waiters.join(selective=wanted.selective)
                 if found is not None:
                     if found.force > self.log.safe:
                         self.log.force(found.force)
@@ -345,7 +413,7 @@ class Engine(Definitions):
             except LogError as exc:
                 raise self.translated(exc) from exc
             except Unindexed:
-                self._index(queue, CORRELATION_ID if message_id is None else MESSAGE_ID)
+                self._index(queue, wanted.which)
                 may_read = True
                 continue
             if event is None:
@@ -362,20 +430,21 @@ class Engine(Definitions):
         Where there is none, `waiter` stands in line: it is set, once, when there may be one.
         """
         queue = self._known(name)
+        moved = self.sift(name, limit, ANY, holder.owner, holder.thread) if queue.definition.backout_threshold else 0
         try:
             with self.lock:
                 self.check_not_ending()
-                found = self._get_locked(holder, queue, limit, None, None, False)
+                found = self._get_locked(holder, queue, limit, ANY, False)
                 if found is None:
                     if waiter is not None:
                         queue.waiters.stand(waiter)
-                    return queue, [], 0
+                    return queue, [], moved
                 if queue.waiters.line:  # it may have been woken for more than it takes
                     queue.waiters.wake_one()
         except LogError as exc:
             raise self.translated(exc) from exc
         messages = [decode(head, body, queue.name, backouts, found.now) for head, body, backouts in found.messages]
-        return queue, list(zip(found.entries, messages, strict=True)), found.force
+        return queue, list(zip(found.entries, messages, strict=True)), max(moved, found.force)
 
     def accept_later(self, holder: Uow, held: list[tuple[Queue, Entry]], unit: Uow | None) -> int:
         """Held messages are got: in the unit of work, or now; the LSN to force before anybody is told, or 0."""
@@ -434,7 +503,8 @@ class Engine(Definitions):
     def leave(self, name: str, waiter: Waiter) -> None:
         """The waiter stands in line no more; if it was woken, the message is for the next."""
         with self.lock:
-            queue = self.state.queues.get(name)
+            alias = self.state.aliases.get(name)
+            queue = self.state.queues.get(name if alias is None else alias.target)
             if queue is not None:
                 queue.waiters.leave(waiter)
                 if waiter.is_set():
@@ -494,13 +564,7 @@ class Engine(Definitions):
                         queue.waiters.leave(event)
 
     def _get_locked(
-        self,
-        unit: Uow | None,
-        queue: Queue,
-        limit: int,
-        message_id: bytes | None,
-        correlation_id: bytes | None,
-        may_read: bool,
+        self, unit: Uow | None, queue: Queue, limit: int, wanted: Wanted, may_read: bool
     ) -> "_Found | None":
         """Choose messages, and log and apply that they are taken. The lock is held; it may be let go of for a while."""
         if self.refusal is not None:
@@ -508,11 +572,12 @@ class Engine(Definitions):
         if limit > 1:
             limit = min(limit, max(1, queue.depth))
         self._room_for_gets(unit, limit)
-        if not queue.gets_freely:
-            verbs.check_get(queue)
+        freely = queue.gets_freely
+        if not freely:
+            self._check_get(queue)
         now = self.steady.now_us() if queue.expiring else 0
         look_at = limit
-        chosen, expired = self._choose(queue, limit, message_id, correlation_id, now, look_at, may_read)
+        chosen, expired = self._choose(unit, queue, limit, wanted, now, look_at, may_read)
         while not chosen:
             if not expired:
                 return None
@@ -521,13 +586,16 @@ class Engine(Definitions):
                     return None
                 look_at = len(expired) + limit
             self._room_for_gets(unit, limit)  # again, since that may have let go of the lock
-            chosen, expired = self._choose(queue, limit, message_id, correlation_id, now, look_at, may_read)
+            chosen, expired = self._choose(unit, queue, limit, wanted, now, look_at, may_read)
         messages = [(entry.head, entry.body, entry.backouts) for entry in chosen]
         safe = max([entry.lsn for entry in chosen])
         if unit is not None:
             self._hold_gets(unit, queue, chosen)
         else:
             safe = max(safe, self._log_gets(queue, chosen))
+        if not freely:
+            self.events.falls(queue, self.clock.wall_us())
+            self.attention = True
         if expired:
             self.expire_locked(queue, expired)  # last, since it may let go of the lock
         return _Found(chosen, messages, safe, now)
@@ -575,6 +643,14 @@ class Engine(Definitions):
             raise self.translated(exc) from exc
         return removed
 
+    def _check_get(self, queue: Queue) -> None:
+        """May messages be got? The lock is held; it is let go of only to refuse that."""
+        try:
+            verbs.check_get(queue)
+        except Inhibited as exc:
+            self._inhibited(exc)
+            raise
+
     def _room_for_gets(self, unit: Uow | None, count: int) -> None:
         """May so many messages be got, and has the log room for saying so? May let go of the lock for a while."""
         if unit is not None:
@@ -585,21 +661,22 @@ class Engine(Definitions):
             self._reserve(self.log.cost(QUEUE_AND_SEQUENCE * count), 0)
 
     def _choose(
-        self,
-        queue: Queue,
-        limit: int,
-        message_id: bytes | None,
-        correlation_id: bytes | None,
-        now: int,
-        look_at: int,
-        may_read: bool,
+        self, unit: Uow | None, queue: Queue, limit: int, wanted: Wanted, now: int, look_at: int, may_read: bool
     ) -> tuple[list[Entry], list[Entry]]:
+        """(the entries that a get takes, those it passes over because their time is over). The lock is held."""
         try:
-            any_id = message_id is None and correlation_id is None
-            if any_id and limit == 1:
+            if limit == 1 and not wanted.selective:
                 entry, expired = verbs.choose(queue, now, look_at)
                 return ([] if entry is None else [entry]), expired
-            several = queue.ready(look_at) if any_id else queue.select(message_id, correlation_id, read=may_read)
+            if wanted.logical_order and unit is not None:
+                group, complete = wanted.group_id, wanted.all_available
+                gets = unit.gets
+                return in_logical_order(queue, gets, limit, group, now, complete=complete, read=may_read), []
+            if wanted.selective:
+                ids = wanted.message_id, wanted.correlation_id
+                several = queue.select(*ids, group_id=wanted.group_id, read=may_read)
+            else:
+                several = queue.ready(look_at)
             chosen: list[Entry] = []
             expired = []
             for entry in several:

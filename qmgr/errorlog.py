@@ -59,7 +59,7 @@ MESSAGES = {
     "AMQ9007": ("W", "Log extents could not be archived, compressed or removed: {text}"),
     "AMQ9012": (
         "W",
-        "{path} still has {count} extents of this log, and ArchivePath is {archive} now: they are not read. Move them "
+        "{path} still has {count} extents of this log, and ArchivePath is {text} now: they are not read. Move them "
         "there, or to the active log directory, or change ArchivePath back.",
     ),
     "AMQ9013": (
@@ -76,6 +76,7 @@ MESSAGES = {
     "AMQ9207": ("E", "The data received from {peer} is not valid: {text}"),
     "AMQ9001": ("W", "LogSync is {sync}: after a crash of the machine the last moments of the log may be missing."),
     "AMQ9002": ("E", "A checkpoint could not be taken, the one before counts on: {text}"),
+    "AMQ9030": ("W", "Queue {name}: a message that was backed out {count} times stays there: {text}"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Finding messages by message id or correlation id: indexes made when first asked for.
+"""Finding messages by message id, correlation id or group id: indexes made when first asked for.
 
 Those in memory are found by a dict. Of those in segments each segment has a sorted array of numbers, 32 bits of a
 hash and 32 of the cell; the arrays of all queues share a bound, beyond which those that were made longest ago are
@@ -14,14 +14,21 @@ from zlib import crc32
 from sortedcontainers import SortedDict
 
 from qmgr.entry import Entry
-from qmgr.message import ids_of
+from qmgr.message import group_of
 from qmgr.segments import Segment
 
-MESSAGE_ID, CORRELATION_ID, PLACES = 0, 1, 2  # which of the ids, or where cells begin
+MESSAGE_ID, CORRELATION_ID, PLACES, GROUP_ID = 0, 1, 2, 3  # which of the ids, or where cells begin
 CELLS = (1 << 32) - 1
 MANY_GONE = 16
 hash_of = crc32  # of an id
 Group = SortedDict[tuple[int, int], Entry]  # entries with the same id, by the order of delivery
+
+
+def id_of(message: bytes, which: int) -> bytes:
+    """One of the ids of an encoded message; b"" when it has none, being in no group."""
+    if which == GROUP_ID:
+        return group_of(message)
+    return message[32:56] if which == MESSAGE_ID else message[56:80]
 
 
 class Resident:
@@ -39,7 +46,9 @@ class Resident:
 
     def add(self, entry: Entry) -> None:
         """It may be there already."""
-        key = ids_of(entry.head)[self._which]
+        key = id_of(entry.head, self._which)
+        if not key:
+            return
         found = self._found.setdefault(key, entry)
         if found is entry:
             return
@@ -49,7 +58,7 @@ class Resident:
 
     def remove(self, entry: Entry) -> None:
         """It may be gone already."""
-        key = ids_of(entry.head)[self._which]
+        key = id_of(entry.head, self._which)
         found = self._found.get(key)
         if found is entry:
             del self._found[key]
@@ -112,7 +121,7 @@ class Arrays:
     def drop(self, segment: int) -> None:
         """The segment is no more."""
         self._gone.clear()
-        for which in (MESSAGE_ID, CORRELATION_ID, PLACES):
+        for which in (MESSAGE_ID, CORRELATION_ID, PLACES, GROUP_ID):
             self._drop((segment, which))
 
     def hits(self, segments: Iterable[Segment], which: int, key: bytes, read: Read | None) -> list[Hit]:

@@ -15,12 +15,15 @@ from logger.clock import Clock, SystemClock
 from logger.config import LogSync, LogType
 from logger.disk import NO_SPACE, Disk, Path, PosixDisk, way_out
 from logger.errors import LogClosed, LogError
-from qmgr import authority, autoconfig, locations, mqsc
+from qmgr import authority, autoconfig, events, locations, mqsc
+from qmgr.consume import Consumer
 from qmgr.creation import Ownership, own, translated
 from qmgr.due import SteadyClock
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog, open_error_log
 from qmgr.errors import (
+    AlreadyExists,
+    MediaNotSupported,
     Mistake,
     MQError,
     NoMessageAvailable,
@@ -35,20 +38,22 @@ from qmgr.logged import Surroundings
 from qmgr.media import Media
 from qmgr.message import Message
 from qmgr.mqsc import MqscResult
-from qmgr.objects import AliasDefinition, QmgrDefinition
+from qmgr.objects import AliasDefinition, QmgrDefinition, with_attributes
 from qmgr.outcome import outcome
 from qmgr.published import Publisher, describe_extents, describe_inactive, describe_space, file_systems, plain
 from qmgr.queue import Queue
 from qmgr.replay import Replay, Where
 from qmgr.resource import Resource
-from qmgr.retention import MOST_EXTENTS, Retention
+from qmgr.retention import MOST_EXTENTS, Retention, name_of
 from qmgr.session import Sessions
-from qmgr.verbs import PutOptions, base_of, check_limit, check_wait
+from qmgr.verbs import ANY, GetOptions, PutOptions, Wanted, base_of, check_limit, check_wait, wanted
 from recovery.checkpoint import Checkpointer, Hear, Triggers, read_files
 from recovery.errors import RecoveryError
 from recovery.records import Xid
 from recovery.restart import RestartReport, restart
 from recovery.uows import ACTIVE, Uow, UowState
+
+REQUEUE = Wanted(backout_requeue=True)
 
 
 def describe_queue(queue: Queue) -> dict[str, Any]:
@@ -104,11 +109,10 @@ class UnitOfWork:
         queue: str,
         *,
         wait: float | None = 0.0,
-        message_id: bytes | None = None,
-        correlation_id: bytes | None = None,
+        **options: Unpack[GetOptions],
     ) -> Message:
         """Take a message, which is gone when the unit of work is committed; see `QueueManager.get`."""
-        return self._manager._get_one(self._unit, queue, wait, message_id, correlation_id)
+        return self._manager._get_one(self._unit, queue, wait, options)
 
     def get_many(
         self,
@@ -116,11 +120,10 @@ class UnitOfWork:
         limit: int,
         *,
         wait: float | None = 0.0,
-        message_id: bytes | None = None,
-        correlation_id: bytes | None = None,
+        **options: Unpack[GetOptions],
     ) -> list[Message]:
         """Take up to `limit` messages, waiting for the first of them only; [] when there is none."""
-        return self._manager._get(self._unit, queue, check_limit(limit), wait, message_id, correlation_id)
+        return self._manager._get(self._unit, queue, check_limit(limit), wait, wanted(options))
 
     def prepare(self) -> None:
         """First phase: when this returns the unit of work is in doubt, whatever crashes, until it is resolved."""
@@ -196,7 +199,10 @@ class QueueManager:
             self.sessions = Sessions(self)
             self._state = "running"
             if self._publisher is not None:
-                self._housekeeper.on_tick(self._publisher.tick)
+                self._housekeeper.on_tick(self._tick)
+            with self._engine.lock:
+                self._engine.events.active()
+            self._tell()
         except BaseException:  # an interrupt, and nobody has the queue manager yet
             self._close()
             raise
@@ -254,6 +260,8 @@ class QueueManager:
             for unit in state.uows:
                 unit.promise = self._engine.promise_of(unit)
             self._engine.count_promises()
+            self._engine.say = self._say
+            self._engine.process = self._process
             self._retention = Retention(self._engine, disk, errors, config.log_management, config.log_archive)
             self._housekeeper = Housekeeper(
                 self._engine,
@@ -359,6 +367,31 @@ class QueueManager:
             queue.waiters.wake_all()
         self.on_failure()
 
+    def _tick(self) -> None:
+        """About once a second; it must not fail."""
+        if self._publisher is not None:
+            self._publisher.tick()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Put the events that there are to be told."""
+        if self._engine.state.qmgr.logger_events and self._linear and self._engine.refusal is None:
+            restart, media = self._retention.oldest()
+            with self._engine.lock:
+                current = name_of((self._log.buffer.tail - 1) // self._log.state.extent_bytes)
+                self._engine.events.extents(current, restart, media, self.config.log.path)
+        self._engine.tell()
+
+    @property
+    def _linear(self) -> bool:
+        return self._log.state.log_type is LogType.LINEAR
+
+    def not_authorized(self, user: str, verb: str, name: str) -> None:
+        """Somebody was refused this: an event, if those are wanted (AUTHOREV). `name` of a queue, or ""."""
+        with self._engine.lock:
+            self._engine.events.not_authorized(user, verb, name)
+        self._tell()
+
     def _forked(self) -> None:
         """This is a child process: the queue manager belongs to its parent."""
         self._engine.refusal = Unavailable(
@@ -417,6 +450,7 @@ class QueueManager:
 
     def _end_in_order(self, mode: str) -> None:
         engine, log = self._engine, self._log
+        engine.stopping = mode == "immediate"
         self.quiesce()
         if mode == "quiesce":
             self._await_units()
@@ -427,6 +461,8 @@ class QueueManager:
                 if unit.state is ACTIVE:
                     unit.evicted = True
                     engine.back_out_locked(unit)
+            engine.events.not_active(mode)
+            engine.tell_locked()
             engine.refusal = Unavailable(
                 f"queue manager {self.name!r} has ended", reason=Reason.Q_MGR_STOPPING, name=self.name
             )
@@ -493,14 +529,14 @@ class QueueManager:
         queue: str,
         *,
         wait: float | None = 0.0,
-        message_id: bytes | None = None,
-        correlation_id: bytes | None = None,
+        **options: Unpack[GetOptions],
     ) -> Message:
         """Take a message for good: highest priority first, then the order of commit.
 
-        `wait` in seconds, None for ever. Raises NoMessageAvailable (2033, also a queue.Empty), Inhibited (2016).
+        `wait` in seconds, None for ever. Raises NoMessageAvailable (2033, also a queue.Empty), Inhibited (2016). With
+        `backout_requeue` messages that were backed out too often are moved away first; see docs/queues.md.
         """
-        return self._get_one(None, queue, wait, message_id, correlation_id)
+        return self._get_one(None, queue, wait, options)
 
     def get_many(
         self,
@@ -508,11 +544,35 @@ class QueueManager:
         limit: int,
         *,
         wait: float | None = 0.0,
-        message_id: bytes | None = None,
-        correlation_id: bytes | None = None,
+        **options: Unpack[GetOptions],
     ) -> list[Message]:
         """Take up to `limit` messages for good, wholly or not at all; [] when there is none within `wait` seconds."""
-        return self._get(None, queue, check_limit(limit), wait, message_id, correlation_id)
+        return self._get(None, queue, check_limit(limit), wait, wanted(options))
+
+    def consume(self, queue: str, *, wait: float | None = None, backout_requeue: bool = True) -> "Consumer[UnitOfWork]":
+        """Messages of the queue as they come, each with the unit of work that it was got in:
+
+            for order, uow in qm.consume("ORDERS"):
+                with uow:
+                    uow.put("INVOICES", invoice(order.body))
+
+        Going on to the next commits, an exception in the `with` block backs out. It ends when there is no message
+        within `wait` seconds, None: never. A message that was backed out too often is moved to the backout queue.
+        """
+        return Consumer(self.begin, queue, wait, requeue=backout_requeue)
+
+    def dead_letter(
+        self, unit: UnitOfWork | None, message: Message, reason: int = Reason.BACKOUT_THRESHOLD_REACHED
+    ) -> Message:
+        """Put a message that can't be worked on to the dead-letter queue (DEADQ), with a header that says why.
+
+        In the unit of work in which it was got it is on one of the two queues, whatever crashes. See `qmgr.deadletter`.
+        """
+        put, end = self._engine.dead_letter_later(None if unit is None else unit._unit, message, reason)
+        if end:
+            self._engine.force(end)
+        self.look_around()
+        return put
 
     def browse(
         self, queue: str, *, message_id: bytes | None = None, correlation_id: bytes | None = None
@@ -538,17 +598,18 @@ class QueueManager:
     def look_around(self) -> None:
         """There may be housekeeping to do; called where a call has done its work."""
         self._housekeeper.notice()
+        if self._engine.events.pending or self._engine.state.qmgr.logger_events:
+            self._tell()
 
-    def _get(
-        self, unit: Uow | None, queue: str, limit: int, wait: Any, message_id: Any, correlation_id: Any
-    ) -> list[Message]:
-        found = self._engine.get(unit, queue, limit, wait, message_id, correlation_id)
+    def _get(self, unit: Uow | None, queue: str, limit: int, wait: Any, wanted: Wanted) -> list[Message]:
+        found = self._engine.get(unit, queue, limit, wait, wanted)
         if self._engine.attention:
             self.look_around()
         return found
 
-    def _get_one(self, unit: Uow | None, queue: str, wait: Any, message_id: Any, correlation_id: Any) -> Message:
-        if message_id is None and correlation_id is None:
+    def _get_one(self, unit: Uow | None, queue: str, wait: Any, options: GetOptions) -> Message:
+        said = wanted(options) if options else ANY
+        if said is ANY or (said == REQUEUE and not self._engine.requeues(queue)):
             if wait != 0.0:
                 check_wait(wait)
             engine = self._engine
@@ -557,7 +618,7 @@ class QueueManager:
                 if engine.attention:
                     self.look_around()
                 return message
-        found = self._get(unit, queue, 1, wait, message_id, correlation_id)
+        found = self._get(unit, queue, 1, wait, said)
         if found:
             return found[0]
         raise NoMessageAvailable(f"queue {queue!r} has no message for this get", name=queue)
@@ -838,8 +899,23 @@ class QueueManager:
         return mqsc.run(self, text)
 
     def alter(self, **attributes: Any) -> QmgrDefinition:
-        """Change attributes of the queue manager: those of ALTER QMGR, in words."""
-        return self._engine.alter_qmgr(attributes)
+        """Change attributes of the queue manager: those of ALTER QMGR, in words.
+
+        The queue of events that are switched on is defined if it is not there.
+        """
+        with_attributes(self._engine.state.qmgr, attributes)  # what is refused defines nothing
+        if attributes.get("logger_events") and not self._linear:
+            raise MediaNotSupported(
+                f"AMQ8518E: logger events need linear logging, and queue manager {self.name!r} has circular logging; "
+                f"migmqlog changes it",
+                name=self.name,
+            )
+        for name in {events.QUEUES[said] for said in attributes.keys() & events.QUEUES.keys() if attributes[said]}:
+            with contextlib.suppress(AlreadyExists):
+                self._engine.define(name, events.ATTRIBUTES)
+        changed = self._engine.alter_qmgr(attributes)
+        self._tell()
+        return changed
 
     @property
     def attributes(self) -> QmgrDefinition:

@@ -2,18 +2,18 @@
 
     offset  size  field           meaning
          0     1  version         1
-         1     1  flags           1: persistent
+         1     1  flags           1: persistent; 2: in a group; 4: the last of it
          2     1  priority        0-9
          3     1  format length   of the format name, bytes
          4     1  reply-to length of the queue name, bytes
          5     3  -
-         8     4  properties      their length, bytes
-        12     4  -
+         8     4  properties      length of them and of the group id, bytes
+        12     4  group sequence  from 1 on; 0: in no group
         16     8  put time        microseconds since 1970-01-01 UTC
         24     8  expires         when, by the queue manager's steady clock, in the same unit; 0 = never
         32    24  message id
         56    24  correlation id
-        80     -  format, reply-to, properties, body
+        80     -  format, reply-to, properties, group id (24 bytes, if it is in one), body
 
 A property: length of its name u8, type u8 (1 str, 2 int, 3 float, 4 bool, 5 bytes), length of its value u32, name,
 value.
@@ -31,10 +31,13 @@ from qmgr.errors import Mistake, Reason
 from qmgr.objects import check_name
 
 HEAD = struct.Struct("<16sQQ24s24s")
-FACTS = struct.Struct("<BBBBB3xI4x")  # its first field
+FACTS = struct.Struct("<BBBBB3xII")  # its first field
 assert HEAD.size == 80 and FACTS.size == 16
 VERSION = 1
-PERSISTENT = 1
+PERSISTENT, IN_GROUP, LAST_IN_GROUP = 1, 2, 4
+NUMBER = struct.Struct("<I")
+NUMBER_AT = 12  # of the group sequence
+MAX_GROUP = 999_999_999  # the highest sequence
 NO_ID = bytes(24)
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 STANDING = struct.Struct("<xBBBB3xI12xQ")  # what a queue needs to know of an encoded message: `Standing`
@@ -59,6 +62,8 @@ class Message:
         facts = {name: getattr(self, name) for name in SHOWN}
         if len(self.body) > 100:
             facts["body"] = self.body[:50] + b"..." + self.body[-47:]
+        if self.group_id is not None:
+            facts |= {name: getattr(self, name) for name in ("group_id", "group_sequence", "last_in_group")}
         return f"Message({', '.join([f'{name}={value!r}' for name, value in facts.items()])})"
 
     @property
@@ -100,7 +105,22 @@ class Message:
 
     @property
     def properties(self) -> Mapping[str, Value]:
-        return decode_properties(self.head[80 + self.head[3] + self.head[4] :])
+        end = -24 if self.head[1] & IN_GROUP else None
+        return decode_properties(self.head[80 + self.head[3] + self.head[4] : end])
+
+    @property
+    def group_id(self) -> bytes | None:
+        """24 bytes, the application's; None: it is in no group."""
+        return group_of(self.head) or None
+
+    @property
+    def group_sequence(self) -> int:
+        """Its number in the group, from 1 on; 0: it is in none."""
+        return group_sequence_of(self.head)
+
+    @property
+    def last_in_group(self) -> bool:
+        return is_last_in_group(self.head)
 
 
 SHOWN = (
@@ -119,7 +139,7 @@ class Descriptor:
     expires: int  # by the steady clock; 0 = never
     expiry: float | None  # seconds
     correlation_id: bytes
-    rest: bytes  # format, reply-to, properties
+    rest: bytes  # format, reply-to, properties, group id
 
     def head(self, message_id: bytes, put_time_us: int) -> bytes:
         """All but the body of the message with this id."""
@@ -129,7 +149,18 @@ class Descriptor:
         """The same for messages that are put in one call."""
         facts, expires, correlation_id, rest = self.facts, self.expires, self.correlation_id, self.rest
         pack = HEAD.pack
-        return [pack(facts, put_time_us, expires, one_id, correlation_id) + rest for one_id in message_ids]
+        heads = [pack(facts, put_time_us, expires, one_id, correlation_id) + rest for one_id in message_ids]
+        return _numbered(heads) if facts[1] & IN_GROUP else heads
+
+
+def _numbered(heads: list[bytes]) -> list[bytes]:
+    """Messages of a group that are put in one call: their numbers follow each other, and the last alone may be last."""
+    first = group_sequence_of(heads[0])
+    made = []
+    for number, head in enumerate(heads, first):
+        flags = head[1] if number == first + len(heads) - 1 else head[1] & ~LAST_IN_GROUP
+        made.append(b"".join([head[:1], bytes([flags]), head[2:NUMBER_AT], NUMBER.pack(number), head[NUMBER_AT + 4 :]]))
+    return made
 
 
 def describe(
@@ -142,10 +173,16 @@ def describe(
     reply_to: str = "",
     form: str = "",
     properties: Mapping[str, Value] = NO_PROPERTIES,
+    group: tuple[bytes, int, bool] | None = None,
 ) -> Descriptor:
+    """`group`: its id, the sequence, and whether that is the last."""
     rest = form.encode(), reply_to.encode(), encode_properties(properties)
-    flags = PERSISTENT if persistent else 0
-    facts = FACTS.pack(VERSION, flags, priority, len(rest[0]), len(rest[1]), len(rest[2]))
+    flags, number = PERSISTENT if persistent else 0, 0
+    if group is not None:
+        group_id, number, last = group
+        rest = rest[0], rest[1], rest[2] + group_id
+        flags |= IN_GROUP | (LAST_IN_GROUP if last else 0)
+    facts = FACTS.pack(VERSION, flags, priority, len(rest[0]), len(rest[1]), len(rest[2]), number)
     return Descriptor(facts, persistent, priority, expires, expiry, correlation_id, b"".join(rest))
 
 
@@ -171,9 +208,32 @@ def decode(head: bytes, body: bytes, queue: str, backout_count: int, steady_us: 
     return Message(body, head, queue, backout_count, expiry)
 
 
+def with_format(head: bytes, form: str) -> bytes:
+    """An encoded message that says of its body that it has another format."""
+    end = HEAD.size + head[3]
+    return head[:3] + bytes([len(form)]) + head[4 : HEAD.size] + form.encode() + head[end:]
+
+
 def ids_of(head: bytes) -> tuple[bytes, bytes]:
     """(message id, correlation id) of an encoded message."""
     return head[32:56], head[56:80]
+
+
+def group_of(message: bytes) -> bytes:
+    """The group id of an encoded message, with its body or without; b"" when it is in no group."""
+    if not message[1] & IN_GROUP:
+        return b""
+    end = HEAD.size + message[3] + message[4] + NUMBER.unpack_from(message, 8)[0]
+    return message[end - 24 : end]
+
+
+def group_sequence_of(message: bytes) -> int:
+    number: int = NUMBER.unpack_from(message, NUMBER_AT)[0]
+    return number
+
+
+def is_last_in_group(message: bytes) -> bool:
+    return message[1] & LAST_IN_GROUP == LAST_IN_GROUP
 
 
 def encode_properties(properties: Mapping[str, Value]) -> bytes:
@@ -258,6 +318,31 @@ def check_expiry(value: object) -> float:
             f"expiry is seconds, more than 0 and at most {MAX_EXPIRY}, not {value!r}", reason=Reason.EXPIRY_ERROR
         )
     return value
+
+
+def check_group(group_id: object, sequence: object, last: object) -> tuple[bytes, int, bool] | None:
+    """What a put says of the group; None: the message is in none."""
+    if group_id is None:
+        if sequence is not None or last:
+            raise Mistake("a message that is numbered, or last, needs a group_id", reason=Reason.GROUP_ID_ERROR)
+        return None
+    checked = check_group_id(group_id)
+    if sequence is None:
+        sequence = 1
+    if type(sequence) is not int or not 1 <= sequence <= MAX_GROUP:
+        raise Mistake(
+            f"group_sequence is a whole number from 1 to {MAX_GROUP}, not {sequence!r}",
+            reason=Reason.MSG_SEQ_NUMBER_ERROR,
+        )
+    if last is not None and not isinstance(last, bool):
+        raise Mistake(f"last_in_group is True or False, not {last!r}", reason=Reason.MSG_FLAGS_ERROR)
+    return checked, sequence, bool(last)
+
+
+def check_group_id(value: object) -> bytes:
+    if not isinstance(value, bytes) or len(value) > 24 or not value.strip(b"\0"):
+        raise Mistake(f"group_id is bytes, at most 24 and not all zero, not {value!r}", reason=Reason.GROUP_ID_ERROR)
+    return value.ljust(24, b"\0")
 
 
 def check_format(value: object) -> str:

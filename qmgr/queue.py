@@ -11,9 +11,9 @@ from itertools import groupby, islice
 
 from qmgr.due import Waiters
 from qmgr.entry import COPY, GONE, LOCKED, OVERHEAD, READY, Entry, read_copy
-from qmgr.ids import CORRELATION_ID, MESSAGE_ID, Arrays, Hit, Resident, hash_of
+from qmgr.ids import CORRELATION_ID, GROUP_ID, MESSAGE_ID, Arrays, Hit, Resident, hash_of, id_of
 from qmgr.lane import Lane, in_order
-from qmgr.message import describe, ids_of, standing
+from qmgr.message import describe, group_of, ids_of, standing
 from qmgr.objects import QmgrDefinition, QueueDefinition, is_event_queue
 from qmgr.segments import Block, Cell, Segment, SegmentReader, size_of_cell
 from recovery.errors import QueueDamaged
@@ -60,7 +60,7 @@ class Queue:
         self._levels_of = 0, False  # what the levels below were made of
         self._known_levels: list[list[Lane]] = []
         self._elsewhere: dict[int, Entry] = {}  # by sequence: in memory, though a block may be read that has it too
-        self._by_id: dict[int, Resident] = {}  # MESSAGE_ID, CORRELATION_ID: entries in memory
+        self._by_id: dict[int, Resident] = {}  # MESSAGE_ID, CORRELATION_ID, GROUP_ID: entries in memory
         self._by_sequence: dict[int, Entry] | None = None
         self._indexed = False  # there is one of the three
         self.armed = self._events = 0  # events of the depth: those that it waits for, those that are wanted of it
@@ -232,13 +232,22 @@ class Queue:
 
     # ---- by id and by sequence
 
-    def select(self, message_id: bytes | None, correlation_id: bytes | None, *, read: bool = True) -> Iterator[Entry]:
+    def select(
+        self,
+        message_id: bytes | None,
+        correlation_id: bytes | None,
+        *,
+        group_id: bytes | None = None,
+        read: bool = True,
+    ) -> Iterator[Entry]:
         """The ready entries with these ids, in the order of delivery; those that are in segments only as copies.
 
         Where segments have to be read first, it raises Unindexed unless it may `read` them. Raises QueueDamaged,
         OSError.
         """
-        which, key = (CORRELATION_ID, correlation_id) if message_id is None else (MESSAGE_ID, message_id)
+        which, key = MESSAGE_ID, message_id
+        if key is None:
+            which, key = (CORRELATION_ID, correlation_id) if group_id is None else (GROUP_ID, group_id)
         assert key is not None
         if which not in self._by_id:
             self._indexed = True
@@ -250,8 +259,9 @@ class Queue:
             copies = [self._copies(lane, which, key, hits) for lane in paged] if hits else []
             found = copies[0] if len(copies) == 1 and not found else heapq.merge(found, *copies, key=self.position)
         for entry in found:
-            ready = entry.status in (READY, COPY)
-            if ready and (correlation_id is None or ids_of(entry.head)[1] == correlation_id):
+            wanted = entry.status in (READY, COPY)
+            wanted = wanted and (correlation_id is None or ids_of(entry.head)[1] == correlation_id)
+            if wanted and (group_id is None or group_of(entry.head) == group_id):
                 yield entry
 
     def _copies(self, lane: Lane, which: int, key: bytes, hits: list[Hit]) -> Iterator[Entry]:
@@ -265,7 +275,7 @@ class Queue:
                     cell = self.reader.read_one(segment, block, number, self._arrays.place(segment, number))
                     _, sequence, message = cell
                     paged = lane.holds_paged(sequence) and sequence not in self._elsewhere
-                    if paged and ids_of(message)[which] == key:
+                    if paged and id_of(message, which) == key:
                         yield self._entry(segment, block, cell)
 
     def unindexed(self, which: int, but: set[int]) -> tuple[Segment, int] | None:
@@ -283,7 +293,7 @@ class Queue:
         for block in sorted(blocks, key=lambda one: one.cell):
             at = block.at
             for _, _, message in self.reader.read(segment, block):
-                found.append((hash_of(ids_of(message)[which]), at))
+                found.append((hash_of(id_of(message, which)), at))
                 at += size_of_cell(len(message))
         return found
 

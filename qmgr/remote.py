@@ -1,6 +1,7 @@
 """RemoteUnit: a unit of work that a daemon carries out, with the methods and errors of `UnitOfWork`."""
 
 import contextlib
+import threading
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Protocol, Self, Unpack
@@ -9,7 +10,7 @@ from qmgr import values, wire
 from qmgr.errors import BackedOut, Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.link import Broken, Link
 from qmgr.message import Message, check_body
-from qmgr.verbs import PutOptions, check_limit, check_selectors, check_wait
+from qmgr.verbs import GetOptions, PutOptions, check_limit, check_wait
 from qmgr.wire import OK
 from recovery.records import Xid
 from recovery.uows import ACTIVE, BACKED_OUT, COMMITTED, PREPARED, UowState
@@ -51,6 +52,7 @@ class RemoteUnit:
         self._connection = connection
         self._link = link
         self._xid = xid
+        self.thread = threading.get_ident()  # that began it
         self._number = next(link.units)  # by which the daemon and we call it in this session
         self._begin = wire.BEGIN  # a flag of every request until the first answer
         self._asked = False
@@ -171,14 +173,12 @@ class RemoteUnit:
         queue: str,
         *,
         wait: float | None = 0.0,
-        message_id: bytes | None = None,
-        correlation_id: bytes | None = None,
+        **options: Unpack[GetOptions],
     ) -> Message:
         """Take a message, which is gone when the unit of work is committed; see `QueueManager.get`."""
         if self._state is not ACTIVE or self._link.broken or self._unknown:
             self._check()
-        ids = check_selectors(message_id, correlation_id)
-        answer, head = self._ask(wire.get(self._begin, self._number, queue, wire_wait(wait), *ids))
+        answer, head = self._ask(wire.get(self._begin, self._number, queue, wire_wait(wait), options))
         return wire.got_message(answer, head, queue)
 
     def get_many(
@@ -187,14 +187,20 @@ class RemoteUnit:
         limit: int,
         *,
         wait: float | None = 0.0,
-        message_id: bytes | None = None,
-        correlation_id: bytes | None = None,
+        **options: Unpack[GetOptions],
     ) -> list[Message]:
         """Take up to `limit` messages, waiting for the first of them only; [] when there is none."""
         self._check()
-        ids = check_selectors(message_id, correlation_id)
-        frame = wire.get_many(self._begin, self._number, queue, check_limit(limit), wire_wait(wait), *ids)
+        frame = wire.get_many(self._begin, self._number, queue, check_limit(limit), wire_wait(wait), options)
         return wire.got_messages(self._ask_many(frame), queue)
+
+    def dead_letter(self, message: Message, reason: int) -> Message:
+        """As `Connection.dead_letter`."""
+        self._check()
+        told = wire.call("dead_letter", [message, reason], {}, flags=self._begin, unit=self._number)
+        answer, head = self._ask(told)
+        put: Message = values.loads(answer[head.at :])
+        return put
 
     # ---- its end
 

@@ -97,8 +97,7 @@ class Retention:
                     known.add(disk.real_path(path))
                     held = History(disk, [path], self._history.log_id, self._history.extent_bytes).places()
                     if held:
-                        archive = config.archive_directory
-                        self._errors.say("AMQ9012", path=path, count=len(held), archive=archive)
+                        self._errors.say("AMQ9012", path=path, count=len(held), text=config.archive_directory)
 
     def _try_codec(self) -> None:
         """Say at the start, not only when the first extent is old enough, that there is no such compression here."""

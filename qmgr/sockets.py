@@ -86,14 +86,43 @@ def _more(sock: Socket, got: bytearray, size: int, deadline: int, ticks: Ticks |
     got += piece
 
 
+class TlsSocket(ssl.SSLSocket):
+    """Python's TLS knows nothing of the kernel's bounds of time, and has one for both directions."""
+
+    sending = 0.0
+
+    def sendall(self, data: Any, flags: int = 0) -> None:
+        before = self.gettimeout()
+        self.settimeout(self.sending or None)
+        try:
+            super().sendall(data, flags)
+        finally:
+            self.settimeout(before)
+
+
+def with_tls(sock: Socket, context: ssl.SSLContext, seconds: float, host: str | None = None) -> Socket:
+    """The same connection over TLS; the handshake has so many seconds. `host`: of the server, for its client."""
+    context.sslsocket_class = TlsSocket
+    sock.settimeout(seconds)
+    wrapped = context.wrap_socket(sock, server_side=host is None, server_hostname=host)
+    wrapped.settimeout(None)
+    return wrapped
+
+
 def limit_receive(sock: Socket, seconds: float) -> None:
     """A receive waits so long at most; 0: for ever."""
-    _limit(sock, socket.SO_RCVTIMEO, seconds)
+    if isinstance(sock, TlsSocket):
+        sock.settimeout(seconds or None)
+    else:
+        _limit(sock, socket.SO_RCVTIMEO, seconds)
 
 
 def limit_send(sock: Socket, seconds: float) -> None:
     """The same for a send: a reader that never reads is lost then."""
-    _limit(sock, socket.SO_SNDTIMEO, seconds)
+    if isinstance(sock, TlsSocket):
+        sock.sending = seconds
+    else:
+        _limit(sock, socket.SO_SNDTIMEO, seconds)
 
 
 def _limit(sock: Socket, option: int, seconds: float) -> None:
@@ -103,8 +132,7 @@ def _limit(sock: Socket, option: int, seconds: float) -> None:
 
 def close(sock: Socket) -> None:
     """Close it at once, also for a thread that waits in it."""
-    with contextlib.suppress(OSError):
-        sock.shutdown(socket.SHUT_RDWR)
+    hang_up(sock)
     with contextlib.suppress(OSError):
         sock.close()
 
@@ -112,7 +140,7 @@ def close(sock: Socket) -> None:
 def hang_up(sock: Socket) -> None:
     """Let the thread that uses it find it closed."""
     with contextlib.suppress(OSError):
-        sock.shutdown(socket.SHUT_RDWR)
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # of TLS too: that of SSLSocket is not for other threads
 
 
 def pair() -> tuple[Socket, Socket]:
@@ -241,13 +269,6 @@ def tune(sock: Socket) -> None:
     for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-def certified_name(sock: Socket) -> str | None:
-    """The common name in the certificate that the other end has shown, and that was found to be good."""
-    certificate: dict[str, Any] = (sock.getpeercert() if isinstance(sock, ssl.SSLSocket) else None) or {}
-    names = [value for part in certificate.get("subject", ()) for name, value in part if name == "commonName"]
-    return str(names[0]) if names else None
 
 
 def is_loopback(address: str) -> bool:

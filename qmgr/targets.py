@@ -107,7 +107,7 @@ class Remote:
         if self.tls is None:
             return sock
         try:
-            return self.tls.wrap_socket(sock, server_hostname=self.host)
+            return sockets.with_tls(sock, self.tls, CONNECT, self.host)
         except OSError as exc:  # an SSLError is one
             sockets.close(sock)
             raise Unavailable(f"no TLS with queue manager {self.name!r} at {place}: {exc}", name=self.name) from exc

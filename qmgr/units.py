@@ -44,7 +44,8 @@ class Units(Logged):
         super().__init__(given)
         self._usual_uncommitted = given.max_uncommitted
         self.heed()
-        self.quiescing = False  # no new unit of work
+        self.quiescing = False  # no new unit of work, and no wait
+        self.stopping = False  # it is ended at once
         self.unlogged: deque[int] = deque(maxlen=REMEMBERED)  # committed last, of those that nothing is logged of
         self._hold = min(HOLD, given.log.buffer.max_frame // 2)
         self._frame = given.log.cost(0)
@@ -59,10 +60,7 @@ class Units(Logged):
     def begin(self, xid: Xid | None, owner: str, thread: int) -> Uow:
         if self.refusal is not None:
             raise self.refusal
-        if self.quiescing:
-            raise Unavailable(
-                f"queue manager {self.name!r} is ending; no unit of work can begin", reason=Reason.Q_MGR_QUIESCING
-            )
+        self.check_not_ending()
         if xid is None:
             return self.new_unit(owner, thread)
         with self.lock:
@@ -82,9 +80,13 @@ class Units(Logged):
         return unit
 
     def check_not_ending(self) -> None:
-        """Raises Unavailable (2161) for what may not begin any more."""
+        """Raises Unavailable (2161, or 2162 when it is ended at once) for what may not begin any more."""
         if self.quiescing:
-            raise Unavailable(f"queue manager {self.name!r} is ending", reason=Reason.Q_MGR_QUIESCING)
+            raise Unavailable(
+                f"queue manager {self.name!r} is ending; no unit of work or wait can begin",
+                reason=Reason.Q_MGR_STOPPING if self.stopping else Reason.Q_MGR_QUIESCING,
+                name=self.name,
+            )
 
     def promise_of(self, unit: Uow, cost: int = 0, queues: int = 0, put_bytes: int = 0, messages: int = 0) -> int:
         """Log bytes that the unit's calls and its end may take, when it has these more."""
@@ -141,7 +143,7 @@ class Units(Logged):
                 self._reserve(0, more, kept)
                 if unit.state is not ACTIVE:
                     raise verbs.ended(unit)
-        if len(unit.puts) + len(unit.gets) + count > self.max_uncommitted:
+        if len(unit.puts) + len(unit.gets) + count > self.max_uncommitted and not unit.holds:
             verbs.check_unit(unit, count, self.max_uncommitted)
 
     def _hold_back(self, unit: Uow, parts: list[bytes], cost: int) -> None:

@@ -22,13 +22,13 @@ from typing import Any
 import attrs
 
 from logger import archive, compressed, config, history, log, stats
-from qmgr import errors, infos, manager, message, mqsc, objects, replay, session
+from qmgr import authority, errors, infos, message, mqsc, objects, replay
 from qmgr.errors import MQError, Reason
 from recovery import records, restart, uows
 
 SHOWN: tuple[ModuleType, ...] = (
     *(archive, compressed, config, history, log, stats),
-    *(infos, manager, message, mqsc, objects, replay, session),
+    *(authority, infos, message, mqsc, objects, replay),
     *(records, restart, uows),
 )
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any, TypedDict
 
+import attrs
+
 from qmgr import message as m
 from qmgr.entry import Entry
 from qmgr.errors import (
@@ -18,6 +20,7 @@ from qmgr.errors import (
     UnitOfWorkEnded,
     UnknownQueue,
 )
+from qmgr.ids import CORRELATION_ID, GROUP_ID, MESSAGE_ID
 from qmgr.message import NO_ID, NO_PROPERTIES, Descriptor
 from qmgr.objects import check_name
 from qmgr.queue import Queue
@@ -105,17 +108,96 @@ class PutOptions(TypedDict, total=False):
     reply_to: str | None
     properties: Mapping[str, m.Value] | None
     format: str | None
+    group_id: bytes | None  # at most 24 bytes
+    group_sequence: int | None  # in the group, from 1 on; of the first where several are put
+    last_in_group: bool | None
+
+
+PUT_OPTIONS = PutOptions.__annotations__
+
+
+class GetOptions(TypedDict, total=False):
+    """What a get can be given, beside how long it waits; None and False are like leaving it out."""
+
+    message_id: bytes | None  # at most 24 bytes
+    correlation_id: bytes | None  # at most 24 bytes
+    group_id: bytes | None  # at most 24 bytes
+    logical_order: bool  # groups in their order, one after the other; in a unit of work
+    all_available: bool  # the same, and only groups that are there whole
+    backout_requeue: bool  # move what was backed out too often away first (BOTHRESH, BOQNAME)
+
+
+@attrs.frozen
+class Wanted:
+    """Which messages a get takes."""
+
+    message_id: bytes | None = None
+    correlation_id: bytes | None = None
+    group_id: bytes | None = None
+    logical_order: bool = False
+    all_available: bool = False
+    backout_requeue: bool = False
+    selective: bool = attrs.field(init=False)  # does it pass some messages over?
+
+    @selective.default
+    def _is_selective(self) -> bool:
+        ids = self.message_id, self.correlation_id, self.group_id
+        return self.logical_order or any(one is not None for one in ids)
+
+    @property
+    def which(self) -> int:
+        """The id by which they are found."""
+        if self.message_id is not None:
+            return MESSAGE_ID
+        return CORRELATION_ID if self.correlation_id is not None and self.group_id is None else GROUP_ID
+
+
+ANY = Wanted()
+
+
+def wanted(options: GetOptions) -> Wanted:
+    """What these options say; ANY where they say nothing. Raises Mistake."""
+    for name in options:
+        if name not in GetOptions.__annotations__:
+            raise TypeError(f"a get has no option {name!r}; it has wait, {', '.join(GetOptions.__annotations__)}")
+    if all(value is None or value is False for value in options.values()):
+        return ANY  # said in many words
+    message_id, correlation_id = check_selectors(options.get("message_id"), options.get("correlation_id"))
+    group_id = options.get("group_id")
+    complete = check_flag(options, "all_available")
+    said = Wanted(
+        message_id=message_id,
+        correlation_id=correlation_id,
+        group_id=None if group_id is None else m.check_group_id(group_id),
+        logical_order=check_flag(options, "logical_order") or complete,
+        all_available=complete,
+        backout_requeue=check_flag(options, "backout_requeue"),
+    )
+    if said.logical_order and (message_id is not None or correlation_id is not None or said.backout_requeue):
+        text = "groups in logical order are got without message_id, correlation_id and backout_requeue"
+        raise Mistake(text, reason=Reason.OPTIONS_ERROR)
+    return said
+
+
+def check_flag(options: Mapping[str, Any], name: str) -> bool:
+    value = options.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise Mistake(f"{name} is True or False, not {value!r}", reason=Reason.OPTIONS_ERROR)
+    return bool(value)
 
 
 def describe(queue: Queue, options: PutOptions, expires_at: Callable[[float], int]) -> Descriptor:
     """What a put asks for, with the queue's defaults; `expires_at(seconds)` by the steady clock. Raises Mistake."""
     definition = queue.definition
     for name in options:
-        if name not in PutOptions.__annotations__:
+        if name not in PUT_OPTIONS:
             raise TypeError(f"a put has no option {name!r}; it has {', '.join(PutOptions.__annotations__)}")
     persistent, priority, expiry = options.get("persistent"), options.get("priority"), options.get("expiry")
     correlation_id, reply_to = options.get("correlation_id"), options.get("reply_to")
     form, properties = options.get("format"), options.get("properties")
+    group = None
+    if "group_id" in options or "group_sequence" in options or "last_in_group" in options:
+        group = m.check_group(options.get("group_id"), options.get("group_sequence"), options.get("last_in_group"))
     if expiry is not None:
         expiry = m.check_expiry(expiry)
     if definition.expiry_cap is not None:
@@ -129,6 +211,7 @@ def describe(queue: Queue, options: PutOptions, expires_at: Callable[[float], in
         reply_to="" if reply_to is None else m.check_reply_to(reply_to),
         form="" if form is None else m.check_format(form),
         properties=NO_PROPERTIES if properties is None else m.check_properties(properties),
+        group=group,
     )
 
 

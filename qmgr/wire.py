@@ -24,7 +24,7 @@ from qmgr import values
 from qmgr.errors import Mistake, Reason
 from qmgr.message import Message
 from qmgr.objects import check_name
-from qmgr.verbs import PutOptions
+from qmgr.verbs import GetOptions, PutOptions, Wanted, wanted
 
 VERSION = 1
 MAGIC = b"QMGR"
@@ -74,6 +74,9 @@ HAS_PROPERTIES, HAS_OTHERS = 256, 512
 PLAIN = REPLY.pack(0, OK, 0, 0)[4:]  # a reply that says nothing but what was asked for
 
 
+OTHERS = ("group_id", "logical_order", "all_available", "backout_requeue")  # of gets
+
+
 class ProtocolError(ValueError):
     """What came is not a frame of this protocol, or not one that fits here."""
 
@@ -114,36 +117,51 @@ def put_many(flags: int, unit: int, queue: str, bodies: Sequence[bytes], options
     return request(PUT_MANY, flags, unit, queue, b"".join((told, lengths, *bodies)))
 
 
-def get(
-    flags: int, unit: int, queue: str, wait: float, message_id: bytes | None, correlation_id: bytes | None
-) -> bytes:
-    """`wait` in seconds, FOR_EVER for no bound. The ids have been checked."""
+def get(flags: int, unit: int, queue: str, wait: float, options: GetOptions) -> bytes:
+    """`wait` in seconds, FOR_EVER for no bound. Raises what the get would raise."""
     name = name_bytes(queue)
-    ids = b""
-    if message_id is not None:
-        flags, ids = flags | MESSAGE_ID, message_id
-    if correlation_id is not None:
-        flags, ids = flags | CORRELATION_ID, ids + correlation_id
-    size = 12 + len(name) + SECONDS.size + len(ids)
-    return REQUEST.pack(size, GET, flags, len(name), unit) + name + SECONDS.pack(wait) + ids
+    told = b""
+    if options:
+        more, told = encode_wanted(wanted(options))
+        flags |= more
+    size = 12 + len(name) + SECONDS.size + len(told)
+    return REQUEST.pack(size, GET, flags, len(name), unit) + name + SECONDS.pack(wait) + told
 
 
-def get_many(
-    flags: int, unit: int, queue: str, limit: int, wait: float, message_id: bytes | None, correlation_id: bytes | None
+def get_many(flags: int, unit: int, queue: str, limit: int, wait: float, options: GetOptions) -> bytes:
+    more, told = encode_wanted(wanted(options))
+    return request(GET_MANY, flags | more, unit, queue, MANY.pack(wait, min(limit, 0xFFFFFFFF)) + told)
+
+
+def browse(queue: str, most: int, message_id: bytes | None, correlation_id: bytes | None) -> bytes:
+    flags, told = encode_wanted(Wanted(message_id=message_id, correlation_id=correlation_id))
+    return request(BROWSE, flags, 0, queue, TABLE.pack(most) + told)
+
+
+def encode_wanted(said: Wanted) -> tuple[int, bytes]:
+    """(flags, bytes): ids of 24 bytes each, then JSON of what else is said."""
+    flags, parts = 0, []
+    if said.message_id is not None:
+        flags, parts = MESSAGE_ID, [said.message_id]
+    if said.correlation_id is not None:
+        flags, parts = flags | CORRELATION_ID, [*parts, said.correlation_id]
+    others = {name: getattr(said, name) for name in OTHERS if getattr(said, name)}
+    if others:
+        flags, parts = flags | OPTIONS, [*parts, values.dumps(others)]
+    return flags, b"".join(parts)
+
+
+def call(
+    method: str,
+    args: Sequence[Any],
+    options: Mapping[str, Any],
+    *,
+    progress: bool = False,
+    flags: int = 0,
+    unit: int = 0,
 ) -> bytes:
-    told, ids = encode_ids(message_id, correlation_id)
-    return request(GET_MANY, flags | told, unit, queue, MANY.pack(wait, min(limit, 0xFFFFFFFF)) + ids)
-
-
-def encode_ids(message_id: bytes | None, correlation_id: bytes | None) -> tuple[int, bytes]:
-    """(flags, bytes): ids of 24 bytes each."""
-    flags = (0 if message_id is None else MESSAGE_ID) | (0 if correlation_id is None else CORRELATION_ID)
-    return flags, (message_id or b"") + (correlation_id or b"")
-
-
-def call(method: str, args: Sequence[Any], options: Mapping[str, Any], *, progress: bool = False) -> bytes:
     told = {"args": list(args), "options": dict(options), "progress": progress}
-    return request(CALL, 0, 0, method, values.dumps(told))
+    return request(CALL, flags, unit, method, values.dumps(told))
 
 
 def hello(op: int, rest: bytes, version: int = VERSION) -> bytes:
@@ -184,15 +202,21 @@ def decode_hello(frame: bytes) -> tuple[int, int, bytes]:
     return op, version, frame[HELLO_HEAD.size :]
 
 
-def decode_ids(flags: int, frame: bytes, at: int) -> tuple[bytes | None, bytes | None]:
-    """(message id, correlation id), which end the frame."""
-    ids = []
-    for flag in (MESSAGE_ID, CORRELATION_ID):
-        ids.append(frame[at : at + 24] if flags & flag else None)
-        at += 24 if flags & flag else 0
-    if at != len(frame):
+def decode_wanted(flags: int, frame: bytes, at: int) -> GetOptions:
+    """What a get or a browse is given, which ends the frame."""
+    options: dict[str, Any] = {}
+    for name, flag in (("message_id", MESSAGE_ID), ("correlation_id", CORRELATION_ID)):
+        if flags & flag:
+            options[name] = frame[at : at + 24]
+            at += 24
+    if flags & OPTIONS and at < len(frame):
+        try:
+            options.update(_mapping(values.loads(frame[at:])))
+        except ValueError as exc:
+            raise ProtocolError(f"the options of a get can't be understood ({exc})") from None
+    elif at != len(frame):
         raise ProtocolError("the ids in a request have 24 bytes each, and nothing follows them")
-    return ids[0], ids[1]
+    return cast(GetOptions, options)
 
 
 def decode_bodies(frame: bytes, at: int) -> list[bytes]:

@@ -34,7 +34,7 @@ class Commands:
                 env={**os.environ, "PYTHONDEVMODE": ""},
             )
 
-    def run(self, words: list[str], environment: Mapping[str, str], seconds: float = 60) -> "Completed":
+    def run(self, words: list[str], environment: Mapping[str, str], seconds: float = 300) -> "Completed":
         """Run `qm WORDS`; what it said and ended with."""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             ended, tells = os.pipe()

@@ -44,9 +44,17 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in FILES}
 
 
+def nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """All of a tree but what stands there for type checkers only."""
+    for node in ast.iter_child_nodes(tree):
+        if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+            yield node
+            yield from nodes(node)
+
+
 def imports(path: Path) -> Iterator[str]:
     """The full names of the modules that a file imports, wherever in the file."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -292,9 +292,9 @@ def test_threads_get_each_message_once_by_its_id_while_segments_are_rewritten(
     rewriter = Call(checkpoints)
     calls = [Call(lambda: by_id(got[0], 1)), Call(lambda: by_id(got[1], 2)), Call(lambda: by_group(got[2]))]
     for call in calls:
-        call.outcome(60)
+        call.outcome()
     done.set()
-    rewriter.outcome(60)
+    rewriter.outcome()
     assert sorted(one for mine in got for one in mine) == sorted(body(n) for n in range(count))
     assert qm.status().messages == 0
     assert small_segments.calls.get("_replace", 0) > 0

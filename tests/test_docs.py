@@ -51,7 +51,7 @@ def run(command: list[str], home: Path) -> subprocess.CompletedProcess[str]:
         "QMGR_DATA_PATH": str(home / "data"),
         "XDG_DATA_HOME": str(home),
     }
-    return subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_the_readmes_code_runs_in_the_order_it_stands(tmp_path: Path) -> None:

@@ -939,7 +939,7 @@ def test_threads_work_while_images_are_recorded_and_the_log_alone_has_everything
         thread.start()
     looked = 0
     rng = random.Random(buffer)
-    while looked < (1000 if SOAK else 16) or (
+    while looked < (300 if SOAK else 16) or (
         looked < 1000 and (images.recorded <= 6 or sum(worker.moved for worker in workers) <= 100)
     ):
         for thread in (*workers, images):

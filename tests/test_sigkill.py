@@ -158,7 +158,7 @@ def test_row_01_killed_at_random_moments(tmp_path: Path, threads: int, rounds: i
     rng = random.Random(threads)
     life = Rounds(tmp_path, threads)
     n = 0
-    while n < rounds * (40 if SOAK else 1) or (life.acknowledged <= rounds * 5 and n < rounds * 80):
+    while n < rounds * (50 if SOAK else 1) or (life.acknowledged <= rounds * 5 and n < rounds * 80):
         n += 1
         life.round(n, rng.choice((0.01, 0.1, 0.25, 0.4)) * rng.random())
     life.round(-1, 0)
@@ -171,7 +171,7 @@ def test_row_01_killed_at_random_moments_with_a_linear_log(tmp_path: Path, threa
     rng = random.Random(100 + threads)
     life = Rounds(tmp_path, threads, log_type="linear", log_management="Automatic")
     n = removed = 0
-    while n < rounds * (40 if SOAK else 1) or ((life.acknowledged <= rounds * 5 or removed <= 5) and n < rounds * 80):
+    while n < rounds * (50 if SOAK else 1) or ((life.acknowledged <= rounds * 5 or removed <= 5) and n < rounds * 80):
         n += 1
         life.round(n, rng.choice((0.01, 0.1, 0.25, 0.4)) * rng.random())
         if rng.random() < 0.4:

@@ -16,7 +16,7 @@ from qmgr.link import Broken, Link, Target, messages
 from qmgr.message import Message, check_body
 from qmgr.remote import check_bodies, wire_wait
 from qmgr.replay import Where
-from qmgr.verbs import PutOptions, check_selectors
+from qmgr.verbs import GetOptions, PutOptions, check_selectors
 from recovery.records import Xid
 from recovery.uows import ACTIVE, BACKED_OUT, COMMITTED, PREPARED, UowState
 
@@ -220,14 +220,14 @@ class Outside:
     async def get(
         self, unit: OutsideUnit | None, queue: str, limit: int, wait: Any, message_id: Any, correlation_id: Any
     ) -> list[Message]:
-        ids = check_selectors(message_id, correlation_id)
+        options: GetOptions = {"message_id": message_id, "correlation_id": correlation_id}
         seconds = wire_wait(wait)
         pool = await (self._there() if unit is None else self._begun(unit))
         flags, number = (0, 0) if unit is None else (unit.begin, unit.asked_as)
         if limit == 1:
-            frame = wire.get(flags, number, queue, seconds, *ids)
+            frame = wire.get(flags, number, queue, seconds, options)
         else:
-            frame = wire.get_many(flags, number, queue, limit, seconds, *ids)
+            frame = wire.get_many(flags, number, queue, limit, seconds, options)
         try:
             answers = await self._taken(*await self._send(pool, frame))
             found = heard(answers) if unit is None else unit.hear(answers)

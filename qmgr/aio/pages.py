@@ -103,8 +103,7 @@ class Browse(Pages[Message]):
         self._ids = ids
 
     def first(self) -> bytes:
-        flags, ids = wire.encode_ids(*self._ids)
-        return wire.request(wire.BROWSE, flags, 0, self._queue, wire.TABLE.pack(self._most) + ids)
+        return wire.browse(self._queue, self._most, *self._ids)
 
     def take(self, answers: Answers) -> int:
         cursor = 0

@@ -28,12 +28,14 @@ PATIENCE = 20  # times that a command looks for what a running queue manager pub
 PAUSE = 0.1  # seconds between two of them
 STALE = 10.0  # seconds after which what was published is said to be old
 
-NO_DAEMON = """\
-This version has no daemon: the command starts the queue manager in this process, with all that a restart does,
-and ends it in order. While another process has it, the command says which, and ends with 40; that process can
-use qm.transactions() and qm.resolve()."""
+HOW = """\
+If the queue manager runs as a daemon, it is the daemon that does it. If it does not run, the command starts it in
+this process, with all that a restart does, and ends it in order. Where an application has started it (qmgr.start),
+the command says which one, and ends with 40; that application can use {method}."""
 SILENT = "the queue manager is not available: it does not say how it stands"
 OWNED = "the queue manager is not available: another process has it"
+
+Manager = qmgr.QueueManager | qmgr.Connection  # what a command works on: the same methods and errors
 
 
 def named(name: str | None, data_path: str | None) -> str:
@@ -64,9 +66,14 @@ def known(name: str, data_path: str | None, *, code: int = NAME_ERROR, amq: str 
 
 
 @contextlib.contextmanager
-def started(name: str, data_path: str | None) -> Iterator[qmgr.QueueManager]:
-    """The queue manager, started in this process for as long as the block lasts and ended in order."""
-    known(name, data_path)
+def started(name: str, data_path: str | None) -> Iterator[Manager]:
+    """The queue manager as its daemon has it, or started in this process for as long as the block lasts."""
+    location = known(name, data_path)
+    _await_start(location)
+    if DISK.locked_by(life.path(location)) is not None:
+        with qmgr.connect(name, data_path=data_path) as connection:
+            yield connection
+        return
     try:
         manager = qmgr.start(name, data_path=data_path, background=False)
     except InUse as exc:
@@ -74,6 +81,15 @@ def started(name: str, data_path: str | None) -> Iterator[qmgr.QueueManager]:
         raise Failure(NOT_AVAILABLE, "AMQ8146E", text) from exc
     with manager:
         yield manager
+
+
+def _await_start(location: Location) -> None:
+    """A daemon that is starting lets nobody in yet."""
+    for _ in range(PATIENCE):
+        note = life.daemon(DISK, location)
+        if note is None or note.stage is not Stage.STARTING:
+            return
+        pause(PAUSE)
 
 
 def standing(name: str, data_path: str | None) -> published.Picture:

@@ -4,7 +4,6 @@ import argparse
 from collections.abc import Callable
 
 from logger.archive import Action, Outcome, parse_age
-from qmgr import QueueManager
 from qmgr.cli import access
 from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, Bar, Command, Failure, Parser, complain
 from qmgr.errorlog import MESSAGES
@@ -12,11 +11,6 @@ from qmgr.errors import MediaNotSupported
 
 NOT_SUPPORTED = 68
 OLDER = "only what was last written so long ago, such as 36h"
-DO: dict[Action, Callable[..., Outcome]] = {
-    Action.ARCHIVE: QueueManager.archive_log,
-    Action.COMPRESS: QueueManager.compress_log,
-    Action.REMOVE: QueueManager.remove_log,
-}
 
 
 def options(parser: Parser) -> None:
@@ -44,8 +38,9 @@ def doing(action: Action) -> Callable[[argparse.Namespace], int]:
         name = access.named(args.m, args.data_path)
         with access.started(name, args.data_path) as manager:
             bar = Bar()
+            do: Callable[..., Outcome] = getattr(manager, f"{action.value}_log")
             try:
-                outcome = DO[action](manager, older_than=args.older_than, dry_run=args.dry_run, progress=bar)
+                outcome = do(older_than=args.older_than, dry_run=args.dry_run, progress=bar)
             except MediaNotSupported as exc:
                 raise Failure(NOT_SUPPORTED, "AMQ7044E", str(exc)) from exc
             finally:
@@ -69,9 +64,7 @@ def command(action: Action, purpose: str, notes: str) -> Command:
     return Command(
         name=name,
         purpose=purpose,
-        notes=notes
-        + "\n\n"
-        + access.NO_DAEMON.replace("qm.transactions() and qm.resolve()", f"qm.{action.value}_log()"),
+        notes=notes + "\n\n" + access.HOW.format(method=f"qm.{action.value}_log()"),
         usage=f"[-m QMgrName] {age_given} [--dry-run] [--data-path dir]",
         example=f"qm {name} -m QM1 --older-than 7d",
         own_name=False,

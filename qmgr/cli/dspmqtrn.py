@@ -63,7 +63,7 @@ def full(each: TransactionInfo) -> Iterator[str]:
 COMMAND = Command(
     name="dspmqtrn",
     purpose="Show the units of work that are in doubt: prepared, and neither committed nor backed out.",
-    notes=access.NO_DAEMON + "\n\n"
+    notes=access.HOW.format(method="qm.transactions()") + "\n\n"
     "Every unit of work here is coordinated from outside, by whoever gave its XID, so -i shows none; one that\n"
     "rsvmqtrn resolves is forgotten at once, so -h shows none either. Dates and times are UTC.",
     usage="[-e] [-h] [-i] [-a] [-q] [-m QMgrName] [--data-path dir]",

@@ -5,6 +5,11 @@ from collections.abc import Sequence
 from importlib import metadata
 
 from qmgr.cli import (
+    amqsbcg,
+    amqsblst,
+    amqsgbr,
+    amqsget,
+    amqsput,
     archive_log,
     checkini,
     crtmqm,
@@ -54,6 +59,11 @@ COMMANDS = {
         setuser.COMMAND,
         migmqlog.COMMAND,
         repair.COMMAND,
+        amqsput.COMMAND,
+        amqsget.COMMAND,
+        amqsgbr.COMMAND,
+        amqsbcg.COMMAND,
+        amqsblst.COMMAND,
     )
 }
 

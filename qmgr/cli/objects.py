@@ -5,7 +5,7 @@ Types by their MQ names, a trailing `*` in the name.
 
 from collections.abc import Mapping
 
-from qmgr import QueueManager
+from qmgr.cli.access import Manager
 from qmgr.cli.command import BAD_ARGUMENTS, Failure, complain, explain
 from qmgr.errors import MQError
 
@@ -28,7 +28,7 @@ def check_type(text: str) -> str:
     return kind
 
 
-def queues(manager: QueueManager, kind: str, generic: str) -> list[str]:
+def queues(manager: Manager, kind: str, generic: str) -> list[str]:
     """The names of the queues that are meant."""
     if kind not in ALL + QUEUES:
         return []

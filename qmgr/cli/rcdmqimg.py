@@ -54,8 +54,7 @@ def run(args: argparse.Namespace) -> int:
 COMMAND = Command(
     name="rcdmqimg",
     purpose="Record media images of objects in the log: what a lost or damaged queue is rebuilt from.",
-    notes=access.NO_DAEMON.replace("qm.transactions() and qm.resolve()", "qm.record_image()")
-    + "\n\nLinear logging only.",
+    notes=access.HOW.format(method="qm.record_image()") + "\n\nLinear logging only.",
     usage="[-l] [-m QMgrName] -t ObjectType [-z] [--data-path dir] [GenericObjName]",
     example="rcdmqimg -m QM1 -l -t ql 'ORDERS.*'",
     codes={

@@ -2,7 +2,6 @@
 
 import argparse
 
-from qmgr import QueueManager
 from qmgr.cli import access, objects
 from qmgr.cli.command import NOT_AVAILABLE, Bar, Command, Parser
 from qmgr.errors import MediaImageMissing, MediaNotSupported, MQError, NotImageRecoverable, ObjectInUse
@@ -43,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         return tally.end(name, args.t, args.name)
 
 
-def recreate(manager: QueueManager, queue: str) -> None:
+def recreate(manager: access.Manager, queue: str) -> None:
     bar = Bar()
     try:
         manager.recreate(queue, progress=bar)
@@ -54,7 +53,7 @@ def recreate(manager: QueueManager, queue: str) -> None:
 COMMAND = Command(
     name="rcrmqobj",
     purpose="Build lost or damaged objects again from their media images and the log.",
-    notes=access.NO_DAEMON.replace("qm.transactions() and qm.resolve()", "qm.recreate()")
+    notes=access.HOW.format(method="qm.recreate()")
     + "\n\nLinear logging only. Non-persistent messages are not recovered.",
     usage="[-m QMgrName] [-z] -t ObjectType [--data-path dir] GenericObjName",
     example="rcrmqobj -m QM1 -t ql ORDERS",

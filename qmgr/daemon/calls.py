@@ -1,7 +1,7 @@
 """Calls: the requests that come by one socket, one after the other, each made a call of the session and answered."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from logger.clock import Clock
@@ -12,9 +12,9 @@ from qmgr.errors import Mistake, MQError, NoMessageAvailable
 from qmgr.manager import UnitOfWork
 from qmgr.message import Message
 from qmgr.replay import Replay, Replayed
-from qmgr.session import ADMIN, BROWSE, INQUIRE, ServiceFace
+from qmgr.session import ADMIN, BROWSE, INQUIRE, PUT, ServiceFace
 from qmgr.sockets import Socket
-from qmgr.verbs import PutOptions, check_wait
+from qmgr.verbs import PutOptions, check_wait, wanted
 from qmgr.wire import OK, Begun, ProtocolError, Request
 from recovery.records import Xid
 from recovery.uows import ACTIVE, PREPARED
@@ -145,12 +145,12 @@ class Calls:
 
     def _get(self, request: Request, frame: bytes) -> bytes:
         (wait,) = wire.unpack(wire.SECONDS, frame, request.at)
-        message_id, correlation_id = wire.decode_ids(request.flags, frame, request.at + wire.SECONDS.size)
+        options = wire.decode_wanted(request.flags, frame, request.at + wire.SECONDS.size)
         unit, session, name = self._unit(request), self._session, request.name
 
         def get() -> Message | None:
             try:
-                return session.get(unit, name, message_id=message_id, correlation_id=correlation_id)
+                return session.get(unit, name, **options)
             except NoMessageAvailable:
                 if not wait:
                     raise
@@ -158,22 +158,22 @@ class Calls:
 
         message = get()
         if message is None:
-            message = self._wait(get, name, wait, selective=bool(message_id or correlation_id))
+            message = self._wait(get, name, wait, selective=wanted(options).selective)
             if message is None:
                 raise NoMessageAvailable(f"queue {name!r} has no message for this get", name=name)
         return wire.got_reply(message, self._begun, name)
 
     def _get_many(self, request: Request, frame: bytes) -> Answer:
         wait, limit = wire.unpack(wire.MANY, frame, request.at)
-        message_id, correlation_id = wire.decode_ids(request.flags, frame, request.at + wire.MANY.size)
+        options = wire.decode_wanted(request.flags, frame, request.at + wire.MANY.size)
         unit, session, name = self._unit(request), self._session, request.name
 
         def get() -> list[Message]:
-            return session.get_many(unit, name, limit, message_id=message_id, correlation_id=correlation_id)
+            return session.get_many(unit, name, limit, **options)
 
         messages = get()
         if not messages and wait:
-            messages = self._wait(get, name, wait, selective=bool(message_id or correlation_id)) or []
+            messages = self._wait(get, name, wait, selective=wanted(options).selective) or []
         return wire.pages(messages, self._begun)
 
     def _wait(self, get: Callable[[], Any], name: str, wait: float, *, selective: bool) -> Any:
@@ -212,8 +212,8 @@ class Calls:
 
     def _browse(self, request: Request, frame: bytes) -> Answer:
         (most,) = wire.unpack(wire.TABLE, frame, request.at)
-        message_id, correlation_id = wire.decode_ids(request.flags, frame, request.at + wire.TABLE.size)
-        messages = self._session.browse(request.name, message_id=message_id, correlation_id=correlation_id)
+        options = wire.decode_wanted(request.flags, frame, request.at + wire.TABLE.size)
+        messages = self._session.browse(request.name, **options)
         return self._page(self._client.cursor(messages), most)
 
     def _replay(self, request: Request, frame: bytes) -> Answer:
@@ -302,17 +302,34 @@ class Calls:
         method, args, options = request.name, asked["args"], asked["options"]
         if not isinstance(args, list) or not isinstance(options, dict):
             raise ProtocolError("a call has a list of arguments and a mapping of options")
+        if method == "end":
+            return self._end(*args, **options)
+        if method == "dead_letter":
+            return self._dead_letter(self._unit(request), *args, **options)
         if asked.get("progress"):
             options["progress"] = self._tell_progress
         return wire.reply(OK, values.dumps(self._made(method, args, options)))
+
+    def _end(self, mode: str = "quiesce") -> Answer:
+        self._session.rights.require(ADMIN, "")
+        if mode not in ("quiesce", "immediate"):
+            raise Mistake(f"mode is 'quiesce' or 'immediate', not {mode!r}")
+
+        def answer_and_end() -> Iterator[bytes]:
+            yield wire.reply(OK, values.dumps(None))
+            self._service.ask_to_end(mode)
+
+        return answer_and_end()
+
+    def _dead_letter(self, unit: UnitOfWork | None, message: Message, reason: int) -> bytes:
+        manager = self._session.manager
+        self._session.rights.require(PUT, manager.attributes.dead_letter_queue)
+        return wire.reply(OK, values.dumps(manager.dead_letter(unit, message, reason)), begun=self._begun)
 
     def _made(self, method: str, args: list[Any], options: dict[str, Any]) -> Any:
         if method == "outcome":
             self._session.rights.require(INQUIRE, "")
             return self._session.manager.outcome(*args, **options)
-        if method == "end":
-            self._session.rights.require(ADMIN, "")
-            return self._service.ask_to_end(*args, **options)  # when its units of work are over, this client's too
         return self._session.call(method, *args, **options)
 
     def _tell_progress(self, done: int, total: int) -> None:

@@ -16,6 +16,7 @@ from logger.disk import PosixDisk
 from qmgr import sasl, sockets, values, wire
 from qmgr.daemon.calls import Calls
 from qmgr.daemon.client import Client
+from qmgr.daemon.tls import certified, server_context
 from qmgr.daemon.watcher import Watcher
 from qmgr.errors import Mistake, MQError, NotAuthorized, Reason, Unavailable
 from qmgr.infos import Peer
@@ -277,7 +278,7 @@ def _unix(service: ServiceFace) -> Place:
 
 
 def _tcp(service: ServiceFace, config: ListenerConfig) -> Place:
-    context = _context(config)
+    context = server_context(config)
     if "NONE" in config.authentication and not sockets.is_loopback(config.address):
         raise Mistake(
             f"listener {config.name!r} at {config.address} would let in anybody from other machines "
@@ -286,10 +287,11 @@ def _tcp(service: ServiceFace, config: ListenerConfig) -> Place:
 
     def welcome(sock: Socket) -> Socket:
         sockets.tune(sock)
-        return sock if context is None else context.wrap_socket(sock, server_side=True)
+        seconds = service.channels.connect_timeout
+        return sock if context is None else sockets.with_tls(sock, context, seconds)
 
     def peer(sock: Socket, told: dict[str, Any]) -> tuple[Peer, Rights, bytes]:
-        address = "{}:{}".format(*sock.getpeername()[:2])
+        address = _address(sock)
         user, proof = authenticate(service, config, sock, told)
         rights = service.authority.rights(user) if user else AllRights()
         peer = Peer(
@@ -305,6 +307,10 @@ def _tcp(service: ServiceFace, config: ListenerConfig) -> Place:
     )
 
 
+def _address(sock: Socket) -> str:
+    return "{}:{}".format(*sock.getpeername()[:2])
+
+
 def authenticate(service: ServiceFace, config: ListenerConfig, sock: Socket, told: dict[str, Any]) -> tuple[str, bytes]:
     """(who is at the other end, what shows the client that we know that). Raises NotAuthorized.
 
@@ -316,12 +322,17 @@ def authenticate(service: ServiceFace, config: ListenerConfig, sock: Socket, tol
         raise NotAuthorized(f"listener {config.name!r} takes {ways} for who comes, and not {mechanism[:40]}")
     if mechanism == "NONE":
         return "", b""
-    if mechanism == sasl.PLAIN and not config.tls_certificate:
+    if mechanism == sasl.PLAIN and not config.tls:
         raise NotAuthorized(f"listener {config.name!r} takes a password over TLS only; use SCRAM-SHA-256")
-    exchange = sasl.server(mechanism, service.authority.users.find, PosixDisk().entropy, sockets.certified_name(sock))
+    shown = certified(sock) if isinstance(sock, ssl.SSLSocket) else None
+    exchange = service.authority.exchange(mechanism, shown)
     data = told["first"]
     while True:
-        answer = exchange.step(data)
+        try:
+            answer = exchange.step(data)
+        except NotAuthorized as exc:
+            service.authority.refused(exc.name, str(exc), _address(sock))
+            raise
         if answer.user is not None:
             return answer.user, answer.data
         sock.sendall(wire.reply(wire.CHALLENGE, answer.data))
@@ -331,19 +342,3 @@ def authenticate(service: ServiceFace, config: ListenerConfig, sock: Socket, tol
         if request.op != wire.ANSWER:
             raise ProtocolError("a challenge is answered before anything else")
         data = frame[request.at :]
-
-
-def _context(config: ListenerConfig) -> ssl.SSLContext | None:
-    """Raises Mistake for files that can't be used."""
-    if not config.tls_certificate:
-        return None
-    try:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(config.tls_certificate, config.tls_key)
-        if config.tls_client_ca:
-            context.load_verify_locations(config.tls_client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-        return context
-    except OSError as exc:
-        raise Mistake(f"the TLS files of listener {config.name!r} can't be used: {exc}") from exc

@@ -62,7 +62,10 @@ class Forcer:
         if error is None:
             self.safe = max(self.safe, lsn)
         for callback in served:
-            callback(error)
+            try:
+                callback(error)
+            except Exception as exc:  # nobody else shall wait in vain for that
+                self._loop.call_exception_handler({"message": "a callback of the forcer failed", "exception": exc})
 
     def _run(self) -> None:
         """In the thread of the forcer."""

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from logger.clock import Clock, SystemClock
 from logger.disk import Disk, Path, PosixDisk
 from qmgr import autoconfig, ini, locations
+from qmgr.daemon import autorun
 from qmgr.daemon.admission import Admission
 from qmgr.errors import Mistake, MQError, Reason, Unavailable
 from qmgr.life import Life, Stage
@@ -130,17 +131,12 @@ class Service:
             self.say("AMQ9022", text=text)
         for path, content in found.files:
             try:
-                self._run(path, ini.decoded(content, path))
+                for failure in autorun.run(self.manager, path, ini.decoded(content, path)):
+                    self.say("AMQ9022", text=failure)
             except MQError as exc:
                 self.say("AMQ9022", text=str(exc))
-
-    def _run(self, path: str, text: str) -> None:
-        run = getattr(self.manager, "mqsc", None)
-        if run is None:
-            self.say("AMQ9022", text=f"{path}: this version has no MQSC.")
-            return
-        run(text)
-        self.say("AMQ9023", path=path)
+            else:
+                self.say("AMQ9023", path=path)
 
     def _listen(self) -> None:
         """Let clients in: those of this machine first."""
@@ -152,13 +148,16 @@ class Service:
                 text = f"this version has no listener of protocol {config.protocol.value} (listener {config.name!r})"
                 raise Unavailable(text, name=self.name)
             try:
-                self._start(make(self, config))
+                listener = make(self, config)
+                self._start(listener)
             except OSError as exc:
                 text = exc.strerror or str(exc)
                 self.say("AMQ9218", name=config.name, address=config.address, port=config.port, text=text)
                 raise Unavailable(
                     f"listener {config.name!r} can't use {config.address}, port {config.port}: {text}", name=self.name
                 ) from exc
+            port = _port(listener, config)
+            self.say("AMQ5026", name=config.name, protocol=config.protocol.value, address=config.address, port=port)
 
     def _start(self, listener: Listener) -> None:
         self._listeners.append(listener)
@@ -216,3 +215,9 @@ class Service:
             for listener in self._listeners:
                 stack.callback(listener.close)
             self._listeners = []
+
+
+def _port(listener: Listener, config: ini.ListenerConfig) -> int:
+    """The port that it has: with Port=0 whichever was free."""
+    address = getattr(listener, "address", None)
+    return int(address[1] if isinstance(address, tuple) else getattr(listener, "port", config.port))

@@ -25,6 +25,7 @@ from recovery.errors import RecoveryError
 DONE, RUNNING, UNKNOWN, LOG_NOT_AVAILABLE, STILL_USED, STOPPING = 0, 5, 16, 23, 24, 49
 NO_STORAGE, UNEXPECTED, NAME_ERROR, BAD_LOG_PATH, NOT_AUTHORISED = 69, 71, 72, 100, 119
 
+ACTIVE = "active"  # where the extents of a log are
 STDIO = (0, 1, 2)
 
 
@@ -36,7 +37,7 @@ def explain(exc: BaseException) -> tuple[int, str]:
     cause = exc.__cause__ if isinstance(exc, MQError) and exc.__cause__ is not None else exc
     text = str(exc)
     if isinstance(exc, IniError):
-        return UNEXPECTED, text
+        return UNEXPECTED, text if text.startswith("AMQ") else f"AMQ7076E: {text}"
     if isinstance(exc, NameError_):
         return NAME_ERROR, f"AMQ7048E: {text}"
     if isinstance(exc, InUse):
@@ -47,6 +48,8 @@ def explain(exc: BaseException) -> tuple[int, str]:
         return NOT_AUTHORISED, f"AMQ7077E: you are not authorised to start the queue manager: {text}"
     if isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno in NO_SPACE):
         return NO_STORAGE, f"AMQ6708E: there is no room to start the queue manager: {text or 'no memory'}"
+    if isinstance(cause, FileNotFoundError) and f"/{ACTIVE}/" in str(cause.filename):
+        return LOG_NOT_AVAILABLE, f"AMQ7017E: {text}"
     if isinstance(exc, MQError):
         return _by_reason(exc, text)
     if isinstance(cause, OSError):

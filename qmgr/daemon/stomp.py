@@ -88,13 +88,17 @@ class StompListener:
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = self._around.loop
+        said = ""
         while True:
             try:
                 client, _ = await loop.sock_accept(listening)
             except OSError as exc:  # no descriptors, say: those who are there are served on
-                self._service.say("AMQ9213", text=f"listener {self._config.name!r} can't accept: {exc}")
+                if said != str(exc):
+                    said = str(exc)
+                    self._service.say("AMQ9213", text=f"listener {self._config.name!r} can't accept: {exc}")
                 await asyncio.sleep(REST)
                 continue
+            said = ""
             task = loop.create_task(self._greet(client))
             self._greeting.add(task)
             task.add_done_callback(self._greeting.discard)

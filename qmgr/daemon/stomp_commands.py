@@ -62,6 +62,7 @@ class StompCommands:
             case "ABORT":
                 return self._transactions.abort(_transaction(frame))
             case "SUBSCRIBE":
+                self._check_not_ending()
                 self._subscriptions.subscribe(frame.headers)
             case "UNSUBSCRIBE":
                 self._subscriptions.unsubscribe(frame.headers)

@@ -25,10 +25,15 @@ HIGH_WATER = 256 << 10  # bytes that wait to be sent
 MOST_PENDING = 1000  # actions that wait for a force
 MOST_BEHIND = 1 << 20  # bytes of log, to the last of this client's that a force is waited for
 SLICE = 64  # frames of one client before others have their turn
-STRANGER = Limits(head=8192, headers=50, body=0)  # until CONNECT is accepted
+STRANGER = Limits(head=6144, headers=50, body=2048)  # until CONNECT is accepted
 HEAD, HEADERS = 64 << 10, 500  # afterwards
 FAULTS = {Reason.CONNECTION_BROKEN, Reason.UNEXPECTED_ERROR}  # beside frames that can't be read: an operator hears
 QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)  # Linux
+KEEPALIVE = [  # a peer whose machine is gone is found out within four minutes, also without heart-beats
+    (getattr(socket, name), value)
+    for name, value in (("TCP_KEEPIDLE", 120), ("TCP_KEEPINTVL", 30), ("TCP_KEEPCNT", 4))
+    if hasattr(socket, name)
+]
 HEART_BEAT = b"\n"
 
 
@@ -79,20 +84,10 @@ class Connection(asyncio.Protocol):
     """All of it runs in the loop."""
 
     __slots__ = (
-        *("address", "certificate", "closed", "dialect", "heard", "beats", "said", "wall_us", "_around", "_began"),
-        *(
-            "_closing",
-            "_commands",
-            "_deadline",
-            "_held_up",
-            "_lsn",
-            "_out",
-            "_out_size",
-            "_parser",
-            "_paused",
-            "_farewell",
-        ),
-        *("_pending", "_reading", "_refusal", "_socket", "_stalled", "_transport", "_working", "_asked"),
+        *("address", "beats", "certificate", "closed", "dialect", "heard", "said", "wall_us"),
+        *("_around", "_asked", "_began", "_closing", "_commands", "_deadline", "_farewell", "_held_up", "_lsn"),
+        *("_out", "_out_size", "_parser", "_paused", "_pending", "_reading", "_refusal", "_socket", "_stalled"),
+        *("_transport", "_unsent", "_working"),
     )
 
     def __init__(self, around: Surroundings, refusal: MQError | None = None) -> None:
@@ -111,7 +106,8 @@ class Connection(asyncio.Protocol):
         self._socket: Any = None
         self._deadline = 0.0  # to be connected by then; while closing, to be closed; 0: none
         self._began = 0.0  # when a frame began that is not there yet; 0: none
-        self._stalled = 0.0  # since when the client does not read; 0: it does
+        self._stalled = 0.0  # since when the client reads nothing of what waits for it; 0: it does
+        self._unsent = 0  # bytes that waited then
         self._held_up = False  # an answer from another thread is waited for
         self._paused = False  # more than HIGH_WATER bytes wait
         self._reading = True
@@ -131,6 +127,8 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         self._socket = transport.get_extra_info("socket")
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in KEEPALIVE:
+            self._socket.setsockopt(socket.IPPROTO_TCP, option, value)
         transport.set_write_buffer_limits(high=HIGH_WATER)
         peer = transport.get_extra_info("peername")
         self.address = f"{peer[0]}:{peer[1]}" if peer else ""
@@ -204,7 +202,7 @@ class Connection(asyncio.Protocol):
         self._regulate()
 
     def _do(self, frame: Frame) -> None:
-        """Raises FrameError only; an error of the frame's is told to the client."""
+        """What goes wrong with a frame is told to the client."""
         receipt = frame.headers.get("receipt")
         try:
             assert self._commands is not None
@@ -279,7 +277,7 @@ class Connection(asyncio.Protocol):
         self.send(encode(self.dialect, command, headers, body))
 
     def _flush(self) -> None:
-        if self._out and not self._closing:
+        if self._out and not self._closing and not self._transport.is_closing():
             full = self._out_size >= HIGH_WATER
             data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
             self._out.clear()
@@ -393,17 +391,30 @@ class Connection(asyncio.Protocol):
                 self.cut()
             else:
                 self._overdue(f"no CONNECT was accepted within {timing.connect:g} seconds")
-        elif self._stalled and now >= self._stalled + timing.frame:
-            self._around.report(self.address, _broken(f"it has read nothing for {timing.frame:g} seconds"))
+        elif self._stalled:
+            self._check_stalled(now)
+        elif not self.closed:
+            if self._reading:
+                self._check_silent(now)
+            if self.beats[0] and now >= self.said + self.beats[0] - 2 * timing.tick:
+                self.send(HEART_BEAT)
+
+    def _check_stalled(self, now: float) -> None:
+        """Much waits for the client: does it read any of it?"""
+        unsent = self._transport.get_write_buffer_size()
+        if unsent != self._unsent:
+            self._stalled, self._unsent = now, unsent
+        elif now >= self._stalled + self._around.timing.frame:
+            self._around.report(self.address, _broken(f"it has read nothing for {self._around.timing.frame:g} seconds"))
             self.cut()
-        elif self.closed or not self._reading:
-            return
-        elif self._began and now >= self._began + timing.frame:
+
+    def _check_silent(self, now: float) -> None:
+        """Is the client still there, and does it go on with what it has begun?"""
+        timing = self._around.timing
+        if self._began and now >= self._began + timing.frame:
             self._overdue(f"a frame was begun and not complete within {timing.frame:g} seconds")
         elif self.beats[1] and now >= self.heard + self.beats[1] * timing.tolerance:
             self._overdue(f"no heart-beat came for {now - self.heard:.1f} seconds; {self.beats[1]:g} were agreed")
-        elif self.beats[0] and now >= self.said + self.beats[0] - 2 * timing.tick:
-            self.send(HEART_BEAT)
 
     def _overdue(self, text: str) -> None:
         self.fail(_broken(text))

@@ -1,14 +1,16 @@
-"""What the headers of SEND say of a message, and what the headers of MESSAGE say of one. Docs: docs/stomp.md.
+"""What the headers of SEND say of a message, and what the headers of MESSAGE say of one.
 
-STOMP                        message
-priority, persistent         the same
-expires                      expiry: milliseconds since 1970-01-01 UTC, as ActiveMQ has it; 0 = never
-expiration                   expiry: milliseconds from now, as RabbitMQ has it; on SEND only
-correlation-id               correlation_id: 48 hexadecimal digits, or text
-reply-to                     reply_to: /queue/NAME, or NAME
-content-type                 a property; text/... is also format MQSTR
-message-id, timestamp, redelivered, backout-count       on MESSAGE only
-any other                    a property
+    STOMP                        message
+    priority, persistent         the same
+    expires                      expiry: milliseconds since 1970-01-01 UTC, as ActiveMQ has it; 0 = never
+    expiration                   expiry: milliseconds from now, as RabbitMQ has it; on SEND only
+    correlation-id               correlation_id: 48 hexadecimal digits, or text
+    reply-to                     reply_to: /queue/NAME, or NAME
+    content-type                 a property; that of a text is also format MQSTR
+    message-id, timestamp, redelivered, backout-count       on MESSAGE only
+    any other                    a property
+
+docs/stomp.md says more.
 """
 
 import re
@@ -20,6 +22,7 @@ from qmgr.verbs import PutOptions
 
 PREFIX = "/queue/"
 TEXT = "MQSTR"  # the format of messages that are text
+TEXTS = ("text/", "application/json", "application/xml")
 CORRELATION_ID = "correlation-id"  # a property has it where 24 bytes can't
 HEX_ID = re.compile("(?:ID:)?([0-9A-Fa-f]{48})")
 READABLE = re.compile(rb"[!-~](?:[ -~]*[!-~])?")
@@ -71,7 +74,7 @@ def put_options(headers: dict[str, str], wall_us: Callable[[], int]) -> PutOptio
                 options["reply_to"] = queue_named(value)
             case "content-type":
                 properties[name] = value
-                if value.startswith("text/"):
+                if value.startswith(TEXTS):
                     options["format"] = TEXT
             case _:
                 properties[name] = value

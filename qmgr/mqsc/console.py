@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from qmgr.mqsc import COMMANDS_FAILED, MqscResult
 from qmgr.mqsc.source import Lines
 
-LAST = ("END", "EXIT", "QUIT")
 Execute = Callable[[str], MqscResult]
 
 
@@ -31,7 +30,7 @@ class Console:
             yield f"{self._number:6} : {line}" if first else f"       : {line}"
         if first or begun:
             self._command.append(line)
-        if first and command is not None and command.text.strip(" ;").upper() in LAST:
+        if first and command is not None and command.last:
             self.ended = True
         elif command is not None:
             yield from self._run()

@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING, Any
 from logger.config import LogType
 from logger.extent import file_name, linear_number
 from qmgr import qmstatus
+from qmgr.authority import Grant
+from qmgr.infos import ConnectionInfo, QueueInfo, TransactionInfo
 from qmgr.mqsc import grammar
 from qmgr.mqsc.values import BLANK
 from qmgr.objects import AliasDefinition
 from recovery.uows import UowState
 
 if TYPE_CHECKING:
-    from qmgr.infos import ConnectionInfo, QueueInfo, TransactionInfo
     from qmgr.manager import QueueManager
 
 QUEUE = "AMQ8409I: Display Queue details."
 QMGR = "AMQ8408I: Display Queue Manager details."
 QSTATUS = "AMQ8450I: Display queue status details."
 QMSTATUS = "AMQ8705I: Display Queue Manager Status Details."
+AUTHREC = "AMQ8864I: Display authority record details."
 CONN = "AMQ8276I: Display Connection details."
 
 Fields = Mapping[str, str]
@@ -46,7 +48,7 @@ def _defined(table: grammar.Table, definition: Any) -> dict[str, str]:
 # Queues
 
 
-def queue(info: "QueueInfo") -> Fields:
+def queue(info: QueueInfo) -> Fields:
     blank = dict.fromkeys(grammar.QUEUE_SHOWS, BLANK)
     standing = {"CURDEPTH": str(info.depth), "DEFTYPE": "PREDEFINED"}
     return {"QUEUE": info.name, "TYPE": "QLOCAL", **blank, **standing, **_defined(grammar.QLOCAL, info)}
@@ -56,7 +58,7 @@ def alias(definition: AliasDefinition) -> Fields:
     return {"QUEUE": definition.name, "TYPE": "QALIAS", **_defined(grammar.QALIAS, definition)}
 
 
-def queue_status(info: "QueueInfo", media: str) -> Fields:
+def queue_status(info: QueueInfo, media: str) -> Fields:
     """How a queue stands; `media`: the name of the oldest extent that its recovery needs."""
     return {
         "QUEUE": info.name,
@@ -95,6 +97,17 @@ def queue_manager_status(manager: "QueueManager") -> Fields:
     return {"TYPE": "QMGR", **shown, "CONNS": str(len(manager.connections()))}
 
 
+def grant(one: Grant) -> Fields:
+    """What a user may do."""
+    return {
+        "PROFILE": one.profile or "SELF",
+        "ENTITY": one.user,
+        "ENTTYPE": "PRINCIPAL",
+        "OBJTYPE": one.kind.upper(),
+        "AUTHLIST": ",".join(one.rights).upper() or "NONE",
+    }
+
+
 # Connections
 
 
@@ -110,7 +123,7 @@ def connection_name(number: int) -> str:
     return f"{number:016X}"
 
 
-def _connection(manager: "QueueManager", one: "ConnectionInfo") -> dict[str, str]:
+def _connection(manager: "QueueManager", one: ConnectionInfo) -> dict[str, str]:
     peer = one.peer
     process = re.fullmatch(r"pid (\d+)", peer.application)
     return {
@@ -126,7 +139,7 @@ def _connection(manager: "QueueManager", one: "ConnectionInfo") -> dict[str, str
     }
 
 
-def _unit(manager: "QueueManager", unit: "TransactionInfo | None") -> dict[str, str]:
+def _unit(manager: "QueueManager", unit: TransactionInfo | None) -> dict[str, str]:
     """The unit of work of a connection, as DISPLAY CONN shows it."""
     xid = unit.xid if unit is not None else None
     began, logged = (unit.started, unit.log_started) if unit is not None else (0, 0)

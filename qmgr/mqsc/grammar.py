@@ -11,7 +11,8 @@ from typing import Any
 
 import attrs
 
-from qmgr.mqsc.values import Flag, Name, OneOf, Tenths, Text, Value, Whole, WholeOr
+from qmgr import authority
+from qmgr.mqsc.values import Flag, Name, OneOf, Pattern, Tenths, Text, Value, Whole, WholeOr, Words
 from qmgr.objects import MAX_MESSAGE_LENGTH, UNLIMITED
 
 YES_NO = Flag("YES", "NO")
@@ -208,6 +209,7 @@ class Row:
     naming: Naming = Naming.NOTHING
     settings: Table = attrs.Factory(dict)  # what may be set
     options: Mapping[str, Value | None] = attrs.Factory(dict)  # other keywords; None: without a value
+    needs: tuple[str, ...] = ()  # of those, what can't be left out
     shows: tuple[str, ...] = ()  # what may be displayed
 
     @property
@@ -240,6 +242,14 @@ class Reduction:
 LIKE = {"LIKE": Name(blank=False), "REPLACE": None, "NOREPLACE": None}
 FORCE = {"FORCE": None}  # IBM MQ alters what is open with FORCE only; here nothing is held open
 TYPES = ("QLOCAL", "QALIAS", "ALL")
+
+# rights of users that come over a network: setmqaut, dspmqaut
+AUTHREC = {
+    "PROFILE": Pattern(authority.PROFILE, "1 to 48 of the characters A-Z a-z 0-9 . / _ % ? *"),
+    "OBJTYPE": OneOf("QUEUE", "QMGR"),
+    "PRINCIPAL": Pattern(authority.USER, "1 to 64 of the characters A-Z a-z 0-9 . _ @ -"),
+}
+RIGHTS = Words(tuple(word.upper() for word in authority.WORDS))
 
 COMMANDS = {
     (each.verb, each.object): each
@@ -281,8 +291,12 @@ COMMANDS = {
             "RESET",
             "QMGR",
             options={"TYPE": OneOf("ADVANCELOG", "ARCHLOG", "REDUCELOG"), "ARCHIVED": Text(64), "REDUCE": Reduction()},
+            needs=("TYPE",),
         ),
-        row("SET", "LOG", options={"ARCHIVED": Text(64)}),
+        row("SET", "LOG", options={"ARCHIVED": Text(64)}, needs=("ARCHIVED",)),
+        row("SET", "AUTHREC", options=AUTHREC | {"AUTHADD": RIGHTS, "AUTHRMV": RIGHTS}, needs=("OBJTYPE", "PRINCIPAL")),
+        row("DELETE", "AUTHREC", options=AUTHREC, needs=("OBJTYPE", "PRINCIPAL")),
+        row("DISPLAY", "AUTHREC", options=AUTHREC, shows=("AUTHLIST",)),
         row("PING", "QMGR"),
     )
 }

@@ -4,17 +4,18 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from logger.config import LogType
+from logger.errors import LogError
 from qmgr.errors import AlreadyExists, MQError
+from qmgr.infos import QueueInfo
 from qmgr.mqsc import answers, display, grammar
 from qmgr.mqsc.answers import Answer, Refused, records, said
 from qmgr.mqsc.display import Fields
 from qmgr.mqsc.syntax import Statement
 from qmgr.mqsc.where import fits
+from qmgr.objects import AliasDefinition
 
 if TYPE_CHECKING:
-    from qmgr.infos import QueueInfo
     from qmgr.manager import QueueManager
-    from qmgr.objects import AliasDefinition
 
 
 class Interpreter:
@@ -41,6 +42,9 @@ class Interpreter:
             "RESET QMGR": self._reset,
             "SET LOG": self._set_log,
             "PING QMGR": self._ping,
+            "SET AUTHREC": self._set_rights,
+            "DELETE AUTHREC": self._delete_rights,
+            "DISPLAY AUTHREC": self._display_rights,
         }
 
     def run(self, statement: Statement) -> Answer:
@@ -51,6 +55,8 @@ class Interpreter:
             return Answer((str(exc),), done=False)
         except MQError as exc:
             return Answer((answers.refusal(exc),), done=False)
+        except (LogError, OSError) as exc:
+            return Answer((f"{answers.OTHER}: {' '.join(str(exc).split())}",), done=False)
 
     # ---- local queues
 
@@ -86,7 +92,7 @@ class Interpreter:
         self._manager.clear_queue(statement.name)
         return said("AMQ8022I", "Queue cleared.")
 
-    def _local(self, name: str) -> "QueueInfo":
+    def _local(self, name: str) -> QueueInfo:
         """The local queue of this name, damaged or not."""
         if self._is_alias(name):
             raise Refused(answers.OTHER_TYPE, f"Object {name} is an alias queue, not a local one.")
@@ -130,7 +136,7 @@ class Interpreter:
     def _is_alias(self, name: str) -> bool:
         return any(alias.name == name for alias in self._manager.aliases())
 
-    def _alias(self, name: str) -> "AliasDefinition":
+    def _alias(self, name: str) -> AliasDefinition:
         found = next((alias for alias in self._manager.aliases() if alias.name == name), None)
         if found is None:
             raise answers.not_found(name)
@@ -170,6 +176,30 @@ class Interpreter:
     def _ping(self, statement: Statement) -> Answer:
         self._manager.attributes  # noqa: B018  raises what is wrong with the queue manager
         return said("AMQ8415I", "Ping Queue Manager command complete.")
+
+    # ---- rights
+
+    def _set_rights(self, statement: Statement) -> Answer:
+        options = statement.options
+        add, remove = options.get("AUTHADD", ()), options.get("AUTHRMV", ())
+        if not add and not remove:
+            raise Refused(answers.NEEDED, "SET AUTHREC needs AUTHADD, AUTHRMV or both.")
+        self._manager.authorize(options["PRINCIPAL"], _profile(statement), add=add, remove=remove)
+        return said("AMQ8862I", "Authority record set.")
+
+    def _delete_rights(self, statement: Statement) -> Answer:
+        self._manager.unauthorize(statement.options["PRINCIPAL"], _profile(statement))
+        return said("AMQ8863I", "Authority record deleted.")
+
+    def _display_rights(self, statement: Statement) -> Answer:
+        wanted = {word: statement.options.get(word) for word in ("PROFILE", "OBJTYPE")}
+        wanted["ENTITY"] = statement.options.get("PRINCIPAL")
+        found = [display.grant(one) for one in self._manager.attributes.authorities]
+        found = [one for one in found if all(value in (None, one[word]) for word, value in wanted.items())]
+        shown = _shown(statement, display.AUTHREC, ("PROFILE", "ENTITY", "ENTTYPE", "OBJTYPE"), found)
+        if not shown:
+            raise Refused(answers.NO_RIGHTS, "Authority record not found.")
+        return records(shown)
 
     # ---- DISPLAY
 
@@ -226,6 +256,18 @@ class Interpreter:
         if not shown:
             raise Refused(answers.NO_CONNECTION, "Connection identifier not found.")
         return records(shown)
+
+
+def _profile(statement: Statement) -> str:
+    """The queues that rights are on; "" where they are on the queue manager."""
+    profile = statement.options.get("PROFILE")
+    if statement.options["OBJTYPE"] == "QMGR":
+        if profile not in (None, "SELF"):
+            raise Refused(answers.NEEDED, "OBJTYPE(QMGR) goes with PROFILE(SELF), or with none.")
+        return ""
+    if profile is None:
+        raise Refused(answers.NEEDED, "OBJTYPE(QUEUE) needs PROFILE(queues).")
+    return str(profile)
 
 
 # ---- attributes

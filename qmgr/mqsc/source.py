@@ -4,12 +4,13 @@ A line that begins with `*` is a comment. `+` at the end of a line goes on at th
 is not blank, `-` at its first column. A command that goes on at the end of the text ends there.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import attrs
 
 LONGEST_LINE = 2048
 LONGEST_COMMAND = 32_762
+LAST = ("END", "EXIT", "QUIT")
 
 
 @attrs.frozen
@@ -19,6 +20,11 @@ class Command:
     text: str
     places: tuple[tuple[int, int, int], ...]  # (offset in `text`, line, column in it): where each of its lines begins
     fault: str = ""  # what is wrong with its lines
+
+    @property
+    def last(self) -> bool:
+        """Does it say that no other follows?"""
+        return self.text.strip(" ;").upper() in LAST
 
     def place(self, offset: int) -> tuple[int, int]:
         """The line and the column, both from 1 on, of this offset in the text."""
@@ -72,17 +78,11 @@ class Lines:
 
 
 def commands(text: str) -> Iterator[Command]:
-    """All commands of a text."""
-    return commands_of(text.split("\n"))
-
-
-def commands_of(lines: Iterable[str]) -> Iterator[Command]:
-    """The same from lines that come one by one."""
+    """The commands of a text, up to END."""
     reading = Lines()
-    for line in lines:
-        command = reading.add(line)
+    lines = [reading.add(line) for line in text.split("\n")]
+    for command in (*lines, reading.end()):
+        if command is not None and command.last:
+            return
         if command is not None:
             yield command
-    last = reading.end()
-    if last is not None:
-        yield last

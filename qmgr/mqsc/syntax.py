@@ -10,7 +10,7 @@ from qmgr.mqsc import grammar
 from qmgr.mqsc.grammar import COMMANDS, Naming, Row
 from qmgr.mqsc.source import Command
 from qmgr.mqsc.tokens import Kind, Parameter, SyntaxFault, Token, parameters
-from qmgr.mqsc.values import Name, Value, either
+from qmgr.mqsc.values import Name, Value, Words, either
 from qmgr.mqsc.where import COMPARE, Condition
 
 MOST_OF_A_WORD = 40  # characters that are compared with words that are known
@@ -161,8 +161,9 @@ class _Statement:
         for one, other in (("REPLACE", "NOREPLACE"), ("PURGE", "NOPURGE")):
             if one in options and other in options:
                 raise SyntaxFault(end, f"{one} and {other} exclude each other")
-        if row.words == "SET LOG" and "ARCHIVED" not in options:
-            raise SyntaxFault(end, "SET LOG needs ARCHIVED(extent)")
+        for word in row.needs:
+            if word not in options:
+                raise SyntaxFault(end, f"{row.words} needs {word}")
         if row.words == "RESET QMGR":
             self._check_reset(end)
         return Statement(
@@ -177,8 +178,6 @@ class _Statement:
 
     def _check_reset(self, end: int) -> None:
         options = self.options
-        if "TYPE" not in options:
-            raise SyntaxFault(end, f"RESET QMGR needs TYPE, which is {either(['ADVANCELOG', 'ARCHLOG', 'REDUCELOG'])}")
         if ("ARCHIVED" in options) != (options["TYPE"] == "ARCHLOG"):
             raise SyntaxFault(end, "ARCHIVED(extent) goes with TYPE(ARCHLOG), and TYPE(ARCHLOG) with it")
         if "REDUCE" in options and options["TYPE"] != "REDUCELOG":
@@ -202,8 +201,12 @@ def _alone(word: Parameter) -> None:
 
 
 def _read(word: Parameter, value: Value) -> Any:
-    token = _one(word)
+    if isinstance(value, Words) and word.values:
+        token, text = word.values[-1], ",".join(token.value for token in word.values)
+    else:
+        token = _one(word)
+        text = token.value
     try:
-        return value.read(token.value)
+        return value.read(text)
     except ValueError as exc:
         raise SyntaxFault(token.end, f"{word.name} is {token.text!r}; allowed: {exc}") from None

@@ -1,7 +1,7 @@
 """The tokenizer: the text of one command becomes words, quoted strings, parentheses and commas, each with its place.
 
-    command    = parameter*  [ ";" ]
-    parameter  = WORD [ "(" value* ")" ]           values stand side by side or with a comma between them
+    command    = parameter*  [ ";" ]               with blanks or commas between them
+    parameter  = WORD [ "(" value* ")" ]           values likewise
     value      = WORD | QUOTED
     WORD       = characters other than blanks, ( ) , ' " and ;          folded to upper case by whoever reads it
     QUOTED     = ' characters '                    as they are; '' stands for one '
@@ -106,6 +106,9 @@ def parameters(text: str) -> list[Parameter]:
     at = 0
     while at < len(tokens):
         word = tokens[at]
+        if word.kind is Kind.COMMA and found:
+            at += 1
+            continue
         if word.kind is not Kind.WORD:
             raise SyntaxFault(word.end, f"a keyword was expected, not {_said(word)}")
         at += 1

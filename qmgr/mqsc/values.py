@@ -4,6 +4,7 @@ A kind knows no attribute. `read` takes what stands in the parentheses and retur
 other way. What can't be read raises ValueError, whose text says what is allowed.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -20,7 +21,7 @@ def either(words: Sequence[str]) -> str:
 
 
 class Value(Protocol):
-    """How the values of an attribute are written."""
+    """How the values of an attribute are written. Those of `Words` are several, and come with commas between them."""
 
     def read(self, text: str) -> Any:
         """The Python value. Raises ValueError, with what is allowed."""
@@ -136,6 +137,38 @@ class Name:
 
     def show(self, value: Any) -> str:
         return str(value) or BLANK
+
+
+@attrs.frozen
+class Pattern:
+    """Text that fits a pattern."""
+
+    pattern: re.Pattern[str]
+    allowed: str
+
+    def read(self, text: str) -> str:
+        if not self.pattern.fullmatch(text):
+            raise ValueError(self.allowed)
+        return text
+
+    def show(self, value: Any) -> str:
+        return str(value) or BLANK
+
+
+@attrs.frozen
+class Words:
+    """Several of a few words, with commas between them."""
+
+    known: tuple[str, ...]
+
+    def read(self, text: str) -> tuple[str, ...]:
+        words = tuple(text.split(","))
+        if not set(words) <= set(self.known):
+            raise ValueError(f"one or more of {', '.join(self.known)}")
+        return words
+
+    def show(self, value: Any) -> str:
+        return ",".join(value) or BLANK
 
 
 def order(text: str) -> tuple[int, int, str]:

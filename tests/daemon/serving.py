@@ -16,25 +16,13 @@ import qmgr
 from logger.clock import Clock, SystemClock
 from qmgr import ini, locations
 from qmgr.daemon import local
+from qmgr.daemon.admission import Admission
 from qmgr.daemon.local import LocalListener
 from qmgr.session import Sessions
-from qmgr.users import Users
 from tests.qmgr.world import NAME, SMALL
 
 SPAWN = multiprocessing.get_context("spawn")
 LONG = 30.0  # seconds that anything may take before it counts as hanging
-
-
-class Authority:
-    """Users of the real file; whoever is known may do all."""
-
-    def __init__(self, users: Users) -> None:
-        self.users = users
-
-    def rights(self, user: str) -> Any:
-        from qmgr.session import AllRights
-
-        return AllRights(user)
 
 
 class Service:
@@ -45,7 +33,7 @@ class Service:
         self.clock: Clock = SystemClock()
         self.location = manager._location
         self.channels = ini.ChannelsConfig(**channels)
-        self.authority = Authority(Users(manager._disk, self.location))
+        self.authority = Admission(manager, manager._disk, self.location, self.say)
         self.said: list[str] = []
         self.ended = threading.Event()
         self.mode = ""

@@ -4,6 +4,7 @@ import contextlib
 import socket
 import ssl
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -15,6 +16,7 @@ from logger.clock import Clock, SystemClock
 from qmgr.configuration import ChannelsConfig, ListenerConfig, Protocol
 from qmgr.daemon.stomp import StompListener
 from qmgr.daemon.stomp_connection import Timing
+from qmgr.locations import Location
 from qmgr.session import Sessions
 
 DEADLINE = 30.0  # seconds; never reached but by a fault
@@ -30,6 +32,7 @@ class Service:
     authority: Any = None
     clock: Clock = attrs.Factory(SystemClock)
     said: list[tuple[str, dict[str, Any]]] = attrs.Factory(list)
+    location: Location = attrs.Factory(lambda self: self.manager._location, takes_self=True)
 
     @property
     def sessions(self) -> Sessions:
@@ -37,7 +40,10 @@ class Service:
 
     def say(self, amq: str, **inserts: Any) -> None:
         self.said.append((amq, inserts))
-        self.manager._say(amq, **inserts)
+        self.manager.say(amq, **inserts)
+
+    def ask_to_end(self, mode: str) -> None:
+        raise NotImplementedError("no STOMP client can ask for it")
 
 
 def config_of(**options: Any) -> ListenerConfig:
@@ -98,7 +104,10 @@ class Server:
 
     def all_gone(self) -> None:
         """Wait until the sessions of all clients are over."""
-        eventually(lambda: not len(self.qm.sessions))
+        self.all_gone_but(0)
+
+    def all_gone_but(self, count: int) -> None:
+        eventually(lambda: len(self.qm.sessions) == count and len(self.listener._connections) == count)
 
 
 def eventually(holds: Callable[[], bool]) -> None:
@@ -141,6 +150,7 @@ class Client:
         self.received = b""
         self.beats = 0
         self.receipts = 0
+        self.waiting: deque[Got] = deque()  # messages that came while a receipt was waited for
 
     def __enter__(self) -> Self:
         return self
@@ -167,7 +177,8 @@ class Client:
         """Say it, and wait until it was done and is safe."""
         self.receipts += 1
         self.say(command, body, **headers, receipt=f"r{self.receipts}")
-        got = self.read()
+        while (got := self.read()).command == "MESSAGE":
+            self.waiting.append(got)
         assert (got.command, got.headers.get("receipt-id")) == ("RECEIPT", f"r{self.receipts}"), got
 
     def connect(self, **headers: str) -> Got:
@@ -183,7 +194,7 @@ class Client:
         self.say("SUBSCRIBE", destination=f"/queue/{queue}", ack=ack, **({"id": "s1"} | headers))
 
     def message(self) -> Got:
-        got = self.read()
+        got = self.waiting.popleft() if self.waiting else self.read()
         assert got.command == "MESSAGE", got
         return got
 

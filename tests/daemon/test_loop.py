@@ -108,3 +108,21 @@ def test_listeners_of_a_queue_manager_share_a_loop_that_ends_with_the_last() -> 
     again = borrow(world.qm)
     assert again is not first
     give_back(world.qm)
+
+
+def test_a_callback_that_fails_keeps_nobody_waiting(disk: Disk, thread: LoopThread) -> None:
+    heard: list[object] = []
+
+    def fails(error: Exception | None) -> None:
+        raise ValueError("a bug")
+
+    async def ask() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: heard.append(context["exception"]))
+        future = loop.create_future()
+        thread.forcer.ask(8, fails)
+        thread.forcer.ask(8, future.set_result)
+        await future
+
+    thread.run(ask())
+    assert [str(exc) for exc in heard] == ["a bug"]

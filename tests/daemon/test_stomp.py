@@ -1,23 +1,64 @@
-"""STOMP over a real socket: sends, subscriptions, acknowledgements, transactions, and what a client hears of errors."""
+"""STOMP over a real socket: connecting, messages and their headers, subscriptions and acknowledgements."""
 
-from collections.abc import Iterator
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.daemon.stomp_world import Client, Server, queue_manager, serving
+from qmgr.daemon.loop import LoopThread
+from qmgr.message import Value
+from tests.daemon.stomp_world import DEADLINE, Client, Server, eventually, queue_manager, serving
+
+# ---- connecting
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    with queue_manager(tmp_path, "A", "B") as manager, serving(manager) as made:
-        yield made
+@pytest.mark.parametrize(
+    ("accepts", "version"),
+    [("1.2", "1.2"), ("1.0,1.1,1.2", "1.2"), ("1.1", "1.1"), ("1.0, 1.1,2.0", "1.1"), ("1.0", "1.0"), (None, "1.0")],
+)
+def test_the_newest_version_that_both_speak(server: Server, accepts: str | None, version: str) -> None:
+    with server.stranger() as client:
+        headers = {} if accepts is None else {"accept_version": accepts}
+        client.say("STOMP" if accepts == "1.2" else "CONNECT", **headers)
+        got = client.read()
+        assert (got.command, got["version"], got["server"]) == ("CONNECTED", version, "qmgr")
 
 
-@pytest.fixture
-def client(server: Server) -> Iterator[Client]:
-    with server.client() as made:
-        yield made
+def test_a_version_that_is_not_spoken_is_refused(server: Server) -> None:
+    with server.stranger() as client:
+        client.say("CONNECT", accept_version="2.0,3.1")
+        error = client.error()
+        assert "1.0, 1.1, 1.2" in error["message"]
+        assert error["version"] == "1.0,1.1,1.2"
+
+
+def test_before_connect_nothing_else_and_after_it_no_other(server: Server) -> None:
+    with server.stranger() as client:
+        client.say("SEND", b"x", destination="A", receipt="7")
+        error = client.error()
+        assert (error["reason-code"], error["receipt-id"]) == ("2018", "7")
+    with server.client() as client:
+        client.say("CONNECT", accept_version="1.2")
+        assert client.error()["reason-code"] == "2002"
+    assert server.bodies("A") == []
+
+
+def test_an_operator_sees_who_is_connected(server: Server) -> None:
+    with server.client(client_id="till 7") as client:
+        client.ask("BEGIN", transaction="t")
+        client.ask("SEND", b"x", destination="A", transaction="t")
+        (_, info) = server.qm.connections()
+        assert (info.peer.channel, info.peer.application) == ("STOMP", "till 7")
+        assert info.peer.address.startswith("127.0.0.1:")
+        assert [unit.puts for unit in info.units] == [1]
+        client.ask("DISCONNECT")
+        assert client.at_end()
+    server.all_gone()
+    assert server.qm.transactions() == []
+
+
+# ---- messages
 
 
 def test_what_was_sent_is_received_and_gone_when_it_is_acknowledged(server: Server, client: Client) -> None:
@@ -33,3 +74,436 @@ def test_what_was_sent_is_received_and_gone_when_it_is_acknowledged(server: Serv
     client.ask("DISCONNECT")
     assert client.at_end()
     assert server.counts("A") == {b"one": 0}
+
+
+def test_headers_become_what_the_message_says_and_come_back(server: Server, client: Client) -> None:
+    client.send(
+        *("A", b"b\0dy"),
+        content_length="4",
+        persistent="false",
+        priority="7",
+        correlation_id="order 17",
+        reply_to="/queue/B",
+        content_type="text/xml",
+        colour="blue\\cgreen",
+        message_id="mine",
+    )
+    (message,) = server.qm.browse("A")
+    assert (message.body, message.persistent, message.priority) == (b"b\0dy", False, 7)
+    assert (message.correlation_id.rstrip(b"\0"), message.reply_to, message.format) == (b"order 17", "B", "MQSTR")
+    assert dict(message.properties) == {"content-type": "text/xml", "colour": "blue:green"}
+    client.subscribe("A", ack="auto")
+    got = client.message()
+    assert got.body == b"b\0dy"
+    assert got.headers == {
+        "destination": "/queue/A",
+        "subscription": "s1",
+        "message-id": message.message_id.hex(),
+        "content-length": "4",
+        "persistent": "false",
+        "priority": "7",
+        "timestamp": str(message.put_time_us // 1000),
+        "correlation-id": "order 17",
+        "reply-to": "/queue/B",
+        "content-type": "text/xml",
+        "colour": "blue:green",
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("short", b"short"),
+        ("1b4e28ba-2fa1-11d2-883f-0016d3cca427", b"1b4e28ba-2fa1-11d2-883f-"),
+        ("414d51" + "00" * 20 + "ff", bytes.fromhex("414d51" + "00" * 20 + "ff")),
+        ("ID\\c414d51" + "00" * 20 + "ff", bytes.fromhex("414d51" + "00" * 20 + "ff")),
+        ("Ø", "Ø".encode()),
+        ("", b""),
+    ],
+)
+def test_a_correlation_id_is_24_bytes_here_and_comes_back_as_it_was(
+    server: Server, client: Client, said: str, kept: bytes
+) -> None:
+    client.send("A", b"", correlation_id=said)
+    (message,) = server.qm.browse("A", correlation_id=kept)
+    assert message.correlation_id == kept.ljust(24, b"\0")
+    client.subscribe("A", ack="auto")
+    assert client.message()["correlation-id"] == said.replace("\\c", ":")
+
+
+def test_what_other_programs_put_has_headers_too(server: Server, client: Client) -> None:
+    properties: dict[str, Value] = {
+        "count": 3,
+        "ratio": 0.5,
+        "good": True,
+        "raw": b"\xff",
+        "destination": "elsewhere",
+        "a:b": "c\nd",
+    }
+    server.qm.put("A", b"text", correlation_id=b"\x01\x02", format="MQSTR", properties=properties, expiry=1000.0)
+    client.subscribe("A")
+    got = client.message()
+    assert got["destination"] == "/queue/A"
+    assert (got["count"], got["ratio"], got["good"], got["raw"], got["a:b"]) == ("3", "0.5", "true", "ff", "c\nd")
+    assert got["correlation-id"] == "0102" + "00" * 22
+    assert got["content-type"] == "text/plain"
+    assert abs(int(got["expires"]) / 1000 - time.time() - 1000) < DEADLINE
+
+
+def test_expires_is_a_moment_and_expiration_a_while(server: Server, client: Client) -> None:
+    moment = int((time.time() + 1000) * 1000)
+    client.send("A", b"moment", expires=str(moment), expiration="1")
+    client.send("A", b"while", expiration="1000000")
+    client.send("A", b"never", expires="0")
+    left = {message.body: message.expiry for message in server.qm.browse("A")}
+    assert left[b"never"] is None
+    for body in (b"moment", b"while"):
+        expiry = left[body]
+        assert expiry is not None
+        assert 1000 - DEADLINE < expiry <= 1000
+    client.send("B", b"too late", expires="1")
+    eventually(lambda: not server.bodies("B"))
+
+
+def test_without_a_word_the_queue_decides(server: Server, client: Client) -> None:
+    server.qm.alter_queue("A", default_persistence=False, default_priority=3)
+    client.send("A", b"x")
+    (message,) = server.qm.browse("A")
+    assert (message.persistent, message.priority) == (False, 3)
+
+
+@pytest.mark.parametrize(
+    ("headers", "code", "words"),
+    [
+        ({}, "2046", "no destination"),
+        ({"destination": "/topic/A"}, "2152", "no destination here"),
+        ({"destination": "/queue/NONE"}, "2085", "there is no queue 'NONE'"),
+        ({"destination": "/queue/"}, "2152", "can't be the name"),
+        ({"destination": "A", "priority": "10"}, "2026", "0 to 9"),
+        ({"destination": "A", "persistent": "yes"}, "2047", "true or false"),
+        ({"destination": "A", "expires": "soon"}, "2026", "milliseconds"),
+        ({"destination": "A", "reply_to": "/temp-queue/x"}, "2152", "no destination here"),
+        ({"destination": "A", "transaction": "t"}, "2255", "no transaction 't'"),
+        ({"destination": "A", "x" * 300: "1"}, "2442", "property name"),
+    ],
+)
+def test_a_send_that_can_not_be_is_answered_with_one_sentence_and_the_end(
+    server: Server, client: Client, headers: dict[str, str], code: str, words: str
+) -> None:
+    client.say("SEND", b"x", **headers, receipt="r:1".replace(":", "\\c"))
+    error = client.error()
+    assert (error["reason-code"], error["receipt-id"]) == (code, "r:1")
+    assert words in error["message"]
+    assert error.body.decode().strip() == error["message"]
+    assert server.bodies("A") == []
+
+
+def test_a_body_longer_than_the_queue_takes_is_refused(server: Server, client: Client) -> None:
+    server.qm.alter_queue("A", max_message_length=1000)
+    client.send("A", b"x" * 1000)
+    client.say("SEND", b"x" * 1001, destination="A")
+    assert client.error()["reason-code"] == "2030"
+
+
+def test_a_large_body_comes_through_in_pieces(server: Server, client: Client) -> None:
+    body = bytes(range(256)) * 4000
+    client.send("A", body, content_length=str(len(body)))
+    client.subscribe("A")
+    assert client.message().body == body
+
+
+def test_no_receipt_before_the_log_is_safe_and_the_loop_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, gate = threading.Event(), threading.Event()
+    with queue_manager(tmp_path, "A") as manager:
+        force = manager.force
+
+        def gated(lsn: int) -> None:
+            asked.set()
+            assert gate.wait(DEADLINE)
+            force(lsn)
+
+        monkeypatch.setattr(manager, "force", gated)
+        with serving(manager) as server, server.client() as client, server.client() as other:
+            client.say("SEND", b"durable", destination="A", receipt="1")
+            assert asked.wait(DEADLINE)
+            other.ask("SEND", b"volatile", destination="A", persistent="false")
+            other.subscribe("A")  # what is not safe yet is delivered to nobody
+            other.say("UNSUBSCRIBE", id="none")
+            assert other.received == b""
+            gate.set()
+            assert client.read()["receipt-id"] == "1"
+
+
+def test_replies_keep_the_order_of_their_frames(client: Client) -> None:
+    frames = []
+    for number in range(300):
+        persistent = "true" if number % 3 else "false"
+        frames.append(client.frame("SEND", b"x", destination="A", persistent=persistent, receipt=str(number)))
+    client.raw(b"".join(frames))
+    assert [client.read()["receipt-id"] for _ in range(300)] == [str(number) for number in range(300)]
+
+
+# ---- subscriptions
+
+
+def test_a_subscriber_gets_what_comes_later(server: Server, client: Client) -> None:
+    client.subscribe("A")
+    with server.client() as other:
+        for number in range(5):
+            other.send("A", b"%d" % number)
+            got = client.message()
+            assert got.body == b"%d" % number
+            client.ask("ACK", id=got["ack"])
+    assert server.bodies("A") == []
+
+
+def test_with_ack_auto_a_message_is_got_when_it_is_delivered(server: Server, client: Client) -> None:
+    for number in range(100):
+        server.qm.put("A", b"%d" % number)
+    client.subscribe("A", ack="auto")
+    assert [client.message().body for _ in range(100)] == [b"%d" % number for number in range(100)]
+    client.close()
+    server.all_gone()
+    assert server.bodies("A") == []
+
+
+def test_with_ack_client_one_acknowledges_all_before_it(server: Server, client: Client) -> None:
+    for number in range(4):
+        server.qm.put("A", b"%d" % number)
+    client.subscribe("A", ack="client")
+    acks = [client.message()["ack"] for _ in range(4)]
+    client.ask("ACK", id=acks[2])
+    client.ask("DISCONNECT")
+    assert server.counts("A") == {b"3": 0}
+
+
+def test_prefetch_bounds_what_is_not_acknowledged(server: Server, client: Client) -> None:
+    for number in range(5):
+        server.qm.put("A", b"%d" % number)
+    client.subscribe("A", prefetch_count="2")
+    first, second = client.message(), client.message()
+    assert server.bodies("A") == [b"2", b"3", b"4"]
+    client.ask("ACK", id=second["ack"])
+    third = client.message()
+    assert third.body == b"2"
+    client.ask("ACK", id=first["ack"])
+    client.ask("ACK", id=third["ack"])
+    assert {client.message().body, client.message().body} == {b"3", b"4"}
+
+
+def test_prefetch_as_activemq_has_it(server: Server, client: Client) -> None:
+    for number in range(3):
+        server.qm.put("A", b"%d" % number)
+    client.say("SUBSCRIBE", **{"id": "1", "destination": "A", "ack": "client", "activemq.prefetchSize": "1"})
+    assert client.message().body == b"0"
+    assert server.bodies("A") == [b"1", b"2"]
+
+
+def test_nack_returns_a_message_with_a_higher_count(server: Server, client: Client) -> None:
+    server.qm.put("A", b"x")
+    client.subscribe("A")
+    for count in range(3):
+        got = client.message()
+        assert got.headers.get("redelivered", "false") == ("true" if count else "false")
+        assert got.headers.get("backout-count", "0") == str(count)
+        client.ask("NACK", id=got["ack"])
+    assert client.message()["backout-count"] == "3"
+
+
+def test_two_subscribers_share_a_queue(server: Server, client: Client) -> None:
+    with server.client() as other:
+        client.subscribe("A", prefetch_count="1")
+        other.subscribe("A", prefetch_count="1")
+        server.qm.put("A", b"1")
+        server.qm.put("A", b"2")
+        assert {client.message().body, other.message().body} == {b"1", b"2"}
+
+
+def test_who_can_take_no_more_passes_the_word_on(server: Server, client: Client) -> None:
+    client.subscribe("A", prefetch_count="1")
+    server.qm.put("A", b"1")
+    held = client.message()
+    with server.client() as other:
+        other.subscribe("A", prefetch_count="1")
+        server.qm.put("A", b"2")
+        assert other.message().body == b"2"
+    server.qm.put("A", b"3")
+    client.ask("ACK", id=held["ack"])
+    assert client.message().body in (b"2", b"3")
+
+
+def test_unsubscribe_gives_back_uncounted_what_is_not_acknowledged(server: Server, client: Client) -> None:
+    server.qm.put("A", b"1")
+    server.qm.put("A", b"2")
+    client.subscribe("A")
+    client.ask("ACK", id=client.message()["ack"])
+    late = client.message()
+    client.ask("UNSUBSCRIBE", id="s1")
+    assert server.counts("A") == {b"2": 0}
+    server.qm.put("A", b"3")
+    client.say("ACK", id=late["ack"])
+    assert client.error()["reason-code"] == "2209"
+    assert server.counts("A") == {b"2": 0, b"3": 0}
+
+
+def test_an_abrupt_end_counts_what_was_seen(server: Server, client: Client) -> None:
+    server.qm.put("A", b"1")
+    client.subscribe("A")
+    client.message()
+    client.close()
+    server.all_gone()
+    assert server.counts("A") == {b"1": 1}
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({"destination": "A"}, "2046"),
+        ({"id": "1"}, "2046"),
+        ({"id": "1", "destination": "NONE"}, "2085"),
+        ({"id": "1", "destination": "A", "ack": "sometimes"}, "2046"),
+        ({"id": "1", "destination": "A", "prefetch_count": "0"}, "2046"),
+        ({"id": "1", "destination": "A", "prefetch_count": "1001"}, "2046"),
+        ({"id": "1", "destination": "A", "selector": "a = 1"}, "2067"),
+        ({"id": "s1", "destination": "B"}, "2042"),
+    ],
+)
+def test_subscriptions_that_can_not_be(client: Client, headers: dict[str, str], code: str) -> None:
+    client.subscribe("A")
+    client.say("SUBSCRIBE", **headers, receipt="9")
+    error = client.error()
+    assert (error["reason-code"], error["receipt-id"]) == (code, "9")
+
+
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+def test_what_was_acknowledged_can_not_be_again(server: Server, client: Client, command: str) -> None:
+    server.qm.put("A", b"1")
+    client.subscribe("A")
+    ack = client.message()["ack"]
+    client.ask("ACK", id=ack)
+    client.say(command, id=ack)
+    assert client.error()["reason-code"] == "2209"
+    assert server.bodies("A") == []
+
+
+def test_gets_that_are_disabled_later_end_the_connection(server: Server, client: Client) -> None:
+    client.subscribe("A")
+    client.send("B", b"")
+    server.qm.alter_queue("A", get_enabled=False)
+    assert client.error()["reason-code"] == "2016"
+
+
+def test_a_queue_that_is_deleted_ends_the_connection(server: Server, client: Client) -> None:
+    client.subscribe("A", ack="auto")
+    client.send("A", b"1")
+    assert client.message().body == b"1"
+    server.qm.delete_queue("A")
+    client.say("SEND", b"2", destination="A")
+    assert client.error()["reason-code"] in ("2085", "2052")
+
+
+# ---- older versions
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_older_versions_acknowledge_by_message_id(server: Server, version: str) -> None:
+    for number in range(2):
+        server.qm.put("A", b"%d" % number, message_id=b"the same")
+    with server.client(accept_version=version) as client:
+        client.subscribe("A", ack="client-individual")
+        first, second = client.message(), client.message()
+        assert "ack" not in first.headers
+        assert first["message-id"] == b"the same".ljust(24, b"\0").hex()
+        assert second["message-id"] != first["message-id"]
+        client.ask("ACK", message_id=second["message-id"], subscription="s1")
+        client.ask("DISCONNECT")
+    assert server.bodies("A") == [b"0"]
+
+
+def test_a_subscription_of_1_0_needs_no_id(server: Server) -> None:
+    server.qm.put("A", b"x\0y", properties={"a": "1\n2"})
+    with server.client(accept_version="1.0") as client:
+        client.say("SUBSCRIBE", destination=" /queue/A", ack=" client")
+        got = client.message()
+        assert (got.body, got["a"], "subscription" in got.headers) == (b"x\0y", "1 2", False)
+        client.ask("UNSUBSCRIBE", destination="/queue/A")
+    assert server.counts("A") == {b"x\0y": 0}
+
+
+# ---- the queue manager ends
+
+
+def test_while_it_ends_what_has_begun_goes_on_and_nothing_new_begins(server: Server, client: Client) -> None:
+    server.qm.put("A", b"1")
+    client.subscribe("A")
+    got = client.message()
+    client.ask("BEGIN", transaction="t")
+    with server.client() as other, server.client() as third:
+        server.listener.refuse()
+        server.qm.put("A", b"2")
+        client.ask("SEND", b"reply", destination="B", transaction="t")
+        client.ask("ACK", id=got["ack"], transaction="t")
+        client.ask("COMMIT", transaction="t")
+        assert (server.bodies("A"), server.bodies("B")) == ([b"2"], [b"reply"])
+        other.say("SEND", b"new", destination="A", receipt="1")
+        assert other.error()["reason-code"] == "2161"
+        third.say("BEGIN", transaction="new")
+        assert third.error()["reason-code"] == "2161"
+        client.say("SUBSCRIBE", id="2", destination="A")
+        assert client.error()["reason-code"] == "2161"
+    with pytest.raises(ConnectionRefusedError):
+        server.stranger()
+
+
+def test_when_it_has_ended_every_client_is_told_and_backed_out(server: Server, client: Client) -> None:
+    server.qm.put("A", b"1")
+    client.ask("BEGIN", transaction="t")
+    client.ask("SEND", b"half", destination="B", transaction="t")
+    with server.client() as other:
+        other.subscribe("A")
+        other.message()
+        server.listener.close()
+        for one in (client, other):
+            assert one.error()["reason-code"] == "2162"
+    assert len(server.qm.sessions) == 0
+    assert (server.counts("A"), server.bodies("B")) == ({b"1": 1}, [])
+
+
+def test_a_log_that_fails_acknowledges_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(lsn: int) -> None:
+        raise OSError("the disk is gone")
+
+    thread: LoopThread | None = server.listener._thread
+    assert thread is not None
+    with server.client() as client:
+        monkeypatch.setattr(thread.forcer, "_force", broken)
+        for number in range(3):
+            client.say("SEND", b"x", destination="A", receipt=str(number))
+        assert "the disk is gone" in client.error()["message"]
+
+
+def test_a_queue_manager_that_ended_under_its_listener_ends_the_connections(server: Server) -> None:
+    server.qm.put("A", b"1")
+    with server.client() as client, server.client() as idle:
+        client.subscribe("A")
+        ack = client.message()["ack"]
+        client.ask("BEGIN", transaction="t")
+        client.ask("SEND", b"half", destination="B", transaction="t")
+        server.qm.end("immediate")
+        client.say("ACK", id=ack, transaction="t", receipt="1")
+        assert client.error()["reason-code"] in ("2162", "2003")
+        server.listener.close()
+        assert idle.error()["reason-code"] == "2162"
+
+
+def test_what_a_client_holds_is_no_unit_of_work(server: Server, client: Client) -> None:
+    server.qm._engine.max_uncommitted = 3
+    for number in range(10):
+        server.qm.put("A", b"%d" % number)
+    client.subscribe("A", ack="client")
+    acks = [client.message()["ack"] for _ in range(10)]
+    client.ask("ACK", id=acks[2])
+    client.say("ACK", id=acks[9])  # seven at once are one unit of work
+    assert client.error()["reason-code"] == "2024"

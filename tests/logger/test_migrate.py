@@ -171,15 +171,16 @@ def examine(fork: Life, options: dict[str, str]) -> None:
 def test_crash_before_any_change_of_the_disk(how: str, losses: Callable[[int], Iterable[Loss]]) -> None:
     setup, options = HOW[how]
     life = ended(setup)
-    seen = 0
+    seen = looked = 0
 
     def look(kind: str, path: str) -> None:
-        nonlocal seen
+        nonlocal seen, looked
         seen += 1
         if kind == "write" and seen % 5:  # the many writes of a copy are alike
             return
         if not SOAK and kind != "-" and (seen // 2 + list(HOW).index(how)) % 4:
             return
+        looked += 1
         for loss in losses(seen):
             try:
                 examine(life.fork(loss), options)
@@ -188,7 +189,7 @@ def test_crash_before_any_change_of_the_disk(how: str, losses: Callable[[int], I
 
     with Lookout(life.disk, look):
         migrate(life, **options)
-    assert seen > 10
+    assert seen > 10 and looked > 3
     look("-", "-")
 
 

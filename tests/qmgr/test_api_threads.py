@@ -82,7 +82,7 @@ def test_eight_threads_move_messages_and_lose_none(real: Real, sync: str) -> Non
     calls = [Call(lambda p=p: produce(p)) for p in range(PRODUCERS)]  # type: ignore[misc]
     calls += [Call(lambda s=s: move(s)) for s in range(2)]  # type: ignore[misc]
     calls += [Call(look), Call(checkpoint)]
-    results = [call.outcome(60) for call in calls]
+    results = [call.outcome() for call in calls]
     assert min(results[-4:]) > 0
     found = bodies(qm, "B")
     assert sorted(found) == sorted(sent())
@@ -113,9 +113,9 @@ def test_competing_consumers_get_each_message_once(real: Real) -> None:
 
     consumers = [Call(lambda n=n: consume(n % 2 == 0)) for n in range(6)]  # type: ignore[misc]
     for producer in [Call(lambda p=p: [qm.put("A", b"%d.%d" % (p, n)) for n in range(EACH)]) for p in range(2)]:  # type: ignore[misc]
-        producer.outcome(60)
+        producer.outcome()
     qm.put_many("A", [b"stop"] * 6)
-    found = [call.outcome(60) for call in consumers]
+    found = [call.outcome() for call in consumers]
     assert sorted(body for some in found for body in some) == sorted(
         b"%d.%d" % (p, n) for p in range(2) for n in range(EACH)
     )
@@ -129,7 +129,7 @@ def test_group_commit_shares_syncs(real: Real) -> None:
     before = qm.status().log.writes.writes
     calls = [Call(lambda: [qm.put("A", b"x") for _ in range(100)]) for _ in range(8)]
     for call in calls:
-        call.outcome(60)
+        call.outcome()
     assert qm.queue("A").depth == 800
     assert 0 < qm.status().log.writes.writes - before < 800
 
@@ -148,7 +148,7 @@ def test_threads_defining_and_deleting(real: Real) -> None:
                 qm.alter_queue(name, max_depth=n)
 
     for call in [Call(lambda t=t: churn(t)) for t in range(4)]:  # type: ignore[misc]
-        call.outcome(60)
+        call.outcome()
     expected = sorted(f"Q{t}.{n}" for t in range(4) for n in range(0, 15, 2))
     assert sorted(q.name for q in qm.queues()) == expected
     assert len({q.id for q in qm.queues()}) == len(expected)
@@ -169,7 +169,7 @@ def test_one_queue_name_goes_to_one_definer(real: Real) -> None:
         return True
 
     calls = [Call(define) for _ in range(6)]
-    assert sorted(call.outcome(60) for call in calls) == [False] * 5 + [True]
+    assert sorted(call.outcome() for call in calls) == [False] * 5 + [True]
 
 
 def test_one_xid_goes_to_one_unit(real: Real) -> None:
@@ -184,7 +184,7 @@ def test_one_xid_goes_to_one_unit(real: Real) -> None:
         return True
 
     calls = [Call(begin) for _ in range(6)]
-    assert sorted(call.outcome(60) for call in calls) == [False] * 5 + [True]
+    assert sorted(call.outcome() for call in calls) == [False] * 5 + [True]
 
 
 def test_large_messages_of_several_threads(real: Real) -> None:
@@ -203,7 +203,7 @@ def test_large_messages_of_several_threads(real: Real) -> None:
                 assert message.body.rstrip(b"\0").count(b".") == 1
 
     for call in [Call(lambda t=t: work(t)) for t in range(4)]:  # type: ignore[misc]
-        call.outcome(60)
+        call.outcome()
     assert qm.status().units_of_work == 0
     assert len(qm.get_many("A", 100)) + qm.queue("A").depth <= 48
     assert qm.queue("A").depth == 0
@@ -234,6 +234,6 @@ def test_ending_while_threads_work(real: Real) -> None:
         time.sleep(0.001)
     ends = [Call(qm.end) for _ in range(2)]
     for call in (*ends, *calls):
-        call.outcome(60)
+        call.outcome()
     found = bodies(real(), "A")
     assert sorted(found) == sorted(body for some in done for body in some)

@@ -203,7 +203,8 @@ def test_the_end_ends_waits_with_2161_or_2162(qm: qmgr.QueueManager, mode: str) 
     for call in calls:
         with pytest.raises(qmgr.Unavailable) as caught:
             call.outcome()
-        assert caught.value.reason in (Reason.Q_MGR_QUIESCING, Reason.Q_MGR_STOPPING)
+        allowed = (Reason.Q_MGR_STOPPING,) if mode == "immediate" else (Reason.Q_MGR_QUIESCING, Reason.Q_MGR_STOPPING)
+        assert caught.value.reason in allowed
     ending.outcome()
 
 
@@ -270,7 +271,7 @@ def test_a_wait_in_a_unit_that_another_thread_ends(qm: qmgr.QueueManager) -> Non
     with pytest.raises(qmgr.MQError) as caught:
         first.outcome()
     assert reason_of(caught.value) == Reason.UOW_NOT_AVAILABLE
-    assert second.outcome(5) == b"x"
+    assert second.outcome() == b"x"
 
 
 def test_a_wait_that_is_interrupted_passes_its_turn_on(qm: qmgr.QueueManager) -> None:

@@ -41,7 +41,7 @@ def run(data: Path, commands: Commands) -> Run:
     def run(words: str, **options: object) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "QMGR_DATA_PATH": str(data), "PYTHONDEVMODE": ""}
         if options:
-            standard = {"capture_output": True, "text": True, "cwd": ROOT, "env": environment, "timeout": 60}
+            standard = {"capture_output": True, "text": True, "cwd": ROOT, "env": environment, "timeout": 300}
             command = [sys.executable, "-m", "qmgr.cli.main", *shlex.split(words)]
             done = subprocess.run(command, **standard | options)
         else:
@@ -469,7 +469,7 @@ def test_closed_streams_are_no_error(data: Path, closed: str):
     env = {**os.environ, "QMGR_DATA_PATH": str(data)}
     for words, code in [("dspmq", 0), ("dltmqm NOSUCH", 16), ("--help", 0)]:
         command = f"{shlex.quote(sys.executable)} -m qmgr.cli.main {words} {closed}"
-        done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=ROOT, env=env, timeout=60)
+        done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=ROOT, env=env, timeout=300)
         assert done.returncode == code
         assert "Traceback" not in done.stderr
         assert "Exception" not in done.stderr

@@ -79,7 +79,7 @@ def process(environment: dict[str, str]) -> Run:
 
     def run(words: str, code: int = 0) -> tuple[str, str]:
         command = [sys.executable, "-m", "qmgr.cli.main", *shlex.split(words)]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=300)
         return checked(words, code, done.returncode, done.stdout, done.stderr)
 
     return run
@@ -110,7 +110,7 @@ class Application:
         return self.answer()
 
     def end(self) -> None:
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=300)
         assert self.process.returncode == 0
 
 

@@ -24,6 +24,7 @@ TREE = {
     errors.NameError_: (qmgr.Mistake, 2152),
     qmgr.IniError: (qmgr.Mistake, 2046),
     qmgr.BookmarkTooOld: (qmgr.Mistake, 2046),
+    qmgr.AliasOfAlias: (qmgr.Mistake, 2001),
     qmgr.Damaged: (qmgr.MQError, 2101),
     qmgr.MediaNotSupported: (qmgr.Mistake, 2298),
     qmgr.NotImageRecoverable: (qmgr.Mistake, 2298),

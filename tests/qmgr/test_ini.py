@@ -33,10 +33,10 @@ ROOT = Path(__file__).parents[2]
 PATH = "/data/qmgrs/QM1/qm.ini"
 LOG = "Log:\n   LogPath=/log/QM1/\n"
 LISTEN = "Listener:\nName=a\nPort=1\n"
-HTTP = LISTEN + "Protocol=HTTP\n"
+ONE = LISTEN + "Protocol=QMGR\n"
 TLS = "TLSCertificate=/c\nTLSKey=/k\n"
 EVERY = [attribute for attributes in STANZAS.values() for attribute in attributes]
-LISTENER = ListenerConfig(name="L", protocol=Protocol.STOMP, port=61613)
+LISTENER = ListenerConfig(name="L", protocol=Protocol.QMGR, port=1414)
 PARTS: dict[str, Any] = {
     "": Config,
     "log": LogConfig,
@@ -173,14 +173,14 @@ def test_listeners_repeat_and_each_stands_for_itself():
 
 
 def test_plain_passwords_are_taken_by_default_where_tls_is():
-    plain, secret = ini.parse(LOG + HTTP + TLS.join(["Listener:\nName=b\nProtocol=HTTP\nPort=2\n", ""]), PATH).listeners
+    plain, secret = ini.parse(LOG + ONE + TLS.join(["Listener:\nName=b\nProtocol=QMGR\nPort=2\n", ""]), PATH).listeners
     assert plain.authentication == ("SCRAM-SHA-256",)
     assert secret.authentication == ("SCRAM-SHA-256", "PLAIN")
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.9.1", "::1", "localhost", "LocalHost"])
 def test_whoever_comes_is_let_in_only_from_this_machine(address: str):
-    config = ini.parse(LOG + HTTP + f"Authentication=NONE\nAddress={address}", PATH)
+    config = ini.parse(LOG + ONE + f"Authentication=NONE\nAddress={address}", PATH)
     assert config.listeners[0].authentication == ("NONE",)
 
 
@@ -196,10 +196,10 @@ def test_channels_limit_connections():
 def test_what_an_overlay_says_counts():
     first = "TuningParameters:\nMaxHandles=5\nListener:\nName=a\nPort=99\nListener:\nName=b\nProtocol=QMGR\nPort=7"
     second = "TuningParameters:\nMaxHandles=6\nTCP:\n"
-    config = ini.parse(LOG + HTTP + "TuningParameters:\nMaxUncommittedMsgs=3", PATH, [(first, "/1"), (second, "/2")])
+    config = ini.parse(LOG + ONE + "TuningParameters:\nMaxUncommittedMsgs=3", PATH, [(first, "/1"), (second, "/2")])
     assert config.tuning == Tuning(max_handles=6, max_uncommitted_messages=3)
     assert [(each.name, each.protocol, each.port) for each in config.listeners] == [
-        ("a", Protocol.HTTP, 99),
+        ("a", Protocol.QMGR, 99),
         ("b", Protocol.QMGR, 7),
     ]
     assert config.ignored == ("stanza TCP (line 3) of /2",)
@@ -217,15 +217,13 @@ def test_what_an_overlay_says_counts():
 )
 def test_a_refused_overlay_is_named(text: str, line: int, words: list[str]):
     with pytest.raises(IniError) as caught:
-        ini.parse(LOG + HTTP, PATH, [(text, "/overlay.ini")])
+        ini.parse(LOG + ONE, PATH, [(text, "/overlay.ini")])
     assert f"/overlay.ini, line {line}: " in str(caught.value)
     assert all(word in str(caught.value) for word in words)
 
 
 def test_all_complaints_are_heard_of_at_once():
-    text = (
-        "Log:\nLogPath=here\nLogTyp=LINEAR\nrubbish\nChannel:\nMax=1\nListener:\nPort=x\nListener:\n" + LOG[5:] + HTTP
-    )
+    text = "Log:\nLogPath=here\nLogTyp=LINEAR\nrubbish\nChannel:\nMax=1\nListener:\nPort=x\nListener:\n" + LOG[5:] + ONE
     said = [str(each) for each in ini.complaints(text + "Authentication=PLAIN", PATH)]
     assert [each.partition(": ")[2].partition(":")[0] for each in said] == [
         f"{PATH}, line {line}" for line in (2, 3, 4, 5, 8, 10, 7, 7, 9, 9, 9, 15)
@@ -248,7 +246,7 @@ def test_ranges_are_those_of_the_configuration_classes(attribute: Attribute):
     assert name in attrs.fields_dict(kind)
     values = attribute.values.values if isinstance(attribute.values, Unless) else attribute.values
     if isinstance(values, Whole) and name != "buffer_pages":
-        needed = {"log": {"path": "/x"}, "listener": {"name": "L", "protocol": Protocol.HTTP}}
+        needed = {"log": {"path": "/x"}, "listener": {"name": "L", "protocol": Protocol.QMGR}}
         given_ = needed.get(part, {}) | ({"max_channels": 65535} if name == "max_active_channels" else {})
         edges = [*values.words.values(), values.low, values.high]
         for edge in edges:
@@ -307,20 +305,21 @@ def test_ranges_are_those_of_the_configuration_classes(attribute: Attribute):
         (LOG + LISTEN + "Address=1.2.3", 6, "AMQ7076E", ["'1.2.3'", "an IP address", "name of a host"]),
         (LOG + "Listener:\nName=a\nPort=65536", 5, "AMQ7076E", ["from 0 to 65535"]),
         (LOG + LISTEN + "Authentication=none,none", 6, "AMQ7076E", ["one or more of NONE, PLAIN"]),
-        (LOG + HTTP + "Authentication=NONE\nAddress=0.0.0.0", 7, "AMQ7076E", ["loopback", "Address is 0.0.0.0"]),
-        (LOG + HTTP + "Authentication=NONE\nAddress=127.evil.example", 7, "AMQ7076E", ["loopback"]),
-        (LOG + HTTP + "Authentication=NONE, EXTERNAL", 7, "AMQ7076E", ["stands alone"]),
-        (LOG + HTTP + "Authentication=PLAIN", 7, "AMQ7076E", ["needs TLS", "TLSCertificate and TLSKey"]),
-        (LOG + HTTP + TLS + "Authentication=EXTERNAL", 9, "AMQ7076E", ["needs TLSClientCA"]),
-        (LOG + HTTP + "TLSCertificate=/c", 7, "AMQ7076E", ["TLSCertificate needs TLSKey"]),
-        (LOG + HTTP + "TLSKey=/k", 7, "AMQ7076E", ["TLSKey needs TLSCertificate"]),
-        (LOG + HTTP + "TLSClientCA=/a", 7, "AMQ7076E", ["TLSClientCA needs TLS"]),
-        (LOG + HTTP + "TLSKey=key.pem", 7, "AMQ7076E", ["none or an absolute path"]),
-        (LOG + HTTP.replace("HTTP", "STOMP") + "Metrics=yes", 7, "AMQ7076E", ["Protocol=HTTP only"]),
-        (LOG + HTTP + "Metrics=1", 7, "AMQ7076E", ["YES or NO"]),
-        (LOG + HTTP + HTTP, 8, "AMQ7076E", ["listener 'a' was given on line 3 already"]),
-        (LOG + HTTP + HTTP.replace("=a", "=b"), 9, "AMQ7076E", ["Port=1 of 127.0.0.1", "'a' already"]),
-        (LOG + HTTP + "Name=b", 7, "AMQ7076E", ["attribute Name of stanza Listener was given on line 4 already"]),
+        (LOG + ONE + "Authentication=NONE\nAddress=0.0.0.0", 7, "AMQ7076E", ["loopback", "Address is 0.0.0.0"]),
+        (LOG + ONE + "Authentication=NONE\nAddress=127.evil.example", 7, "AMQ7076E", ["loopback"]),
+        (LOG + ONE + "Authentication=NONE, EXTERNAL", 7, "AMQ7076E", ["stands alone"]),
+        (LOG + ONE + "Authentication=PLAIN", 7, "AMQ7076E", ["needs TLS", "TLSCertificate and TLSKey"]),
+        (LOG + ONE + TLS + "Authentication=EXTERNAL", 9, "AMQ7076E", ["needs TLSClientCA"]),
+        (LOG + LISTEN + "Protocol=STOMP", 3, "AMQ7076E", ["Protocol=STOMP", "no way for SCRAM", "NONE on a loopback"]),
+        (LOG + ONE + "TLSCertificate=/c", 7, "AMQ7076E", ["TLSCertificate needs TLSKey"]),
+        (LOG + ONE + "TLSKey=/k", 7, "AMQ7076E", ["TLSKey needs TLSCertificate"]),
+        (LOG + ONE + "TLSClientCA=/a", 7, "AMQ7076E", ["TLSClientCA needs TLS"]),
+        (LOG + ONE + "TLSKey=key.pem", 7, "AMQ7076E", ["none or an absolute path"]),
+        (LOG + ONE + "Metrics=yes", 7, "AMQ7076E", ["Protocol=HTTP only"]),
+        (LOG + ONE + "Metrics=1", 7, "AMQ7076E", ["YES or NO"]),
+        (LOG + ONE + ONE, 8, "AMQ7076E", ["listener 'a' was given on line 3 already"]),
+        (LOG + ONE + ONE.replace("=a", "=b"), 9, "AMQ7076E", ["Port=1 of 127.0.0.1", "'a' already"]),
+        (LOG + ONE + "Name=b", 7, "AMQ7076E", ["attribute Name of stanza Listener was given on line 4 already"]),
         (LOG + "Channels:\nMaxActiveChannels=200", 4, "AMQ7076E", ["MaxActiveChannels=200", "MaxChannels=100"]),
         (LOG + "Channels:\nMaxFrameLength=1", 4, "AMQ7076E", ["from 65536 to"]),
         (LOG + "AutoConfig:\nMQSCConfig=x.mqsc", 4, "AMQ7076E", ["none or an absolute path"]),

@@ -813,15 +813,16 @@ def completed(fork: Life, model: Model) -> None:
 @every_blow
 def test_crash_before_any_change_of_the_disk(case: str, blow: Callable[[Past, Life], None]) -> None:
     life, model = struck(of(case), blow)
-    seen = 0
+    seen = looked = 0
 
     def look(kind: str, path: str) -> None:
-        nonlocal seen
+        nonlocal seen, looked
         seen += 1
         if kind == "write" and seen % 4:  # the many writes of a copy are alike
             return
         if not SOAK and (seen // 3 + BLOWS.index((case, blow))) % 4:
             return
+        looked += 1
         loss = (KEEP_ALL, LOSE_ALL, mixed(seen))[seen % 3]
         try:
             completed(life.fork(loss), model)
@@ -830,7 +831,7 @@ def test_crash_before_any_change_of_the_disk(case: str, blow: Callable[[Past, Li
 
     with Lookout(life.disk, look):
         repair(life, accept_loss=True)
-    assert seen > 20
+    assert seen > 20 and looked > 3
 
 
 @every_blow

@@ -1,0 +1,48 @@
+"""What the sample programs share: opening a queue, and saying which call has failed with which reason code."""
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator
+
+from qmgr.cli import access
+from qmgr.cli.command import NOT_AVAILABLE, Parser
+from qmgr.errors import MQError
+
+FAILED = 2  # MQCC_FAILED
+CODES = {FAILED: "a call failed; its reason code is printed", NOT_AVAILABLE: access.OWNED}
+
+
+def options(parser: Parser) -> None:
+    """Queue and queue manager, in the order of IBM MQ's samples."""
+    parser.add_argument("queue", metavar="QName", help="the queue")
+    parser.add_argument("name", metavar="QMgrName", nargs="?", help="the queue manager; else the default one")
+
+
+class CallFailed(Exception):
+    """A call has failed, and that was said."""
+
+
+@contextlib.contextmanager
+def call(verb: str) -> Iterator[None]:
+    """In the block the call of this MQI name is made. Raises CallFailed."""
+    try:
+        yield
+    except MQError as exc:
+        print(f"{verb} ended with reason code {exc.reason.value}", flush=True)
+        print(exc, file=sys.stderr)
+        raise CallFailed from exc
+
+
+@contextlib.contextmanager
+def opened(args: argparse.Namespace) -> Iterator[access.Manager]:
+    """The queue manager, which has the queue. Raises CallFailed."""
+    with access.started(access.named(args.name, args.data_path), args.data_path) as manager:
+        with call("MQOPEN"):
+            manager.queue(args.queue)
+        yield manager
+
+
+def shown(body: bytes) -> str:
+    """Text, as far as it is text."""
+    return body.decode("utf-8", "backslashreplace")

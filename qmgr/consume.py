@@ -1,0 +1,93 @@
+"""Consuming a queue: one message after the other, each in a unit of work of its own."""
+
+import contextlib
+from types import TracebackType
+from typing import Generic, Protocol, Self, TypeVar
+
+from qmgr.errors import MQError, NoMessageAvailable
+from qmgr.message import Message
+from recovery.uows import ACTIVE, UowState
+
+
+class Unit(Protocol):
+    """What a consumer needs of a unit of work, be it here or at the other end of a connection."""
+
+    @property
+    def state(self) -> UowState: ...
+
+    def get(self, queue: str, *, wait: float | None = 0.0, backout_requeue: bool = False) -> Message: ...
+
+    def commit(self) -> None: ...
+
+    def backout(self) -> None: ...
+
+
+U = TypeVar("U", bound=Unit, covariant=True)
+
+
+class Begin(Protocol[U]):
+    """Begins a unit of work."""
+
+    def __call__(self) -> U: ...
+
+
+class Consumer(Generic[U]):
+    """An iterator of (message, unit of work); see `QueueManager.consume`.
+
+    A unit of work that is still open when the next message is asked for is committed. One that is open when the loop is
+    left is backed out, unless this was used as a `with` block that ended without an exception.
+    """
+
+    def __init__(self, begin: Begin[U], queue: str, wait: float | None, *, requeue: bool) -> None:
+        self._begin = begin
+        self._queue = queue
+        self._wait = wait
+        self._requeue = requeue
+        self._open: U | None = None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> tuple[Message, U]:
+        self._commit()
+        found = self._get(0.0)
+        if found is None and self._wait != 0.0:
+            found = self._get(self._wait)  # in a unit of its own: what was moved away is not kept waiting
+        if found is None:
+            raise StopIteration
+        return found
+
+    def _get(self, wait: float | None) -> tuple[Message, U] | None:
+        self._open = unit = self._begin()
+        try:
+            return unit.get(self._queue, wait=wait, backout_requeue=self._requeue), unit
+        except NoMessageAvailable:
+            self._commit()  # there may be messages that were moved away
+            return None
+        except BaseException:
+            self.close()
+            raise
+
+    def _commit(self) -> None:
+        unit, self._open = self._open, None
+        if unit is not None and unit.state is ACTIVE:
+            unit.commit()
+
+    def close(self) -> None:
+        """Back out the unit of work that is open, if there is one."""
+        unit, self._open = self._open, None
+        if unit is not None and unit.state is ACTIVE:
+            with contextlib.suppress(MQError):
+                unit.backout()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        if kind is None:
+            self._commit()
+        else:
+            self.close()
+
+    def __del__(self) -> None:
+        self.close()

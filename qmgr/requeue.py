@@ -1,0 +1,205 @@
+"""Messages that nobody can work on: those that were backed out too often are moved away, dead letters are put.
+
+A get that asks for it (`backout_requeue`) moves a message whose backout count has reached the queue's threshold
+(BOTHRESH) to its backout queue (BOQNAME), or else as a dead letter to DEADQ, in the get's own unit of work; so it is on
+one of the two queues, whatever crashes. Where neither takes it, it stays and is got as any other.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+
+from logger.errors import LogError
+from qmgr import deadletter, verbs
+from qmgr.definitions import Definitions
+from qmgr.entry import OVERHEAD, Entry
+from qmgr.errors import MQError, Reason, UnknownQueue
+from qmgr.logged import Surroundings
+from qmgr.message import Message, with_format
+from qmgr.queue import Queue
+from qmgr.units import QUEUE_AND_SEQUENCE
+from qmgr.verbs import Wanted
+from recovery.records import GET_COST, PUT_COST, Put, PutMany, run_of_gets, run_of_puts
+from recovery.uows import ACTIVE, Uow
+
+
+class Requeue(Definitions):
+    """Moves messages from queue to queue."""
+
+    def __init__(self, given: Surroundings) -> None:
+        super().__init__(given)
+        self.steady = given.steady
+        self._stuck: dict[int, object] = {}  # by queue: for what definition and DEADQ it was said that messages stay
+        self.say: Callable[..., None] = lambda amq, **inserts: None
+
+    # ---- what the engine has
+
+    @abstractmethod
+    def _choose(
+        self, unit: Uow | None, queue: Queue, limit: int, wanted: Wanted, now: int, look_at: int, may_read: bool
+    ) -> tuple[list[Entry], list[Entry]]: ...
+
+    @abstractmethod
+    def _room_for_gets(self, unit: Uow | None, count: int) -> None: ...
+
+    @abstractmethod
+    def _claim(self, queue: Queue, entry: Entry) -> Entry | None: ...
+
+    @abstractmethod
+    def _check_put(self, queue: Queue, largest: int, count: int) -> None: ...
+
+    @abstractmethod
+    def _put_in_unit(self, unit: Uow, queue: Queue, entries: list[Entry], size: int, largest: int) -> None: ...
+
+    @abstractmethod
+    def _put_now(self, record: Put | PutMany, queue: Queue, count: int, largest: int, cost: int, now: int) -> int: ...
+
+    @abstractmethod
+    def _came(self, size: int) -> None: ...
+
+    # ---- messages that were backed out too often
+
+    def requeues(self, name: str) -> bool:
+        """May there be messages on the queue that were backed out too often?"""
+        queue = self.state.queues.get(name) if isinstance(name, str) else None
+        return queue is None or queue.definition.backout_threshold > 0
+
+    def sift(self, name: str, limit: int, wanted: Wanted, owner: str, thread: int) -> int:
+        """Move those of the next `limit` messages that were backed out too often, in a unit of work of their own.
+
+        Nobody may hear of it before the log is safe up to the LSN; 0: now.
+        """
+        unit = self.new_unit(owner, thread)
+        try:
+            queue = verbs.known_queue(self.state, name)
+            with self.lock:
+                self._sift(unit, queue, limit, wanted, may_read=True)
+            return self.commit_later(unit)
+        except LogError as exc:
+            raise self.translated(exc) from exc
+        except BaseException:
+            if unit.state is ACTIVE and self.refusal is None:
+                self.back_out_later(unit)
+            raise
+
+    def _sift(self, unit: Uow, queue: Queue, limit: int, wanted: Wanted, *, may_read: bool) -> None:
+        """Move what a get of `limit` messages would take and was backed out too often, until it would take others.
+
+        The lock is held; it may be let go of while room is made.
+        """
+        stays: set[int] = set()
+        while threshold := queue.definition.backout_threshold:
+            self._room_for_gets(unit, min(limit, max(1, queue.depth)))
+            if not queue.definition.get_enabled or queue.damaged or queue.deleted:
+                return
+            now = self.steady.now_us() if queue.expiring else 0
+            chosen, _ = self._choose(unit, queue, limit, wanted, now, limit, may_read)
+            there = (entry for entry in chosen if entry.backouts >= threshold and entry.sequence not in stays)
+            entry = next(there, None)
+            if entry is None:
+                return
+            if not self._requeue(unit, queue, entry):
+                stays.add(entry.sequence)
+
+    def _requeue(self, unit: Uow, queue: Queue, entry: Entry) -> bool:
+        """Move one message away, if any queue takes it, and if it is still there."""
+        refused = []
+        for name, dead in self._ways_out(queue):
+            try:
+                target = self._taker(name, queue)
+                head, body = entry.head, entry.body
+                if dead:
+                    head, body = self._as_dead_letter(head, body, queue.name, Reason.BACKOUT_THRESHOLD_REACHED)
+                size = len(head) + len(body)
+                cost = size + PUT_COST + GET_COST if entry.persistent else 0
+                if cost > self.log.space.largest:
+                    refused.append(f"{name}: the log has no room for it")
+                    continue
+                self._check_put(target, len(body), 1)
+            except MQError as exc:
+                refused.append(f"{name}: {exc}")
+                continue
+            self._room_in(unit, 2, cost, target, size)
+            there = self._claim(queue, entry)
+            if there is None:
+                return True
+            try:
+                self._check_put(target, len(body), 1)  # again, since the lock may have been let go of
+            except MQError as exc:
+                refused.append(f"{name}: {exc}")
+                continue
+            self._move(unit, queue, there, target, Entry(head, body, entry.persistent, entry.priority, entry.expires))
+            return True
+        self._stays(queue, entry, refused)
+        return False
+
+    def _ways_out(self, queue: Queue) -> Iterator[tuple[str, bool]]:
+        """The queues that may take the message, and whether it is a dead letter there."""
+        if queue.definition.backout_queue:
+            yield queue.definition.backout_queue, False
+        if self.state.qmgr.dead_letter_queue:
+            yield self.state.qmgr.dead_letter_queue, True
+
+    def _taker(self, name: str, queue: Queue) -> Queue:
+        target = verbs.known_queue(self.state, name)
+        if target.name != name:
+            verbs.check_alias(self.state, name, target, put=True)
+        if target is queue:
+            raise UnknownQueue("it is on that queue already", name=name)
+        return target
+
+    def _move(self, unit: Uow, queue: Queue, entry: Entry, target: Queue, copy: Entry) -> None:
+        """Get the one and put the other; there is room for it. The lock is held."""
+        size = len(copy.head) + len(copy.body)
+        ordinal = len(unit.puts)
+        try:
+            self.state.hold_put(unit, target, ordinal, copy)
+            self.state.hold_get(unit, queue, entry)
+            if entry.persistent:
+                runs = run_of_puts(target.id, ordinal, [(copy.head, copy.body)])
+                runs.append(run_of_gets(queue.id, [entry.sequence]))
+                self._hold_back(unit, runs, size + PUT_COST + GET_COST)
+        except BaseException as exc:  # what interrupts this leaves counts that do not fit together
+            self._on_failure(exc)
+            raise
+        self._came(size + OVERHEAD)
+        if unit.held >= self._hold:
+            self._log_calls(unit)
+
+    def _stays(self, queue: Queue, entry: Entry, refused: list[str]) -> None:
+        """Say once why no message that was backed out too often leaves the queue."""
+        now = queue.definition, self.state.qmgr.dead_letter_queue
+        if self._stuck.get(queue.id) != now:
+            self._stuck[queue.id] = now
+            text = "; ".join(refused) or "it has no backout queue (BOQNAME), and there is no dead-letter queue (DEADQ)"
+            self.say("AMQ9030", name=queue.name, count=entry.backouts, text=text)
+
+    # ---- dead letters
+
+    def _as_dead_letter(self, head: bytes, body: bytes, queue: str, reason: int) -> tuple[bytes, bytes]:
+        form = head[80 : 80 + head[3]].decode()
+        header = deadletter.header_of(reason, queue, self.name, form, self.clock.wall_us())
+        return with_format(head, deadletter.FORMAT), header.encode() + body
+
+    def dead_letter_later(self, unit: Uow | None, message: Message, reason: int) -> tuple[Message, int]:
+        """Put the message to the dead-letter queue; the LSN as for a put. Raises UnknownQueue where there is none."""
+        self.check()
+        name = self.state.qmgr.dead_letter_queue
+        if not name:
+            raise UnknownQueue(
+                f"queue manager {self.name!r} has no dead-letter queue; name one: qm.alter(dead_letter_queue=...)",
+                name=self.name,
+            )
+        queue = verbs.known_queue(self.state, name)
+        if queue.name != name:
+            verbs.check_alias(self.state, name, queue, put=True)
+        head, body = self._as_dead_letter(message.head, message.body, message.queue, reason)
+        size = len(head) + len(body)
+        expires = int.from_bytes(head[24:32], "little")
+        entry = Entry(head, body, int(message.persistent), message.priority, expires)
+        end = 0
+        if unit is not None:
+            self._put_in_unit(unit, queue, [entry], size, len(body))
+        else:
+            cost = self.log.cost(QUEUE_AND_SEQUENCE + size) if message.persistent else 0
+            end = self._put_now(Put(queue.id, 0, head, body, entry), queue, 1, len(body), cost, self.clock.wall_us())
+        return Message(body, head, queue.name, 0, message.expiry), end

@@ -1,0 +1,253 @@
+"""Connections: replays, progress, interrupts anywhere, and queue managers that are reached over TCP."""
+
+import contextlib
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+import qmgr
+from qmgr.configuration import ListenerConfig, Protocol
+from qmgr.daemon import local
+from qmgr.errors import IniError, Mistake, NotAuthorized, Reason, Unavailable
+from qmgr.users import Users
+from tests.conftest import SOAK
+from tests.daemon.certificates import Authority
+from tests.daemon.raw import RawSocket
+from tests.daemon.serving import Served, serving
+from tests.qmgr.test_interrupts import Tracer
+from tests.qmgr.world import NAME, bodies
+
+
+@pytest.fixture
+def linear(tmp_path: Path) -> Iterator[Served]:
+    with serving(tmp_path, log_type="linear", log_management="Archive") as one:
+        yield one
+
+
+# ---- replays and progress
+
+
+def test_a_replay_is_that_of_the_queue_manager(linear: Served) -> None:
+    with linear.connect() as client:
+        for number in range(20):
+            with client.begin() as unit:
+                unit.put("A", b"%d" % number)
+                unit.put_many("A", [b"a", b"b"])
+                unit.put("B", b"other")
+        ours = list(linear.manager.replay("A", "oldest"))
+        theirs = client.replay("A", "oldest")
+        first = theirs.bookmark
+        found = [next(theirs)]
+        assert theirs.bookmark == found[0].bookmark
+        found += theirs
+        assert [attrs.astuple(one) for one in found] == [attrs.astuple(one) for one in ours]
+        assert len(found) == 60
+        assert theirs.left_out == 0
+        assert list(client.replay("A", first, found[2].bookmark))[-1].bookmark == found[2].bookmark
+        assert [one.bookmark for one in client.replay("A", found[6].bookmark)] == [one.bookmark for one in ours[7:]]
+        assert [one.message.body for one in client.replay("A", ours[-1].time)]
+        with client.replay("A", "oldest") as part:
+            next(part)
+        with pytest.raises(StopIteration):
+            next(part)
+        for wrong in ("nowhere", -1, 3.5):
+            with pytest.raises(Mistake) as here:
+                linear.manager.replay("A", wrong)  # type: ignore[arg-type]
+            with pytest.raises(Mistake) as there:
+                client.replay("A", wrong)  # type: ignore[arg-type]
+            assert str(here.value) == str(there.value)
+
+
+def test_replays_that_nobody_reads_let_go_of_the_log(linear: Served) -> None:
+    with linear.connect() as client:
+        client.put_many("A", [b"x"] * 300)
+        replay = client.replay("A", "oldest")
+        next(replay)
+        assert len(linear.manager._retention._readers) == 1
+        del replay
+        assert len(list(client.browse("A"))) == 300
+        assert len(linear.manager._retention._readers) == 0
+        held = client.replay("A", "oldest")
+    with pytest.raises(Unavailable):
+        list(held)
+
+
+def test_long_calls_say_how_far_they_have_come(linear: Served) -> None:
+    with linear.connect() as client:
+        for _ in range(30):
+            client.put_many("A", [bytes(20_000)] * 2)
+            client.get_many("A", 2)
+        client.checkpoint()
+        heard: list[tuple[int, int]] = []
+        planned = client.archive_log(dry_run=True)
+        done = client.archive_log(progress=lambda done, total: heard.append((done, total)))
+        assert done.done and len(done.done) == len(planned.done)
+        assert type(done) is type(planned)
+        assert heard and heard[-1][0] == heard[-1][1]
+
+
+class Enough(Exception):
+    pass
+
+
+def test_who_hears_of_progress_can_stop_it(linear: Served) -> None:
+    def stop(done: int, total: int) -> None:
+        raise Enough
+
+    with linear.connect() as client:
+        for _ in range(30):
+            client.put_many("A", [bytes(20_000)] * 2)
+            client.get_many("A", 2)
+        client.checkpoint()
+        with pytest.raises(Enough):
+            client.archive_log(progress=stop)
+        client.put("A", b"goes on")
+        assert client.get("A").body == b"goes on"
+
+
+# ---- interrupts
+
+
+def test_an_interrupt_anywhere_in_a_call_leaves_all_usable(tmp_path: Path) -> None:
+    """At the n-th line of a unit of work: it is there wholly or not at all, and the connection goes on."""
+    with serving(tmp_path) as served, served.connect() as client:
+        client.put("A", b"warm")
+        client.get("A")
+        n, step = 1, 1 if SOAK else 3
+        while True:
+            tracer = Tracer(n)
+            if not interrupted(client, tracer):
+                break
+            assert served.manager.transactions() == [] or client.queues(), tracer.where
+            for left in list(served.manager.transactions()):  # begun, and never in the caller's hands
+                assert left.puts == 0, tracer.where
+            found = [one.body for one in client.get_many("A", 10)]
+            assert found in ([], [b"one", b"two"]), tracer.where
+            client.put("A", b"after")
+            assert client.get("A").body == b"after", tracer.where
+            n += step
+        assert n > 50
+
+
+def interrupted(client: qmgr.Connection, tracer: Tracer) -> bool:
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        with client.begin() as unit:
+            unit.put("A", b"one")
+            unit.put("A", b"two")
+        return False
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+
+
+# ---- over TCP
+
+
+def listener(**options: Any) -> ListenerConfig:
+    return ListenerConfig(name="far", protocol=Protocol.QMGR, port=0, **options)
+
+
+@contextlib.contextmanager
+def far(served: Served, **options: Any) -> Iterator[str]:
+    """Another listener of the same queue manager, over TCP; its host and port."""
+    made = local.make(served.service, listener(**options))
+    made.start()
+    try:
+        yield f"localhost:{made.address[1]}/{NAME}"
+    finally:
+        made.close()
+
+
+def test_over_loopback_nobody_has_to_say_who_it_is_where_that_is_configured(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path) as served,
+        far(served, authentication=("NONE",)) as place,
+        qmgr.connect(f"qmgr://{place}", application="till") as client,
+    ):
+        with client.begin() as unit:
+            unit.put("A", b"x" * 100_000)
+        assert client.get("A").body == b"x" * 100_000
+        [(_, me)] = [(one.number, one.peer) for one in client.connections() if one.number]
+        assert (me.channel, me.application) == ("TCP", "till")
+        assert me.address.startswith("127.0.0.1:")
+    with serving(tmp_path) as served, pytest.raises((Mistake, IniError, ValueError), match="loopback"):
+        local.make(served.service, listener(authentication=("NONE",), address="0.0.0.0"))
+
+
+def test_a_user_shows_the_password_without_sending_it(tmp_path: Path) -> None:
+    with serving(tmp_path) as served, far(served, authentication=("SCRAM-SHA-256",)) as place:
+        Users(served.manager._disk, served.service.location).set("mia", "secret")
+        served.manager.authorize("mia", add=["connect"])
+        served.manager.authorize("mia", "A", add=["put"])
+        url = f"qmgr://{place}"
+        with qmgr.connect(url, user="mia", password="secret") as client:
+            client.put("A", b"x")
+            for refused in (lambda: client.get("A"), lambda: client.put("B", b""), lambda: client.end()):
+                with pytest.raises(NotAuthorized) as caught:
+                    refused()
+                assert caught.value.reason == Reason.NOT_AUTHORIZED
+        with qmgr.connect(f"qmgr://mia:secret@{place}") as client:
+            client.put("A", b"y")
+        for user, password in (("mia", "wrong"), ("eve", "secret")):
+            with pytest.raises(NotAuthorized, match="not known, or the password is wrong"):
+                qmgr.connect(url, user=user, password=password)
+        with pytest.raises(NotAuthorized, match="takes SCRAM-SHA-256 for who comes, and not NONE"):
+            qmgr.connect(url)
+        assert bodies(served.manager, "A") == [b"x", b"y"]
+        assert sum("AMQ9557" in line for line in served.service.said) == 2
+
+
+def test_tls_shows_both_sides(tmp_path: Path) -> None:
+    signer = Authority(tmp_path)
+    certificate, key = signer.issue("localhost")
+    mine = signer.issue("mia")
+    tls = {"tls_certificate": certificate, "tls_key": key, "tls_client_ca": signer.path}
+    with serving(tmp_path) as served, far(served, authentication=("EXTERNAL",), **tls) as place:
+        served.manager.authorize("mia", add=["connect"])
+        served.manager.authorize("mia", "A", add=["put", "get"])
+        url = f"qmgrs://{place}"
+        with qmgr.connect(url, ca=signer.path, certificate=mine[0], key=mine[1]) as client:
+            large = bytes(range(256)) * 400
+            with client.begin() as unit:
+                unit.put("A", large)
+            waiting: list[bytes] = []
+            thread = threading.Thread(target=lambda: waiting.append(client.get("A", wait=30).body))
+            thread.start()
+            thread.join()
+            assert waiting == [large]
+        for wrong in ({"ca": signer.path}, {"certificate": mine[0], "key": mine[1]}):
+            with pytest.raises((Unavailable, NotAuthorized)):
+                qmgr.connect(url, **wrong)
+        with pytest.raises(Mistake, match=r"TLS files .* can't be used"):
+            qmgr.connect(url, ca=str(tmp_path / "none.pem"))
+        with pytest.raises(Unavailable):
+            qmgr.connect(f"qmgr://{place}")  # without TLS
+    with pytest.raises(Unavailable, match="nobody listens"):
+        qmgr.connect(f"qmgr://{place}")
+
+
+def test_a_handshake_that_stops_has_its_time(tmp_path: Path) -> None:
+    signer = Authority(tmp_path)
+    certificate, key = signer.issue("localhost")
+    with (
+        serving(tmp_path, channels={"connect_timeout": 1}) as served,
+        far(served, authentication=("SCRAM-SHA-256",), tls_certificate=certificate, tls_key=key) as place,
+    ):
+        host, port = place.split("/")[0].split(":")
+        sock = socket.create_connection((host, int(port)), timeout=30)
+        sock.sendall(b"\x16\x03\x01")
+        with contextlib.suppress(ConnectionResetError):
+            while sock.recv(100):
+                pass
+        sock.close()
+        silent = RawSocket(tmp_path)
+        assert silent.is_closed()

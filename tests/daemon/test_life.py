@@ -1,0 +1,344 @@
+"""The life of a daemon: started, asked to end in every way, stopped, killed and started again. Real processes."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from qmgr.client import Connection
+from qmgr.errors import MQError, NoMessageAvailable, Reason
+from qmgr.life import Stage
+from tests.commands import ROOT
+from tests.daemon.daemons import PATIENCE, Daemons, wait_for
+
+
+def reason(call: object, *args: object) -> Reason:
+    """Why a call is refused."""
+    with pytest.raises(MQError) as caught:
+        call(*args)  # type: ignore[operator]
+    return caught.value.reason
+
+
+@pytest.fixture
+def client(daemons: Daemons) -> Connection:
+    """A client of a daemon with the queue Q."""
+    daemons.made()
+    made = daemons.connect()
+    made.define_queue("Q")
+    return made
+
+
+# Starting
+
+
+def test_a_daemon_serves_until_it_is_ended_and_keeps_what_it_was_given(daemons: Daemons) -> None:
+    daemons.make()
+    done = daemons.run("strmqm QM1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "Queue manager 'QM1' starting.",
+        "0 log records accessed on queue manager 'QM1' during the log replay phase.",
+        "Log replay for queue manager 'QM1' complete.",
+        "Transaction manager state recovered for queue manager 'QM1'.",
+        "Queue manager 'QM1' started.",
+    ]
+    assert daemons.status() == "Running"
+    with daemons.connect() as manager:
+        manager.define_queue("Q")
+        manager.put("Q", b"kept")
+    done = daemons.run("endmqm -w QM1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "Queue manager 'QM1' ended."
+    assert daemons.status() == "Ended normally"
+    daemons.start()
+    with daemons.connect() as manager:
+        assert manager.get("Q").body == b"kept"
+
+
+def test_units_that_a_crash_left_are_told_at_the_start(daemons: Daemons, client: Connection) -> None:
+    unit = client.begin()
+    unit.put("Q", b"never")
+    client.put("Q", b"durable, and with it all before")
+    os.kill(daemons.note().process, signal.SIGKILL)
+    daemons.ended()
+    assert "1 out of 1 in-flight transactions resolved for queue manager 'QM1'.\n" in daemons.run("strmqm QM1").stdout
+
+
+def test_the_daemon_keeps_nothing_of_who_started_it(daemons: Daemons) -> None:
+    """The command's output would never end if the daemon held it."""
+    daemons.make()
+    read, write = os.pipe()
+    command = [sys.executable, "-m", "qmgr.cli.main", "strmqm", "QM1"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=daemons.environment, capture_output=True, pass_fds=[write], timeout=PATIENCE
+    )
+    os.close(write)
+    assert done.returncode == 0
+    assert os.read(read, 1) == b""
+    os.close(read)
+    process = daemons.note().process
+    assert os.getsid(process) == process != os.getsid(0)
+    if Path("/proc/self/cwd").exists():
+        assert Path(f"/proc/{process}/cwd").resolve() == Path("/")
+        assert {Path(f"/proc/{process}/fd/{fd}").resolve() for fd in (0, 1, 2)} == {Path(os.devnull)}
+
+
+@pytest.mark.parametrize(
+    "closed, how", [(">&- 2>&- <&-", ""), (">&- 2>&- <&-", "--foreground"), ("2>&-", "--foreground")]
+)
+def test_closed_streams_harm_nothing(daemons: Daemons, closed: str, how: str) -> None:
+    """A file of the log must not become what somebody prints to."""
+    daemons.make()
+    command = f"exec {sys.executable} -m qmgr.cli.main strmqm {how} QM1 {closed}"
+    process = subprocess.Popen(["sh", "-c", command], cwd=ROOT, env=daemons.environment)
+    if not how:
+        assert process.wait(PATIENCE) == 0
+    wait_for(lambda: daemons.status() == "Running")
+    with daemons.connect() as manager:
+        manager.define_queue("Q")
+        manager.put("Q", b"x")
+    assert daemons.run("endmqm -w QM1").returncode == 0
+    assert process.wait(PATIENCE) == 0
+    assert daemons.run("repair --check -m QM1").returncode == 0
+
+
+# One owner
+
+
+def test_of_many_starters_one_has_it(daemons: Daemons) -> None:
+    daemons.make()
+    with ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(daemons.run, ["strmqm QM1"] * 4))
+    assert sorted(each.returncode for each in done) == [0, 5, 5, 5]
+    for each in done:
+        assert each.returncode == 0 or each.stderr.startswith("AMQ8041E: queue manager 'QM1' is running already: pid ")
+    assert daemons.status() == "Running"
+
+
+def test_a_stopped_owner_is_still_the_owner(daemons: Daemons, client: Connection) -> None:
+    process = daemons.note().process
+    os.kill(process, signal.SIGSTOP)
+    try:
+        done = daemons.run("strmqm QM1")
+        assert (done.returncode, f"pid {process}" in done.stderr) == (5, True)
+        assert daemons.run("dltmqm QM1").returncode == 5
+        assert daemons.status() == "Running"
+    finally:
+        os.kill(process, signal.SIGCONT)
+    client.put("Q", b"goes on")
+    assert client.get("Q").body == b"goes on"
+
+
+def test_a_killed_owner_is_none(daemons: Daemons, client: Connection) -> None:
+    client.put("Q", b"kept")
+    os.kill(daemons.note().process, signal.SIGKILL)
+    daemons.ended()
+    assert daemons.status() == "Ended unexpectedly"
+    daemons.start()
+    assert daemons.connect().get("Q").body == b"kept"
+
+
+def test_another_process_of_that_number_is_no_owner(daemons: Daemons) -> None:
+    """The numbers of processes come round; the lock is what counts."""
+    location = daemons.make()
+    process = daemons.start()
+    os.kill(process, signal.SIGKILL)
+    daemons.ended()
+    for path in (location.lock, f"{location.data_dir}/daemon.json"):
+        text = Path(path).read_text()
+        assert str(process) in text
+        Path(path).write_text(text.replace(str(process), str(os.getpid())))
+    assert daemons.run("endmqm -p QM1").returncode == 40  # and we are still here
+    assert daemons.start() != process
+
+
+def test_an_application_that_has_it_is_named_and_left_alone(daemons: Daemons) -> None:
+    daemons.make()
+    code = "import sys, qmgr\nwith qmgr.start('QM1'):\n  print('up', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=daemons.environment,
+    ) as owner:
+        assert owner.stdout is not None and owner.stdout.readline() == "up\n"
+        assert daemons.status() == "Running"
+        for words, code_ in [("strmqm QM1", 5), ("endmqm QM1", 40), ("endmqm -p QM1", 40), ("dltmqm QM1", 5)]:
+            done = daemons.run(words)
+            assert (done.returncode, f"pid {owner.pid}" in done.stderr) == (code_, True), words
+        owner.communicate("")
+        assert owner.returncode == 0
+
+
+# Ending
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR2])
+def test_a_quiesce_lets_units_of_work_end(daemons: Daemons, client: Connection, number: int) -> None:
+    unit = client.begin()
+    unit.put("Q", b"in flight")
+    said: list[Reason] = []
+    client.define_queue("EMPTY")
+    waits = threading.Thread(target=lambda: said.append(_waited(client)), daemon=True)
+    waits.start()
+    os.kill(daemons.note().process, number)
+    daemons.until(Stage.QUIESCING)
+    waits.join(PATIENCE)
+    assert said == [Reason.Q_MGR_QUIESCING]
+    assert daemons.status() == "Quiescing"
+    assert reason(lambda: client.begin().put("Q", b"new")) is Reason.Q_MGR_QUIESCING
+    assert daemons.run("strmqm QM1").returncode == 49
+    unit.put("Q", b"more of it")
+    unit.commit()
+    daemons.ended()
+    assert daemons.status() == "Ended normally"
+    daemons.start()
+    assert [message.body for message in daemons.connect().get_many("Q", 9)] == [b"in flight", b"more of it"]
+
+
+def _waited(client: Connection) -> Reason:
+    return reason(lambda: client.get("EMPTY", wait=None))
+
+
+def test_a_second_signal_backs_units_of_work_out(daemons: Daemons, client: Connection) -> None:
+    unit = client.begin()
+    unit.put("Q", b"in flight")
+    process = daemons.note().process
+    os.kill(process, signal.SIGTERM)
+    daemons.until(Stage.QUIESCING)
+    os.kill(process, signal.SIGTERM)
+    daemons.ended()
+    assert daemons.status() == "Ended immediately"
+    assert reason(unit.commit) in (Reason.CONNECTION_BROKEN, Reason.Q_MGR_STOPPING, Reason.BACKED_OUT)
+    daemons.start()
+    with pytest.raises(NoMessageAvailable):
+        daemons.connect().get("Q")
+
+
+def test_a_third_signal_needs_nobody_to_cooperate(daemons: Daemons, client: Connection) -> None:
+    """Signals that come while it can't be heard are heard at once when it can."""
+    unit = client.begin()
+    unit.put("Q", b"in flight")
+    process = daemons.note().process
+    for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGCONT):
+        os.kill(process, number)
+    daemons.ended()
+    assert daemons.status() == "Ended unexpectedly"  # whoever sent that has not said that it was meant so
+    daemons.start()
+    with pytest.raises(NoMessageAvailable):
+        daemons.connect().get("Q")
+
+
+def test_a_hangup_means_nothing_to_a_daemon(daemons: Daemons, client: Connection) -> None:
+    os.kill(daemons.note().process, signal.SIGHUP)
+    client.put("Q", b"x")
+    assert daemons.status() == "Running"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_in_the_foreground_a_signal_ends_it_in_order(daemons: Daemons, number: int) -> None:
+    daemons.make()
+    process = daemons.foreground()
+    os.kill(daemons.note().process, number)
+    done = process.result(PATIENCE)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "Queue manager 'QM1' started."
+    assert daemons.status() == "Ended normally"
+
+
+@pytest.mark.parametrize(
+    "option, stage",
+    [
+        ("-i", "Ended immediately"),
+        ("-p", "Ended pre-emptively"),
+        ("-t 1", "Ended immediately"),
+    ],
+)
+def test_endmqm_loses_patience(daemons: Daemons, client: Connection, option: str, stage: str) -> None:
+    unit = client.begin()
+    unit.put("Q", b"in flight")
+    done = daemons.run(f"endmqm {option} QM1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert daemons.status() == stage
+    assert reason(unit.put, "Q", b"late") in (Reason.CONNECTION_BROKEN, Reason.Q_MGR_STOPPING, Reason.BACKED_OUT)
+    daemons.start()
+    assert daemons.status() == "Running"
+    with pytest.raises(NoMessageAvailable):
+        daemons.connect().get("Q")
+
+
+@pytest.mark.parametrize("option", ["-p", "-tp 1"])
+def test_a_process_that_hears_nothing_is_killed(daemons: Daemons, option: str) -> None:
+    os.kill(daemons.made(), signal.SIGSTOP)
+    done = daemons.run(f"endmqm {option} QM1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert daemons.status() == "Ended pre-emptively"
+    daemons.start()
+
+
+def test_endmqm_returns_at_once_and_may_be_repeated(daemons: Daemons, client: Connection) -> None:
+    unit = client.begin()
+    unit.put("Q", b"in flight")
+    for _ in range(4):
+        done = daemons.run("endmqm -c QM1")
+        assert (done.returncode, done.stdout.startswith("Quiesce request accepted.")) == (0, True)
+    daemons.until(Stage.QUIESCING)
+    unit.commit()
+    daemons.ended()
+    assert daemons.status() == "Ended normally"
+
+
+def test_a_client_may_end_it(daemons: Daemons, client: Connection) -> None:
+    client.end("immediate")
+    daemons.ended()
+    assert daemons.status() == "Ended immediately"
+
+
+def test_one_that_was_started_since_by_an_application_ended_as_that_did(daemons: Daemons) -> None:
+    daemons.made()
+    assert daemons.run("endmqm -i QM1").returncode == 0
+    assert daemons.status() == "Ended immediately"
+    code = "import os, qmgr\nqm = qmgr.start('QM1')\nos._exit(0)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=daemons.environment, check=True, timeout=PATIENCE)
+    assert daemons.status() == "Ended unexpectedly"
+
+
+# The service manager
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_the_service_manager_is_told(daemons: Daemons, tmp_path: Path, abstract: bool) -> None:
+    daemons.make()
+    name = f"qmgr-test-{os.getpid()}" if abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as hears:
+        hears.bind("\0" + name if abstract else name)
+        hears.settimeout(PATIENCE)
+        process = daemons.foreground(NOTIFY_SOCKET="@" + name if abstract else name)
+        assert heard(hears, "READY=1").startswith("STATUS=Queue manager QM1: starting\n")
+        os.kill(daemons.note().process, signal.SIGTERM)
+        assert "STATUS=Queue manager QM1: Quiescing" in heard(hears, "STOPPING=1")
+        assert process.result(PATIENCE).returncode == 0
+
+
+def heard(hears: socket.socket, word: str) -> str:
+    """What the service manager is told, up to this word."""
+    said = ""
+    while word not in said:
+        said += hears.recv(4096).decode()
+    return said
+
+
+def test_a_service_manager_that_is_gone_harms_nothing(daemons: Daemons, tmp_path: Path) -> None:
+    daemons.make()
+    process = daemons.foreground(NOTIFY_SOCKET=str(tmp_path / "nobody"))
+    assert daemons.status() == "Running"
+    os.kill(daemons.note().process, signal.SIGTERM)
+    assert process.result(PATIENCE).returncode == 0

@@ -1,0 +1,473 @@
+"""A service and its listeners in this process: what happens in which order, and what is left when it can't."""
+
+import errno
+import itertools
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+
+import qmgr
+from logger.clock import SystemClock
+from qmgr import ini, life
+from qmgr.daemon.process import Daemon
+from qmgr.daemon.service import Makers, Service
+from qmgr.daemon.starting import explain
+from qmgr.daemon.systemd import Notifier
+from qmgr.daemon.wakeups import Wakeups
+from qmgr.errors import BackedOut, Mistake, MQError, Reason, Unavailable
+from qmgr.life import Note, Stage
+from qmgr.session import AllRights, Peer, Session
+from tests.daemon.daemons import PATIENCE
+from tests.qmgr.world import DATA, NAME, World
+from tests.sim.disk import SimDisk
+
+
+@attrs.define
+class Recorded:
+    """A listener that notes what it is told; with `error` it can't start, `at_close` is called as it closes."""
+
+    name: str
+    told: list[str]
+    error: OSError | None = None
+    sessions: list[Session] = attrs.field(factory=list)
+    at_close: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        self.told.append(f"{self.name} starts")
+        if self.error is not None:
+            raise self.error
+
+    def refuse(self) -> None:
+        self.told.append(f"{self.name} refuses")
+
+    def close(self) -> None:
+        self.told.append(f"{self.name} closes")
+        self.at_close()
+        for session in self.sessions:
+            session.close()
+
+
+class Given:
+    """A service on a simulated disk, with listeners that note what they are told."""
+
+    def __init__(self, text: str = "", error: OSError | None = None) -> None:
+        self.world = World(start=False)
+        self.disk: SimDisk = self.world.disk
+        path = f"{DATA}/qmgrs/{NAME}/qm.ini"
+        self.disk.poke(path, self.disk.peek(path) + text.encode())
+        self.told: list[str] = []
+        self.listeners: dict[str, Recorded] = {}
+
+        def maker(fails: OSError | None) -> Callable[[Service, ini.ListenerConfig | None], Recorded]:
+            def make(service: Service, config: ini.ListenerConfig | None) -> Recorded:
+                name = config.name if config is not None else "local"
+                listener = self.listeners[name] = Recorded(name, self.told, fails)
+                return listener
+
+            return make
+
+        self.makers: Makers = {None: maker(None), ini.Protocol.STOMP: maker(error)}
+        self.service = self.another()
+
+    def another(self) -> Service:
+        options: dict[str, Any] = {"data_path": DATA, "disk": self.disk, "clock": SystemClock()}
+        return Service(NAME, process=os.getpid(), host="here", makers=self.makers, **options)
+
+    def client(self) -> Session:
+        """One that came by the local listener."""
+        session = self.service.sessions.open(Peer(user="u"), AllRights())
+        self.listeners["local"].sessions.append(session)
+        return session
+
+    def note(self) -> Note:
+        found = life.last(self.disk, self.service.location)
+        assert found is not None
+        return found
+
+    def owned(self) -> bool:
+        return any(self.disk.locked_by(path) for path in (life.path(self.service.location), self.service.location.lock))
+
+    def errors(self) -> str:
+        return self.disk.peek(f"{self.service.location.errors}/AMQERR01.LOG").decode()
+
+
+STOMP = "Listener:\nName=s\nProtocol=STOMP\nPort=61613\nAuthentication=NONE\n"
+
+
+def refusal(call: Callable[[], Any]) -> Reason:
+    with pytest.raises(MQError) as caught:
+        call()
+    return caught.value.reason
+
+
+# Start and end
+
+
+def test_clients_are_let_in_last_and_turned_away_first() -> None:
+    given = Given(STOMP)
+    service = given.service
+    service.start()
+    assert given.told == ["local starts", "s starts"]
+    assert given.note() == Note(stage=Stage.RUNNING, process=os.getpid(), host="here", epoch=1)
+    assert "AMQ5026I: Listener 's' has started: STOMP on 127.0.0.1, port 61613." in given.errors()
+    given.told.clear()
+    service.quiesce("somebody wants it")
+    assert given.told == ["local refuses", "s refuses"]
+    assert given.note().stage == "Quiescing"
+    assert not service.busy
+    service.end(at_once=False)
+    assert given.told[2:] == ["s closes", "local closes"]
+    assert given.note().stage == "Ended normally"
+    assert not given.owned()
+    assert "AMQ9020I: The queue manager ends: somebody wants it." in given.errors()
+
+
+def test_a_quiesce_waits_for_units_of_work_and_lets_no_new_one_begin() -> None:
+    given = Given()
+    service = given.service
+    service.start()
+    service.manager.define_queue("Q")
+    client = given.client()
+    unit = client.begin()
+    client.put(unit, "Q", b"in flight", {})
+    doubtful = client.begin(qmgr.Xid(1, b"g", b"b"))
+    client.put(doubtful, "Q", b"in doubt", {})
+    client.prepare(doubtful)
+    service.quiesce("test")
+    assert service.busy
+    assert refusal(client.begin) is Reason.Q_MGR_QUIESCING
+    assert refusal(lambda: client.get(None, "Q", wait=None)) is Reason.Q_MGR_QUIESCING
+    assert refusal(lambda: service.sessions.open(Peer(user="v"), AllRights())) is Reason.Q_MGR_QUIESCING
+    client.commit(unit)
+    assert not service.busy  # what is in doubt waits for its coordinator, over any number of restarts
+    service.end(at_once=False)
+    again = given.service = given.another()
+    again.start()
+    assert again.manager.get("Q").body == b"in flight"
+    assert again.manager.in_doubt() == [qmgr.Xid(1, b"g", b"b")]
+    again.end(at_once=True)
+
+
+def test_an_end_at_once_backs_out_and_then_refuses() -> None:
+    given = Given()
+    service = given.service
+    service.start()
+    service.manager.define_queue("Q")
+    service.manager.put("Q", b"stays")
+    client = given.client()
+    unit = client.begin()
+    client.get(unit, "Q")
+    said: list[Reason] = []
+    given.listeners["local"].at_close = lambda: said.append(refusal(lambda: client.put(unit, "Q", b"late", {})))
+    service.end(at_once=True)
+    assert said[0] in (Reason.Q_MGR_STOPPING, Reason.BACKED_OUT)
+    with pytest.raises((Unavailable, BackedOut)):
+        client.commit(unit)
+    client.close()
+    assert given.note().stage == "Ended immediately"
+    again = given.another()
+    again.start()
+    assert again.manager.get("Q").body == b"stays"
+    again.end(at_once=True)
+
+
+def test_there_is_one_daemon_and_the_second_harms_nothing() -> None:
+    given = Given()
+    given.service.start()
+    with pytest.raises(qmgr.InUse) as caught:
+        given.another().start()
+    assert explain(caught.value)[0] == 5
+    assert f"pid {os.getpid()} holds it" in str(caught.value)
+    assert given.note().stage == "Running"
+    given.service.end(at_once=True)
+
+
+def test_an_application_that_has_it_keeps_it() -> None:
+    given = Given()
+    manager = given.world.start()
+    with pytest.raises(qmgr.InUse) as caught:
+        given.service.start()
+    assert explain(caught.value)[0] == 5
+    manager.end("immediate")
+    given.service = given.another()
+    given.service.start()
+    given.service.end(at_once=True)
+
+
+def test_a_port_that_is_taken_ends_the_start_in_order() -> None:
+    given = Given(STOMP, OSError(errno.EADDRINUSE, "Address already in use"))
+    with pytest.raises(Unavailable) as caught:
+        given.service.start()
+    code, text = explain(caught.value)
+    assert (code, text.count("\n")) == (71, 0)
+    assert "listener 's' can't use 127.0.0.1, port 61613: Address already in use" in text
+    assert "AMQ9218E" in given.errors() and "AMQ8004I" in given.errors()
+    assert given.told == ["local starts", "s starts", "s closes", "local closes"]
+    assert not given.owned()
+    given.world.start().end("immediate")
+
+
+def test_a_listener_that_can_not_be_closed_keeps_no_other_open() -> None:
+    given = Given(STOMP)
+    given.service.start()
+
+    def fails() -> None:
+        raise RuntimeError("a mistake of ours")
+
+    given.listeners["s"].at_close = fails
+    with pytest.raises(RuntimeError):
+        given.service.end(at_once=True)
+    assert given.told[-1] == "local closes"
+    assert not given.owned()
+
+
+def test_a_protocol_that_is_not_there_is_said() -> None:
+    given = Given(STOMP.replace("STOMP", "HTTP"))
+    with pytest.raises(Unavailable, match="no listener of protocol HTTP"):
+        given.service.start()
+    assert not given.owned()
+
+
+# Failures
+
+
+@pytest.mark.parametrize("number, code", [(errno.ENOSPC, 69), (errno.EACCES, 119), (errno.EIO, 71)])
+def test_a_disk_that_refuses_gives_one_sentence_and_leaves_nothing_behind(number: int, code: int) -> None:
+    """From every call of a start on, until it gets by without the last of them."""
+    codes = set()
+    for nth in itertools.count(1):
+        given = Given()
+        fault = given.disk.fail(("create", "write", "sync"), number, nth=nth, once=False)
+        try:
+            given.service.start()
+        except (MQError, OSError) as exc:
+            found, text = explain(exc)
+            codes.add(found)
+            assert text.startswith("AMQ") and "\n" not in text
+        else:
+            given.disk.heal()
+            given.service.end(at_once=True)
+        assert not given.owned()
+        if not fault.fired:
+            break
+        given.disk.heal()
+        again = given.another()
+        again.start()
+        again.end(at_once=True)
+    assert code in codes and codes <= {code, 23}
+
+
+def test_a_queue_manager_that_fails_is_given_up() -> None:
+    given = Given()
+    service = given.service
+    failed = threading.Event()
+    service.on_failure = failed.set
+    service.start()
+    service.manager.define_queue("Q")
+    given.disk.fail(("write", "sync"), errno.EIO, once=False, where=lambda path: "/log/" in path)
+    with pytest.raises(Unavailable):
+        service.manager.put("Q", b"x")
+    assert failed.wait(PATIENCE)
+    service.abandon()
+    given.disk.heal()
+    assert given.note().stage == "Ended unexpectedly"
+    assert not given.owned()
+    given.another().start()
+
+
+def test_row_60_what_can_not_be_said_stops_nothing() -> None:
+    given = Given()
+
+    def words(path: str) -> bool:
+        return "/errors/" in path or path.endswith("status.json")
+
+    given.disk.fail(("create", "write", "open", "rename"), errno.EIO, once=False, where=words)
+    service = given.service
+    service.start()
+    service.manager.define_queue("Q")
+    service.manager.put("Q", b"x")
+    service.say("AMQ6118", text="nobody reads this")
+    given.disk.fail(("create", "write", "open"), errno.EIO, once=False, where=lambda path: path.endswith("daemon.json"))
+    service.quiesce("test")
+    service.end(at_once=False)
+    assert not given.owned()
+
+
+@pytest.mark.parametrize(
+    "exc, code",
+    [
+        (MemoryError(), 69),
+        (qmgr.InUse("the log in /l of queue manager 'Q' is running already: pid 1 holds it"), 24),
+        (Unavailable("LogPath in /q/qm.ini is /l, and there is no such directory"), 100),
+        (RuntimeError("a mistake of ours"), 71),
+        (qmgr.IniError("AMQ7075E: /q/qm.ini, line 1: unknown stanza 'X'."), 71),
+    ],
+)
+def test_each_failure_has_its_exit_code(exc: BaseException, code: int) -> None:
+    found, text = explain(exc)
+    assert found == code
+    assert text.startswith("AMQ")
+
+
+# AutoConfig
+
+
+def test_files_of_autoconfig_are_applied_and_what_is_wrong_is_said() -> None:
+    given = Given("AutoConfig:\nIniConfig=/auto\nMQSCConfig=/auto\n")
+    given.disk.mkdir("/auto")
+    for name, text in {
+        "1.ini": "TuningParameters:\nMaxHandles=7\nTCP:\n",
+        "2.ini": "TuningParameters:\nMaxHandles=0\nMaxUncommittedMsgs=5\n",
+        "3.ini": "Channels:\nMaxChannels=9\n",
+        "1.mqsc": "* comment\nDEF QL(ONE)\nDEF QL(TWO) NONSENSE(1)\nDELETE QL(NONE)\nDEF QL(THREE)\n",
+        "2.mqsc": "\xff",
+        "other": "Lag:\n",
+    }.items():
+        given.disk.poke(f"/auto/{name}", text.encode("latin-1"))
+    service = given.service
+    service.start()
+    assert service.manager.config.tuning == ini.Tuning(max_handles=7)
+    assert service.channels.limit == service.sessions.limit == 9
+    assert [queue.name for queue in service.manager.queues() if not queue.name.startswith("SYSTEM.")] == [
+        "ONE",
+        "THREE",
+    ]
+    service.end(at_once=True)
+    said = given.errors()
+    for words in (
+        "AMQ9022W: Automatic configuration: AMQ7076E: /auto/2.ini, line 2: value '0' of attribute MaxHandles",
+        "AMQ7075W: qm.ini: stanza TCP (line 3) of /auto/1.ini is known",
+        "AMQ9022W: Automatic configuration: /auto/1.mqsc, line 3: AMQ8405I",
+        "AMQ9022W: Automatic configuration: /auto/1.mqsc, line 4: AMQ8147E",
+        "AMQ9022W: Automatic configuration: AMQ6162E: /auto/2.mqsc, line 1: byte 0xff",
+        "AMQ9023I: Automatic configuration: the commands of /auto/1.mqsc were run.",
+    ):
+        assert words in said
+
+
+def test_files_of_autoconfig_that_are_not_there_are_said() -> None:
+    given = Given("AutoConfig:\nIniConfig=/none.ini\nMQSCConfig=/none.mqsc\n")
+    given.service.start()
+    given.service.end(at_once=True)
+    for path in ("/none.ini", "/none.mqsc"):
+        assert f"AMQ9022W: Automatic configuration: AMQ6166E: {path}: No such file or directory." in given.errors()
+
+
+# Its parts
+
+
+def test_a_note_reads_back_and_rubbish_is_none() -> None:
+    note = Note(stage=Stage.QUIESCING, process=7, host="h" * 200, epoch=3)
+    assert life.decode(note.encode()) == note
+    assert len(note.encode()) == life.LENGTH
+    for rubbish in (
+        b"",
+        b"{}",
+        b"[]",
+        b"pid 7",
+        b'{"stage": "Running"}',
+        note.encode().replace(b"7", b"0"),
+        b"\xff" * 9,
+    ):
+        assert life.decode(rubbish) is None
+
+
+def test_the_main_thread_is_woken_by_signals_and_words() -> None:
+    before = signal.getsignal(signal.SIGUSR1)
+    wakeups = Wakeups([signal.SIGUSR1])
+    try:
+        assert wakeups.wait(0.0) == []
+        threading.Thread(target=wakeups.say, args=("word",)).start()
+        assert wakeups.wait(PATIENCE) == ["word"]
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert wakeups.wait(PATIENCE) == [signal.SIGUSR1]
+        for _ in range(100_000):  # more than a pipe holds
+            wakeups.say(None)
+        found: list[Any] = []
+        while len(found) < 100_000:
+            found += wakeups.wait(PATIENCE)
+    finally:
+        wakeups.close()
+    assert signal.getsignal(signal.SIGUSR1) is before
+
+
+def test_a_notifier_without_an_address_says_nothing_to_nobody() -> None:
+    for address in ("", "relative", "vsock:2:1", "@"):
+        Notifier(address).say(READY=1)
+
+
+class Quiet:
+    """A Teller that notes whether it was told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.there = threading.Event()
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+    def ready(self) -> None:
+        self.there.set()
+
+
+def in_main(given: Given, then: Callable[[], None], background: bool = True) -> BaseException | None:
+    """Run the daemon in this thread, and `then` in another once it is ready."""
+    teller = Quiet()
+    before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM)}
+    daemon = Daemon(given.service, teller, background=background)
+
+    def later() -> None:
+        assert teller.there.wait(PATIENCE)
+        then()
+
+    threading.Thread(target=later).start()
+    try:
+        return daemon.run()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_a_failure_of_the_queue_manager_ends_the_daemon_with_its_sentence() -> None:
+    given = Given()
+
+    def break_it() -> None:
+        given.service.manager.define_queue("Q")
+        given.disk.fail(("write", "sync"), errno.EIO, once=False, where=lambda path: "/log/" in path)
+        with pytest.raises(Unavailable):
+            given.service.manager.put("Q", b"x")
+
+    error = in_main(given, break_it)
+    assert error is not None
+    code, text = explain(error)
+    assert code == 23 and "has stopped" in text  # the log is not available
+    given.disk.heal()
+    assert not given.owned()
+
+
+@pytest.mark.parametrize("mode, stage", [("quiesce", "Ended normally"), ("immediate", "Ended immediately")])
+def test_a_client_asks_for_the_end(mode: str, stage: str) -> None:
+    given = Given()
+    assert in_main(given, lambda: given.service.ask_to_end(mode)) is None
+    assert given.note().stage == stage
+    with pytest.raises(Mistake):
+        given.service.ask_to_end("now")
+
+
+def test_an_end_that_fails_is_said() -> None:
+    given = Given()
+
+    def break_it() -> None:
+        given.disk.fail(("create", "write", "sync"), errno.EIO, once=False)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    error = in_main(given, break_it)
+    assert error is not None and explain(error)[0] == 23
+    given.disk.heal()
+    assert not given.owned()
+    given.another().start()

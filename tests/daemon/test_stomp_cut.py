@@ -1,0 +1,120 @@
+"""A client that is gone after any byte of what it wanted to say: what it said wholly was done, and nothing else."""
+
+import contextlib
+import socket
+import struct
+
+import pytest
+
+from tests.conftest import SOAK
+from tests.daemon.stomp_world import Client, Server
+
+STEP = 1 if SOAK else 3  # every byte of the ends of frames, and of the rest every so many
+
+
+def reset(client: Client) -> None:
+    """Close so that the server hears of a reset, maybe before it has read everything."""
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+
+
+def cuts(*frames: bytes) -> list[int]:
+    """Lengths of the stream after which to stop."""
+    length = sum(map(len, frames))
+    ends = {sum(map(len, frames[:count])) + off for count in range(len(frames) + 1) for off in (-2, -1, 0, 1, 2)}
+    return [at for at in range(length + 1) if at % STEP == 0 or at in ends]
+
+
+def empty(server: Server) -> None:
+    for queue in ("A", "B"):
+        server.qm.get_many(queue, 100)
+
+
+@pytest.mark.parametrize("resets", [False, True], ids=["closed", "reset"])
+def test_a_send_happens_when_all_of_it_has_come(server: Server, resets: bool) -> None:
+    frame = Client.frame("SEND", b"body", destination="A", receipt="1")
+    for at in cuts(frame):
+        client = server.client()
+        client.raw(frame[:at])
+        if resets:
+            reset(client)
+        else:
+            client.socket.shutdown(socket.SHUT_WR)
+            receipts = client.received.count(b"RECEIPT") + sum(b"RECEIPT" in data for data in iter_rest(client))
+            assert receipts <= (at == len(frame))
+            client.close()
+        server.all_gone()
+        done = server.bodies("A")
+        assert done == ([b"body"] if at == len(frame) and not resets else done[:1])
+        assert not done or at == len(frame)
+        empty(server)
+
+
+def iter_rest(client: Client) -> list[bytes]:
+    parts = []
+    with contextlib.suppress(ConnectionResetError):
+        while data := client.socket.recv(1 << 16):
+            parts.append(data)
+    return parts
+
+
+@pytest.mark.parametrize("resets", [False, True], ids=["closed", "reset"])
+def test_a_transaction_happens_wholly_when_all_of_its_commit_has_come(server: Server, resets: bool) -> None:
+    for at in cuts(*transaction(b"1")):
+        server.qm.put("A", b"order")
+        client = server.client()
+        client.subscribe("A")
+        stream = b"".join(transaction(client.message()["ack"].encode()))
+        client.raw(stream[:at])
+        if resets:
+            reset(client)
+        else:
+            client.close()
+        server.all_gone()
+        outcome = server.counts("A"), server.bodies("B")
+        done: tuple[dict[bytes, int], list[bytes]] = ({}, [b"invoice"])
+        undone: tuple[dict[bytes, int], list[bytes]] = ({b"order": 1}, [])
+        if at < len(stream):
+            assert outcome == undone, f"after {at} bytes"
+        elif resets:
+            assert outcome in (done, undone)
+        else:
+            assert outcome == done
+        assert server.qm.transactions() == []
+        empty(server)
+
+
+def transaction(ack: bytes) -> list[bytes]:
+    return [
+        Client.frame("BEGIN", transaction="t"),
+        Client.frame("SEND", b"invoice", destination="B", transaction="t"),
+        Client.frame("ACK", id=ack.decode(), transaction="t"),
+        Client.frame("COMMIT", transaction="t", receipt="1"),
+    ]
+
+
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+def test_an_acknowledgement_counts_when_all_of_it_has_come(server: Server, command: str) -> None:
+    for at in cuts(Client.frame(command, id="1")):
+        server.qm.put("A", b"order")
+        client = server.client()
+        client.subscribe("A")
+        frame = Client.frame(command, id=client.message()["ack"])
+        client.raw(frame[:at])
+        client.close()
+        server.all_gone()
+        if at < len(frame) or command == "NACK":
+            (count,) = server.counts("A").values()
+            assert count in ((1, 2) if at == len(frame) else (1,))  # refused, it may have come a second time
+        else:
+            assert server.bodies("A") == []
+        empty(server)
+
+
+def test_a_connect_that_is_cut_leaves_nothing(server: Server) -> None:
+    frame = Client.frame("CONNECT", accept_version="1.2", host="x")
+    for at in cuts(frame):
+        client = server.stranger()
+        client.raw(frame[:at])
+        client.close()
+    server.all_gone()

@@ -1,0 +1,225 @@
+"""What a slow, silent, greedy or hostile client meets: bounds, time-outs, and that others do not feel it."""
+
+import socket
+import struct
+from pathlib import Path
+
+import attrs
+import pytest
+
+from qmgr.daemon.stomp_connection import HEADERS
+from qmgr.daemon.stomp_subscriptions import MOST
+from tests.daemon.stomp_world import QUICK, Client, Server, eventually, queue_manager, serving
+
+HASTY = attrs.evolve(QUICK, connect=0.3, frame=0.3)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "no command"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "no command"),
+        (b"AMQP\0\1\0\0", "no command"),
+        (b"CONNECT\n" + b"x" * 7000, "longer than the 6144 bytes"),
+        (b"CONNECT\n" + b"a:b\n" * 51 + b"\n\0", "51 headers"),
+        (b"CONNECT\ncontent-length:1000000000\n\n", "has no body"),
+        (b"SEND\n\n" + b"x" * 10_000, "longer than"),
+    ],
+)
+def test_a_stranger_has_a_few_kilobytes_and_hears_what_was_wrong(server: Server, data: bytes, words: str) -> None:
+    with server.stranger() as client:
+        client.raw(data)
+        assert words in client.error()["message"]
+    assert any(amq == "AMQ9209" for amq, _ in server.service.said)
+
+
+def test_frames_are_bounded_also_later(tmp_path: Path) -> None:
+    with queue_manager(tmp_path, "A") as manager, serving(manager, limits={"max_frame_length": 70_000}) as server:
+        with server.client() as client:
+            client.say("SEND", b"", destination="A", content_length="70001")
+            assert "70000 bytes (MaxFrameLength)" in client.error()["message"]
+        with server.client() as client:
+            client.raw(b"SEND\n" + b"".join(b"h%d:x\n" % number for number in range(HEADERS + 1)) + b"\n\0")
+            assert f"at most {HEADERS}" in client.error()["message"]
+
+
+def test_subscriptions_are_bounded(client: Client) -> None:
+    for number in range(MOST + 1):
+        client.subscribe("A", id=str(number))
+    assert client.error()["reason-code"] == "2017"
+
+
+def test_too_many_connections_are_told_so_and_make_room_when_they_leave(tmp_path: Path) -> None:
+    with queue_manager(tmp_path, "A") as manager, serving(manager, limits={"max_channels": 2}) as server:
+        first, second = server.client(), server.client()
+        for _ in range(2):
+            with server.stranger() as refused:
+                assert refused.error()["reason-code"] == "2025"
+        assert [amq for amq, _ in server.service.said] == ["AMQ9513"]
+        first.ask("SEND", b"x", destination="A")
+        second.close()
+        server.all_gone_but(1)
+        with server.client() as third:
+            third.ask("DISCONNECT")
+        first.close()
+
+
+def test_far_too_many_are_not_even_told(tmp_path: Path) -> None:
+    with (
+        queue_manager(tmp_path, "A") as manager,
+        serving(manager, limits={"max_channels": 1}) as server,
+        server.client() as client,
+    ):
+        others = [server.stranger() for _ in range(30)]
+        for other in others:
+            while other.socket.recv(1 << 16):
+                pass
+            other.close()
+        client.ask("SEND", b"x", destination="A")
+
+
+@pytest.mark.parametrize("said", [b"", b"CONNECT\naccept-version:1.2\n"])
+def test_who_does_not_connect_in_time_is_cut_off(tmp_path: Path, said: bytes) -> None:
+    with queue_manager(tmp_path) as manager, serving(manager, HASTY) as server, server.stranger() as client:
+        client.raw(said)
+        error = client.error()
+        assert (error["reason-code"], "no CONNECT" in error["message"]) == ("2009", True)
+
+
+def test_a_frame_that_was_begun_must_come_to_its_end(tmp_path: Path) -> None:
+    with queue_manager(tmp_path, "A") as manager, serving(manager, HASTY) as server, server.client() as client:
+        client.ask("BEGIN", transaction="t")
+        client.raw(b"SEND\ndestination:A\ntransaction:t\n\nand so")
+        with server.client() as other:  # who is only silent is not cut off
+            assert "not complete within" in client.error()["message"]
+            other.ask("SEND", b"x", destination="A")
+        assert manager.transactions() == []
+
+
+def test_a_byte_at_a_time_does_not_help_nor_disturb_others(tmp_path: Path) -> None:
+    with queue_manager(tmp_path, "A") as manager, serving(manager, HASTY) as server, server.client() as other:
+        with server.client() as client:
+            client.socket.settimeout(0.01)
+            client.raw(b"SEND\ndestination:A\n\n")
+            while True:
+                try:
+                    if client.socket.recv(1 << 16):
+                        break
+                except TimeoutError:
+                    client.raw(b"x")
+                    other.send("A", b"prompt")
+        assert set(server.bodies("A")) == {b"prompt"}
+
+
+def test_heart_beats_go_both_ways_and_silence_ends_it(server: Server) -> None:
+    with server.client(heart_beat="200,200") as client:
+        server.qm.put("A", b"1")
+        client.subscribe("A")
+        client.message()
+        while client.beats < 3:
+            client.received = client._without_beats(client.received + client.socket.recv(1 << 16))
+            client.raw(b"\n")
+        error = client.error()
+        assert (error["reason-code"], "no heart-beat" in error["message"]) == ("2009", True)
+    server.all_gone()
+    assert server.counts("A") == {b"1": 1}
+
+
+def test_nobody_beats_who_was_not_asked_to(server: Server) -> None:
+    with server.client() as silent, server.client(heart_beat="0,200") as hears, server.client(heart_beat="0,0") as none:
+        while hears.beats < 3:
+            hears.received = hears._without_beats(hears.received + hears.socket.recv(1 << 16))
+        for one in (silent, hears, none):
+            one.ask("SEND", b"x", destination="A")
+        assert silent.beats == none.beats == 0
+
+
+@pytest.mark.parametrize("said", ["1", "1,2,3", "a,b", "-1,0"])
+def test_a_heart_beat_that_is_none(server: Server, said: str) -> None:
+    with server.stranger() as client:
+        client.say("CONNECT", accept_version="1.2", heart_beat=said)
+        assert "two numbers of milliseconds" in client.error()["message"]
+
+
+def narrow(client: Client) -> None:
+    """As little as can be is kept for it in the system."""
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+
+
+def test_deliveries_to_who_does_not_read_stop_and_go_on_when_it_reads(server: Server) -> None:
+    body = bytes(100_000)
+    for _ in range(100):  # more than the system takes for who does not read
+        server.qm.put("A", body, persistent=False)
+    with server.client() as client, server.client() as other:
+        client.subscribe("A", ack="client", prefetch_count="1000")
+        eventually(lambda: server.qm.queue("A").uncommitted > 0)
+        other.subscribe("A", prefetch_count="1")  # the first who does not read has left something
+        assert other.message().body == body
+        acks = [client.message()["ack"] for _ in range(99)]
+        client.ask("ACK", id=acks[-1])
+        assert server.qm.queue("A").depth == 0
+
+
+def test_who_never_reads_is_cut_off_and_all_is_given_back(tmp_path: Path) -> None:
+    with queue_manager(tmp_path, "A", "B") as manager, serving(manager, HASTY) as server:
+        for _ in range(100):
+            manager.put("A", bytes(50_000), persistent=False)
+        with server.client() as client:
+            narrow(client)
+            client.say("BEGIN", transaction="t")
+            client.say("SEND", b"half", destination="B", transaction="t")
+            client.subscribe("A", ack="client", prefetch_count="1000")
+            eventually(lambda: any("has read nothing" in str(inserts) for _, inserts in server.service.said))
+            server.all_gone()
+        assert len(server.bodies("A")) == 100
+        assert sum(server.counts("A").values()) == 0 or max(server.counts("A").values()) == 1
+        assert manager.queue("B").depth == 0
+
+
+def test_who_sends_and_never_reads_the_receipts_is_stopped(tmp_path: Path) -> None:
+    with queue_manager(tmp_path, "A") as manager, serving(manager, HASTY) as server, server.client() as client:
+        narrow(client)
+        client.socket.setblocking(False)
+        frame = client.frame("SEND", b"", destination="A", persistent="false", receipt="r" * 5000) * 10
+        data = memoryview(frame)
+
+        def stopped() -> bool:
+            nonlocal data
+            try:
+                for _ in range(10):
+                    data = data[client.socket.send(data) :] or memoryview(frame)
+            except BlockingIOError:
+                return False
+            except OSError:
+                return True
+            return False
+
+        eventually(stopped)
+        depth = manager.queue("A").depth
+        assert depth * 5000 < 16 << 20  # what waited for it was bounded
+
+
+def test_a_connection_that_is_reset_gives_back_what_it_had(server: Server, client: Client) -> None:
+    server.qm.put("A", b"1")
+    client.subscribe("A")
+    client.message()
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+    server.all_gone()
+    assert server.counts("A") == {b"1": 1}
+
+
+def test_a_client_of_many_frames_at_a_time_leaves_others_their_turn(server: Server, client: Client) -> None:
+    with server.client() as busy:
+        busy.socket.setblocking(False)
+        frames = busy.frame("SEND", b"x", destination="A", persistent="false") * 20_000
+        sent = 0
+        while sent < len(frames):
+            try:
+                sent += busy.socket.send(frames[sent : sent + 200_000])
+            except BlockingIOError:
+                client.send("B", b"y")
+        busy.socket.setblocking(True)
+        busy.socket.settimeout(30)
+        busy.ask("DISCONNECT")
+    assert server.qm.queue("A").depth == 20_000

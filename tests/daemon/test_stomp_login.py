@@ -1,0 +1,149 @@
+"""Who may connect over STOMP, how it says who it is, and what it may do then."""
+
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from logger.disk import PosixDisk
+from qmgr import locations
+from qmgr.daemon.admission import Admission
+from qmgr.daemon.stomp import StompListener, make
+from qmgr.errors import IniError
+from qmgr.users import Users
+from tests.daemon.certificates import Authority
+from tests.daemon.stomp_world import QUICK, Server, Service, config_of, eventually, queue_manager, serving
+
+
+@attrs.define
+class Guarded:
+    server: Server
+    authority: Authority
+    said: list[tuple[str, dict[str, Any]]]
+
+    def context(self, name: str = "") -> ssl.SSLContext:
+        """Of a client that trusts the authority, and shows the certificate of that name."""
+        context = ssl.create_default_context(cafile=self.authority.path)
+        if name:
+            context.load_cert_chain(*self.authority.issue(name))
+        return context
+
+    def amq(self) -> list[str]:
+        return [number for number, _ in self.said]
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Guarded]:
+    """TLS with PLAIN and EXTERNAL; mia may put to A, and tom may do nothing."""
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("localhost")
+    said: list[tuple[str, dict[str, Any]]] = []
+    with queue_manager(tmp_path / "data", "A") as manager:
+        disk, location = PosixDisk(), locations.find("QM1", tmp_path / "data")
+        for user in ("mia", "tom"):
+            Users(disk, location).set(user, "secret:é")
+        manager.authorize("mia", add=["connect"])
+        manager.authorize("mia", "A", add=["put"])
+        admission = Admission(manager, disk, location, lambda amq, **inserts: said.append((amq, inserts)))
+        with serving(
+            manager,
+            authority=admission,
+            tls_certificate=certificate,
+            tls_key=key,
+            tls_client_ca=authority.path,
+            authentication=("PLAIN", "EXTERNAL"),
+        ) as server:
+            yield Guarded(server, authority, said)
+
+
+def test_a_password_over_tls(guarded: Guarded) -> None:
+    with guarded.server.stranger(guarded.context()) as client:
+        client.connect(login="mia", passcode="secret:é")
+        client.send("A", b"x" * 300_000)
+        (_, info) = guarded.server.qm.connections()
+        assert info.peer.user == "mia"
+        client.subscribe("A", receipt="1")
+        error = client.error()
+        assert (error["reason-code"], error["receipt-id"]) == ("2035", "1")
+    assert guarded.amq() == ["AMQ8077"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "user"),
+    [
+        ({"login": "mia", "passcode": "wrong"}, "mia"),
+        ({"login": "nobody", "passcode": "secret"}, "nobody"),
+        ({"login": "mia"}, "mia"),
+        ({}, ""),
+    ],
+)
+def test_who_can_not_show_who_it_is_is_refused(guarded: Guarded, headers: dict[str, str], user: str) -> None:
+    with guarded.server.stranger(guarded.context()) as client:
+        client.say("CONNECT", accept_version="1.2", **headers)
+        client.say("SEND", b"x", destination="A")
+        assert client.error()["reason-code"] == "2035"
+    assert [(amq, inserts["user"]) for amq, inserts in guarded.said] == [("AMQ9557", user)]
+    assert guarded.server.bodies("A") == []
+    assert len(guarded.server.qm.sessions) == 0
+
+
+def test_who_may_not_connect_is_refused(guarded: Guarded) -> None:
+    with guarded.server.stranger(guarded.context()) as client:
+        client.say("CONNECT", accept_version="1.2", login="tom", passcode="secret:é")
+        assert client.error()["reason-code"] == "2035"
+    assert guarded.amq() == ["AMQ8077"]
+
+
+def test_a_certificate_says_who_it_is(guarded: Guarded) -> None:
+    with guarded.server.stranger(guarded.context("mia")) as client:
+        client.connect()
+        client.send("A", b"x")
+    with guarded.server.stranger(guarded.context("mia")) as client:
+        client.say("CONNECT", accept_version="1.2", login="tom")
+        assert client.error()["reason-code"] == "2035"
+    assert guarded.amq() == ["AMQ9557"]
+
+
+def test_frames_sent_before_the_password_was_checked_wait_for_it(guarded: Guarded) -> None:
+    with guarded.server.stranger(guarded.context()) as client:
+        frames = [
+            client.frame("CONNECT", accept_version="1.2", login="mia", passcode="secret:é"),
+            client.frame("SEND", b"x", destination="A", receipt="1"),
+        ]
+        client.raw(b"".join(frames))
+        assert [client.read().command for _ in frames] == ["CONNECTED", "RECEIPT"]
+
+
+def test_who_does_not_finish_the_handshake_counts_and_is_cut_off(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("localhost")
+    hasty = attrs.evolve(QUICK, connect=0.3)
+    with (
+        queue_manager(tmp_path / "data", "A") as manager,
+        serving(manager, hasty, tls_certificate=certificate, tls_key=key) as server,
+        socket.create_connection(("127.0.0.1", server.port)) as silent,
+        server.stranger(ssl.create_default_context(cafile=authority.path)) as client,
+    ):
+        client.connect()
+        assert silent.recv(100) == b""
+        client.send("A", b"x")
+        eventually(lambda: any(amq == "AMQ9213" for amq, _ in server.service.said))
+
+
+def test_a_listener_that_has_no_way_for_stomp_is_refused(tmp_path: Path) -> None:
+    with queue_manager(tmp_path) as manager:
+        service = Service(manager, manager.config.channels)
+        with pytest.raises(IniError, match="has no way for SCRAM-SHA-256"):
+            make(service, config_of(authentication=("SCRAM-SHA-256",)))
+
+
+def test_an_address_that_is_taken_is_named(tmp_path: Path) -> None:
+    with queue_manager(tmp_path) as manager, serving(manager) as server:
+        other = StompListener(server.service, config_of(port=server.port))
+        with pytest.raises(OSError, match=f"127.0.0.1 port {server.port}: Address already in use"):
+            other.start()
+        other.close()

@@ -1,0 +1,88 @@
+"""What runmqsc prints, to the letter: each file in golden/ has commands, a line, and the output.
+
+The queue manager lives in a simulation, where clock and sizes are always the same. QMGR_GOLDEN=1 writes the outputs
+anew; look at the difference before you keep it.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import qmgr
+from qmgr.mqsc.console import Console
+from qmgr.session import AllRights, Peer
+from tests.qmgr.world import World
+
+GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.txt"))
+LINE = "-" * 80 + "\n"
+
+
+def nothing(world: World) -> None:
+    pass
+
+
+def with_messages(world: World) -> None:
+    world.qm.define_queue("ORDERS", description="what came in")
+    world.qm.define_queue("INVOICES", max_depth=100)
+    world.qm.put_many("ORDERS", [b"%d" % n for n in range(7)])
+
+
+def with_clients(world: World) -> None:
+    """Two clients, one of them with two units of work, and this process with one in doubt."""
+    with_messages(world)
+    manager = world.qm
+    peer = Peer(user="anna", application="till.py", process=4711, channel="TCP", address="127.0.0.1")
+    till = manager.sessions.open(peer, AllRights())
+    till.put(till.begin(), "INVOICES", b"1", {"persistent": True})
+    unit = till.begin()
+    till.get(unit, "ORDERS")
+    till.put(unit, "INVOICES", b"2", {})
+    manager.sessions.open(Peer(user="bert", application="look", channel="STOMP"), AllRights())
+    doubtful = manager.begin(qmgr.Xid(5067085, b"\x01\xab", b"b"))
+    doubtful.put("ORDERS", b"3")
+    doubtful.prepare()
+    manager.checkpoint()  # which logs what was held back
+
+
+def damaged(world: World) -> None:
+    with_messages(world)
+    world.qm.checkpoint()
+    for path in world.disk.files("/data/qmgrs/QM1/queues/ORDERS/"):
+        world.disk.poke(path, b"")
+    world.crash()
+
+
+SCENES: dict[str, tuple[Callable[[World], None], dict[str, str]]] = {
+    "connections": (with_clients, {"log_type": "linear"}),
+    "damage": (damaged, {}),
+    "delete": (with_clients, {}),
+    "display": (with_messages, {}),
+    "log_circular": (nothing, {}),
+    "log_linear": (with_messages, {"log_type": "linear"}),
+    "log_archive": (with_messages, {"log_type": "linear", "log_management": "Archive"}),
+}
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_golden(path: Path) -> None:
+    commands, _, expected = path.read_text().partition(LINE)
+    scene, options = SCENES.get(path.stem, (nothing, {}))
+    world = World(**options)
+    scene(world)
+    console = Console(world.qm.mqsc)
+    said: list[str] = []
+    for line in commands.splitlines():
+        if not console.ended:
+            said += console.add(line)
+    said += console.end()
+    output = "".join(f"{line}\n" for line in [*said, f"return code {console.code}"])
+    if os.environ.get("QMGR_GOLDEN"):
+        path.write_text(commands + LINE + output)
+        return
+    assert output == expected
+
+
+def test_every_scene_is_shown() -> None:
+    assert {path.stem for path in GOLDEN} >= set(SCENES)

@@ -1,0 +1,228 @@
+"""runmqsc and the samples as people run them: what is printed, exit codes, and never a traceback."""
+
+import io
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import qmgr
+from qmgr.cli.main import qm
+from qmgr.verbs import PutOptions
+
+ROOT = Path(__file__).parents[2]
+HEAD = "Starting MQSC for queue manager QM1.\n\n\n"
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "data"
+    monkeypatch.setenv("QMGR_DATA_PATH", str(path))
+    qmgr.create(
+        "QM1", data_path=path, log_primary_files=2, log_secondary_files=1, log_file_pages=64, log_buffer_pages=18
+    )
+    return path
+
+
+@pytest.fixture
+def run(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `qm WORDS` in this process, with these bytes as standard input."""
+
+    def run(words: str, given: bytes = b"") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given), "utf-8"))
+        code = qm(words.split())
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err
+        assert "AMQ6118" not in said.err
+        return code, said.out, said.err
+
+    return run
+
+
+def test_commands_come_from_standard_input_and_are_echoed_with_their_numbers(run: Run) -> None:
+    code, out, err = run("runmqsc QM1", b"* first\ndef ql(A)\ndef ql(A)\nrubbish\nend\ndef ql(B)\n")
+    assert (code, err) == (10, "")
+    assert out == HEAD + (
+        "       : * first\n"
+        "     1 : def ql(A)\n"
+        "AMQ8006I: Queue created.\n"
+        "     2 : def ql(A)\n"
+        "AMQ8150E: Object A already exists.\n"
+        "     3 : rubbish\n"
+        "AMQ8405I: Syntax error detected at or near end of command segment below:-\n"
+        "rubbish\n"
+        "      ^\n"
+        "line 1, column 7: there is no command RUBBISH; there are DEFINE, ALTER, DELETE, CLEAR, DISPLAY, RESET, SET, "
+        "PING\n"
+        "     4 : end\n"
+        "3 MQSC commands read.\n"
+        "One command has a syntax error.\n"
+        "One valid MQSC command could not be processed.\n"
+    )
+    code, out, err = run("runmqsc -e -p mqsc> -m QM1", b"dis ql(*) where(curdepth eq 0)\n\nping qmgr")
+    assert (code, err) == (0, "")
+    assert "mqsc>AMQ8409I: Display Queue details.\n   QUEUE(A)  " in out
+    assert "QUEUE(B)" not in out
+    assert out.endswith(
+        "mqsc>mqsc>AMQ8415I: Ping Queue Manager command complete.\nmqsc>2 MQSC commands read.\n"
+        "No commands have a syntax error.\nAll valid MQSC commands were processed.\n"
+    )
+
+
+def test_commands_come_from_a_file_and_can_be_verified_only(run: Run, data: Path) -> None:
+    script = data / "script.mqsc"
+    script.write_bytes(b"def ql(A) +\r\n  descr('x')\r\ndef ql(\xff)\r\n")
+    for words in ("-v QM1", "-n"):
+        code, out, err = run(f"runmqsc {words} -f {script}")
+        assert (code, err) == (10, "")
+        assert "2 MQSC commands read.\nOne command has a syntax error.\n" in out
+    code, out, _ = run(f"runmqsc -f {script} QM1")
+    assert code == 10
+    assert (
+        "     1 : def ql(A) +\n       :   descr('x')\nAMQ8006I: Queue created.\n     2 : def ql(\\udcff)\n"
+        in out.replace("\r", "")
+    )
+    with qmgr.start("QM1", data_path=data) as manager:
+        assert manager.queue("A").description == "x"
+        assert manager.queue("A").max_depth == 5000
+        assert not manager.queue("A").default_persistence
+
+
+def test_nothing_is_run_where_there_is_nothing_to_run_it(run: Run, data: Path) -> None:
+    for words, why in (
+        ("runmqsc NONE", "AMQ7048E: queue manager 'NONE' does not exist"),
+        ("runmqsc -v NONE", "AMQ7048E: queue manager 'NONE' does not exist"),
+        ("runmqsc", "AMQ7048E: no queue manager is named"),
+        ("runmqsc NO-NAME", "AMQ7048E: 'NO-NAME' can't be the name"),
+        ("runmqsc -f /not/there QM1", "AMQ8141E: /not/there can't be read: No such file or directory"),
+        ("runmqsc -w 0 QM1", "AMQ7076E: -w was given '0'"),
+        ("runmqsc -m QM2 QM1", "AMQ7076E: -m names 'QM2'"),
+        ("runmqsc --nonsense", "AMQ7075E: unrecognized arguments"),
+    ):
+        code, _, err = run(words, b"ping qmgr\n")
+        assert code == 20, words
+        assert err.startswith(why) and err.count("\n") == 1, err
+
+
+def test_it_waits_for_a_queue_manager_that_somebody_else_starts_or_has(run: Run, data: Path) -> None:
+    manager = qmgr.start("QM1", data_path=data, background=False)
+    assert run("runmqsc QM1", b"ping qmgr\n")[0] == 20
+    ending = threading.Timer(0.5, manager.end)
+    ending.start()
+    try:
+        assert run("runmqsc -w 60 QM1", b"ping qmgr\n")[0] == 0
+    finally:
+        ending.join()
+
+
+def test_the_samples(run: Run) -> None:
+    run("runmqsc QM1", b"def ql(A) defpsist(yes)\ndef ql(MEM)\n")
+    code, out, _ = run("amqsput A QM1", b"hello\nw\xff\n\nnever")
+    assert (code, out) == (0, "Sample AMQSPUT0 start\ntarget queue is A\nSample AMQSPUT0 end\n")
+    code, out, _ = run("amqsgbr A QM1")
+    assert code == 0
+    assert "Messages for A\n  1 <hello>\n  2 <w\\xff>\nno more messages\n" in out
+    code, out, _ = run("amqsbcg A QM1")
+    assert code == 0
+    assert "MQGET of message number 2, CompCode:0 Reason:0\n****Message descriptor****" in out
+    assert "  Format : 'MQSTR   '\n  Priority : 0  Persistence : 1\n  MsgId : X'414D5120514D3120" in out
+    assert " length - 5 of 5 bytes\n\n00000000:  6865 6C6C 6F                            'hello           '\n" in out
+    code, out, _ = run("amqsget -w 0 A QM1")
+    assert code == 0
+    assert out == ("Sample AMQSGET0 start\nmessage <hello>\nmessage <w\\xff>\nno more messages\nSample AMQSGET0 end\n")
+    for sample in ("amqsput", "amqsget", "amqsgbr", "amqsbcg"):
+        code, out, err = run(f"{sample} NONE QM1", b"x\n")
+        assert code == 2
+        assert "MQOPEN ended with reason code 2085\n" in out
+        assert "there is no queue 'NONE'" in err
+
+
+def test_amqsbcg_shows_all_that_a_message_says_of_itself(run: Run, data: Path) -> None:
+    with qmgr.start("QM1", data_path=data, background=False) as manager:
+        manager.define_queue("A")
+        options: PutOptions = {"priority": 3, "expiry": 60, "correlation_id": b"c", "reply_to": "B"}
+        grouped: PutOptions = {"group_id": b"g", "group_sequence": 2, "last_in_group": True}
+        manager.put("A", bytes(range(40)), properties={"n": 1, "t": "x"}, **options, **grouped)
+    code, out, _ = run("amqsbcg A QM1")
+    assert code == 0
+    for line in (
+        "  Priority : 3  Persistence : 1",
+        f"  CorrelId : X'63{'00' * 23}'",
+        f"  ReplyToQ       : 'B{' ' * 47}'",
+        f"  GroupId : X'67{'00' * 23}'",
+        "  MsgSeqNumber   : '2'",
+        "  MsgFlags       : '24'",
+        "****Message properties****\n\n  n : 1\n  t : 'x'\n",
+        " length - 40 of 40 bytes",
+        "00000000:  0001 0203 0405 0607 0809 0A0B 0C0D 0E0F '................'",
+        "00000020:  2021 2223 2425 2627                     ' !\"#$%&'        '",
+    ):
+        assert line in out, line
+    assert re.search(r"  Expiry   : [1-9]\d\d  Feedback : 0", out)
+
+
+def test_amqsblst_writes_and_reads_what_is_numbered(run: Run) -> None:
+    run("runmqsc QM1", b"def ql(A) defpsist(yes)\n")
+    code, out, _ = run("amqsblst QM1 A -W -c 25 -u 10 -s 100 -C one")
+    assert code == 0
+    assert "\n25 messages written in " in out
+    code, out, _ = run("amqsblst QM1 A -R -c 25 -u 7 -v -C one")
+    assert code == 0
+    assert [line for line in out.splitlines() if line.startswith("message ")] == [
+        f"message {number}, 100 bytes" for number in range(25)
+    ]
+    for words in (
+        "amqsblst QM1 A",
+        "amqsblst QM1 A -W -R",
+        "amqsblst QM1 A -W -s 19",
+        "amqsblst QM1 A -W -C " + "x" * 25,
+    ):
+        code, _, err = run(words)
+        assert code == 36, words
+        assert err.startswith(("AMQ7076E", "AMQ7006E"))
+
+
+def test_amqsblst_provokes_the_release_of_log_space(run: Run, data: Path) -> None:
+    """A unit of work that is larger than the log is rolled back, which the error log says; the next one goes on."""
+    run("runmqsc QM1", b"def ql(A) defpsist(yes)\n")
+    code, out, err = run("amqsblst QM1 A -W -s 10000 -c 200 -u 200")
+    assert code == 2
+    assert "MQPUT ended with reason code 2003\n0 messages written in " in out
+    assert "was rolled back by the queue manager to release log space" in err
+    said = (data / "qmgrs/QM1/errors/AMQERR01.LOG").read_text()
+    assert "AMQ7486I: Transaction 0," in said
+    assert "AMQ7469W: Transaction 0," in said
+    code, out, _ = run("amqsblst QM1 A -W -s 10000 -c 20 -u 10")
+    assert code == 0
+    assert "CURDEPTH(20)" in run("runmqsc QM1", b"dis ql(A) curdepth\n")[1]
+
+
+def test_it_runs_as_a_program_under_its_own_name(data: Path) -> None:
+    code = "import sys; from qmgr.cli.runmqsc import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "QM1"],
+        input=b"def ql(A)\ndis ql(A) curdepth\n",
+        capture_output=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONDEVMODE": ""},
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.decode() == HEAD + (
+        "     1 : def ql(A)\n"
+        "AMQ8006I: Queue created.\n"
+        "     2 : dis ql(A) curdepth\n"
+        "AMQ8409I: Display Queue details.\n"
+        "   QUEUE(A)                                TYPE(QLOCAL)\n"
+        "   CURDEPTH(0)\n"
+        "2 MQSC commands read.\n"
+        "No commands have a syntax error.\n"
+        "All valid MQSC commands were processed.\n"
+    )

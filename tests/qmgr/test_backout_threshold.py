@@ -1,0 +1,333 @@
+"""Messages that were backed out too often go to the backout queue, or the dead-letter queue: wholly or not at all."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import qmgr
+from qmgr import deadletter
+from qmgr.errors import BackedOut, MQError, NoMessageAvailable, Reason, SyncpointLimit, Unavailable
+from qmgr.infos import Peer
+from qmgr.session import AllRights
+from tests.qmgr.world import DATA, NAME, Call, World, bodies, drain
+from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
+
+
+def poison(qm: qmgr.QueueManager, body: bytes = b"poison", times: int = 2, queue: str = "A", **options: Any) -> bytes:
+    """Put a message that nobody can work on; its id."""
+    message = qm.put(queue, body, **options)
+    for _ in range(times):
+        with qm.begin() as unit:
+            unit.get(queue, message_id=message.message_id)
+            unit.backout()
+    return message.message_id
+
+
+@pytest.fixture
+def qm(world: World) -> qmgr.QueueManager:
+    world.qm.alter_queue("A", backout_threshold=2, backout_queue="B")
+    return world.qm
+
+
+def test_it_goes_to_the_backout_queue_in_the_unit_of_work_of_the_get(qm: qmgr.QueueManager) -> None:
+    poisoned = poison(qm, priority=5, correlation_id=b"c", properties={"a": 1})
+    qm.put("A", b"good")
+    with qm.begin() as unit:
+        assert unit.get("A", backout_requeue=True).body == b"good"
+        assert (qm.queue("A").depth, qm.queue("B").depth, bodies(qm, "B")) == (0, 1, [])
+        unit.backout()
+    assert bodies(qm, "A") == [b"poison", b"good"]
+    assert [m.backout_count for m in qm.browse("A")] == [3, 1]
+    with qm.begin() as unit:
+        assert unit.get("A", backout_requeue=True).body == b"good"
+    moved = qm.get("B")
+    assert (moved.message_id, moved.body, moved.priority, moved.backout_count) == (poisoned, b"poison", 5, 0)
+    assert (moved.properties, moved.correlation_id[:1]) == ({"a": 1}, b"c")
+
+
+def test_without_being_asked_nothing_is_moved(qm: qmgr.QueueManager) -> None:
+    poison(qm)
+    with qm.begin() as unit:
+        assert unit.get("A").backout_count == 2
+    assert bodies(qm, "B") == []
+
+
+def test_below_the_threshold_nothing_is_moved(qm: qmgr.QueueManager) -> None:
+    poison(qm, times=1)
+    assert qm.get("A", backout_requeue=True).backout_count == 1
+
+
+def test_several_and_batches_and_selectors(qm: qmgr.QueueManager) -> None:
+    ids = [poison(qm, b"poison %d" % n, correlation_id=b"%d" % (n % 2)) for n in range(4)]
+    qm.put_many("A", [b"good", b"better"])
+    with qm.begin() as unit:
+        with pytest.raises(NoMessageAvailable):
+            unit.get("A", message_id=ids[2], backout_requeue=True)
+        with pytest.raises(NoMessageAvailable):
+            unit.get("A", correlation_id=b"1", backout_requeue=True)
+        assert [m.body for m in unit.get_many("A", 5, backout_requeue=True)] == [b"good", b"better"]
+    assert sorted(bodies(qm, "B")) == [b"poison %d" % n for n in range(4)]
+
+
+def test_outside_a_unit_of_work_it_is_moved_for_good_at_once(world: World, qm: qmgr.QueueManager) -> None:
+    poison(qm)
+    with pytest.raises(NoMessageAvailable):
+        qm.get("A", backout_requeue=True)
+    assert bodies(world.crash(), "B") == [b"poison"]
+    assert world.qm.queue("A").depth == 0
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_where_the_backout_queue_does_not_take_it_it_is_a_dead_letter(
+    world: World, qm: qmgr.QueueManager, persistent: bool
+) -> None:
+    qm.define_queue("DEAD")
+    qm.alter(dead_letter_queue="DEAD")
+    changes: list[tuple[str, dict[str, Any]]] = [
+        ("B", {"put_enabled": False}),
+        ("B", {"put_enabled": True, "max_depth": 0}),
+        ("A", {"backout_queue": "NOT.THERE"}),
+        ("A", {"backout_queue": "A"}),
+        ("A", {"backout_queue": ""}),
+    ]
+    for n, (queue, change) in enumerate(changes, 1):
+        qm.alter_queue(queue, **change)
+        poison(qm, persistent=persistent, format="MQSTR")
+        with qm.begin() as unit, pytest.raises(NoMessageAvailable):
+            unit.get("A", backout_requeue=True)
+        assert len(bodies(qm, "DEAD")) == n
+    dead = qm.get("DEAD")
+    header, body = deadletter.decode(dead.body)
+    assert (header.reason, header.queue, header.format, body) == (2362, "A", "MQSTR", b"poison")
+    assert dead.format == deadletter.FORMAT
+
+
+def test_where_no_queue_takes_it_it_stays_and_that_is_said_once(world: World, qm: qmgr.QueueManager) -> None:
+    qm.alter_queue("A", backout_queue="")
+    poison(qm)
+    for _ in range(3):
+        with qm.begin() as unit:
+            assert unit.get("A", backout_requeue=True).body == b"poison"
+            unit.backout()
+    assert world.errors().count("AMQ9030W") == 1
+    assert "no backout queue (BOQNAME)" in world.errors()
+    qm.alter_queue("A", backout_queue="NOT.THERE")
+    with qm.begin() as unit:
+        assert unit.get("A", backout_requeue=True).body == b"poison"
+    assert world.errors().count("AMQ9030W") == 2
+    assert "there is no queue 'NOT.THERE'" in world.errors()
+
+
+def test_both_ways_through_aliases(qm: qmgr.QueueManager) -> None:
+    qm.define_alias("FROM", "A")
+    qm.define_alias("TO", "B")
+    qm.alter_queue("A", backout_queue="TO")
+    poison(qm)
+    with pytest.raises(NoMessageAvailable):
+        qm.get("FROM", backout_requeue=True)
+    assert drain(qm, "B") == [b"poison"]
+
+
+def test_a_unit_of_work_with_no_room_for_it_says_so_and_nothing_is_moved(world: World) -> None:
+    world = World(max_uncommitted=2)
+    world.qm.define_queue("B")
+    world.qm.define_queue("A", backout_threshold=1, backout_queue="B")
+    poison(world.qm, times=1)
+    with world.qm.begin() as unit:
+        unit.put("B", b"first")
+        with pytest.raises(SyncpointLimit):
+            unit.get("A", backout_requeue=True)
+    assert (bodies(world.qm, "A"), bodies(world.qm, "B")) == ([b"poison"], [b"first"])
+
+
+def test_in_a_prepared_unit_of_work_over_a_restart(world: World, qm: qmgr.QueueManager) -> None:
+    poison(qm)
+    xid = qmgr.Xid(1, b"moved", b"")
+    unit = qm.begin(xid)
+    with pytest.raises(NoMessageAvailable):
+        unit.get("A", backout_requeue=True)
+    unit.prepare()
+    qm = world.crash()
+    assert (bodies(qm, "A"), bodies(qm, "B")) == ([], [])
+    qm.resolve(xid, commit=True)
+    assert (bodies(qm, "A"), bodies(qm, "B")) == ([], [b"poison"])
+
+
+def test_what_is_paged_is_moved_too(small_segments: object) -> None:
+    world = World(ini={"DefaultPQBufferSize": "1000"})
+    qm = world.qm
+    qm.define_queue("B")
+    qm.define_queue("A", backout_threshold=1, backout_queue="B")
+    ids = [qm.put("A", b"%03d" % n).message_id for n in range(60)]
+    qm.checkpoint()
+    for one in ids[10:50:7]:
+        with qm.begin() as unit:
+            unit.get("A", message_id=one)
+            unit.backout()
+    qm.checkpoint()
+    qm.checkpoint()
+    with qm.begin() as unit:
+        assert len(unit.get_many("A", 100, backout_requeue=True)) == 54
+    assert [int(body) for body in bodies(qm, "B")] == list(range(10, 50, 7))
+
+
+def test_a_session_is_not_given_what_was_refused_too_often(world: World, qm: qmgr.QueueManager) -> None:
+    session = qm.sessions.open(Peer(user="u"), AllRights())
+    qm.put_many("A", [b"poison", b"good"])
+    for _ in range(2):
+        deliveries, end = session.deliver("A", 1)
+        assert [one.message.body for one in deliveries] == [b"poison"]
+        qm.force(session.reject(deliveries))
+    deliveries, end = session.deliver("A", 1)
+    qm.force(end)
+    assert [one.message.body for one in deliveries] == [b"good"]
+    qm.force(session.accept(deliveries))
+    session.close()
+    assert bodies(world.crash(), "B") == [b"poison"]
+    assert not world.qm.transactions()
+
+
+# ---- crashes
+
+
+def test_any_crash_leaves_it_on_one_of_the_two_queues() -> None:
+    world = World()
+    qm = world.qm
+    qm.define_queue("B")
+    qm.define_queue("DEAD")
+    qm.define_queue("A", backout_threshold=1, backout_queue="B")
+    qm.alter(dead_letter_queue="DEAD")
+    wrong: list[str] = []
+    moments = 0
+
+    def look(kind: str, path: str) -> None:
+        nonlocal moments
+        moments += 1
+        for loss in (KEEP_ALL, LOSE_ALL, mixed(moments)):
+            disk = world.disk.snapshot(loss)
+            found = qmgr.start(NAME, data_path=DATA, disk=disk, clock=world.clock, background=False)
+            held = [body[-6:] for queue in ("A", "B", "DEAD") for body in bodies(found, queue)]
+            if sorted(held) != sorted(b"msg %02d" % n for n in range(moved)):
+                wrong.append(f"before {kind} {path}, {loss}: {held}")
+
+    for moved in range(1, 7):
+        poison(qm, b"msg %02d" % (moved - 1), times=1)
+        if moved == 4:
+            qm.alter_queue("B", put_enabled=False)
+        world.disk.before_effect = look
+        with qm.begin() as unit, pytest.raises(NoMessageAvailable):
+            unit.get("A", backout_requeue=True)
+        if moved % 2:
+            qm.checkpoint()
+        world.disk.before_effect = None
+    assert not wrong, wrong[0]
+    assert moments > 20
+    assert (qm.queue("B").depth, qm.queue("DEAD").depth) == (3, 3)
+
+
+# ---- consume
+
+
+def test_consume_gives_each_message_in_a_unit_of_work(qm: qmgr.QueueManager) -> None:
+    qm.put_many("A", [b"1", b"2", b"3"])
+    seen = []
+    for message, uow in qm.consume("A", wait=0.0):
+        with uow:
+            uow.put("B", message.body * 2)
+            seen.append(message.body)
+    assert seen == [b"1", b"2", b"3"]
+    assert drain(qm, "B") == [b"11", b"22", b"33"]
+    assert not qm.transactions()
+
+
+def test_going_on_commits_and_leaving_with_an_error_backs_out(qm: qmgr.QueueManager) -> None:
+    qm.put_many("A", [b"1", b"2", b"3"])
+    with pytest.raises(ZeroDivisionError):
+        for message, _ in qm.consume("A", wait=0.0):
+            if message.body == b"2":
+                raise ZeroDivisionError
+    assert [(m.body, m.backout_count) for m in qm.browse("A")] == [(b"2", 1), (b"3", 0)]
+    for message, uow in qm.consume("A"):
+        uow.commit()
+        if message.body == b"3":
+            break
+    assert not qm.transactions()
+
+
+def test_a_consumer_as_a_with_block_commits_what_a_break_leaves_open(qm: qmgr.QueueManager) -> None:
+    qm.put_many("A", [b"1", b"2", b"3"])
+    with qm.consume("A") as messages:
+        for message, _ in messages:
+            if message.body == b"2":
+                break
+    assert bodies(qm, "A") == [b"3"]
+    with pytest.raises(ZeroDivisionError), qm.consume("A") as messages:
+        next(messages)
+        raise ZeroDivisionError
+    assert [m.backout_count for m in qm.browse("A")] == [1]
+
+
+def test_a_poisoned_message_leaves_the_loop_alone(qm: qmgr.QueueManager) -> None:
+    qm.put_many("A", [b"good", b"poison", b"better"])
+    tried: list[bytes] = []
+    for message, uow in qm.consume("A", wait=0.0):
+        tried.append(message.body)
+        try:
+            with uow:
+                if message.body == b"poison":
+                    raise ZeroDivisionError
+        except ZeroDivisionError:
+            pass
+    assert tried == [b"good", b"poison", b"poison", b"better"]
+    assert drain(qm, "B") == [b"poison"]
+    assert not qm.transactions()
+
+
+def test_consume_without_requeue_goes_on_trying(qm: qmgr.QueueManager) -> None:
+    qm.put("A", b"poison")
+    counts = []
+    for message, uow in qm.consume("A", wait=0.0, backout_requeue=False):
+        counts.append(message.backout_count)
+        if message.backout_count < 4:
+            uow.backout()
+    assert counts == [0, 1, 2, 3, 4]
+
+
+def test_what_was_rolled_back_meanwhile_is_told(qm: qmgr.QueueManager) -> None:
+    qm.put("A", b"one")
+    consumer = qm.consume("A", wait=0.0)
+    _, uow = next(consumer)
+    engine = qm._engine
+    with engine.lock:
+        uow._unit.evicted = True
+        engine.back_out_locked(uow._unit)
+    with pytest.raises(BackedOut):
+        uow.commit()
+    assert next(consumer)[0].backout_count == 1
+
+
+def test_consume_waits_and_ends_with_the_queue_manager(real: Callable[..., qmgr.QueueManager]) -> None:
+    qm = real()
+    qm.define_queue("A")
+    consumer = qm.consume("A")
+    call = Call(lambda: next(consumer)[0].body)
+    qm.put("A", b"late")
+    assert call.outcome() == b"late"
+    consumer.close()
+    qm.get("A")
+    waiting = Call(lambda: next(consumer))
+    while not qm._engine.state.queues["A"].waiters.line:
+        waiting.join(0.01)
+    qm.end()
+    with pytest.raises(Unavailable) as caught:
+        waiting.outcome()
+    assert caught.value.reason in (Reason.Q_MGR_QUIESCING, Reason.Q_MGR_STOPPING)
+
+
+def test_an_unknown_queue_is_told_and_leaves_no_unit_of_work(qm: qmgr.QueueManager) -> None:
+    with pytest.raises(MQError):
+        next(qm.consume("NOT.THERE"))
+    with pytest.raises(TypeError, match="has no option 'requeue'"):
+        qm.get("A", requeue=True)  # type: ignore[call-arg]
+    assert not qm.transactions()
