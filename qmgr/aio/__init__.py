@@ -8,7 +8,7 @@ async with qmgr.aio.connect("QM1") as qm:
         order = await uow.get("ORDERS", wait=5.0)
 """
 
-from qmgr.aio.starting import connect, start
+from qmgr.aio.starting import Opening, connect, start
 from qmgr.aio.verbs import Connection, UnitOfWork
 
-__all__ = ["Connection", "UnitOfWork", "connect", "start"]
+__all__ = ["Connection", "Opening", "UnitOfWork", "connect", "start"]
