@@ -395,6 +395,18 @@ class Connection:
         changed: QmgrDefinition = self._call("alter", **attributes)
         return changed
 
+    def authorize(
+        self, user: str, profile: str = "", *, add: Iterable[str] = (), remove: Iterable[str] = ()
+    ) -> QmgrDefinition:
+        """Give a user rights on the queues that a profile fits, and take others away; "": on the queue manager."""
+        changed: QmgrDefinition = self._call("authorize", user, profile, add=list(add), remove=list(remove))
+        return changed
+
+    def unauthorize(self, user: str, profile: str = "") -> QmgrDefinition:
+        """Forget what was said of this user and profile. Raises Mistake where nothing was."""
+        changed: QmgrDefinition = self._call("unauthorize", user, profile)
+        return changed
+
     @property
     def attributes(self) -> QmgrDefinition:
         """The attributes of the queue manager."""
