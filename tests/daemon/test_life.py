@@ -89,16 +89,12 @@ def test_the_daemon_keeps_nothing_of_who_started_it(daemons: Daemons) -> None:
         assert {Path(f"/proc/{process}/fd/{fd}").resolve() for fd in (0, 1, 2)} == {Path(os.devnull)}
 
 
-@pytest.mark.parametrize(
-    "closed, how", [(">&- 2>&- <&-", ""), (">&- 2>&- <&-", "--foreground"), ("2>&-", "--foreground")]
-)
-def test_closed_streams_harm_nothing(daemons: Daemons, closed: str, how: str) -> None:
+@pytest.mark.parametrize("how", ["", "--foreground"])
+def test_closed_streams_harm_nothing(daemons: Daemons, how: str) -> None:
     """A file of the log must not become what somebody prints to."""
     daemons.make()
-    command = f"exec {sys.executable} -m qmgr.cli.main strmqm {how} QM1 {closed}"
+    command = f"exec {sys.executable} -m qmgr.cli.main strmqm {how} QM1 <&- >&- 2>&-"
     process = subprocess.Popen(["sh", "-c", command], cwd=ROOT, env=daemons.environment)
-    if not how:
-        assert process.wait(PATIENCE) == 0
     wait_for(lambda: daemons.status() == "Running")
     with daemons.connect() as manager:
         manager.define_queue("Q")
