@@ -9,8 +9,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import attrs
 import pytest
 
+from logger.disk import PosixDisk
+from qmgr import life
 from qmgr.client import Connection
 from qmgr.errors import MQError, NoMessageAvailable, Reason
 from qmgr.life import Stage
@@ -296,6 +299,19 @@ def test_a_process_that_hears_nothing_is_killed(daemons: Daemons, option: str) -
     assert (done.returncode, done.stderr) == (0, "")
     assert daemons.status() == "Ended pre-emptively"
     daemons.start()
+
+
+def test_a_daemon_of_another_host_is_asked_and_never_signalled(daemons: Daemons) -> None:
+    """Containers may share a disk; process numbers are each one's own."""
+    process = daemons.made()
+    life.write(PosixDisk(), daemons.where(), attrs.evolve(daemons.note(), host="elsewhere", process=os.getpid()))
+    refused = daemons.run("endmqm -p QM1")
+    assert (refused.returncode, "is on 'elsewhere'" in refused.stderr) == (40, True)
+    assert daemons.status() == "Running"
+    assert daemons.run("endmqm -c QM1").returncode == 0
+    daemons.ended()
+    assert daemons.note().process == process
+    assert daemons.status() == "Ended normally"
 
 
 def test_endmqm_returns_at_once_and_may_be_repeated(daemons: Daemons, client: Connection) -> None:
