@@ -357,9 +357,9 @@ class QueueManager:
         """Something went wrong that leaves memory or disk unknown: nothing is taken or acknowledged any more."""
         if self._engine.refusal is None:
             text = str(exc) or type(exc).__name__
-            self._engine.refusal = Unavailable(
-                f"queue manager {self.name!r} has stopped: {text}; start it again", name=self.name
-            )
+            refusal = Unavailable(f"queue manager {self.name!r} has stopped: {text}; start it again", name=self.name)
+            refusal.__cause__ = exc
+            self._engine.refusal = refusal
             self._state = "failed"
             self._say("AMQ6709", text=text)
         self._log.stop(LogClosed(f"the queue manager has stopped: {exc}"))

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from logger.clock import Clock, SystemClock
 from logger.disk import Disk, Path, PosixDisk
-from qmgr import autoconfig, ini, locations
+from qmgr import autoconfig, ini, locations, mqsini
 from qmgr.daemon import autorun
 from qmgr.daemon.admission import Admission
 from qmgr.errors import Mistake, MQError, Reason, Unavailable
@@ -120,9 +120,21 @@ class Service:
         self.channels = self.manager.config.channels
         self.sessions.limit = self.channels.limit
         self.authority = Admission(self.manager, self.disk, self.location, self.say)
+        self._keep_listed()
         self._run_mqsc()
         self._listen()
         self._life.say(Stage.RUNNING, self.manager.restart_report.epoch)
+
+    def _keep_listed(self) -> None:
+        """Its data may have been brought here from elsewhere, so that mqs.ini does not know of it."""
+        root, path = self.location.data_root, f"{self.location.data_root}/mqs.ini"
+        try:
+            if mqsini.read(self.disk, path).find(self.name) is None:
+                directory = self.location.data_dir.rsplit("/", 1)[1]
+                entry = mqsini.Entry(name=self.name, prefix=root, directory=directory)
+                mqsini.add(self.disk, path, entry, clock=self.clock)
+        except (MQError, OSError) as exc:
+            self.say("AMQ9024", text=str(exc))
 
     def _run_mqsc(self) -> None:
         """What MQSCConfig names. A command that fails is said, and stops nothing."""

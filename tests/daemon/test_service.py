@@ -361,6 +361,28 @@ def test_files_of_autoconfig_that_are_not_there_are_said() -> None:
         assert f"AMQ9022W: Automatic configuration: AMQ6166E: {path}: No such file or directory." in given.errors()
 
 
+# mqs.ini
+
+
+def test_a_queue_manager_that_mqs_ini_does_not_know_is_listed() -> None:
+    given = Given()
+    path = f"{DATA}/mqs.ini"
+    given.disk.unlink(path)
+    given.service.start()
+    given.service.end(at_once=True)
+    assert b"   Name=QM1\n   Prefix=/data\n   Directory=QM1\n" in given.disk.peek(path)
+
+
+def test_a_damaged_mqs_ini_is_said_and_left_alone() -> None:
+    given = Given()
+    path = f"{DATA}/mqs.ini"
+    given.disk.poke(path, b"rubbish")
+    given.service.start()
+    given.service.end(at_once=True)
+    assert given.disk.peek(path) == b"rubbish"
+    assert "AMQ9024W: mqs.ini does not list the queue manager, and could not be changed: AMQ6162E" in given.errors()
+
+
 # Its parts
 
 
