@@ -148,6 +148,7 @@ class Interpreter:
         settings = _python(statement, grammar.QMGR)
         if settings.get("logger_events") and self._manager.config.log.log_type is not LogType.LINEAR:
             raise Refused(answers.LINEAR_ONLY, "LOGGEREV(ENABLED) is for linear logging only, and the log is circular.")
+        self._check()
         if settings:
             self._manager.alter(**settings)
         return _done(statement, grammar.QMGR, "AMQ8005I", "Queue manager changed.")
@@ -174,8 +175,12 @@ class Interpreter:
         return said("AMQ9056I", f"{which} noted as archived.")
 
     def _ping(self, statement: Statement) -> Answer:
-        self._manager.attributes  # noqa: B018  raises what is wrong with the queue manager
+        self._check()
         return said("AMQ8415I", "Ping Queue Manager command complete.")
+
+    def _check(self) -> None:
+        """Raises Unavailable when the queue manager has ended, or has stopped."""
+        self._manager.status()
 
     # ---- rights
 

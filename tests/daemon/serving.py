@@ -21,7 +21,8 @@ from qmgr.daemon.local import LocalListener
 from qmgr.session import Sessions
 from tests.qmgr.world import NAME, SMALL
 
-SPAWN = multiprocessing.get_context("spawn")
+SPAWN = multiprocessing.get_context("forkserver")  # a process that has imported all this forks the others
+SPAWN.set_forkserver_preload(["tests.daemon.serving"])
 LONG = 30.0  # seconds that anything may take before it counts as hanging
 
 

@@ -2,6 +2,7 @@
 
 import io
 import os
+import pty
 import re
 import subprocess
 import sys
@@ -223,6 +224,55 @@ def test_it_runs_as_a_program_under_its_own_name(data: Path) -> None:
         "   QUEUE(A)                                TYPE(QLOCAL)\n"
         "   CURDEPTH(0)\n"
         "2 MQSC commands read.\n"
+        "No commands have a syntax error.\n"
+        "All valid MQSC commands were processed.\n"
+    )
+
+
+def test_a_daemon_is_administered_by_the_same_commands(run: Run, data: Path) -> None:
+    assert run("strmqm QM1")[0] == 0
+    try:
+        assert run("runmqsc QM1", b"def ql(A) defpsist(yes)\n")[0] == 0
+        assert run("amqsput A QM1", b"one\ntwo\n")[0] == 0
+        code, out, _ = run("amqsblst QM1 A -W -s 10000 -c 200 -u 200")
+        assert (code, "MQPUT ended with reason code 2003" in out) == (2, True)
+        with qmgr.connect("QM1", data_path=data) as connection, connection.begin() as unit:
+            assert unit.get("A").body == b"one"
+            code, out, _ = run("runmqsc QM1", b"dis qs(A) uncom\ndis conn(*) where(uowstate eq active) pid channel\n")
+            assert code == 0
+            assert "UNCOM(1)\n" in out
+            assert "UOWSTATE(ACTIVE)" in out
+            assert f"PID({os.getpid()})                             ".rstrip() in out
+            result = connection.mqsc("ping qmgr\nrubbish")
+            assert (result.commands, result.errors, result.code) == (2, 1, 10)
+        assert "message <two>" in run("amqsget -w 0 A QM1")[1]
+    finally:
+        assert run("endmqm -w QM1")[0] == 0
+    assert run("runmqsc QM1", b"dis ql(A) curdepth\n")[1].count("CURDEPTH(0)") == 1
+
+
+def test_on_a_terminal_each_line_is_asked_for(data: Path) -> None:
+    code = "import sys; from qmgr.cli.runmqsc import main; sys.exit(main())"
+    terminal, side = pty.openpty()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, "-e", "-p", "mqsc> ", "QM1"],
+            stdin=side,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONDEVMODE": "", "TERM": "dumb"},
+        )
+        os.write(terminal, b"define +\nqlocal(A)\nping qmgr\nend\n")
+        out, _ = process.communicate(timeout=60)
+    finally:
+        os.close(terminal)
+        os.close(side)
+    assert process.returncode == 0
+    assert out.decode() == HEAD + (
+        "mqsc> mqsc> AMQ8006I: Queue created.\n"
+        "mqsc> AMQ8415I: Ping Queue Manager command complete.\n"
+        "mqsc> 2 MQSC commands read.\n"
         "No commands have a syntax error.\n"
         "All valid MQSC commands were processed.\n"
     )
