@@ -12,7 +12,7 @@ import pytest
 
 import qmgr.aio
 from qmgr import Reason, UowState, Xid
-from qmgr.aio.verbs import to_the_end
+from qmgr.aio.units import to_the_end
 from tests.conformance.calls import DEADLINE
 from tests.conformance.nursery import Daemon, Nursery
 from tests.qmgr.world import NAME, SMALL
@@ -151,7 +151,7 @@ def test_messages_are_got_once_whenever_gets_are_cancelled(opening: Open, seed: 
             for task in tasks[6:]:
                 task.cancel()
             await asyncio.wait(tasks)
-            assert all(task.cancelled() or task.exception() is None for task in tasks)
+            assert [task.exception() for task in tasks if not task.cancelled() and task.exception()] == []
             assert sorted(got + await bodies(qm, "A")) == [b"%d" % n for n in range(8)]
 
     asyncio.run(main())
