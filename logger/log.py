@@ -469,7 +469,8 @@ class Log(GroupCommit):
         if self._failure is not None:
             raise self._failure
         self._wait_for_room(buffer.capacity + 1)  # nobody writes when this returns, and one page is left at the most
-        if not space.fits(buffer.tail, buffer.extent_room(), kept):
+        rest = buffer.extent_room() % self._extent_bytes  # none where the next one begins right here
+        if not space.fits(buffer.tail, rest, kept):
             return False
         buffer.skip_extent(time, self.durable)
         return True

@@ -388,31 +388,21 @@ class Connection:
         """Somebody else has archived this log extent, or all up to it (SET LOG ARCHIVED, LogManagement=Archive)."""
         self._call("note_archived", extent, all_before=all_before)
 
-    def advance_log(self) -> str:
-        """See `QueueManager.advance_log`."""
-        name: str = self._call("advance_log")
-        return name
-
-    def reduce_log(self, how: str | int = "AUTO") -> int:
-        """See `QueueManager.reduce_log`."""
-        count: int = self._call("reduce_log", how)
-        return count
+    def alter(self, **attributes: Any) -> QmgrDefinition:
+        """Change attributes of the queue manager: those of ALTER QMGR, in words."""
+        changed: QmgrDefinition = self._call("alter", **attributes)
+        return changed
 
     def authorize(
         self, user: str, profile: str = "", *, add: Iterable[str] = (), remove: Iterable[str] = ()
     ) -> QmgrDefinition:
-        """See `QueueManager.authorize`."""
+        """Give a user rights on the queues that a profile fits, and take others away; "": on the queue manager."""
         changed: QmgrDefinition = self._call("authorize", user, profile, add=list(add), remove=list(remove))
         return changed
 
     def unauthorize(self, user: str, profile: str = "") -> QmgrDefinition:
-        """See `QueueManager.unauthorize`."""
+        """Forget what was said of this user and profile. Raises Mistake where nothing was."""
         changed: QmgrDefinition = self._call("unauthorize", user, profile)
-        return changed
-
-    def alter(self, **attributes: Any) -> QmgrDefinition:
-        """Change attributes of the queue manager: those of ALTER QMGR, in words."""
-        changed: QmgrDefinition = self._call("alter", **attributes)
         return changed
 
     @property

@@ -386,8 +386,8 @@ class Engine(Requeue):
         may_read = False  # while the lock is held
         while True:
             try:
-                if requeue and unit is None:
-                    self.force(self.sift(name, limit, wanted, "", 0))
+                if requeue and unit is None and (moved := self.sift(name, limit, wanted, "", 0)):
+                    self.log.force(moved)
                 with self.lock:
                     woken, event = event is not None, None
                     try:

@@ -20,7 +20,6 @@ FILES = 3
 # number -> (severity, text); the severities are MQ's: I information, W warning, E error, S severe
 MESSAGES = {
     "AMQ5026": ("I", "Listener {name!r} has started: {protocol} on {address}, port {port}."),
-    "AMQ5027": ("I", "Listener {name!r} has ended."),
     "AMQ5041": ("I", "The queue manager's task {task!r} has ended."),
     "AMQ6118": ("S", "An internal error has occurred: {text}"),
     "AMQ6287": ("I", "qmgr, {process}."),
@@ -70,6 +69,7 @@ MESSAGES = {
     "AMQ9011": ("I", "{count} log extents were {done}, {size} bytes."),
     "AMQ9020": ("I", "The queue manager ends: {how}."),
     "AMQ9021": ("E", "The queue manager has not ended in order: {text}"),
+    "AMQ9024": ("W", "mqs.ini does not list the queue manager, and could not be changed: {text}"),
     "AMQ9022": ("W", "Automatic configuration: {text}"),
     "AMQ9023": ("I", "Automatic configuration: the commands of {path} were run."),
     "AMQ9218": ("E", "Listener {name!r} can't use {address}, port {port}: {text}"),

@@ -357,9 +357,9 @@ class QueueManager:
         """Something went wrong that leaves memory or disk unknown: nothing is taken or acknowledged any more."""
         if self._engine.refusal is None:
             text = str(exc) or type(exc).__name__
-            self._engine.refusal = Unavailable(
-                f"queue manager {self.name!r} has stopped: {text}; start it again", name=self.name
-            )
+            refusal = Unavailable(f"queue manager {self.name!r} has stopped: {text}; start it again", name=self.name)
+            refusal.__cause__ = exc
+            self._engine.refusal = refusal
             self._state = "failed"
             self._say("AMQ6709", text=text)
         self._log.stop(LogClosed(f"the queue manager has stopped: {exc}"))
@@ -413,7 +413,7 @@ class QueueManager:
         with self._ended:
             outcome = "failed"
             try:
-                if self._state == "running":
+                if self._state in ("running", "quiescing"):
                     self._state = "ending"
                     self._end_in_order(mode)
                     outcome = "ended"
@@ -432,6 +432,8 @@ class QueueManager:
     def quiesce(self) -> None:
         """Refuse new units of work and waits (2161); those that are there may end. `end` is still to come."""
         engine = self._engine
+        if self._state == "running":
+            self._state = "quiescing"
         engine.quiescing = True
         for queue in list(engine.state.queues.values()):
             with engine.lock:

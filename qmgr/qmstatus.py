@@ -25,6 +25,7 @@ INDENT = "   "
 STATES = {
     "starting": "STARTING",
     "running": "RUNNING",
+    "quiescing": "QUIESCING",
     "ending": "QUIESCING",
     "failed": "FAILED",
     "ended": "ENDED NORMALLY",

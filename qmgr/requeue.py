@@ -39,9 +39,6 @@ class Requeue(Definitions):
     ) -> tuple[list[Entry], list[Entry]]: ...
 
     @abstractmethod
-    def _room_for_gets(self, unit: Uow | None, count: int) -> None: ...
-
-    @abstractmethod
     def _claim(self, queue: Queue, entry: Entry) -> Entry | None: ...
 
     @abstractmethod
@@ -88,7 +85,6 @@ class Requeue(Definitions):
         """
         stays: set[int] = set()
         while threshold := queue.definition.backout_threshold:
-            self._room_for_gets(unit, min(limit, max(1, queue.depth)))
             if not queue.definition.get_enabled or queue.damaged or queue.deleted:
                 return
             now = self.steady.now_us() if queue.expiring else 0

@@ -25,8 +25,6 @@ from recovery.uows import ACTIVE, PREPARED
 if TYPE_CHECKING:
     from qmgr.manager import QueueManager, UnitOfWork
 
-MOST_UNITS = 10_000  # of work that one session may have at a time
-
 CONNECT, PUT, GET, BROWSE, INQUIRE, ADMIN = "connect", "put", "get", "browse", "inquire", "admin"
 
 # what `Session.call` may call: the right that it takes; on the object that its first argument names, if it has one
@@ -90,8 +88,9 @@ class Session:
         with self._lock:
             if self._closed:
                 raise Unavailable("the connection is closed", reason=Reason.CONNECTION_BROKEN)
-            if len(self.units) >= MOST_UNITS:
-                text = f"a connection may have {MOST_UNITS} units of work at a time; end some of them"
+            most = self.manager.attributes.max_handles
+            if len(self.units) >= most:
+                text = f"a connection may have {most} units of work at a time (MAXHANDS); end some of them"
                 raise Mistake(text, reason=Reason.HANDLE_NOT_AVAILABLE)
             unit = self.manager.begin_for(self._owner, xid)
             self.units[unit.id] = unit

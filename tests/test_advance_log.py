@@ -94,6 +94,32 @@ def test_a_log_without_room_for_another_extent_says_so_and_goes_on() -> None:
     assert bodies(world.qm, "A") == [bytes(100), b"on"]
 
 
+@pytest.mark.parametrize("room", [0.0, 0.5, 1.5])
+def test_row_54_a_full_disk_refuses_and_nothing_is_lost(room: float) -> None:
+    """Faults 54: what there was room for was done; with room it all goes on."""
+    life = Life(LINEAR)
+    born(life)
+    life.put("A", size=5000)
+    life.disk.capacity = life.disk.used + int(room * SIZE)
+    refused = 0
+    for _ in range(6):
+        try:
+            life.qm.advance_log()
+        except qmgr.MQError as exc:
+            assert exc.reason in (qmgr.Reason.STORAGE_MEDIUM_FULL, qmgr.Reason.RESOURCE_PROBLEM), exc
+            refused += 1
+    assert refused
+    assert life.qm._state == "running"
+    life.check()
+    life.disk.capacity = None
+    life.clock.advance(5)
+    life.qm.advance_log()
+    fill(life, 1)
+    life.crash(LOSE_ALL)
+    life.restart()
+    from_the_log_alone(life)
+
+
 # -- reduce ----------------------------------------------------------------------------------------------------------
 
 

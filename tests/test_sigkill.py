@@ -152,7 +152,7 @@ class Rounds:
         raise AssertionError(f"seed {seed}: (expected, found) is {' or '.join(report)}")
 
 
-@pytest.mark.parametrize(("threads", "rounds"), [(1, 14), (4, 10)], ids=["one thread", "four threads"])
+@pytest.mark.parametrize(("threads", "rounds"), [(1, 16), (4, 12)], ids=["one thread", "four threads"])
 def test_row_01_killed_at_random_moments(tmp_path: Path, threads: int, rounds: int) -> None:
     """Faults 1; a slow machine, on which little is done in a round, has more of them."""
     rng = random.Random(threads)
@@ -165,7 +165,7 @@ def test_row_01_killed_at_random_moments(tmp_path: Path, threads: int, rounds: i
     assert life.acknowledged > rounds * 5
 
 
-@pytest.mark.parametrize(("threads", "rounds"), [(1, 9), (4, 8)], ids=["one thread", "four threads"])
+@pytest.mark.parametrize(("threads", "rounds"), [(1, 12), (4, 10)], ids=["one thread", "four threads"])
 def test_row_01_killed_at_random_moments_with_a_linear_log(tmp_path: Path, threads: int, rounds: int) -> None:
     """Faults 1, 24-26: images and queues built again; now and then every segment is gone at the next start."""
     rng = random.Random(100 + threads)

@@ -8,7 +8,8 @@ async with qmgr.aio.connect("QM1") as qm:
         order = await uow.get("ORDERS", wait=5.0)
 """
 
-from qmgr.aio.starting import connect, start
-from qmgr.aio.verbs import Connection, UnitOfWork
+from qmgr.aio.connection import Connection
+from qmgr.aio.starting import Opening, connect, start
+from qmgr.aio.units import UnitOfWork
 
-__all__ = ["Connection", "UnitOfWork", "connect", "start"]
+__all__ = ["Connection", "Opening", "UnitOfWork", "connect", "start"]

@@ -10,14 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from qmgr.aio.verbs import Connection, to_the_end
+from qmgr.aio.connection import Connection
+from qmgr.aio.units import to_the_end
 from qmgr.delivery import Watch
 from qmgr.errors import Reason, UnknownQueue
 from qmgr.manager import QueueManager as InProcess
 from qmgr.manager import UnitOfWork
 from qmgr.message import Message
 from qmgr.replay import Replay, Replayed, Where
-from qmgr.verbs import PutOptions, check_wait
+from qmgr.verbs import GetOptions, PutOptions, check_wait, wanted
 from recovery.records import Xid
 from recovery.uows import Uow
 
@@ -101,18 +102,17 @@ class Inside:
         return await self.run(lambda: (unit or self._manager).put_many(queue, bodies, **options))
 
     async def get(
-        self, unit: InsideUnit | None, queue: str, limit: int, wait: Any, message_id: Any, correlation_id: Any
+        self, unit: InsideUnit | None, queue: str, limit: int, wait: Any, options: GetOptions
     ) -> list[Message]:
         def call() -> list[Message]:
-            getter = unit or self._manager
-            return getter.get_many(queue, limit, message_id=message_id, correlation_id=correlation_id)
+            return (unit or self._manager).get_many(queue, limit, **options)
 
         seconds = check_wait(wait)
         found = await to_the_end(self.run(call))
         if found or seconds == 0.0:
             return found
         deadline = None if seconds is None else self._loop.time() + seconds
-        selective = message_id is not None or correlation_id is not None
+        selective = wanted(options).selective
         while not found and (deadline is None or self._loop.time() < deadline):
             try:
                 async with asyncio.timeout_at(deadline):
@@ -141,6 +141,9 @@ class Inside:
             return found
         finally:
             self._engine.leave(queue, watch)
+
+    async def dead_letter(self, unit: InsideUnit | None, message: Message, reason: int) -> Message:
+        return await self.run(lambda: self._manager.dead_letter(unit, message, reason))
 
     def browse(self, queue: str, message_id: bytes | None, correlation_id: bytes | None) -> "Ahead[Message]":
         return Ahead(self, lambda: self._manager.browse(queue, message_id=message_id, correlation_id=correlation_id))

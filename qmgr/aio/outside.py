@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from qmgr import values, wire
 from qmgr.aio.channel import Channel, Pool, forget
 from qmgr.aio.pages import Answers, Browse, OutsideReplay
-from qmgr.aio.verbs import strike_later
+from qmgr.aio.units import strike_later
 from qmgr.client import REMEMBERED
 from qmgr.errors import BackedOut, Mistake, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.link import Broken, Link, Target, messages
@@ -218,9 +218,8 @@ class Outside:
         return wire.put_messages(answers, queue, checked)
 
     async def get(
-        self, unit: OutsideUnit | None, queue: str, limit: int, wait: Any, message_id: Any, correlation_id: Any
+        self, unit: OutsideUnit | None, queue: str, limit: int, wait: Any, options: GetOptions
     ) -> list[Message]:
-        options: GetOptions = {"message_id": message_id, "correlation_id": correlation_id}
         seconds = wire_wait(wait)
         pool = await (self._there() if unit is None else self._begun(unit))
         flags, number = (0, 0) if unit is None else (unit.begin, unit.asked_as)
@@ -247,7 +246,8 @@ class Outside:
         except Broken as exc:
             raise self._lost(exc) from exc
         except asyncio.CancelledError:
-            channel.give_up()
+            if not answer.done():  # else the channel carries another call by now
+                channel.give_up()
             try:
                 answers = await until_done(answer)
             except Broken:
@@ -256,6 +256,13 @@ class Outside:
                 raise
             strike_later()
             return answers
+
+    async def dead_letter(self, unit: OutsideUnit | None, message: Message, reason: int) -> Message:
+        [(answer, head)] = await self._ask(
+            unit, lambda flags, number: wire.call("dead_letter", [message, reason], {}, flags=flags, unit=number)
+        )
+        put: Message = values.loads(answer[head.at :])
+        return put
 
     def browse(self, queue: str, message_id: bytes | None, correlation_id: bytes | None) -> Browse:
         return Browse(self, queue, check_selectors(message_id, correlation_id))

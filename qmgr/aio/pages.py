@@ -6,7 +6,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from qmgr import values, wire
 from qmgr.aio.channel import Pool
-from qmgr.aio.verbs import to_the_end
+from qmgr.aio.units import to_the_end
 from qmgr.client import FIRST_PAGE, LARGEST_PAGE
 from qmgr.errors import MQError
 from qmgr.message import Message

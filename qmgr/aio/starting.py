@@ -7,9 +7,9 @@ from typing import Any, Generic, TypeVar
 
 from logger.disk import Path
 from qmgr import link, manager, targets
+from qmgr.aio.connection import Connection
 from qmgr.aio.inside import Inside, QueueManager
 from qmgr.aio.outside import Outside
-from qmgr.aio.verbs import Connection
 
 C = TypeVar("C", bound=Connection)
 

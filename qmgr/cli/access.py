@@ -193,7 +193,7 @@ def status(location: Location) -> str:
         _, state = control.read(DISK, f"{log_dir(location)}/{control.NAME}")
     except (IniError, LogError, OSError):
         return "Status not available"
-    said = note.stage if note is not None and note.epoch == state.epoch else None  # of the last start, or of none
+    said = note.stage if note is not None and note.epoch in (state.epoch, 0) else None  # 0: it was still starting
     if state.clean_end:
         return said if said is Stage.ENDED_AT_ONCE else Stage.ENDED
     return "Ended pre-emptively" if said is Stage.KILLING else Stage.FAILED

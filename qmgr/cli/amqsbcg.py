@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from qmgr.cli import samples
 from qmgr.cli.command import Command
 from qmgr.cli.samples import FAILED, CallFailed
-from qmgr.message import Message
+from qmgr.message import NO_ID, Message
 
 ROW = 16  # bytes in a line of the dump
 UNLIMITED = -1
 DATAGRAM = 8
+IN_GROUP, LAST_IN_GROUP = 8, 16  # MQMF
 NATIVE = 0x222  # MQENC_NATIVE: of this machine's kind
 
 
@@ -55,10 +56,10 @@ def descriptor(message: Message) -> Iterator[str]:
     yield f"  PutDate  : '{put:%Y%m%d}'    PutTime  : '{put:%H%M%S}{put.microsecond // 10_000:02}'"
     yield f"  ApplOriginData : '{'':<4}'"
     yield ""
-    yield f"  GroupId : X'{bytes(24).hex()}'"
-    yield "  MsgSeqNumber   : '1'"
+    yield f"  GroupId : X'{(message.group_id or NO_ID).hex().upper()}'"
+    yield f"  MsgSeqNumber   : '{message.group_sequence or 1}'"
     yield "  Offset         : '0'"
-    yield "  MsgFlags       : '0'"
+    yield f"  MsgFlags       : '{IN_GROUP * bool(message.group_id) + LAST_IN_GROUP * message.last_in_group}'"
     yield "  OriginalLength : '-1'\n"
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+from contextlib import AbstractContextManager
 
 from qmgr.cli import access, samples
 from qmgr.cli.command import Command, Parser, whole
@@ -70,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 def batch(manager: access.Manager, args: argparse.Namespace, first: int, count: int) -> int:
     """Write or read so many messages, in a unit of work if -u asks for it; how many it were."""
     one = write if args.W else read
-    block = manager.begin() if args.u else contextlib.nullcontext(manager)
+    block: AbstractContextManager[Calls] = manager.begin() if args.u else contextlib.nullcontext(manager)
     with samples.call("MQCMIT"), block as calls:
         for done in range(count):
             if not one(calls, args, first + done):

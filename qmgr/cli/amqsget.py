@@ -1,4 +1,4 @@
-"""amqsget: get all messages of a queue, and wait a while for more. amqsgbr looks at them only."""
+"""amqsget: get all messages of a queue, and wait a while for more."""
 
 import argparse
 
@@ -21,7 +21,7 @@ def options(parser: Parser) -> None:
     samples.options(parser)
 
 
-def get(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     print("Sample AMQSGET0 start", flush=True)
     try:
         with samples.opened(args) as manager:
@@ -40,21 +40,6 @@ def get(args: argparse.Namespace) -> int:
     return 0
 
 
-def browse(args: argparse.Namespace) -> int:
-    print("Sample AMQSGBR0 (browse) start")
-    print(f"Messages for {args.queue}", flush=True)
-    try:
-        with samples.opened(args) as manager, samples.call("MQGET"):
-            for number, message in enumerate(manager.browse(args.queue), 1):
-                print(f"{number:3} <{samples.shown(message.body)}>")
-        print("no more messages")
-    except CallFailed:
-        return FAILED
-    finally:
-        print("Sample AMQSGBR0 (browse) end")
-    return 0
-
-
 COMMAND = Command(
     name="amqsget",
     purpose="Get all messages of a queue, print them, and wait a while for more.",
@@ -63,22 +48,9 @@ COMMAND = Command(
     example="amqsget ORDERS QM1",
     codes=samples.CODES,
     options=options,
-    run=get,
-)
-BROWSE = Command(
-    name="amqsgbr",
-    purpose="Look at all messages of a queue and print them; they stay.",
-    usage="[--data-path dir] QName [QMgrName]",
-    example="amqsgbr ORDERS QM1",
-    codes=samples.CODES,
-    options=samples.options,
-    run=browse,
+    run=run,
 )
 
 
 def main() -> int:
     return COMMAND.main()
-
-
-def main_browse() -> int:
-    return BROWSE.main()

@@ -1,6 +1,7 @@
 """endmqm: end a queue manager that runs as a daemon.
 
-It sends the daemon a signal, after it has made sure that the process is the one that has the queue manager.
+It sends the daemon a signal, which is heard in any state, after it has made sure that the process is the one that has
+the queue manager. One in another container, where process numbers mean nothing here, is asked as any client asks.
 """
 
 import argparse
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
+import qmgr
 from qmgr import life, locations
 from qmgr.cli import access
 from qmgr.cli.access import CLOCK, DISK
@@ -91,8 +93,17 @@ class Ending:
             return DISK.locked_by(life.path(self.location)) is None
         return now.process != self.note.process
 
+    @property
+    def here(self) -> bool:
+        """Whether its process number means something here."""
+        return self.note.host == os.uname().nodename
+
     def ask(self, step: int) -> None:
-        self._send(SIGNALS[step])
+        if self.here or step == KILL:
+            self._send(SIGNALS[step])
+        else:
+            with qmgr.connect(self.location.name, data_path=self.location.data_root) as connection:
+                connection.end("immediate" if step == AT_ONCE else "quiesce")
 
     def wait(self, seconds: float | None) -> bool:
         """Wait until it has ended, for so long at most; whether it has."""
@@ -123,8 +134,11 @@ class Ending:
 
     def kill(self) -> None:
         """End its process, whatever it does. It may be stopped, or hang in the middle of a write."""
+        if not self.here:
+            self._send(SIGNALS[KILL])  # which refuses
         with contextlib.suppress(OSError):  # so that dspmq knows how it has ended
-            life.write(DISK, self.location, attrs.evolve(self.note, stage=Stage.KILLING))
+            now = life.daemon(DISK, self.location) or self.note
+            life.write(DISK, self.location, attrs.evolve(now, stage=Stage.KILLING))
         self.ask(KILL)
         if not self.wait(GRACE / 2):
             self._send(signal.SIGKILL)
@@ -140,8 +154,8 @@ class Ending:
 
     def _send(self, number: int) -> None:
         """Send the daemon a signal, and nobody else: its process number may be another's by now."""
-        if self.note.host != os.uname().nodename:
-            text = f"queue manager {self.location.name!r} runs on {self.note.host!r}; end it there."
+        if not self.here:
+            text = f"the process of queue manager {self.location.name!r} is on {self.note.host!r}; kill it there."
             raise Failure(NOT_AVAILABLE, "AMQ8146E", text)
         with contextlib.suppress(ProcessLookupError), held(self.note.process) as send:
             if not self.over:

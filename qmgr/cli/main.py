@@ -7,6 +7,7 @@ from importlib import metadata
 from qmgr.cli import (
     amqsbcg,
     amqsblst,
+    amqsgbr,
     amqsget,
     amqsput,
     archive_log,
@@ -60,7 +61,7 @@ COMMANDS = {
         repair.COMMAND,
         amqsput.COMMAND,
         amqsget.COMMAND,
-        amqsget.BROWSE,
+        amqsgbr.COMMAND,
         amqsbcg.COMMAND,
         amqsblst.COMMAND,
     )

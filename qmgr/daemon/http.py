@@ -18,7 +18,7 @@ from qmgr.daemon import metrics
 from qmgr.daemon.http_frames import END, MOST_HEAD, BadRequest, Head, Response, bad, parse
 from qmgr.daemon.http_messaging import Messaging, failure
 from qmgr.daemon.tls import certified, server_context
-from qmgr.errors import IniError, MQError, NotAuthorized, Unavailable
+from qmgr.errors import MQError, NotAuthorized, Unavailable
 from qmgr.infos import Peer
 from qmgr.session import AllRights, Rights, ServiceFace, Session
 
@@ -35,12 +35,6 @@ class HttpListener:
     """Accepts connections; those that are too many are told so."""
 
     def __init__(self, service: ServiceFace, config: ListenerConfig) -> None:
-        mechanisms = config.authentication
-        if not set(mechanisms) & {"NONE", "PLAIN", "EXTERNAL"}:
-            raise IniError(
-                f"AMQ7076E: listener {config.name!r} has Protocol=HTTP and Authentication={','.join(mechanisms)}; "
-                f"HTTP knows PLAIN (Basic, over TLS), EXTERNAL, and NONE on a loopback address."
-            )
         self.service = service
         self.config = config
         self.context = server_context(config)

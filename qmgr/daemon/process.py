@@ -29,6 +29,7 @@ IMPATIENT = (signal.SIGTERM, signal.SIGINT)
 
 LOOK = 0.02  # seconds between two looks at units of work that are to end
 PATIENCE = 5.0  # seconds between two words to the service manager that it takes its time
+MOMENT = 0.5  # seconds that a kill may be late
 EXTENSION = 30_000_000  # µs that are asked for each time
 
 
@@ -115,7 +116,7 @@ class Daemon:
         service = self._service
         self._notifier.say(STOPPING=1, STATUS=f"Queue manager {service.name}: {Stage.QUIESCING}")
         if self._step == QUIESCE:
-            self._work("quiesce", lambda: service.quiesce("it quiesces"), until=AT_ONCE)
+            self._work("quiesce", service.quiesce, until=AT_ONCE)
             while self._step < AT_ONCE and not self._failed and service.busy:
                 self._hear(LOOK)
         if self._failed:
@@ -157,7 +158,7 @@ class Daemon:
         for word in self._wakeups.wait(seconds):
             if isinstance(word, Done):
                 self._done[word.task] = word
-                if word.error is not None and word.task in ("quiesce", "abandon"):
+                if word.error is not None and word.task != "start":  # of which whoever has started us hears
                     self._service.say("AMQ9021", text=str(word.error))
             elif isinstance(word, Asked):
                 self._step = max(self._step, word.step)
@@ -172,6 +173,9 @@ class Daemon:
 
     def _kill(self) -> None:
         """End as if killed: nothing is lost that was promised, the next start recovers."""
+        saying = threading.Thread(target=self._service.say_killed, daemon=True)
+        saying.start()
+        saying.join(MOMENT)  # no longer: the disk may hang
         os.kill(os.getpid(), signal.SIGKILL)
 
 

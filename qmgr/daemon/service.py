@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from logger.clock import Clock, SystemClock
 from logger.disk import Disk, Path, PosixDisk
-from qmgr import autoconfig, ini, locations
+from qmgr import autoconfig, ini, locations, mqsini
 from qmgr.daemon import autorun
 from qmgr.daemon.admission import Admission
 from qmgr.errors import Mistake, MQError, Reason, Unavailable
@@ -120,9 +120,21 @@ class Service:
         self.channels = self.manager.config.channels
         self.sessions.limit = self.channels.limit
         self.authority = Admission(self.manager, self.disk, self.location, self.say)
+        self._keep_listed()
         self._run_mqsc()
         self._listen()
         self._life.say(Stage.RUNNING, self.manager.restart_report.epoch)
+
+    def _keep_listed(self) -> None:
+        """Its data may have been brought here from elsewhere, so that mqs.ini does not know of it."""
+        root, path = self.location.data_root, f"{self.location.data_root}/mqs.ini"
+        try:
+            if mqsini.read(self.disk, path).find(self.name) is None:
+                directory = self.location.data_dir.rsplit("/", 1)[1]
+                entry = mqsini.Entry(name=self.name, prefix=root, directory=directory)
+                mqsini.add(self.disk, path, entry, clock=self.clock)
+        except (MQError, OSError) as exc:
+            self.say("AMQ9024", text=str(exc))
 
     def _run_mqsc(self) -> None:
         """What MQSCConfig names. A command that fails is said, and stops nothing."""
@@ -170,10 +182,10 @@ class Service:
         """Whether units of work are in flight that a quiesce waits for."""
         return self.manager.busy
 
-    def quiesce(self, how: str) -> None:
+    def quiesce(self) -> None:
         """No new clients, units of work and waits (2161)."""
         self._life.say(Stage.QUIESCING)
-        self.say("AMQ9020", how=how)
+        self.say("AMQ9020", how="no more clients are let in, and units of work in flight may end")
         self._refuse()
         self.manager.quiesce()
 
@@ -181,6 +193,7 @@ class Service:
         """End in order. Calls that run finish, what is not ended is backed out. Raises Unavailable if it can't be."""
         if at_once:
             self._life.say(Stage.ENDING)
+            self.say("AMQ9020", how="calls that run finish, and units of work in flight are backed out")
         stage = Stage.FAILED
         try:
             if at_once:  # calls that run finish, and clients hear of 2162 rather than of a broken connection
@@ -195,6 +208,10 @@ class Service:
             finally:
                 self._life.say(stage)
                 self._life.close()
+
+    def say_killed(self) -> None:
+        """Whoever looks hears that what comes now was asked for."""
+        self._life.say(Stage.KILLING)
 
     def abandon(self) -> None:
         """The queue manager has failed: let go of it as a crash would."""

@@ -160,15 +160,18 @@ def background(name: str, data_path: str | None, line: Callable[[str], None]) ->
                 return said["code"], said["text"]
     _, status = os.waitpid(child, 0)
     how = f"was ended by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "ended"
-    return UNEXPECTED, f"AMQ6118S: the process of queue manager {name!r} {how} while it started."
+    return UNEXPECTED, f"AMQ5008S: the process of queue manager {name!r} {how} while it started."
 
 
 def _be_the_child(name: str, data_path: str, write: int) -> NoReturn:
-    code = UNEXPECTED
+    code, teller = UNEXPECTED, None
     try:
         teller = PipeTeller(_detach(write))
         code, text = _serve(name, data_path, teller, background=True)
         teller.failed(code, text)
+    except BaseException as exc:
+        if teller is not None:
+            teller.failed(code, f"AMQ6118S: internal error {exc!r}.")
     finally:
         os._exit(code)  # what our parent would do at its end is not for us to do
 

@@ -16,14 +16,15 @@ from qmgr.session import ServiceFace
 
 BACKLOG = 1024  # connections that the system keeps until they are accepted
 REST = 0.1  # seconds before accepting is tried again, where the process has no descriptors left
-FAREWELL = 0.5  # seconds at most for connections to close when the listener is closed
+FAREWELL = 0.5  # seconds at most for connections to close by themselves when the listener is closed
+PAUSE = 0.005  # seconds between two looks
 
 
 class StompListener:
     """One address where STOMP is spoken."""
 
     def __init__(self, service: ServiceFace, config: ListenerConfig, timing: Timing | None = None) -> None:
-        """Raises IniError for what can't be used: certificates, ways to authenticate."""
+        """Raises IniError for certificates that can't be used."""
         channels = service.channels
         self._service = service
         self._config = config
@@ -163,15 +164,20 @@ class StompListener:
         ending = Unavailable("the queue manager has ended", reason=Reason.Q_MGR_STOPPING)
         for connection in list(self._connections):
             connection.fail(ending)
+        await self._await_connections()  # the last receipts are on their way, and clients hang up
         for connection in list(self._connections):
             connection.cut()
+        await self._await_connections()
         for task in self._tasks:
             task.cancel()
+        await asyncio.gather(*self._tasks, *self._greeting, return_exceptions=True)
+
+    async def _await_connections(self) -> None:
+        """Wait until all are closed, but not for long."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL):
                 while self._connections:
-                    await asyncio.sleep(0)
-        await asyncio.gather(*self._tasks, *self._greeting, return_exceptions=True)
+                    await asyncio.sleep(PAUSE)
 
     def _report(self, address: str, error: MQError) -> None:
         self._service.say("AMQ9209", address=address, channel="STOMP", text=str(error))

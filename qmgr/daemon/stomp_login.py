@@ -11,7 +11,7 @@ import attrs
 
 from qmgr.authority import UserRights
 from qmgr.configuration import ListenerConfig
-from qmgr.errors import IniError, NotAuthorized
+from qmgr.errors import NotAuthorized
 from qmgr.sasl import EXTERNAL, PLAIN, Server
 from qmgr.session import AllRights, Rights
 
@@ -44,13 +44,6 @@ class Login:
     """The ways that one listener offers."""
 
     def __init__(self, config: ListenerConfig, admission: Admission) -> None:
-        """Raises IniError where there is none for STOMP."""
-        if not {NONE, PLAIN, EXTERNAL} & set(config.authentication):
-            raise IniError(
-                f"listener {config.name!r} speaks STOMP, which has no way for {', '.join(config.authentication)}: "
-                f"give Authentication PLAIN (with TLS), EXTERNAL (with TLSClientCA) or, on a loopback address, NONE",
-                name=config.name,
-            )
         self._ways = config.authentication
         self._admission = admission
 

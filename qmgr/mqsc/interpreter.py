@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from logger.config import LogType
+from logger.errors import LogError
 from qmgr.errors import AlreadyExists, MQError
 from qmgr.infos import QueueInfo
 from qmgr.mqsc import answers, display, grammar
@@ -54,6 +55,8 @@ class Interpreter:
             return Answer((str(exc),), done=False)
         except MQError as exc:
             return Answer((answers.refusal(exc),), done=False)
+        except (LogError, OSError) as exc:
+            return Answer((f"{answers.OTHER}: {' '.join(str(exc).split())}",), done=False)
 
     # ---- local queues
 
@@ -145,6 +148,7 @@ class Interpreter:
         settings = _python(statement, grammar.QMGR)
         if settings.get("logger_events") and self._manager.config.log.log_type is not LogType.LINEAR:
             raise Refused(answers.LINEAR_ONLY, "LOGGEREV(ENABLED) is for linear logging only, and the log is circular.")
+        self._check()
         if settings:
             self._manager.alter(**settings)
         return _done(statement, grammar.QMGR, "AMQ8005I", "Queue manager changed.")
@@ -171,8 +175,12 @@ class Interpreter:
         return said("AMQ9056I", f"{which} noted as archived.")
 
     def _ping(self, statement: Statement) -> Answer:
-        self._manager.attributes  # noqa: B018  raises what is wrong with the queue manager
+        self._check()
         return said("AMQ8415I", "Ping Queue Manager command complete.")
+
+    def _check(self) -> None:
+        """Raises Unavailable when the queue manager has ended, or has stopped."""
+        self._manager.status()
 
     # ---- rights
 

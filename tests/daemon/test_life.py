@@ -9,8 +9,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import attrs
 import pytest
 
+from logger.disk import PosixDisk
+from qmgr import life
 from qmgr.client import Connection
 from qmgr.errors import MQError, NoMessageAvailable, Reason
 from qmgr.life import Stage
@@ -89,16 +92,12 @@ def test_the_daemon_keeps_nothing_of_who_started_it(daemons: Daemons) -> None:
         assert {Path(f"/proc/{process}/fd/{fd}").resolve() for fd in (0, 1, 2)} == {Path(os.devnull)}
 
 
-@pytest.mark.parametrize(
-    "closed, how", [(">&- 2>&- <&-", ""), (">&- 2>&- <&-", "--foreground"), ("2>&-", "--foreground")]
-)
-def test_closed_streams_harm_nothing(daemons: Daemons, closed: str, how: str) -> None:
+@pytest.mark.parametrize("how", ["", "--foreground"])
+def test_closed_streams_harm_nothing(daemons: Daemons, how: str) -> None:
     """A file of the log must not become what somebody prints to."""
     daemons.make()
-    command = f"exec {sys.executable} -m qmgr.cli.main strmqm {how} QM1 {closed}"
+    command = f"exec {sys.executable} -m qmgr.cli.main strmqm {how} QM1 <&- >&- 2>&-"
     process = subprocess.Popen(["sh", "-c", command], cwd=ROOT, env=daemons.environment)
-    if not how:
-        assert process.wait(PATIENCE) == 0
     wait_for(lambda: daemons.status() == "Running")
     with daemons.connect() as manager:
         manager.define_queue("Q")
@@ -106,6 +105,24 @@ def test_closed_streams_harm_nothing(daemons: Daemons, closed: str, how: str) ->
     assert daemons.run("endmqm -w QM1").returncode == 0
     assert process.wait(PATIENCE) == 0
     assert daemons.run("repair --check -m QM1").returncode == 0
+
+
+def test_a_start_that_takes_too_long_can_be_given_up(daemons: Daemons, tmp_path: Path) -> None:
+    """A file that nobody writes to keeps it from being ready."""
+    os.mkfifo(tmp_path / "slow.mqsc")
+    daemons.make(ini=f"AutoConfig:\nMQSCConfig={tmp_path}/slow.mqsc\n")
+    with ThreadPoolExecutor(2) as pool:
+        start = pool.submit(daemons.run, "strmqm QM1")
+        wait_for(lambda: daemons.status() == "Starting")
+        assert daemons.run("strmqm QM1").returncode == 5
+        end = pool.submit(daemons.run, "endmqm -tp 1 QM1")
+        assert end.result(PATIENCE).returncode == 0
+        done = start.result(PATIENCE)
+    assert done.returncode == 71
+    assert "the process of queue manager 'QM1' was ended by signal 9 while it started" in done.stderr
+    assert daemons.status() == "Ended pre-emptively"
+    (tmp_path / "slow.mqsc").unlink()
+    daemons.start()
 
 
 # One owner
@@ -231,7 +248,7 @@ def test_a_third_signal_needs_nobody_to_cooperate(daemons: Daemons, client: Conn
     for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGCONT):
         os.kill(process, number)
     daemons.ended()
-    assert daemons.status() == "Ended unexpectedly"  # whoever sent that has not said that it was meant so
+    assert daemons.status() == "Ended pre-emptively"
     daemons.start()
     with pytest.raises(NoMessageAvailable):
         daemons.connect().get("Q")
@@ -282,6 +299,19 @@ def test_a_process_that_hears_nothing_is_killed(daemons: Daemons, option: str) -
     assert (done.returncode, done.stderr) == (0, "")
     assert daemons.status() == "Ended pre-emptively"
     daemons.start()
+
+
+def test_a_daemon_of_another_host_is_asked_and_never_signalled(daemons: Daemons) -> None:
+    """Containers may share a disk; process numbers are each one's own."""
+    process = daemons.made()
+    life.write(PosixDisk(), daemons.where(), attrs.evolve(daemons.note(), host="elsewhere", process=os.getpid()))
+    refused = daemons.run("endmqm -p QM1")
+    assert (refused.returncode, "is on 'elsewhere'" in refused.stderr) == (40, True)
+    assert daemons.status() == "Running"
+    assert daemons.run("endmqm -c QM1").returncode == 0
+    daemons.ended()
+    assert daemons.note().process == process
+    assert daemons.status() == "Ended normally"
 
 
 def test_endmqm_returns_at_once_and_may_be_repeated(daemons: Daemons, client: Connection) -> None:

@@ -36,9 +36,11 @@ class Recorded:
     error: OSError | None = None
     sessions: list[Session] = attrs.field(factory=list)
     at_close: Callable[[], None] = lambda: None
+    at_start: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         self.told.append(f"{self.name} starts")
+        self.at_start()
         if self.error is not None:
             raise self.error
 
@@ -116,15 +118,16 @@ def test_clients_are_let_in_last_and_turned_away_first() -> None:
     assert given.note() == Note(stage=Stage.RUNNING, process=os.getpid(), host="here", epoch=1)
     assert "AMQ5026I: Listener 's' has started: STOMP on 127.0.0.1, port 61613." in given.errors()
     given.told.clear()
-    service.quiesce("somebody wants it")
+    service.quiesce()
     assert given.told == ["local refuses", "s refuses"]
     assert given.note().stage == "Quiescing"
+    assert service.manager.status().state == "quiescing"
     assert not service.busy
     service.end(at_once=False)
     assert given.told[2:] == ["s closes", "local closes"]
     assert given.note().stage == "Ended normally"
     assert not given.owned()
-    assert "AMQ9020I: The queue manager ends: somebody wants it." in given.errors()
+    assert "AMQ9020I: The queue manager ends: no more clients are let in" in given.errors()
 
 
 def test_a_quiesce_waits_for_units_of_work_and_lets_no_new_one_begin() -> None:
@@ -138,7 +141,7 @@ def test_a_quiesce_waits_for_units_of_work_and_lets_no_new_one_begin() -> None:
     doubtful = client.begin(qmgr.Xid(1, b"g", b"b"))
     client.put(doubtful, "Q", b"in doubt", {})
     client.prepare(doubtful)
-    service.quiesce("test")
+    service.quiesce()
     assert service.busy
     assert refusal(client.begin) is Reason.Q_MGR_QUIESCING
     assert refusal(lambda: client.get(None, "Q", wait=None)) is Reason.Q_MGR_QUIESCING
@@ -293,7 +296,7 @@ def test_row_60_what_can_not_be_said_stops_nothing() -> None:
     service.manager.put("Q", b"x")
     service.say("AMQ6118", text="nobody reads this")
     given.disk.fail(("create", "write", "open"), errno.EIO, once=False, where=lambda path: path.endswith("daemon.json"))
-    service.quiesce("test")
+    service.quiesce()
     service.end(at_once=False)
     assert not given.owned()
 
@@ -356,6 +359,28 @@ def test_files_of_autoconfig_that_are_not_there_are_said() -> None:
     given.service.end(at_once=True)
     for path in ("/none.ini", "/none.mqsc"):
         assert f"AMQ9022W: Automatic configuration: AMQ6166E: {path}: No such file or directory." in given.errors()
+
+
+# mqs.ini
+
+
+def test_a_queue_manager_that_mqs_ini_does_not_know_is_listed() -> None:
+    given = Given()
+    path = f"{DATA}/mqs.ini"
+    given.disk.unlink(path)
+    given.service.start()
+    given.service.end(at_once=True)
+    assert b"   Name=QM1\n   Prefix=/data\n   Directory=QM1\n" in given.disk.peek(path)
+
+
+def test_a_damaged_mqs_ini_is_said_and_left_alone() -> None:
+    given = Given()
+    path = f"{DATA}/mqs.ini"
+    given.disk.poke(path, b"rubbish")
+    given.service.start()
+    given.service.end(at_once=True)
+    assert given.disk.peek(path) == b"rubbish"
+    assert "AMQ9024W: mqs.ini does not list the queue manager, and could not be changed: AMQ6162E" in given.errors()
 
 
 # Its parts
@@ -457,6 +482,26 @@ def test_a_client_asks_for_the_end(mode: str, stage: str) -> None:
     assert given.note().stage == stage
     with pytest.raises(Mistake):
         given.service.ask_to_end("now")
+
+
+def test_a_signal_that_comes_during_a_long_start_is_heard_when_it_is_over() -> None:
+    given = Given(STOMP)
+    starts, goes_on = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        starts.set()
+        assert goes_on.wait(PATIENCE)
+
+    given.makers[None] = lambda service, config: Recorded("slow", given.told, at_start=slow)
+
+    def interrupt() -> None:
+        assert starts.wait(PATIENCE)
+        os.kill(os.getpid(), signal.SIGTERM)
+        goes_on.set()
+
+    threading.Thread(target=interrupt).start()
+    assert in_main(given, lambda: None) is None
+    assert given.note().stage == "Ended normally"
 
 
 def test_an_end_that_fails_is_said() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from logger.disk import PosixDisk
 from qmgr import locations
+from qmgr.configuration import Clash
 from qmgr.daemon.admission import Admission
 from qmgr.daemon.stomp import StompListener, make
 from qmgr.errors import IniError
@@ -134,11 +135,16 @@ def test_who_does_not_finish_the_handshake_counts_and_is_cut_off(tmp_path: Path)
         eventually(lambda: any(amq == "AMQ9213" for amq, _ in server.service.said))
 
 
-def test_a_listener_that_has_no_way_for_stomp_is_refused(tmp_path: Path) -> None:
+def test_a_listener_that_has_no_way_for_stomp_is_refused() -> None:
+    with pytest.raises(Clash, match="has no way for SCRAM-SHA-256"):
+        config_of(authentication=("SCRAM-SHA-256",))
+
+
+def test_a_certificate_that_can_not_be_used_is_named(tmp_path: Path) -> None:
     with queue_manager(tmp_path) as manager:
         service = Service(manager, manager.config.channels)
-        with pytest.raises(IniError, match="has no way for SCRAM-SHA-256"):
-            make(service, config_of(authentication=("SCRAM-SHA-256",)))
+        with pytest.raises(IniError, match="/none.pem"):
+            make(service, config_of(tls_certificate="/none.pem", tls_key="/none.key"))
 
 
 def test_an_address_that_is_taken_is_named(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from qmgr.cli import runmqsc
 from qmgr.mqsc import grammar
+from qmgr.objects import ALIAS_ATTRIBUTES, ATTRIBUTES, QMGR_ATTRIBUTES
 
 TEXT = (Path(__file__).parents[2] / "docs" / "mqsc.md").read_text()
 
@@ -27,3 +28,13 @@ def test_every_attribute_that_has_an_effect_is_named_as_python_names_it() -> Non
 def test_every_option_is_described() -> None:
     for option in re.findall(r"^  (-\w)", runmqsc.COMMAND.parser().format_help(), re.MULTILINE):
         assert f"`{option}" in TEXT, option
+
+
+def test_every_attribute_that_python_has_can_be_set() -> None:
+    """But for those that IBM MQ has no name for, or another command."""
+    for table, known, ours in (
+        (grammar.QLOCAL, ATTRIBUTES, {"buffer_size"}),
+        (grammar.QALIAS, ALIAS_ATTRIBUTES, set[str]()),
+        (grammar.QMGR, QMGR_ATTRIBUTES, {"authorities"}),
+    ):
+        assert {row.python for row in table.values() if row.python} == known - ours

@@ -5,6 +5,7 @@ anew; look at the difference before you keep it.
 """
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,11 +66,18 @@ SCENES: dict[str, tuple[Callable[[World], None], dict[str, str]]] = {
 }
 
 
+def masked(text: str) -> str:
+    """Without what depends on every record that was logged before."""
+    return re.sub(r"\b(DISKLSN|CHKPTOPS)\([^)]+\)", lambda found: f"{found[1]}(.)".ljust(len(found[0])), text)
+
+
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_golden(path: Path) -> None:
     commands, _, expected = path.read_text().partition(LINE)
     scene, options = SCENES.get(path.stem, (nothing, {}))
     world = World(**options)
+    for queue in world.qm.queues():  # those that every queue manager has
+        world.qm.delete_queue(queue.name, purge=True)
     scene(world)
     console = Console(world.qm.mqsc)
     said: list[str] = []
@@ -77,7 +85,7 @@ def test_golden(path: Path) -> None:
         if not console.ended:
             said += console.add(line)
     said += console.end()
-    output = "".join(f"{line}\n" for line in [*said, f"return code {console.code}"])
+    output = masked("".join(f"{line}\n" for line in [*said, f"return code {console.code}"]))
     if os.environ.get("QMGR_GOLDEN"):
         path.write_text(commands + LINE + output)
         return

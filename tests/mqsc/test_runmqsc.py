@@ -2,6 +2,8 @@
 
 import io
 import os
+import pty
+import re
 import subprocess
 import sys
 import threading
@@ -12,6 +14,7 @@ import pytest
 
 import qmgr
 from qmgr.cli.main import qm
+from qmgr.verbs import PutOptions
 
 ROOT = Path(__file__).parents[2]
 HEAD = "Starting MQSC for queue manager QM1.\n\n\n"
@@ -141,6 +144,30 @@ def test_the_samples(run: Run) -> None:
         assert "there is no queue 'NONE'" in err
 
 
+def test_amqsbcg_shows_all_that_a_message_says_of_itself(run: Run, data: Path) -> None:
+    with qmgr.start("QM1", data_path=data, background=False) as manager:
+        manager.define_queue("A")
+        options: PutOptions = {"priority": 3, "expiry": 60, "correlation_id": b"c", "reply_to": "B"}
+        grouped: PutOptions = {"group_id": b"g", "group_sequence": 2, "last_in_group": True}
+        manager.put("A", bytes(range(40)), properties={"n": 1, "t": "x"}, **options, **grouped)
+    code, out, _ = run("amqsbcg A QM1")
+    assert code == 0
+    for line in (
+        "  Priority : 3  Persistence : 1",
+        f"  CorrelId : X'63{'00' * 23}'",
+        f"  ReplyToQ       : 'B{' ' * 47}'",
+        f"  GroupId : X'67{'00' * 23}'",
+        "  MsgSeqNumber   : '2'",
+        "  MsgFlags       : '24'",
+        "****Message properties****\n\n  n : 1\n  t : 'x'\n",
+        " length - 40 of 40 bytes",
+        "00000000:  0001 0203 0405 0607 0809 0A0B 0C0D 0E0F '................'",
+        "00000020:  2021 2223 2425 2627                     ' !\"#$%&'        '",
+    ):
+        assert line in out, line
+    assert re.search(r"  Expiry   : [1-9]\d\d  Feedback : 0", out)
+
+
 def test_amqsblst_writes_and_reads_what_is_numbered(run: Run) -> None:
     run("runmqsc QM1", b"def ql(A) defpsist(yes)\n")
     code, out, _ = run("amqsblst QM1 A -W -c 25 -u 10 -s 100 -C one")
@@ -197,6 +224,55 @@ def test_it_runs_as_a_program_under_its_own_name(data: Path) -> None:
         "   QUEUE(A)                                TYPE(QLOCAL)\n"
         "   CURDEPTH(0)\n"
         "2 MQSC commands read.\n"
+        "No commands have a syntax error.\n"
+        "All valid MQSC commands were processed.\n"
+    )
+
+
+def test_a_daemon_is_administered_by_the_same_commands(run: Run, data: Path) -> None:
+    assert run("strmqm QM1")[0] == 0
+    try:
+        assert run("runmqsc QM1", b"def ql(A) defpsist(yes)\n")[0] == 0
+        assert run("amqsput A QM1", b"one\ntwo\n")[0] == 0
+        code, out, _ = run("amqsblst QM1 A -W -s 10000 -c 200 -u 200")
+        assert (code, "MQPUT ended with reason code 2003" in out) == (2, True)
+        with qmgr.connect("QM1", data_path=data) as connection, connection.begin() as unit:
+            assert unit.get("A").body == b"one"
+            code, out, _ = run("runmqsc QM1", b"dis qs(A) uncom\ndis conn(*) where(uowstate eq active) pid channel\n")
+            assert code == 0
+            assert "UNCOM(1)\n" in out
+            assert "UOWSTATE(ACTIVE)" in out
+            assert f"PID({os.getpid()})                             ".rstrip() in out
+            result = connection.mqsc("ping qmgr\nrubbish")
+            assert (result.commands, result.errors, result.code) == (2, 1, 10)
+        assert "message <two>" in run("amqsget -w 0 A QM1")[1]
+    finally:
+        assert run("endmqm -w QM1")[0] == 0
+    assert run("runmqsc QM1", b"dis ql(A) curdepth\n")[1].count("CURDEPTH(0)") == 1
+
+
+def test_on_a_terminal_each_line_is_asked_for(data: Path) -> None:
+    code = "import sys; from qmgr.cli.runmqsc import main; sys.exit(main())"
+    terminal, side = pty.openpty()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, "-e", "-p", "mqsc> ", "QM1"],
+            stdin=side,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONDEVMODE": "", "TERM": "dumb"},
+        )
+        os.write(terminal, b"define +\nqlocal(A)\nping qmgr\nend\n")
+        out, _ = process.communicate(timeout=60)
+    finally:
+        os.close(terminal)
+        os.close(side)
+    assert process.returncode == 0
+    assert out.decode() == HEAD + (
+        "mqsc> mqsc> AMQ8006I: Queue created.\n"
+        "mqsc> AMQ8415I: Ping Queue Manager command complete.\n"
+        "mqsc> 2 MQSC commands read.\n"
         "No commands have a syntax error.\n"
         "All valid MQSC commands were processed.\n"
     )

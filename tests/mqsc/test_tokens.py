@@ -96,6 +96,24 @@ def test_end_ends_the_text_and_an_error_does_not() -> None:
     assert (done.text, done.code) == ("AMQ8415I: Ping Queue Manager command complete.\n", 0)
 
 
+def test_a_queue_manager_that_has_ended_answers_that_it_has() -> None:
+    world = World(log_type="linear")
+    world.qm.end()
+    commands = [
+        *("def ql(A)", "def qa(B) target(A)", "alt ql(A) descr(x)", "alt qa(A) descr(x)", "alt qmgr descr(x)"),
+        *("alt qmgr trigint(5)", "delete ql(A)", "delete qa(A)", "clear ql(A)", "dis q(*)", "dis ql(*)", "dis qa(*)"),
+        *("dis qs(*)", "dis qs(*) type(handle)", "dis qmgr", "dis qmstatus", "dis conn(*)", "ping qmgr"),
+        *("reset qmgr type(advancelog)", "reset qmgr type(reducelog)", "reset qmgr type(archlog) archived(S)"),
+        *("set log archived(S)", "dis authrec", "set authrec objtype(qmgr) principal(A) authadd(get)"),
+        "delete authrec objtype(qmgr) principal(A)",
+    ]
+    result = world.qm.mqsc("\n".join(commands))
+    assert result.failures == len(commands) >= len(grammar.COMMANDS)
+    assert set(result.text.splitlines()) == {
+        "AMQ8146E: Queue manager not available: queue manager 'QM1' has ended (2162 MQRC_Q_MGR_STOPPING)"
+    }
+
+
 @given(st.lists(PIECES, max_size=8).map(" ".join))
 def test_a_queue_manager_answers_whatever_it_is_told(words: str) -> None:
     result = QM.mqsc(words)

@@ -1,5 +1,6 @@
 """Messages that were backed out too often go to the backout queue, or the dead-letter queue: wholly or not at all."""
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from qmgr import deadletter
 from qmgr.errors import BackedOut, MQError, NoMessageAvailable, Reason, SyncpointLimit, Unavailable
 from qmgr.infos import Peer
 from qmgr.session import AllRights
+from tests.conftest import SOAK
 from tests.qmgr.world import DATA, NAME, Call, World, bodies, drain
 from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
 
@@ -331,3 +333,93 @@ def test_an_unknown_queue_is_told_and_leaves_no_unit_of_work(qm: qmgr.QueueManag
     with pytest.raises(TypeError, match="has no option 'requeue'"):
         qm.get("A", requeue=True)  # type: ignore[call-arg]
     assert not qm.transactions()
+
+
+class Lived:
+    """Messages go in by an alias, are got with backout_requeue, and everything crashes: where is each of them?"""
+
+    def __init__(self, seed: int, log_type: str) -> None:
+        self.rng = random.Random(f"{log_type} {seed}")
+        self.world = World(log_type=log_type, ini={"DefaultPQBufferSize": "3000"})
+        qm = self.world.qm
+        for queue in ("B", "DEAD"):
+            qm.define_queue(queue, max_depth=self.rng.choice((5, 1000)))
+        qm.define_queue("A", backout_threshold=2, backout_queue="TO")
+        qm.define_alias("FROM", "A")
+        qm.define_alias("TO", "B")
+        qm.alter(dead_letter_queue="DEAD")
+        self.there: set[bytes] = set()
+        self.count = 0
+        self.crashes = 0
+
+    def new(self) -> bytes:
+        self.count += 1
+        return b"#%06d" % self.count
+
+    def step(self) -> None:
+        """One unit of work, or a checkpoint; `there` is what must be there when it is over, or `after` in doubt."""
+        qm, rng = self.world.qm, self.rng
+        after = set(self.there)
+        try:
+            if rng.random() < 0.5:
+                self.world.disk.crash_after(rng.randint(1, 4), rng.choice((0.0, rng.random())))
+            kind = rng.random()
+            if kind < 0.15:
+                qm.checkpoint()
+            elif kind < 0.25:
+                for queue in ("B", "DEAD"):
+                    got = qm.get_many(queue, 1)
+                    self.there -= {message.body[-7:] for message in got}
+                after = self.there
+            else:
+                self.work(qm, after)
+            self.world.disk.no_crash()
+            self.there = after
+        except BaseException:
+            if not self.world.disk.dead:
+                raise
+            self.crashes += 1
+            self.world.crash(mixed(rng.randrange(1 << 30)))
+            found = self.found()
+            assert found in (self.there, after) or kind < 0.25, (found ^ self.there, found ^ after)
+            self.there = found
+
+    def work(self, qm: qmgr.QueueManager, after: set[bytes]) -> None:
+        rng = self.rng
+        prepared = rng.random() < 0.2
+        unit = qm.begin(qmgr.Xid(1, b"%d" % self.count, b"x") if prepared else None)
+        ends = rng.random() < 0.55
+        new = [self.new() for _ in range(rng.choice((0, 1, 3)))]
+        unit.put_many("FROM", new)
+        got = unit.get_many(rng.choice(("A", "FROM")), rng.choice((1, 4)), backout_requeue=True)
+        if ends:
+            after |= set(new)
+            after -= {message.body for message in got}
+        if prepared:
+            unit.prepare()
+            qm.resolve(unit.xid, commit=ends)  # type: ignore[arg-type]
+        elif ends:
+            unit.commit()
+        else:
+            unit.backout()
+
+    def found(self) -> set[bytes]:
+        qm = self.world.qm
+        for xid in qm.in_doubt():
+            qm.resolve(xid, commit=False)
+        held = [body[-7:] for queue in ("A", "B", "DEAD") for body in bodies(qm, queue)]
+        assert len(held) == len(set(held)), "a message is there twice"
+        assert sum(info.depth for info in qm.queues()) == len(held)
+        return set(held)
+
+
+@pytest.mark.parametrize("log_type", ["circular", "linear"])
+@pytest.mark.parametrize("seed", range(40 if SOAK else 4))
+def test_random_lives_lose_nothing_and_double_nothing(seed: int, log_type: str, small_segments: object) -> None:
+    life = Lived(seed, log_type)
+    for _ in range(60):
+        life.step()
+    assert life.found() == life.there
+    assert life.crashes > 1
+    assert {info.name for info in life.world.qm.queues()} == {"A", "B", "DEAD"}
+    assert len(life.world.qm.aliases()) == 2

@@ -6,7 +6,8 @@ import qmgr
 from qmgr import values
 from qmgr.errors import ObjectInUse, UnknownQueue
 from tests.qmgr.world import World, bodies
-from tests.sim.loss import LOSE_ALL
+from tests.sim.life import Lookout
+from tests.sim.loss import LOSE_ALL, mixed
 from tests.sim.paging import Counted
 
 
@@ -64,6 +65,24 @@ def test_messages_whose_time_is_over_go_and_count(world: World) -> None:
     world.qm.put("A", b"1", expiry=1)
     world.clock.advance(10)
     assert world.qm.clear_queue("A") == 1
+
+
+def test_after_a_crash_in_the_middle_the_last_ones_are_still_there(world: World) -> None:
+    there = [b"%d" % number for number in range(300)]
+    world.qm.put_many("A", there)
+    found: list[int] = []
+
+    def look(kind: str, path: str) -> None:
+        other = World(start=False)
+        other.disk = world.disk.snapshot(mixed(len(found)))
+        left = bodies(other.start(), "A")
+        assert left == there[len(there) - len(left) :]
+        found.append(len(left))
+
+    with Lookout(world.disk, look):
+        assert world.qm.clear_queue("A") == 300
+    look("", "")
+    assert found[0] == 300 and found[-1] == 0
 
 
 def test_the_result_of_mqsc_can_be_sent() -> None:

@@ -1,219 +1,21 @@
-"""The asynchronous face: the verbs of `qmgr.QueueManager` with `await`, units of work with `async with`.
+"""Connection: the verbs of `qmgr.QueueManager` with `await`, whichever way they go."""
 
-A cancelled get takes no message, and a cancelled commit leaves an outcome that can be asked for. How a call reaches
-the queue manager is the business of a Way: threads in this process, or sockets.
-"""
-
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Generator, Iterable
+from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar, Unpack
+from typing import Any, Self, Unpack
 
 from logger.archive import Outcome
-from qmgr.errors import Mistake, MQError, NoMessageAvailable
+from qmgr.aio.consume import Consumer
+from qmgr.aio.units import LookingBack, UnitOfWork, Way, one, to_the_end
+from qmgr.errors import Mistake, Reason
 from qmgr.infos import ConnectionInfo, QueueInfo, Status, TransactionInfo
 from qmgr.message import Message
-from qmgr.objects import QmgrDefinition
-from qmgr.replay import Replayed, Where
-from qmgr.verbs import PutOptions, check_limit
+from qmgr.mqsc import MqscResult
+from qmgr.objects import AliasDefinition, QmgrDefinition
+from qmgr.replay import Where
+from qmgr.verbs import GetOptions, PutOptions, check_limit
 from recovery.records import Xid
-from recovery.uows import ACTIVE, UowState
-
-T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
-
-
-async def to_the_end(work: Awaitable[T]) -> T:
-    """Wait for `work` to its end, whatever happens to this task.
-
-    Where the task was cancelled meanwhile: if `work` gave something, that is returned, so that it is not lost, and the
-    cancellation strikes when the task waits the next time; if it gave nothing, or failed, it strikes now.
-    """
-    future = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not future.done():
-        try:
-            await asyncio.wait([future])
-        except asyncio.CancelledError as exc:
-            cancelled = exc
-    if cancelled is not None:
-        if future.cancelled() or future.exception() is not None or not future.result():
-            raise cancelled
-        strike_later()
-    return future.result()
-
-
-def strike_later() -> None:
-    """The cancellation of this task came too late for what it waited for: let it strike at the next wait."""
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().call_soon(_cancel_again, task)
-
-
-def _cancel_again(task: "asyncio.Task[Any]") -> None:
-    if task.cancelling():  # else it was a time limit, such as asyncio.timeout(), and the task has left its block
-        task.uncancel()
-        task.cancel()
-
-
-class Unit(Protocol):
-    """What a way knows of a unit of work."""
-
-    @property
-    def number(self) -> int: ...
-    @property
-    def state(self) -> UowState: ...
-    @property
-    def xid(self) -> Xid | None: ...
-    @property
-    def evicted(self) -> bool: ...
-
-
-class Looking(Protocol[T_co]):
-    """An iterator that may be left before its end."""
-
-    def __aiter__(self) -> Self: ...
-    async def __anext__(self) -> T_co: ...
-    async def aclose(self) -> None: ...
-
-
-class LookingBack(Looking[Replayed], Protocol):
-    """A replay."""
-
-    @property
-    def bookmark(self) -> str: ...
-    @property
-    def left_out(self) -> int: ...
-    async def __aenter__(self) -> Self: ...
-    async def __aexit__(self, *exc: object) -> None: ...
-
-
-class Way(Protocol):
-    """How calls reach the queue manager. `unit` is None outside a unit of work."""
-
-    name: str
-
-    def new_unit(self, xid: Xid | None) -> Any: ...
-    async def begin(self, unit: Any) -> None:
-        """If there is an error to be told of the begin, tell it."""
-
-    async def put(self, unit: Any, queue: str, body: bytes, options: PutOptions) -> Message: ...
-    async def put_many(self, unit: Any, queue: str, bodies: Iterable[bytes], options: PutOptions) -> list[Message]: ...
-    async def get(
-        self, unit: Any, queue: str, limit: int, wait: float | None, message_id: bytes | None, correlation_id: Any
-    ) -> list[Message]:
-        """Take up to `limit`. When it is cancelled it has taken none, or it returns what it took; see `to_the_end`."""
-
-    async def prepare(self, unit: Any) -> None: ...
-    async def commit(self, unit: Any) -> None:
-        """Goes on when it is cancelled."""
-
-    async def backout(self, unit: Any) -> None: ...
-    def browse(self, queue: str, message_id: bytes | None, correlation_id: bytes | None) -> Looking[Message]: ...
-    def replay(self, queue: str | int, start: Where, end: Where | None) -> LookingBack: ...
-    async def call(self, method: str, *args: Any, **options: Any) -> Any:
-        """Any other verb of the queue manager, by its name."""
-
-    async def end(self, mode: str) -> None: ...
-    async def close(self) -> None: ...
-
-
-class UnitOfWork:
-    """Puts and gets that happen wholly or not at all. An `async with` block commits, or backs out on an exception.
-
-    `qm.begin()` gives it as it is; `await qm.begin(xid)` begins it there and then, so that an error is told at once.
-    """
-
-    def __init__(self, way: Way, xid: Xid | None) -> None:
-        self._way = way
-        self._unit: Unit = way.new_unit(xid)
-        self._committing = False  # the outcome is no more the business of the block
-
-    def __repr__(self) -> str:
-        return f"<UnitOfWork {self.id} {self.state.value}>"
-
-    @property
-    def id(self) -> int:
-        """The number of the unit of work, unique over all restarts; 0 before its first call has begun it."""
-        return self._unit.number
-
-    @property
-    def state(self) -> UowState:
-        return self._unit.state
-
-    @property
-    def xid(self) -> Xid | None:
-        return self._unit.xid
-
-    async def put(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> Message:
-        """Put a message, which others see when the unit of work is committed; see `Connection.put`."""
-        return await self._way.put(self._unit, queue, body, options)
-
-    async def put_many(self, queue: str, bodies: Iterable[bytes], **options: Unpack[PutOptions]) -> list[Message]:
-        """Put a message for each body, all with the same options; all of them are put, or none."""
-        return await self._way.put_many(self._unit, queue, bodies, options)
-
-    async def get(
-        self,
-        queue: str,
-        *,
-        wait: float | None = 0.0,
-        message_id: bytes | None = None,
-        correlation_id: bytes | None = None,
-    ) -> Message:
-        """Take a message, which is gone when the unit of work is committed; see `Connection.get`."""
-        return one(await self._way.get(self._unit, queue, 1, wait, message_id, correlation_id), queue)
-
-    async def get_many(
-        self,
-        queue: str,
-        limit: int,
-        *,
-        wait: float | None = 0.0,
-        message_id: bytes | None = None,
-        correlation_id: bytes | None = None,
-    ) -> list[Message]:
-        """Take up to `limit` messages, waiting for the first of them only; [] when there is none."""
-        return await self._way.get(self._unit, queue, check_limit(limit), wait, message_id, correlation_id)
-
-    async def prepare(self) -> None:
-        """First phase: when this returns the unit of work is in doubt, whatever crashes, until it is resolved."""
-        await self._way.prepare(self._unit)
-
-    async def commit(self) -> None:
-        """Return when all of it is durable. Raises BackedOut (2003) when the queue manager has rolled it back.
-
-        A commit that is cancelled goes on; `qm.outcome(unit.id)` tells what became of it.
-        """
-        self._committing = True
-        try:
-            await self._way.commit(self._unit)
-        except MQError:
-            self._committing = False
-            raise
-
-    async def backout(self) -> None:
-        """Undo all of it; messages that were got return to their places with a higher backout count."""
-        await self._way.backout(self._unit)
-
-    def __await__(self) -> Generator[Any, Any, Self]:
-        return self.__aenter__().__await__()
-
-    async def __aenter__(self) -> Self:
-        await self._way.begin(self._unit)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        try:
-            if kind is None and (self.state is ACTIVE or self._unit.evicted):
-                await self.commit()
-        finally:
-            if (self.state is ACTIVE or self._unit.evicted) and not self._committing:
-                with contextlib.suppress(MQError):
-                    await to_the_end(self.backout())
+from recovery.uows import UowState
 
 
 class Connection:
@@ -252,32 +54,37 @@ class Connection:
         """Put a message for each body in one unit of work of its own, all with the same options."""
         return await self._way.put_many(None, queue, bodies, options)
 
-    async def get(
-        self,
-        queue: str,
-        *,
-        wait: float | None = 0.0,
-        message_id: bytes | None = None,
-        correlation_id: bytes | None = None,
-    ) -> Message:
+    async def get(self, queue: str, *, wait: float | None = 0.0, **options: Unpack[GetOptions]) -> Message:
         """Take a message for good: highest priority first, then the order of commit.
 
         `wait` in seconds, None for ever. Raises NoMessageAvailable (2033, also a queue.Empty), Inhibited (2016). When
         it is cancelled it has taken no message.
         """
-        return one(await self._way.get(None, queue, 1, wait, message_id, correlation_id), queue)
+        return one(await self._way.get(None, queue, 1, wait, options), queue)
 
     async def get_many(
-        self,
-        queue: str,
-        limit: int,
-        *,
-        wait: float | None = 0.0,
-        message_id: bytes | None = None,
-        correlation_id: bytes | None = None,
+        self, queue: str, limit: int, *, wait: float | None = 0.0, **options: Unpack[GetOptions]
     ) -> list[Message]:
         """Take up to `limit` messages for good, wholly or not at all; [] when there is none within `wait` seconds."""
-        return await self._way.get(None, queue, check_limit(limit), wait, message_id, correlation_id)
+        return await self._way.get(None, queue, check_limit(limit), wait, options)
+
+    def consume(self, queue: str, *, wait: float | None = None, backout_requeue: bool = True) -> Consumer:
+        """Messages of the queue as they come, each with the unit of work that it was got in:
+
+            async for order, uow in qm.consume("ORDERS"):
+                async with uow:
+                    await uow.put("INVOICES", invoice(order.body))
+
+        Going on to the next commits, an exception in the `async with` block backs out. It ends when there is no message
+        within `wait` seconds, None: never. A message that was backed out too often is moved to the backout queue.
+        """
+        return Consumer(self.begin, queue, wait, requeue=backout_requeue)
+
+    async def dead_letter(
+        self, unit: UnitOfWork | None, message: Message, reason: int = Reason.BACKOUT_THRESHOLD_REACHED
+    ) -> Message:
+        """Put a message that can't be worked on to the dead-letter queue (DEADQ), with a header that says why."""
+        return await self._way.dead_letter(None if unit is None else unit._unit, message, reason)
 
     def browse(
         self, queue: str, *, message_id: bytes | None = None, correlation_id: bytes | None = None
@@ -335,6 +142,30 @@ class Connection:
         """Delete a queue; with its messages if `purge`. Raises ObjectInUse (2055; 2042 with uncommitted messages)."""
         await self._way.call("delete_queue", name, purge)
 
+    async def clear_queue(self, name: str) -> int:
+        """Take away all messages of a queue; how many there were."""
+        count: int = await self._way.call("clear_queue", name)
+        return count
+
+    async def define_alias(self, name: str, target: str, **attributes: Any) -> AliasDefinition:
+        """Define another name for a queue; see `qmgr.QueueManager.define_alias`."""
+        defined: AliasDefinition = await self._way.call("define_alias", name, target, **attributes)
+        return defined
+
+    async def alter_alias(self, name: str, **attributes: Any) -> AliasDefinition:
+        """Change attributes of an alias, `target` among them."""
+        changed: AliasDefinition = await self._way.call("alter_alias", name, **attributes)
+        return changed
+
+    async def delete_alias(self, name: str) -> None:
+        """Delete an alias; the queue that it stands for stays."""
+        await self._way.call("delete_alias", name)
+
+    async def aliases(self) -> list[AliasDefinition]:
+        """All aliases, by name."""
+        found: list[AliasDefinition] = await self._way.call("aliases")
+        return found
+
     async def queues(self) -> list[QueueInfo]:
         """All queues, by name."""
         found: list[QueueInfo] = await self._way.call("queues")
@@ -364,6 +195,11 @@ class Connection:
         """How the queue manager and its log stand."""
         status: Status = await self._way.call("status")
         return status
+
+    async def mqsc(self, text: str) -> MqscResult:
+        """Run MQSC commands; see `qmgr.QueueManager.mqsc`."""
+        result: MqscResult = await self._way.call("mqsc", text)
+        return result
 
     async def checkpoint(self) -> None:
         """Take a checkpoint now. Raises StorageFull (2192) when the disk has no room for it."""
@@ -400,6 +236,16 @@ class Connection:
         """Delete the oldest log extents, up to the first that is still needed; `.held` says what needs that one."""
         return await self._keep_extents("remove_log", older_than, dry_run)
 
+    async def advance_log(self) -> str:
+        """Go on in a new log extent, whose name is returned. Linear logging only."""
+        name: str = await self._way.call("advance_log")
+        return name
+
+    async def reduce_log(self, how: str | int = "AUTO") -> int:
+        """Remove log extents that nothing needs; how many went."""
+        count: int = await self._way.call("reduce_log", how)
+        return count
+
     async def note_archived(self, extent: str, *, all_before: bool = False) -> None:
         """Somebody else has archived this log extent, or all up to it."""
         await self._way.call("note_archived", extent, all_before=all_before)
@@ -415,9 +261,3 @@ class Connection:
     async def call(self, method: str, *args: Any, **options: Any) -> Any:
         """Any other verb of `qmgr.QueueManager`, by its name."""
         return await self._way.call(method, *args, **options)
-
-
-def one(found: list[Message], queue: str) -> Message:
-    if found:
-        return found[0]
-    raise NoMessageAvailable(f"queue {queue!r} has no message for this get", name=queue)

@@ -1,0 +1,85 @@
+"""Consuming with `async for`: messages as they come, each with the unit of work that it was got in."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from qmgr.aio.units import UnitOfWork, to_the_end
+from qmgr.errors import MQError, NoMessageAvailable
+from qmgr.message import Message
+from recovery.uows import ACTIVE
+
+
+class Consumer:
+    """An asynchronous iterator of (message, unit of work); see `Connection.consume`.
+
+    A unit of work that is still open when the next message is asked for is committed. One that is open when the loop is
+    left is backed out, unless this was used as an `async with` block that ended without an exception.
+    """
+
+    def __init__(self, begin: Callable[[], UnitOfWork], queue: str, wait: float | None, *, requeue: bool) -> None:
+        self._begin = begin
+        self._queue = queue
+        self._wait = wait
+        self._requeue = requeue
+        self._open: UnitOfWork | None = None
+        self._loop = asyncio.get_running_loop()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> tuple[Message, UnitOfWork]:
+        await self._commit()
+        found = await self._get(0.0)
+        if found is None and self._wait != 0.0:
+            found = await self._get(self._wait)  # in a unit of its own: what was moved away is not kept waiting
+        if found is None:
+            raise StopAsyncIteration
+        return found
+
+    async def _get(self, wait: float | None) -> tuple[Message, UnitOfWork] | None:
+        self._open = unit = self._begin()
+        try:
+            return await unit.get(self._queue, wait=wait, backout_requeue=self._requeue), unit
+        except NoMessageAvailable:
+            await self._commit()  # there may be messages that were moved away
+            return None
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def _commit(self) -> None:
+        unit, self._open = self._open, None
+        if unit is not None and unit.state is ACTIVE:
+            await unit.commit()
+
+    async def aclose(self) -> None:
+        """Back out the unit of work that is open, if there is one."""
+        unit, self._open = self._open, None
+        if unit is not None and unit.state is ACTIVE:
+            with contextlib.suppress(MQError):
+                await to_the_end(unit.backout())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if kind is None:
+            await self._commit()
+        else:
+            await self.aclose()
+
+    def __del__(self) -> None:
+        unit = self._open
+        if unit is not None and unit.state is ACTIVE and self._loop.is_running():
+            self._loop.call_soon_threadsafe(_back_out, unit)
+
+
+def _back_out(unit: UnitOfWork) -> None:
+    """Nobody is going to end it any more."""
+    task = asyncio.ensure_future(unit.backout())
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())

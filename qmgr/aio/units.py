@@ -1,0 +1,204 @@
+"""Units of work for asynchronous code, as `async with`, and the ways by which calls reach the queue manager.
+
+A cancelled get takes no message, and a cancelled commit leaves an outcome that can be asked for.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Generator, Iterable
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar, Unpack
+
+from qmgr.errors import MQError, NoMessageAvailable
+from qmgr.message import Message
+from qmgr.replay import Replayed, Where
+from qmgr.verbs import GetOptions, PutOptions, check_limit
+from recovery.records import Xid
+from recovery.uows import ACTIVE, UowState
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+async def to_the_end(work: Awaitable[T]) -> T:
+    """Wait for `work` to its end, whatever happens to this task.
+
+    Where the task was cancelled meanwhile: if `work` gave something, that is returned, so that it is not lost, and the
+    cancellation strikes when the task waits the next time; if it gave nothing, or failed, it strikes now.
+    """
+    future = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as exc:
+            cancelled = exc
+    if cancelled is not None:
+        if future.cancelled() or future.exception() is not None or not future.result():
+            raise cancelled
+        strike_later()
+    return future.result()
+
+
+def strike_later() -> None:
+    """The cancellation of this task came too late for what it waited for: let it strike at the next wait."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().call_soon(_cancel_again, task)
+
+
+def _cancel_again(task: "asyncio.Task[Any]") -> None:
+    if task.cancelling():  # else it was a time limit, such as asyncio.timeout(), and the task has left its block
+        task.uncancel()
+        task.cancel()
+
+
+class Unit(Protocol):
+    """What a way knows of a unit of work."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def state(self) -> UowState: ...
+    @property
+    def xid(self) -> Xid | None: ...
+    @property
+    def evicted(self) -> bool: ...
+
+
+class Looking(Protocol[T_co]):
+    """An iterator that may be left before its end."""
+
+    def __aiter__(self) -> Self: ...
+    async def __anext__(self) -> T_co: ...
+    async def aclose(self) -> None: ...
+
+
+class LookingBack(Looking[Replayed], Protocol):
+    """A replay."""
+
+    @property
+    def bookmark(self) -> str: ...
+    @property
+    def left_out(self) -> int: ...
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(self, *exc: object) -> None: ...
+
+
+class Way(Protocol):
+    """How calls reach the queue manager. `unit` is None outside a unit of work."""
+
+    name: str
+
+    def new_unit(self, xid: Xid | None) -> Any: ...
+    async def begin(self, unit: Any) -> None:
+        """If there is an error to be told of the begin, tell it."""
+
+    async def put(self, unit: Any, queue: str, body: bytes, options: PutOptions) -> Message: ...
+    async def put_many(self, unit: Any, queue: str, bodies: Iterable[bytes], options: PutOptions) -> list[Message]: ...
+    async def get(self, unit: Any, queue: str, limit: int, wait: float | None, options: GetOptions) -> list[Message]:
+        """Take up to `limit`. When it is cancelled it has taken none, or it returns what it took; see `to_the_end`."""
+
+    async def dead_letter(self, unit: Any, message: Message, reason: int) -> Message: ...
+    async def prepare(self, unit: Any) -> None: ...
+    async def commit(self, unit: Any) -> None:
+        """Goes on when it is cancelled."""
+
+    async def backout(self, unit: Any) -> None: ...
+    def browse(self, queue: str, message_id: bytes | None, correlation_id: bytes | None) -> Looking[Message]: ...
+    def replay(self, queue: str | int, start: Where, end: Where | None) -> LookingBack: ...
+    async def call(self, method: str, *args: Any, **options: Any) -> Any:
+        """Any other verb of the queue manager, by its name."""
+
+    async def end(self, mode: str) -> None: ...
+    async def close(self) -> None: ...
+
+
+class UnitOfWork:
+    """Puts and gets that happen wholly or not at all. An `async with` block commits, or backs out on an exception.
+
+    `qm.begin()` gives it as it is; `await qm.begin(xid)` begins it there and then, so that an error is told at once.
+    """
+
+    def __init__(self, way: Way, xid: Xid | None) -> None:
+        self._way = way
+        self._unit: Unit = way.new_unit(xid)
+        self._committing = False  # the outcome is no more the business of the block
+
+    def __repr__(self) -> str:
+        return f"<UnitOfWork {self.id} {self.state.value}>"
+
+    @property
+    def id(self) -> int:
+        """The number of the unit of work, unique over all restarts; 0 before its first call has begun it."""
+        return self._unit.number
+
+    @property
+    def state(self) -> UowState:
+        return self._unit.state
+
+    @property
+    def xid(self) -> Xid | None:
+        return self._unit.xid
+
+    async def put(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> Message:
+        """Put a message, which others see when the unit of work is committed; see `Connection.put`."""
+        return await self._way.put(self._unit, queue, body, options)
+
+    async def put_many(self, queue: str, bodies: Iterable[bytes], **options: Unpack[PutOptions]) -> list[Message]:
+        """Put a message for each body, all with the same options; all of them are put, or none."""
+        return await self._way.put_many(self._unit, queue, bodies, options)
+
+    async def get(self, queue: str, *, wait: float | None = 0.0, **options: Unpack[GetOptions]) -> Message:
+        """Take a message, which is gone when the unit of work is committed; see `Connection.get`."""
+        return one(await self._way.get(self._unit, queue, 1, wait, options), queue)
+
+    async def get_many(
+        self, queue: str, limit: int, *, wait: float | None = 0.0, **options: Unpack[GetOptions]
+    ) -> list[Message]:
+        """Take up to `limit` messages, waiting for the first of them only; [] when there is none."""
+        return await self._way.get(self._unit, queue, check_limit(limit), wait, options)
+
+    async def prepare(self) -> None:
+        """First phase: when this returns the unit of work is in doubt, whatever crashes, until it is resolved."""
+        await self._way.prepare(self._unit)
+
+    async def commit(self) -> None:
+        """Return when all of it is durable. Raises BackedOut (2003) when the queue manager has rolled it back.
+
+        A commit that is cancelled goes on; `qm.outcome(unit.id)` tells what became of it.
+        """
+        self._committing = True
+        try:
+            await self._way.commit(self._unit)
+        except MQError:
+            self._committing = False
+            raise
+
+    async def backout(self) -> None:
+        """Undo all of it; messages that were got return to their places with a higher backout count."""
+        await self._way.backout(self._unit)
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        return self.__aenter__().__await__()
+
+    async def __aenter__(self) -> Self:
+        await self._way.begin(self._unit)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None and (self.state is ACTIVE or self._unit.evicted):
+                await self.commit()
+        finally:
+            if (self.state is ACTIVE or self._unit.evicted) and not self._committing:
+                with contextlib.suppress(MQError):
+                    await to_the_end(self.backout())
+
+
+def one(found: list[Message], queue: str) -> Message:
+    if found:
+        return found[0]
+    raise NoMessageAvailable(f"queue {queue!r} has no message for this get", name=queue)

@@ -1,0 +1,138 @@
+"""The STOMP listener of a daemon in a process of its own, which is killed, or ended in order."""
+
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import qmgr
+from tests.daemon.stomp_world import DEADLINE, Client, eventually
+
+STANZA = """
+Listener:
+   Name=stomp
+   Protocol=STOMP
+   Port={port}
+   Authentication=NONE
+"""
+
+
+class Daemon:
+    """`python -m qmgr.daemon` with queues A and B."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        qmgr.create("QM1", data_path=path, log_file_pages=256)
+        with qmgr.start("QM1", data_path=path) as manager:
+            for queue in ("A", "B"):
+                manager.define_queue(queue)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port: int = free.getsockname()[1]
+        with (path / "qmgrs" / "QM1" / "qm.ini").open("a") as ini:
+            ini.write(STANZA.format(port=self.port))
+        self.process = subprocess.Popen([sys.executable, "-m", "qmgr.daemon", "QM1", str(path)])
+        eventually(self._listens)
+
+    def _listens(self) -> bool:
+        assert self.process.poll() is None, "it has ended at once"
+        with contextlib.suppress(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", self.port)).close()
+            return True
+        return False
+
+    def client(self) -> Client:
+        client = Client(socket.create_connection(("127.0.0.1", self.port), timeout=DEADLINE))
+        client.connect()
+        return client
+
+    def bodies(self) -> tuple[list[bytes], list[bytes]]:
+        """What is on A and B, after the daemon has gone."""
+        with qmgr.start("QM1", data_path=self.path) as manager:
+            assert manager.transactions() == []
+            return [m.body for m in manager.browse("A")], [m.body for m in manager.browse("B")]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    made = Daemon(tmp_path)
+    yield made
+    made.process.kill()
+    made.process.wait(DEADLINE)
+
+
+def test_what_had_a_receipt_outlives_a_kill_and_a_transaction_is_whole(daemon: Daemon) -> None:
+    safe: list[bytes] = []
+
+    def work(name: int) -> None:
+        client = daemon.client()
+        with contextlib.suppress(OSError, AssertionError):  # killed
+            for number in range(10**6):
+                body = b"%d-%d" % (name, number)
+                client.say("BEGIN", transaction="t")
+                for queue in ("A", "B"):
+                    client.say("SEND", body, destination=queue, transaction="t")
+                client.ask("COMMIT", transaction="t")
+                safe.append(body)
+        client.close()
+
+    workers = [threading.Thread(target=work, args=(name,)) for name in range(3)]
+    for worker in workers:
+        worker.start()
+    eventually(lambda: len(safe) > 60)
+    daemon.process.kill()
+    for worker in workers:
+        worker.join(DEADLINE)
+    daemon.process.wait(DEADLINE)
+    on_a, on_b = daemon.bodies()
+    assert on_a == on_b
+    assert len(set(on_a)) == len(on_a)
+    assert set(safe) <= set(on_a)
+
+
+def test_a_client_that_is_killed_leaves_nothing_half_done(daemon: Daemon) -> None:
+    program = f"""
+import socket, sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from tests.daemon.stomp_world import Client
+client = Client(socket.create_connection(("127.0.0.1", {daemon.port})))
+client.connect()
+client.subscribe("A")
+message = client.message()
+client.say("BEGIN", transaction="t")
+client.say("ACK", id=message["ack"], transaction="t")
+client.ask("SEND", b"half", destination="B", transaction="t")
+print("ready", flush=True)
+sys.stdin.read()
+"""
+    with daemon.client() as other:
+        other.send("A", b"order")
+        with subprocess.Popen(
+            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            process.send_signal(signal.SIGKILL)
+        other.subscribe("A")
+        again = other.message()
+        assert (again.body, again["backout-count"]) == (b"order", "1")
+        other.ask("DISCONNECT")
+    daemon.process.kill()
+    daemon.process.wait(DEADLINE)
+    assert daemon.bodies() == ([b"order"], [])
+
+
+def test_a_transaction_that_is_open_ends_before_the_daemon_does(daemon: Daemon) -> None:
+    with daemon.client() as client, daemon.client() as idle:
+        client.ask("BEGIN", transaction="t")
+        client.ask("SEND", b"last", destination="A", transaction="t")
+        daemon.process.send_signal(signal.SIGTERM)
+        client.ask("COMMIT", transaction="t")
+        assert idle.error()["reason-code"] == "2162"
+        assert daemon.process.wait(DEADLINE) == 0
+    assert daemon.bodies()[0] == [b"last"]
