@@ -428,7 +428,7 @@ class Connection:
         for unit in list(link.open_units.values()):
             if unit.thread == threading.get_ident():
                 with contextlib.suppress(MQError):
-                    unit.backout()
+                    unit.give_up()
         self._stream(wire.call("end", [mode], {}), link)
         link.await_end()
         link.close()

@@ -249,6 +249,11 @@ class RemoteUnit:
         self._link.open_units.pop(self._number, None)
         self._state = BACKED_OUT
 
+    def give_up(self) -> None:
+        """Its queue manager is going to end, and this thread will not end it before, unless it is in doubt."""
+        if self._state is ACTIVE:
+            self._ask(wire.request(wire.BACKOUT, 0, self._number))
+
     def __enter__(self) -> Self:
         return self
 

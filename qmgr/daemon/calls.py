@@ -9,7 +9,7 @@ from qmgr import session as sessions
 from qmgr import sockets, values, wire
 from qmgr.daemon.client import Client, Cursor
 from qmgr.daemon.watcher import Watch, Watcher
-from qmgr.errors import Mistake, MQError, NoMessageAvailable
+from qmgr.errors import Mistake, MQError, NoMessageAvailable, Reason, Unavailable
 from qmgr.manager import UnitOfWork
 from qmgr.message import Message
 from qmgr.replay import Replay, Replayed
@@ -44,6 +44,8 @@ class Calls:
         self._watcher = watcher
         self._begun: Begun | None = None  # to be told with the answer
         self._watch: Watch | None = None  # while a call waits
+        self._dismissed = False
+        self.over = threading.Event()
         self._longest: int = service.channels.max_frame_length
         self._idle: float = service.channels.idle_timeout
         self._answers: dict[int, Callable[[Request, bytes], Answer]] = {
@@ -64,12 +66,27 @@ class Calls:
     def hang_up(self) -> None:
         """The client is gone: give up what waits, and find the socket closed."""
         sockets.hang_up(self._sock)
+        self._give_up()
+
+    def dismiss(self) -> None:
+        """The queue manager is ending: answer the call that is under way, and no other; one that waits hears why."""
+        self._dismissed = True
+        sockets.hear_no_more(self._sock)
+        self._give_up()
+
+    def _give_up(self) -> None:
         watch = self._watch
         if watch is not None:
             watch.note()
 
     def serve(self) -> None:
         """Answer until the client closes the socket. Raises ProtocolError, what a lost connection raises."""
+        try:
+            self._serve()
+        finally:
+            self.over.set()
+
+    def _serve(self) -> None:
         sock, longest, idle, ticks = self._sock, self._longest, self._idle, self._clock.elapsed_ns
         receive, answer = sockets.receive, self._answer
         sockets.limit_send(sock, idle)
@@ -211,6 +228,9 @@ class Calls:
                 finally:
                     if not looked:  # whoever is next may have to take what it was woken for
                         engine.leave(queue, waiter)
+        if self._dismissed:
+            name = self._session.manager.name
+            raise Unavailable(f"queue manager {name!r} is ending", reason=Reason.Q_MGR_STOPPING, name=name)
         raise GaveUp
 
     def _browse(self, request: Request, frame: bytes) -> Answer:

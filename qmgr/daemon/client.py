@@ -30,8 +30,13 @@ Begins = tuple[UnitOfWork, Begun]
 class Hangable(Protocol):
     """Who serves a socket."""
 
+    over: threading.Event  # nobody serves it any more
+
     def hang_up(self) -> None:
         """Nobody is there any more: close it, and give up what waits."""
+
+    def dismiss(self) -> None:
+        """Answer the call that is under way, and no other; give up what waits."""
 
 
 @attrs.define(eq=False)
@@ -103,11 +108,15 @@ class Client:
         with self._lock:
             self._sockets.pop(sock, None)
 
-    def close(self) -> None:
-        """The client is gone: its units of work are backed out at once, its sockets closed."""
+    def close(self, *, kindly: bool = False) -> list[threading.Event]:
+        """The client is gone: its units of work are backed out at once, its sockets closed.
+
+        `kindly`: it is there, and the queue manager goes: calls that are under way are answered. The events are set
+        when they are.
+        """
         with self._lock:
             if self.closed:
-                return
+                return []
             self.closed = True
             left, self._sockets = list(self._sockets.values()), {}
             cursors, self.cursors = list(self.cursors.values()), {}
@@ -117,9 +126,13 @@ class Client:
             self.units.clear()
             sockets.close(self.anchor)
             for calls in left:
-                calls.hang_up()
+                if kindly:
+                    calls.dismiss()
+                else:
+                    calls.hang_up()
             for cursor in cursors:
                 cursor.close()
+        return [calls.over for calls in left]
 
     # ---- units of work
 
