@@ -143,7 +143,7 @@ def test_a_listener_that_has_no_way_for_stomp_is_refused() -> None:
 def test_a_certificate_that_can_not_be_used_is_named(tmp_path: Path) -> None:
     with queue_manager(tmp_path) as manager:
         service = Service(manager, manager.config.channels)
-        with pytest.raises(IniError, match="/none.pem"):
+        with pytest.raises(IniError, match=r"/none\.pem"):
             make(service, config_of(tls_certificate="/none.pem", tls_key="/none.key"))
 
 
