@@ -221,3 +221,13 @@ def test_a_client_of_many_frames_at_a_time_leaves_others_their_turn(server: Serv
         busy.socket.settimeout(30)
         busy.ask("DISCONNECT")
     assert server.qm.queue("A").depth == 20_000
+
+
+def test_a_slow_reader_gets_from_all_its_queues(server: Server, client: Client) -> None:
+    for queue in ("A", "B"):
+        for _ in range(60):
+            server.qm.put(queue, bytes(100_000), persistent=False)
+        client.subscribe(queue, id=queue, ack="client", prefetch_count="1000")
+    seen = [client.message()["subscription"] for _ in range(120)]
+    assert seen.count("A") == seen.count("B") == 60
+    assert "B" in seen[:100]
