@@ -147,10 +147,11 @@ class Link:
         except IndexError:
             sock = self._another()
         answers: list[bytes] = []
+        receive = sockets.receive if hear is None else sockets.receive_one
         try:
             sock.sendall(frame)
             while not answers or wire.is_continued(answers[-1]):
-                answer = sockets.receive(sock, LONGEST)
+                answer = receive(sock, LONGEST)
                 if not answer:
                     raise EOFError
                 if answer[4] != wire.PROGRESS:

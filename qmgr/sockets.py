@@ -52,6 +52,12 @@ def receive(sock: Socket, most: int, seconds: float = 0.0, ticks: Ticks | None =
     return _rest(sock, data, most, seconds, ticks)
 
 
+def receive_one(sock: Socket, most: int) -> bytes:
+    """The same for an answer of several small frames: what follows at once is left there."""
+    data = sock.recv(LENGTH.size)
+    return data and _rest(sock, data, most, 0.0, None)
+
+
 def _rest(sock: Socket, data: bytes, most: int, seconds: float, ticks: Ticks | None) -> bytes:
     deadline = ticks() + int(seconds * 1e9) if ticks is not None and seconds else 0
     try:

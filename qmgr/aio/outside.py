@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ from qmgr.aio.channel import Channel, Pool, forget
 from qmgr.aio.pages import Answers, Browse, OutsideReplay
 from qmgr.aio.units import strike_later
 from qmgr.client import REMEMBERED
-from qmgr.errors import BackedOut, Mistake, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded
+from qmgr.errors import BackedOut, Mistake, MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.link import Broken, Link, Target, messages
 from qmgr.message import Message, check_body
 from qmgr.remote import check_bodies, wire_wait
@@ -28,6 +29,7 @@ class OutsideUnit:
 
     def __init__(self, xid: Xid | None) -> None:
         self.xid = xid
+        self.task = asyncio.current_task()  # that has begun it
         self.pool: Pool | None = None  # the session that it is one of
         self.asked_as = 0  # the number by which the daemon and we call it in this session
         self.begin = wire.BEGIN  # a flag of every request until the first answer
@@ -87,6 +89,7 @@ class Outside:
         self._pool = Pool(target, link)
         self._connecting = asyncio.Lock()
         self._closed = False
+        self._units: weakref.WeakSet[OutsideUnit] = weakref.WeakSet()
         self._unknown: OrderedDict[int, int] = OrderedDict()  # units whose commit was not answered, and since when
 
     # ---- the session
@@ -157,7 +160,9 @@ class Outside:
     def new_unit(self, xid: Xid | None) -> OutsideUnit:
         if self._closed:
             raise Unavailable(f"the connection to queue manager {self.name!r} is closed", reason=Reason.HCONN_ERROR)
-        return OutsideUnit(xid)
+        unit = OutsideUnit(xid)
+        self._units.add(unit)
+        return unit
 
     async def begin(self, unit: OutsideUnit) -> None:
         if unit.xid is not None and unit.begin:
@@ -290,7 +295,15 @@ class Outside:
     async def end(self, mode: str) -> None:
         if mode not in ("quiesce", "immediate"):
             raise Mistake(f"mode is 'quiesce' or 'immediate', not {mode!r}")
+        for unit in list(self._units):
+            if unit.task is asyncio.current_task() and unit.told is ACTIVE:
+                with contextlib.suppress(MQError):
+                    await self.backout(unit)
+        pool = await self._there()
         await self.call("end", mode)
+        await asyncio.to_thread(pool.link.await_end)
+        pool.close()
+        await asyncio.to_thread(self._target.await_end)
 
 
 def heard(answers: list[bytes]) -> Answers:

@@ -423,3 +423,51 @@ def test_random_lives_lose_nothing_and_double_nothing(seed: int, log_type: str, 
     assert life.crashes > 1
     assert {info.name for info in life.world.qm.queues()} == {"A", "B", "DEAD"}
     assert len(life.world.qm.aliases()) == 2
+
+
+# ---- very many of them
+
+
+def many(limit: int, number: int) -> qmgr.QueueManager:
+    """A queue manager whose queue A begins with so many messages that nobody can work on."""
+    world = World(max_uncommitted=number)
+    qm = world.qm
+    qm.define_queue("B")
+    qm.define_queue("A", backout_threshold=1, backout_queue="B")
+    qm.put_many("A", [b"%d" % n for n in range(number)])
+    with qm.begin() as unit:
+        unit.get_many("A", number)
+        unit.backout()
+    qm.put("A", b"good")
+    qm.alter(max_uncommitted=limit)
+    return qm
+
+
+@pytest.mark.parametrize("limit", [2, 3, 40, 1000])
+def test_thousands_that_were_backed_out_do_not_stop_anybody(limit: int) -> None:
+    qm = many(limit, 300)
+    assert [message.body for message, _ in qm.consume("A", wait=0.0)] == [b"good"]
+    assert qm.queue("B").depth == 300
+    qm = many(limit, 300)
+    assert qm.get("A", backout_requeue=True).body == b"good"
+    qm = many(limit, 300)
+    assert [one.body for one in qm.get_many("A", 100, backout_requeue=True)] == [b"good"]
+    qm = many(limit, 300)
+    session = qm.sessions.open(Peer(user="u"), AllRights())
+    deliveries, _ = session.deliver("A", 10)
+    assert [one.message.body for one in deliveries] == [b"good"]
+    assert (qm.queue("B").depth, bodies(qm, "B")) == (300, [b"%d" % n for n in range(300)])
+
+
+def test_a_unit_of_work_of_ones_own_is_told_when_it_has_moved_too_many() -> None:
+    qm = many(40, 100)
+    with qm.begin() as unit:
+        with pytest.raises(SyncpointLimit):
+            unit.get("A", backout_requeue=True)
+        unit.commit()
+    assert (qm.queue("A").depth, qm.queue("B").depth) == (81, 20)
+
+
+def test_where_units_of_work_are_too_small_for_a_move_it_stays() -> None:
+    qm = many(1, 3)
+    assert [message.body for message, _ in qm.consume("A", wait=0.0)] == [b"0", b"1", b"2", b"good"]
