@@ -137,6 +137,9 @@ class Granting(Protocol):
     @property
     def attributes(self) -> Any: ...
 
+    def not_authorized(self, user: str, verb: str, name: str) -> None:
+        """An event, if those are wanted (AUTHOREV)."""
+
 
 class UserRights:
     """Of one user; changes of the grants count at once."""

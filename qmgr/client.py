@@ -75,7 +75,6 @@ class Connection:
         self._unknown: OrderedDict[int, int] = (
             OrderedDict()
         )  # units whose commit was not answered; LSN where they began
-        self._units: weakref.WeakSet[RemoteUnit] = weakref.WeakSet()
         self._closed = False
         self._link = Link(target, application)
         _connections.add(self)
@@ -249,7 +248,6 @@ class Connection:
         if xid is not None and not isinstance(xid, Xid):
             raise Mistake(f"xid is an Xid, not {xid!r}")
         unit = RemoteUnit(self, self._there(), xid)
-        self._units.add(unit)
         if xid is not None:
             unit.begin(xid)
         return unit
@@ -427,10 +425,10 @@ class Connection:
         if mode not in ("quiesce", "immediate"):
             raise Mistake(f"mode is 'quiesce' or 'immediate', not {mode!r}")
         link = self._there()
-        for unit in list(self._units):
+        for unit in list(link.open_units.values()):
             if unit.thread == threading.get_ident():
                 with contextlib.suppress(MQError):
-                    unit.backout()
+                    unit.give_up()
         self._stream(wire.call("end", [mode], {}), link)
         link.await_end()
         link.close()

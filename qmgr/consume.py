@@ -4,7 +4,7 @@ import contextlib
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
-from qmgr.errors import MQError, NoMessageAvailable
+from qmgr.errors import MQError, NoMessageAvailable, SyncpointLimit
 from qmgr.message import Message
 from recovery.uows import ACTIVE, UowState
 
@@ -58,15 +58,18 @@ class Consumer(Generic[U]):
         return found
 
     def _get(self, wait: float | None) -> tuple[Message, U] | None:
-        self._open = unit = self._begin()
-        try:
-            return unit.get(self._queue, wait=wait, backout_requeue=self._requeue), unit
-        except NoMessageAvailable:
-            self._commit()  # there may be messages that were moved away
-            return None
-        except BaseException:
-            self.close()
-            raise
+        while True:
+            self._open = unit = self._begin()
+            try:
+                return unit.get(self._queue, wait=wait, backout_requeue=self._requeue), unit
+            except SyncpointLimit:
+                self._commit()  # so many were moved away: on with the others
+            except NoMessageAvailable:
+                self._commit()  # there may be some that were moved away
+                return None
+            except BaseException:
+                self.close()
+                raise
 
     def _commit(self) -> None:
         unit, self._open = self._open, None

@@ -387,22 +387,23 @@ class Engine(Requeue):
         while True:
             try:
                 if requeue and unit is None:
-                    self.force(self.sift(name, limit, wanted, "", 0))
+                    self._move_away(queue, limit, wanted, woken=event is not None)
                 with self.lock:
                     woken, event = event is not None, None
                     try:
                         if by_alias:
                             verbs.check_alias(self.state, name, queue, put=False)
+                        more = False
                         if requeue and unit is not None:
-                            self._sift(unit, queue, limit, wanted, may_read=may_read)
-                        found = self._get_locked(unit, queue, limit, wanted, may_read)
+                            more = self._sift(unit, queue, limit, wanted, may_read=may_read)
+                        found = None if more else self._get_locked(unit, queue, limit, wanted, may_read)
                     except BaseException as exc:
                         if by_alias and isinstance(exc, Inhibited) and exc.name == name:
                             self._inhibited(exc)
                         if woken:  # by a message that it does not take: another one may
                             queue.waiters.wake_one()
                         raise
-                    if found is None and seconds != 0.0:
+                    if found is None and seconds != 0.0 and not more:
                         self.check_not_ending()
                         event = queue.waiters.join(selective=wanted.selective)
                 if found is not None:
@@ -416,11 +417,23 @@ class Engine(Requeue):
                 self._index(queue, wanted.which)
                 may_read = True
                 continue
+            if more:
+                continue  # others have had the lock
             if event is None:
                 return []
             self._wait(queue, event, deadline)
             if deadline is not None and self.clock.elapsed_ns() >= deadline:
                 seconds = 0.0
+
+    def _move_away(self, queue: Queue, limit: int, wanted: Wanted, *, woken: bool) -> None:
+        """Before a get outside a unit of work: what was backed out too often goes, for good."""
+        try:
+            self.log.force(self.sift(queue.name, limit, wanted, "", 0))
+        except BaseException:
+            if woken:  # by a message that it does not take: another one may
+                with self.lock:
+                    queue.waiters.wake_one()
+            raise
 
     # ---- messages that a client holds before it acknowledges them; see delivery.py
 

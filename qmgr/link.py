@@ -58,6 +58,7 @@ class Link:
         self._idle: list[Socket] = []
         self._lock = threading.Lock()
         self.units = itertools.count(1)
+        self.open_units: dict[int, Any] = {}  # those that have begun and not ended, by number
         self.leftover: list[int] = []  # cursors that nobody reads any more
         self.broken = False
         self.forked = False

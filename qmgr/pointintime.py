@@ -182,7 +182,8 @@ class _Recovery:
         disk, target = self._disk, self._target
         log_id = disk.entropy(16)
         log_config = attrs.evolve(self._config.log, path=target.log_dir, archive_path=None)
-        config = attrs.evolve(self._config, log=log_config, log_archive=ArchivePolicy())
+        # The ports stay the original's, which may run beside it.
+        config = attrs.evolve(self._config, log=log_config, log_archive=ArchivePolicy(), listeners=())
         make_dirs(disk, target.queues)
         make_dirs(disk, target.errors)
         make_dirs(disk, target.log_dir)

@@ -139,6 +139,7 @@ class RemoteUnit:
         if head.begun is not None and not self._id:
             self._id, self._since = head.begun
             self._begin = 0
+            self._link.open_units[self._number] = self
         if head.op == wire.ERROR:
             raise wire.error(answer, head)
         return head
@@ -230,6 +231,7 @@ class RemoteUnit:
             raise Unavailable(text, reason=Reason.CONNECTION_BROKEN, name=self._connection.name) from exc
         if answer[4] != OK or self._begin:
             self._hear(answer)
+        self._link.open_units.pop(self._number, None)
         self._state = COMMITTED
 
     def backout(self) -> None:
@@ -244,7 +246,13 @@ class RemoteUnit:
             except Unavailable as exc:
                 if exc.reason != Reason.CONNECTION_BROKEN or self._state is PREPARED:
                     raise
+        self._link.open_units.pop(self._number, None)
         self._state = BACKED_OUT
+
+    def give_up(self) -> None:
+        """Its queue manager is going to end, and this thread will not end it before, unless it is in doubt."""
+        if self._state is ACTIVE:
+            self._ask(wire.request(wire.BACKOUT, 0, self._number))
 
     def __enter__(self) -> Self:
         return self

@@ -21,6 +21,9 @@ from qmgr.verbs import Wanted
 from recovery.records import GET_COST, PUT_COST, Put, PutMany, run_of_gets, run_of_puts
 from recovery.uows import ACTIVE, Uow
 
+A_MOVE = 2  # messages of a unit of work
+A_FEW = 64  # messages that are moved before others have the lock
+
 
 class Requeue(Definitions):
     """Moves messages from queue to queue."""
@@ -37,9 +40,6 @@ class Requeue(Definitions):
     def _choose(
         self, unit: Uow | None, queue: Queue, limit: int, wanted: Wanted, now: int, look_at: int, may_read: bool
     ) -> tuple[list[Entry], list[Entry]]: ...
-
-    @abstractmethod
-    def _room_for_gets(self, unit: Uow | None, count: int) -> None: ...
 
     @abstractmethod
     def _claim(self, queue: Queue, entry: Entry) -> Entry | None: ...
@@ -64,46 +64,57 @@ class Requeue(Definitions):
         return queue is None or queue.definition.backout_threshold > 0
 
     def sift(self, name: str, limit: int, wanted: Wanted, owner: str, thread: int) -> int:
-        """Move those of the next `limit` messages that were backed out too often, in a unit of work of their own.
+        """Move those of the next `limit` messages that were backed out too often, in units of work of their own.
 
         Nobody may hear of it before the log is safe up to the LSN; 0: now.
         """
-        unit = self.new_unit(owner, thread)
-        try:
-            queue = verbs.known_queue(self.state, name)
-            with self.lock:
-                self._sift(unit, queue, limit, wanted, may_read=True)
-            return self.commit_later(unit)
-        except LogError as exc:
-            raise self.translated(exc) from exc
-        except BaseException:
-            if unit.state is ACTIVE and self.refusal is None:
-                self.back_out_later(unit)
-            raise
+        end, more = 0, True
+        while more:
+            unit = self.new_unit(owner, thread)
+            try:
+                queue = verbs.known_queue(self.state, name)
+                with self.lock:
+                    more = self._sift(unit, queue, limit, wanted, may_read=True)
+                end = max(end, self.commit_later(unit))
+            except LogError as exc:
+                raise self.translated(exc) from exc
+            except BaseException:
+                if unit.state is ACTIVE and self.refusal is None:
+                    self.back_out_later(unit)
+                raise
+        return end
 
-    def _sift(self, unit: Uow, queue: Queue, limit: int, wanted: Wanted, *, may_read: bool) -> None:
+    def _sift(self, unit: Uow, queue: Queue, limit: int, wanted: Wanted, *, may_read: bool) -> bool:
         """Move what a get of `limit` messages would take and was backed out too often, until it would take others.
 
-        The lock is held; it may be let go of while room is made.
+        True: there may be more, which come when others have had the lock. It is held; it may be let go of while room is
+        made.
         """
-        stays: set[int] = set()
+        moved, stays = 0, set[int]()
+        most = max(1, min(A_FEW, self.max_uncommitted // 4))
         while threshold := queue.definition.backout_threshold:
-            self._room_for_gets(unit, min(limit, max(1, queue.depth)))
             if not queue.definition.get_enabled or queue.damaged or queue.deleted:
-                return
+                return False
             now = self.steady.now_us() if queue.expiring else 0
             chosen, _ = self._choose(unit, queue, limit, wanted, now, limit, may_read)
-            there = (entry for entry in chosen if entry.backouts >= threshold and entry.sequence not in stays)
-            entry = next(there, None)
-            if entry is None:
-                return
-            if not self._requeue(unit, queue, entry):
-                stays.add(entry.sequence)
+            too_often = [one for one in chosen if one.backouts >= threshold and one.sequence not in stays]
+            if not too_often:
+                return False
+            for entry in too_often[: most - moved]:
+                if self._requeue(unit, queue, entry):
+                    moved += 1
+                else:
+                    stays.add(entry.sequence)
+            if moved >= most:
+                return True
+        return False
 
     def _requeue(self, unit: Uow, queue: Queue, entry: Entry) -> bool:
         """Move one message away, if any queue takes it, and if it is still there."""
         refused = []
-        for name, dead in self._ways_out(queue):
+        if self.max_uncommitted < A_MOVE:
+            refused.append(f"a unit of work may have {self.max_uncommitted} messages (MAXUMSGS), and a move is two")
+        for name, dead in self._ways_out(queue) if not refused else ():
             try:
                 target = self._taker(name, queue)
                 head, body = entry.head, entry.body
@@ -118,7 +129,7 @@ class Requeue(Definitions):
             except MQError as exc:
                 refused.append(f"{name}: {exc}")
                 continue
-            self._room_in(unit, 2, cost, target, size)
+            self._room_in(unit, A_MOVE, cost, target, size)
             there = self._claim(queue, entry)
             if there is None:
                 return True

@@ -78,6 +78,7 @@ class Session:
         self._registry = registry
         self._holder: Holder | None = None
         self._lock = threading.Lock()
+        self._owner = peer.owner
         self._closed = False
 
     # ---- units of work
@@ -91,7 +92,7 @@ class Session:
             if len(self.units) >= most:
                 text = f"a connection may have {most} units of work at a time (MAXHANDS); end some of them"
                 raise Mistake(text, reason=Reason.HANDLE_NOT_AVAILABLE)
-            unit = self.manager.begin_for(self.peer.owner, xid)
+            unit = self.manager.begin_for(self._owner, xid)
             self.units[unit.id] = unit
             return unit
 

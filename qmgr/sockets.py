@@ -172,6 +172,12 @@ def is_open(sock: Socket) -> bool:
     return not poll.poll(0)
 
 
+def hear_no_more(sock: Socket) -> None:
+    """What comes from now on is not received; an answer can still be sent."""
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(sock, socket.SHUT_RD)
+
+
 # ---- Unix
 
 

@@ -352,8 +352,11 @@ def reply(op: int, rest: bytes, *, flags: int = 0, begun: Begun | None = None, n
 
 def put_reply(message: Message, begun: Begun | None, asked: str) -> bytes:
     """All but the body, which the client has."""
-    if begun is None and message.expiry is None and message.queue == asked:
-        return REPLY.pack(4 + len(message.head), OK, 0, 0) + message.head
+    if message.expiry is None and message.queue == asked:
+        head = message.head
+        if begun is None:
+            return REPLY.pack(4 + len(head), OK, 0, 0) + head
+        return REPLY.pack(20 + len(head), OK, BEGAN, 0) + BEGUN.pack(*begun) + head
     flags, front, size = _front(message, begun, asked)
     return REPLY.pack(4 + len(front) + len(message.head), OK, flags, size) + front + message.head
 

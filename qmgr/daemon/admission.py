@@ -36,3 +36,4 @@ class Admission:
 
     def _denied(self, *, user: str, verb: str, name: str) -> None:
         self._say("AMQ8077", user=user, verb=verb, name=name)
+        self._manager.not_authorized(user, verb, name)

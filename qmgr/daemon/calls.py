@@ -5,14 +5,15 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from logger.clock import Clock
+from qmgr import session as sessions
 from qmgr import sockets, values, wire
 from qmgr.daemon.client import Client, Cursor
 from qmgr.daemon.watcher import Watch, Watcher
-from qmgr.errors import Mistake, MQError, NoMessageAvailable
+from qmgr.errors import Mistake, MQError, NoMessageAvailable, Reason, Unavailable
 from qmgr.manager import UnitOfWork
 from qmgr.message import Message
 from qmgr.replay import Replay, Replayed
-from qmgr.session import ADMIN, BROWSE, INQUIRE, PUT, ServiceFace
+from qmgr.session import ADMIN, BROWSE, INQUIRE, ServiceFace
 from qmgr.sockets import Socket
 from qmgr.verbs import PutOptions, check_wait, wanted
 from qmgr.wire import OK, Begun, ProtocolError, Request
@@ -22,7 +23,8 @@ from recovery.uows import ACTIVE, PREPARED
 NO_OPTIONS: PutOptions = {}
 HEAD = wire.REQUEST.size
 unpack_head = wire.REQUEST.unpack_from
-PLAIN_PUT = bytes([wire.PUT, 0])  # op and flags
+PUT, COMMIT = wire.PUT, wire.COMMIT
+DONE = wire.reply(OK, b"")
 Answer = bytes | Iterable[bytes]
 
 
@@ -42,14 +44,14 @@ class Calls:
         self._watcher = watcher
         self._begun: Begun | None = None  # to be told with the answer
         self._watch: Watch | None = None  # while a call waits
+        self._dismissed = False
+        self.over = threading.Event()
         self._longest: int = service.channels.max_frame_length
         self._idle: float = service.channels.idle_timeout
         self._answers: dict[int, Callable[[Request, bytes], Answer]] = {
-            wire.PUT: self._put,
             wire.PUT_MANY: self._put_many,
             wire.GET: self._get,
             wire.GET_MANY: self._get_many,
-            wire.COMMIT: self._commit,
             wire.BACKOUT: self._backout,
             wire.PREPARE: self._prepare,
             wire.BEGIN_UNIT: self._begin,
@@ -64,12 +66,27 @@ class Calls:
     def hang_up(self) -> None:
         """The client is gone: give up what waits, and find the socket closed."""
         sockets.hang_up(self._sock)
+        self._give_up()
+
+    def dismiss(self) -> None:
+        """The queue manager is ending: answer the call that is under way, and no other; one that waits hears why."""
+        self._dismissed = True
+        sockets.hear_no_more(self._sock)
+        self._give_up()
+
+    def _give_up(self) -> None:
         watch = self._watch
         if watch is not None:
             watch.note()
 
     def serve(self) -> None:
         """Answer until the client closes the socket. Raises ProtocolError, what a lost connection raises."""
+        try:
+            self._serve()
+        finally:
+            self.over.set()
+
+    def _serve(self) -> None:
         sock, longest, idle, ticks = self._sock, self._longest, self._idle, self._clock.elapsed_ns
         receive, answer = sockets.receive, self._answer
         sockets.limit_send(sock, idle)
@@ -83,13 +100,17 @@ class Calls:
             else:
                 for part in told:
                     sock.sendall(part)
+            frame = told = b""  # given back before the next is waited for
 
     def _answer(self, frame: bytes) -> Answer:
         """What to answer. Raises ProtocolError for what is no request; Gone."""
         self._begun = None
         try:
-            if len(frame) >= HEAD and frame[4:6] == PLAIN_PUT:  # most often: no need to look at the rest of the head
-                return self._plain_put(frame)
+            if len(frame) >= HEAD:  # most often it is one of these
+                if frame[4] == PUT:
+                    return self._put(frame)
+                if frame[4] == COMMIT:
+                    return self._commit(frame[5], int.from_bytes(frame[8:HEAD], "little"))
             request = wire.decode_request(frame)
             made = self._answers.get(request.op)
             if made is None:
@@ -119,21 +140,20 @@ class Calls:
 
     # ---- messages
 
-    def _plain_put(self, frame: bytes) -> bytes:
-        _, _, _, size, number = unpack_head(frame)
+    def _put(self, frame: bytes) -> bytes:
+        _, _, flags, size, number = unpack_head(frame)
         at = HEAD + size
-        unit = self._client.unit(number, 0)[0] if number else None
-        name = frame[HEAD:at].decode()
-        message = self._session.put(unit, name, frame[at:], NO_OPTIONS)
-        return wire.put_reply(message, None, name)
-
-    def _put(self, request: Request, frame: bytes) -> bytes:
-        unit = self._unit(request) if request.unit else None
-        options, at = NO_OPTIONS, request.at
-        if request.flags & wire.OPTIONS:
+        if at > len(frame):
+            raise ProtocolError(f"a request of {len(frame)} bytes can't have a name of {size}")
+        name, unit = frame[HEAD:at].decode(), None
+        if number:
+            unit, begun = self._client.unit(number, flags)
+            if flags & wire.BEGIN:
+                self._begun = begun
+        options = NO_OPTIONS
+        if flags & wire.OPTIONS:
             options, at = wire.decode_options(frame, at)
-        message = self._session.put(unit, request.name, frame[at:], options)
-        return wire.put_reply(message, self._begun, request.name)
+        return wire.put_reply(self._session.put(unit, name, frame[at:], options), self._begun, name)
 
     def _put_many(self, request: Request, frame: bytes) -> Answer:
         unit = self._unit(request)
@@ -208,6 +228,9 @@ class Calls:
                 finally:
                     if not looked:  # whoever is next may have to take what it was woken for
                         engine.leave(queue, waiter)
+        if self._dismissed:
+            name = self._session.manager.name
+            raise Unavailable(f"queue manager {name!r} is ending", reason=Reason.Q_MGR_STOPPING, name=name)
         raise GaveUp
 
     def _browse(self, request: Request, frame: bytes) -> Answer:
@@ -252,7 +275,7 @@ class Calls:
 
     def _close(self, request: Request, frame: bytes) -> bytes:
         self._client.drop(request.unit)
-        return wire.reply(OK, b"")
+        return DONE
 
     # ---- units of work
 
@@ -268,13 +291,11 @@ class Calls:
         unit, _ = self._client.unit(request.unit, 0)
         return wire.reply(OK, values.dumps(unit.state))
 
-    def _commit(self, request: Request, frame: bytes) -> bytes:
-        unit, begun = self._client.unit(request.unit, request.flags)
-        if request.flags & wire.BEGIN:
-            self._begun = begun
+    def _commit(self, flags: int, number: int) -> bytes:
+        unit, begun = self._client.unit(number, flags)
         self._session.commit(unit)
-        self._client.ended(request.unit, unit)
-        return wire.reply(OK, b"", begun=self._begun)
+        self._client.ended(number, unit)
+        return wire.reply(OK, b"", begun=begun) if flags & wire.BEGIN else DONE
 
     def _backout(self, request: Request, frame: bytes) -> bytes:
         known = self._client.units.get(request.unit)
@@ -286,7 +307,7 @@ class Calls:
             finally:
                 if known[0].state is not ACTIVE and known[0].state is not PREPARED:
                     self._client.ended(request.unit, known[0])
-        return wire.reply(OK, b"")
+        return DONE
 
     def _prepare(self, request: Request, frame: bytes) -> bytes:
         unit = self._unit(request)
@@ -323,7 +344,7 @@ class Calls:
 
     def _dead_letter(self, unit: UnitOfWork | None, message: Message, reason: int) -> bytes:
         manager = self._session.manager
-        self._session.rights.require(PUT, manager.attributes.dead_letter_queue)
+        self._session.rights.require(sessions.PUT, manager.attributes.dead_letter_queue)
         return wire.reply(OK, values.dumps(manager.dead_letter(unit, message, reason)), begun=self._begun)
 
     def _made(self, method: str, args: list[Any], options: dict[str, Any]) -> Any:

@@ -17,7 +17,6 @@ from qmgr.session import Session
 from qmgr.sockets import Socket
 from qmgr.wire import Begun
 from recovery.records import Xid
-from recovery.uows import UowState
 
 MOST_SOCKETS = 1000  # of one client
 MOST_CURSORS = 256  # browses and replays that a client has begun and not ended
@@ -31,8 +30,13 @@ Begins = tuple[UnitOfWork, Begun]
 class Hangable(Protocol):
     """Who serves a socket."""
 
+    over: threading.Event  # nobody serves it any more
+
     def hang_up(self) -> None:
         """Nobody is there any more: close it, and give up what waits."""
+
+    def dismiss(self) -> None:
+        """Answer the call that is under way, and no other; give up what waits."""
 
 
 @attrs.define(eq=False)
@@ -82,7 +86,7 @@ class Client:
         self.units: dict[int, Begins] = {}  # by the client's own numbers
         self.cursors: dict[int, Cursor] = {}
         self._numbers = itertools.count(1)
-        self._ended: OrderedDict[int, tuple[int, UowState]] = OrderedDict()
+        self._ended: OrderedDict[int, UnitOfWork] = OrderedDict()
         self._unbegun: set[int] = set()
         self._sockets: dict[Socket, Hangable] = {}
         self._lock = threading.Lock()
@@ -104,11 +108,15 @@ class Client:
         with self._lock:
             self._sockets.pop(sock, None)
 
-    def close(self) -> None:
-        """The client is gone: its units of work are backed out at once, its sockets closed."""
+    def close(self, *, kindly: bool = False) -> list[threading.Event]:
+        """The client is gone: its units of work are backed out at once, its sockets closed.
+
+        `kindly`: it is there, and the queue manager goes: calls that are under way are answered. The events are set
+        when they are.
+        """
         with self._lock:
             if self.closed:
-                return
+                return []
             self.closed = True
             left, self._sockets = list(self._sockets.values()), {}
             cursors, self.cursors = list(self.cursors.values()), {}
@@ -118,9 +126,13 @@ class Client:
             self.units.clear()
             sockets.close(self.anchor)
             for calls in left:
-                calls.hang_up()
+                if kindly:
+                    calls.dismiss()
+                else:
+                    calls.hang_up()
             for cursor in cursors:
                 cursor.close()
+        return [calls.over for calls in left]
 
     # ---- units of work
 
@@ -146,18 +158,18 @@ class Client:
             return begun
 
     def _over(self, number: int) -> UnitOfWorkEnded:
-        told = self._ended.get(number)
-        if told is None:
+        unit = self._ended.get(number)
+        if unit is None:
             return UnitOfWorkEnded("this unit of work is over, or another connection's; begin another one")
-        return UnitOfWorkEnded(f"unit of work {told[0]} is {told[1].value}; begin another one")
+        return UnitOfWorkEnded(f"unit of work {unit.id} is {unit.state.value}; begin another one")
 
     def ended(self, number: int, unit: UnitOfWork) -> None:
         """It is committed or backed out."""
-        with self._lock:
-            self.units.pop(number, None)
-            self._ended[number] = unit.id, unit.state
-            if len(self._ended) > REMEMBERED:
-                self._ended.popitem(last=False)
+        ended = self._ended
+        ended[number] = unit  # before it leaves the others: who looks finds it in one of them
+        self.units.pop(number, None)
+        if len(ended) > REMEMBERED:
+            ended.popitem(last=False)
 
     def refuse(self, number: int) -> None:
         """It was backed out before its first request came here, which may be on its way by another socket."""

@@ -27,6 +27,7 @@ from qmgr.sockets import Gone, Socket
 from qmgr.wire import ProtocolError
 
 STACK = 512 << 10  # bytes of a thread's stack; only what it uses is taken
+LAST_ANSWERS = 2_000_000_000  # nanoseconds that calls which are under way have at the end
 STRANGERS = 200  # sockets at a time of which nobody knows yet whose they are
 
 _starting = threading.Lock()
@@ -83,7 +84,7 @@ class LocalListener:
         self._refusing = True
 
     def close(self) -> None:
-        """Close all connections at once; their sessions end."""
+        """Close all connections; their sessions end at once. Calls that are under way are answered, if that is soon."""
         self.refuse()
         self._closed = True
         listening, self._listening = self._listening, None
@@ -246,8 +247,12 @@ class Clients:
         client.close()
 
     def close(self) -> None:
-        for client in list(self._clients.values()):
-            self._end(client)
+        busy = [over for client in list(self._clients.values()) for over in client.close(kindly=True)]
+        self._clients.clear()
+        clock = self._service.clock
+        deadline = clock.elapsed_ns() + LAST_ANSWERS
+        for over in busy:
+            clock.wait(over, max(0.0, (deadline - clock.elapsed_ns()) / 1e9))
         self.watcher.close()
 
 

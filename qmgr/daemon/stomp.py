@@ -24,7 +24,7 @@ class StompListener:
     """One address where STOMP is spoken."""
 
     def __init__(self, service: ServiceFace, config: ListenerConfig, timing: Timing | None = None) -> None:
-        """Raises IniError for what can't be used: certificates, ways to authenticate."""
+        """Raises IniError for certificates that can't be used."""
         channels = service.channels
         self._service = service
         self._config = config

@@ -244,6 +244,9 @@ class Parser:
                 raise self._too_long(frame)
         self._begun = None
         self._at = self._scan = end + 1
+        if self._at == len(buffer):  # a large body does not stay until more comes
+            buffer.clear()
+            self._at = self._scan = 0
         return frame
 
 

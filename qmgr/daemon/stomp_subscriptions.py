@@ -90,14 +90,16 @@ class Subscription:
         if room <= 0:
             self._leave_line()
             return
-        if self._watch is not None:
-            if not self._watch.is_set():
-                return
-            self._watch = None
+        if self._watch is not None and not self._watch.is_set():
+            return
         watch = self._session.watch(self._wake)
-        taken, lsn = self._session.deliver(self.queue, room, watch)
+        try:
+            taken, lsn = self._session.deliver(self.queue, room, watch)
+        except MQError:
+            self._leave_line()  # and pass the word on, if it was for this one
+            raise
+        self._watch = None if taken else watch
         if not taken:
-            self._watch = watch
             return
         if self.ack is Ack.AUTO:
             lsn = max(lsn, self._session.accept(taken))
@@ -264,8 +266,13 @@ class Subscriptions:
             one.pump_soon()
 
     def go_on(self) -> None:
-        for subscription in list(self._by_name.values()):
-            subscription.go_on()
+        """The client reads again. Each is the first in its turn: there may not be room for all."""
+        names = list(self._by_name)
+        for name in names[:1]:
+            self._by_name[name] = self._by_name.pop(name)
+        for name in names:
+            if name in self._by_name:
+                self._by_name[name].go_on()
 
     def stop(self) -> None:
         """Nothing more is taken from any queue."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from logger.config import LogType
 from logger.errors import LogError
-from qmgr.errors import AlreadyExists, MQError
+from qmgr.errors import AlreadyExists, Mistake, MQError
 from qmgr.infos import QueueInfo
 from qmgr.mqsc import answers, display, grammar
 from qmgr.mqsc.answers import Answer, Refused, records, said
@@ -96,10 +96,17 @@ class Interpreter:
         """The local queue of this name, damaged or not."""
         if self._is_alias(name):
             raise Refused(answers.OTHER_TYPE, f"Object {name} is an alias queue, not a local one.")
-        found = next((info for info in self._manager.queues() if info.name == name), None)
-        if found is None:
-            raise answers.not_found(name)
-        return found
+        return self._manager.queue(name)
+
+    def _locals(self, name: str) -> list[QueueInfo]:
+        """The local queues that a name means, which may be generic."""
+        if name.endswith("*"):
+            return [info for info in self._manager.queues() if fits(info.name, name)]
+        try:
+            found = self._manager.queue(name)
+        except Mistake:
+            return []
+        return [found] if found.name == name else []  # else the name is an alias of that
 
     # ---- alias queues
 
@@ -111,7 +118,7 @@ class Interpreter:
         wanted = of | settings
         if not wanted.get("target"):
             raise Refused(answers.NEEDED, "DEFINE QALIAS needs TARGET(queue), or LIKE(alias).")
-        if any(info.name == statement.name for info in self._manager.queues()):
+        if self._locals(statement.name):
             raise Refused(answers.OTHER_TYPE, f"Object {statement.name} exists, and is a local queue.")
         try:
             self._manager.define_alias(statement.name, **wanted)
@@ -213,13 +220,13 @@ class Interpreter:
         found: list[Fields] = []
         damage = []
         if kind != "QALIAS":
-            for info in self._manager.queues():
+            for info in self._locals(statement.name):
                 found.append(display.queue(info))
-                if info.damaged and fits(info.name, statement.name):
+                if info.damaged:
                     damage.append(f"AMQ8149E: Object {info.name} damaged: {info.damaged}")
         if kind != "QLOCAL":
-            found += [display.alias(alias) for alias in self._manager.aliases()]
-        found = [fields for fields in found if fits(fields["QUEUE"], statement.name)]
+            aliases = self._manager.aliases()
+            found += [display.alias(alias) for alias in aliases if fits(alias.name, statement.name)]
         found.sort(key=lambda fields: fields["QUEUE"])
         shown = _shown(statement, display.QUEUE, ("QUEUE", "TYPE"), found, sort=True)
         if not shown:
@@ -234,7 +241,7 @@ class Interpreter:
             if not shown:
                 raise Refused(answers.NO_STATUS, "Queue Status not found.")
             return records(shown)
-        infos = [info for info in self._manager.queues() if fits(info.name, statement.name)]
+        infos = self._locals(statement.name)
         if not infos:
             raise answers.not_found(statement.name)
         found = [display.queue_status(info, display.media(self._manager, info.name)) for info in infos]

@@ -20,7 +20,7 @@ from qmgr.locations import Location
 from qmgr.session import Sessions
 
 DEADLINE = 30.0  # seconds; never reached but by a fault
-QUICK = Timing(connect=DEADLINE, frame=DEADLINE, beat=0.2, wanted_beat=0.2, tick=0.05, linger=1.0)
+QUICK = Timing(connect=DEADLINE, frame=DEADLINE, beat=0.2, wanted_beat=0.5, tick=0.05, linger=1.0)
 
 
 @attrs.define
@@ -224,6 +224,15 @@ class Client:
             data = self.socket.recv(1 << 16)
             assert data, f"the connection was closed; unread: {self.received!r}"
             self.received += data
+
+    def await_beats(self, count: int, answers: bool = False) -> None:
+        """Until so many have come; each is answered, or none."""
+        while self.beats < count:
+            data = self.socket.recv(1 << 16)
+            assert data, "the connection was closed"
+            self.received = self._without_beats(self.received + data)
+            if answers:
+                self.raw(b"\n")
 
     def _without_beats(self, data: bytes) -> bytes:
         left = data.lstrip(b"\n")

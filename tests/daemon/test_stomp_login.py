@@ -2,6 +2,7 @@
 
 import socket
 import ssl
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ from logger.disk import PosixDisk
 from qmgr import locations
 from qmgr.configuration import Clash
 from qmgr.daemon.admission import Admission
-from qmgr.daemon.stomp import StompListener
+from qmgr.daemon.stomp import StompListener, make
+from qmgr.errors import IniError
 from qmgr.users import Users
 from tests.daemon.certificates import Authority
-from tests.daemon.stomp_world import QUICK, Server, config_of, eventually, queue_manager, serving
+from tests.daemon.stomp_world import DEADLINE, QUICK, Server, Service, config_of, eventually, queue_manager, serving
 
 
 @attrs.define
@@ -118,10 +120,37 @@ def test_frames_sent_before_the_password_was_checked_wait_for_it(guarded: Guarde
         assert [client.read().command for _ in frames] == ["CONNECTED", "RECEIPT"]
 
 
+def test_who_leaves_while_its_password_is_checked_leaves_nothing(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, gate = threading.Event(), threading.Event()
+    admission = guarded.server.service.authority
+    check = admission.check_password
+
+    def slowly(user: str, password: str) -> None:
+        asked.set()
+        assert gate.wait(DEADLINE)
+        check(user, password)
+
+    monkeypatch.setattr(admission, "check_password", slowly)
+    with guarded.server.stranger(guarded.context()) as client:
+        client.say("CONNECT", accept_version="1.2", login="mia", passcode="secret:é")
+        assert asked.wait(DEADLINE)
+        with guarded.server.stranger(guarded.context("mia")) as other:  # others are served meanwhile
+            other.connect()
+            other.ask("DISCONNECT")
+    guarded.server.all_gone()
+    gate.set()
+    with guarded.server.stranger(guarded.context("mia")) as other:
+        other.connect()
+        other.ask("DISCONNECT")
+    guarded.server.all_gone()
+
+
 def test_who_does_not_finish_the_handshake_counts_and_is_cut_off(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     certificate, key = authority.issue("localhost")
-    hasty = attrs.evolve(QUICK, connect=0.3)
+    hasty = attrs.evolve(QUICK, connect=2.0)
     with (
         queue_manager(tmp_path / "data", "A") as manager,
         serving(manager, hasty, tls_certificate=certificate, tls_key=key) as server,
@@ -137,6 +166,13 @@ def test_who_does_not_finish_the_handshake_counts_and_is_cut_off(tmp_path: Path)
 def test_a_listener_that_has_no_way_for_stomp_is_refused() -> None:
     with pytest.raises(Clash, match="has no way for SCRAM-SHA-256"):
         config_of(authentication=("SCRAM-SHA-256",))
+
+
+def test_a_certificate_that_can_not_be_used_is_named(tmp_path: Path) -> None:
+    with queue_manager(tmp_path) as manager:
+        service = Service(manager, manager.config.channels)
+        with pytest.raises(IniError, match=r"/none\.pem"):
+            make(service, config_of(tls_certificate="/none.pem", tls_key="/none.key"))
 
 
 def test_an_address_that_is_taken_is_named(tmp_path: Path) -> None:

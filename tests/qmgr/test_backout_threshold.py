@@ -1,5 +1,6 @@
 """Messages that were backed out too often go to the backout queue, or the dead-letter queue: wholly or not at all."""
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from qmgr import deadletter
 from qmgr.errors import BackedOut, MQError, NoMessageAvailable, Reason, SyncpointLimit, Unavailable
 from qmgr.infos import Peer
 from qmgr.session import AllRights
+from tests.conftest import SOAK
 from tests.qmgr.world import DATA, NAME, Call, World, bodies, drain
 from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
 
@@ -331,3 +333,141 @@ def test_an_unknown_queue_is_told_and_leaves_no_unit_of_work(qm: qmgr.QueueManag
     with pytest.raises(TypeError, match="has no option 'requeue'"):
         qm.get("A", requeue=True)  # type: ignore[call-arg]
     assert not qm.transactions()
+
+
+class Lived:
+    """Messages go in by an alias, are got with backout_requeue, and everything crashes: where is each of them?"""
+
+    def __init__(self, seed: int, log_type: str) -> None:
+        self.rng = random.Random(f"{log_type} {seed}")
+        self.world = World(log_type=log_type, ini={"DefaultPQBufferSize": "3000"})
+        qm = self.world.qm
+        for queue in ("B", "DEAD"):
+            qm.define_queue(queue, max_depth=self.rng.choice((5, 1000)))
+        qm.define_queue("A", backout_threshold=2, backout_queue="TO")
+        qm.define_alias("FROM", "A")
+        qm.define_alias("TO", "B")
+        qm.alter(dead_letter_queue="DEAD")
+        self.there: set[bytes] = set()
+        self.count = 0
+        self.crashes = 0
+
+    def new(self) -> bytes:
+        self.count += 1
+        return b"#%06d" % self.count
+
+    def step(self) -> None:
+        """One unit of work, or a checkpoint; `there` is what must be there when it is over, or `after` in doubt."""
+        qm, rng = self.world.qm, self.rng
+        after = set(self.there)
+        try:
+            if rng.random() < 0.5:
+                self.world.disk.crash_after(rng.randint(1, 4), rng.choice((0.0, rng.random())))
+            kind = rng.random()
+            if kind < 0.15:
+                qm.checkpoint()
+            elif kind < 0.25:
+                for queue in ("B", "DEAD"):
+                    got = qm.get_many(queue, 1)
+                    self.there -= {message.body[-7:] for message in got}
+                after = self.there
+            else:
+                self.work(qm, after)
+            self.world.disk.no_crash()
+            self.there = after
+        except BaseException:
+            if not self.world.disk.dead:
+                raise
+            self.crashes += 1
+            self.world.crash(mixed(rng.randrange(1 << 30)))
+            found = self.found()
+            assert found in (self.there, after) or kind < 0.25, (found ^ self.there, found ^ after)
+            self.there = found
+
+    def work(self, qm: qmgr.QueueManager, after: set[bytes]) -> None:
+        rng = self.rng
+        prepared = rng.random() < 0.2
+        unit = qm.begin(qmgr.Xid(1, b"%d" % self.count, b"x") if prepared else None)
+        ends = rng.random() < 0.55
+        new = [self.new() for _ in range(rng.choice((0, 1, 3)))]
+        unit.put_many("FROM", new)
+        got = unit.get_many(rng.choice(("A", "FROM")), rng.choice((1, 4)), backout_requeue=True)
+        if ends:
+            after |= set(new)
+            after -= {message.body for message in got}
+        if prepared:
+            unit.prepare()
+            qm.resolve(unit.xid, commit=ends)  # type: ignore[arg-type]
+        elif ends:
+            unit.commit()
+        else:
+            unit.backout()
+
+    def found(self) -> set[bytes]:
+        qm = self.world.qm
+        for xid in qm.in_doubt():
+            qm.resolve(xid, commit=False)
+        held = [body[-7:] for queue in ("A", "B", "DEAD") for body in bodies(qm, queue)]
+        assert len(held) == len(set(held)), "a message is there twice"
+        assert sum(info.depth for info in qm.queues()) == len(held)
+        return set(held)
+
+
+@pytest.mark.parametrize("log_type", ["circular", "linear"])
+@pytest.mark.parametrize("seed", range(40 if SOAK else 4))
+def test_random_lives_lose_nothing_and_double_nothing(seed: int, log_type: str, small_segments: object) -> None:
+    life = Lived(seed, log_type)
+    for _ in range(60):
+        life.step()
+    assert life.found() == life.there
+    assert life.crashes > 1
+    assert {info.name for info in life.world.qm.queues()} == {"A", "B", "DEAD"}
+    assert len(life.world.qm.aliases()) == 2
+
+
+# ---- very many of them
+
+
+def many(limit: int, number: int) -> qmgr.QueueManager:
+    """A queue manager whose queue A begins with so many messages that nobody can work on."""
+    world = World(max_uncommitted=number)
+    qm = world.qm
+    qm.define_queue("B")
+    qm.define_queue("A", backout_threshold=1, backout_queue="B")
+    qm.put_many("A", [b"%d" % n for n in range(number)])
+    with qm.begin() as unit:
+        unit.get_many("A", number)
+        unit.backout()
+    qm.put("A", b"good")
+    qm.alter(max_uncommitted=limit)
+    return qm
+
+
+@pytest.mark.parametrize("limit", [2, 3, 40, 1000])
+def test_thousands_that_were_backed_out_do_not_stop_anybody(limit: int) -> None:
+    qm = many(limit, 300)
+    assert [message.body for message, _ in qm.consume("A", wait=0.0)] == [b"good"]
+    assert qm.queue("B").depth == 300
+    qm = many(limit, 300)
+    assert qm.get("A", backout_requeue=True).body == b"good"
+    qm = many(limit, 300)
+    assert [one.body for one in qm.get_many("A", 100, backout_requeue=True)] == [b"good"]
+    qm = many(limit, 300)
+    session = qm.sessions.open(Peer(user="u"), AllRights())
+    deliveries, _ = session.deliver("A", 10)
+    assert [one.message.body for one in deliveries] == [b"good"]
+    assert (qm.queue("B").depth, bodies(qm, "B")) == (300, [b"%d" % n for n in range(300)])
+
+
+def test_a_unit_of_work_of_ones_own_is_told_when_it_has_moved_too_many() -> None:
+    qm = many(40, 100)
+    with qm.begin() as unit:
+        with pytest.raises(SyncpointLimit):
+            unit.get("A", backout_requeue=True)
+        unit.commit()
+    assert (qm.queue("A").depth, qm.queue("B").depth) == (81, 20)
+
+
+def test_where_units_of_work_are_too_small_for_a_move_it_stays() -> None:
+    qm = many(1, 3)
+    assert [message.body for message, _ in qm.consume("A", wait=0.0)] == [b"0", b"1", b"2", b"good"]

@@ -7,7 +7,8 @@ import pytest
 
 import qmgr
 from qmgr import events
-from qmgr.errors import Inhibited, MediaNotSupported, Mistake, MQError, QueueFull, ResourceProblem
+from qmgr.daemon.admission import Admission
+from qmgr.errors import Inhibited, MediaNotSupported, Mistake, MQError, NotAuthorized, QueueFull, ResourceProblem
 from tests.qmgr.world import World, drain
 from tests.sim.loss import LOSE_ALL
 
@@ -277,3 +278,13 @@ def test_a_log_without_room_drops_persistent_events_and_the_call_goes_on(
     with pytest.raises(QueueFull):
         watched.put_many("W", [b"x"] * 8, persistent=False)
     assert watched.queue("W").depth == 8
+
+
+def test_what_the_rights_of_a_user_refuse_is_told(world: World, qm: qmgr.QueueManager) -> None:
+    qm.alter(authority_events=True)
+    rights = Admission(qm, world.disk, qm._location, qm._say).rights("eve")
+    with pytest.raises(NotAuthorized):
+        rights.require("get", "A")
+    [event] = told(qm, QUEUE_MANAGER)
+    assert (event["eventData"]["userIdentifier"], event["eventData"]["verb"]) == ("eve", "get")
+    assert "AMQ8077W" in world.errors()
