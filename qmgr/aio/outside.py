@@ -38,6 +38,7 @@ class OutsideUnit:
         self.told = ACTIVE  # its state, as far as we have made it
         self.evicted = False  # rolled back by the queue manager, and not backed out by its application yet
         self.unknown = False  # the answer to its commit was lost
+        self.given_up = False  # backed out, since nobody knows what a get in it that was cancelled has taken
 
     @property
     def state(self) -> UowState:
@@ -49,6 +50,11 @@ class OutsideUnit:
             raise UnitOfWorkEnded(
                 f"the connection was lost in the commit of unit of work {self.number}; outcome({self.number}) tells "
                 f"whether it was committed"
+            )
+        if self.given_up and self.told is ACTIVE:
+            raise BackedOut(
+                f"unit of work {self.number} was backed out when a get in it was cancelled, which over TLS can't be "
+                f"undone by itself; back it out and start it again"
             )
         if self.told in (COMMITTED, BACKED_OUT):
             raise UnitOfWorkEnded(f"unit of work {self.number or ''} is {self.told.value}; begin another one")
@@ -196,7 +202,7 @@ class Outside:
         unit.told = COMMITTED
 
     async def backout(self, unit: OutsideUnit) -> None:
-        if unit.told is ACTIVE and not unit.unknown and (unit.pool is None or unit.pool.link.broken):
+        if unit.told is ACTIVE and not unit.unknown and (unit.pool is None or unit.pool.link.broken or unit.given_up):
             unit.told, unit.evicted = BACKED_OUT, False  # the daemon did so, or has never heard of it
             return
         unit.check()
@@ -233,7 +239,7 @@ class Outside:
         else:
             frame = wire.get_many(flags, number, queue, limit, seconds, options)
         try:
-            answers = await self._taken(*await self._send(pool, frame))
+            answers = await self._taken(unit, *await self._send(pool, frame))
             found = heard(answers) if unit is None else unit.hear(answers)
         except NoMessageAvailable:
             return []
@@ -241,7 +247,9 @@ class Outside:
             return [wire.got_message(*found[0], queue)]
         return wire.got_messages(found, queue)
 
-    async def _taken(self, channel: Channel, answer: "asyncio.Future[list[bytes]]") -> list[bytes]:
+    async def _taken(
+        self, unit: OutsideUnit | None, channel: Channel, answer: "asyncio.Future[list[bytes]]"
+    ) -> list[bytes]:
         """The answer to a get. If this task is cancelled the daemon is told not to wait any more.
 
         So either no message is taken, or it is returned all the same.
@@ -257,10 +265,18 @@ class Outside:
                 answers = await until_done(answer)
             except Broken:
                 answers = []
+                if unit is not None and not channel.can_give_up:
+                    await until_done(asyncio.ensure_future(self._give_up(unit)))
             if not answers or not brings_messages(answers):
                 raise
             strike_later()
             return answers
+
+    async def _give_up(self, unit: OutsideUnit) -> None:
+        """Nobody knows what was got in this unit of work."""
+        with contextlib.suppress(MQError):
+            await self.backout(unit)
+        unit.told, unit.given_up = ACTIVE, True
 
     async def dead_letter(self, unit: OutsideUnit | None, message: Message, reason: int) -> Message:
         [(answer, head)] = await self._ask(
