@@ -17,11 +17,11 @@ from qmgr.entry import COPY, OVERHEAD, READY, Entry
 from qmgr.errors import Inhibited, MessageTooBig, Mistake, MQError, ObjectInUse, QueueFull, Reason, Unavailable
 from qmgr.events import Event, Events
 from qmgr.groups import in_logical_order
+from qmgr.holding import Holding
 from qmgr.ids import Unindexed
 from qmgr.logged import Surroundings
 from qmgr.message import HEAD, Descriptor, Message, check_body, check_id, decode
 from qmgr.queue import BEFORE_ALL, Queue
-from qmgr.requeue import Requeue
 from qmgr.units import A_RECORD, FENCE, QUEUE_AND_SEQUENCE
 from qmgr.verbs import ANY, Wanted
 from recovery import records
@@ -36,7 +36,7 @@ from recovery.records import (
     run_of_gets,
     run_of_puts,
 )
-from recovery.uows import Uow
+from recovery.uows import ACTIVE, Uow
 
 Held = tuple[Entry, Message]
 
@@ -66,7 +66,7 @@ class _Found:
     now: int  # by the steady clock; 0 where no message of the queue expires
 
 
-class Engine(Requeue):
+class Engine(Holding):
     """The queue manager at work, from the end of restart to its end."""
 
     def __init__(self, given: Surroundings) -> None:
@@ -447,6 +447,8 @@ class Engine(Requeue):
         try:
             with self.lock:
                 self.check_not_ending()
+                if holder.state is not ACTIVE:  # its client is gone
+                    return queue, [], moved
                 found = self._get_locked(holder, queue, limit, ANY, False)
                 if found is None:
                     if waiter is not None:
@@ -458,49 +460,6 @@ class Engine(Requeue):
             raise self.translated(exc) from exc
         messages = [decode(head, body, queue.name, backouts, found.now) for head, body, backouts in found.messages]
         return queue, list(zip(found.entries, messages, strict=True)), max(moved, found.force)
-
-    def accept_later(self, holder: Uow, held: list[tuple[Queue, Entry]], unit: Uow | None) -> int:
-        """Held messages are got: in the unit of work, or now; the LSN to force before anybody is told, or 0."""
-        into = self.new_unit(holder.owner, holder.thread) if unit is None else unit
-        try:
-            with self.lock:
-                self._room_in(into, len(held), GET_COST * len(held), None, 0)
-                self._pass_on(holder, held, into)
-                persistent = [(queue, entry.sequence) for queue, entry in held if entry.persistent]
-                if persistent:
-                    runs = [run_of_gets(queue.id, [sequence]) for queue, sequence in persistent]
-                    self._hold_back(into, runs, GET_COST * len(persistent))
-        except LogError as exc:
-            raise self.translated(exc) from exc
-        except BaseException:
-            if unit is None and not into.gets:
-                self.state.uows.remove(into)
-            raise
-        return self.commit_later(into) if unit is None else 0
-
-    def reject_later(self, holder: Uow, held: list[tuple[Queue, Entry]]) -> int:
-        """Held messages return to their places with a higher backout count; the LSN to force, or 0."""
-        into = self.new_unit(holder.owner, holder.thread)
-        try:
-            with self.lock:
-                self._pass_on(holder, held, into)
-        except BaseException:
-            if not into.gets:
-                self.state.uows.remove(into)
-            raise
-        return self.back_out_later(into)
-
-    def release(self, holder: Uow, held: list[tuple[Queue, Entry]]) -> None:
-        """Held messages return to their places as if nobody had had them."""
-        with self.lock:
-            for queue, entry in self._still(holder, held):
-                holder.gets.remove((queue, entry))
-                queue.give_back(entry, count=False)
-
-    def give_up(self, holder: Uow) -> None:
-        """The holder's client is gone: what it has returns with a higher backout count."""
-        if self.refusal is None:
-            self.back_out_later(holder)
 
     def stand(self, name: str, waiter: Waiter, *, selective: bool) -> str:
         """The waiter stands in line, and is set once when there may be a message; the name of the queue, for `leave`.
@@ -516,32 +475,22 @@ class Engine(Requeue):
     def leave(self, name: str, waiter: Waiter) -> None:
         """The waiter stands in line no more; if it was woken, the message is for the next."""
         with self.lock:
-            alias = self.state.aliases.get(name)
-            queue = self.state.queues.get(name if alias is None else alias.target)
+            queue = self._behind_alias(name)
             if queue is not None:
                 queue.waiters.leave(waiter)
                 if waiter.is_set():
                     queue.waiters.wake_one()
 
-    def _pass_on(self, holder: Uow, held: list[tuple[Queue, Entry]], unit: Uow) -> None:
-        """What the holder has locked is got by the unit of work. The lock is held."""
-        if len(self._still(holder, held)) != len(held):
-            raise Mistake(
-                "a message that is acknowledged is not held for this client any more; it will be delivered again",
-                reason=Reason.NO_MSG_LOCKED,
-            )
-        try:
-            for pair in held:
-                holder.gets.remove(pair)
-                unit.gets.append(pair)
-                unit.persistent += pair[1].persistent
-        except BaseException as exc:  # as for puts
-            self._on_failure(exc)
-            raise
+    def pass_wake_on(self, name: str) -> None:
+        """Who may have been woken takes no message: it is for the next."""
+        with self.lock:
+            queue = self._behind_alias(name)
+            if queue is not None:
+                queue.waiters.wake_one()
 
-    def _still(self, holder: Uow, held: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
-        """Those that the holder has: its queue may have been built anew meanwhile, or its client may be gone."""
-        return [pair for pair in held if pair in holder.gets]
+    def _behind_alias(self, name: str) -> Queue | None:
+        alias = self.state.aliases.get(name)
+        return self.state.queues.get(name if alias is None else alias.target)
 
     def _index(self, queue: Queue, which: int) -> None:
         """Read what finding messages by this id takes without the lock, so that others go on.
