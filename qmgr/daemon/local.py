@@ -262,12 +262,15 @@ class Clients:
         client.close()
 
     def close(self) -> None:
-        busy = [over for client in list(self._clients.values()) for over in client.close(kindly=True)]
-        self._clients.clear()
+        clients = list(self._clients.values())
+        busy = [over for client in clients for over in client.close(kindly=True)]
         clock = self._service.clock
         deadline = clock.elapsed_ns() + LAST_ANSWERS
         for over in busy:
             clock.wait(over, max(0.0, (deadline - clock.elapsed_ns()) / 1e9))
+        for client in clients:
+            sockets.close(client.anchor)
+        self._clients.clear()
         self.watcher.close()
 
 
