@@ -28,7 +28,7 @@ from recovery import records, restart, uows
 
 SHOWN: tuple[ModuleType, ...] = (
     *(archive, compressed, config, history, log, stats),
-    *(authority, infos, message, mqsc, objects, replay),
+    *(authority, errors, infos, message, mqsc, objects, replay),
     *(records, restart, uows),
 )
 
