@@ -185,13 +185,17 @@ class Session:
 
         Then ask again. Whoever is in line and loses interest calls `unwatch`.
         """
-        self.rights.require(GET, queue)
-        with self._lock:
-            if self._closed:
-                return [], 0
-            if self._holder is None:
-                self._holder = Holder(self._engine, self.peer.owner)
-        return self._holder.take(queue, limit, watch)
+        try:
+            self.rights.require(GET, queue)
+            with self._lock:
+                if self._closed:
+                    return [], 0
+                if self._holder is None:
+                    self._holder = Holder(self._engine, self.peer.owner)
+            return self._holder.take(queue, limit, watch)
+        except BaseException:
+            self._engine.pass_wake_on(queue)  # which brought the client here, perhaps
+            raise
 
     def watch(self, wake: Callable[[], None]) -> Watch:
         """For `deliver`: `wake` is called by any thread and under the queue manager's lock, so it only passes it on."""
@@ -212,7 +216,10 @@ class Session:
     def reject(self, deliveries: list[Delivery]) -> int:
         """The client refuses them: they return to their places with a higher backout count."""
         assert self._holder is not None, "what is rejected was delivered"
-        return self._holder.reject(deliveries)
+        try:
+            return self._holder.reject(deliveries)
+        finally:
+            self._look_around()
 
     def release(self, deliveries: list[Delivery]) -> None:
         """The client leaves in order, and never looked at them."""

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 
 from qmgr.cli import (
     amqsbcg,
@@ -99,6 +98,8 @@ def qm(argv: Sequence[str] | None = None) -> int:
 
 
 def version() -> str:
+    from importlib import metadata  # takes as long as a tenth of all else
+
     try:
         return metadata.version("qmgr")
     except metadata.PackageNotFoundError:

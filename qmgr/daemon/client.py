@@ -111,8 +111,8 @@ class Client:
     def close(self, *, kindly: bool = False) -> list[threading.Event]:
         """The client is gone: its units of work are backed out at once, its sockets closed.
 
-        `kindly`: it is there, and the queue manager goes: calls that are under way are answered. The events are set
-        when they are.
+        `kindly`: it is there, and the queue manager goes: calls that are under way are answered, and the events are set
+        when they are; then the caller closes the anchor.
         """
         with self._lock:
             if self.closed:
@@ -124,7 +124,8 @@ class Client:
             self.session.close()
         finally:
             self.units.clear()
-            sockets.close(self.anchor)
+            if not kindly:
+                sockets.close(self.anchor)
             for calls in left:
                 if kindly:
                     calls.dismiss()

@@ -28,6 +28,7 @@ from qmgr.wire import ProtocolError
 
 STACK = 512 << 10  # bytes of a thread's stack; only what it uses is taken
 LAST_ANSWERS = 2_000_000_000  # nanoseconds that calls which are under way have at the end
+A_MOMENT = 0.1  # seconds
 STRANGERS = 200  # sockets at a time of which nobody knows yet whose they are
 
 _starting = threading.Lock()
@@ -97,24 +98,31 @@ class LocalListener:
 
     def _accept(self) -> None:
         listening = self._listening
+        in_need = False  # of descriptors or threads: said once
         while listening is not None:
             self._strangers.acquire()
+            sock = None
             try:
                 sock, _ = listening.accept()
-            except OSError as exc:
-                self._strangers.release()
+                self._unknown.add(sock)
+                self._begin(sock)
+                in_need = False
+            except (OSError, RuntimeError) as exc:  # the latter: the system has no more threads
+                if sock is None:
+                    self._strangers.release()
+                else:
+                    self._known(sock)
+                    sockets.close(sock)
                 if self._closed:
                     return
-                self._service.say("AMQ9207", peer=self._place.name, text=f"a connection could not be accepted ({exc})")
-                self._service.clock.wait(threading.Event(), 0.1)  # no descriptors, most likely: some come back
-                continue
-            self._unknown.add(sock)
-            try:
-                start_thread(lambda sock=sock: self._serve(sock), f"qmgr {self._place.name} client")  # type: ignore[misc]
-            except RuntimeError as exc:  # the system has no more threads
-                self._known(sock)
-                sockets.close(sock)
-                self._service.say("AMQ9207", peer=self._place.name, text=f"a connection could not be served ({exc})")
+                if not in_need:
+                    self._service.say("AMQ9207", peer=self._place.name, text=f"a connection can't be taken ({exc})")
+                in_need = True
+                self._service.clock.wait(threading.Event(), A_MOMENT)  # some will come back
+
+    def _begin(self, sock: Socket) -> None:
+        """Serve it in a thread of its own. Raises RuntimeError."""
+        start_thread(lambda: self._serve(sock), f"qmgr {self._place.name} client")
 
     def _known(self, sock: Socket) -> None:
         """It is no stranger any more."""
@@ -234,7 +242,14 @@ class Clients:
 
     def watch(self, client: Client) -> None:
         """From now on it ends when its anchor is closed."""
-        self.watcher.add(client.anchor, lambda: start_thread(lambda: self._end(client), "qmgr client end"))
+        self.watcher.add(client.anchor, lambda: self._end_soon(client))
+
+    def _end_soon(self, client: Client) -> None:
+        """In a thread of its own, since the log may have to be waited for; other clients go at the same time."""
+        try:
+            start_thread(lambda: self._end(client), "qmgr client end")
+        except RuntimeError:  # the system has no more threads
+            self._end(client)
 
     def find(self, token: bytes) -> Client:
         client = self._clients.get(token)
@@ -247,12 +262,15 @@ class Clients:
         client.close()
 
     def close(self) -> None:
-        busy = [over for client in list(self._clients.values()) for over in client.close(kindly=True)]
-        self._clients.clear()
+        clients = list(self._clients.values())
+        busy = [over for client in clients for over in client.close(kindly=True)]
         clock = self._service.clock
         deadline = clock.elapsed_ns() + LAST_ANSWERS
         for over in busy:
             clock.wait(over, max(0.0, (deadline - clock.elapsed_ns()) / 1e9))
+        for client in clients:
+            sockets.close(client.anchor)
+        self._clients.clear()
         self.watcher.close()
 
 

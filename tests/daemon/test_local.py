@@ -238,6 +238,33 @@ def test_a_call_beyond_the_longest_frame_is_refused_and_nothing_else(tmp_path: P
         assert client.queue("A").depth == 1
 
 
+def test_groups_dead_letters_and_messages_that_are_backed_out_too_often(
+    served: Served, client: qmgr.Connection
+) -> None:
+    client.define_queue("DLQ")
+    client.alter(dead_letter_queue="DLQ")
+    client.alter_queue("A", backout_threshold=1, backout_queue="B")
+    for sequence in (2, 1):
+        client.put("A", b"%d" % sequence, group_id=b"G", group_sequence=sequence, last_in_group=sequence == 2)
+    with client.begin() as unit:
+        assert [unit.get("A", all_available=True).body for _ in range(2)] == [b"1", b"2"]
+        unit.backout()
+    for message, unit in client.consume("A", wait=0.0):
+        raise AssertionError((message, unit))
+    assert [one.body for one in client.get_many("B", 9)] == [b"2", b"1"]
+    client.put("A", b"poison")
+    for message, unit in client.consume("A", wait=0.0):
+        with unit:
+            assert client.dead_letter(unit, message).queue == "DLQ"
+    client.dead_letter(None, client.put("A", b"more"))
+    assert [one.body[172:] for one in client.browse("DLQ")] == [b"poison", b"more"]
+    with pytest.raises(TypeError, match="a get has no option 'colour'"):
+        client.get("A", colour=1)  # type: ignore[call-arg]
+    with pytest.raises(Mistake):
+        client.get("A", all_available=True)
+    assert served.manager.transactions() == []
+
+
 # ---- waits and threads
 
 
