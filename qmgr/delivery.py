@@ -48,8 +48,7 @@ class Holder:
 
     def __init__(self, engine: Engine, owner: str) -> None:
         self._engine = engine
-        self._unit = engine.new_unit(owner, threading.get_ident())
-        self._unit.holds = True
+        self._unit = engine.new_holder(owner, threading.get_ident())
 
     def take(self, queue: str, limit: int, watch: Watch | None = None) -> tuple[list[Delivery], int]:
         """Up to `limit` messages, and the LSN that must be safe before the client hears of them.

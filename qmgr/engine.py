@@ -1,4 +1,4 @@
-"""The engine: puts, gets and browses, each checked, logged, applied and forced.
+"""The engine: gets and browses, and what clients hold; each checked, logged, applied and forced, as puts are.
 
 A caller never sees a message whose commit is not safe yet: a get or browse that finds one waits for that force too.
 """
@@ -13,30 +13,23 @@ import attrs
 from logger.errors import LogError
 from qmgr import verbs
 from qmgr.due import Waiter
-from qmgr.entry import COPY, OVERHEAD, READY, Entry
-from qmgr.errors import Inhibited, MessageTooBig, Mistake, MQError, ObjectInUse, QueueFull, Reason, Unavailable
-from qmgr.events import Event, Events
+from qmgr.entry import COPY, READY, Entry
+from qmgr.errors import Inhibited, Mistake, ObjectInUse, Reason, Unavailable
 from qmgr.groups import in_logical_order
+from qmgr.holding import Holding
 from qmgr.ids import Unindexed
-from qmgr.logged import Surroundings
-from qmgr.message import HEAD, Descriptor, Message, check_body, check_id, decode
+from qmgr.message import Message, decode
 from qmgr.queue import BEFORE_ALL, Queue
-from qmgr.requeue import Requeue
-from qmgr.units import A_RECORD, FENCE, QUEUE_AND_SEQUENCE
+from qmgr.units import A_RECORD, QUEUE_AND_SEQUENCE
 from qmgr.verbs import ANY, Wanted
-from recovery import records
 from recovery.errors import QueueDamaged
 from recovery.records import (
     GET_COST,
-    PUT_COST,
     Expire,
     Get,
-    Put,
-    PutMany,
     run_of_gets,
-    run_of_puts,
 )
-from recovery.uows import Uow
+from recovery.uows import ACTIVE, Uow
 
 Held = tuple[Entry, Message]
 
@@ -66,31 +59,8 @@ class _Found:
     now: int  # by the steady clock; 0 where no message of the queue expires
 
 
-class Engine(Requeue):
+class Engine(Holding):
     """The queue manager at work, from the end of restart to its end."""
-
-    def __init__(self, given: Surroundings) -> None:
-        super().__init__(given)
-        self.events = Events(self.state)
-        self.process = ""  # whose it is, for events
-        self._id_prefix = b"AMQ " + given.name[:12].ljust(12).encode()
-        self._message_numbers = itertools.count(given.log.epoch * FENCE + 1)
-
-    def _known(self, name: str, put: bool = False) -> Queue:
-        """The queue that a get, or a put, names by its name or by an alias."""
-        if self.refusal is not None:
-            raise self.refusal
-        queue = self.state.queues.get(name) if type(name) is str else None
-        if queue is None or queue.damaged:
-            queue = verbs.known_queue(self.state, name)
-            if queue.name != name:
-                try:
-                    verbs.check_alias(self.state, name, queue, put=put)
-                except Inhibited as exc:
-                    with self.lock:
-                        self._inhibited(exc)
-                    raise
-        return queue
 
     def advance_log(self) -> None:
         """Go on in the next extent of the log. Raises ResourceProblem when it has no room for that."""
@@ -102,231 +72,6 @@ class Engine(Requeue):
                     self._find_room(self.log.buffer.extent_room(), kept)
         except LogError as exc:
             raise self.translated(exc) from exc
-
-    # ---- puts
-
-    def new_message_id(self) -> bytes:
-        number = next(self._message_numbers)
-        if number > self._last:
-            raise self._no_more_ids()
-        return self._id_prefix + number.to_bytes(8, "big")
-
-    def _new_message_ids(self, count: int) -> list[bytes]:
-        prefix = self._id_prefix
-        numbers = list(itertools.islice(self._message_numbers, count))
-        if numbers[-1] > self._last:
-            raise self._no_more_ids()
-        return [prefix + number.to_bytes(8, "big") for number in numbers]
-
-    def _no_more_ids(self) -> Unavailable:
-        return Unavailable("this start has used up its message ids; end and start the queue manager")
-
-    def _described(self, name: str, options: verbs.PutOptions) -> tuple[Queue, Descriptor]:
-        """The queue that a put names, and what it says of its messages."""
-        queue = self._known(name, put=True)
-        if options or queue.definition.expiry_cap is not None:
-            return queue, verbs.describe(queue, options, self._expires)
-        return queue, queue.plain
-
-    def put(self, unit: Uow | None, name: str, body: Any, options: verbs.PutOptions) -> Message:
-        """Put one message; outside a unit of work a persistent one is durable when this returns."""
-        message, end = self.put_later(unit, name, body, options)
-        if end:
-            self.force(end)
-        return message
-
-    def put_later(self, unit: Uow | None, name: str, body: Any, options: verbs.PutOptions) -> tuple[Message, int]:
-        """The same without the force: nobody may hear of it before the log is safe up to the LSN; 0: now."""
-        queue, descriptor = self._described(name, options)
-        if type(body) is not bytes:
-            body = check_body(body)
-        given_id = options.get("message_id") if options else None
-        one_id = self.new_message_id() if given_id is None else check_id(given_id, "message_id")
-        now = self.clock.wall_us()
-        head = descriptor.head(one_id, now)
-        size = len(head) + len(body)
-        entry = Entry(head, body, descriptor.persistent, descriptor.priority, descriptor.expires)
-        end = 0
-        if unit is not None:
-            self._put_in_unit(unit, queue, [entry], size, len(body))
-        else:
-            record = Put(queue.id, 0, head, body, entry)
-            cost = self.log.cost(QUEUE_AND_SEQUENCE + size) if descriptor.persistent else 0
-            end = self._put_now(record, queue, 1, len(body), cost, now)
-        return Message(body, head, queue.name, 0, descriptor.expiry), end
-
-    def put_many(self, unit: Uow | None, name: str, bodies: Iterable[Any], options: verbs.PutOptions) -> list[Message]:
-        """Put messages to one queue with one record: all of them or, where an error is raised, none."""
-        queue, descriptor = self._described(name, options)
-        if isinstance(bodies, (bytes, bytearray, memoryview, str)) or not isinstance(bodies, Iterable):
-            raise Mistake(f"put_many takes several bodies, not one {type(bodies).__name__}", reason=Reason.MD_ERROR)
-        bodies = [body if type(body) is bytes else check_body(body) for body in bodies]
-        if not bodies:
-            return []
-        now = self.clock.wall_us()
-        given_id = options.get("message_id")
-        if given_id is None:
-            ids = self._new_message_ids(len(bodies))
-        else:
-            ids = [check_id(given_id, "message_id")] * len(bodies)
-        heads = descriptor.heads(ids, now)
-        largest = max(map(len, bodies))
-        size = sum(map(len, bodies)) + len(bodies) * len(heads[0])
-        persistent, priority, expires = descriptor.persistent, descriptor.priority, descriptor.expires
-        entries = [Entry(head, body, persistent, priority, expires) for head, body in zip(heads, bodies, strict=True)]
-        if unit is not None:
-            self._put_in_unit(unit, queue, entries, size, largest)
-        else:
-            count = len(bodies)
-            record = PutMany(queue.id, 0, list(zip(heads, bodies, strict=True)), entries)
-            cost = self.log.cost(records.put_many_cost(size, count)) if persistent else 0
-            end = self._put_now(record, queue, count, largest, cost, now)
-            if end:
-                self.force(end)
-        name, expiry = queue.name, descriptor.expiry
-        return [Message(body, head, name, 0, expiry) for head, body in zip(heads, bodies, strict=True)]
-
-    def _expires(self, expiry: float) -> int:
-        """When a message expires that is put now, in microseconds of the steady clock."""
-        return self.steady.now_us() + max(1, int(expiry * 1_000_000))
-
-    def _put_now(self, record: Put | PutMany, queue: Queue, count: int, largest: int, cost: int, now: int) -> int:
-        """Put outside a unit of work, if that may be; `cost` bytes of log for persistent messages, else 0.
-
-        Returns the LSN to force.
-        """
-        end = 0
-        try:
-            with self.lock:
-                self._admit(queue, count, largest, cost)
-                record.sequence = queue.next_sequence
-                if cost:
-                    end = self._append_and_apply(record, now)
-                    self.checkpointer.records += (count - 1) // A_RECORD
-                else:
-                    self._apply_only(record, now)
-                self._came((HEAD.size + largest + OVERHEAD) * count)
-        except LogError as exc:
-            raise self.translated(exc) from exc
-        return end
-
-    def _admit(self, queue: Queue, count: int, largest: int, cost: int) -> None:
-        """May these messages be put outside a unit of work, and has the log room for `cost` bytes of record?
-
-        The lock is held; it may be let go of while room is made, so all else is checked afterwards.
-        """
-        if self.refusal is not None:
-            raise self.refusal
-        if cost:
-            if cost > self.log.space.largest:
-                raise self._too_much(cost, queue)
-            if self.state.holding:
-                self.log_held()
-            self._reserve(cost, 0, self.log.space.for_gets)
-        if queue.depth + count > queue.room_to or largest > queue.max_length:
-            self._check_put(queue, largest, count)
-
-    def _check_put(self, queue: Queue, largest: int, count: int) -> None:
-        """May these messages be put? Notes events. The lock is held; it is let go of only to refuse them."""
-        try:
-            verbs.check_put(queue, largest, count)
-        except QueueFull:
-            self.events.is_full(queue, self.clock.wall_us())
-            self.tell_locked()
-            raise
-        except Inhibited as exc:
-            self._inhibited(exc)
-            raise
-        if queue.armed:
-            self.events.rises(queue, queue.depth + count, self.clock.wall_us())
-            self.attention = True
-
-    def _inhibited(self, exc: Inhibited) -> None:
-        """A put or get is refused for this. The lock is held; it may be let go of."""
-        self.events.inhibited(exc.reason, exc.name, self.process)
-        self.tell_locked()
-
-    # ---- events
-
-    def tell(self) -> None:
-        """Put the events that have been noted."""
-        if self.events.pending and self.refusal is None:
-            with contextlib.suppress(LogError), self.lock:
-                self.tell_locked()
-
-    def tell_locked(self) -> None:
-        """The same. What can't be put is dropped. The lock is held; it may be let go of."""
-        pending = self.events.pending
-        while pending:
-            event = pending.popleft()
-            queue = self.state.queues.get(event.queue)
-            if queue is not None:
-                with contextlib.suppress(MQError):
-                    self._put_event(queue, event)
-
-    def _put_event(self, queue: Queue, event: Event) -> None:
-        now = self.clock.wall_us()
-        body = event.encode(self.name, now)
-        descriptor = verbs.describe(queue, {"format": "MQSTR"}, self._expires)
-        head = descriptor.head(self.new_message_id(), now)
-        if descriptor.persistent:
-            self.log_held()
-            if not self.log.reserve(self.log.cost(QUEUE_AND_SEQUENCE + len(head) + len(body)), self.log.space.for_gets):
-                return
-        self.check()
-        verbs.check_put(queue, len(body))
-        entry = Entry(head, body, descriptor.persistent, descriptor.priority, descriptor.expires)
-        record = Put(queue.id, queue.next_sequence, head, body, entry)
-        if descriptor.persistent:
-            self._append_and_apply(record, now)
-        else:
-            self._apply_only(record, now)
-        self._came(len(head) + len(body) + OVERHEAD)
-
-    def _put_in_unit(self, unit: Uow, queue: Queue, entries: list[Entry], size: int, largest: int) -> None:
-        """Put messages in a unit of work, if that may be."""
-        try:
-            with self.lock:
-                self._put_in_unit_locked(unit, queue, entries, size, largest)
-        except LogError as exc:
-            raise self.translated(exc) from exc
-
-    def _put_in_unit_locked(self, unit: Uow, queue: Queue, entries: list[Entry], size: int, largest: int) -> None:
-        """The same. The lock is held; it may be let go of while room is made."""
-        count = len(entries)
-        cost = size + PUT_COST * count if entries[0].persistent else 0
-        if cost > self.log.space.largest:
-            raise self._too_much(cost, queue)
-        self._room_in(unit, count, cost, queue, size)
-        if queue.depth + count > queue.room_to or largest > queue.max_length:
-            self._check_put(queue, largest, count)
-        ordinal = len(unit.puts)
-        try:
-            for place, entry in enumerate(entries, ordinal):
-                self.state.hold_put(unit, queue, place, entry)
-            if cost:
-                messages = [(entry.head, entry.body) for entry in entries]
-                self._hold_back(unit, run_of_puts(queue.id, ordinal, messages), cost)
-        except BaseException as exc:  # what interrupts this leaves counts that do not fit together
-            self._on_failure(exc)
-            raise
-        self._came(size + OVERHEAD * count)
-        if unit.held >= self._hold:
-            self._log_calls(unit)
-
-    def _came(self, size: int) -> None:
-        """So many bytes of messages came, which a checkpoint has to move out of memory."""
-        self.checkpointer.came += size
-        if self.checkpointer.came >= self.checkpointer.came_max:
-            self.attention = True
-
-    def _too_much(self, size: int, queue: Queue) -> MessageTooBig:
-        return MessageTooBig(
-            f"{size} bytes of messages for queue {queue.name!r} can't be logged at once: the log has "
-            f"{self.log.space.capacity} bytes, and a call may fill {self.log.space.largest} of them at the most",
-            reason=Reason.MSG_TOO_BIG_FOR_Q_MGR,
-            name=queue.name,
-        )
 
     # ---- gets
 
@@ -447,6 +192,8 @@ class Engine(Requeue):
         try:
             with self.lock:
                 self.check_not_ending()
+                if holder.state is not ACTIVE:  # its client is gone
+                    return queue, [], moved
                 found = self._get_locked(holder, queue, limit, ANY, False)
                 if found is None:
                     if waiter is not None:
@@ -458,49 +205,6 @@ class Engine(Requeue):
             raise self.translated(exc) from exc
         messages = [decode(head, body, queue.name, backouts, found.now) for head, body, backouts in found.messages]
         return queue, list(zip(found.entries, messages, strict=True)), max(moved, found.force)
-
-    def accept_later(self, holder: Uow, held: list[tuple[Queue, Entry]], unit: Uow | None) -> int:
-        """Held messages are got: in the unit of work, or now; the LSN to force before anybody is told, or 0."""
-        into = self.new_unit(holder.owner, holder.thread) if unit is None else unit
-        try:
-            with self.lock:
-                self._room_in(into, len(held), GET_COST * len(held), None, 0)
-                self._pass_on(holder, held, into)
-                persistent = [(queue, entry.sequence) for queue, entry in held if entry.persistent]
-                if persistent:
-                    runs = [run_of_gets(queue.id, [sequence]) for queue, sequence in persistent]
-                    self._hold_back(into, runs, GET_COST * len(persistent))
-        except LogError as exc:
-            raise self.translated(exc) from exc
-        except BaseException:
-            if unit is None and not into.gets:
-                self.state.uows.remove(into)
-            raise
-        return self.commit_later(into) if unit is None else 0
-
-    def reject_later(self, holder: Uow, held: list[tuple[Queue, Entry]]) -> int:
-        """Held messages return to their places with a higher backout count; the LSN to force, or 0."""
-        into = self.new_unit(holder.owner, holder.thread)
-        try:
-            with self.lock:
-                self._pass_on(holder, held, into)
-        except BaseException:
-            if not into.gets:
-                self.state.uows.remove(into)
-            raise
-        return self.back_out_later(into)
-
-    def release(self, holder: Uow, held: list[tuple[Queue, Entry]]) -> None:
-        """Held messages return to their places as if nobody had had them."""
-        with self.lock:
-            for queue, entry in self._still(holder, held):
-                holder.gets.remove((queue, entry))
-                queue.give_back(entry, count=False)
-
-    def give_up(self, holder: Uow) -> None:
-        """The holder's client is gone: what it has returns with a higher backout count."""
-        if self.refusal is None:
-            self.back_out_later(holder)
 
     def stand(self, name: str, waiter: Waiter, *, selective: bool) -> str:
         """The waiter stands in line, and is set once when there may be a message; the name of the queue, for `leave`.
@@ -516,32 +220,22 @@ class Engine(Requeue):
     def leave(self, name: str, waiter: Waiter) -> None:
         """The waiter stands in line no more; if it was woken, the message is for the next."""
         with self.lock:
-            alias = self.state.aliases.get(name)
-            queue = self.state.queues.get(name if alias is None else alias.target)
+            queue = self._behind_alias(name)
             if queue is not None:
                 queue.waiters.leave(waiter)
                 if waiter.is_set():
                     queue.waiters.wake_one()
 
-    def _pass_on(self, holder: Uow, held: list[tuple[Queue, Entry]], unit: Uow) -> None:
-        """What the holder has locked is got by the unit of work. The lock is held."""
-        if len(self._still(holder, held)) != len(held):
-            raise Mistake(
-                "a message that is acknowledged is not held for this client any more; it will be delivered again",
-                reason=Reason.NO_MSG_LOCKED,
-            )
-        try:
-            for pair in held:
-                holder.gets.remove(pair)
-                unit.gets.append(pair)
-                unit.persistent += pair[1].persistent
-        except BaseException as exc:  # as for puts
-            self._on_failure(exc)
-            raise
+    def pass_wake_on(self, name: str) -> None:
+        """Who may have been woken takes no message: it is for the next."""
+        with self.lock:
+            queue = self._behind_alias(name)
+            if queue is not None:
+                queue.waiters.wake_one()
 
-    def _still(self, holder: Uow, held: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
-        """Those that the holder has: its queue may have been built anew meanwhile, or its client may be gone."""
-        return [pair for pair in held if pair in holder.gets]
+    def _behind_alias(self, name: str) -> Queue | None:
+        alias = self.state.aliases.get(name)
+        return self.state.queues.get(name if alias is None else alias.target)
 
     def _index(self, queue: Queue, which: int) -> None:
         """Read what finding messages by this id takes without the lock, so that others go on.
@@ -632,14 +326,15 @@ class Engine(Requeue):
 
         Raises UnknownQueue, Damaged, ObjectInUse when a unit of work holds some.
         """
-        queue = self._known(name)
+        self.check()
+        queue = verbs.local_queue(self.state, name)
         left = -1
         removed = end = 0
         try:
             while left:
                 with self.lock:
                     self._room_for_gets(None, A_FEW)
-                    queue = self._known(name)
+                    queue = verbs.local_queue(self.state, name)
                     if queue.uncommitted:
                         text = f"queue {name!r} has {queue.uncommitted} messages of units of work that have not ended"
                         raise ObjectInUse(text, name=name)

@@ -126,7 +126,7 @@ class Events:
             PERFORMANCE,
             reason,
             baseObjectName=queue.name,
-            timeSinceReset=(now_us - before.time_us) // 1_000_000,
+            timeSinceReset=max(0, now_us - before.time_us) // 1_000_000,
             highQueueDepth=max(depth, before.depth),
             msgEnqCount=put,
             msgDeqCount=max(0, before.depth + put - depth),

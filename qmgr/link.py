@@ -9,7 +9,6 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from importlib import metadata
 from typing import Any, Protocol
 
 from qmgr import sasl, sockets, values, wire
@@ -22,6 +21,8 @@ LONGEST = 0xFFFFFFFF + 4  # bytes of a reply
 
 def product() -> str:
     """The version of this program."""
+    from importlib import metadata  # takes as long as a tenth of all else
+
     try:
         return metadata.version("qmgr")
     except metadata.PackageNotFoundError:

@@ -4,7 +4,8 @@ Room is reserved in the log; under the log's lock the record is appended and app
 as far as the reply promises.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 import attrs
 
@@ -148,6 +149,14 @@ class Logged:
         if self.log.failure is not None and self.refusal is None:
             self._on_failure(self.log.failure)
         return self.refusal or Unavailable(str(exc), name=self.name)
+
+    @contextlib.contextmanager
+    def translating(self) -> Iterator[None]:
+        """In the block what the log raises is raised as callers know it."""
+        try:
+            yield
+        except LogError as exc:
+            raise self.translated(exc) from exc
 
     def force(self, end: int) -> None:
         """Wait until the log is safe up to `end`."""

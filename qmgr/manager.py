@@ -459,6 +459,8 @@ class QueueManager:
         self._housekeeper.stop()
         with engine.lock:
             for unit in engine.state.uows:
+                if unit.holds:
+                    engine.release_locked(unit, list(unit.gets))
                 engine.make_room_for_end(unit)
                 if unit.state is ACTIVE:
                     unit.evicted = True

@@ -33,6 +33,7 @@ from qmgr.errors import (
     Unavailable,
     UnknownQueue,
 )
+from qmgr.holding import Locks
 from qmgr.objects import check_name, decode_definition
 from qmgr.queue import Queue
 from qmgr.rebuild import Rebuild, Skip
@@ -455,7 +456,8 @@ def _relinked(unit: Uow, rebuilt: Uow | None, old: Queue, new: Queue) -> _Relink
     Messages that are only held for a client are there again, for anybody.
     """
     if unit.holds:
-        return _Relinked(unit, puts=[], gets=[get for get in unit.gets if get[0] is not old], gets_logged=0, volatile=0)
+        rest = Locks.fromkeys(get for get in unit.gets if get[0] is not old)
+        return _Relinked(unit, puts=[], gets=rest, gets_logged=0, volatile=0)  # type: ignore[arg-type]
     puts = [] if rebuilt is None else [put for put in rebuilt.puts if put[0] is new]
     gets: list[tuple[Queue, Entry]] = [] if rebuilt is None else [get for get in rebuilt.gets if get[0] is new]
     if old.id in unit.lost:  # in doubt since before the start: all that it has done is in the log

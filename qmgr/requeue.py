@@ -10,27 +10,26 @@ from collections.abc import Callable, Iterator
 
 from logger.errors import LogError
 from qmgr import deadletter, verbs
-from qmgr.definitions import Definitions
 from qmgr.entry import OVERHEAD, Entry
 from qmgr.errors import MQError, Reason, UnknownQueue
 from qmgr.logged import Surroundings
-from qmgr.message import Message, with_format
+from qmgr.message import Message, check_body, check_head, with_format
+from qmgr.puts import Puts
 from qmgr.queue import Queue
 from qmgr.units import QUEUE_AND_SEQUENCE
 from qmgr.verbs import Wanted
-from recovery.records import GET_COST, PUT_COST, Put, PutMany, run_of_gets, run_of_puts
+from recovery.records import GET_COST, PUT_COST, Put, run_of_gets, run_of_puts
 from recovery.uows import ACTIVE, Uow
 
 A_MOVE = 2  # messages of a unit of work
 A_FEW = 64  # messages that are moved before others have the lock
 
 
-class Requeue(Definitions):
+class Requeue(Puts):
     """Moves messages from queue to queue."""
 
     def __init__(self, given: Surroundings) -> None:
         super().__init__(given)
-        self.steady = given.steady
         self._stuck: dict[int, object] = {}  # by queue: for what definition and DEADQ it was said that messages stay
         self.say: Callable[..., None] = lambda amq, **inserts: None
 
@@ -43,18 +42,6 @@ class Requeue(Definitions):
 
     @abstractmethod
     def _claim(self, queue: Queue, entry: Entry) -> Entry | None: ...
-
-    @abstractmethod
-    def _check_put(self, queue: Queue, largest: int, count: int) -> None: ...
-
-    @abstractmethod
-    def _put_in_unit(self, unit: Uow, queue: Queue, entries: list[Entry], size: int, largest: int) -> None: ...
-
-    @abstractmethod
-    def _put_now(self, record: Put | PutMany, queue: Queue, count: int, largest: int, cost: int, now: int) -> int: ...
-
-    @abstractmethod
-    def _came(self, size: int) -> None: ...
 
     # ---- messages that were backed out too often
 
@@ -194,6 +181,8 @@ class Requeue(Definitions):
     def dead_letter_later(self, unit: Uow | None, message: Message, reason: int) -> tuple[Message, int]:
         """Put the message to the dead-letter queue; the LSN as for a put. Raises UnknownQueue where there is none."""
         self.check()
+        check_head(message.head)
+        check_body(message.body)
         name = self.state.qmgr.dead_letter_queue
         if not name:
             raise UnknownQueue(

@@ -24,12 +24,14 @@ class Channel(asyncio.Protocol):
         self._frames: list[bytes] = []
         self._answer: asyncio.Future[list[bytes]] | None = None
         self._given_up = False
+        self._half_closes = False
 
     # ---- what the loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._half_closes = transport.can_write_eof()
 
     def data_received(self, data: bytes) -> None:
         held = self._data
@@ -73,6 +75,11 @@ class Channel(asyncio.Protocol):
         self._transport.write(frame)
         return self._answer
 
+    @property
+    def can_give_up(self) -> bool:
+        """Can a call be given up without losing an answer that is on its way? Not over TLS."""
+        return self._half_closes
+
     def give_up(self) -> None:
         """What was asked for is not wanted any more. If it is waiting, the daemon ends that; its answer, if any, comes.
 
@@ -80,15 +87,10 @@ class Channel(asyncio.Protocol):
         """
         self._given_up = True
         if self._transport is not None:
-            if self._transport.can_write_eof():
+            if self._half_closes:
                 self._transport.write_eof()
             else:
                 self._transport.abort()
-
-    @property
-    def can_give_up(self) -> bool:
-        """Without losing an answer that is on its way: not over TLS."""
-        return self._transport is not None and self._transport.can_write_eof()
 
     def close(self) -> None:
         if self._transport is not None:

@@ -185,6 +185,18 @@ class Connection:
         found: QmgrDefinition = await self._way.call("attributes")
         return found
 
+    async def authorize(
+        self, user: str, profile: str = "", *, add: Iterable[str] = (), remove: Iterable[str] = ()
+    ) -> QmgrDefinition:
+        """Give a user rights on the queues that a profile fits, and take others away; "": on the queue manager."""
+        changed: QmgrDefinition = await self._way.call("authorize", user, profile, add=list(add), remove=list(remove))
+        return changed
+
+    async def unauthorize(self, user: str, profile: str = "") -> QmgrDefinition:
+        """Forget what was said of this user and profile. Raises Mistake where nothing was."""
+        changed: QmgrDefinition = await self._way.call("unauthorize", user, profile)
+        return changed
+
     async def _info(self, method: str, *args: Any, **options: Any) -> QueueInfo:
         info: QueueInfo = await self._way.call(method, *args, **options)
         return info

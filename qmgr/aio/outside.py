@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 from qmgr import values, wire
 from qmgr.aio.channel import Channel, Pool, forget
 from qmgr.aio.pages import Answers, Browse, OutsideReplay
-from qmgr.aio.units import strike_later
+from qmgr.aio.units import strike_later, to_the_end
 from qmgr.client import REMEMBERED
 from qmgr.errors import BackedOut, Mistake, MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.link import Broken, Link, Target, messages
 from qmgr.message import Message, check_body
 from qmgr.remote import check_bodies, wire_wait
 from qmgr.replay import Where
+from qmgr.targets import Remote
 from qmgr.verbs import GetOptions, PutOptions, check_selectors
 from recovery.records import Xid
 from recovery.uows import ACTIVE, BACKED_OUT, COMMITTED, PREPARED, UowState
@@ -33,11 +34,13 @@ class OutsideUnit:
         self.pool: Pool | None = None  # the session that it is one of
         self.asked_as = 0  # the number by which the daemon and we call it in this session
         self.begin = wire.BEGIN  # a flag of every request until the first answer
+        self.asked = False  # a request has been made: the daemon may know it
         self.number = 0
         self.since = 0  # an LSN before which it has logged nothing
         self.told = ACTIVE  # its state, as far as we have made it
         self.evicted = False  # rolled back by the queue manager, and not backed out by its application yet
         self.unknown = False  # the answer to its commit was lost
+        self.given_up = False  # backed out, since nobody knows what a get in it that was cancelled has taken
 
     @property
     def state(self) -> UowState:
@@ -49,6 +52,11 @@ class OutsideUnit:
             raise UnitOfWorkEnded(
                 f"the connection was lost in the commit of unit of work {self.number}; outcome({self.number}) tells "
                 f"whether it was committed"
+            )
+        if self.given_up and self.told is ACTIVE:
+            raise BackedOut(
+                f"unit of work {self.number} was backed out when a get in it was cancelled, which over TLS can't be "
+                f"undone by itself; back it out and start it again"
             )
         if self.told in (COMMITTED, BACKED_OUT):
             raise UnitOfWorkEnded(f"unit of work {self.number or ''} is {self.told.value}; begin another one")
@@ -127,6 +135,7 @@ class Outside:
                 unit.pool, unit.asked_as = pool, next(pool.link.units)
         if unit.xid is not None and unit.begin:
             request = wire.request(wire.BEGIN_UNIT, unit.begin, unit.asked_as, "", values.dumps(unit.xid))
+            unit.asked = True
             unit.hear(await self._exchange(unit.pool, request))
         return unit.pool
 
@@ -153,7 +162,9 @@ class Outside:
             pool = await self._there()
             return heard(await self._exchange(pool, op(0, 0)))
         pool = await self._begun(unit)
-        return unit.hear(await self._exchange(pool, op(unit.begin, unit.asked_as)))
+        frame = op(unit.begin, unit.asked_as)
+        unit.asked = True
+        return unit.hear(await self._exchange(pool, frame))
 
     # ---- units of work
 
@@ -176,7 +187,7 @@ class Outside:
 
     async def commit(self, unit: OutsideUnit) -> None:
         unit.check()
-        if unit.pool is None:  # nothing was done in it
+        if unit.pool is None or not unit.asked:  # nothing was done in it
             unit.told = COMMITTED
             return
         committing = asyncio.ensure_future(self._commit(unit, unit.pool))
@@ -196,7 +207,8 @@ class Outside:
         unit.told = COMMITTED
 
     async def backout(self, unit: OutsideUnit) -> None:
-        if unit.told is ACTIVE and not unit.unknown and (unit.pool is None or unit.pool.link.broken):
+        gone = unit.pool is None or unit.pool.link.broken or unit.given_up or not unit.asked
+        if unit.told is ACTIVE and not unit.unknown and gone:
             unit.told, unit.evicted = BACKED_OUT, False  # the daemon did so, or has never heard of it
             return
         unit.check()
@@ -226,14 +238,18 @@ class Outside:
         self, unit: OutsideUnit | None, queue: str, limit: int, wait: Any, options: GetOptions
     ) -> list[Message]:
         seconds = wire_wait(wait)
+        if unit is None and seconds and isinstance(self._target, Remote) and self._target.tls:
+            return await self._get_in_own_unit(queue, limit, wait, options)
         pool = await (self._there() if unit is None else self._begun(unit))
         flags, number = (0, 0) if unit is None else (unit.begin, unit.asked_as)
         if limit == 1:
             frame = wire.get(flags, number, queue, seconds, options)
         else:
             frame = wire.get_many(flags, number, queue, limit, seconds, options)
+        if unit is not None:
+            unit.asked = True
         try:
-            answers = await self._taken(*await self._send(pool, frame))
+            answers = await self._taken(unit, *await self._send(pool, frame))
             found = heard(answers) if unit is None else unit.hear(answers)
         except NoMessageAvailable:
             return []
@@ -241,7 +257,26 @@ class Outside:
             return [wire.got_message(*found[0], queue)]
         return wire.got_messages(found, queue)
 
-    async def _taken(self, channel: Channel, answer: "asyncio.Future[list[bytes]]") -> list[bytes]:
+    async def _get_in_own_unit(self, queue: str, limit: int, wait: Any, options: GetOptions) -> list[Message]:
+        """Over TLS a call can't be given up without losing its answer: so this one can be backed out."""
+        unit = self.new_unit(None)
+        found: list[Message] = []
+        try:
+            found = await self.get(unit, queue, limit, wait, options)
+        finally:
+            if not found:
+                with contextlib.suppress(MQError):
+                    await to_the_end(self.backout(unit))
+
+        async def keep() -> list[Message]:
+            await self.commit(unit)
+            return found
+
+        return await to_the_end(keep()) if found else []
+
+    async def _taken(
+        self, unit: OutsideUnit | None, channel: Channel, answer: "asyncio.Future[list[bytes]]"
+    ) -> list[bytes]:
         """The answer to a get. If this task is cancelled the daemon is told not to wait any more.
 
         So either no message is taken, or it is returned all the same.
@@ -257,10 +292,18 @@ class Outside:
                 answers = await until_done(answer)
             except Broken:
                 answers = []
+                if unit is not None and not channel.can_give_up:
+                    await until_done(asyncio.ensure_future(self._give_up(unit)))
             if not answers or not brings_messages(answers):
                 raise
             strike_later()
             return answers
+
+    async def _give_up(self, unit: OutsideUnit) -> None:
+        """Nobody knows what was got in this unit of work."""
+        with contextlib.suppress(MQError):
+            await self.backout(unit)
+        unit.told, unit.given_up = ACTIVE, True
 
     async def dead_letter(self, unit: OutsideUnit | None, message: Message, reason: int) -> Message:
         [(answer, head)] = await self._ask(

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 
 from qmgr.cli import (
     amqsbcg,
@@ -16,6 +15,7 @@ from qmgr.cli import (
     dltmqm,
     dmpmqlog,
     dspmq,
+    dspmqaut,
     dspmqtrn,
     endmqm,
     logstat,
@@ -54,8 +54,8 @@ COMMANDS = {
         status.COMMAND,
         logstat.COMMAND,
         space.COMMAND,
-        setmqaut.SETMQAUT,
-        setmqaut.DSPMQAUT,
+        setmqaut.COMMAND,
+        dspmqaut.COMMAND,
         setuser.COMMAND,
         migmqlog.COMMAND,
         repair.COMMAND,
@@ -98,6 +98,8 @@ def qm(argv: Sequence[str] | None = None) -> int:
 
 
 def version() -> str:
+    from importlib import metadata  # takes as long as a tenth of all else
+
     try:
         return metadata.version("qmgr")
     except metadata.PackageNotFoundError:

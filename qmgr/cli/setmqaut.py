@@ -1,20 +1,11 @@
-"""setmqaut, dspmqaut: what users who connect over a network may do."""
+"""setmqaut: give users who connect over a network rights, or take them away."""
 
 import argparse
 
-from qmgr.authority import VERBS, WORDS, allowed
+from qmgr.authority import WORDS
 from qmgr.cli import access
 from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, Command, Failure, Parser
-
-TYPES = {"qmgr": "qmgr", "q": "queue", "queue": "queue", "ql": "queue", "qa": "queue"}
-RIGHTS = f"Rights: {', '.join(VERBS)}; alladm (admin, inquire), allmqi (all but admin), all."
-
-
-def options(parser: Parser) -> None:
-    parser.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
-    parser.add_argument("-t", metavar="ObjectType", required=True, type=kind, help="qmgr or queue")
-    parser.add_argument("-n", metavar="Profile", default="", help="name of queues, with ? * ** as wildcards")
-    parser.add_argument("-p", metavar="User", required=True, help="the user")
+from qmgr.cli.rights import RIGHTS, options, profile
 
 
 def changes(parser: Parser) -> None:
@@ -23,19 +14,7 @@ def changes(parser: Parser) -> None:
     parser.add_argument("rights", metavar="+right|-right", nargs="*", help="what to give, and what to take away")
 
 
-def kind(text: str) -> str:
-    if text not in TYPES:
-        raise Failure(BAD_ARGUMENTS, "AMQ7076E", f"-t is qmgr or queue, not {text!r}.")
-    return TYPES[text]
-
-
-def profile(args: argparse.Namespace) -> str:
-    if (args.t == "queue") != bool(args.n):
-        raise Failure(BAD_ARGUMENTS, "AMQ7006E", "-n names the queues with -t queue, and only there.")
-    return str(args.n)
-
-
-def change(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     name, which = access.named(args.m, args.data_path), profile(args)
     if args.remove == bool(args.rights):
         raise Failure(BAD_ARGUMENTS, "AMQ7006E", "say either -remove, or rights such as +put -get.")
@@ -53,18 +32,7 @@ def change(args: argparse.Namespace) -> int:
     return 0
 
 
-def show(args: argparse.Namespace) -> int:
-    name, which = access.named(args.m, args.data_path), profile(args)
-    with access.started(name, args.data_path) as manager:
-        grants = manager.attributes.authorities
-    rights = [verb for verb in VERBS if allowed(grants, args.p, verb, which)]
-    print(f"Entity {args.p} has the following authorizations for object {which or name}:")
-    for verb in rights:
-        print(f"\t{verb}")
-    return 0
-
-
-SETMQAUT = Command(
+COMMAND = Command(
     name="setmqaut",
     purpose="Give users who connect over a network rights on queues and the queue manager, or take them away.",
     notes=f"{RIGHTS}\n\nOf the profiles that fit a queue the most specific one that names the user decides. Users are "
@@ -73,23 +41,9 @@ SETMQAUT = Command(
     example="setmqaut -m QM1 -t queue -n 'ORDERS.*' -p mia +put +browse",
     codes={NOT_AVAILABLE: access.OWNED},
     options=changes,
-    run=change,
-)
-DSPMQAUT = Command(
-    name="dspmqaut",
-    purpose="Show what a user who connects over a network may do to a queue or to the queue manager.",
-    notes=RIGHTS,
-    usage="[-m QMgrName] -t qmgr|queue [-n Queue] -p User [--data-path dir]",
-    example="dspmqaut -m QM1 -t queue -n ORDERS.EU -p mia",
-    codes={NOT_AVAILABLE: access.OWNED},
-    options=options,
-    run=show,
+    run=run,
 )
 
 
-def setmqaut() -> int:
-    return SETMQAUT.main()
-
-
-def dspmqaut() -> int:
-    return DSPMQAUT.main()
+def main() -> int:
+    return COMMAND.main()

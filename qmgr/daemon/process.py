@@ -28,6 +28,7 @@ STEP_OF = {number: step for step, number in SIGNALS.items()}
 IMPATIENT = (signal.SIGTERM, signal.SIGINT)
 
 LOOK = 0.02  # seconds between two looks at units of work that are to end
+CALM = 2
 PATIENCE = 5.0  # seconds between two words to the service manager that it takes its time
 MOMENT = 0.5  # seconds that a kill may be late
 EXTENSION = 30_000_000  # µs that are asked for each time
@@ -117,7 +118,9 @@ class Daemon:
         self._notifier.say(STOPPING=1, STATUS=f"Queue manager {service.name}: {Stage.QUIESCING}")
         if self._step == QUIESCE:
             self._work("quiesce", service.quiesce, until=AT_ONCE)
-            while self._step < AT_ONCE and not self._failed and service.busy:
+            calm = 0  # looks one after the other; the answer to the last commit may still be on its way at the first
+            while self._step < AT_ONCE and not self._failed and calm < CALM:
+                calm = 0 if service.busy else calm + 1
                 self._hear(LOOK)
         if self._failed:
             return self._give_up()

@@ -107,8 +107,10 @@ class Service:
             try:
                 self._open()
             except BaseException:
-                self._close_listeners()
-                self.manager.end("immediate")
+                try:
+                    self._close_listeners()
+                finally:
+                    self.manager.end("immediate")
                 raise
         except BaseException:
             self._life.say(Stage.FAILED)
@@ -117,6 +119,8 @@ class Service:
 
     def _open(self) -> None:
         self.manager.on_failure = lambda: self.on_failure()
+        if self.manager.refusal is not None:  # it has failed already
+            self.on_failure()
         self.channels = self.manager.config.channels
         self.sessions.limit = self.channels.limit
         self.authority = Admission(self.manager, self.disk, self.location, self.say)

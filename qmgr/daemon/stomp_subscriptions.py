@@ -158,8 +158,7 @@ class Subscription:
     def _room(self) -> int:
         if self._ended or self._coming or self._group.stopped or not self._channel.writable:
             return 0
-        room = min(BATCH, MOST_HELD - self._group.held)
-        return room if self.ack is Ack.AUTO else min(room, self._prefetch - len(self.sent))
+        return min(BATCH, MOST_HELD - self._group.held, self._prefetch - len(self.sent))
 
     def _wake(self) -> None:
         """Called by any thread, under the queue manager's lock."""

@@ -80,6 +80,8 @@ class Awaited:
         self._loop = loop
 
     def _wrapped(self, result: Any) -> Any:
+        if type(result) is tuple:
+            return tuple(self._wrapped(one) for one in result)
         is_face = hasattr(result, "__aenter__") or hasattr(result, "__anext__")
         return Awaited(result, self._loop) if is_face else result
 
@@ -89,7 +91,12 @@ class Awaited:
             return self._loop.run(value)
         if not callable(value):
             return value
-        return lambda *args, **kwargs: self._wrapped(self._loop.run(lambda: value(*args, **kwargs)))
+
+        def call(*args: Any, **options: Any) -> Any:
+            given = [one._target if isinstance(one, Awaited) else one for one in args]
+            return self._wrapped(self._loop.run(lambda: value(*given, **options)))
+
+        return call
 
     def __enter__(self) -> Any:
         return self._wrapped(self._loop.run(self._target.__aenter__))
@@ -102,6 +109,6 @@ class Awaited:
 
     def __next__(self) -> Any:
         try:
-            return self._loop.run(self._target.__anext__)
+            return self._wrapped(self._loop.run(self._target.__anext__))
         except StopAsyncIteration:
             raise StopIteration from None

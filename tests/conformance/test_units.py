@@ -93,6 +93,17 @@ def test_an_empty_unit_ends_without_a_trace(qm: Manager) -> None:
     assert (after.log.tail, after.units_of_work) == (before.log.tail, before.units_of_work)
 
 
+def test_units_of_which_no_call_was_ever_right_cost_nothing(face: Face) -> None:
+    """More than one client may have at a time."""
+    qm = face.qm
+    for _ in range(1050):
+        unit = qm.begin()
+        with pytest.raises(qmgr.Mistake):
+            unit.put("no name", b"", priority=-1)
+        unit.backout()
+    assert qm.transactions() == []
+
+
 def test_ids_are_numbers_and_never_the_same(qm: Manager, queue: str) -> None:
     seen = set()
     for _ in range(3):

@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 import qmgr
 from qmgr.cli.main import qm
+from qmgr.daemon.__main__ import main as module
 from tests.daemon.daemons import Daemons
 
 
@@ -45,6 +47,23 @@ def test_bad_words_get_one_line_and_the_exit_code_of_ibm_mq(
     assert (said.err[:8], said.err.count("\n")) == (amq, 1)
     assert said.out in ("", "Queue manager 'NOSUCH' starting.\n", "Queue manager 'A B' starting.\n")
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    "words, code, amq", [([], 39, "AMQ7006E"), (["-x"], 39, "AMQ7006E"), (["NOSUCH"], 16, "AMQ8118E")]
+)
+def test_the_module_says_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    words: list[str],
+    code: int,
+    amq: str,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["qmgr.daemon", *words, *([str(tmp_path)] if words == ["NOSUCH"] else [])])
+    assert module() == code
+    said = capsys.readouterr()
+    assert (said.out, said.err[:8], said.err.count("\n")) == ("", amq, 1)
 
 
 def test_z_says_nothing_of_errors(daemons: Daemons) -> None:

@@ -10,6 +10,7 @@ import pytest
 import qmgr
 from qmgr import repairing
 from qmgr.errors import AliasOfAlias, AlreadyExists, Inhibited, Mistake, MQError, Reason, UnknownQueue
+from qmgr.migration import migrate_log
 from recovery import dump
 from tests.qmgr.world import DATA, NAME, Call, World, bodies, drain
 from tests.sim.disk import SimDisk
@@ -267,6 +268,17 @@ def test_a_repair_that_makes_the_checkpoint_anew_has_them() -> None:
         assert [alias.name for alias in again.aliases()] == ["ALSO", "MORE"]
         assert (again.attributes.description, again.attributes.dead_letter_queue) == ("kept too", "A")
         assert bodies(again, "ALSO") == [b"here"]
+
+
+def test_migrations_keep_them() -> None:
+    world = World()
+    world.qm.define_queue("A")
+    world.qm.define_alias("ALSO", "A")
+    world.qm.put("ALSO", b"here")
+    for log_type in ("linear", "circular"):
+        world.qm.end()
+        migrate_log(NAME, data_path=DATA, log_type=log_type, disk=world.disk)
+        assert bodies(world.start(), "ALSO") == [b"here"]
 
 
 def test_a_queue_is_built_again_under_its_alias() -> None:

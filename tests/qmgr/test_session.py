@@ -199,3 +199,69 @@ def test_there_are_as_many_clients_as_the_limit_allows_and_as_rights_let_in() ->
     assert (here.units, client.peer) == ((), SOMEBODY)
     assert [each.owner for each in client.units] == ["till pid 7"]
     one.backout(unit)
+
+
+def test_refusals_have_room_in_the_log_and_wait_for_no_checkpoint() -> None:
+    """Over and over: this is what a poison message makes a client do."""
+    made = world()
+    one = session(made)
+    for _ in range(400):
+        made.qm.put("A", b"x" * 50)
+    for _ in range(150):
+        one.reject(one.deliver("A", 400)[0])
+    made.qm.put("A", b"and on")
+    made.crash(LOSE_ALL)
+    assert made.qm.queue("A").depth > 400
+
+
+def test_where_the_log_is_full_refused_messages_return_uncounted(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = world()
+    one = session(made)
+    held, _ = one.deliver("A", 5)
+
+    def no_room(*_: object) -> None:
+        raise qmgr.ResourceProblem("the log is full")
+
+    monkeypatch.setattr(made.qm._engine, "_room_in", no_room)
+    assert one.reject(held) == 0
+    monkeypatch.undo()
+    assert counts(made) == dict.fromkeys([b"0", b"1", b"2", b"3", b"4"], 0)
+
+
+def test_an_end_in_order_counts_nothing_that_is_only_held() -> None:
+    made = world()
+    session(made).deliver("A", 3)
+    made.restart()
+    assert counts(made) == dict.fromkeys([b"0", b"2", b"3", b"4"], 0)
+
+
+def test_thousands_of_messages_are_released_at_once() -> None:
+    made = world()
+    made.qm.put_many("B", [b""] * 9000, persistent=False)
+    one = session(made)
+    held, _ = one.deliver("B", 9000)
+    one.release(held)
+    held, _ = one.deliver("B", 9000)
+    one.close()
+    assert {message.backout_count for message in made.qm.browse("B")} == {1}
+    assert len(held) == 9000
+
+
+def test_a_wake_that_its_receiver_can_not_use_goes_to_the_next() -> None:
+    class Revoked(AllRights):
+        def require(self, verb: str, name: str) -> None:
+            if verb == "get" and self.user in revoked:
+                raise NotAuthorized("no more")
+
+    made = world()
+    revoked: set[str] = set()
+    one = made.qm.sessions.open(SOMEBODY, Revoked("mia"))
+    other = session(made)
+    woken: list[str] = []
+    one.deliver("B", 1, one.watch(lambda: woken.append("one")))
+    other.deliver("B", 1, other.watch(lambda: woken.append("other")))
+    revoked.add("mia")
+    made.qm.put("B", b"x")
+    with pytest.raises(NotAuthorized):
+        one.deliver("B", 1)
+    assert woken == ["one", "other"]

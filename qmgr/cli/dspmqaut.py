@@ -1,0 +1,35 @@
+"""dspmqaut: what a user who connects over a network may do."""
+
+import argparse
+
+from qmgr.authority import VERBS, allowed
+from qmgr.cli import access
+from qmgr.cli.command import NOT_AVAILABLE, Command
+from qmgr.cli.rights import RIGHTS, options, profile
+
+
+def run(args: argparse.Namespace) -> int:
+    name, which = access.named(args.m, args.data_path), profile(args)
+    with access.started(name, args.data_path) as manager:
+        grants = manager.attributes.authorities
+    rights = [verb for verb in VERBS if allowed(grants, args.p, verb, which)]
+    print(f"Entity {args.p} has the following authorizations for object {which or name}:")
+    for verb in rights:
+        print(f"\t{verb}")
+    return 0
+
+
+COMMAND = Command(
+    name="dspmqaut",
+    purpose="Show what a user who connects over a network may do to a queue or to the queue manager.",
+    notes=RIGHTS,
+    usage="[-m QMgrName] -t qmgr|queue [-n Queue] -p User [--data-path dir]",
+    example="dspmqaut -m QM1 -t queue -n ORDERS.EU -p mia",
+    codes={NOT_AVAILABLE: access.OWNED},
+    options=options,
+    run=run,
+)
+
+
+def main() -> int:
+    return COMMAND.main()

@@ -1,0 +1,28 @@
+"""What the commands about the rights of users share: setmqaut and dspmqaut."""
+
+import argparse
+
+from qmgr.authority import VERBS
+from qmgr.cli.command import BAD_ARGUMENTS, Failure, Parser
+
+TYPES = {"qmgr": "qmgr", "q": "queue", "queue": "queue", "ql": "queue", "qa": "queue"}
+RIGHTS = f"Rights: {', '.join(VERBS)}; alladm (admin, inquire), allmqi (all but admin), all."
+
+
+def options(parser: Parser) -> None:
+    parser.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
+    parser.add_argument("-t", metavar="ObjectType", required=True, type=kind, help="qmgr or queue")
+    parser.add_argument("-n", metavar="Profile", default="", help="name of queues, with ? * ** as wildcards")
+    parser.add_argument("-p", metavar="User", required=True, help="the user")
+
+
+def kind(text: str) -> str:
+    if text not in TYPES:
+        raise Failure(BAD_ARGUMENTS, "AMQ7076E", f"-t is qmgr or queue, not {text!r}.")
+    return TYPES[text]
+
+
+def profile(args: argparse.Namespace) -> str:
+    if (args.t == "queue") != bool(args.n):
+        raise Failure(BAD_ARGUMENTS, "AMQ7006E", "-n names the queues with -t queue, and only there.")
+    return str(args.n)

@@ -1,0 +1,111 @@
+"""What becomes of messages that are held for a client: they are got, or refused, or given back; see `delivery.py`.
+
+A holder is a unit of work of which nothing is ever logged, and no room in the log is promised for it. So who accepts or
+refuses takes over what was held, with the room that this needs, in a unit of work that is logged as any other.
+"""
+
+from qmgr.entry import Entry
+from qmgr.errors import Mistake, Reason, ResourceProblem
+from qmgr.queue import Queue
+from qmgr.requeue import Requeue
+from recovery.records import GET_COST, run_of_gets
+from recovery.uows import ACTIVE, Uow
+
+Pair = tuple[Queue, Entry]
+A_LOT = 500  # messages that are refused in one unit of work
+
+
+class Locks(dict[Pair, None]):
+    """What a holder has, in the order in which it came. It is found at once, however much that is."""
+
+    def append(self, pair: Pair) -> None:
+        self[pair] = None
+
+    def remove(self, pair: Pair) -> None:
+        del self[pair]
+
+
+class Holding(Requeue):
+    """Acknowledgements and refusals."""
+
+    def new_holder(self, owner: str, thread: int) -> Uow:
+        holder = self.new_unit(owner, thread)
+        holder.holds = True
+        holder.gets = Locks()  # type: ignore[assignment]  # it has what is asked of the list of a unit that holds
+        return holder
+
+    def accept_later(self, holder: Uow, held: list[Pair], unit: Uow | None) -> int:
+        """Held messages are got: in the unit of work, or now; the LSN to force before anybody is told, or 0.
+
+        Raises Mistake when one is not held any more, ResourceProblem, SyncpointLimit: then all are still held.
+        """
+        if unit is not None:
+            self._take_over(holder, held, unit)
+            return 0
+        return self.commit_later(self._taken_over(holder, held))
+
+    def reject_later(self, holder: Uow, held: list[Pair]) -> int:
+        """Held messages return to their places with a higher backout count; the LSN to force, or 0.
+
+        Where the log has no room for that they return uncounted.
+        """
+        end = 0
+        for at in range(0, len(held), A_LOT):
+            some = held[at : at + A_LOT]
+            try:
+                end = max(end, self.back_out_later(self._taken_over(holder, some)))
+            except ResourceProblem:
+                self.release(holder, some)
+        return end
+
+    def release(self, holder: Uow, held: list[Pair]) -> None:
+        """Held messages return to their places as if nobody had had them."""
+        with self.lock:
+            self.release_locked(holder, held)
+
+    def release_locked(self, holder: Uow, held: list[Pair]) -> None:
+        for pair in self._still(holder, held):
+            holder.gets.remove(pair)
+            pair[0].give_back(pair[1], count=False)
+
+    def give_up(self, holder: Uow) -> None:
+        """The holder's client is gone: what it has may be what ended it, so it returns with a higher backout count."""
+        if self.refusal is None and holder.state is ACTIVE:
+            self.reject_later(holder, list(holder.gets))
+            self.back_out_later(holder)  # of which nothing is left
+
+    def _taken_over(self, holder: Uow, held: list[Pair]) -> Uow:
+        """A unit of work that has got what was held."""
+        unit = self.new_unit(holder.owner, holder.thread)
+        try:
+            self._take_over(holder, held, unit)
+        except BaseException:
+            if not unit.gets:
+                self.state.uows.remove(unit)
+            raise
+        return unit
+
+    def _take_over(self, holder: Uow, held: list[Pair], unit: Uow) -> None:
+        """The unit of work has got what was held, and room in the log is promised for saying so."""
+        with self.translating(), self.lock:
+            self._room_in(unit, len(held), GET_COST * len(held), None, 0)
+            if len(self._still(holder, held)) != len(held):
+                raise Mistake(
+                    "a message that is acknowledged is not held for this client any more; it will be delivered again",
+                    reason=Reason.NO_MSG_LOCKED,
+                )
+            try:
+                for pair in held:
+                    holder.gets.remove(pair)
+                    unit.gets.append(pair)
+                    unit.persistent += pair[1].persistent
+                runs = [run_of_gets(queue.id, [entry.sequence]) for queue, entry in held if entry.persistent]
+                if runs:
+                    self._hold_back(unit, runs, GET_COST * len(runs))
+            except BaseException as exc:  # what interrupts this leaves counts that do not fit together
+                self._on_failure(exc)
+                raise
+
+    def _still(self, holder: Uow, held: list[Pair]) -> list[Pair]:
+        """Those that the holder has: its queue may have been built anew meanwhile, or its client may be gone."""
+        return [pair for pair in held if pair in holder.gets]

@@ -1,0 +1,283 @@
+"""Puts, each checked, logged, applied and forced; and the events that tell of what happens to queues."""
+
+import contextlib
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+from logger.errors import LogError
+from qmgr import verbs
+from qmgr.definitions import Definitions
+from qmgr.entry import OVERHEAD, Entry
+from qmgr.errors import Inhibited, MessageTooBig, Mistake, MQError, QueueFull, Reason, Unavailable
+from qmgr.events import Event, Events
+from qmgr.logged import Surroundings
+from qmgr.message import HEAD, Descriptor, Message, check_body, check_id
+from qmgr.queue import Queue
+from qmgr.units import A_RECORD, FENCE, QUEUE_AND_SEQUENCE
+from recovery import records
+from recovery.records import PUT_COST, Put, PutMany, run_of_puts
+from recovery.uows import Uow
+
+
+class Puts(Definitions):
+    """Puts messages to queues, for callers and for the queue manager itself."""
+
+    def __init__(self, given: Surroundings) -> None:
+        super().__init__(given)
+        self.steady = given.steady
+        self.events = Events(self.state)
+        self.process = ""  # whose it is, for events
+        self._id_prefix = b"AMQ " + given.name[:12].ljust(12).encode()
+        self._message_numbers = itertools.count(given.log.epoch * FENCE + 1)
+
+    def _known(self, name: str, put: bool = False) -> Queue:
+        """The queue that a get, or a put, names by its name or by an alias."""
+        if self.refusal is not None:
+            raise self.refusal
+        queue = self.state.queues.get(name) if type(name) is str else None
+        if queue is None or queue.damaged:
+            queue = verbs.known_queue(self.state, name)
+            if queue.name != name:
+                try:
+                    verbs.check_alias(self.state, name, queue, put=put)
+                except Inhibited as exc:
+                    with self.lock:
+                        self._inhibited(exc)
+                    raise
+        return queue
+
+    # ---- puts
+
+    def new_message_id(self) -> bytes:
+        number = next(self._message_numbers)
+        if number > self._last:
+            raise self._no_more_ids()
+        return self._id_prefix + number.to_bytes(8, "big")
+
+    def _new_message_ids(self, count: int) -> list[bytes]:
+        prefix = self._id_prefix
+        numbers = list(itertools.islice(self._message_numbers, count))
+        if numbers[-1] > self._last:
+            raise self._no_more_ids()
+        return [prefix + number.to_bytes(8, "big") for number in numbers]
+
+    def _no_more_ids(self) -> Unavailable:
+        return Unavailable("this start has used up its message ids; end and start the queue manager")
+
+    def _described(self, name: str, options: verbs.PutOptions) -> tuple[Queue, Descriptor]:
+        """The queue that a put names, and what it says of its messages."""
+        queue = self._known(name, put=True)
+        if options or queue.definition.expiry_cap is not None:
+            return queue, verbs.describe(queue, options, self._expires)
+        return queue, queue.plain
+
+    def put(self, unit: Uow | None, name: str, body: Any, options: verbs.PutOptions) -> Message:
+        """Put one message; outside a unit of work a persistent one is durable when this returns."""
+        message, end = self.put_later(unit, name, body, options)
+        if end:
+            self.force(end)
+        return message
+
+    def put_later(self, unit: Uow | None, name: str, body: Any, options: verbs.PutOptions) -> tuple[Message, int]:
+        """The same without the force: nobody may hear of it before the log is safe up to the LSN; 0: now."""
+        queue, descriptor = self._described(name, options)
+        if type(body) is not bytes:
+            body = check_body(body)
+        given_id = options.get("message_id") if options else None
+        one_id = self.new_message_id() if given_id is None else check_id(given_id, "message_id")
+        now = self.clock.wall_us()
+        head = descriptor.head(one_id, now)
+        size = len(head) + len(body)
+        entry = Entry(head, body, descriptor.persistent, descriptor.priority, descriptor.expires)
+        end = 0
+        if unit is not None:
+            self._put_in_unit(unit, queue, [entry], size, len(body))
+        else:
+            record = Put(queue.id, 0, head, body, entry)
+            cost = self.log.cost(QUEUE_AND_SEQUENCE + size) if descriptor.persistent else 0
+            end = self._put_now(record, queue, 1, len(body), cost, now)
+        return Message(body, head, queue.name, 0, descriptor.expiry), end
+
+    def put_many(self, unit: Uow | None, name: str, bodies: Iterable[Any], options: verbs.PutOptions) -> list[Message]:
+        """Put messages to one queue with one record: all of them or, where an error is raised, none."""
+        queue, descriptor = self._described(name, options)
+        if isinstance(bodies, (bytes, bytearray, memoryview, str)) or not isinstance(bodies, Iterable):
+            raise Mistake(f"put_many takes several bodies, not one {type(bodies).__name__}", reason=Reason.MD_ERROR)
+        bodies = [body if type(body) is bytes else check_body(body) for body in bodies]
+        if not bodies:
+            return []
+        self._check_many(queue, descriptor, bodies)  # before much is made of it
+        now = self.clock.wall_us()
+        given_id = options.get("message_id")
+        if given_id is None:
+            ids = self._new_message_ids(len(bodies))
+        else:
+            ids = [check_id(given_id, "message_id")] * len(bodies)
+        heads = descriptor.heads(ids, now)
+        largest = max(map(len, bodies))
+        size = sum(map(len, bodies)) + len(bodies) * len(heads[0])
+        persistent, priority, expires = descriptor.persistent, descriptor.priority, descriptor.expires
+        entries = [Entry(head, body, persistent, priority, expires) for head, body in zip(heads, bodies, strict=True)]
+        if unit is not None:
+            self._put_in_unit(unit, queue, entries, size, largest)
+        else:
+            count = len(bodies)
+            record = PutMany(queue.id, 0, list(zip(heads, bodies, strict=True)), entries)
+            cost = self.log.cost(records.put_many_cost(size, count)) if persistent else 0
+            end = self._put_now(record, queue, count, largest, cost, now)
+            if end:
+                self.force(end)
+        name, expiry = queue.name, descriptor.expiry
+        return [Message(body, head, name, 0, expiry) for head, body in zip(heads, bodies, strict=True)]
+
+    def _check_many(self, queue: Queue, descriptor: Descriptor, bodies: list[bytes]) -> None:
+        """May there be so many messages at all? What is there already is looked at later."""
+        count, room = len(bodies), queue.definition.max_depth
+        if count > room:
+            raise QueueFull(f"queue {queue.name!r} takes {room} messages (max_depth), not {count}", name=queue.name)
+        size = sum(map(len, bodies)) + HEAD.size * count
+        if descriptor.persistent and size > self.log.space.largest:
+            raise self._too_much(size, queue)
+
+    def _expires(self, expiry: float) -> int:
+        """When a message expires that is put now, in microseconds of the steady clock."""
+        return self.steady.now_us() + max(1, int(expiry * 1_000_000))
+
+    def _put_now(self, record: Put | PutMany, queue: Queue, count: int, largest: int, cost: int, now: int) -> int:
+        """Put outside a unit of work, if that may be; `cost` bytes of log for persistent messages, else 0.
+
+        Returns the LSN to force.
+        """
+        end = 0
+        try:
+            with self.lock:
+                self._admit(queue, count, largest, cost)
+                record.sequence = queue.next_sequence
+                if cost:
+                    end = self._append_and_apply(record, now)
+                    self.checkpointer.records += (count - 1) // A_RECORD
+                else:
+                    self._apply_only(record, now)
+                self._came((HEAD.size + largest + OVERHEAD) * count)
+        except LogError as exc:
+            raise self.translated(exc) from exc
+        return end
+
+    def _admit(self, queue: Queue, count: int, largest: int, cost: int) -> None:
+        """May these messages be put outside a unit of work, and has the log room for `cost` bytes of record?
+
+        The lock is held; it may be let go of while room is made, so all else is checked afterwards.
+        """
+        if self.refusal is not None:
+            raise self.refusal
+        if cost:
+            if cost > self.log.space.largest:
+                raise self._too_much(cost, queue)
+            if self.state.holding:
+                self.log_held()
+            self._reserve(cost, 0, self.log.space.for_gets)
+        if queue.depth + count > queue.room_to or largest > queue.max_length:
+            self._check_put(queue, largest, count)
+
+    def _check_put(self, queue: Queue, largest: int, count: int) -> None:
+        """May these messages be put? Notes events. The lock is held; it is let go of only to refuse them."""
+        try:
+            verbs.check_put(queue, largest, count)
+        except QueueFull:
+            self.events.is_full(queue, self.clock.wall_us())
+            self.tell_locked()
+            raise
+        except Inhibited as exc:
+            self._inhibited(exc)
+            raise
+        if queue.armed:
+            self.events.rises(queue, queue.depth + count, self.clock.wall_us())
+            self.attention = True
+
+    def _inhibited(self, exc: Inhibited) -> None:
+        """A put or get is refused for this. The lock is held; it may be let go of."""
+        self.events.inhibited(exc.reason, exc.name, self.process)
+        self.tell_locked()
+
+    # ---- events
+
+    def tell(self) -> None:
+        """Put the events that have been noted."""
+        if self.events.pending and self.refusal is None:
+            with contextlib.suppress(LogError), self.lock:
+                self.tell_locked()
+
+    def tell_locked(self) -> None:
+        """The same. What can't be put is dropped. The lock is held; it may be let go of."""
+        pending = self.events.pending
+        while pending:
+            event = pending.popleft()
+            queue = self.state.queues.get(event.queue)
+            if queue is not None:
+                with contextlib.suppress(MQError):
+                    self._put_event(queue, event)
+
+    def _put_event(self, queue: Queue, event: Event) -> None:
+        now = self.clock.wall_us()
+        body = event.encode(self.name, now)
+        descriptor = verbs.describe(queue, {"format": "MQSTR"}, self._expires)
+        head = descriptor.head(self.new_message_id(), now)
+        if descriptor.persistent:
+            self.log_held()
+            if not self.log.reserve(self.log.cost(QUEUE_AND_SEQUENCE + len(head) + len(body)), self.log.space.for_gets):
+                return
+        self.check()
+        verbs.check_put(queue, len(body))
+        entry = Entry(head, body, descriptor.persistent, descriptor.priority, descriptor.expires)
+        record = Put(queue.id, queue.next_sequence, head, body, entry)
+        if descriptor.persistent:
+            self._append_and_apply(record, now)
+        else:
+            self._apply_only(record, now)
+        self._came(len(head) + len(body) + OVERHEAD)
+
+    def _put_in_unit(self, unit: Uow, queue: Queue, entries: list[Entry], size: int, largest: int) -> None:
+        """Put messages in a unit of work, if that may be."""
+        try:
+            with self.lock:
+                self._put_in_unit_locked(unit, queue, entries, size, largest)
+        except LogError as exc:
+            raise self.translated(exc) from exc
+
+    def _put_in_unit_locked(self, unit: Uow, queue: Queue, entries: list[Entry], size: int, largest: int) -> None:
+        """The same. The lock is held; it may be let go of while room is made."""
+        count = len(entries)
+        cost = size + PUT_COST * count if entries[0].persistent else 0
+        if cost > self.log.space.largest:
+            raise self._too_much(cost, queue)
+        self._room_in(unit, count, cost, queue, size)
+        if queue.depth + count > queue.room_to or largest > queue.max_length:
+            self._check_put(queue, largest, count)
+        ordinal = len(unit.puts)
+        try:
+            for place, entry in enumerate(entries, ordinal):
+                self.state.hold_put(unit, queue, place, entry)
+            if cost:
+                messages = [(entry.head, entry.body) for entry in entries]
+                self._hold_back(unit, run_of_puts(queue.id, ordinal, messages), cost)
+        except BaseException as exc:  # what interrupts this leaves counts that do not fit together
+            self._on_failure(exc)
+            raise
+        self._came(size + OVERHEAD * count)
+        if unit.held >= self._hold:
+            self._log_calls(unit)
+
+    def _came(self, size: int) -> None:
+        """So many bytes of messages came, which a checkpoint has to move out of memory."""
+        self.checkpointer.came += size
+        if self.checkpointer.came >= self.checkpointer.came_max:
+            self.attention = True
+
+    def _too_much(self, size: int, queue: Queue) -> MessageTooBig:
+        return MessageTooBig(
+            f"{size} bytes of messages for queue {queue.name!r} can't be logged at once: the log has "
+            f"{self.log.space.capacity} bytes, and a call may fill {self.log.space.largest} of them at the most",
+            reason=Reason.MSG_TOO_BIG_FOR_Q_MGR,
+            name=queue.name,
+        )

@@ -1,0 +1,184 @@
+"""Daemons and clients that are killed under load: what was committed is there once, and nothing else; faults 35, 64."""
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import qmgr
+from tests.conformance.calls import DEADLINE, until
+from tests.conformance.nursery import Daemon, Nursery
+from tests.conftest import SOAK
+from tests.qmgr.world import NAME, SMALL
+
+SEED = 5  # messages that are there before anybody works, so that each finds one
+CLIENTS = 3
+
+
+class Client:
+    """A client in a process of its own, and what it has told."""
+
+    def __init__(self, data: Path, number: int) -> None:
+        self.number = number
+        self.done: set[str] = set()
+        self.trying = ""  # the unit of work of which it has not said how it ended
+        self.lost = 0
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.daemon.kill_client", str(data), str(number)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._listen, daemon=True)
+        self._reader.start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            match line.split():
+                case ["try", body]:
+                    self.trying = body
+                case ["done", body]:
+                    self.done.add(body)
+                    self.trying = ""
+                case ["not", _]:
+                    self.trying = ""
+                case ["lost"]:
+                    self.lost += 1
+
+    def say(self, word: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(word + "\n")
+        self._process.stdin.flush()
+
+    def work(self, units: int) -> None:
+        """Wait until it has done so many more units of work."""
+        wanted = len(self.done) + units
+        until(lambda: len(self.done) >= wanted or self._process.poll() is not None)
+        assert self._process.poll() is None, "the client has ended"
+
+    def kill(self) -> None:
+        self._process.send_signal(signal.SIGKILL)
+        self.wait()
+
+    def wait(self) -> int:
+        """Its exit code, when all that it has told was heard."""
+        code = self._process.wait(DEADLINE)
+        self._reader.join(DEADLINE)
+        return code
+
+    def close(self) -> None:
+        self._process.kill()
+        self.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            stream.close()
+
+
+class Scene:
+    """A queue manager, its daemon, and clients at work."""
+
+    def __init__(self, nursery: Nursery, data: Path) -> None:
+        self._nursery = nursery
+        self._data = data
+        self.daemon: Daemon
+        self.start()
+        with self.connect() as qm:
+            for name in ("IN", "OUT"):
+                qm.define_queue(name)
+            qm.put_many("IN", [b"0.%d" % n for n in range(SEED)])
+        self.clients = [Client(data, number) for number in range(1, CLIENTS + 1)]
+
+    def start(self) -> None:
+        self.daemon = self._nursery.start(self._data)
+
+    def connect(self) -> qmgr.Connection:
+        return qmgr.connect(NAME, data_path=self._data, application="audit")
+
+    def crash(self, word: str = "go") -> None:
+        """Kill the daemon while they work, start it again, and let them go on, or stop."""
+        before = [client.lost for client in self.clients]
+        assert self.daemon.kill() == -signal.SIGKILL
+        until(lambda: all(client.lost > n for client, n in zip(self.clients, before, strict=True)))
+        self.start()
+        for client in self.clients:
+            client.say(word)
+
+    def audit(self, uncertain: set[str]) -> None:
+        """IN and OUT hold what was committed, each message once, and OUT what every unit has moved."""
+        with self.connect() as qm:
+            until(lambda: qm.transactions() == [])
+            there = {name: [body_of(message) for message in qm.browse(name)] for name in ("IN", "OUT")}
+            depths = {name: qm.queue(name).depth for name in there}
+        found = there["IN"] + there["OUT"]
+        assert len(found) == len(set(found)), "a message is there twice"
+        committed = {f"0.{n}" for n in range(SEED)}.union(*[client.done for client in self.clients])
+        assert committed <= set(found), "a message that was committed is lost"
+        assert set(found) - committed <= uncertain, "a message of a unit of work that was not committed is there"
+        assert depths == {name: len(messages) for name, messages in there.items()}
+        assert len(there["IN"]) == SEED  # each unit puts one and takes one
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
+        self.daemon.kill()
+
+
+def body_of(message: qmgr.Message) -> str:
+    return re.sub(r"\.+$", "", message.body.decode())
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as made:
+        yield made
+
+
+@pytest.fixture(params=["circular", "linear"])
+def scene(request: pytest.FixtureRequest, tmp_path: Path, nursery: Nursery) -> Iterator[Scene]:
+    linear = {"log_type": "linear", "log_secondary_files": 20} if request.param == "linear" else {}
+    qmgr.create(NAME, data_path=tmp_path, **(SMALL | linear))
+    made = Scene(nursery, tmp_path)
+    yield made
+    made.close()
+
+
+def test_rows_35_and_64_a_daemon_that_is_killed_under_load_keeps_what_was_committed(scene: Scene) -> None:
+    """Whose answer was lost has asked for the outcome, so nothing is uncertain."""
+    for turn in range(20 if SOAK else 2):
+        for client in scene.clients:
+            client.work(5 + 3 * turn)
+        scene.crash()
+    for client in scene.clients:
+        client.work(3)
+    scene.crash("stop")
+    for client in scene.clients:
+        assert client.wait() == 0
+        assert client.trying == ""
+    scene.audit(set())
+
+
+def test_row_64_clients_that_are_killed_hold_up_nobody(scene: Scene) -> None:
+    """Those that are left go on with the messages that the others had; then the daemon is killed too."""
+    for client in scene.clients:
+        client.work(3)
+    *killed, left = scene.clients
+    for client in killed:
+        client.kill()
+        left.work(5)
+    with scene.connect() as qm:
+        until(lambda: len(qm.transactions()) <= 1)
+        owners = {unit.owner for unit in qm.transactions()}
+        assert len(owners) <= 1, owners
+        names = [one.peer.application for one in qm.connections() if one.number]
+        assert len([name for name in names if name != "audit"]) == 1, names
+    scene.clients = [left]
+    scene.crash("stop")
+    assert left.wait() == 0
+    scene.clients = [*killed, left]
+    scene.audit({client.trying for client in killed})
