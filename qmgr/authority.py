@@ -162,12 +162,12 @@ class UserRights:
                 self._known.clear()
             may = self._known[verb, name] = allowed(grants, self.user, verb, name)
         if not may:
-            self._denied(user=self.user, verb=verb, name=name or self._manager.name)
+            self._denied(user=self.user, verb=verb, name=name)
             what = f"queue {name!r}" if name else f"queue manager {self._manager.name!r}"
             raise NotAuthorized(f"user {self.user!r} has no right {verb!r} on {what}; setmqaut gives it", name=name)
 
 
 class Denied(Protocol):
-    """Hears of what was refused."""
+    """Hears of what was refused. `name`: of a queue; "": the queue manager."""
 
     def __call__(self, *, user: str, verb: str, name: str) -> None: ...

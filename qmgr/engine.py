@@ -326,14 +326,15 @@ class Engine(Holding):
 
         Raises UnknownQueue, Damaged, ObjectInUse when a unit of work holds some.
         """
-        queue = self._known(name)
+        self.check()
+        queue = verbs.local_queue(self.state, name)
         left = -1
         removed = end = 0
         try:
             while left:
                 with self.lock:
                     self._room_for_gets(None, A_FEW)
-                    queue = self._known(name)
+                    queue = verbs.local_queue(self.state, name)
                     if queue.uncommitted:
                         text = f"queue {name!r} has {queue.uncommitted} messages of units of work that have not ended"
                         raise ObjectInUse(text, name=name)

@@ -283,6 +283,27 @@ def decode_properties(data: bytes) -> Mapping[str, Value]:
 # ---- what callers may ask for
 
 
+def check_head(head: object) -> None:
+    """Raises Mistake where the encoding of a message, all but its body, is none that a put has made."""
+    try:
+        if not isinstance(head, bytes) or len(head) < HEAD.size or head[0] != VERSION:
+            raise ValueError("version or length")
+        flags, rest = head[1], standing(head)
+        grouped, number = flags & IN_GROUP, group_sequence_of(head)
+        if flags > PERSISTENT | IN_GROUP | LAST_IN_GROUP or rest.priority > 9 or rest.form > 8 or rest.reply_to > 48:
+            raise ValueError("flags, priority or names")
+        if HEAD.size + rest.form + rest.reply_to + rest.properties != len(head) or (grouped and rest.properties < 24):
+            raise ValueError("lengths")
+        if bool(grouped) != (1 <= number <= MAX_GROUP) or (flags & LAST_IN_GROUP and not grouped):
+            raise ValueError("group")
+        message = Message(b"", head, "")
+        check_format(message.format)
+        check_reply_to(message.reply_to)
+        check_properties(message.properties)
+    except (ValueError, struct.error, IndexError) as exc:
+        raise Mistake(f"this is not the head of a message ({exc})", reason=Reason.MD_ERROR) from exc
+
+
 def check_body(body: object) -> bytes:
     if type(body) is bytes:
         return body

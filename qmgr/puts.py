@@ -107,6 +107,7 @@ class Puts(Definitions):
         bodies = [body if type(body) is bytes else check_body(body) for body in bodies]
         if not bodies:
             return []
+        self._check_many(queue, descriptor, bodies)  # before much is made of it
         now = self.clock.wall_us()
         given_id = options.get("message_id")
         if given_id is None:
@@ -129,6 +130,15 @@ class Puts(Definitions):
                 self.force(end)
         name, expiry = queue.name, descriptor.expiry
         return [Message(body, head, name, 0, expiry) for head, body in zip(heads, bodies, strict=True)]
+
+    def _check_many(self, queue: Queue, descriptor: Descriptor, bodies: list[bytes]) -> None:
+        """May there be so many messages at all? What is there already is looked at later."""
+        count, room = len(bodies), queue.definition.max_depth
+        if count > room:
+            raise QueueFull(f"queue {queue.name!r} takes {room} messages (max_depth), not {count}", name=queue.name)
+        size = sum(map(len, bodies)) + HEAD.size * count
+        if descriptor.persistent and size > self.log.space.largest:
+            raise self._too_much(size, queue)
 
     def _expires(self, expiry: float) -> int:
         """When a message expires that is put now, in microseconds of the steady clock."""

@@ -13,7 +13,7 @@ from qmgr import deadletter, verbs
 from qmgr.entry import OVERHEAD, Entry
 from qmgr.errors import MQError, Reason, UnknownQueue
 from qmgr.logged import Surroundings
-from qmgr.message import Message, with_format
+from qmgr.message import Message, check_body, check_head, with_format
 from qmgr.puts import Puts
 from qmgr.queue import Queue
 from qmgr.units import QUEUE_AND_SEQUENCE
@@ -181,6 +181,8 @@ class Requeue(Puts):
     def dead_letter_later(self, unit: Uow | None, message: Message, reason: int) -> tuple[Message, int]:
         """Put the message to the dead-letter queue; the LSN as for a put. Raises UnknownQueue where there is none."""
         self.check()
+        check_head(message.head)
+        check_body(message.body)
         name = self.state.qmgr.dead_letter_queue
         if not name:
             raise UnknownQueue(

@@ -43,9 +43,15 @@ class Server(Protocol):
         """The answer to what the client sent. Raises NotAuthorized."""
 
 
-def nobody(entropy: Entropy) -> Verifier:
-    """What no password proves."""
-    return Verifier(salt=entropy(SALT), iterations=ITERATIONS, stored_key=entropy(32), server_key=entropy(32))
+_secret: list[bytes] = []  # of this process
+
+
+def nobody(user: str, entropy: Entropy) -> Verifier:
+    """What no password proves; of one name always with the same salt, as if there were such a user."""
+    if not _secret:
+        _secret.append(entropy(32))
+    salt = keyed(_secret[0], user.encode())[:SALT]
+    return Verifier(salt=salt, iterations=ITERATIONS, stored_key=entropy(32), server_key=entropy(32))
 
 
 class PlainServer:
@@ -64,7 +70,7 @@ class PlainServer:
 def check_password(find: Find, entropy: Entropy, user: str, password: str) -> None:
     """Raises NotAuthorized; it takes as long for a user who is not known."""
     known = find(user)
-    against = known or nobody(entropy)
+    against = known or nobody(user, entropy)
     server_key = keyed(salted(password[:LONGEST], against.salt, against.iterations), b"Server Key")
     if not hmac.compare_digest(server_key, against.server_key) or known is None:
         raise refused(user)
@@ -102,7 +108,7 @@ class ScramServer:
             raise refused()
         self._user = fields["n"].replace("=2C", ",").replace("=3D", "=")
         self._known = self._find(self._user)
-        self._against = self._known or nobody(self._entropy)
+        self._against = self._known or nobody(self._user, self._entropy)
         self._nonce = fields["r"] + _b64(self._entropy(NONCE))
         challenge = f"r={self._nonce},s={_b64(self._against.salt)},i={self._against.iterations}"
         self._header, self._said = header, f"{bare},{challenge}"

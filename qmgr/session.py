@@ -64,6 +64,21 @@ class AllRights:
         """Nothing is refused."""
 
 
+def _touched(method: str, args: tuple[Any, ...], options: dict[str, Any]) -> Iterator[str]:
+    """The objects that a call is about, on each of which its right is needed; "": the queue manager.
+
+    What a queue or an alias refers to is one of them: else who may define some would reach all.
+    """
+    if method not in NAMED:
+        yield ""
+        return
+    if not args or not isinstance(args[0], str):
+        raise Mistake(f"the first argument of {method!r} is the name of the queue", reason=Reason.OBJECT_NAME_ERROR)
+    yield args[0]
+    referred = [options.get("target"), options.get("backout_queue"), *args[1:2]]
+    yield from (name for name in referred if isinstance(name, str) and name)
+
+
 class Session:
     """One client. Thread-safe, as far as its units of work are."""
 
@@ -147,14 +162,23 @@ class Session:
         self.rights.require(BROWSE, queue)
         return self.manager.browse(queue, **options)
 
+    def require_replay(self, queue: str | int) -> None:
+        """Raises NotAuthorized. A number is that of a queue that is there, or of a deleted one: for administrators."""
+        state = self._engine.state
+        there = state.by_id.get(queue) if isinstance(queue, int) else None
+        if isinstance(queue, str):
+            self.rights.require(BROWSE, queue)
+        else:
+            self.rights.require(ADMIN if there is None else BROWSE, "" if there is None else there.name)
+
     def call(self, method: str, *args: Any, **options: Any) -> Any:
         """Any other verb of the queue manager by its name. Raises Mistake for one that is not there."""
         right = CALLS.get(method)
         verb = getattr(self.manager, method, None) if right is not None else None
         if right is None or verb is None:
             raise Mistake(f"there is no call {method!r}")
-        named = args[0] if method in NAMED and args else ""
-        self.rights.require(right, named if isinstance(named, str) else "")
+        for name in _touched(method, args, options):
+            self.rights.require(right, name)
         return verb(*args, **options) if callable(verb) else verb
 
     # ---- for event loops: nothing waits for the disk; nobody is told before the log is safe up to the LSN returned

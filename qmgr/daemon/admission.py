@@ -4,15 +4,16 @@ from collections.abc import Callable
 
 from logger.disk import Disk
 from qmgr import sasl
-from qmgr.authority import Granting, UserRights
+from qmgr.authority import UserRights
 from qmgr.locations import Location
+from qmgr.manager import QueueManager
 from qmgr.users import Users
 
 
 class Admission:
     """What listeners ask about their clients."""
 
-    def __init__(self, manager: Granting, disk: Disk, location: Location, say: Callable[..., None]) -> None:
+    def __init__(self, manager: QueueManager, disk: Disk, location: Location, say: Callable[..., None]) -> None:
         self._manager = manager
         self.users = Users(disk, location)
         self._entropy = disk.entropy
@@ -35,5 +36,6 @@ class Admission:
         self._say("AMQ9557", user=user, text=why, address=address)
 
     def _denied(self, *, user: str, verb: str, name: str) -> None:
-        self._say("AMQ8077", user=user, verb=verb, name=name)
+        self._say("AMQ8077", user=user, verb=verb, name=name or self._manager.name)
+        self._manager.not_authorized(user, verb, name)
         self._manager.not_authorized(user, verb, name)

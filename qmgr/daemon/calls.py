@@ -13,7 +13,7 @@ from qmgr.errors import Mistake, MQError, NoMessageAvailable, Reason, Unavailabl
 from qmgr.manager import UnitOfWork
 from qmgr.message import Message
 from qmgr.replay import Replay, Replayed
-from qmgr.session import ADMIN, BROWSE, INQUIRE, ServiceFace
+from qmgr.session import ADMIN, INQUIRE, ServiceFace
 from qmgr.sockets import Socket
 from qmgr.verbs import PutOptions, check_wait, wanted
 from qmgr.wire import OK, Begun, ProtocolError, Request
@@ -240,9 +240,9 @@ class Calls:
         return self._page(self._client.cursor(messages), most)
 
     def _replay(self, request: Request, frame: bytes) -> Answer:
-        asked = values.loads(frame[request.at :])
+        asked = _asked(frame, request.at, "queue", "most", "start", "end")
         queue, most = asked["queue"], asked["most"]
-        self._session.rights.require(BROWSE, queue if isinstance(queue, str) else "")
+        self._session.require_replay(queue)
         replay = self._session.manager.replay(queue, asked["start"], asked["end"])
         try:
             cursor = self._client.cursor(replay)
@@ -319,7 +319,7 @@ class Calls:
     # ---- the other calls
 
     def _call(self, request: Request, frame: bytes) -> Answer:
-        asked = values.loads(frame[request.at :])
+        asked = _asked(frame, request.at, "args", "options")
         method, args, options = request.name, asked["args"], asked["options"]
         if not isinstance(args, list) or not isinstance(options, dict):
             raise ProtocolError("a call has a list of arguments and a mapping of options")
@@ -373,3 +373,11 @@ class _Waiter:
 
     def is_set(self) -> bool:
         return self._woken
+
+
+def _asked(frame: bytes, at: int, *names: str) -> dict[str, Any]:
+    """What a call without a form of its own asks, which has these. Raises ProtocolError, ValueError."""
+    asked = values.loads(frame[at:])
+    if not isinstance(asked, dict) or not set(names) <= set(asked):
+        raise ProtocolError(f"a request of this kind says {', '.join(names)}")
+    return asked

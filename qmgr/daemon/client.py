@@ -59,7 +59,8 @@ class Cursor:
                 while len(found) < most and size < A_PAGE:
                     one = next(iter(self.messages))
                     found.append(one)
-                    size += len(one.message.body if isinstance(one, Replayed) else one.body)
+                    message = one.message if isinstance(one, Replayed) else one
+                    size += len(message.head) + len(message.body)
             except StopIteration:
                 return found, False
             except MQError as exc:

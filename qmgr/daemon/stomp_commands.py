@@ -156,7 +156,8 @@ class StompCommands:
         name = headers.get("transaction")
         if name is None:
             return session.reject(self._subscriptions.take(headers))
-        self._transactions.named(name).refused += self._subscriptions.take(headers)
+        self._transactions.named(name)  # else the messages would be taken for nothing
+        self._transactions.refuse(name, self._subscriptions.take(headers))
         return 0
 
     def _disconnect(self, frame: Frame) -> None:

@@ -3,11 +3,12 @@
 import attrs
 
 from qmgr.delivery import Delivery
-from qmgr.errors import Mistake, Reason, UnitOfWorkEnded
+from qmgr.errors import Mistake, Reason, SyncpointLimit, UnitOfWorkEnded
 from qmgr.manager import UnitOfWork
 from qmgr.session import Session
 
 MOST = 100  # transactions that a connection may have open at a time
+MOST_REFUSED = 5000  # NACKs of one transaction
 LONGEST_NAME = 255
 
 
@@ -44,6 +45,13 @@ class Transactions:
         if transaction is None:
             raise UnitOfWorkEnded(f"no transaction {name[:100]!r} is open; BEGIN begins one")
         return transaction
+
+    def refuse(self, name: str, deliveries: list[Delivery]) -> None:
+        """NACKs in a transaction; the messages stay held until that ends. Raises SyncpointLimit (2024) for too many."""
+        transaction = self.named(name)
+        transaction.refused += deliveries
+        if len(transaction.refused) > MOST_REFUSED:
+            raise SyncpointLimit(f"a STOMP transaction may have {MOST_REFUSED} NACKs; end it")
 
     def commit(self, name: str) -> int:
         """The LSN to force before the client hears of it. Raises BackedOut (2003)."""

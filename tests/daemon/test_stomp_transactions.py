@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from qmgr.daemon import stomp_transactions
 from qmgr.daemon.stomp_transactions import MOST
 from tests.daemon.stomp_world import Client, Server, queue_manager, serving
 from tests.qmgr.world import World
@@ -146,3 +147,16 @@ def test_what_had_its_receipt_outlives_a_crash_and_the_rest_is_not_there() -> No
         assert [message.body for message in after.browse("A")] == [b"%d" % number for number in range(2, 10)]
         assert [message.body for message in after.browse("B")] == [b"done"]
         after.end("immediate")
+
+
+def test_refusals_of_one_transaction_are_bounded(
+    server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stay held until it ends, so they count."""
+    monkeypatch.setattr(stomp_transactions, "MOST_REFUSED", 3)
+    server.qm.put_many("A", [b"%d" % number for number in range(5)])
+    client.subscribe("A", ack="client-individual")
+    client.ask("BEGIN", transaction="t")
+    for _ in range(4):
+        client.say("NACK", id=client.message()["ack"], transaction="t")
+    assert client.error()["reason-code"] == "2024"

@@ -102,7 +102,7 @@ def test_rights_last_count_at_once_and_refusals_are_heard_of() -> None:
     ):
         with pytest.raises(NotAuthorized):
             wrong()
-    assert refused[0] == ("mia", "connect", "QM1")
+    assert refused[0] == ("mia", "connect", "")
     assert refused[1] == ("mia", "get", "A")
     assert len(refused) == 8
     made.crash(LOSE_ALL)
@@ -144,3 +144,34 @@ def test_the_commands(tmp_path: Path) -> None:
     assert len(text.splitlines()) == 1
     assert "secret" not in (tmp_path / "qmgrs" / "QM1" / "users.json").read_text()
     assert (tmp_path / "qmgrs" / "QM1" / "users.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_rights_on_some_queues_reach_no_others() -> None:
+    """By an alias, a backout queue, an argument given by keyword, or the number of a queue."""
+    made = World(log_type="linear", log_primary_files=4)
+    made.qm.define_queue("PAYROLL")
+    made.qm.define_queue("DEV.Q")
+    made.qm.put("PAYROLL", b"secret")
+    rights = UserRights(made.qm, "dev", lambda user, verb, name: None)
+    made.qm.authorize("dev", add=["connect", "browse"])
+    made.qm.authorize("dev", "DEV.**", add=["all"])
+    session = made.qm.sessions.open(Peer(user="dev", channel="TCP"), rights)
+    session.call("define_alias", "DEV.X", "DEV.Q")
+    session.call("alter_queue", "DEV.Q", backout_threshold=1)
+    for wrong in (
+        lambda: session.call("define_alias", "DEV.Y", "PAYROLL"),
+        lambda: session.call("define_alias", "DEV.Y", target="PAYROLL"),
+        lambda: session.call("alter_alias", "DEV.X", target="PAYROLL"),
+        lambda: session.call("define_queue", "DEV.Z", backout_queue="PAYROLL"),
+        lambda: session.call("queue", "PAYROLL"),
+        lambda: session.require_replay("PAYROLL"),
+        lambda: session.require_replay(1),
+        lambda: session.require_replay(99),
+    ):
+        with pytest.raises(NotAuthorized):
+            wrong()
+    with pytest.raises(Mistake, match="first argument"):
+        session.call("queue", name="PAYROLL")
+    with pytest.raises(Mistake, match="is an alias"):
+        session.call("clear_queue", "DEV.X")
+    session.require_replay(2)
