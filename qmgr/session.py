@@ -18,6 +18,7 @@ from qmgr.errors import Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.infos import LOCAL, Peer
 from qmgr.locations import Location
 from qmgr.message import Message
+from qmgr.objects import check_name
 from qmgr.verbs import PutOptions
 from recovery.records import Xid
 from recovery.uows import ACTIVE, PREPARED
@@ -72,8 +73,10 @@ def _touched(method: str, args: tuple[Any, ...], options: dict[str, Any]) -> Ite
     if method not in NAMED:
         yield ""
         return
-    if not args or not isinstance(args[0], str):
+    if not args:
         raise Mistake(f"the first argument of {method!r} is the name of the queue", reason=Reason.OBJECT_NAME_ERROR)
+    if not isinstance(args[0], str):
+        check_name(args[0], "queue")
     yield args[0]
     referred = [options.get("target"), options.get("backout_queue"), *args[1:2]]
     yield from (name for name in referred if isinstance(name, str) and name)
