@@ -75,9 +75,7 @@ def _touched(method: str, args: tuple[Any, ...], options: dict[str, Any]) -> Ite
         return
     if not args:
         raise Mistake(f"the first argument of {method!r} is the name of the queue", reason=Reason.OBJECT_NAME_ERROR)
-    if not isinstance(args[0], str):
-        check_name(args[0], "queue")
-    yield args[0]
+    yield args[0] if isinstance(args[0], str) else check_name(args[0], "queue")
     referred = [options.get("target"), options.get("backout_queue"), *args[1:2]]
     yield from (name for name in referred if isinstance(name, str) and name)
 

@@ -16,6 +16,7 @@ from qmgr.aio.units import to_the_end
 from tests.conformance.calls import DEADLINE
 from tests.conformance.nursery import Daemon, Nursery
 from tests.qmgr.world import NAME, SMALL
+from tests.test_arrows import MODULES, imports
 
 Open = Callable[[], qmgr.aio.Opening[Any]]
 
@@ -335,6 +336,12 @@ def test_a_lost_connection_is_told_and_made_again(tmp_path: Path, nursery: Nurse
         await asyncio.to_thread(daemon.kill)
 
     asyncio.run(main())
+
+
+def test_nothing_else_imports_it() -> None:
+    """Who does not use it does not pay for it."""
+    others = [path for name, path in MODULES.items() if not name.startswith("qmgr.aio")]
+    assert [path for path in others if any(name.startswith("qmgr.aio") for name in imports(path))] == []
 
 
 # ---- cancellations that come too late
