@@ -19,12 +19,18 @@ from typing import Any, NamedTuple, cast
 
 import attrs
 
-from qmgr import message as m
 from qmgr import values
 from qmgr.errors import Mistake, Reason
 from qmgr.message import Message
 from qmgr.objects import check_name
-from qmgr.verbs import GetOptions, PutOptions, Wanted, wanted
+from qmgr.verbs import GetOptions, Wanted, wanted
+from qmgr.wireoptions import CORRELATION_ID as CORRELATION_ID
+from qmgr.wireoptions import MESSAGE_ID as MESSAGE_ID
+from qmgr.wireoptions import OPTIONS as OPTIONS
+from qmgr.wireoptions import SECONDS as SECONDS
+from qmgr.wireoptions import TABLE as TABLE
+from qmgr.wireoptions import ProtocolError as ProtocolError
+from qmgr.wireoptions import encode_options, encode_wanted
 
 VERSION = 1
 MAGIC = b"QMGR"
@@ -34,16 +40,13 @@ REQUEST = struct.Struct("<IBBHQ")
 REPLY = struct.Struct("<IBBH")
 HELLO_HEAD = struct.Struct("<IBBH4s")
 BEGUN = struct.Struct("<QQ")
-SECONDS = struct.Struct("<d")
 GOT = struct.Struct("<II")
-TABLE = struct.Struct("<I")
 ITEM = struct.Struct("<IIId")
 REPLAYED_ITEM = struct.Struct("<QIQ")
 PAGE = struct.Struct("<II")
 STEP = struct.Struct("<QQ")
 MANY = struct.Struct("<dI")
 ASKED = struct.Struct("<II")
-U16 = struct.Struct("<H")
 
 FIRST_FRAMES = 4096  # bytes of a frame before the client is known
 TOKEN = 16  # bytes that name a session to its own client only
@@ -61,24 +64,12 @@ BROWSE, REPLAY, NEXT, CLOSE, CALL = range(32, 37)
 OK, ERROR, PROGRESS, WELCOME, CHALLENGE = range(128, 133)
 
 # flags of requests
-BEGIN, OPTIONS, MESSAGE_ID, CORRELATION_ID = 1, 2, 4, 8
+BEGIN = 1  # and those of wireoptions.py
 # flags of replies
 BEGAN, EXPIRY, MORE = 1, 2, 4
 
-PERSISTENT_NO, PERSISTENT_YES, HAS_PRIORITY, HAS_EXPIRY, HAS_ID, HAS_CORRELATION, HAS_REPLY_TO, HAS_FORMAT = (
-    1 << bit for bit in range(8)
-)
-HAS_PROPERTIES, HAS_OTHERS = 256, 512
-
 
 PLAIN = REPLY.pack(0, OK, 0, 0)[4:]  # a reply that says nothing but what was asked for
-
-
-OTHERS = ("group_id", "logical_order", "all_available", "backout_requeue")  # of gets
-
-
-class ProtocolError(ValueError):
-    """What came is not a frame of this protocol, or not one that fits here."""
 
 
 # ---- requests
@@ -138,19 +129,6 @@ def browse(queue: str, most: int, message_id: bytes | None, correlation_id: byte
     return request(BROWSE, flags, 0, queue, TABLE.pack(most) + told)
 
 
-def encode_wanted(said: Wanted) -> tuple[int, bytes]:
-    """(flags, bytes): ids of 24 bytes each, then JSON of what else is said."""
-    flags, parts = 0, []
-    if said.message_id is not None:
-        flags, parts = MESSAGE_ID, [said.message_id]
-    if said.correlation_id is not None:
-        flags, parts = flags | CORRELATION_ID, [*parts, said.correlation_id]
-    others = {name: getattr(said, name) for name in OTHERS if getattr(said, name)}
-    if others:
-        flags, parts = flags | OPTIONS, [*parts, values.dumps(others)]
-    return flags, b"".join(parts)
-
-
 def call(
     method: str,
     args: Sequence[Any],
@@ -202,23 +180,6 @@ def decode_hello(frame: bytes) -> tuple[int, int, bytes]:
     return op, version, frame[HELLO_HEAD.size :]
 
 
-def decode_wanted(flags: int, frame: bytes, at: int) -> GetOptions:
-    """What a get or a browse is given, which ends the frame."""
-    options: dict[str, Any] = {}
-    for name, flag in (("message_id", MESSAGE_ID), ("correlation_id", CORRELATION_ID)):
-        if flags & flag:
-            options[name] = frame[at : at + 24]
-            at += 24
-    if flags & OPTIONS and at < len(frame):
-        try:
-            options.update(_mapping(values.loads(frame[at:])))
-        except ValueError as exc:
-            raise ProtocolError(f"the options of a get can't be understood ({exc})") from None
-    elif at != len(frame):
-        raise ProtocolError("the ids in a request have 24 bytes each, and nothing follows them")
-    return cast(GetOptions, options)
-
-
 def decode_bodies(frame: bytes, at: int) -> list[bytes]:
     """The bodies of PUT_MANY."""
     count = unpack(TABLE, frame, at)[0]
@@ -241,99 +202,6 @@ def unpack(form: struct.Struct, frame: bytes, at: int) -> tuple[Any, ...]:
         return form.unpack_from(frame, at)
     except struct.error:
         raise ProtocolError("a request ends too early") from None
-
-
-# ---- options of puts: a bit u16 for each that is there, then those, in this order
-
-
-def encode_options(options: Mapping[str, Any]) -> bytes:
-    """What a put is given beside the body. Raises what the put would raise."""
-    bits, parts, others = 0, [b""], {}
-    for name, value in options.items():
-        if value is None:
-            continue
-        match name:
-            case "persistent":
-                bits |= PERSISTENT_YES if m.check_persistent(value) else PERSISTENT_NO
-            case "priority" | "expiry" | "message_id" | "correlation_id" | "reply_to" | "format" | "properties":
-                pass
-            case _ if name in PutOptions.__annotations__:
-                others[name] = value
-            case _:
-                raise TypeError(f"a put has no option {name!r}; it has {', '.join(PutOptions.__annotations__)}")
-    given = options.get
-    if (priority := given("priority")) is not None:
-        bits |= HAS_PRIORITY
-        parts.append(bytes([m.check_priority(priority)]))
-    if (expiry := given("expiry")) is not None:
-        bits |= HAS_EXPIRY
-        parts.append(SECONDS.pack(m.check_expiry(expiry)))
-    for name, bit in (("message_id", HAS_ID), ("correlation_id", HAS_CORRELATION)):
-        if (one_id := given(name)) is not None:
-            bits |= bit
-            parts.append(m.check_id(one_id, name))
-    for text, bit in ((given("reply_to"), HAS_REPLY_TO), (given("format"), HAS_FORMAT)):
-        if text is not None:
-            bits |= bit
-            told = (m.check_reply_to(text) if bit == HAS_REPLY_TO else m.check_format(text)).encode()
-            parts.append(bytes([len(told)]) + told)
-    if (properties := given("properties")) is not None:
-        bits |= HAS_PROPERTIES
-        told = m.encode_properties(m.check_properties(properties))
-        parts.append(TABLE.pack(len(told)) + told)
-    if others:
-        bits |= HAS_OTHERS
-        told = values.dumps(others)
-        parts.append(TABLE.pack(len(told)) + told)
-    parts[0] = U16.pack(bits)
-    return b"".join(parts)
-
-
-def decode_options(frame: bytes, at: int) -> tuple[PutOptions, int]:
-    """(the options that begin at a place of a frame, where they end)."""
-    options: dict[str, Any] = {}
-    try:
-        (bits,) = U16.unpack_from(frame, at)
-        at += U16.size
-        if bits & (PERSISTENT_YES | PERSISTENT_NO):
-            options["persistent"] = bits & PERSISTENT_YES != 0
-        if bits & HAS_PRIORITY:
-            options["priority"] = frame[at]
-            at += 1
-        if bits & HAS_EXPIRY:
-            (options["expiry"],) = SECONDS.unpack_from(frame, at)
-            at += SECONDS.size
-        for name, bit in (("message_id", HAS_ID), ("correlation_id", HAS_CORRELATION)):
-            if bits & bit:
-                options[name] = _slice(frame, at, 24)
-                at += 24
-        for name, bit in (("reply_to", HAS_REPLY_TO), ("format", HAS_FORMAT)):
-            if bits & bit:
-                options[name] = _slice(frame, at + 1, frame[at]).decode()
-                at += 1 + frame[at]
-        if bits & HAS_PROPERTIES:
-            (size,) = TABLE.unpack_from(frame, at)
-            options["properties"] = m.decode_properties(_slice(frame, at + TABLE.size, size))
-            at += TABLE.size + size
-        if bits & HAS_OTHERS:
-            (size,) = TABLE.unpack_from(frame, at)
-            options.update(_mapping(values.loads(_slice(frame, at + TABLE.size, size))))
-            at += TABLE.size + size
-    except (struct.error, IndexError, ValueError) as exc:
-        raise ProtocolError(f"the options of a put can't be understood ({exc})") from None
-    return cast(PutOptions, options), at
-
-
-def _slice(frame: bytes, at: int, size: int) -> bytes:
-    if at + size > len(frame):
-        raise ValueError("they end too early")
-    return frame[at : at + size]
-
-
-def _mapping(told: Any) -> dict[str, Any]:
-    if not isinstance(told, dict):
-        raise ValueError("they are no mapping")
-    return told
 
 
 # ---- replies

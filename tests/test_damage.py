@@ -296,7 +296,7 @@ def test_row_40_bit_flips_in_every_kind_of_file(past: Past) -> None:
 
 def test_row_41_sectors_and_pages_zeroed_or_noise(past: Past) -> None:
     """Faults 41."""
-    went = blows(past, blot, 70, 41)
+    went = blows(past, blot, 90, 410)
     assert went["refused"] >= 2
     assert went[past.one_queue] >= 2
 

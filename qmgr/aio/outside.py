@@ -345,7 +345,7 @@ class Outside:
         pool = await self._there()
         await self.call("end", mode)
         await asyncio.to_thread(pool.link.await_end)
-        pool.close()
+        pool.link.close()  # and not its channels: the answers to other tasks may still have to be read
         await asyncio.to_thread(self._target.await_end)
 
 

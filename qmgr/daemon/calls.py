@@ -6,7 +6,7 @@ from typing import Any
 
 from logger.clock import Clock
 from qmgr import session as sessions
-from qmgr import sockets, values, wire
+from qmgr import sockets, values, wire, wireoptions
 from qmgr.daemon.client import Client, Cursor
 from qmgr.daemon.watcher import Watch, Watcher
 from qmgr.errors import Mistake, MQError, NoMessageAvailable, Reason, Unavailable
@@ -152,20 +152,20 @@ class Calls:
                 self._begun = begun
         options = NO_OPTIONS
         if flags & wire.OPTIONS:
-            options, at = wire.decode_options(frame, at)
+            options, at = wireoptions.decode_options(frame, at)
         return wire.put_reply(self._session.put(unit, name, frame[at:], options), self._begun, name)
 
     def _put_many(self, request: Request, frame: bytes) -> Answer:
         unit = self._unit(request)
         options, at = NO_OPTIONS, request.at
         if request.flags & wire.OPTIONS:
-            options, at = wire.decode_options(frame, at)
+            options, at = wireoptions.decode_options(frame, at)
         messages = self._session.put_many(unit, request.name, wire.decode_bodies(frame, at), options)
         return wire.pages(messages, self._begun, bodies=False)
 
     def _get(self, request: Request, frame: bytes) -> bytes:
         (wait,) = wire.unpack(wire.SECONDS, frame, request.at)
-        options = wire.decode_wanted(request.flags, frame, request.at + wire.SECONDS.size)
+        options = wireoptions.decode_wanted(request.flags, frame, request.at + wire.SECONDS.size)
         unit, session, name = self._unit(request), self._session, request.name
 
         def get() -> Message | None:
@@ -185,7 +185,7 @@ class Calls:
 
     def _get_many(self, request: Request, frame: bytes) -> Answer:
         wait, limit = wire.unpack(wire.MANY, frame, request.at)
-        options = wire.decode_wanted(request.flags, frame, request.at + wire.MANY.size)
+        options = wireoptions.decode_wanted(request.flags, frame, request.at + wire.MANY.size)
         unit, session, name = self._unit(request), self._session, request.name
 
         def get() -> list[Message]:
@@ -235,7 +235,7 @@ class Calls:
 
     def _browse(self, request: Request, frame: bytes) -> Answer:
         (most,) = wire.unpack(wire.TABLE, frame, request.at)
-        options = wire.decode_wanted(request.flags, frame, request.at + wire.TABLE.size)
+        options = wireoptions.decode_wanted(request.flags, frame, request.at + wire.TABLE.size)
         messages = self._session.browse(request.name, **options)
         return self._page(self._client.cursor(messages), most)
 

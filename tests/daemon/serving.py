@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from typing import Any
@@ -140,3 +140,21 @@ def daemon(path: Path, **options: Any) -> Iterator[Daemon]:
 
 def location(path: Path) -> locations.Location:
     return locations.find(NAME, path)
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for what another thread or process is about to do."""
+    never = threading.Event()
+    for _ in range(int(LONG / 0.005)):
+        if true():
+            return
+        never.wait(0.005)
+    raise AssertionError("it does not happen")
+
+
+def nobody_is_there(served: Served) -> bool:
+    return len(served.manager.sessions) == 0
+
+
+def waits(served: Served, queue: str = "A", count: int = 1) -> None:
+    until(lambda: len(served.manager._engine.state.queues[queue].waiters.line) == count)

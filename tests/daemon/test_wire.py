@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import qmgr
-from qmgr import errors, values, wire
+from qmgr import errors, values, wire, wireoptions
 from qmgr.errors import Mistake, MQError, Reason
 from qmgr.message import Message, describe
 from qmgr.objects import QmgrDefinition, QueueDefinition
@@ -58,7 +58,7 @@ def same(one: Message, other: Message) -> bool:
 def test_a_put_arrives_as_it_was_asked_for(queue: str, body: bytes, given_options: dict[str, Any], unit: int) -> None:
     frame = wire.put(wire.BEGIN, unit, queue, body, given_options)
     request = wire.decode_request(frame)
-    told, at = wire.decode_options(frame, request.at) if request.flags & wire.OPTIONS else ({}, request.at)
+    told, at = wireoptions.decode_options(frame, request.at) if request.flags & wire.OPTIONS else ({}, request.at)
     assert (request.op, request.unit, request.name, frame[at:]) == (wire.PUT, unit, queue, body)
     wanted = {name: value for name, value in given_options.items() if value is not None}
     assert repr({name: dict(v) if name == "properties" else v for name, v in told.items()}) == repr(  # type: ignore[call-overload]
@@ -71,7 +71,7 @@ def test_a_put_arrives_as_it_was_asked_for(queue: str, body: bytes, given_option
 def test_many_bodies_arrive_in_their_order(bodies: list[bytes], given_options: dict[str, Any]) -> None:
     frame = wire.put_many(0, 7, "A", bodies, given_options)
     request = wire.decode_request(frame)
-    at = wire.decode_options(frame, request.at)[1] if request.flags & wire.OPTIONS else request.at
+    at = wireoptions.decode_options(frame, request.at)[1] if request.flags & wire.OPTIONS else request.at
     assert wire.decode_bodies(frame, at) == bodies
 
 
@@ -114,9 +114,9 @@ def test_garbage_is_refused_as_such(garbage: bytes, at: int) -> None:
     for decode in (
         lambda: wire.decode_request(garbage),
         lambda: wire.decode_hello(garbage),
-        lambda: wire.decode_options(garbage, at),
+        lambda: wireoptions.decode_options(garbage, at),
         lambda: wire.decode_bodies(garbage, at),
-        lambda: wire.decode_wanted(garbage[0] if garbage else 0, garbage, at),
+        lambda: wireoptions.decode_wanted(garbage[0] if garbage else 0, garbage, at),
         lambda: wire.unpack(wire.MANY, garbage, at),
     ):
         try:

@@ -1,0 +1,197 @@
+"""What a client has begun ends with it, wherever it is cut off or killed; late requests of it have no effect."""
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
+
+import pytest
+
+import qmgr
+from qmgr import wire
+from qmgr.errors import (
+    BackedOut,
+    UnitOfWorkEnded,
+)
+from recovery.records import Xid
+from recovery.uows import UowState
+from tests.daemon.raw import Raw, RawSocket, hello
+from tests.daemon.serving import LONG, SPAWN, Served, nobody_is_there, serving, until, waits
+from tests.qmgr.world import NAME, Call, bodies
+
+XID = Xid(1, b"global", b"branch")
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    with serving(tmp_path) as one:
+        yield one
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[qmgr.Connection]:
+    with served.connect() as one:
+        yield one
+
+
+def test_cut_off_at_every_byte_a_unit_is_there_wholly_or_not_at_all(served: Served) -> None:
+    body = b"a body"
+    put = wire.put(wire.BEGIN, 1, "A", body, {"priority": 4, "correlation_id": b"c"})
+    commit = wire.request(wire.COMMIT, 0, 1)
+    whole = len(put) + len(commit)
+    for cut in range(whole + 1):
+        raw = Raw(served.path)
+        raw.calls.send(put[:cut])
+        if cut >= len(put):
+            raw.calls.receive()
+            raw.calls.send(commit[: cut - len(put)])
+        raw.cut() if cut % 2 else raw.close()
+        until(lambda: nobody_is_there(served))
+        assert served.manager.transactions() == []
+        found = [message.body for message in served.manager.get_many("A", 10)]
+        assert found in ([[]] if cut < whole else [[], [body]]), cut
+
+
+def test_cut_off_while_it_says_hello(served: Served) -> None:
+    frame = hello()
+    for cut in range(0, len(frame), 7):
+        sock = RawSocket(served.path)
+        sock.send(frame[:cut])
+        sock.close()
+    with served.connect() as client:
+        client.put("A", b"x")
+    until(lambda: nobody_is_there(served))
+
+
+def child(path: Path, what: str, told: Pipe) -> None:
+    """A client that is going to be killed."""
+    client = qmgr.connect(NAME, data_path=path, application="child")
+    unit = client.begin(XID if what == "prepared" else None)
+    if what == "wait":
+        told.send("waits")
+        client.get("B", wait=None)
+    if what == "unit wait":
+        unit.put("A", b"never seen")
+        told.send("waits")
+        unit.get("B", wait=None)
+    unit.get("A")
+    unit.put("B", b"never seen")
+    if what == "prepared":
+        unit.prepare()
+    told.send("done")
+    threading.Event().wait()
+
+
+@contextlib.contextmanager
+def killed(served: Served, what: str) -> Iterator[None]:
+    """A client process that is killed when the block is left."""
+    ours, theirs = SPAWN.Pipe(duplex=False)
+    process = SPAWN.Process(target=child, args=(served.path, what, theirs))
+    process.start()
+    try:
+        assert ours.poll(LONG), "the client does nothing"
+        ours.recv()
+        yield
+    finally:
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        process.join(LONG)
+
+
+def test_a_client_that_is_killed_in_a_unit_is_backed_out_at_once(served: Served, client: qmgr.Connection) -> None:
+    client.put("A", b"held")
+    with killed(served, "unit"):
+        assert [one.peer.application for one in client.connections() if one.units] == ["child"]
+        waiting = Call(lambda: client.get("A", wait=LONG))
+        waits(served)
+    found = waiting.outcome()
+    assert (found.body, found.backout_count) == (b"held", 1)
+    assert bodies(served.manager, "B") == []
+
+
+@pytest.mark.parametrize("what", ["wait", "unit wait"])
+def test_a_client_that_is_killed_while_it_waits_takes_nothing(
+    served: Served, client: qmgr.Connection, what: str
+) -> None:
+    with killed(served, what):
+        waits(served, "B")
+    waits(served, "B", count=0)
+    until(lambda: len(served.manager.sessions) == 1)
+    client.put("B", b"for others")
+    assert client.get("B").body == b"for others"
+    assert served.manager.transactions() == []
+    assert bodies(served.manager, "A") == []
+
+
+def test_what_was_prepared_outlives_its_client(served: Served, client: qmgr.Connection) -> None:
+    client.put("A", b"held")
+    with killed(served, "prepared"):
+        pass
+    until(lambda: len(served.manager.sessions) == 1)
+    assert client.in_doubt() == [XID]
+    client.resolve(XID, True)
+    assert bodies(served.manager, "B") == [b"never seen"]
+
+
+def test_the_session_goes_on_when_a_socket_of_a_call_is_lost(served: Served) -> None:
+    raw = Raw(served.path)
+    raw.calls.ask(wire.put(wire.BEGIN, 1, "A", b"x", {}))
+    raw.calls.send(wire.get(0, 1, "B", wire.FOR_EVER, {}))
+    waits(served, "B")
+    raw.calls.close()
+    waits(served, "B", count=0)
+    assert len(served.manager.transactions()) == 1
+    _, head = raw.join().ask(wire.request(wire.COMMIT, 0, 1))
+    assert head.op == wire.OK
+    assert bodies(served.manager, "A") == [b"x"]
+    raw.close()
+
+
+def test_a_session_that_was_lost_ends_when_its_client_comes_again(served: Served, client: qmgr.Connection) -> None:
+    client.put("A", b"held")
+    unit = client.begin()
+    unit.get("A")
+    client._link.broken = True  # as for a client that heard of a lost network before the daemon has
+    with pytest.raises(BackedOut):
+        unit.put("A", b"x")
+    assert client.get("A").body == b"held"
+    unit.backout()
+    assert unit.state is UowState.BACKED_OUT
+    assert len(served.manager.sessions) == 1
+
+
+# ---- fencing
+
+
+def test_requests_of_ended_and_of_others_units_are_fenced(served: Served) -> None:
+    raw, other = Raw(served.path), Raw(served.path)
+    _, head = raw.calls.ask(wire.put(wire.BEGIN, 1, "A", b"x", {}))
+    assert head.begun is not None
+    for stranger in (wire.put(0, 1, "A", b"y", {}), wire.request(wire.COMMIT, 0, 1)):
+        assert isinstance(other.calls.refused(stranger), UnitOfWorkEnded)
+    assert raw.calls.ask(wire.request(wire.COMMIT, 0, 1))[1].op == wire.OK
+    for late in (
+        wire.request(wire.COMMIT, 0, 1),
+        wire.request(wire.BACKOUT, 0, 1),
+        wire.put(0, 1, "A", b"z", {}),
+        wire.put(wire.BEGIN, 1, "A", b"z", {}),
+        wire.request(wire.PREPARE, 0, 1),
+    ):
+        error = raw.calls.refused(late)
+        assert isinstance(error, UnitOfWorkEnded)
+        assert f"unit of work {head.begun[0]} is committed" in str(error)
+    assert bodies(served.manager, "A") == [b"x"]
+    assert served.manager.transactions() == []
+    raw.close()
+    other.close()
+
+
+def test_a_first_call_that_comes_after_the_backout_has_no_effect(served: Served) -> None:
+    raw = Raw(served.path)
+    assert raw.calls.ask(wire.request(wire.BACKOUT, 0, 1))[1].op == wire.OK
+    assert isinstance(raw.join().refused(wire.put(wire.BEGIN, 1, "A", b"late", {})), UnitOfWorkEnded)
+    assert served.manager.transactions() == []
+    raw.close()

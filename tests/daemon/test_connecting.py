@@ -1,0 +1,193 @@
+"""Connecting, refusing, closing, forking: what a client hears, and what is left behind."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import qmgr
+from qmgr import sockets, wire
+from qmgr.errors import (
+    BackedOut,
+    Mistake,
+    Reason,
+    Unavailable,
+)
+from recovery.records import Xid
+from tests.daemon.raw import RawSocket, hello
+from tests.daemon.serving import LONG, Served, daemon, location, nobody_is_there, serving, waits
+from tests.qmgr.world import NAME, Call, bodies
+
+XID = Xid(1, b"global", b"branch")
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    with serving(tmp_path) as one:
+        yield one
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[qmgr.Connection]:
+    with served.connect() as one:
+        yield one
+
+
+def test_without_a_daemon_it_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="there is no queue manager 'QM1'") as caught:
+        qmgr.connect(NAME, data_path=tmp_path)
+    assert caught.value.reason == Reason.Q_MGR_NAME_ERROR
+    qmgr.create(NAME, data_path=tmp_path)
+    with pytest.raises(Unavailable, match="is not running; start it with strmqm QM1") as caught:
+        qmgr.connect(NAME, data_path=tmp_path)
+    assert caught.value.reason == Reason.Q_MGR_NOT_AVAILABLE
+    with (
+        qmgr.start(NAME, data_path=tmp_path),
+        pytest.raises(Unavailable, match=f"is run by pid {os.getpid()}, which serves no clients"),
+    ):
+        qmgr.connect(NAME, data_path=tmp_path)
+    with pytest.raises(Mistake, match="qmgr://host:port/QM1"):
+        qmgr.connect("http://localhost:1/QM1")
+
+
+def test_the_socket_is_this_users_and_a_dead_ones_is_replaced(tmp_path: Path) -> None:
+    path = location(tmp_path).socket
+    with daemon(tmp_path) as one:
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+        one.kill()
+        assert os.path.exists(path)
+        one.start()
+        with one.connect() as client:
+            client.put("A", b"x")
+    os.unlink(path)
+    Path(path).write_text("not a socket")
+    qm = qmgr.start(NAME, data_path=tmp_path)
+    qm.end()
+    with pytest.raises(OSError, match="not a socket"), serving(tmp_path):
+        pass
+
+
+def test_a_socket_that_took_the_place_is_left_alone(tmp_path: Path) -> None:
+    path = str(tmp_path / "qm.sock")
+    first, number = sockets.listen_unix(path)
+    second, _ = sockets.listen_unix(path)
+    sockets.remove_unix(path, number)
+    sockets.connect_unix(path).close()
+    first.close()
+    second.close()
+
+
+def test_paths_may_be_longer_than_the_system_takes(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 100) / ("e" * 100)
+    deep.mkdir(parents=True)
+    with serving(deep) as served, served.connect() as client:
+        client.put("A", b"x")
+        [me] = [one for one in client.connections() if one.number]
+        assert me.peer.process == os.getpid()
+
+
+def test_another_version_and_another_queue_manager_are_refused_clearly(served: Served) -> None:
+    sock = RawSocket(served.path)
+    error = sock.refused(wire.hello(wire.HELLO, b"{}", version=7))
+    assert "speaks version 1 of the client protocol, and this client version 7; install the same version" in str(error)
+    assert sock.is_closed()
+    sock = RawSocket(served.path)
+    assert "this is queue manager 'QM1', not 'QM2'" in str(sock.refused(hello(manager="QM2")))
+    sock = RawSocket(served.path)
+    error = sock.refused(wire.hello(wire.JOIN, bytes(16)))
+    assert isinstance(error, Unavailable) and error.reason == Reason.CONNECTION_BROKEN
+
+
+def test_refusing_lets_those_that_are_there_go_on(served: Served, client: qmgr.Connection) -> None:
+    unit = client.begin()
+    unit.put("A", b"x")
+    served.listener.refuse()
+    with pytest.raises(Unavailable) as caught:
+        served.connect()
+    assert caught.value.reason == Reason.Q_MGR_QUIESCING
+    waiting = Call(lambda: client.get("B", wait=LONG))
+    waits(served, "B")
+    client.put("B", b"y")  # by a socket that has to be opened
+    waiting.outcome()
+    unit.commit()
+    served.listener.close()
+    with pytest.raises(Unavailable) as caught:
+        client.queues()
+    assert caught.value.reason == Reason.CONNECTION_BROKEN
+    assert not os.path.exists(location(served.path).socket)
+    assert nobody_is_there(served)
+
+
+def test_closing_ends_units_and_waits_at_once(served: Served, client: qmgr.Connection) -> None:
+    unit = client.begin()
+    unit.put("A", b"x")
+    waiting = Call(lambda: client.get("B", wait=None))
+    waits(served, "B")
+    served.listener.close()
+    with pytest.raises(Unavailable):
+        waiting.outcome()
+    with pytest.raises((Unavailable, BackedOut)):
+        unit.commit()
+    assert served.manager.transactions() == []
+
+
+@pytest.mark.parametrize("mode", ["quiesce", "immediate"])
+def test_a_client_ends_the_queue_manager(tmp_path: Path, mode: str) -> None:
+    with daemon(tmp_path) as one:
+        client = one.connect()
+        client.put("A", b"x")
+        open_unit = client.begin()
+        open_unit.put("A", b"y")
+        client.end(mode)
+        with pytest.raises(Unavailable, match="not running"):
+            client.put("A", b"z")
+        one.process.join(LONG)
+        assert one.process.exitcode == 0
+    with qmgr.start(NAME, data_path=tmp_path) as qm:
+        assert bodies(qm, "A") == [b"x"]
+        assert (qm.restart_report.in_flight, qm.restart_report.torn_tail) == (0, False)
+
+
+def test_a_closed_connection_says_so(client: qmgr.Connection) -> None:
+    unit = client.begin()
+    unit.put("A", b"x")
+    client.close()
+    for call in (client.queues, client.begin, lambda: client.put("A", b"")):
+        with pytest.raises(Unavailable, match="is closed") as caught:
+            call()
+        assert caught.value.reason == Reason.HCONN_ERROR
+    with pytest.raises(BackedOut):
+        unit.commit()
+
+
+def in_forked_child(client: qmgr.Connection, unit: object, path: str) -> None:
+    """Runs in the child; what goes wrong there is its exit code."""
+    assert isinstance(unit, type(client.begin()))
+    try:
+        unit.put("A", b"of the child")
+        os._exit(2)
+    except Unavailable as exc:
+        if exc.reason != Reason.HCONN_ERROR:
+            os._exit(3)
+    unit.__exit__(KeyError, KeyError(), None)
+    with client.begin() as own:
+        own.put("B", b"from the child")
+    os._exit(0)
+
+
+def test_a_forked_child_has_a_session_of_its_own(tmp_path: Path) -> None:
+    with daemon(tmp_path) as one, one.connect() as client:
+        with client.begin() as unit:
+            unit.put("A", b"from the parent")
+            pid = os.fork()
+            if not pid:
+                try:
+                    in_forked_child(client, unit, str(tmp_path))
+                finally:
+                    os._exit(1)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+            unit.put("A", b"and again")
+        assert [message.body for message in client.browse("A")] == [b"from the parent", b"and again"]
+        assert [message.body for message in client.browse("B")] == [b"from the child"]

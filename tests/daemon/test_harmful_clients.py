@@ -1,0 +1,197 @@
+"""Garbage, lies, clients that are slow or never read, and very many of them: nobody else is harmed."""
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import qmgr
+from qmgr import values, wire
+from qmgr.errors import (
+    Mistake,
+    Reason,
+    Unavailable,
+)
+from recovery.records import Xid
+from tests.conftest import SOAK
+from tests.daemon.raw import Raw, RawSocket, hello
+from tests.daemon.serving import Served, daemon, serving, until
+
+XID = Xid(1, b"global", b"branch")
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    with serving(tmp_path) as one:
+        yield one
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[qmgr.Connection]:
+    with served.connect() as one:
+        yield one
+
+
+@settings(max_examples=400 if SOAK else 40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(garbage=st.binary(min_size=1, max_size=60), begins=st.booleans())
+def test_garbage_closes_the_connection_and_harms_nobody(served: Served, garbage: bytes, begins: bool) -> None:
+    raw = Raw(served.path) if begins else None
+    sock = RawSocket(served.path) if raw is None else raw.calls
+    sock.send(garbage)
+    sock.sock.shutdown(socket.SHUT_WR)
+    with contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            frame, head = sock.receive()
+            assert head.op == wire.ERROR or frame
+    sock.close()
+    if raw is not None:
+        raw.close()
+    served.manager.put("B", b"x")
+    assert served.manager.get("B").body == b"x"
+
+
+def test_other_protocols_hellos_are_refused(served: Served) -> None:
+    tls = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+    for other in (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", tls, b"CONNECT\n\n\0"):
+        sock = RawSocket(served.path)
+        error = sock.refused(other)
+        assert isinstance(error, Unavailable) and error.reason == Reason.CONNECTION_BROKEN
+        assert sock.is_closed()
+    assert any("AMQ9207" in line for line in served.service.said)
+
+
+@pytest.mark.parametrize("length", [0, 3, 4097, 2**31, 2**32 - 1])
+def test_lengths_are_bounded_before_anybody_is_known(served: Served, length: int) -> None:
+    sock = RawSocket(served.path)
+    error = sock.refused(wire.LENGTH.pack(length) + b"xxxxxxxx")
+    assert isinstance(error, Unavailable)
+    assert sock.is_closed()
+
+
+def test_a_long_frame_that_never_comes_reserves_nothing(served: Served) -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    raw = Raw(served.path)
+    before = resident()
+    held = [raw.join() for _ in range(10)]
+    for sock in held:
+        sock.send(wire.LENGTH.pack(100_000_000) + bytes(100))
+    raw.calls.ask(wire.request(wire.CLOSE, 0, 1))
+    assert resident() - before < 50_000_000
+    for sock in held:
+        sock.close()
+    raw.close()
+
+
+def test_requests_that_lie_get_one_answer(served: Served) -> None:
+    for lie in (
+        wire.request(99, 0, 0),
+        wire.request(wire.PUT, wire.OPTIONS, 0, "A", b"\xff\xff"),
+        wire.request(wire.PUT_MANY, 0, 0, "A", b"\xff\xff\xff\xff"),
+        wire.request(wire.GET, 0, 0, "A", b"short"),
+        wire.request(wire.GET, wire.MESSAGE_ID, 0, "A", bytes(20)),
+        wire.request(wire.NEXT, 0, 1),
+        wire.REQUEST.pack(12, wire.GET, 0, 500, 0),
+        wire.LENGTH.pack(8) + bytes(8),
+        wire.request(wire.CALL, 0, 0, "queue", values.dumps({})),
+        wire.request(wire.REPLAY, 0, 0, "", values.dumps(7)),
+    ):
+        raw = Raw(served.path)
+        assert isinstance(raw.calls.refused(lie), Unavailable)
+        assert raw.calls.is_closed()
+        raw.close()
+    raw = Raw(served.path)
+    for odd in (
+        wire.request(wire.CALL, 0, 0, "close", values.dumps({"args": [], "options": {}})),
+        wire.request(wire.CALL, 0, 0, "_fail", values.dumps({"args": [1], "options": {}})),
+        wire.request(wire.CALL, 0, 0, "queue", values.dumps({"args": [1, 2, 3], "options": {"a": 1}})),
+        wire.request(wire.CALL, 0, 0, "queue", b"{"),
+        wire.request(wire.CALL, 0, 0, "mqsc", values.dumps({"args": [["a"]], "options": {}})),
+        wire.request(wire.NEXT, 0, 77, "", wire.TABLE.pack(1)),
+        wire.get(0, 0, "A", -3.0, {}),
+    ):
+        error = raw.calls.refused(odd)
+        assert isinstance(error, Mistake), error
+    raw.calls.ask(wire.put(0, 0, "A", b"fine", {}))
+    raw.close()
+    assert not any("AMQ6118" in line for line in served.service.said), served.service.said
+
+
+def test_a_request_before_the_answer_is_refused(served: Served) -> None:
+    raw = Raw(served.path)
+    error = raw.calls.refused(wire.put(0, 0, "A", b"x", {}) * 2)
+    assert "before the one before it was answered" in str(error)
+    raw.close()
+
+
+def test_a_frame_that_was_begun_has_its_time(tmp_path: Path) -> None:
+    with serving(tmp_path, channels={"idle_timeout": 1, "connect_timeout": 1}) as served:
+        raw, stranger, silent = Raw(tmp_path), RawSocket(tmp_path), RawSocket(tmp_path)
+        raw.calls.send(wire.put(0, 0, "A", b"x", {})[:-1])
+        stranger.send(hello()[:9])
+        for sock in (raw.calls, stranger, silent):
+            assert sock.is_closed()
+        _, head = raw.join().ask(wire.put(0, 0, "A", b"x", {}))  # the session goes on
+        assert head.op == wire.OK
+        raw.close()
+        with served.connect() as client:
+            assert client.get("A").body == b"x"
+
+
+def test_who_never_reads_is_left_and_blocks_nobody(tmp_path: Path) -> None:
+    with serving(tmp_path, channels={"idle_timeout": 1}) as served, served.connect() as client:
+        client.define_queue("BIG", default_persistence=False)
+        client.put_many("BIG", [bytes(1_000_000)] * 5)
+        raw = Raw(tmp_path)
+        [theirs] = [one for one in served.listener._clients._clients.values() if one.token == raw.token]
+        raw.calls.send(wire.request(wire.BROWSE, 0, 0, "BIG", wire.TABLE.pack(100)))
+        client.put("A", b"x")
+        assert client.get("A").body == b"x"
+        until(lambda: not theirs._sockets)
+        raw.close()
+
+
+def test_sockets_of_one_session_are_bounded(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qmgr.daemon.client.MOST_SOCKETS", 3)
+    raw = Raw(served.path)
+    held = [raw.join() for _ in range(2)]
+    sock = RawSocket(served.path)
+    error = sock.refused(wire.hello(wire.JOIN, raw.token))
+    assert isinstance(error, Unavailable) and error.reason == Reason.MAX_CONNS_LIMIT_REACHED
+    held[0].close()
+    until(lambda: _joins(raw))
+    raw.close()
+
+
+def _joins(raw: Raw) -> bool:
+    sock = RawSocket(raw._path)
+    return sock.ask(wire.hello(wire.JOIN, raw.token))[1].op == wire.OK
+
+
+def test_idle_connections_cost_little_and_come_back(tmp_path: Path) -> None:
+    count = 1000 if SOAK else 100
+
+    def resident(pid: int) -> int:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+
+    with daemon(tmp_path) as one, one.connect() as client:
+        client.put("A", b"x")
+        pid = one.process.pid
+        assert pid is not None
+        before = resident(pid)
+        many = [one.connect() for _ in range(count)]
+        for each in many:
+            each.queue("A")
+        assert resident(pid) - before < count * 60_000
+        assert len(client.connections()) == count + 2
+        for each in many:
+            each.close()
+        until(lambda: len(client.connections()) == 2)
+        until(lambda: len(os.listdir(f"/proc/{pid}/fd")) < 40)
+        assert client.get("A").body == b"x"

@@ -1,0 +1,108 @@
+"""What became of a unit of work whose commit was not answered, also after the daemon was killed."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import qmgr
+from qmgr.errors import (
+    BackedOut,
+    Mistake,
+    Reason,
+    Unavailable,
+    UnitOfWorkEnded,
+)
+from recovery.records import Xid
+from recovery.uows import UowState
+from tests.conftest import SOAK
+from tests.daemon.serving import Served, daemon, serving
+
+XID = Xid(1, b"global", b"branch")
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    with serving(tmp_path) as one:
+        yield one
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[qmgr.Connection]:
+    with served.connect() as one:
+        yield one
+
+
+def test_the_outcome_of_a_unit_is_found_in_the_log(served: Served, client: qmgr.Connection) -> None:
+    units = [client.begin() for _ in range(4)]
+    for unit in units:
+        unit.put("A", b"x" * 1000)
+    units[0].commit()
+    units[1].backout()
+    volatile = client.begin()
+    volatile.put("A", b"y", persistent=False)
+    volatile.commit()
+    prepared = client.begin(XID)
+    prepared.put("A", b"z")
+    prepared.prepare()
+    known = {unit.id: client.outcome(unit.id) for unit in (*units, volatile, prepared)}
+    assert list(known.values()) == [
+        *(UowState.COMMITTED, UowState.BACKED_OUT, UowState.ACTIVE, UowState.ACTIVE),
+        *(UowState.COMMITTED, UowState.PREPARED),
+    ]
+    units[2].commit()
+    prepared.commit()
+    assert client.outcome(units[2].id, since=units[2]._since) is UowState.COMMITTED
+    assert client.outcome(prepared.id) is UowState.COMMITTED
+    for number in (0, 7, units[0].id << 30):
+        with pytest.raises(Mistake):
+            client.outcome(number)
+
+
+def test_a_log_that_reaches_back_no_more_does_not_tell(served: Served, client: qmgr.Connection) -> None:
+    with client.begin() as unit:
+        unit.put("A", b"x")
+    since = unit._since
+    gone = client.begin()
+    gone.put("A", b"y")
+    gone.backout()
+    for _ in range(60):
+        with client.begin() as filler:
+            filler.put("A", bytes(20_000))
+            filler.get("A")
+        client.checkpoint()
+    assert served.manager._log.reaches_back_to() > since
+    assert client.outcome(unit.id) is client.outcome(unit.id, since=since) is client.outcome(gone.id) is None
+    assert client.outcome(filler.id) is UowState.COMMITTED
+
+
+@pytest.mark.parametrize("log_type", ["circular", "linear"])
+def test_killed_daemons_and_lost_answers_leave_no_doubt(tmp_path: Path, log_type: str) -> None:
+    """Each unit is committed, or not, or its outcome can be asked for; the queue has just those that are committed."""
+    wanted: list[bytes] = []
+    with daemon(tmp_path, log_type=log_type) as one, one.connect() as client:
+        for turn in range(12 if SOAK else 3):
+            killer = threading.Timer(0.05 + 0.01 * turn, one.kill)
+            killer.start()
+            for number in range(100_000):
+                unit = client.begin()
+                body = b"%d %d" % (turn, number)
+                try:
+                    unit.put("A", body)
+                    unit.commit()
+                except Unavailable as exc:
+                    assert exc.reason == Reason.CONNECTION_BROKEN
+                    break
+                wanted.append(body)
+            killer.join()
+            with pytest.raises(Unavailable, match="is not running; start it with strmqm QM1"):
+                client.queues()
+            one.start()
+            told = client.outcome(unit._id) if unit._id else UowState.BACKED_OUT
+            assert told in (UowState.COMMITTED, UowState.BACKED_OUT)
+            if told is UowState.COMMITTED:
+                wanted.append(body)
+            with pytest.raises((UnitOfWorkEnded, BackedOut)):
+                unit.commit()
+            assert [message.body for message in client.browse("A")] == wanted
