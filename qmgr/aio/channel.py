@@ -8,10 +8,10 @@ import asyncio
 import contextlib
 from typing import Any
 
-from qmgr import wire
+from qmgr import sockets, wire
 from qmgr.errors import MQError, Reason
 from qmgr.link import Broken, Link, Target
-from qmgr.targets import Remote
+from qmgr.targets import CONNECT, Remote
 
 
 class Channel(asyncio.Protocol):
@@ -122,13 +122,15 @@ class Pool:
         if link.forked or link.broken:
             raise Broken("it was lost before")
         try:
-            tls = self._target.tls if isinstance(self._target, Remote) else None
-            if tls is not None and isinstance(self._target, Remote):
-                place: dict[str, Any] = {"host": self._target.host, "port": self._target.port, "ssl": tls}
+            target = self._target
+            tls: dict[str, Any] = {}
+            if isinstance(target, Remote) and target.tls is not None:  # asyncio has a TLS of its own
+                sock = await asyncio.to_thread(sockets.connect_tcp, target.host, target.port, CONNECT)
+                tls = {"ssl": target.tls, "server_hostname": target.host}
             else:
-                place = {"sock": await asyncio.to_thread(self._target.open)}
-                place["sock"].setblocking(False)
-            _, channel = await loop.create_connection(lambda: Channel(self), **place)
+                sock = await asyncio.to_thread(target.open)
+            sock.setblocking(False)
+            _, channel = await loop.create_connection(lambda: Channel(self), sock=sock, **tls)
         except (MQError, OSError) as exc:
             if isinstance(exc, MQError) and link.is_there():
                 raise

@@ -104,9 +104,12 @@ class Connection:
             raise Mistake(f"xid is an Xid, not {xid!r}")
         return UnitOfWork(self._way, xid)
 
-    async def outcome(self, unit_id: int) -> UowState | None:
-        """What became of a unit of work; None: its part of the log is not there any more."""
-        found: UowState | None = await self._way.call("outcome", unit_id)
+    async def outcome(self, unit_id: int, *, since: int = 0) -> UowState | None:
+        """What became of a unit of work; None: its part of the log is not there any more.
+
+        `since`: an LSN before which nothing of it was logged, if that is known; else all of the log is read.
+        """
+        found: UowState | None = await self._way.call("outcome", unit_id, since=since)
         return found
 
     async def in_doubt(self) -> list[Xid]:

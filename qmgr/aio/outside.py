@@ -331,8 +331,8 @@ class Outside:
     # ---- all else
 
     async def call(self, method: str, *args: Any, **options: Any) -> Any:
-        if method == "outcome" and not options:
-            options = {"since": self._unknown.get(args[0], 0)}
+        if method == "outcome" and type(args[0]) is int:
+            options["since"] = options["since"] or self._unknown.get(args[0], 0)
         elif method == "resolve" and not (isinstance(args[0], Xid) and isinstance(args[1], bool)):
             raise Mistake(f"resolve takes an Xid and True or False, not {args[0]!r} and {args[1]!r}")
         [(answer, head)] = heard(await self._exchange(await self._there(), wire.call(method, args, options)))
