@@ -33,7 +33,7 @@ def check_user(name: object) -> str:
     if isinstance(name, str) and USER.fullmatch(name):
         return name
     text = f"{name!r} can't be the name of a user: use 1 to 64 of the characters A-Z a-z 0-9 . _ @ -"
-    raise Mistake(text, reason=Reason.NOT_AUTHORIZED)
+    raise Mistake(text, reason=Reason.OBJECT_NAME_ERROR)
 
 
 def _sorted(rights: Iterable[str]) -> tuple[str, ...]:

@@ -303,3 +303,13 @@ def process() -> int:
 def in_child(callback: Callable[[], None]) -> None:
     """Call it in every child that this process forks."""
     os.register_at_fork(after_in_child=callback)
+
+
+def name_of(sock: Socket, place: str) -> str:
+    """Who is at the other end of a socket that was accepted at this place, for operators."""
+    try:
+        if sock.family == socket.AF_UNIX:
+            return f"pid {peer_of(sock)[0]} at {place}"
+        return "{}:{}".format(*sock.getpeername()[:2])
+    except OSError:
+        return f"somebody at {place}"

@@ -49,7 +49,7 @@ def digest(data: bytes) -> bytes:
 def verifier(password: str, salt: bytes, iterations: int = ITERATIONS) -> Verifier:
     """What proves this password. Raises Mistake for one that is empty or too long."""
     if not 1 <= len(password.encode("utf-8", "replace")) <= LONGEST_PASSWORD or "\0" in password:
-        raise Mistake(f"a password is text of 1 to {LONGEST_PASSWORD} bytes", reason=Reason.NOT_AUTHORIZED)
+        raise Mistake(f"a password is text of 1 to {LONGEST_PASSWORD} bytes", reason=Reason.OPTIONS_ERROR)
     key = salted(password, salt, iterations)
     return Verifier(
         salt=salt,
@@ -82,7 +82,7 @@ class Users:
     def remove(self, name: str) -> None:
         known = self._read()
         if known.pop(name, None) is None:
-            raise Mistake(f"there is no user {name!r}", reason=Reason.NOT_AUTHORIZED)
+            raise Mistake(f"there is no user {name!r}", reason=Reason.OPTIONS_ERROR)
         self._write(known)
 
     def _read(self) -> dict[str, Verifier]:

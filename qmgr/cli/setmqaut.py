@@ -12,21 +12,24 @@ def changes(parser: Parser) -> None:
     options(parser)
     parser.add_argument("-remove", action="store_true", help="forget all that was said of this user and profile")
     parser.add_argument("rights", metavar="+right|-right", nargs="*", help="what to give, and what to take away")
+    for word in WORDS:  # else a word with a minus would be an option that nobody knows
+        parser.add_argument(f"-{word}", dest="taken", action="append_const", const=f"-{word}", help=argparse.SUPPRESS)
 
 
 def run(args: argparse.Namespace) -> int:
     name, which = access.named(args.m, args.data_path), profile(args)
-    if args.remove == bool(args.rights):
+    rights = args.rights + (args.taken or [])
+    if args.remove == bool(rights):
         raise Failure(BAD_ARGUMENTS, "AMQ7006E", "say either -remove, or rights such as +put -get.")
-    for word in args.rights:
+    for word in rights:
         if word[:1] not in ("+", "-") or word[1:].lower() not in WORDS:
             raise Failure(BAD_ARGUMENTS, "AMQ7076E", f"{word!r} is no right with + or - before it. {RIGHTS}")
     with access.started(name, args.data_path) as manager:
         if args.remove:
             manager.unauthorize(args.p, which)
         else:
-            add = [word[1:] for word in args.rights if word[0] == "+"]
-            remove = [word[1:] for word in args.rights if word[0] == "-"]
+            add = [word[1:] for word in rights if word[0] == "+"]
+            remove = [word[1:] for word in rights if word[0] == "-"]
             manager.authorize(args.p, which, add=add, remove=remove)
     print("The setmqaut command completed successfully.")
     return 0
@@ -36,7 +39,7 @@ COMMAND = Command(
     name="setmqaut",
     purpose="Give users who connect over a network rights on queues and the queue manager, or take them away.",
     notes=f"{RIGHTS}\n\nOf the profiles that fit a queue the most specific one that names the user decides. Users are "
-    f"made by qm setuser.\nWords with a minus stand behind `--`: setmqaut -t queue -n A -p mia -- +put -get",
+    f"made by qm setuser.",
     usage="[-m QMgrName] -t qmgr|queue [-n Profile] -p User (-remove | +right|-right ...) [--data-path dir]",
     example="setmqaut -m QM1 -t queue -n 'ORDERS.*' -p mia +put +browse",
     codes={NOT_AVAILABLE: access.OWNED},

@@ -265,18 +265,18 @@ class Connection:
         return self._session
 
     def _user(self, credentials: str) -> str:
-        mechanisms = self._listener.config.authentication
+        mechanisms, user = self._listener.config.authentication, ""
         try:
             if "EXTERNAL" in mechanisms and not credentials and isinstance(self._socket, ssl.SSLSocket):
-                user = self._service.authority.exchange("EXTERNAL", certified(self._socket)).step(b"").user
-                return user or ""
+                return self._service.authority.exchange("EXTERNAL", certified(self._socket)).step(b"").user or ""
             user, password = _basic(credentials) if "PLAIN" in mechanisms else ("", "")
             self._service.authority.check_password(user, password)
             return user
         except NotAuthorized as exc:
-            self._service.authority.refused("", str(exc), self._address)
-            refusal = BadRequest(HTTPStatus.UNAUTHORIZED, "say who you are (Authorization: Basic, or a certificate)")
-            raise refusal from exc
+            self._service.authority.refused(user, str(exc), self._address)
+            unknown = "the user is not known, or the password is wrong"
+            text = unknown if user else "say who you are (Authorization: Basic, or a certificate)"
+            raise BadRequest(HTTPStatus.UNAUTHORIZED, text) from exc
 
 
 def _basic(credentials: str) -> tuple[str, str]:

@@ -36,6 +36,7 @@ VERSIONS = ("v1", "v2", "v3")
 TEXT = ("text/plain", "text/html", "text/xml", "application/json", "application/xml")
 BYTES = "application/octet-stream"
 PLAIN = "!#$&'()*+/:<=>?@[]^`{|}"  # what stands for itself in a property
+QUERIES = {"messageId", "correlationId", "wait", "limit"}
 LONGEST_WAIT = 24 * 3600 * 1000  # milliseconds
 SLICE = 1.0  # seconds of waiting between two looks at whether the client is there
 DEFAULT_LIMIT, MOST_LISTED = 10, 10_000
@@ -91,6 +92,9 @@ class Messaging:
         verb = verbs.get((head.method, what))
         if verb is None:
             raise BadRequest(HTTPStatus.METHOD_NOT_ALLOWED, f"{head.method} does not go with {what}")
+        unknown = sorted(set(head.query) - QUERIES)
+        if unknown:
+            raise bad(f"there is no parameter {unknown[0][:40]!r}; there are {', '.join(sorted(QUERIES))}")
         if head.method in ("POST", "DELETE") and "ibm-mq-rest-csrf-token" not in head.headers:
             raise BadRequest(
                 HTTPStatus.FORBIDDEN, "header ibm-mq-rest-csrf-token is missing; it may have any value, or none"

@@ -139,7 +139,7 @@ class LocalListener:
             sock = self._place.welcome(accepted)
             kept = self._first(accepted, sock)
         except ProtocolError as exc:
-            self._service.say("AMQ9207", peer=self._place.name, text=str(exc))
+            self._service.say("AMQ9207", peer=sockets.name_of(accepted, self._place.name), text=str(exc))
             broken = Unavailable(f"the connection is closed: {exc}", reason=Reason.CONNECTION_BROKEN)
             with contextlib.suppress(*Gone):
                 sock.sendall(wire.error_reply(broken))

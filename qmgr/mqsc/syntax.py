@@ -10,7 +10,7 @@ from qmgr.mqsc import grammar
 from qmgr.mqsc.grammar import COMMANDS, Naming, Row
 from qmgr.mqsc.source import Command
 from qmgr.mqsc.tokens import Kind, Parameter, SyntaxFault, Token, parameters
-from qmgr.mqsc.values import Name, Value, Words, either
+from qmgr.mqsc.values import Name, Value, Whole, Words, either
 from qmgr.mqsc.where import COMPARE, Condition
 
 MOST_OF_A_WORD = 40  # characters that are compared with words that are known
@@ -153,6 +153,12 @@ class _Statement:
             raise SyntaxFault(attribute.end, f"{self.row.words} has no {name}; {self._instead(name)}")
         if operator.value not in COMPARE or operator.kind is not Kind.WORD:
             raise SyntaxFault(operator.end, f"{operator.value} compares nothing; use {either(list(COMPARE))}")
+        known = next((table[name] for table in (grammar.QLOCAL, grammar.QALIAS, grammar.QMGR) if name in table), None)
+        if known is not None and isinstance(known.value, Whole) and operator.value not in ("LK", "NL"):
+            try:
+                known.value.read(value.value)
+            except ValueError as exc:
+                raise SyntaxFault(value.end, f"{name} is {exc}, not {value.value}") from None
         return Condition(name, operator.value, value.value)
 
     def checked(self, end: int) -> Statement:
