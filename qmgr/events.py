@@ -94,6 +94,7 @@ class Events:
         self.pending: deque[Event] = deque(maxlen=MOST)
         self._since: dict[int, _Since] = {}  # by queue
         self._extents: tuple[str, ...] = ()
+        self.process = ""  # that runs the queue manager
 
     def _note(self, queue: str, reason: Reason, **data: Any) -> None:
         if queue in self._state.queues:
@@ -134,10 +135,10 @@ class Events:
 
     # ---- the queue manager
 
-    def inhibited(self, reason: Reason, name: str, who: str) -> None:
+    def inhibited(self, reason: Reason, name: str) -> None:
         """A put to, or a get from, a queue or an alias was refused."""
         if self._state.qmgr.inhibit_events and not is_event_queue(name):
-            self._note(QUEUE_MANAGER, reason, queueName=name, applName=who)
+            self._note(QUEUE_MANAGER, reason, queueName=name, applName=self.process)
 
     def active(self) -> None:
         if self._state.qmgr.start_stop_events:

@@ -35,7 +35,11 @@ class Surroundings:
 
 
 class Logged:
-    """A state and the log that protects it."""
+    """A state and the log that protects it.
+
+    CPython keeps an object with fewer than thirty attributes, those of the classes below included, in a quicker form:
+    with more every call takes a tenth longer.
+    """
 
     def __init__(self, given: Surroundings) -> None:
         self.name = given.name

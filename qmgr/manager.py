@@ -260,8 +260,8 @@ class QueueManager:
             for unit in state.uows:
                 unit.promise = self._engine.promise_of(unit)
             self._engine.count_promises()
-            self._engine.say = self._say
-            self._engine.process = self._process
+            self._engine.stuck.say = self._say
+            self._engine.events.process = self._process
             self._retention = Retention(self._engine, disk, errors, config.log_management, config.log_archive)
             self._housekeeper = Housekeeper(
                 self._engine,
@@ -434,7 +434,7 @@ class QueueManager:
         engine = self._engine
         if self._state == "running":
             self._state = "quiescing"
-        engine.quiescing = True
+        engine.ending = engine.ending or Reason.Q_MGR_QUIESCING
         for queue in list(engine.state.queues.values()):
             with engine.lock:
                 queue.waiters.wake_all()
@@ -452,7 +452,8 @@ class QueueManager:
 
     def _end_in_order(self, mode: str) -> None:
         engine, log = self._engine, self._log
-        engine.stopping = mode == "immediate"
+        if mode == "immediate":
+            engine.ending = Reason.Q_MGR_STOPPING
         self.quiesce()
         if mode == "quiesce":
             self._await_units()

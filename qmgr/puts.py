@@ -27,7 +27,6 @@ class Puts(Definitions):
         super().__init__(given)
         self.steady = given.steady
         self.events = Events(self.state)
-        self.process = ""  # whose it is, for events
         self._id_prefix = b"AMQ " + given.name[:12].ljust(12).encode()
         self._message_numbers = itertools.count(given.log.epoch * FENCE + 1)
 
@@ -197,7 +196,7 @@ class Puts(Definitions):
 
     def _inhibited(self, exc: Inhibited) -> None:
         """A put or get is refused for this. The lock is held; it may be let go of."""
-        self.events.inhibited(exc.reason, exc.name, self.process)
+        self.events.inhibited(exc.reason, exc.name)
         self.tell_locked()
 
     # ---- events

@@ -8,6 +8,8 @@ one of the two queues, whatever crashes. Where neither takes it, it stays and is
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 
+import attrs
+
 from logger.errors import LogError
 from qmgr import deadletter, verbs
 from qmgr.entry import OVERHEAD, Entry
@@ -25,13 +27,20 @@ A_MOVE = 2  # messages of a unit of work
 A_FEW = 64  # messages that are moved before others have the lock
 
 
+@attrs.define
+class Stuck:
+    """Queues of which the error log was told that messages stay on them."""
+
+    said: dict[int, object] = attrs.Factory(dict)  # by queue: of what definition of it, and what DEADQ
+    say: Callable[..., None] = lambda amq, **inserts: None
+
+
 class Requeue(Puts):
     """Moves messages from queue to queue."""
 
     def __init__(self, given: Surroundings) -> None:
         super().__init__(given)
-        self._stuck: dict[int, object] = {}  # by queue: for what definition and DEADQ it was said that messages stay
-        self.say: Callable[..., None] = lambda amq, **inserts: None
+        self.stuck = Stuck()
 
     # ---- what the engine has
 
@@ -166,10 +175,10 @@ class Requeue(Puts):
     def _stays(self, queue: Queue, entry: Entry, refused: list[str]) -> None:
         """Say once why no message that was backed out too often leaves the queue."""
         now = queue.definition, self.state.qmgr.dead_letter_queue
-        if self._stuck.get(queue.id) != now:
-            self._stuck[queue.id] = now
+        if self.stuck.said.get(queue.id) != now:
+            self.stuck.said[queue.id] = now
             text = "; ".join(refused) or "it has no backout queue (BOQNAME), and there is no dead-letter queue (DEADQ)"
-            self.say("AMQ9030", name=queue.name, count=entry.backouts, text=text)
+            self.stuck.say("AMQ9030", name=queue.name, count=entry.backouts, text=text)
 
     # ---- dead letters
 

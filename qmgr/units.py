@@ -44,8 +44,7 @@ class Units(Logged):
         super().__init__(given)
         self._usual_uncommitted = given.max_uncommitted
         self.heed()
-        self.quiescing = False  # no new unit of work, and no wait
-        self.stopping = False  # it is ended at once
+        self.ending: Reason | None = None  # why no unit of work, and no wait, may begin any more
         self.unlogged: deque[int] = deque()  # committed last, of those that nothing is logged of
         self.forgotten = 0  # the highest number of such a one that is remembered no more
         self._hold = min(HOLD, given.log.buffer.max_frame // 2)
@@ -82,12 +81,13 @@ class Units(Logged):
 
     def check_not_ending(self) -> None:
         """Raises Unavailable (2161, or 2162 when it is ended at once) for what may not begin any more."""
-        if self.quiescing:
-            raise Unavailable(
-                f"queue manager {self.name!r} is ending; no unit of work or wait can begin",
-                reason=Reason.Q_MGR_STOPPING if self.stopping else Reason.Q_MGR_QUIESCING,
-                name=self.name,
-            )
+        if self.ending is not None:
+            text = f"queue manager {self.name!r} is ending; no unit of work or wait can begin"
+            raise Unavailable(text, reason=self.ending, name=self.name)
+
+    @property
+    def quiescing(self) -> bool:
+        return self.ending is not None
 
     def promise_of(self, unit: Uow, cost: int = 0, queues: int = 0, put_bytes: int = 0, messages: int = 0) -> int:
         """Log bytes that the unit's calls and its end may take, when it has these more."""

@@ -38,4 +38,3 @@ class Admission:
     def _denied(self, *, user: str, verb: str, name: str) -> None:
         self._say("AMQ8077", user=user, verb=verb, name=name or self._manager.name)
         self._manager.not_authorized(user, verb, name)
-        self._manager.not_authorized(user, verb, name)

@@ -295,7 +295,7 @@ def test_indexes_come_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_an_end_does_not_wait_for_indexes() -> None:
     made = world("Manual")
     fill(made, 3)
-    made.qm._engine.quiescing = True
+    made.qm._engine.ending = qmgr.Reason.Q_MGR_QUIESCING
     made.qm._retention.index_extents()
     assert indexed(made) == []
 
