@@ -19,6 +19,7 @@ LOCK_ATTEMPTS = 50
 PAGE = 4096  # bytes; the unit of alignment for direct writes
 HUGE_PAGE = 2 << 20
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+NO_MEANS = (*NO_SPACE, errno.EMFILE, errno.ENFILE)  # a call that fails for want of these can be tried again
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS)
 

@@ -120,9 +120,9 @@ class Connection:
         self._link.abandon()
 
     def close(self) -> None:
-        """Let go of the queue manager; units of work that have not ended are backed out."""
+        """Let go of the queue manager; units of work that have not ended are backed out when this returns."""
         self._closed = True
-        self._link.close()
+        self._link.leave()
 
     def __enter__(self) -> Self:
         return self

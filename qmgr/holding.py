@@ -5,7 +5,7 @@ refuses takes over what was held, with the room that this needs, in a unit of wo
 """
 
 from qmgr.entry import Entry
-from qmgr.errors import Mistake, Reason, ResourceProblem
+from qmgr.errors import Mistake, MQError, Reason, ResourceProblem
 from qmgr.queue import Queue
 from qmgr.requeue import Requeue
 from recovery.records import GET_COST, run_of_gets
@@ -49,9 +49,9 @@ class Holding(Requeue):
 
         Where the log has no room for that they return uncounted.
         """
-        end = 0
-        for at in range(0, len(held), A_LOT):
-            some = held[at : at + A_LOT]
+        end, lot = 0, min(A_LOT, self.max_uncommitted)
+        for at in range(0, len(held), lot):
+            some = held[at : at + lot]
             try:
                 end = max(end, self.back_out_later(self._taken_over(holder, some)))
             except ResourceProblem:
@@ -71,7 +71,10 @@ class Holding(Requeue):
     def give_up(self, holder: Uow) -> None:
         """The holder's client is gone: what it has may be what ended it, so it returns with a higher backout count."""
         if self.refusal is None and holder.state is ACTIVE:
-            self.reject_later(holder, list(holder.gets))
+            try:
+                self.reject_later(holder, list(holder.gets))
+            except MQError:  # nobody is there to be told; what is left belongs to all again
+                self.release(holder, list(holder.gets))
             self.back_out_later(holder)  # of which nothing is left
 
     def _taken_over(self, holder: Uow, held: list[Pair]) -> Uow:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 
 from logger.clock import Clock
-from logger.disk import NO_SPACE
+from logger.disk import NO_MEANS
 from logger.errors import LogDamaged, LogError
 from qmgr.engine import Engine
 from qmgr.entry import Entry
@@ -155,13 +155,13 @@ class Housekeeper:
     # ---- checkpoints
 
     def checkpoint_if_possible(self, *, clean: bool = False, hear: Hear = lambda checkpoint, catalogue: None) -> bool:
-        """Take a checkpoint; False when the disk has no room for it."""
+        """Take a checkpoint; False when there is no room on the disk for it, or no descriptor."""
         if self._failed_ns and not clean and self._clock.elapsed_ns() - self._failed_ns < RETRY_NS:
             return False
         try:
             self.checkpoint(clean=clean, hear=hear)
         except OSError as exc:
-            if exc.errno not in NO_SPACE:
+            if exc.errno not in NO_MEANS:
                 raise
             self._failed_ns = self._clock.elapsed_ns()
             self._errors.say("AMQ9002", text=str(exc))

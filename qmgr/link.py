@@ -16,6 +16,7 @@ from qmgr.errors import MQError, Reason, Unavailable
 from qmgr.sockets import Socket
 
 HANDSHAKE = 30.0  # seconds
+LEAVING = 2.0
 LONGEST = 0xFFFFFFFF + 4  # bytes of a reply
 
 
@@ -207,6 +208,14 @@ class Link:
     def await_end(self) -> None:
         """Wait until the other end closes the session."""
         sockets.await_end(self._anchor)
+
+    def leave(self) -> None:
+        """End the session, and wait until what it had begun is backed out, unless that takes long."""
+        if not self.broken:
+            self.broken = True
+            sockets.say_no_more(self._anchor)
+            sockets.await_end(self._anchor, LEAVING)
+        self.close()
 
     def close(self) -> None:
         """End the session."""

@@ -13,7 +13,7 @@ from logger import log as logs
 from logger.archive import Action, Outcome, Progress, no_progress, parse_age
 from logger.clock import Clock, SystemClock
 from logger.config import LogSync, LogType
-from logger.disk import NO_SPACE, Disk, Path, PosixDisk, way_out
+from logger.disk import NO_MEANS, NO_SPACE, Disk, Path, PosixDisk, way_out
 from logger.errors import LogClosed, LogError
 from qmgr import authority, autoconfig, events, locations, mqsc
 from qmgr.consume import Consumer
@@ -779,6 +779,11 @@ class QueueManager:
         except OSError as exc:
             if exc.errno in NO_SPACE:
                 raise StorageFull(f"there is no disk space for a checkpoint ({exc})", name=self.name) from exc
+            if exc.errno in NO_MEANS:
+                text = (
+                    f"there is no file descriptor for a checkpoint ({exc}); close some, or raise the limit (ulimit -n)"
+                )
+                raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=self.name) from exc
             self._fail(exc)
             self._engine.check()
         except LogError as exc:

@@ -2,7 +2,8 @@
 
 The outcome of a unit is one record. Where there is none it was backed out: by its application, or by a restart before
 anything of it was logged. That holds only if all of the log is there from where the unit began; else nobody knows.
-Of units that had non-persistent messages only nothing is logged; those that were committed last are in memory.
+Of units that had non-persistent messages only nothing is logged; those that were committed last are in memory, and of
+what may be one that was forgotten nobody knows.
 """
 
 import contextlib
@@ -65,6 +66,6 @@ def _search(engine: Engine, number: int, since: int, tail: int) -> UowState | No
                 whole = whole or raw.epoch < epoch or (raw.epoch == epoch and first == size)
             if not count % A_MOMENT:
                 engine.clock.give_way()
-    if not whole or log.reaches_back_to() > start:
-        return None
+    if not whole or log.reaches_back_to() > start or number <= engine.forgotten:
+        return None  # it may have been committed
     return BACKED_OUT

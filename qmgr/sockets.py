@@ -154,12 +154,12 @@ def pair() -> tuple[Socket, Socket]:
     return socket.socketpair()
 
 
-def await_end(sock: Socket) -> None:
-    """Wait until the other end closes a connection on which it sends nothing."""
+def await_end(sock: Socket, seconds: float | None = None) -> None:
+    """Wait until the other end closes a connection on which it sends nothing, so long at most."""
     poll = select.poll()
     with contextlib.suppress(OSError, ValueError):
         poll.register(sock, select.POLLIN)
-        poll.poll()
+        poll.poll(None if seconds is None else int(seconds * 1000))
 
 
 def is_open(sock: Socket) -> bool:
@@ -170,6 +170,12 @@ def is_open(sock: Socket) -> bool:
     except (OSError, ValueError):
         return False
     return not poll.poll(0)
+
+
+def say_no_more(sock: Socket) -> None:
+    """The other end finds that nothing comes any more; it can still send."""
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(sock, socket.SHUT_WR)
 
 
 def hear_no_more(sock: Socket) -> None:

@@ -46,7 +46,8 @@ class Units(Logged):
         self.heed()
         self.quiescing = False  # no new unit of work, and no wait
         self.stopping = False  # it is ended at once
-        self.unlogged: deque[int] = deque(maxlen=REMEMBERED)  # committed last, of those that nothing is logged of
+        self.unlogged: deque[int] = deque()  # committed last, of those that nothing is logged of
+        self.forgotten = 0  # the highest number of such a one that is remembered no more
         self._hold = min(HOLD, given.log.buffer.max_frame // 2)
         self._frame = given.log.cost(0)
         self._last = (given.log.epoch + 1) * FENCE - 1
@@ -204,12 +205,19 @@ class Units(Logged):
                     self.checkpointer.records += unit.persistent // A_RECORD
                     end = self._append_and_apply(record, self.clock.wall_us())
                 else:
+                    if unit.puts or unit.gets:
+                        self._remember(unit.number)
                     self._apply_only(record, 0)
-                    self.unlogged.append(unit.number)
                 self._promise(unit, 0)
         except LogError as exc:
             raise self.translated(exc) from exc
         return end
+
+    def _remember(self, number: int) -> None:
+        """The unit of work is committed, and nothing in the log says so."""
+        self.unlogged.append(number)
+        if len(self.unlogged) > REMEMBERED:
+            self.forgotten = max(self.forgotten, self.unlogged.popleft())
 
     def back_out(self, unit: Uow) -> None:
         """Undo the unit of work; succeeds too when the queue manager has done so already."""

@@ -116,7 +116,10 @@ class Outside:
 
     async def close(self) -> None:
         self._closed = True
-        self._pool.close()
+        try:
+            await asyncio.to_thread(self._pool.link.leave)  # what was begun is backed out by then
+        finally:
+            self._pool.close()
 
     def _lost(self, exc: Broken) -> Unavailable:
         return Unavailable(

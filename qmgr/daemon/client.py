@@ -10,6 +10,7 @@ import attrs
 
 from qmgr import sockets, wire
 from qmgr.errors import Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
+from qmgr.infos import LOCAL
 from qmgr.manager import UnitOfWork
 from qmgr.message import Message
 from qmgr.replay import Replay, Replayed
@@ -18,7 +19,8 @@ from qmgr.sockets import Socket
 from qmgr.wire import Begun
 from recovery.records import Xid
 
-MOST_SOCKETS = 1000  # of one client
+MOST_SOCKETS = 1000  # of one client on this machine
+MOST_FAR_SOCKETS = 32  # of one that comes over a network
 MOST_CURSORS = 256  # browses and replays that a client has begun and not ended
 MOST_UNBEGUN = 1000  # units of work that were backed out before they began
 REMEMBERED = 100  # units of work that have ended, for requests that are repeated
@@ -100,8 +102,9 @@ class Client:
         with self._lock:
             if self.closed:
                 raise Unavailable("the connection is closed", reason=Reason.CONNECTION_BROKEN)
-            if len(self._sockets) >= MOST_SOCKETS:
-                text = f"a client makes {MOST_SOCKETS} calls at a time at most"
+            most = MOST_SOCKETS if self.session.peer.channel == LOCAL else MOST_FAR_SOCKETS
+            if len(self._sockets) >= most:
+                text = f"a client makes {most} calls at a time at most"
                 raise Unavailable(text, reason=Reason.MAX_CONNS_LIMIT_REACHED)
             self._sockets[sock] = calls
 

@@ -191,7 +191,10 @@ class LocalListener:
         if self._refusing:
             name = self._service.manager.name
             raise Unavailable(f"queue manager {name!r} is ending", reason=Reason.Q_MGR_QUIESCING, name=name)
-        told = values.loads(rest)
+        try:
+            told = values.loads(rest)
+        except ValueError as exc:
+            raise ProtocolError(f"the first frame of a client can't be understood: {exc}") from exc
         known = {"manager": str, "application": str, "process": int, "replaces": str, "mechanism": str, "first": bytes}
         if not isinstance(told, dict) or not all(isinstance(told.get(name), kind) for name, kind in known.items()):
             raise ProtocolError("the first frame of a client says which queue manager it wants, and who it is")

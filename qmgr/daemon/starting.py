@@ -7,6 +7,7 @@ start goes: a JSON object on a line for each thing. Whoever has asked waits for 
 import contextlib
 import json
 import os
+import resource
 import signal
 import threading
 from collections.abc import Callable
@@ -79,6 +80,14 @@ class Printer:
         """Nobody waits."""
 
 
+def _raise_limit() -> None:
+    """As many descriptors as this process may have: clients take some each, and log and checkpoints need theirs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def foreground(name: str, data_path: str | None) -> tuple[int, str]:
     """Run it in this process until it has ended; the exit code, and the sentence if it is another than 0."""
     _fill_stdio()
@@ -96,6 +105,7 @@ def _fill_stdio() -> None:
 
 def _serve(name: str, data_path: str | None, teller: Teller, *, background: bool) -> tuple[int, str]:
     try:
+        _raise_limit()
         service = Service(name, process=os.getpid(), host=os.uname().nodename, makers=MAKERS, data_path=data_path)
     except MQError as exc:
         return explain(exc)

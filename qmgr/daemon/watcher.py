@@ -45,6 +45,9 @@ class Watcher:
         watch = Watch(call)
         with self._lock:
             if not self._ended:
+                stale = self._selector.get_map().get(sock.fileno())
+                if stale is not None:  # of a socket that was closed here and had the same number
+                    self._selector.unregister(stale.fd)
                 self._selector.register(sock, selectors.EVENT_READ, watch)
         return watch
 

@@ -14,10 +14,12 @@ from qmgr.errors import (
     Unavailable,
     UnitOfWorkEnded,
 )
+from qmgr.units import REMEMBERED
 from recovery.records import Xid
 from recovery.uows import UowState
 from tests.conftest import SOAK
 from tests.daemon.serving import Served, daemon, serving
+from tests.qmgr.world import World
 
 XID = Xid(1, b"global", b"branch")
 
@@ -106,3 +108,23 @@ def test_killed_daemons_and_lost_answers_leave_no_doubt(tmp_path: Path, log_type
             with pytest.raises((UnitOfWorkEnded, BackedOut)):
                 unit.commit()
             assert [message.body for message in client.browse("A")] == wanted
+
+
+def test_what_may_have_been_committed_is_not_said_to_be_backed_out() -> None:
+    """Of units with non-persistent messages only the log has nothing, and memory the last ones."""
+    made = World()
+    made.qm.define_queue("A")
+    made.qm.define_queue("B", backout_threshold=3)
+    since = made.qm.status().log.durable
+    units = []
+    for _ in range(REMEMBERED + 1):
+        with made.qm.begin() as unit:
+            unit.put("A", b"x", persistent=False)
+            units.append(unit.id)
+        with pytest.raises(qmgr.NoMessageAvailable):
+            made.qm.get("B", backout_requeue=True)  # its own unit of work is empty: nobody asks for it
+    later = made.qm.begin()
+    later.backout()
+    assert made.qm.outcome(units[0], since=since) is None
+    assert made.qm.outcome(units[1], since=since) is UowState.COMMITTED
+    assert made.qm.outcome(later.id, since=since) is UowState.BACKED_OUT

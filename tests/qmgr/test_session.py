@@ -1,5 +1,7 @@
 """Sessions: what a client has begun ends with it; what is delivered to it is held until it says what becomes of it."""
 
+import errno
+
 import pytest
 
 import qmgr
@@ -265,3 +267,42 @@ def test_a_wake_that_its_receiver_can_not_use_goes_to_the_next() -> None:
     with pytest.raises(NotAuthorized):
         one.deliver("B", 1)
     assert woken == ["one", "other"]
+
+
+def test_a_small_maxumsgs_holds_up_no_end_of_a_client() -> None:
+    made = world()
+    made.qm.alter(max_uncommitted=2)
+    one = session(made)
+    held, _ = one.deliver("A", 5)
+    one.reject(held)
+    one.deliver("A", 5)
+    one.close()
+    assert counts(made) == dict.fromkeys([b"0", b"1", b"2", b"3", b"4"], 2)
+    assert made.qm.queue("A").uncommitted == 0
+    assert len(made.qm._engine.state.uows) == 0
+
+
+def test_a_client_that_can_not_be_refused_for_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = world()
+    one = session(made)
+    one.deliver("A", 5)
+
+    def never(*_: object) -> None:
+        raise Mistake("never")
+
+    monkeypatch.setattr(made.qm._engine, "_take_over", never)
+    one.close()
+    assert made.qm.queue("A").uncommitted == 0
+    assert len(made.qm._engine.state.uows) == 0
+
+
+def test_a_checkpoint_without_descriptors_is_tried_again() -> None:
+    made = world()
+    made.disk.fail("open", errno.EMFILE, once=False)
+    with pytest.raises(Unavailable, match="ulimit"):
+        made.qm.checkpoint()
+    made.disk.heal()
+    made.qm.put("A", b"and on")
+    made.qm.checkpoint()
+    made.crash(LOSE_ALL)
+    assert made.qm.queue("A").depth == 5
