@@ -105,7 +105,8 @@ class RemoteUnit:
         if self._link.broken:
             if self._state is PREPARED:
                 raise UnitOfWorkEnded(
-                    f"the connection of unit of work {self._id} was lost; it is in doubt: end it with resolve(xid, …)"
+                    f"the connection of unit of work {self._id} was lost; if in_doubt() names it, it is in doubt: "
+                    f"end it with resolve(xid, …)"
                 )
             raise BackedOut(
                 f"unit of work {self._id or ''} was backed out when its connection was lost; back it out and start "
@@ -208,7 +209,12 @@ class RemoteUnit:
     def prepare(self) -> None:
         """First phase: when this returns the unit of work is in doubt, whatever crashes, until it is resolved."""
         self._check()
-        self._ask(wire.request(wire.PREPARE, self._begin, self._number))
+        try:
+            self._ask(wire.request(wire.PREPARE, self._begin, self._number))
+        except Unavailable as exc:
+            if exc.reason == Reason.CONNECTION_BROKEN:
+                self._state = PREPARED  # or not: to say that it was backed out would be a guess
+            raise
         self._state = PREPARED
 
     def commit(self) -> None:

@@ -63,8 +63,8 @@ class OutsideUnit:
         if self.pool is not None and self.pool.link.broken:
             if self.told is PREPARED:
                 raise UnitOfWorkEnded(
-                    f"the connection of unit of work {self.number} was lost; it is in doubt: end it with "
-                    f"resolve(xid, …)"
+                    f"the connection of unit of work {self.number} was lost; if in_doubt() names it, it is in doubt: "
+                    f"end it with resolve(xid, …)"
                 )
             raise BackedOut(
                 f"unit of work {self.number or ''} was backed out when its connection was lost; back it out and start "
@@ -185,7 +185,12 @@ class Outside:
     async def prepare(self, unit: OutsideUnit) -> None:
         if unit.told is PREPARED:
             raise UnitOfWorkEnded(f"unit of work {unit.number} is prepared; commit it or back it out")
-        await self._ask(unit, lambda flags, number: wire.request(wire.PREPARE, flags, number))
+        try:
+            await self._ask(unit, lambda flags, number: wire.request(wire.PREPARE, flags, number))
+        except Unavailable as exc:
+            if exc.reason == Reason.CONNECTION_BROKEN:
+                unit.told = PREPARED  # or not: to say that it was backed out would be a guess
+            raise
         unit.told = PREPARED
 
     async def commit(self, unit: OutsideUnit) -> None:

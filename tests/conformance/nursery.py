@@ -70,8 +70,16 @@ class Nursery:
             [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
+        self._started: list[Daemon] = []
+
     def start(self, data_path: Path) -> Daemon:
-        return Daemon(self, data_path)
+        self._started = [*self.running, Daemon(self, data_path)]
+        return self._started[-1]
+
+    @property
+    def running(self) -> list[Daemon]:
+        """Those that have not ended."""
+        return [daemon for daemon in self._started if daemon.poll() is None]
 
     def ask(self, *question: Any) -> Any:
         assert self._process.stdin is not None and self._process.stdout is not None

@@ -12,9 +12,10 @@ import pytest
 
 import qmgr
 from tests.conformance.calls import DEADLINE, until
+from tests.conformance.faces import FACES
 from tests.conformance.nursery import Daemon, Nursery
 from tests.conftest import SOAK
-from tests.qmgr.world import NAME, SMALL
+from tests.qmgr.world import NAME, SMALL, Call
 
 SEED = 5  # messages that are there before anybody works, so that each finds one
 CLIENTS = (0, 0, 4)  # how many tasks each of them has; 0: it is not asynchronous
@@ -167,3 +168,30 @@ def test_rows_35_and_64_what_was_committed_is_there_once_whoever_is_killed(scene
         assert client.trying == set()
     scene.clients.append(killed)
     scene.audit(killed.trying)
+
+
+@pytest.mark.parametrize("face", ["client", "awaited client"])
+def test_nobody_says_what_became_of_a_unit_whose_prepare_was_not_answered(
+    face: str, tmp_path: Path, nursery: Nursery
+) -> None:
+    """It may be in doubt, so it was not backed out: only the queue manager can tell."""
+    place = FACES[face](tmp_path, {}, nursery)
+    place.open()
+    queue, xid = place.queue(), qmgr.Xid(1, b"global", b"branch")
+    unit = place.qm.begin(xid)
+    unit.put(queue, b"x")
+    [daemon] = nursery.running
+    daemon.signal(signal.SIGSTOP)
+    preparing = Call(unit.prepare)
+    place.crash()
+    with pytest.raises(qmgr.Unavailable) as caught:
+        preparing.outcome(DEADLINE)
+    assert caught.value.reason == qmgr.Reason.CONNECTION_BROKEN
+    for end in (unit.commit, unit.backout):
+        with pytest.raises(qmgr.UnitOfWorkEnded, match=r"if in_doubt\(\) names it"):
+            end()
+    for found in place.qm.in_doubt():
+        place.qm.resolve(found, commit=False)
+    assert place.qm.queue(queue).depth == 0
+    place.close()
+    place.stop()
