@@ -23,7 +23,7 @@ from recovery.uows import ACTIVE, PREPARED
 NO_OPTIONS: PutOptions = {}
 HEAD = wire.REQUEST.size
 unpack_head = wire.REQUEST.unpack_from
-PUT, COMMIT = wire.PUT, wire.COMMIT
+PUT, COMMIT, BEGIN = wire.PUT, wire.COMMIT, wire.BEGIN
 DONE = wire.reply(OK, b"")
 Answer = bytes | Iterable[bytes]
 
@@ -40,6 +40,7 @@ class Calls:
         self._clock: Clock = service.clock
         self._client = client
         self._session = client.session
+        self._units = client.units
         self._sock = sock
         self._watcher = watcher
         self._begun: Begun | None = None  # to be told with the answer
@@ -147,8 +148,8 @@ class Calls:
             raise ProtocolError(f"a request of {len(frame)} bytes can't have a name of {size}")
         name, unit = frame[HEAD:at].decode(), None
         if number:
-            unit, begun = self._client.unit(number, flags)
-            if flags & wire.BEGIN:
+            unit, begun = self._units.get(number) or self._client.unit(number, flags)
+            if flags & BEGIN:
                 self._begun = begun
         options = NO_OPTIONS
         if flags & wire.OPTIONS:
@@ -292,10 +293,10 @@ class Calls:
         return wire.reply(OK, values.dumps(unit.state))
 
     def _commit(self, flags: int, number: int) -> bytes:
-        unit, begun = self._client.unit(number, flags)
+        unit, begun = self._units.get(number) or self._client.unit(number, flags)
         self._session.commit(unit)
         self._client.ended(number, unit)
-        return wire.reply(OK, b"", begun=begun) if flags & wire.BEGIN else DONE
+        return wire.reply(OK, b"", begun=begun) if flags & BEGIN else DONE
 
     def _backout(self, request: Request, frame: bytes) -> bytes:
         known = self._client.units.get(request.unit)

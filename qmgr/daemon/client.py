@@ -18,6 +18,7 @@ from qmgr.session import Session
 from qmgr.sockets import Socket
 from qmgr.wire import Begun
 from recovery.records import Xid
+from recovery.uows import UowState
 
 MOST_SOCKETS = 1000  # of one client on this machine
 MOST_FAR_SOCKETS = 32  # of one that comes over a network
@@ -89,7 +90,7 @@ class Client:
         self.units: dict[int, Begins] = {}  # by the client's own numbers
         self.cursors: dict[int, Cursor] = {}
         self._numbers = itertools.count(1)
-        self._ended: OrderedDict[int, UnitOfWork] = OrderedDict()
+        self._ended: OrderedDict[int, tuple[int, UowState]] = OrderedDict()
         self._unbegun: set[int] = set()
         self._sockets: dict[Socket, Hangable] = {}
         self._lock = threading.Lock()
@@ -163,15 +164,15 @@ class Client:
             return begun
 
     def _over(self, number: int) -> UnitOfWorkEnded:
-        unit = self._ended.get(number)
-        if unit is None:
+        told = self._ended.get(number)
+        if told is None:
             return UnitOfWorkEnded("this unit of work is over, or another connection's; begin another one")
-        return UnitOfWorkEnded(f"unit of work {unit.id} is {unit.state.value}; begin another one")
+        return UnitOfWorkEnded(f"unit of work {told[0]} is {told[1].value}; begin another one")
 
     def ended(self, number: int, unit: UnitOfWork) -> None:
         """It is committed or backed out."""
         ended = self._ended
-        ended[number] = unit  # before it leaves the others: who looks finds it in one of them
+        ended[number] = unit.id, unit.state  # before it leaves the others: who looks finds it in one of them
         self.units.pop(number, None)
         if len(ended) > REMEMBERED:
             ended.popitem(last=False)
