@@ -1,0 +1,275 @@
+"""What operators do with a queue manager, and what it tells them: images, log extents, attributes, rights, status."""
+
+import contextlib
+from collections.abc import Iterable
+from typing import Any
+
+from logger.archive import Action, Outcome, Progress, no_progress, parse_age
+from logger.disk import NO_SPACE, way_out
+from logger.errors import LogError
+from qmgr import authority, events
+from qmgr.errors import (
+    AlreadyExists,
+    MediaNotSupported,
+    Mistake,
+    Reason,
+    StorageFull,
+    Unavailable,
+)
+from qmgr.infos import Status, TransactionInfo
+from qmgr.objects import QmgrDefinition, with_attributes
+from qmgr.published import describe_extents, describe_inactive, describe_space, file_systems, plain
+from qmgr.queue import Queue
+from qmgr.retention import MOST_EXTENTS
+from qmgr.running import Running
+
+
+def describe_queue(queue: Queue) -> dict[str, Any]:
+    """How a queue stands, for those who look from other processes. The caller need not hold the lock."""
+    return {
+        "name": queue.name,
+        "depth": queue.depth,
+        "uncommitted": queue.uncommitted,
+        "memory": sum(queue.held),
+        "max_depth": queue.definition.max_depth,
+        "damaged": queue.damaged,
+    }
+
+
+class Operations(Running):
+    """The verbs of operators."""
+
+    def transactions(self) -> list[TransactionInfo]:
+        """Every unit of work that has not ended, oldest first."""
+        self._engine.check()
+        with self._engine.lock:
+            return self._transactions()
+
+    def _transactions(self) -> list[TransactionInfo]:
+        return [
+            TransactionInfo(
+                number=u.number,
+                state=u.state,
+                xid=u.xid,
+                started=u.began,
+                log_started=u.logged,
+                first_lsn=u.first_lsn,
+                puts=len(u.puts),
+                gets=len(u.gets),
+                owner=u.owner,
+            )
+            for u in sorted(self._engine.state.uows, key=lambda u: u.number)
+            if not u.holds
+        ]
+
+    def force(self, lsn: int) -> None:
+        """Wait until the log is on disk up to the LSN, with all who wait for it."""
+        self._engine.force(lsn)
+
+    def checkpoint(self) -> None:
+        """Take a checkpoint now. Raises StorageFull (2192) when the disk has no room for it."""
+        self._checkpoint()
+
+    def record_image(self, queue: str | Iterable[str] | None = None) -> list[str]:
+        """Record media images of a queue, of some, or of all and the definitions (rcdmqimg); the names recorded.
+
+        Work goes on meanwhile. Linear logging only. Raises MediaNotSupported, NotImageRecoverable, Damaged (2101).
+        """
+        names = [queue] if isinstance(queue, str) else queue
+        recorded = self._media.record(None if names is None else list(names), catalog=names is None)
+        for name in recorded:
+            self._say("AMQ9003", name=name)
+        return recorded
+
+    def record_definitions(self) -> None:
+        """Record the media image of all definitions: those of the queues and of the queue manager."""
+        self._media.record_catalog()
+
+    def oldest_extents(self) -> tuple[str, str]:
+        """The names of the oldest log extents that a restart and media recovery need; the error log says them too."""
+        self._engine.check()
+        restart, media = self._retention.oldest()
+        self._say("AMQ7467", name=restart)
+        self._say("AMQ7468", name=media)
+        return restart, media
+
+    def archive_log(
+        self, *, older_than: str | int = 0, dry_run: bool = False, progress: Progress = no_progress
+    ) -> Outcome:
+        """Move the log extents that no restart needs to the archive; what was done, or would be.
+
+        `older_than`: seconds since an extent was last written, or an age such as "36h". Each is copied, read back and
+        compared before the original goes. `progress(done, total)` hears of bytes. Linear logging only.
+        """
+        return self._keep_extents(Action.ARCHIVE, older_than, dry_run, progress)
+
+    def compress_log(
+        self, *, older_than: str | int = 0, dry_run: bool = False, progress: Progress = no_progress
+    ) -> Outcome:
+        """Compress the log extents that no restart needs, wherever they lie; see `archive_log`. They stay readable."""
+        return self._keep_extents(Action.COMPRESS, older_than, dry_run, progress)
+
+    def remove_log(self, *, older_than: str | int, dry_run: bool = False, progress: Progress = no_progress) -> Outcome:
+        """Delete the oldest log extents, archived or not, up to the first that is still needed; see `archive_log`.
+
+        `.held` of what is returned says what needs that one: a restart, media recovery, a reader, a message that
+        nobody has got yet.
+        """
+        return self._keep_extents(Action.REMOVE, older_than, dry_run, progress)
+
+    def _keep_extents(self, action: Action, older_than: str | int, dry_run: bool, progress: Progress) -> Outcome:
+        try:
+            age = parse_age(older_than) if isinstance(older_than, str) else int(older_than)
+        except ValueError as exc:
+            raise Mistake(f"older_than: {exc}") from exc
+        try:
+            return self._retention.do(action, age, progress, dry_run=dry_run)
+        except (LogError, OSError) as exc:
+            self._engine.check()
+            way = f"; nothing is lost by that: {way_out(exc)} and try again" if isinstance(exc, OSError) else ""
+            raise Unavailable(f"{exc}{way}", reason=Reason.FILE_SYSTEM_ERROR, name=self.name) from exc
+
+    def advance_log(self) -> str:
+        """Go on in a new log extent, whose name is returned: the one so far can be archived then. Linear logging only.
+
+        A checkpoint is the first that is written there, so that a restart needs the old one no longer than it must.
+        Raises ResourceProblem (2102), StorageFull (2192) when the disk has no room for the checkpoint.
+        """
+        self._retention.advance()
+        self.checkpoint()
+        return self._retention.current()
+
+    def reduce_log(self, how: str | int = "AUTO") -> int:
+        """Remove log extents that nothing needs: secondaries, and those kept for reuse; return how many went.
+
+        `how`: "ONE", "MAX", so many at the most, or "AUTO": all but half as many for reuse as there are primaries.
+        """
+        most = {"AUTO": MOST_EXTENTS, "MAX": MOST_EXTENTS, "ONE": 1}.get(how) if isinstance(how, str) else how
+        if type(most) is not int or not 1 <= most <= MOST_EXTENTS:
+            raise Mistake(f"how is AUTO, ONE, MAX or a number of log extents from 1 on, not {how!r}")
+        self._engine.check()
+        keep = self.config.log.primary_files // 2 if how == "AUTO" else 0
+        try:
+            return self._log.reduce(most, keep)
+        except LogError as exc:
+            raise self._engine.translated(exc) from exc
+        except OSError as exc:
+            raise Unavailable(
+                f"a log extent could not be removed ({exc}); mend the disk and try again",
+                reason=Reason.FILE_SYSTEM_ERROR,
+                name=self.name,
+            ) from exc
+
+    def note_archived(self, extent: str, *, all_before: bool = False) -> None:
+        """Somebody else has archived this log extent, or all up to it (SET LOG ARCHIVED, LogManagement=Archive)."""
+        try:
+            self._retention.note_archived(extent, all_before=all_before)
+        except OSError as exc:
+            text = (
+                f"that {extent} is archived could not be noted ({exc}); give the disk room, or mend it, and try again"
+            )
+            if exc.errno in NO_SPACE:
+                raise StorageFull(text, name=self.name) from exc
+            raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=self.name) from exc
+
+    def alter(self, **attributes: Any) -> QmgrDefinition:
+        """Change attributes of the queue manager: those of ALTER QMGR, in words.
+
+        The queue of events that are switched on is defined if it is not there.
+        """
+        with_attributes(self._engine.state.qmgr, attributes)  # what is refused defines nothing
+        if attributes.get("logger_events") and not self._linear:
+            raise MediaNotSupported(
+                f"AMQ8518E: logger events need linear logging, and queue manager {self.name!r} has circular logging; "
+                f"migmqlog changes it",
+                name=self.name,
+            )
+        for name in {events.QUEUES[said] for said in attributes.keys() & events.QUEUES.keys() if attributes[said]}:
+            with contextlib.suppress(AlreadyExists):
+                self._engine.define(name, events.ATTRIBUTES)
+        changed = self._engine.alter_qmgr(attributes)
+        self._tell()
+        return changed
+
+    @property
+    def attributes(self) -> QmgrDefinition:
+        """The attributes of the queue manager."""
+        self._engine.check()
+        return self._engine.state.qmgr
+
+    def authorize(
+        self, user: str, profile: str = "", *, add: Iterable[str] = (), remove: Iterable[str] = ()
+    ) -> QmgrDefinition:
+        """Give a user rights on the queues that a profile fits, and take others away; "": on the queue manager.
+
+        Rights: connect, inquire, put, get, browse, admin; see `authority.py`. They count for clients over a network.
+        """
+        kind = authority.QUEUE if profile else authority.QMGR
+        with self._authorizing:
+            return self.alter(
+                authorities=authority.changed(self.attributes.authorities, user, kind, profile, add, remove)
+            )
+
+    def unauthorize(self, user: str, profile: str = "") -> QmgrDefinition:
+        """Forget what was said of this user and profile. Raises Mistake where nothing was."""
+        kind = authority.QUEUE if profile else authority.QMGR
+        with self._authorizing:
+            return self.alter(authorities=authority.without(self.attributes.authorities, user, kind, profile))
+
+    def status(self) -> Status:
+        """How the queue manager and its log stand."""
+        self._engine.check()
+        with self._engine.lock:
+            return self._status()
+
+    def _status(self) -> Status:
+        state = self._engine.state
+        return Status(
+            name=self.name,
+            state=self._state,
+            log=self._log.status(),
+            log_sync=self.config.log.sync.value,
+            checkpoints=self._checkpointer.count,
+            checkpoint_seconds=self._checkpointer.last_seconds,
+            units_of_work=len(state.uows),
+            in_doubt=len(state.uows.in_doubt()),
+            queues=len(state.queues),
+            messages=sum(queue.depth for queue in state.queues.values()),
+            restart=self.restart_report,
+        )
+
+    @property
+    def healthy(self) -> bool:
+        """Does it take calls?"""
+        return self._state == "running" and self._engine.refusal is None
+
+    def picture(self) -> dict[str, Any]:
+        """How it stands for those who look from other processes, in any state; see `published.py`."""
+        log, engine = self._log, self._engine
+        with engine.lock:  # what changes with every call; the rest is read as it goes
+            status, units = self._status(), self._transactions()
+            extents, space = log.extents(), describe_space(log.space)
+            queues = list(engine.state.queues.values())
+            records = self._checkpointer.records
+            media = engine.state.media_lsn()
+        extents += describe_inactive(self._disk, status.log.config.path, log.inactive())
+        extent_bytes = status.log.config.extent_bytes
+        transactions = [plain(unit) for unit in units]
+        logged = [unit for unit in transactions if unit["first_lsn"]]
+        picture: dict[str, Any] = plain(status)
+        picture["log"] |= space | {
+            "extent_bytes": extent_bytes,
+            "extents": describe_extents(extents, status.log.head // extent_bytes, media // extent_bytes or None),
+        }
+        picture["log"] |= self._retention.facts()
+        return picture | {
+            "process": self._process,
+            "started": self._started,
+            "now": self._clock.wall_us(),
+            "data_dir": self._location.data_dir,
+            "file_systems": file_systems(self._disk, self._location.data_dir, self.config.log.path),
+            "transactions": transactions,
+            "holder": min(logged, key=lambda unit: unit["first_lsn"], default=None),
+            "objects": [describe_queue(queue) for queue in queues],
+            "records": records,
+        }

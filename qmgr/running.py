@@ -1,0 +1,427 @@
+"""A queue manager from its start to its end: owning it, restarting it from its log, failing, ending in order."""
+
+import contextlib
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from logger import log as logs
+from logger.clock import Clock
+from logger.config import LogSync, LogType
+from logger.disk import NO_MEANS, NO_SPACE, Disk
+from logger.errors import LogClosed, LogError
+from qmgr import autoconfig
+from qmgr.creation import Ownership, own
+from qmgr.due import SteadyClock
+from qmgr.engine import Engine
+from qmgr.errorlog import ErrorLog, open_error_log
+from qmgr.errors import (
+    Mistake,
+    MQError,
+    Reason,
+    StorageFull,
+    Unavailable,
+)
+from qmgr.housekeeping import Housekeeper
+from qmgr.locations import Location
+from qmgr.logged import Surroundings
+from qmgr.media import Media
+from qmgr.published import Publisher
+from qmgr.queue import Queue
+from qmgr.resource import Resource
+from qmgr.retention import Retention, name_of
+from recovery.checkpoint import Checkpointer, Hear, Triggers, read_files
+from recovery.errors import RecoveryError
+from recovery.restart import RestartReport, restart
+from recovery.uows import ACTIVE
+
+
+class Running(ABC):
+    """What there is of a queue manager before it takes calls, and when it takes none any more."""
+
+    @abstractmethod
+    def picture(self) -> dict[str, Any]:
+        """How it stands, for those who look from other processes."""
+
+    def __init__(self, location: Location, disk: Disk, clock: Clock, *, background: bool) -> None:
+        """Start it: own it, restart from its log, take a checkpoint. Use `qmgr.start`."""
+        self.name = location.name
+        self._location = location
+        self._disk = disk
+        self._clock = clock
+        self._ended: threading.Lock = threading.Lock()
+        self._authorizing = threading.Lock()
+        self._state = "starting"
+        self._process = disk.process()
+        if not disk.exists(location.ini):
+            raise Unavailable(
+                f"there is no queue manager {location.name!r} in {location.data_root}; create it first (crtmqm)",
+                reason=Reason.Q_MGR_NAME_ERROR,
+                name=location.name,
+            )
+        self.config = autoconfig.configuration(disk, location.ini)
+        if not disk.exists(self.config.log.path):
+            raise Unavailable(
+                f"LogPath in {location.ini} is {self.config.log.path}, and there is no such directory; correct it, or "
+                f"bring the log back",
+                name=location.name,
+            )
+        self.on_failure: Callable[[], None] = lambda: None  # by any thread; it only passes the word on
+        self._errors: ErrorLog | None = None
+        self._lock = Ownership()
+        self._publisher = Publisher(disk, clock, location.published, self.picture) if background else None
+        self._started = clock.wall_us()
+        try:
+            own(disk, location, self.config.log.path, self._lock)
+            self._errors = open_error_log(disk, clock, location.errors, self.config.error_log, self.name)
+            self._restart(self._errors, background)
+        except BaseException:
+            self._let_go()
+            raise
+        try:
+            me = weakref.ref(self)
+            disk.on_fork(lambda: _in_child(me()))
+            self._state = "running"
+            if self._publisher is not None:
+                self._housekeeper.on_tick(self._tick)
+            with self._engine.lock:
+                self._engine.events.active()
+            self._tell()
+        except BaseException:  # an interrupt, and nobody has the queue manager yet
+            self._close()
+            raise
+
+    def _let_go(self) -> None:
+        """Somebody else may start the queue manager now."""
+        if self._errors is not None:
+            self._errors.close()
+        self._lock.release()
+
+    def _restart(self, errors: ErrorLog, background: bool) -> None:
+        disk, clock, config = self._disk, self._clock, self.config
+        tuning = config.tuning
+        errors.say("AMQ6287", process=disk.process())
+        for note in config.ignored:
+            errors.say("AMQ7075", text=f"{note} is known to IBM MQ and has no effect here")
+        for text in config.complaints:
+            errors.say("AMQ9022", text=text)
+        if config.log.sync is not LogSync.ALWAYS:
+            errors.say("AMQ9001", sync=config.log.sync.value)
+        log = logs.Log(disk, clock, config.log)
+        try:
+            checkpoints = read_files(disk, self._location.data_dir, log.state.log_id)
+            buffers = tuning.default_q_buffer_size, tuning.default_pq_buffer_size
+            linear = log.state.log_type is LogType.LINEAR
+            state = Resource(disk, self._location.queues, log.state.log_id, clock.give_way, buffers, imaged=linear)
+            checkpoint, report = restart(log, clock, state, checkpoints)
+            self._store = state
+            self._report(errors, report, state)
+            state.on_damage = self._damaged
+            triggers = Triggers(
+                records_max=tuning.checkpoint_log_records_max,
+                records_min=tuning.checkpoint_log_records_min,
+                wait_us=tuning.checkpoint_wait_minutes * 60_000_000,
+            )
+            steady = SteadyClock(clock, checkpoint.time)
+            checkpointer = Checkpointer(disk, clock, self._location.data_dir, log, state, triggers, steady.now_us)
+            checkpointer.heads = (checkpoint.head,) * 2
+            self.restart_report = report
+            self._log = log
+            self._checkpointer = checkpointer
+            self._engine = Engine(
+                Surroundings(
+                    name=self.name,
+                    log=log,
+                    clock=clock,
+                    steady=steady,
+                    state=state,
+                    checkpointer=checkpointer,
+                    max_uncommitted=tuning.max_uncommitted_messages,
+                    make_space=lambda size, promise: self._housekeeper.make_space(size, promise),
+                    on_failure=self._fail,
+                )
+            )
+            for unit in state.uows:
+                unit.promise = self._engine.promise_of(unit)
+            self._engine.count_promises()
+            self._engine.stuck.say = self._say
+            self._engine.events.process = self._process
+            self._retention = Retention(self._engine, disk, errors, config.log_management, config.log_archive)
+            self._housekeeper = Housekeeper(
+                self._engine,
+                checkpointer,
+                self._retention,
+                errors,
+                clock,
+                expiry_seconds=tuning.expiry_interval,
+                sync_ms=config.log.sync_interval_ms if config.log.sync is LogSync.INTERVAL else 0,
+                chores=lambda: self._chores(background),
+                on_failure=self._fail,
+            )
+            self._media = Media(self._engine, self._checkpoint, log.live_reader, self._retention)
+            if self._housekeeper.checkpoint_if_possible():
+                state.sweep()
+            if linear:
+                self._recreate_damaged()
+                if not state.catalog:
+                    self._record_first_catalog()
+        except BaseException:
+            log.close(clean=False)
+            raise
+        if background:
+            log.write_behind = True
+            self._housekeeper.start_thread()
+        else:
+            self._engine.watchful = self._engine.attention = True
+        errors.say("AMQ8003")
+
+    def _report(self, errors: ErrorLog, report: RestartReport, state: Resource) -> None:
+        say = errors.say
+        say("AMQ7229", count=report.records_replayed)
+        say("AMQ7230")
+        say("AMQ7231", count=report.records_recovered)
+        say("AMQ7232")
+        say("AMQ7233", resolved=report.resolved, in_flight=report.in_flight)
+        for queue in state.by_id.values():
+            if queue.damaged:
+                self._damaged(queue)
+
+    def _damaged(self, queue: Queue) -> None:
+        """Say it, and put the file that can't be believed aside, so that nothing ever deletes it."""
+        self._say("AMQ7472", name=queue.name, text=queue.damaged)
+        try:
+            aside = self._store.set_aside(queue.bad_file)
+        except OSError as exc:
+            self._say("AMQ6708", text=f"{queue.bad_file} could not be set aside ({exc})")
+        else:
+            if aside:
+                self._say("AMQ9005", path=aside)
+
+    def _chores(self, background: bool) -> None:
+        """What may take long: archive what is old enough, record the media images that are due, index extents.
+
+        Indexes only where no call waits for them.
+        """
+        self._retention.keep_policy()
+        try:
+            for name in self._media.record_due():
+                self._say("AMQ9003", name=name)
+        except MQError as exc:
+            self._say("AMQ9006", text=str(exc))
+        if background:
+            self._retention.index_extents()
+
+    def _record_first_catalog(self) -> None:
+        try:
+            self._media.record_catalog()
+        except MQError as exc:  # the next round of images tries again
+            self._say("AMQ9006", text=str(exc))
+
+    def _recreate_damaged(self) -> None:
+        """What was found damaged at the start is built again from the log, where that is possible."""
+        for queue in [queue for queue in self._engine.state.by_id.values() if queue.damaged]:
+            try:
+                depth = self._media.recreate(queue.name)
+                self._say("AMQ9004", name=queue.name, depth=depth)
+            except (MQError, LogError, RecoveryError, OSError) as exc:  # one damaged queue stops no start
+                self._engine.check()
+                self._say("AMQ7042", name=queue.name, text=str(exc))
+
+    def say(self, amq: str, **inserts: Any) -> None:
+        """Say it in the error log."""
+        self._say(amq, **inserts)
+
+    def _say(self, amq: str, **inserts: Any) -> None:
+        if self._errors is not None:
+            self._errors.say(amq, **inserts)
+
+    # ---- ending
+
+    def _fail(self, exc: BaseException) -> None:
+        """Something went wrong that leaves memory or disk unknown: nothing is taken or acknowledged any more."""
+        if self._engine.refusal is None:
+            text = str(exc) or type(exc).__name__
+            refusal = Unavailable(f"queue manager {self.name!r} has stopped: {text}; start it again", name=self.name)
+            refusal.__cause__ = exc
+            self._engine.refusal = refusal
+            self._state = "failed"
+            self._say("AMQ6709", text=text)
+        self._log.stop(LogClosed(f"the queue manager has stopped: {exc}"))
+        for queue in list(self._engine.state.queues.values()):
+            queue.waiters.wake_all()
+        self.on_failure()
+
+    def _tick(self) -> None:
+        """About once a second; it must not fail."""
+        if self._publisher is not None:
+            self._publisher.tick()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Put the events that there are to be told."""
+        if self._engine.state.qmgr.logger_events and self._linear and self._engine.refusal is None:
+            restart, media = self._retention.oldest()
+            with self._engine.lock:
+                current = name_of((self._log.buffer.tail - 1) // self._log.state.extent_bytes)
+                self._engine.events.extents(current, restart, media, self.config.log.path)
+        self._engine.tell()
+
+    @property
+    def _linear(self) -> bool:
+        return self._log.state.log_type is LogType.LINEAR
+
+    def not_authorized(self, user: str, verb: str, name: str) -> None:
+        """Somebody was refused this: an event, if those are wanted (AUTHOREV). `name` of a queue, or ""."""
+        with self._engine.lock:
+            self._engine.events.not_authorized(user, verb, name)
+        self._tell()
+
+    def _forked(self) -> None:
+        """This is a child process: the queue manager belongs to its parent."""
+        self._engine.refusal = Unavailable(
+            f"queue manager {self.name!r} was started by the parent of this process; a forked child can't use it: "
+            f"start the child before the queue manager, or with another start method than fork",
+            reason=Reason.HCONN_ERROR,
+            name=self.name,
+        )
+        self._state = "forked"
+        self._log.abandon()
+        self._let_go()
+
+    def end(self, mode: str = "quiesce") -> None:
+        """End it in order. "quiesce" lets the units of work of other threads end first, "immediate" backs them out."""
+        if mode not in ("quiesce", "immediate"):
+            raise Mistake(f"mode is 'quiesce' or 'immediate', not {mode!r}")
+        if self._state in ("ended", "forked"):
+            return
+        with self._ended:
+            outcome = "failed"
+            try:
+                if self._state in ("running", "quiescing"):
+                    self._state = "ending"
+                    self._end_in_order(mode)
+                    outcome = "ended"
+            except (OSError, LogError) as exc:
+                raise Unavailable(
+                    f"queue manager {self.name!r} could not be ended in order ({exc}); the next start recovers it",
+                    name=self.name,
+                ) from exc
+            finally:  # also where it has failed, or was interrupted when it was ended before
+                try:
+                    if self._publisher is not None:
+                        self._publisher.end(outcome)
+                finally:
+                    self._close()
+
+    def quiesce(self) -> None:
+        """Refuse new units of work and waits (2161); those that are there may end. `end` is still to come."""
+        engine = self._engine
+        if self._state == "running":
+            self._state = "quiescing"
+        engine.ending = engine.ending or Reason.Q_MGR_QUIESCING
+        for queue in list(engine.state.queues.values()):
+            with engine.lock:
+                queue.waiters.wake_all()
+
+    @property
+    def refusal(self) -> MQError | None:
+        """Why no call is taken any more, if so."""
+        return self._engine.refusal
+
+    @property
+    def busy(self) -> bool:
+        """Whether units of work are in flight; those in doubt are not."""
+        with self._engine.lock:
+            return any(unit.state is ACTIVE and not unit.holds for unit in self._engine.state.uows)
+
+    def _end_in_order(self, mode: str) -> None:
+        engine, log = self._engine, self._log
+        if mode == "immediate":
+            engine.ending = Reason.Q_MGR_STOPPING
+        self.quiesce()
+        if mode == "quiesce":
+            self._await_units()
+        self._housekeeper.stop()
+        with engine.lock:
+            for unit in engine.state.uows:
+                if unit.holds:
+                    engine.release_locked(unit, list(unit.gets))
+                engine.make_room_for_end(unit)
+                if unit.state is ACTIVE:
+                    unit.evicted = True
+                    engine.back_out_locked(unit)
+            engine.events.not_active(mode)
+            engine.tell_locked()
+            engine.refusal = Unavailable(
+                f"queue manager {self.name!r} has ended", reason=Reason.Q_MGR_STOPPING, name=self.name
+            )
+            self._media.record_at_end()
+            engine.state.keep_non_persistent()
+        self._housekeeper.checkpoint_if_possible(clean=True)
+        log.close(clean=True)
+        self._say("AMQ8004")
+
+    def _await_units(self) -> None:
+        """Wait until the units of work that living threads other than this one have begun are over."""
+        me = threading.get_ident()
+        never = threading.Event()
+        while True:
+            alive = {t.ident for t in threading.enumerate()} - {me}
+            with self._engine.lock:
+                units = [u for u in self._engine.state.uows if u.state is ACTIVE and not u.holds]
+            busy = [u for u in units if u.thread in alive]
+            if not busy or self._engine.refusal is not None:
+                return
+            self._clock.wait(never, 0.01)
+
+    def _close(self) -> None:
+        if self._engine.refusal is None:  # first, so that long work of the housekeeping ends soon
+            self._engine.refusal = Unavailable(f"queue manager {self.name!r} has ended", name=self.name)
+        self._housekeeper.stop()
+        with contextlib.suppress(OSError, LogError):
+            self._log.close(clean=False)
+        self._let_go()
+        self._state = "ended"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        self.end("quiesce" if kind is None else "immediate")
+
+    def abandon(self) -> None:
+        """Let go of it as a crash would: nothing is ended, the next start recovers."""
+        with self._ended:
+            if self._state not in ("ended", "forked"):
+                self._close()
+
+    def look_around(self) -> None:
+        """There may be housekeeping to do; called where a call has done its work."""
+        self._housekeeper.notice()
+        if self._engine.events.pending or self._engine.state.qmgr.logger_events:
+            self._tell()
+
+    def _checkpoint(self, hear: Hear = lambda checkpoint, catalogue: None) -> None:
+        self._engine.check()
+        try:
+            self._housekeeper.checkpoint(hear=hear)
+        except OSError as exc:
+            if exc.errno in NO_SPACE:
+                raise StorageFull(f"there is no disk space for a checkpoint ({exc})", name=self.name) from exc
+            if exc.errno in NO_MEANS:
+                text = (
+                    f"there is no file descriptor for a checkpoint ({exc}); close some, or raise the limit (ulimit -n)"
+                )
+                raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=self.name) from exc
+            self._fail(exc)
+            self._engine.check()
+        except LogError as exc:
+            raise self._engine.translated(exc) from exc
+
+
+def _in_child(manager: Running | None) -> None:
+    if manager is not None:
+        manager._forked()
