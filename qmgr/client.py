@@ -384,6 +384,16 @@ class Connection:
         [(answer, head)] = self._stream(wire.call(method, args, options, progress=watched), hear=progress)
         return values.loads(answer[head.at :])
 
+    def advance_log(self) -> str:
+        """Go on in a new log extent, whose name is returned; see `QueueManager.advance_log`."""
+        name: str = self._call("advance_log")
+        return name
+
+    def reduce_log(self, how: str | int = "AUTO") -> int:
+        """Remove log extents that nothing needs; how many went; see `QueueManager.reduce_log`."""
+        gone: int = self._call("reduce_log", how)
+        return gone
+
     def note_archived(self, extent: str, *, all_before: bool = False) -> None:
         """Somebody else has archived this log extent, or all up to it (SET LOG ARCHIVED, LogManagement=Archive)."""
         self._call("note_archived", extent, all_before=all_before)

@@ -144,3 +144,9 @@ def test_extents_are_archived_compressed_and_removed(face: Face) -> None:
     assert type(qm.remove_log(older_than="36h", dry_run=True)) is Outcome
     with pytest.raises(qmgr.Mistake, match="older_than"):
         qm.archive_log(older_than="long ago")
+    before = qm.status().log.tail
+    assert qm.advance_log().startswith("S")
+    assert qm.status().log.tail // (64 * 4096) == before // (64 * 4096) + 1
+    assert qm.reduce_log("MAX") >= 0
+    with refused(qmgr.Mistake, Reason.OPTIONS_ERROR, match="AUTO"):
+        qm.reduce_log("SOME")

@@ -3,9 +3,10 @@
 import attrs
 import pytest
 
-import qmgr
+import qmgr.aio
 from logger.log import LogStatus
 from qmgr import QmgrDefinition, QueueInfo, Reason
+from qmgr.remote import RemoteUnit
 from tests.conformance.calls import bodies, drain, refused
 from tests.conformance.faces import Face, numbers
 from tests.qmgr.test_api_objects import ATTRIBUTES, WRONG
@@ -16,6 +17,24 @@ Manager = qmgr.QueueManager
 
 def new_name() -> str:
     return f"N{next(numbers)}"
+
+
+INSIDE = {  # what only the process that runs it can use
+    *("abandon", "begin_for", "busy", "force", "healthy", "look_around", "not_authorized", "picture", "quiesce"),
+    *("refusal", "say"),
+}
+
+
+def public(face: type) -> set[str]:
+    return {name for name in dir(face) if not name.startswith("_")}
+
+
+def test_every_face_has_every_verb() -> None:
+    verbs = public(qmgr.QueueManager) - INSIDE
+    for face in (qmgr.Connection, qmgr.aio.Connection):
+        assert verbs - public(face) == set()
+    for unit in (RemoteUnit, qmgr.aio.UnitOfWork):
+        assert public(qmgr.UnitOfWork) - public(unit) == set()
 
 
 def test_the_defaults(qm: Manager) -> None:
