@@ -4,6 +4,8 @@ A holder is a unit of work of which nothing is ever logged, and no room in the l
 refuses takes over what was held, with the room that this needs, in a unit of work that is logged as any other.
 """
 
+import contextlib
+
 from qmgr.entry import Entry
 from qmgr.errors import Mistake, MQError, Reason, ResourceProblem
 from qmgr.queue import Queue
@@ -71,11 +73,11 @@ class Holding(Requeue):
     def give_up(self, holder: Uow) -> None:
         """The holder's client is gone: what it has may be what ended it, so it returns with a higher backout count."""
         if self.refusal is None and holder.state is ACTIVE:
-            try:
+            with contextlib.suppress(MQError):  # nobody is there to be told; what is left belongs to all again
                 self.reject_later(holder, list(holder.gets))
-            except MQError:  # nobody is there to be told; what is left belongs to all again
-                self.release(holder, list(holder.gets))
-            self.back_out_later(holder)  # of which nothing is left
+            with self.lock:
+                self.release_locked(holder, list(holder.gets))
+                self.back_out_locked(holder)  # of which nothing is left, and nothing is logged
 
     def _taken_over(self, holder: Uow, held: list[Pair]) -> Uow:
         """A unit of work that has got what was held."""

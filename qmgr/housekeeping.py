@@ -79,13 +79,13 @@ class Housekeeper:
 
     # ---- being called
 
-    def notice(self) -> None:
-        """A call has ended: is there something to do?"""
+    def notice(self, *, may_wait: bool = True) -> None:
+        """A call has ended: is there something to do? An event loop may not wait for it."""
         if self._was_full:
             self._look_whether_full()
         self._engine.attention = self._engine.watchful or self._was_full
         if self._engine.urgent or self._checkpointer.full():
-            if self._thread is None or self._checkpointer.overdue():
+            if self._thread is None or (may_wait and self._checkpointer.overdue()):
                 self.work()  # whoever puts faster than checkpoints can write waits for one
             elif not self._wake.is_set():
                 self._wake.set()

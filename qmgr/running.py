@@ -398,9 +398,9 @@ class Running(ABC):
             if self._state not in ("ended", "forked"):
                 self._close()
 
-    def look_around(self) -> None:
-        """There may be housekeeping to do; called where a call has done its work."""
-        self._housekeeper.notice()
+    def look_around(self, *, may_wait: bool = True) -> None:
+        """There may be housekeeping to do; called where a call has done its work, which may have to wait for it."""
+        self._housekeeper.notice(may_wait=may_wait)
         if self._engine.events.pending or self._engine.state.qmgr.logger_events:
             self._tell()
 

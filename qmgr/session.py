@@ -141,34 +141,38 @@ class Session:
     # ---- messages
 
     def put(self, unit: "UnitOfWork | None", queue: str, body: bytes, options: PutOptions) -> Message:
-        self.rights.require(PUT, queue)
+        self._require(PUT, queue)
         return (unit or self.manager).put(queue, body, **options)
 
     def put_many(
         self, unit: "UnitOfWork | None", queue: str, bodies: list[bytes], options: PutOptions
     ) -> list[Message]:
-        self.rights.require(PUT, queue)
+        self._require(PUT, queue)
         return (unit or self.manager).put_many(queue, bodies, **options)
 
     def get(self, unit: "UnitOfWork | None", queue: str, **options: Any) -> Message:
         """Keywords as of `QueueManager.get`."""
-        self.rights.require(GET, queue)
+        self._require(GET, queue)
         return (unit or self.manager).get(queue, **options)
 
     def get_many(self, unit: "UnitOfWork | None", queue: str, limit: int, **options: Any) -> list[Message]:
-        self.rights.require(GET, queue)
+        self._require(GET, queue)
         return (unit or self.manager).get_many(queue, limit, **options)
 
     def browse(self, queue: str, **options: Any) -> Iterator[Message]:
-        self.rights.require(BROWSE, queue)
+        self._require(BROWSE, queue)
         return self.manager.browse(queue, **options)
+
+    def _require(self, verb: str, queue: str) -> None:
+        """Raises NameError_, before anybody looks for what is no name, and NotAuthorized."""
+        self.rights.require(verb, check_name(queue, "queue"))
 
     def require_replay(self, queue: str | int) -> None:
         """Raises NotAuthorized. A number is that of a queue that is there, or of a deleted one: for administrators."""
         state = self._engine.state
         there = state.by_id.get(queue) if isinstance(queue, int) else None
         if isinstance(queue, str):
-            self.rights.require(BROWSE, queue)
+            self._require(BROWSE, queue)
         else:
             self.rights.require(ADMIN if there is None else BROWSE, "" if there is None else there.name)
 
@@ -179,14 +183,14 @@ class Session:
         if right is None or verb is None:
             raise Mistake(f"there is no call {method!r}")
         for name in _touched(method, args, options):
-            self.rights.require(right, name)
+            self.rights.require(right, name and check_name(name, "queue"))
         return verb(*args, **options) if callable(verb) else verb
 
     # ---- for event loops: nothing waits for the disk; nobody is told before the log is safe up to the LSN returned
 
     def put_later(self, unit: "UnitOfWork | None", queue: str, body: bytes, options: PutOptions) -> tuple[Message, int]:
         """Put a message; the LSN to force (`manager.force`), or 0."""
-        self.rights.require(PUT, queue)
+        self._require(PUT, queue)
         done = self._engine.put_later(None if unit is None else unit._unit, queue, body, options)
         self._look_around()
         return done
@@ -211,7 +215,7 @@ class Session:
         Then ask again. Whoever is in line and loses interest calls `unwatch`.
         """
         try:
-            self.rights.require(GET, queue)
+            self._require(GET, queue)
             with self._lock:
                 if self._closed:
                     return [], 0
@@ -253,7 +257,7 @@ class Session:
 
     def _look_around(self) -> None:
         if self._engine.attention:
-            self.manager.look_around()
+            self.manager.look_around(may_wait=False)
 
     # ---- the end
 

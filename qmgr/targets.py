@@ -145,7 +145,9 @@ def find(name_or_url: str, data_path: Path | None, identity: Identity) -> Local 
 
 
 def _bad(url: str, why: str) -> Mistake:
-    return Mistake(f"{url!r} can't be connected to: {why}; write qmgr://host:port/QM1, or qmgrs:// for TLS")
+    scheme, _, rest = url.partition("://")
+    shown = f"{scheme}://{rest.rpartition('@')[2]}"  # without a password
+    return Mistake(f"{shown!r} can't be connected to: {why}; write qmgr://host:port/QM1, or qmgrs:// for TLS")
 
 
 def _context(identity: Identity) -> ssl.SSLContext:

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from logger.disk import Disk
 from qmgr import sasl
 from qmgr.authority import UserRights
+from qmgr.errors import IniError, NotAuthorized
 from qmgr.locations import Location
 from qmgr.manager import QueueManager
-from qmgr.users import Users
+from qmgr.users import Users, Verifier
 
 
 class Admission:
@@ -21,11 +22,19 @@ class Admission:
 
     def exchange(self, mechanism: str, certified: str | None = None) -> sasl.Server:
         """The server's side of saying who one is. `certified`: who the client's certificate says that it is."""
-        return sasl.server(mechanism, self.users.find, self._entropy, certified)
+        return sasl.server(mechanism, self._find, self._entropy, certified)
 
     def check_password(self, user: str, password: str) -> None:
         """Raises NotAuthorized."""
-        sasl.check_password(self.users.find, self._entropy, user, password)
+        sasl.check_password(self._find, self._entropy, user, password)
+
+    def _find(self, user: str) -> Verifier | None:
+        """A stranger hears no path: what is wrong with the file is said in the error log."""
+        try:
+            return self.users.find(user)
+        except (IniError, OSError) as exc:
+            self._say("AMQ9557", user=user, text=str(exc), address="?")
+            raise NotAuthorized("the queue manager can't tell who you are; its error log says why") from exc
 
     def rights(self, user: str) -> UserRights:
         """What the user may do; what is refused is said in the error log."""

@@ -218,7 +218,7 @@ class LocalListener:
             sockets.limit_receive(sock, 0.0)
             self._clients.watch(client)
         except BaseException:
-            client.close()
+            self._clients.end(client)
             raise
 
 
@@ -237,7 +237,7 @@ class Clients:
         """A new session. What it replaces is ended first."""
         old = self._clients.get(bytes.fromhex(told["replaces"])) if told["replaces"] else None
         if old is not None and old.session.peer.user == peer.user:
-            self._end(old)
+            self.end(old)
         session = self._service.sessions.open(peer, rights)
         token = PosixDisk().entropy(wire.TOKEN)
         client = self._clients[token] = Client(session, anchor, token)
@@ -250,9 +250,9 @@ class Clients:
     def _end_soon(self, client: Client) -> None:
         """In a thread of its own, since the log may have to be waited for; other clients go at the same time."""
         try:
-            start_thread(lambda: self._end(client), "qmgr client end")
+            start_thread(lambda: self.end(client), "qmgr client end")
         except RuntimeError:  # the system has no more threads
-            self._end(client)
+            self.end(client)
 
     def find(self, token: bytes) -> Client:
         client = self._clients.get(token)
@@ -260,7 +260,7 @@ class Clients:
             raise Unavailable("this session is over; connect again", reason=Reason.CONNECTION_BROKEN)
         return client
 
-    def _end(self, client: Client) -> None:
+    def end(self, client: Client) -> None:
         self._clients.pop(client.token, None)
         client.close()
 

@@ -131,7 +131,6 @@ class Subscription:
             del self._group.by_ack_id[name]
         self.sent.clear()
         self._coming.clear()
-        self._group.held -= len(back)
         return back
 
     def unsent(self) -> list[Delivery]:
@@ -241,7 +240,9 @@ class Subscriptions:
         subscription = self._by_name.pop(name, None)
         if subscription is None:
             raise Mistake(f"there is no subscription {name[:100]!r} to end")
-        self.session.release(subscription.end())
+        back = subscription.end()
+        self.session.release(back)
+        self.freed(len(back))
 
     def take(self, headers: dict[str, str]) -> list[Delivery]:
         """What an ACK or NACK is for. Raises Mistake (2209) where nothing waits for it."""
@@ -259,10 +260,16 @@ class Subscriptions:
 
     def make_room(self, count: int, subscription: Subscription) -> None:
         """So many of the subscription's messages are acknowledged: it may take others."""
+        subscription.pump_soon()
+        self.freed(count)
+
+    def freed(self, count: int) -> None:
+        """The connection holds so many less; where it had all that it may, each subscription may take some."""
         full = self.held >= MOST_HELD
         self.held -= count
-        for one in list(self._by_name.values()) if full else [subscription]:
-            one.pump_soon()
+        if full:
+            for one in list(self._by_name.values()):
+                one.pump_soon()
 
     def go_on(self) -> None:
         """The client reads again. Each is the first in its turn: there may not be room for all."""
@@ -286,6 +293,7 @@ class Subscriptions:
         for subscription in subscriptions:
             unsent = subscription.unsent()
             back = subscription.end()
+            self.held -= len(back)
             self.session.release(back if in_order else unsent)
 
 

@@ -21,7 +21,7 @@ from qmgr.configuration import ChannelsConfig, Clash, Protocol
 from qmgr.daemon import http as listeners
 from qmgr.daemon.http_frames import BadRequest, Head, parse
 from qmgr.daemon.http_messaging import properties, said_of
-from qmgr.errors import IniError
+from qmgr.errors import IniError, NotAuthorized
 from qmgr.message import Message, describe
 from qmgr.users import Users
 from tests.daemon.certificates import Authority
@@ -409,3 +409,13 @@ def test_refusing_and_closing(server: Server) -> None:
     server.listener.close()
     while len(server.face.sessions):
         pass
+
+
+def test_a_stranger_hears_no_path_when_the_users_can_not_be_read(tmp_path: Path) -> None:
+    made = face(tmp_path)
+    (tmp_path / "qmgrs" / NAME / "users.json").write_text("{")
+    with pytest.raises(NotAuthorized) as caught:
+        made.authority.check_password("mia", "x")
+    assert str(tmp_path) not in str(caught.value)
+    assert any(str(tmp_path) in inserts["text"] for amq, inserts in made.said if amq == "AMQ9557")
+    made.manager.end()

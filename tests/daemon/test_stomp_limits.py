@@ -7,6 +7,7 @@ from pathlib import Path
 import attrs
 import pytest
 
+from qmgr.daemon import stomp_subscriptions
 from qmgr.daemon.stomp_connection import HEADERS
 from qmgr.daemon.stomp_subscriptions import MOST
 from tests.daemon.stomp_world import QUICK, Client, Server, eventually, queue_manager, serving
@@ -231,3 +232,17 @@ def test_a_slow_reader_gets_from_all_its_queues(server: Server, client: Client) 
     seen = [client.message()["subscription"] for _ in range(120)]
     assert seen.count("A") == seen.count("B") == 60
     assert "B" in seen[:100]
+
+
+def test_who_had_no_room_is_asked_again_when_a_subscription_ends(
+    server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stomp_subscriptions, "MOST_HELD", 3)
+    server.qm.put_many("A", [b"held"] * 3)
+    client.subscribe("A", id="a")
+    for _ in range(3):
+        client.message()
+    server.qm.put("B", b"starved")
+    client.subscribe("B", id="b")
+    client.ask("UNSUBSCRIBE", id="a")
+    assert client.message().body == b"starved"

@@ -8,7 +8,7 @@ import pytest
 
 import qmgr
 from qmgr.authority import Grant, UserRights, allowed, changed, without
-from qmgr.errors import Mistake, NotAuthorized, Reason
+from qmgr.errors import Mistake, NameError_, NotAuthorized, Reason
 from qmgr.infos import Peer
 from tests.qmgr.world import World
 from tests.sim.loss import LOSE_ALL
@@ -175,3 +175,26 @@ def test_rights_on_some_queues_reach_no_others() -> None:
     with pytest.raises(Mistake, match="is an alias"):
         session.call("clear_queue", "DEV.X")
     session.require_replay(2)
+
+
+def test_what_is_no_name_is_refused_before_rights_are_looked_at() -> None:
+    """A long name, and a profile with wildcards, would take for ever to compare."""
+    made = World()
+    made.qm.define_queue("A")
+    made.qm.authorize("dev", add=["connect"])
+    made.qm.authorize("dev", "**.IN.**.OUT", add=["all"])
+    refused: list[str] = []
+    rights = UserRights(made.qm, "dev", lambda user, verb, name: refused.append(name))
+    session = made.qm.sessions.open(Peer(user="dev", channel="TCP"), rights)
+    name = ".IN." * 10_000
+    for wrong in (
+        lambda: session.put(None, name, b"", {}),
+        lambda: session.get(None, name),
+        lambda: session.browse(name),
+        lambda: session.deliver(name, 1),
+        lambda: session.call("queue", name),
+        lambda: session.require_replay(name),
+    ):
+        with pytest.raises(NameError_):
+            wrong()
+    assert refused == []
