@@ -192,6 +192,18 @@ def test_over_loopback_nobody_has_to_say_who_it_is_where_that_is_configured(tmp_
         local.make(served.service, listener(authentication=("NONE",), address="0.0.0.0"))
 
 
+def test_row_76_peers_that_are_gone_unheard_are_found_out(tmp_path: Path) -> None:
+    with serving(tmp_path) as served:
+        made = local.make(served.service, listener(authentication=("NONE",)))
+        made.start()
+        with qmgr.connect(f"qmgr://localhost:{made.address[1]}/{NAME}") as client:
+            client.put("A", b"x")
+            [theirs] = made._clients._clients.values()
+            for sock in (*theirs._sockets, theirs.anchor):
+                assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        made.close()
+
+
 def test_a_user_shows_the_password_without_sending_it(tmp_path: Path) -> None:
     """Row 79."""
     with serving(tmp_path) as served, far(served, authentication=("SCRAM-SHA-256",)) as place:

@@ -1,5 +1,6 @@
 """What a slow, silent, greedy or hostile client meets: bounds, time-outs, and that others do not feel it."""
 
+import errno
 import socket
 import struct
 from pathlib import Path
@@ -82,6 +83,25 @@ def test_far_too_many_are_not_even_told(tmp_path: Path) -> None:
                 pass
             other.close()
         client.ask("SEND", b"x", destination="A")
+
+
+def test_row_76_while_there_are_no_descriptors_those_who_are_there_are_served(
+    server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = server.listener._around.loop
+    accept, failures = loop.sock_accept, [OSError(errno.EMFILE, "Too many open files")] * 2
+
+    async def scarce(listening: socket.socket) -> object:
+        if failures:
+            raise failures.pop()
+        return await accept(listening)
+
+    monkeypatch.setattr(loop, "sock_accept", scarce)
+    with server.client(), server.client() as later:  # the first was awaited before
+        later.ask("SEND", b"let in", destination="A")
+    client.ask("SEND", b"served", destination="A")
+    assert not failures
+    assert [amq for amq, _ in server.service.said] == ["AMQ9213"]
 
 
 @pytest.mark.parametrize("said", [b"", b"CONNECT\naccept-version:1.2\n"])
