@@ -141,6 +141,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         self._socket = transport.get_extra_info("socket")
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio does it for its own servers only
         for option, value in KEEPALIVE:
             self._socket.setsockopt(socket.IPPROTO_TCP, option, value)
         transport.set_write_buffer_limits(high=HIGH_WATER)
