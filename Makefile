@@ -29,7 +29,7 @@ format: .venv/ready  ## ruff puts the sources in shape
 
 soak: .venv/ready  ## the crash tests with many more lives, for an hour or more
 	QMGR_SOAK=1 $(PY) -m pytest tests/test_log_life.py tests/test_machine.py tests/test_crash.py tests/test_disk_faults.py \
-		tests/test_sigkill.py tests/test_damage.py tests/test_media.py tests/test_extents.py tests/test_point_in_time.py \
+		tests/test_disk_in_mid_run.py tests/test_sigkill.py tests/test_damage.py tests/test_media.py tests/test_extents.py tests/test_point_in_time.py \
 		tests/logger/test_archive.py tests/logger/test_migrate.py tests/recovery/test_repair.py \
 		tests/qmgr/test_interrupts.py --durations=15 $(ARGS)
 

@@ -335,7 +335,12 @@ def make_dirs(disk: Disk, path: str) -> None:
     parent = path.rsplit("/", 1)[0] or "/"
     make_dirs(disk, parent)
     disk.mkdir(path)
-    disk.sync_dir(parent)
+    try:
+        disk.sync_dir(parent)
+    except OSError:
+        with contextlib.suppress(OSError):
+            disk.rmdir(path)  # else the next call would find it, and take its name for durable
+        raise
 
 
 def read_whole(disk: Disk, path: str) -> bytes:

@@ -225,7 +225,11 @@ def read_only(disk: Disk, directory: str) -> tuple[ControlState, LogReader]:
     """What the control file says of the log in `directory`, and a reader of its extents that owns nothing."""
     _, state = control.read(disk, control_path(directory))
     extents = extents_of(disk, directory, state, direct=False)
-    extents.open(state, read_only=True)
+    try:
+        extents.open(state, read_only=True)
+    except BaseException:
+        extents.close()
+        raise
     return state, reader_of(extents, state)
 
 
@@ -239,25 +243,17 @@ class Log(GroupCommit):
         self._clock = clock
         self._config = config
         self._control = ControlFile(disk, control_path(config.path))
-        state = self._control.state
-        if state.extent_bytes != config.extent_bytes:
-            raise LogDamaged(
-                f"LogFilePages is {config.file_pages} in qm.ini, but the log in {config.path} was created with "
-                f"{state.extent_bytes // PAGE}; it can't be changed: set LogFilePages={state.extent_bytes // PAGE}",
-                path=config.path,
-            )
-        if state.log_type is not config.log_type:
-            there = state.log_type.value
-            raise LogDamaged(
-                f"LogType is {config.log_type.value} in qm.ini, but the log in {config.path} is {there}; set "
-                f"LogType={there}, or change the log with migmqlog (if that was interrupted, run it again)",
-                path=config.path,
-            )
-        self._state = state
+        self._state = state = self._control.state
         self._seed = crc32(state.log_id)
         direct = config.sync is LogSync.ALWAYS  # else the system's memory is meant to take the writes
         self._extents = extents_of(disk, config.path, state, direct=direct)
-        self._extents.open(state)
+        try:
+            self._check_config(config, state)
+            self._extents.open(state)
+        except BaseException:  # nobody has this log yet who could close it
+            self._extents.close()
+            self._control.close()
+            raise
         self._stats = LogStats()
         self._always = config.sync is LogSync.ALWAYS
         self._triple = config.write_integrity is not WriteIntegrity.SINGLE
@@ -278,6 +274,23 @@ class Log(GroupCommit):
         self._imaged: Imaged = 0, 0, 0, None
         self._paused_at = 0
         self.durable = 0  # everything before this LSN is on stable storage
+
+    @staticmethod
+    def _check_config(config: LogConfig, state: ControlState) -> None:
+        """Is the log as qm.ini says? Raises LogDamaged."""
+        if state.extent_bytes != config.extent_bytes:
+            raise LogDamaged(
+                f"LogFilePages is {config.file_pages} in qm.ini, but the log in {config.path} was created with "
+                f"{state.extent_bytes // PAGE}; it can't be changed: set LogFilePages={state.extent_bytes // PAGE}",
+                path=config.path,
+            )
+        if state.log_type is not config.log_type:
+            there = state.log_type.value
+            raise LogDamaged(
+                f"LogType is {config.log_type.value} in qm.ini, but the log in {config.path} is {there}; set "
+                f"LogType={there}, or change the log with migmqlog (if that was interrupted, run it again)",
+                path=config.path,
+            )
 
     # ---- reading
 

@@ -105,10 +105,16 @@ class Housekeeper:
         while not self._ending:
             self._clock.wait(self._wake, min(TICK, self._sync_ns / 1e9) if self._sync_ns else TICK)
             self._wake.clear()
-            if not self._ending and self._engine.refusal is None and (self._engine.urgent or self._timed()):
-                self.work()
-            if not self._ending:
-                self._on_tick()
+            try:
+                if not self._ending and self._engine.refusal is None and (self._engine.urgent or self._timed()):
+                    self.work()
+                if not self._ending:
+                    self._on_tick()
+            except MemoryError as exc:  # what it has left half done has stopped the log; all else is tried again
+                if self._engine.log.failure is not None:
+                    self._on_failure(exc)
+                else:
+                    self._errors.say("AMQ6118", text="there was no memory for housekeeping, which is tried again")
 
     def _timed(self) -> bool:
         now = self._clock.elapsed_ns()

@@ -186,6 +186,8 @@ class StateSnapshot:
 
     def write(self) -> Iterator[bytes]:
         yield self._first_line
+        if self._changed:
+            self._state.keep_names()
         for snapshot in self._changed.values():
             self._write_fresh(snapshot)
         for queue in self._order:  # what could be left out comes last, so that it takes no room from what can't

@@ -46,6 +46,7 @@ class Store(State):
         self.buffers = buffers
         self.ending = False  # the next checkpoint is the last one
         self.gave_up = False  # the last one failed: the next one does no more than it has to
+        self._named = False  # the directories that are there are there for good
         self.arrays = Arrays(INDEXES)
         self.doomed: list[tuple[str, int]] = []  # segments that only the checkpoint before the last one refers to
         self.pinned: set[tuple[str, int]] = set()  # segments that somebody reads, whatever becomes of them
@@ -58,6 +59,15 @@ class Store(State):
 
     def queue_directory(self, name: str) -> str:
         return f"{self.directory}/{mangle(name)}"
+
+    def keep_names(self) -> None:
+        """Make durable the names of directories that were found: who made them may have been killed then.
+
+        Raises OSError.
+        """
+        if not self._named and self.disk.exists(self.directory):
+            self.disk.sync_dir(self.directory)
+        self._named = True
 
     def keep_non_persistent(self) -> None:
         """Ending in order: what lies on queues with NPMCLASS(HIGH) goes into the last checkpoint too."""

@@ -73,7 +73,11 @@ class HttpListener:
             if too_many or closed:
                 connection.turn_away()
                 continue
-            threading.Thread(target=connection.run, name=f"HTTP-{address[1]}", daemon=True).start()
+            try:
+                threading.Thread(target=connection.run, name=f"HTTP-{address[1]}", daemon=True).start()
+            except (RuntimeError, MemoryError):  # the system has no more threads
+                connection.close()
+                self.forget(connection)
 
     def forget(self, connection: "Connection") -> None:
         with self._lock:

@@ -107,7 +107,7 @@ class LocalListener:
                 self._unknown.add(sock)
                 self._begin(sock)
                 in_need = False
-            except (OSError, RuntimeError) as exc:  # the latter: the system has no more threads
+            except (OSError, RuntimeError, MemoryError) as exc:  # a RuntimeError: the system has no more threads
                 if sock is None:
                     self._strangers.release()
                 else:
@@ -121,7 +121,7 @@ class LocalListener:
                 self._service.clock.wait(threading.Event(), A_MOMENT)  # some will come back
 
     def _begin(self, sock: Socket) -> None:
-        """Serve it in a thread of its own. Raises RuntimeError."""
+        """Serve it in a thread of its own. Raises RuntimeError, MemoryError."""
         start_thread(lambda: self._serve(sock), f"qmgr {self._place.name} client")
 
     def _known(self, sock: Socket) -> None:

@@ -166,6 +166,7 @@ def test_calls_after_the_end_are_2255(qm: Manager, queue: str, end: str, empty: 
 
 
 def test_the_number_of_messages_in_a_unit_is_limited_2024(qm: Manager, queue: str) -> None:
+    """Row 77."""
     qm.put_many(queue, [b"x"] * 60)  # outside a unit of work there is no limit
     with qm.begin() as unit:
         unit.put_many(queue, [b"1"] * 40, persistent=False)

@@ -193,6 +193,7 @@ def test_over_loopback_nobody_has_to_say_who_it_is_where_that_is_configured(tmp_
 
 
 def test_a_user_shows_the_password_without_sending_it(tmp_path: Path) -> None:
+    """Row 79."""
     with serving(tmp_path) as served, far(served, authentication=("SCRAM-SHA-256",)) as place:
         Users(served.manager._disk, served.service.location).set("mia", "secret")
         served.manager.authorize("mia", add=["connect"])
@@ -216,6 +217,7 @@ def test_a_user_shows_the_password_without_sending_it(tmp_path: Path) -> None:
 
 
 def test_tls_shows_both_sides(tmp_path: Path) -> None:
+    """Row 79."""
     signer = Authority(tmp_path)
     certificate, key = signer.issue("localhost")
     mine = signer.issue("mia")
@@ -245,6 +247,7 @@ def test_tls_shows_both_sides(tmp_path: Path) -> None:
 
 
 def test_a_handshake_that_stops_has_its_time(tmp_path: Path) -> None:
+    """Row 75."""
     signer = Authority(tmp_path)
     certificate, key = signer.issue("localhost")
     with (

@@ -38,6 +38,7 @@ def client(served: Served) -> Iterator[qmgr.Connection]:
 
 
 def test_cut_off_at_every_byte_a_unit_is_there_wholly_or_not_at_all(served: Served) -> None:
+    """Row 74."""
     body = b"a body"
     put = wire.put(wire.BEGIN, 1, "A", body, {"priority": 4, "correlation_id": b"c"})
     commit = wire.request(wire.COMMIT, 0, 1)
@@ -56,6 +57,7 @@ def test_cut_off_at_every_byte_a_unit_is_there_wholly_or_not_at_all(served: Serv
 
 
 def test_cut_off_while_it_says_hello(served: Served) -> None:
+    """Row 74."""
     frame = hello()
     for cut in range(0, len(frame), 7):
         sock = RawSocket(served.path)
@@ -102,6 +104,7 @@ def killed(served: Served, what: str) -> Iterator[None]:
 
 
 def test_a_client_that_is_killed_in_a_unit_is_backed_out_at_once(served: Served, client: qmgr.Connection) -> None:
+    """Row 64."""
     client.put("A", b"held")
     with killed(served, "unit"):
         assert [one.peer.application for one in client.connections() if one.units] == ["child"]
@@ -116,6 +119,7 @@ def test_a_client_that_is_killed_in_a_unit_is_backed_out_at_once(served: Served,
 def test_a_client_that_is_killed_while_it_waits_takes_nothing(
     served: Served, client: qmgr.Connection, what: str
 ) -> None:
+    """Row 64."""
     with killed(served, what):
         waits(served, "B")
     waits(served, "B", count=0)
@@ -127,6 +131,7 @@ def test_a_client_that_is_killed_while_it_waits_takes_nothing(
 
 
 def test_what_was_prepared_outlives_its_client(served: Served, client: qmgr.Connection) -> None:
+    """Row 64."""
     client.put("A", b"held")
     with killed(served, "prepared"):
         pass
@@ -137,6 +142,7 @@ def test_what_was_prepared_outlives_its_client(served: Served, client: qmgr.Conn
 
 
 def test_the_session_goes_on_when_a_socket_of_a_call_is_lost(served: Served) -> None:
+    """Row 74."""
     raw = Raw(served.path)
     raw.calls.ask(wire.put(wire.BEGIN, 1, "A", b"x", {}))
     raw.calls.send(wire.get(0, 1, "B", wire.FOR_EVER, {}))
@@ -151,6 +157,7 @@ def test_the_session_goes_on_when_a_socket_of_a_call_is_lost(served: Served) -> 
 
 
 def test_a_session_that_was_lost_ends_when_its_client_comes_again(served: Served, client: qmgr.Connection) -> None:
+    """Row 78."""
     client.put("A", b"held")
     unit = client.begin()
     unit.get("A")
@@ -167,6 +174,7 @@ def test_a_session_that_was_lost_ends_when_its_client_comes_again(served: Served
 
 
 def test_requests_of_ended_and_of_others_units_are_fenced(served: Served) -> None:
+    """Row 78."""
     raw, other = Raw(served.path), Raw(served.path)
     _, head = raw.calls.ask(wire.put(wire.BEGIN, 1, "A", b"x", {}))
     assert head.begun is not None
@@ -190,6 +198,7 @@ def test_requests_of_ended_and_of_others_units_are_fenced(served: Served) -> Non
 
 
 def test_a_first_call_that_comes_after_the_backout_has_no_effect(served: Served) -> None:
+    """Row 78."""
     raw = Raw(served.path)
     assert raw.calls.ask(wire.request(wire.BACKOUT, 0, 1))[1].op == wire.OK
     assert isinstance(raw.join().refused(wire.put(wire.BEGIN, 1, "A", b"late", {})), UnitOfWorkEnded)

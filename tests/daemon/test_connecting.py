@@ -89,6 +89,7 @@ def test_paths_may_be_longer_than_the_system_takes(tmp_path: Path) -> None:
 
 
 def test_another_version_and_another_queue_manager_are_refused_clearly(served: Served) -> None:
+    """Row 79."""
     sock = RawSocket(served.path)
     error = sock.refused(wire.hello(wire.HELLO, b"{}", version=7))
     assert "speaks version 1 of the client protocol, and this client version 7; install the same version" in str(error)

@@ -1,10 +1,12 @@
 """Garbage, lies, clients that are slow or never read, and very many of them: nobody else is harmed."""
 
 import contextlib
+import errno
 import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,6 +23,7 @@ from recovery.records import Xid
 from tests.conftest import SOAK
 from tests.daemon.raw import Raw, RawSocket, hello
 from tests.daemon.serving import Served, daemon, serving, until
+from tests.qmgr.world import bodies
 
 XID = Xid(1, b"global", b"branch")
 
@@ -40,6 +43,7 @@ def client(served: Served) -> Iterator[qmgr.Connection]:
 @settings(max_examples=400 if SOAK else 40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(garbage=st.binary(min_size=1, max_size=60), begins=st.booleans())
 def test_garbage_closes_the_connection_and_harms_nobody(served: Served, garbage: bytes, begins: bool) -> None:
+    """Row 72."""
     raw = Raw(served.path) if begins else None
     sock = RawSocket(served.path) if raw is None else raw.calls
     sock.send(garbage)
@@ -56,6 +60,7 @@ def test_garbage_closes_the_connection_and_harms_nobody(served: Served, garbage:
 
 
 def test_other_protocols_hellos_are_refused(served: Served) -> None:
+    """Row 72."""
     tls = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
     for other in (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", tls, b"CONNECT\n\n\0"):
         sock = RawSocket(served.path)
@@ -67,6 +72,7 @@ def test_other_protocols_hellos_are_refused(served: Served) -> None:
 
 @pytest.mark.parametrize("length", [0, 3, 4097, 2**31, 2**32 - 1])
 def test_lengths_are_bounded_before_anybody_is_known(served: Served, length: int) -> None:
+    """Row 73."""
     sock = RawSocket(served.path)
     error = sock.refused(wire.LENGTH.pack(length) + b"xxxxxxxx")
     assert isinstance(error, Unavailable)
@@ -74,6 +80,8 @@ def test_lengths_are_bounded_before_anybody_is_known(served: Served, length: int
 
 
 def test_a_long_frame_that_never_comes_reserves_nothing(served: Served) -> None:
+    """Row 73."""
+
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
@@ -90,6 +98,7 @@ def test_a_long_frame_that_never_comes_reserves_nothing(served: Served) -> None:
 
 
 def test_requests_that_lie_get_one_answer(served: Served) -> None:
+    """Row 73."""
     for lie in (
         wire.request(99, 0, 0),
         wire.request(wire.PUT, wire.OPTIONS, 0, "A", b"\xff\xff"),
@@ -131,6 +140,7 @@ def test_a_request_before_the_answer_is_refused(served: Served) -> None:
 
 
 def test_a_frame_that_was_begun_has_its_time(tmp_path: Path) -> None:
+    """Row 75."""
     with serving(tmp_path, channels={"idle_timeout": 1, "connect_timeout": 1}) as served:
         raw, stranger, silent = Raw(tmp_path), RawSocket(tmp_path), RawSocket(tmp_path)
         raw.calls.send(wire.put(0, 0, "A", b"x", {})[:-1])
@@ -145,6 +155,7 @@ def test_a_frame_that_was_begun_has_its_time(tmp_path: Path) -> None:
 
 
 def test_who_never_reads_is_left_and_blocks_nobody(tmp_path: Path) -> None:
+    """Row 75."""
     with serving(tmp_path, channels={"idle_timeout": 1}) as served, served.connect() as client:
         client.define_queue("BIG", default_persistence=False)
         client.put_many("BIG", [bytes(1_000_000)] * 5)
@@ -157,7 +168,48 @@ def test_who_never_reads_is_left_and_blocks_nobody(tmp_path: Path) -> None:
         raw.close()
 
 
+@pytest.mark.parametrize("exc", [OSError(errno.EMFILE, "none left"), RuntimeError("no threads"), MemoryError()])
+def test_row_76_what_a_connection_needs_runs_out_and_comes_back(
+    served: Served, client: qmgr.Connection, monkeypatch: pytest.MonkeyPatch, exc: Exception
+) -> None:
+    begin, failures = served.listener._begin, [exc, exc]
+
+    def scarce(sock: Any) -> None:
+        if failures:
+            raise failures.pop()
+        begin(sock)
+
+    monkeypatch.setattr(served.listener, "_begin", scarce)
+    for _ in range(2):
+        assert RawSocket(served.path).is_closed()
+    client.put("A", b"x")  # over a socket of before
+    with served.connect() as other:
+        assert other.get("A").body == b"x"
+    assert sum("a connection can't be taken" in line for line in served.service.said) == 1
+    assert not served.listener._unknown
+
+
+def test_row_77_units_of_work_that_a_client_leaks_are_bounded(served: Served, client: qmgr.Connection) -> None:
+    served.manager.alter(max_handles=3)
+    units = [client.begin() for _ in range(4)]
+    for unit in units[:3]:
+        unit.put("A", b"x")
+    with pytest.raises(Mistake, match="MAXHANDS") as caught:
+        units[3].put("A", b"one too many")
+    assert caught.value.reason == Reason.HANDLE_NOT_AVAILABLE
+    with served.connect() as other, other.begin() as unit:
+        unit.put("A", b"others are not counted")
+    units[0].commit()
+    units[3].put("A", b"now")
+    units[3].commit()
+    client.close()
+    until(lambda: len(served.manager.sessions) == 0)
+    assert bodies(served.manager, "A") == [b"others are not counted", b"x", b"now"]
+    assert served.manager.transactions() == []
+
+
 def test_sockets_of_one_session_are_bounded(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 76."""
     monkeypatch.setattr("qmgr.daemon.client.MOST_SOCKETS", 3)
     raw = Raw(served.path)
     held = [raw.join() for _ in range(2)]
@@ -175,6 +227,7 @@ def _joins(raw: Raw) -> bool:
 
 
 def test_idle_connections_cost_little_and_come_back(tmp_path: Path) -> None:
+    """Row 76."""
     count = 1000 if SOAK else 100
 
     def resident(pid: int) -> int:

@@ -26,6 +26,7 @@ from qmgr.message import Message, describe
 from qmgr.users import Users
 from tests.daemon.certificates import Authority
 from tests.daemon.faces import NAME, Face, face, listening
+from tests.daemon.serving import until
 from tests.qmgr.world import Call
 
 ROOT = f"/ibmmq/rest/v3/messaging/qmgr/{NAME}/queue"
@@ -210,6 +211,7 @@ def test_a_get_waits_for_a_message(server: Server) -> None:
 
 
 def test_a_message_for_a_client_that_is_gone_stays(server: Server) -> None:
+    """Row 74."""
     with socket.create_connection((server.host, server.port), timeout=30) as connection:
         connection.sendall(
             f"DELETE {ROOT}/A/message?wait=86400000 HTTP/1.1\r\nHost: x\r\nibm-mq-rest-csrf-token: 1\r\n\r\n".encode()
@@ -235,7 +237,74 @@ def test_one_connection_asks_again_and_again(server: Server) -> None:
     assert server.raw(pipelined * 3).count(b"HTTP/1.1 200") == 3
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+        b"CONNECT\naccept-version:1.2\n\n\0",
+        b"AMQP\0\1\0\0",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\0" * 3000 + b"\r\n\r\n",
+        b"\r\n" * 3000,
+        bytes(range(256)) * 80,
+    ],
+)
+def test_row_72_who_speaks_something_else_is_answered_and_closed(server: Server, data: bytes) -> None:
+    said = server.raw(data)
+    assert said == b"" or said.startswith((b"HTTP/1.1 4", b"HTTP/1.1 5"))
+    until(lambda: not server.listener._open)
+    assert server.ask("GET", "/healthz").body == b"ok\n"
+
+
+def test_row_74_a_request_that_is_cut_off_anywhere_does_nothing(server: Server) -> None:
+    head = f"HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n{next(iter(TOKEN))}: 1\r\n\r\n"
+    post = f"POST {ROOT}/A/message {head}".encode() + b"body"
+    for cut in range(0, len(post), 3):
+        assert b"201" not in server.raw(post[:cut])
+    assert b"201" not in server.raw(post[:-1])
+    assert server.qm.queue("A").depth == 0
+    server.qm.put("A", b"stays")
+    delete = f"DELETE {ROOT}/A/message {head}".replace(": 4", ": 0").encode()
+    for cut in range(0, len(delete), 3):
+        assert b"200" not in server.raw(delete[:cut])
+    assert server.qm.queue("A").depth == 1
+    assert server.raw(delete).endswith(b"stays")
+
+
+def test_row_75_who_never_reads_is_closed_and_holds_up_nobody(tmp_path: Path) -> None:
+    server = Server(tmp_path, ChannelsConfig(idle_timeout=1))
+    server.qm.define_queue("BIG", default_persistence=False)
+    server.qm.put("BIG", bytes(4_000_000))
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect((server.host, server.port))
+        connection.sendall(f"GET {ROOT}/BIG/message HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        until(lambda: len(server.face.sessions) == 1)
+        assert server.ask("POST", f"{ROOT}/A/message", b"x").status == 201
+        until(lambda: not server.listener._open)
+    server.end()
+
+
+def test_row_76_a_connection_for_which_there_is_no_thread_is_closed_and_the_next_is_served(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, failures = threading.Thread.start, [RuntimeError("can't start new thread"), MemoryError()]
+
+    def scarce(thread: threading.Thread) -> None:
+        if thread.name.startswith("HTTP-") and failures:
+            raise failures.pop()
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", scarce)
+    for _ in range(2):
+        assert server.raw(b"GET /healthz HTTP/1.1\r\n\r\n") == b""
+    assert not failures
+    assert server.ask("GET", "/healthz").body == b"ok\n"
+    until(lambda: not server.listener._open)
+
+
 def test_two_that_differ_in_what_they_read_are_refused(server: Server) -> None:
+    """Row 72."""
     head = f"POST {ROOT}/A/message HTTP/1.1\r\nHost: x\r\nibm-mq-rest-csrf-token: 1\r\n"
     for wrong in (
         "Content-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
@@ -251,6 +320,7 @@ def test_two_that_differ_in_what_they_read_are_refused(server: Server) -> None:
 
 
 def test_heads_and_bodies_are_bounded_before_they_are_read(tmp_path: Path) -> None:
+    """Row 73."""
     server = Server(tmp_path, ChannelsConfig(max_frame_length=65_536))
     said = server.raw(f"GET {ROOT}/A/message HTTP/1.1\r\nx: {'y' * 20_000}\r\n\r\n".encode())
     assert said.startswith(b"HTTP/1.1 431")
@@ -260,6 +330,7 @@ def test_heads_and_bodies_are_bounded_before_they_are_read(tmp_path: Path) -> No
 
 
 def test_who_is_slow_or_says_nothing_is_closed_and_holds_up_nobody(tmp_path: Path) -> None:
+    """Row 75."""
     server = Server(tmp_path, ChannelsConfig(connect_timeout=1))
     with socket.create_connection((server.host, server.port), timeout=30) as connection:
         connection.sendall(b"GET / HT")
@@ -269,6 +340,7 @@ def test_who_is_slow_or_says_nothing_is_closed_and_holds_up_nobody(tmp_path: Pat
 
 
 def test_there_are_no_more_connections_than_allowed(tmp_path: Path) -> None:
+    """Row 76."""
     server = Server(tmp_path, ChannelsConfig(max_channels=1))
     connection = http.client.HTTPConnection(server.host, server.port, timeout=30)
     connection.request("GET", "/healthz")
@@ -282,6 +354,7 @@ def test_there_are_no_more_connections_than_allowed(tmp_path: Path) -> None:
 
 @given(data=st.one_of(st.binary(max_size=300), st.binary(max_size=100).map(lambda b: b"GET / HTTP/1.1\r\n" + b)))
 def test_any_bytes_are_a_head_or_a_refusal(data: bytes) -> None:
+    """Row 72."""
     try:
         assert isinstance(parse(data, 1000), Head)
     except BadRequest as exc:
@@ -304,6 +377,7 @@ def test_properties_go_there_and_back(given: dict[str, Any]) -> None:
 
 
 def test_users_come_over_tls_with_their_rights(tmp_path: Path) -> None:
+    """Row 79."""
     authority = Authority(tmp_path)
     certificate, key = authority.issue("localhost")
     mia = authority.issue("mia")

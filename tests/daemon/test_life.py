@@ -94,7 +94,7 @@ def test_the_daemon_keeps_nothing_of_who_started_it(daemons: Daemons) -> None:
 
 @pytest.mark.parametrize("how", ["", "--foreground"])
 def test_closed_streams_harm_nothing(daemons: Daemons, how: str) -> None:
-    """A file of the log must not become what somebody prints to."""
+    """Row 69: a file of the log must not become what somebody prints to."""
     daemons.make()
     command = f"exec {sys.executable} -m qmgr.cli.main strmqm {how} QM1 <&- >&- 2>&-"
     process = subprocess.Popen(["sh", "-c", command], cwd=ROOT, env=daemons.environment)
@@ -129,6 +129,7 @@ def test_a_start_that_takes_too_long_can_be_given_up(daemons: Daemons, tmp_path:
 
 
 def test_of_many_starters_one_has_it(daemons: Daemons) -> None:
+    """Row 62."""
     daemons.make()
     with ThreadPoolExecutor(4) as pool:
         done = list(pool.map(daemons.run, ["strmqm QM1"] * 4))
@@ -139,6 +140,7 @@ def test_of_many_starters_one_has_it(daemons: Daemons) -> None:
 
 
 def test_a_stopped_owner_is_still_the_owner(daemons: Daemons, client: Connection) -> None:
+    """Row 63."""
     process = daemons.note().process
     os.kill(process, signal.SIGSTOP)
     try:
@@ -153,6 +155,7 @@ def test_a_stopped_owner_is_still_the_owner(daemons: Daemons, client: Connection
 
 
 def test_a_killed_owner_is_none(daemons: Daemons, client: Connection) -> None:
+    """Row 62."""
     client.put("Q", b"kept")
     os.kill(daemons.note().process, signal.SIGKILL)
     daemons.ended()
@@ -162,7 +165,7 @@ def test_a_killed_owner_is_none(daemons: Daemons, client: Connection) -> None:
 
 
 def test_another_process_of_that_number_is_no_owner(daemons: Daemons) -> None:
-    """The numbers of processes come round; the lock is what counts."""
+    """Row 62: the numbers of processes come round; the lock is what counts."""
     location = daemons.make()
     process = daemons.start()
     os.kill(process, signal.SIGKILL)
@@ -200,6 +203,7 @@ def test_an_application_that_has_it_is_named_and_left_alone(daemons: Daemons) ->
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR2])
 def test_a_quiesce_lets_units_of_work_end(daemons: Daemons, client: Connection, number: int) -> None:
+    """Row 69."""
     unit = client.begin()
     unit.put("Q", b"in flight")
     said: list[Reason] = []
@@ -226,6 +230,7 @@ def _waited(client: Connection) -> Reason:
 
 
 def test_a_second_signal_backs_units_of_work_out(daemons: Daemons, client: Connection) -> None:
+    """Row 69."""
     unit = client.begin()
     unit.put("Q", b"in flight")
     process = daemons.note().process
@@ -241,7 +246,7 @@ def test_a_second_signal_backs_units_of_work_out(daemons: Daemons, client: Conne
 
 
 def test_a_third_signal_needs_nobody_to_cooperate(daemons: Daemons, client: Connection) -> None:
-    """Signals that come while it can't be heard are heard at once when it can."""
+    """Row 69: signals that come while it can't be heard are heard at once when it can."""
     unit = client.begin()
     unit.put("Q", b"in flight")
     process = daemons.note().process
@@ -255,6 +260,7 @@ def test_a_third_signal_needs_nobody_to_cooperate(daemons: Daemons, client: Conn
 
 
 def test_a_hangup_means_nothing_to_a_daemon(daemons: Daemons, client: Connection) -> None:
+    """Row 69."""
     os.kill(daemons.note().process, signal.SIGHUP)
     client.put("Q", b"x")
     assert daemons.status() == "Running"
@@ -262,6 +268,7 @@ def test_a_hangup_means_nothing_to_a_daemon(daemons: Daemons, client: Connection
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_in_the_foreground_a_signal_ends_it_in_order(daemons: Daemons, number: int) -> None:
+    """Row 69."""
     daemons.make()
     process = daemons.foreground()
     os.kill(daemons.note().process, number)
@@ -294,6 +301,7 @@ def test_endmqm_loses_patience(daemons: Daemons, client: Connection, option: str
 
 @pytest.mark.parametrize("option", ["-p", "-tp 1"])
 def test_a_process_that_hears_nothing_is_killed(daemons: Daemons, option: str) -> None:
+    """Row 63."""
     os.kill(daemons.made(), signal.SIGSTOP)
     done = daemons.run(f"endmqm {option} QM1")
     assert (done.returncode, done.stderr) == (0, "")

@@ -180,6 +180,7 @@ def test_browse_takes_nothing_and_comes_in_order(served: Served, client: qmgr.Co
 
 
 def test_browses_that_are_not_read_to_the_end_are_bounded(client: qmgr.Connection) -> None:
+    """Row 77."""
     client.put_many("A", [b"x"] * 10)
     held = [client.browse("A") for _ in range(256)]
     for one in held:
@@ -202,6 +203,7 @@ def test_large_messages_and_many_at_once(client: qmgr.Connection) -> None:
 
 
 def test_a_call_beyond_the_longest_frame_is_refused_and_nothing_else(tmp_path: Path) -> None:
+    """Row 73."""
     with serving(tmp_path, channels={"max_frame_length": 65_536}) as served, served.connect() as client:
         with pytest.raises(Mistake) as caught:
             client.put("A", bytes(70_000))

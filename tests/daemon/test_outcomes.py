@@ -37,6 +37,7 @@ def client(served: Served) -> Iterator[qmgr.Connection]:
 
 
 def test_the_outcome_of_a_unit_is_found_in_the_log(served: Served, client: qmgr.Connection) -> None:
+    """Row 78."""
     units = [client.begin() for _ in range(4)]
     for unit in units:
         unit.put("A", b"x" * 1000)
@@ -81,7 +82,7 @@ def test_a_log_that_reaches_back_no_more_does_not_tell(served: Served, client: q
 
 @pytest.mark.parametrize("log_type", ["circular", "linear"])
 def test_killed_daemons_and_lost_answers_leave_no_doubt(tmp_path: Path, log_type: str) -> None:
-    """Each unit is committed, or not, or its outcome can be asked for; the queue has just those that are committed."""
+    """Row 78: each unit is committed, or not, or one can ask which; the queue has just those that are committed."""
     wanted: list[bytes] = []
     with daemon(tmp_path, log_type=log_type) as one, one.connect() as client:
         for turn in range(12 if SOAK else 3):

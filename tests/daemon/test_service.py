@@ -485,6 +485,7 @@ def test_a_client_asks_for_the_end(mode: str, stage: str) -> None:
 
 
 def test_a_signal_that_comes_during_a_long_start_is_heard_when_it_is_over() -> None:
+    """Row 69."""
     given = Given(STOMP)
     starts, goes_on = threading.Event(), threading.Event()
 

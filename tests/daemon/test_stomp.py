@@ -27,6 +27,7 @@ def test_the_newest_version_that_both_speak(server: Server, accepts: str | None,
 
 
 def test_a_version_that_is_not_spoken_is_refused(server: Server) -> None:
+    """Row 79."""
     with server.stranger() as client:
         client.say("CONNECT", accept_version="2.0,3.1")
         error = client.error()
@@ -35,6 +36,7 @@ def test_a_version_that_is_not_spoken_is_refused(server: Server) -> None:
 
 
 def test_before_connect_nothing_else_and_after_it_no_other(server: Server) -> None:
+    """Row 79."""
     with server.stranger() as client:
         client.say("SEND", b"x", destination="A", receipt="7")
         error = client.error()

@@ -32,6 +32,7 @@ def empty(server: Server) -> None:
 
 @pytest.mark.parametrize("resets", [False, True], ids=["closed", "reset"])
 def test_a_send_happens_when_all_of_it_has_come(server: Server, resets: bool) -> None:
+    """Row 74."""
     frame = Client.frame("SEND", b"body", destination="A", receipt="1")
     for at in cuts(frame):
         client = server.client()
@@ -60,6 +61,7 @@ def iter_rest(client: Client) -> list[bytes]:
 
 @pytest.mark.parametrize("resets", [False, True], ids=["closed", "reset"])
 def test_a_transaction_happens_wholly_when_all_of_its_commit_has_come(server: Server, resets: bool) -> None:
+    """Row 74."""
     for at in cuts(*transaction(b"1")):
         server.qm.put("A", b"order")
         client = server.client()
@@ -95,6 +97,7 @@ def transaction(ack: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("command", ["ACK", "NACK"])
 def test_an_acknowledgement_counts_when_all_of_it_has_come(server: Server, command: str) -> None:
+    """Row 74."""
     for at in cuts(Client.frame(command, id="1")):
         server.qm.put("A", b"order")
         client = server.client()
@@ -112,6 +115,7 @@ def test_an_acknowledgement_counts_when_all_of_it_has_come(server: Server, comma
 
 
 def test_a_connect_that_is_cut_leaves_nothing(server: Server) -> None:
+    """Row 74."""
     frame = Client.frame("CONNECT", accept_version="1.2", host="x")
     for at in cuts(frame):
         client = server.stranger()

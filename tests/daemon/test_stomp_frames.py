@@ -126,6 +126,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("data", "why"), REFUSED, ids=[repr(data[:30]) for data, _ in REFUSED])
 def test_what_is_no_frame_is_refused_as_soon_as_that_is_seen(data: bytes, why: str) -> None:
+    """Row 73."""
     with pytest.raises(FrameError, match=why):
         frames_of(data)
     with pytest.raises(FrameError, match=why):
@@ -188,6 +189,7 @@ PIECES = st.one_of(
 def test_garbage_gives_frames_or_a_frame_error_the_same_however_it_is_cut(
     pieces: list[bytes], dialect: Dialect, bytewise: bool
 ) -> None:
+    """Row 72."""
     stream = b"".join(pieces)
     if bytewise:
         pieces = [stream[at : at + 1] for at in range(len(stream))]

@@ -44,6 +44,7 @@ def unhurt(server: Server) -> None:
 @EXAMPLES
 @given(st.binary(max_size=300), st.booleans())
 def test_any_bytes(shared: Server, data: bytes, connected: bool) -> None:
+    """Row 72."""
     with shared.client() if connected else shared.stranger() as client:
         exchanged(client, data)
     unhurt(shared)
@@ -93,6 +94,7 @@ def frames(draw: st.DrawFn) -> bytes:
 @EXAMPLES
 @given(st.lists(LIKELY | frames(), max_size=12))
 def test_any_frames(shared: Server, said: list[bytes]) -> None:
+    """Row 72."""
     with shared.client() as client:
         exchanged(client, b"".join(said))
     unhurt(shared)

@@ -28,6 +28,7 @@ HASTY = attrs.evolve(QUICK, frame=0.3)
     ],
 )
 def test_a_stranger_has_a_few_kilobytes_and_hears_what_was_wrong(server: Server, data: bytes, words: str) -> None:
+    """Rows 72 and 73."""
     with server.stranger() as client:
         client.raw(data)
         assert words in client.error()["message"]
@@ -35,6 +36,7 @@ def test_a_stranger_has_a_few_kilobytes_and_hears_what_was_wrong(server: Server,
 
 
 def test_frames_are_bounded_also_later(tmp_path: Path) -> None:
+    """Row 73."""
     with queue_manager(tmp_path, "A") as manager, serving(manager, limits={"max_frame_length": 70_000}) as server:
         with server.client() as client:
             client.say("SEND", b"", destination="A", content_length="70001")
@@ -45,12 +47,14 @@ def test_frames_are_bounded_also_later(tmp_path: Path) -> None:
 
 
 def test_subscriptions_are_bounded(client: Client) -> None:
+    """Row 77."""
     for number in range(MOST + 1):
         client.subscribe("A", id=str(number))
     assert client.error()["reason-code"] == "2017"
 
 
 def test_too_many_connections_are_told_so_and_make_room_when_they_leave(tmp_path: Path) -> None:
+    """Row 76."""
     with queue_manager(tmp_path, "A") as manager, serving(manager, limits={"max_channels": 2}) as server:
         first, second = server.client(), server.client()
         for _ in range(2):
@@ -66,6 +70,7 @@ def test_too_many_connections_are_told_so_and_make_room_when_they_leave(tmp_path
 
 
 def test_far_too_many_are_not_even_told(tmp_path: Path) -> None:
+    """Row 76."""
     with (
         queue_manager(tmp_path, "A") as manager,
         serving(manager, limits={"max_channels": 1}) as server,
@@ -81,6 +86,7 @@ def test_far_too_many_are_not_even_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("said", [b"", b"CONNECT\naccept-version:1.2\n"])
 def test_who_does_not_connect_in_time_is_cut_off(tmp_path: Path, said: bytes) -> None:
+    """Row 75."""
     hasty = attrs.evolve(QUICK, connect=0.3)
     with queue_manager(tmp_path) as manager, serving(manager, hasty) as server, server.stranger() as client:
         client.raw(said)
@@ -89,6 +95,7 @@ def test_who_does_not_connect_in_time_is_cut_off(tmp_path: Path, said: bytes) ->
 
 
 def test_a_frame_that_was_begun_must_come_to_its_end(tmp_path: Path) -> None:
+    """Row 75."""
     with queue_manager(tmp_path, "A") as manager, serving(manager, HASTY) as server, server.client() as client:
         client.ask("BEGIN", transaction="t")
         client.raw(b"SEND\ndestination:A\ntransaction:t\n\nand so")
@@ -99,6 +106,7 @@ def test_a_frame_that_was_begun_must_come_to_its_end(tmp_path: Path) -> None:
 
 
 def test_a_byte_at_a_time_does_not_help_nor_disturb_others(tmp_path: Path) -> None:
+    """Row 75."""
     with queue_manager(tmp_path, "A") as manager, serving(manager, HASTY) as server, server.client() as other:
         with server.client() as client:
             client.socket.settimeout(0.01)
@@ -114,6 +122,7 @@ def test_a_byte_at_a_time_does_not_help_nor_disturb_others(tmp_path: Path) -> No
 
 
 def test_heart_beats_go_both_ways_and_silence_ends_it(server: Server) -> None:
+    """Row 76."""
     with server.client(heart_beat="200,200") as client:
         server.qm.put("A", b"1")
         client.subscribe("A")
@@ -160,6 +169,7 @@ def test_deliveries_to_who_does_not_read_stop_and_go_on_when_it_reads(server: Se
 
 
 def test_who_never_reads_is_cut_off_and_all_is_given_back(tmp_path: Path) -> None:
+    """Row 75."""
     with queue_manager(tmp_path, "A", "B") as manager, serving(manager, HASTY) as server:
         for _ in range(100):
             manager.put("A", bytes(50_000), persistent=False)
@@ -176,6 +186,7 @@ def test_who_never_reads_is_cut_off_and_all_is_given_back(tmp_path: Path) -> Non
 
 
 def test_who_sends_and_never_reads_the_receipts_is_stopped(tmp_path: Path) -> None:
+    """Row 75."""
     with queue_manager(tmp_path, "A") as manager, serving(manager, HASTY) as server, server.client() as client:
         narrow(client)
         client.socket.setblocking(False)

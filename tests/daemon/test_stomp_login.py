@@ -84,6 +84,7 @@ def test_a_password_over_tls(guarded: Guarded) -> None:
     ],
 )
 def test_who_can_not_show_who_it_is_is_refused(guarded: Guarded, headers: dict[str, str], user: str) -> None:
+    """Row 79."""
     with guarded.server.stranger(guarded.context()) as client:
         client.say("CONNECT", accept_version="1.2", **headers)
         client.say("SEND", b"x", destination="A")
@@ -94,6 +95,7 @@ def test_who_can_not_show_who_it_is_is_refused(guarded: Guarded, headers: dict[s
 
 
 def test_who_may_not_connect_is_refused(guarded: Guarded) -> None:
+    """Row 79."""
     with guarded.server.stranger(guarded.context()) as client:
         client.say("CONNECT", accept_version="1.2", login="tom", passcode="secret:é")
         assert client.error()["reason-code"] == "2035"
@@ -148,6 +150,7 @@ def test_who_leaves_while_its_password_is_checked_leaves_nothing(
 
 
 def test_who_does_not_finish_the_handshake_counts_and_is_cut_off(tmp_path: Path) -> None:
+    """Row 75."""
     authority = Authority(tmp_path)
     certificate, key = authority.issue("localhost")
     hasty = attrs.evolve(QUICK, connect=2.0)

@@ -10,6 +10,7 @@ from tests.daemon.stomp_world import Client, Server
 def test_what_is_refused_too_often_goes_to_the_backout_queue(
     server: Server, client: Client, ack: str, transacted: bool
 ) -> None:
+    """Row 80."""
     server.qm.alter_queue("A", backout_threshold=2, backout_queue="B")
     server.qm.put("A", b"poison", correlation_id=b"c", properties={"colour": "green"})
     with server.client() as other:
@@ -34,6 +35,7 @@ def test_what_is_refused_too_often_goes_to_the_backout_queue(
 
 
 def test_without_a_backout_queue_it_is_a_dead_letter(server: Server, client: Client) -> None:
+    """Row 80."""
     server.qm.alter(dead_letter_queue="B")
     server.qm.alter_queue("A", backout_threshold=1)
     server.qm.put("A", b"poison")
@@ -47,6 +49,7 @@ def test_without_a_backout_queue_it_is_a_dead_letter(server: Server, client: Cli
 
 
 def test_where_nothing_takes_it_it_comes_again(server: Server, client: Client) -> None:
+    """Row 80."""
     server.qm.alter_queue("A", backout_threshold=1)
     server.qm.put("A", b"poison")
     client.subscribe("A")

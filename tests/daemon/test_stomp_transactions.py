@@ -109,6 +109,7 @@ def test_an_error_backs_out_what_was_not_committed(server: Server, client: Clien
     ],
 )
 def test_transactions_that_can_not_be(client: Client, frames: list[str], code: str) -> None:
+    """Row 77."""
     for frame in frames:
         command, named, name = frame.partition(" ")
         client.say(command, **({"transaction": name} if named else {}))
@@ -116,6 +117,7 @@ def test_transactions_that_can_not_be(client: Client, frames: list[str], code: s
 
 
 def test_a_unit_of_work_is_bounded(tmp_path: Path) -> None:
+    """Row 77."""
     with queue_manager(tmp_path, "A") as manager, serving(manager) as server, server.client() as client:
         manager._engine.max_uncommitted = 5
         client.say("BEGIN", transaction="t")
@@ -152,7 +154,7 @@ def test_what_had_its_receipt_outlives_a_crash_and_the_rest_is_not_there() -> No
 def test_refusals_of_one_transaction_are_bounded(
     server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They stay held until it ends, so they count."""
+    """Row 77: they stay held until it ends, so they count."""
     monkeypatch.setattr(stomp_transactions, "MOST_REFUSED", 3)
     server.qm.put_many("A", [b"%d" % number for number in range(5)])
     client.subscribe("A", ack="client-individual")

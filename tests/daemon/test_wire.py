@@ -111,6 +111,7 @@ def test_long_pages_are_continued_in_another_frame() -> None:
 
 @given(st.binary(max_size=120), st.integers(0, 120))
 def test_garbage_is_refused_as_such(garbage: bytes, at: int) -> None:
+    """Row 72."""
     for decode in (
         lambda: wire.decode_request(garbage),
         lambda: wire.decode_hello(garbage),
@@ -129,6 +130,7 @@ def test_garbage_is_refused_as_such(garbage: bytes, at: int) -> None:
 
 @given(st.integers(0, 2**32 - 1), st.binary(max_size=40))
 def test_a_lying_count_of_bodies_reserves_nothing(count: int, rest: bytes) -> None:
+    """Row 73."""
     with pytest.raises(ProtocolError):
         wire.decode_bodies(struct.pack("<I", count) + rest + b"?", 0)
 
@@ -210,6 +212,7 @@ def test_what_no_call_takes_is_not_sent() -> None:
     ],
 )
 def test_other_json_is_refused(garbage: bytes) -> None:
+    """Row 73."""
     with pytest.raises(ValueError):
         values.loads(garbage)
 

@@ -9,6 +9,8 @@ import pytest
 from logger import disk as disks
 from logger.disk import PAGE, PosixDisk
 from logger.errors import LogInUse
+from tests.sim.disk import SimDisk
+from tests.sim.loss import LOSE_ALL
 
 
 def test_reads_and_writes_at_offsets(tmp_path: Path) -> None:
@@ -110,3 +112,14 @@ def test_free_space_and_entropy(tmp_path: Path) -> None:
     assert 0 <= free <= total
     assert len({PosixDisk().entropy(16) for _ in range(10)}) == 10
     assert PosixDisk().process() == f"pid {os.getpid()}"
+
+
+def test_row_56_a_directory_whose_name_was_not_synced_is_made_again() -> None:
+    """Faults 13, 56: the sync had no descriptor; who tries again finds no directory that a power failure takes."""
+    disk = SimDisk()
+    fault = disk.fail("sync_dir", errno.EMFILE, nth=2)
+    with pytest.raises(OSError):
+        disks.make_dirs(disk, "/a/b/c")
+    assert fault.fired
+    disks.make_dirs(disk, "/a/b/c")
+    assert disk.crash(LOSE_ALL).exists("/a/b/c")

@@ -33,6 +33,7 @@ def qm(world: World) -> qmgr.QueueManager:
 
 
 def test_it_goes_to_the_backout_queue_in_the_unit_of_work_of_the_get(qm: qmgr.QueueManager) -> None:
+    """Row 80."""
     poisoned = poison(qm, priority=5, correlation_id=b"c", properties={"a": 1})
     qm.put("A", b"good")
     with qm.begin() as unit:
@@ -194,6 +195,7 @@ def test_a_session_is_not_given_what_was_refused_too_often(world: World, qm: qmg
 
 
 def test_any_crash_leaves_it_on_one_of_the_two_queues() -> None:
+    """Row 80."""
     world = World()
     qm = world.qm
     qm.define_queue("B")
@@ -271,6 +273,7 @@ def test_a_consumer_as_a_with_block_commits_what_a_break_leaves_open(qm: qmgr.Qu
 
 
 def test_a_poisoned_message_leaves_the_loop_alone(qm: qmgr.QueueManager) -> None:
+    """Row 80."""
     qm.put_many("A", [b"good", b"poison", b"better"])
     tried: list[bytes] = []
     for message, uow in qm.consume("A", wait=0.0):

@@ -56,6 +56,7 @@ def test_many_bytes_are_logged_before_the_end(world: World) -> None:
 
 
 def test_a_backout_of_puts_alone_is_not_logged_and_one_of_gets_counts_after_a_crash(world: World) -> None:
+    """Row 80."""
     world.qm.put("A", b"poison")
     unit = world.qm.begin()
     unit.put("B", b"never")

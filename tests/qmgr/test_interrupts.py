@@ -1,4 +1,4 @@
-"""Row 65: KeyboardInterrupt at the n-th line of a call, for every n.
+"""Rows 65 and 57: KeyboardInterrupt, or MemoryError, at the n-th line of a call, for every n.
 
 The unit of work is done or undone, no lock is left: the next call works, or the queue manager says that it has
 stopped; and a restart has everything that was acknowledged.
@@ -7,6 +7,7 @@ stopped; and a restart has everything that was acknowledged.
 import dis
 import functools
 import sys
+import threading
 from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 
 import qmgr
 from tests.conftest import SOAK
-from tests.qmgr.world import NAME, World, bodies, soon
+from tests.qmgr.world import NAME, Call, World, bodies, soon
 from tests.sim.loss import LOSE_ALL
 
 OURS = ("/logger/", "/recovery/", "/qmgr/")
@@ -29,17 +30,20 @@ def safe_places(code: CodeType) -> frozenset[int]:
     """
     steps = [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
     found = {step.offset for step in steps if step.opname == "NOP"}
-    for three in zip(steps, steps[1:], steps[2:], strict=False):
+    for before, *three in zip(steps, steps[1:], steps[2:], steps[3:], strict=False):
         if all(step.opname == "LOAD_CONST" and step.argval is None for step in three):
             found.add(three[0].offset)
+            if before.opname == "SWAP":  # of what a `return` in the block gives
+                found.add(before.offset)
     return frozenset(found)
 
 
 class Tracer:
-    """Raises KeyboardInterrupt at the `n`-th line that is executed in our own modules."""
+    """Raises `kind` at the `n`-th line that is executed in our own modules."""
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, kind: type[BaseException] = KeyboardInterrupt) -> None:
         self.left = n
+        self.kind = kind
         self.where = ""
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
@@ -50,7 +54,7 @@ class Tracer:
             self.left -= 1
             if self.left == 0:
                 self.where = f"{name.rsplit('/', 2)[-2:]}:{frame.f_lineno}"
-                raise KeyboardInterrupt
+                raise self.kind
         return self
 
 
@@ -60,7 +64,7 @@ def interrupted(tracer: Tracer, call: Callable[[], Any]) -> bool:
     sys.settrace(tracer)
     try:
         call()
-    except KeyboardInterrupt:
+    except tracer.kind:
         return False
     finally:
         sys.settrace(before)
@@ -142,9 +146,23 @@ def made() -> World:
 def test_row_65_an_interrupt_at_every_line_leaves_no_lock_and_no_half(
     call: Callable[[World, qmgr.UnitOfWork], None],
 ) -> None:
+    step = (1 if call in (put, get, commit) else 3) if SOAK else 3 if call in (put, get, commit) else 7
+    struck_at_every_line(call, KeyboardInterrupt, 0, step)
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
+def test_row_57_no_memory_at_a_line_of_a_call_leaves_no_lock_and_no_half(
+    call: Callable[[World, qmgr.UnitOfWork], None],
+) -> None:
+    """What catches errors, and not interrupts, must not take it for something else."""
+    struck_at_every_line(call, MemoryError, -1, 1 if SOAK else 5 if call in (put, get, commit) else 11)
+
+
+def struck_at_every_line(
+    call: Callable[[World, qmgr.UnitOfWork], None], kind: type[BaseException], n: int, step: int
+) -> None:
     base = made()
     done, durable = CALLS[call]
-    n, step = 0, (1 if call in (put, get, commit) else 3) if SOAK else 3 if call in (put, get, commit) else 7
     while True:
         n += step
         world = World.__new__(World)
@@ -152,11 +170,11 @@ def test_row_65_an_interrupt_at_every_line_leaves_no_lock_and_no_half(
         world.start()
         unit = world.qm.begin(qmgr.Xid(1, b"x", b""))
         unit.put("B", b"mine")
-        tracer = Tracer(n)
+        tracer = Tracer(n, kind)
         returned = soon(lambda: interrupted(tracer, lambda: call(world, unit)))  # noqa: B023
         if not tracer.where:
             break  # every line of the call has had its turn
-        what = f"{call.__name__} interrupted at line {n}: {tracer.where}"
+        what = f"{call.__name__}, {kind.__name__} at line {n}: {tracer.where}"
         live: Contents | None = None
         try:
             live = soon(lambda: (bodies(world.qm, "A"), bodies(world.qm, "B")))  # noqa: B023
@@ -178,14 +196,17 @@ def test_row_65_an_interrupt_at_every_line_leaves_no_lock_and_no_half(
     assert n > 20, "the call has lines"
 
 
-def test_row_65_an_interrupt_while_starting_lets_the_next_start_in() -> None:
+@pytest.mark.parametrize(("kind", "first"), [(KeyboardInterrupt, 0), (MemoryError, 7)])
+def test_rows_65_and_57_an_interrupt_while_starting_lets_the_next_start_in(
+    kind: type[BaseException], first: int
+) -> None:
     base = made()
-    n = 0
+    n = first
     while True:
-        n += 11 if SOAK else 41  # a start has thousands of lines
+        n += 11 if SOAK else 41 if kind is KeyboardInterrupt else 97  # a start has thousands of lines
         world = World.__new__(World)
         world.disk, world.clock = base.disk.snapshot(), base.clock
-        tracer = Tracer(n)
+        tracer = Tracer(n, kind)
         returned = interrupted(tracer, world.start)
         if not tracer.where:
             break
@@ -198,16 +219,17 @@ def test_row_65_an_interrupt_while_starting_lets_the_next_start_in() -> None:
     assert n > 300
 
 
-def test_row_65_an_interrupt_while_ending_loses_nothing() -> None:
+@pytest.mark.parametrize(("kind", "first"), [(KeyboardInterrupt, 0), (MemoryError, 3)])
+def test_rows_65_and_57_an_interrupt_while_ending_loses_nothing(kind: type[BaseException], first: int) -> None:
     base = made()
-    n = 0
+    n = first
     while True:
-        n += 5
+        n += 5 if SOAK or kind is KeyboardInterrupt else 11
         world = World.__new__(World)
         world.disk, world.clock = base.disk.snapshot(), base.clock
         world.start()
         world.qm.put("B", b"mine")
-        tracer = Tracer(n)
+        tracer = Tracer(n, kind)
         interrupted(tracer, world.qm.end)
         if not tracer.where:
             break
@@ -215,3 +237,59 @@ def test_row_65_an_interrupt_while_ending_loses_nothing() -> None:
         soon(world.start)
         assert (bodies(world.qm, "A"), bodies(world.qm, "B")) == (OLD, [b"mine"]), f"line {n}: {tracer.where}"
     assert n > 100
+
+
+def looks_until(qm: qmgr.QueueManager, true: Callable[[], bool]) -> None:
+    """Let the housekeeping thread look again and again."""
+    keeper, never = qm._housekeeper, threading.Event()
+    for _ in range(12_000):
+        if true():
+            return
+        keeper._wake.set()
+        never.wait(0.005)
+    raise AssertionError("it does not happen")
+
+
+def test_row_57_housekeeping_without_memory_is_tried_again(
+    real: Callable[..., qmgr.QueueManager], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    qm = real()
+    keeper, failures, done = qm._housekeeper, [MemoryError(), MemoryError()], threading.Event()
+    work = keeper.work
+
+    def scarce() -> None:
+        if failures:
+            raise failures.pop()
+        work()
+        done.set()
+
+    monkeypatch.setattr(keeper, "work", scarce)
+    qm._engine.urgent = True
+    looks_until(qm, done.is_set)
+    assert not failures
+    qm.define_queue("A")
+    qm.put("A", b"x")
+    assert qm.refusal is None
+
+
+def test_row_57_a_checkpoint_that_memory_fails_in_the_background_is_told_to_who_waits(
+    real: Callable[..., qmgr.QueueManager], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    qm = real()
+    qm.define_queue("A")
+    qm.put("A", b"kept")
+    qm.define_queue("B")
+    waiting = Call(lambda: qm.get("B", wait=None))
+
+    def scarce() -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(qm._store, "snapshot", scarce)
+    qm._checkpointer.records = 1 << 40
+    looks_until(qm, lambda: qm.refusal is not None)
+    with pytest.raises(qmgr.Unavailable, match="start it again"):
+        waiting.outcome()
+    with pytest.raises(qmgr.Unavailable):
+        qm.put("A", b"not acknowledged")
+    qm.end("immediate")
+    assert bodies(real(), "A") == [b"kept"]

@@ -38,6 +38,7 @@ def test_who_knows_the_password_is_let_in(mechanism: str) -> None:
 @pytest.mark.parametrize(("user", "password"), [("m,i=a", "other"), ("tom", "s3kr=t,"), ("", ""), ("m,i=a", "")])
 @pytest.mark.parametrize("mechanism", [PLAIN, SCRAM])
 def test_nobody_else_is(mechanism: str, user: str, password: str) -> None:
+    """Row 79."""
     with pytest.raises(NotAuthorized, match="not known, or the password is wrong"):
         exchange(mechanism, user, password)
 
@@ -65,6 +66,19 @@ def test_the_exchange_of_rfc_7677(monkeypatch: pytest.MonkeyPatch) -> None:
     assert final == sasl.Reply(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=", "user")
 
 
+def test_row_79_what_was_overheard_proves_nothing_a_second_time() -> None:
+    """An exchange that was right, said again word for word: the server's part of the nonce is another one."""
+    client, other = Client(SCRAM, "m,i=a", "s3kr=t,", entropy), ScramServer(find, entropy)
+    said = [client.first()]
+    said.append(client.answer(other.step(said[0]).data))
+    assert other.step(said[1]).user == "m,i=a"
+    again = ScramServer(find, lambda size: b"n" * size)
+    assert again.step(said[0]).user is None
+    for words in (said[1], said[1].replace(b"r=", b"r=n")):
+        with pytest.raises(NotAuthorized):
+            again.step(words)
+
+
 def test_a_server_that_does_not_know_the_password_is_found_out() -> None:
     client, other = Client(SCRAM, "m,i=a", "s3kr=t,", entropy), ScramServer(find, entropy)
     client.answer(other.step(client.first()).data)
@@ -78,6 +92,7 @@ def test_a_server_that_does_not_know_the_password_is_found_out() -> None:
 
 @given(mechanism=st.sampled_from([PLAIN, SCRAM, EXTERNAL]), said=st.lists(st.binary(max_size=80), max_size=4))
 def test_garbage_is_refused(mechanism: str, said: list[bytes]) -> None:
+    """Row 79."""
     other = server(mechanism, find, entropy, "mia")
     try:
         for data in said:

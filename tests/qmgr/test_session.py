@@ -77,6 +77,7 @@ def test_accepted_in_a_unit_of_work_they_share_its_fate(commits: bool) -> None:
 
 
 def test_rejected_messages_return_with_a_higher_backout_count_that_lasts() -> None:
+    """Row 80."""
     made = world()
     one = session(made)
     held, _ = one.deliver("A", 2)
@@ -125,6 +126,7 @@ def test_the_end_of_a_client_undoes_what_it_has_not_ended() -> None:
 
 
 def test_units_of_work_are_fenced() -> None:
+    """Row 78."""
     made = world()
     one, other = session(made), session(made)
     unit = one.begin()
@@ -176,6 +178,8 @@ def test_a_checkpoint_keeps_what_is_held() -> None:
 
 
 def test_there_are_as_many_clients_as_the_limit_allows_and_as_rights_let_in() -> None:
+    """Rows 76 and 79."""
+
     class None_(AllRights):
         def require(self, verb: str, name: str) -> None:
             raise NotAuthorized(f"{verb} {name}")
@@ -297,6 +301,7 @@ def test_a_client_that_can_not_be_refused_for_is_let_go(monkeypatch: pytest.Monk
 
 
 def test_a_checkpoint_without_descriptors_is_tried_again() -> None:
+    """Row 56."""
     made = world()
     made.disk.fail("open", errno.EMFILE, once=False)
     with pytest.raises(Unavailable, match="ulimit"):

@@ -27,7 +27,9 @@ DIRECT = 4096  # what direct writes and reads are aligned to
 TOTAL = 1 << 40  # bytes, when no capacity is set
 
 EFFECTS = frozenset({"create", "write", "sync", "truncate", "rename", "unlink", "mkdir", "rmdir", "sync_dir", "lock"})
-
+OPENS = frozenset(
+    {"open", "create", "list", "sync_dir", "lock", "locked_by"}
+)  # what takes a descriptor, if for a moment
 
 Names = list[str]  # in SimDisk `list` is the method
 
@@ -537,7 +539,7 @@ class SimDisk:
                 if kind == "write" and self._crash_part > 0:
                     return min(size, int(size * self._crash_part + SECTOR - 1) // SECTOR * SECTOR), crash
                 raise crash
-        if kind in ("open", "create") and self.max_open is not None and self.open_files >= self.max_open:
+        if kind in OPENS and self.max_open is not None and self.open_files >= self.max_open:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
         for fault in self.faults:
             if fault.strikes(kind, path):
