@@ -27,6 +27,7 @@ WORDS = {
 USER = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 PROFILE = re.compile(r"[A-Za-z0-9._/%?*]{1,48}")
 MOST = 1000  # grants
+MOST_STARS = 4  # in a profile: each takes as long again to compare
 
 
 def check_user(name: object) -> str:
@@ -56,6 +57,9 @@ def _profile(grant: "Grant", attribute: "attrs.Attribute[str]", value: str) -> N
             raise Mistake("rights on the queue manager have no profile", reason=Reason.OPTIONS_ERROR)
     elif not isinstance(value, str) or not PROFILE.fullmatch(value):
         text = f"{value!r} can't be a profile: use 1 to 48 of the characters A-Z a-z 0-9 . / _ % ? *"
+        raise Mistake(text, reason=Reason.OBJECT_NAME_ERROR)
+    elif len(re.findall(r"\*+", value)) > MOST_STARS:
+        text = f"profile {value!r} has more than {MOST_STARS} wildcards * or **"
         raise Mistake(text, reason=Reason.OBJECT_NAME_ERROR)
 
 

@@ -1,7 +1,12 @@
 """Creating and deleting a queue manager."""
 
 import contextlib
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import attrs
 
 from logger import log as logs
 from logger.clock import Clock, SystemClock
@@ -23,6 +28,7 @@ from qmgr import ini, locations, mqsini
 from qmgr.errors import AlreadyExists, Damaged, InUse, Mistake, MQError, Reason, Unavailable
 from qmgr.ini import Config, LogManagement, Tuning
 from qmgr.locations import Location
+from qmgr.objects import QmgrDefinition, with_attributes
 from recovery.checkpoint import Checkpoint, encode_file, put_in_place, write_new
 from recovery.errors import RecoveryError
 
@@ -44,11 +50,13 @@ def create(
     log_sync: str = "always",
     log_sync_interval: int = 1000,
     max_uncommitted: int = 10_000,
+    attributes: Mapping[str, Any] = MappingProxyType({}),
     default: bool = False,
     disk: Disk | None = None,
     clock: Clock | None = None,
 ) -> None:
     """Create a queue manager (crtmqm). The keywords are the Log stanza of its qm.ini; `log_sync_interval` in ms.
+    `attributes` are those of the queue manager, as `QueueManager.alter` takes them.
 
     It exists once its qm.ini does, which is made last: what an interrupted attempt left behind is made anew. Raises
     AlreadyExists (2100), Mistake, Unavailable when the disk is full or can't be written.
@@ -72,6 +80,7 @@ def create(
             tuning=Tuning(max_uncommitted_messages=max_uncommitted),
         )
         text = ini.render(config)
+        qmgr = with_attributes(QmgrDefinition(), dict(attributes))
     except (ValueError, TypeError, AttributeError) as exc:
         raise exc if isinstance(exc, MQError) else Mistake(f"queue manager {name!r} can't be created: {exc}") from exc
     with translated(name, "created"):
@@ -88,7 +97,7 @@ def create(
                 raise AlreadyExists(
                     f"{location.log_dir} holds the log of another queue manager; give another log path", name=name
                 )
-            _make(disk, location, config.log, text, (clock or SystemClock()).wall_us())
+            _make(disk, location, config.log, text, qmgr, (clock or SystemClock()).wall_us())
         except OSError:  # whose room is wanted for something else, perhaps
             with contextlib.suppress(OSError):
                 logs.delete(disk, location.log_dir)
@@ -106,7 +115,7 @@ def _exists(location: Location) -> AlreadyExists:
     )
 
 
-def _make(disk: Disk, location: Location, log: LogConfig, text: str, now_us: int) -> None:
+def _make(disk: Disk, location: Location, log: LogConfig, text: str, qmgr: QmgrDefinition, now_us: int) -> None:
     """Make the files of a new queue manager; `text` is that of its qm.ini."""
     log_id = disk.entropy(16)
     first = logs.create(disk, log, log_id)
@@ -123,7 +132,9 @@ def _make(disk: Disk, location: Location, log: LogConfig, text: str, now_us: int
     )
     make_dirs(disk, location.queues)
     make_dirs(disk, location.errors)
-    write_new(disk, location.data_dir, encode_file(start, []))
+    write_new(
+        disk, location.data_dir, encode_file(start, [json.dumps({"qmgr": attrs.asdict(qmgr), "catalog": 0}).encode()])
+    )
     put_in_place(disk, location.data_dir)
     replace_file(disk, location.ini, text.encode())
 

@@ -53,12 +53,17 @@ class Status:
     restart: RestartReport
 
 
+def _shown(text: str) -> str:
+    """What a client says of itself, as it can stand in a line."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
 @attrs.frozen(kw_only=True)
 class Peer:
     """Who is at the other end."""
 
     user: str
-    application: str = ""
+    application: str = attrs.field(default="", converter=_shown)  # as it says itself
     process: int = 0  # 0: not known
     channel: str = LOCAL  # or TCP, STOMP, HTTP
     address: str = ""

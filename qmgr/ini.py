@@ -136,7 +136,7 @@ STANZAS: dict[str, tuple[Attribute, ...]] = {
         Attribute("MaxUncommittedMsgs", "tuning.max_uncommitted_messages", Whole(1, 999_999_999),
                   "Puts and gets that one unit of work may have (MAXUMSGS, crtmqm -x); ours."),
         Attribute("MaxHandles", "tuning.max_handles", Whole(1, 999_999_999),
-                  "Objects that one connection may have open (MAXHANDS); ours, no effect yet."),
+                  "No effect: MAXHANDS of ALTER QMGR counts; ours."),
     ),
     "QMErrorLog": (
         Attribute("ErrorLogSize", "error_log.size", Whole(32_768, 2_147_483_648),

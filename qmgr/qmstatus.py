@@ -49,6 +49,7 @@ def fields(picture: Mapping[str, Any]) -> dict[str, str]:
         "LOGPRIM": str(log["config"]["primary_files"]),
         "LOGSEC": str(log["config"]["secondary_files"]),
         "LOGTYPE": log["config"]["log_type"],
+        **({} if picture.get("log_sync", "always") == "always" else {"LOGSYNC": picture["log_sync"].upper()}),
         "LOGPATH": f"{log['config']['path']}/active/",
         **_start_of_log(log),
         "DISKLSN": lsn.text(log["durable"]),

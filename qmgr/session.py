@@ -308,6 +308,10 @@ class Sessions:
             self._open[session.number] = session
             return session
 
+    def overrun(self) -> bool:
+        """Has so much come that checkpoints do not keep up? Who may not wait for one brings no more until then."""
+        return self.manager._engine.checkpointer.overdue()
+
     def forget(self, session: Session) -> None:
         self._open.pop(session.number, None)
 

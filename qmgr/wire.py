@@ -338,15 +338,16 @@ def _page(messages: Sequence[Message], cursor: int, *, bodies: bool = True) -> b
 def page_messages(frame: bytes, told: Reply, queue: str = "") -> tuple[list[Message], int, int]:
     """(the messages of a page, its cursor, where in the frame they end)."""
     count, cursor = unpack(PAGE, frame, told.at)
-    place = told.at + PAGE.size
-    at = place + ITEM.size * count
-    found = []
-    for _ in range(count):
-        head, body, backouts, expiry = unpack(ITEM, frame, place)
-        place += ITEM.size
-        middle, end = at + head, at + head + body
-        left = None if math.isnan(expiry) else expiry
-        found.append(Message(frame[middle:end], frame[at:middle], told.name or queue, backouts, left))
+    first = told.at + PAGE.size
+    at = first + ITEM.size * count
+    if at > len(frame):
+        raise ProtocolError("an answer ends too early")
+    found, name = [], told.name or queue
+    for head, body, backouts, expiry in ITEM.iter_unpack(frame[first:at]):
+        middle = at + head
+        end = middle + body
+        left = None if expiry != expiry else expiry  # a number that is none differs from itself
+        found.append(Message(frame[middle:end], frame[at:middle], name, backouts, left))
         at = end
     return found, cursor, at
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import SOAK
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -17,15 +19,20 @@ def run(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
+SLOW = [
+    ("start", "start after kill -9 in full flow, 1,000 queued"),
+    ("through", "through 1,000 ÷ through none, one by one"),
+    ("checkpoint", "checkpoint of 50,000 changes, 1,000 queued: longest put"),
+    ("queues", "puts to one of 10 queues"),
+]
+
+
 @pytest.mark.parametrize(
     ("group", "figure"),
     [
         ("memory", "resident, 1,000 × 256 bytes queued"),
-        ("start", "start after kill -9 in full flow, 1,000 queued"),
-        ("through", "through 1,000 ÷ through none, one by one"),
-        ("checkpoint", "checkpoint of 50,000 changes, 1,000 queued: longest put"),
         ("select", "get by correlation id among 1,000, beyond a plain get"),
-        ("queues", "puts to one of 10 queues"),
+        *(SLOW if SOAK else []),
     ],
 )
 def test_a_group_has_its_figures_and_leaves_nothing_behind(tmp_path: Path, group: str, figure: str) -> None:

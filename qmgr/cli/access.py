@@ -66,8 +66,11 @@ def known(name: str, data_path: str | None, *, code: int = NAME_ERROR, amq: str 
 
 
 @contextlib.contextmanager
-def started(name: str, data_path: str | None) -> Iterator[Manager]:
-    """The queue manager as its daemon has it, or started in this process for as long as the block lasts."""
+def started(name: str, data_path: str | None, *, loud: bool = False) -> Iterator[Manager]:
+    """The queue manager as its daemon has it, or started in this process for as long as the block lasts.
+
+    `loud`: say that it was not running, where nobody expects a command to start it.
+    """
     location = known(name, data_path)
     _await_start(location)
     if DISK.locked_by(life.path(location)) is not None:
@@ -79,6 +82,9 @@ def started(name: str, data_path: str | None) -> Iterator[Manager]:
     except InUse as exc:
         text = f"queue manager {name!r} is not available to this command: {exc.holder or 'another process'} has it."
         raise Failure(NOT_AVAILABLE, "AMQ8146E", text) from exc
+    if loud:
+        text = f"queue manager {name!r} was not running; this command runs it until it ends, strmqm for all."
+        complain(f"AMQ8146W: {text}")
     with manager:
         yield manager
 

@@ -41,11 +41,11 @@ def options(parser: Parser) -> None:
     parser.add_argument("-ld", metavar="DIR", type=log_directory, help="where logs are; else `log` in the data path")
     parser.add_argument("-md", metavar="DIR", type=absolute, help="IBM MQ's word for --data-path")
     unused = "without effect, noted"
-    parser.add_argument("-u", metavar="QUEUE", type=queue, help=f"dead-letter queue: {unused}")
+    parser.add_argument("-u", metavar="QUEUE", type=queue, help="dead-letter queue (DEADQ)")
     parser.add_argument("-d", metavar="QUEUE", type=queue, help=f"default transmission queue: {unused}")
-    parser.add_argument("-c", metavar="TEXT", type=description, help=f"description, up to 64 characters: {unused}")
+    parser.add_argument("-c", metavar="TEXT", type=description, help="description, up to 64 characters (DESCR)")
     for option, low, text in [
-        ("-h", 1, f"objects that one connection may have open: {unused}"),
+        ("-h", 1, "units of work that one client may have at a time (MAXHANDS)"),
         ("-t", 0, f"trigger interval in milliseconds: {unused}"),
         ("-x", 1, "puts and gets that one unit of work may have; default 10000"),
     ]:
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
         raise Failure(BAD_LOG_SIZE, "AMQ7076E", f"-lp and -ls add up to {files} extents; allowed: 3 to 511.")
     data_path = args.data_path or args.md
     _create(args, data_path)
-    for option in "udcht":
+    for option in "dt":
         if getattr(args, option) is not None and not args.z:
             complain(f"AMQ7076W: -{option} {getattr(args, option)} has no effect in this version.")
     location = access.known(args.name, data_path)
@@ -110,6 +110,8 @@ def _create(args: argparse.Namespace, data_path: str | None) -> None:
         "log_file_pages": args.lf,
         "max_uncommitted": args.x,
     }
+    named = {"dead_letter_queue": args.u, "description": args.c, "max_handles": args.h}
+    asked["attributes"] = {name: value for name, value in named.items() if value is not None}
     linear = next((management for option, (management, _) in LINEAR.items() if getattr(args, option)), None)
     if linear:
         asked |= {"log_type": "linear", "log_management": linear}

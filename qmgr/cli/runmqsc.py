@@ -60,7 +60,7 @@ def _available(name: str, data_path: str | None, seconds: int) -> Iterator[Execu
     with contextlib.ExitStack() as stack:
         while True:
             try:
-                manager = stack.enter_context(access.started(name, data_path))
+                manager = stack.enter_context(access.started(name, data_path, loud=True))
                 break
             except (Failure, MQError):
                 if left <= 0:
@@ -122,7 +122,8 @@ def _read() -> str:
 COMMAND = Command(
     name="runmqsc",
     purpose="Run MQSC commands: define, alter, display and delete queues, look at the queue manager and its log.",
-    notes="Commands are read from a terminal until END, or from standard input. docs/mqsc.md describes them.",
+    notes="Commands are read from a terminal until END, or from standard input. docs/mqsc.md describes them.\n"
+    "A queue manager that is not running is started in this process until the command ends, which it says on stderr.",
     usage="[-e] [-v] [-n] [-f file] [-p prompt] [-w sec] [-x] [-m QMgrName] [--data-path dir] [QMgrName]",
     example="runmqsc -e -f queues.mqsc QM1",
     codes={mqsc.COMMANDS_FAILED: "some had errors", NOT_RUN: "nothing was run"},

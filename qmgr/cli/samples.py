@@ -37,7 +37,7 @@ def call(verb: str) -> Iterator[None]:
 @contextlib.contextmanager
 def opened(args: argparse.Namespace) -> Iterator[access.Manager]:
     """The queue manager, which has the queue. Raises CallFailed."""
-    with access.started(access.named(args.name, args.data_path), args.data_path) as manager:
+    with access.started(access.named(args.name, args.data_path), args.data_path, loud=True) as manager:
         with call("MQOPEN"):
             manager.queue(args.queue)
         yield manager

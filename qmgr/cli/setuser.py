@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
         raise Failure(BAD_ARGUMENTS, "AMQ7006E", "the user is missing; see qm setuser --help.")
     if args.remove:
         users.remove(args.user)
-        print(f"User {args.user} removed.")
+        print(f"User {args.user} removed. What the user might do stays said: setmqaut -remove forgets it.")
     else:
         users.set(args.user, password(args.user))
         print(f"User {args.user} set.")

@@ -45,6 +45,7 @@ SIGTERM and SIGINT let the units of work end that are in flight; a second one ba
     usage="[--foreground] [-z] [--data-path dir] QMgrName",
     example="strmqm QM1",
     codes={
+        BAD_PARAMETER: "arguments, or qm.ini, not valid",
         starting.RUNNING: "the queue manager is running",
         starting.UNKNOWN: "the queue manager does not exist",
         starting.LOG_NOT_AVAILABLE: "the log is not available, or damaged",

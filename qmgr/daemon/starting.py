@@ -24,7 +24,7 @@ from qmgr.errors import IniError, InUse, MQError, NameError_, Reason
 from recovery.errors import RecoveryError
 
 DONE, RUNNING, UNKNOWN, LOG_NOT_AVAILABLE, STILL_USED, STOPPING = 0, 5, 16, 23, 24, 49
-NO_STORAGE, UNEXPECTED, NAME_ERROR, BAD_LOG_PATH, NOT_AUTHORISED = 69, 71, 72, 100, 119
+BAD_INI, NO_STORAGE, UNEXPECTED, NAME_ERROR, BAD_LOG_PATH, NOT_AUTHORISED = 39, 69, 71, 72, 100, 119
 
 ACTIVE = "active"  # where the extents of a log are
 STDIO = (0, 1, 2)
@@ -38,7 +38,7 @@ def explain(exc: BaseException) -> tuple[int, str]:
     cause = exc.__cause__ if isinstance(exc, MQError) and exc.__cause__ is not None else exc
     text = str(exc)
     if isinstance(exc, IniError):
-        return UNEXPECTED, text if text.startswith("AMQ") else f"AMQ7076E: {text}"
+        return BAD_INI, text if text.startswith("AMQ") else f"AMQ7076E: {text}"
     if isinstance(exc, NameError_):
         return NAME_ERROR, f"AMQ7048E: {text}"
     if isinstance(exc, InUse):

@@ -6,7 +6,7 @@ stomp_commands.py.
 
 A client that does not read: deliveries and its own frames stop while more than HIGH_WATER bytes wait for it, and it is
 cut off when that lasts. One that sends faster than the disk takes it: its frames stop while MOST_PENDING replies or
-MOST_BEHIND bytes wait.
+MOST_BEHIND bytes wait, and of all clients while checkpoints do not keep up with what comes.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from qmgr.errors import MQError, Reason, Unavailable
 
 HIGH_WATER = 256 << 10  # bytes that wait to be sent
 MOST_PENDING = 1000  # actions that wait for a force
+A_WHILE = 0.05  # seconds until it is asked again whether a checkpoint has caught up
 MOST_BEHIND = 1 << 20  # bytes of log, to the last of this client's that a force is waited for
 SLICE = 64  # frames of one client before others have their turn
 STRANGER = Limits(head=6144, headers=50, body=2048)  # until CONNECT is accepted
@@ -75,6 +76,7 @@ class Surroundings:
     timing: Timing
     max_body: int  # bytes
     wall_us: Callable[[], int]
+    overrun: Callable[[], bool]  # so much has come that checkpoints do not keep up: nobody may bring more
     commands: "Callable[[Connection], Commands]"  # of a new connection
     connections: "set[Connection]"
     report: Callable[[str, MQError], None]  # (address, why) of a connection that is closed for a fault
@@ -85,7 +87,18 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         *("address", "beats", "certificate", "closed", "dialect", "heard", "said", "wall_us"),
-        *("_around", "_asked", "_began", "_closing", "_commands", "_deadline", "_farewell", "_held_up", "_lsn"),
+        *(
+            "_around",
+            "_asked",
+            "_began",
+            "_brings",
+            "_closing",
+            "_commands",
+            "_deadline",
+            "_farewell",
+            "_held_up",
+            "_lsn",
+        ),
         *("_out", "_out_size", "_parser", "_paused", "_pending", "_reading", "_refusal", "_socket", "_stalled"),
         *("_transport", "_unsent", "_working"),
     )
@@ -110,6 +123,7 @@ class Connection(asyncio.Protocol):
         self._unsent = 0  # bytes that waited then
         self._held_up = False  # an answer from another thread is waited for
         self._paused = False  # more than HIGH_WATER bytes wait
+        self._brings = False  # it is one that sends
         self._reading = True
         self._working = False  # a turn for more frames is planned
         self._farewell: bytes | None = None  # sent when nothing is pending any more, and then it is closed
@@ -127,6 +141,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         self._socket = transport.get_extra_info("socket")
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio does it for its own servers only
         for option, value in KEEPALIVE:
             self._socket.setsockopt(socket.IPPROTO_TCP, option, value)
         transport.set_write_buffer_limits(high=HIGH_WATER)
@@ -206,6 +221,7 @@ class Connection(asyncio.Protocol):
         receipt = frame.headers.get("receipt")
         try:
             assert self._commands is not None
+            self._brings = self._brings or frame.command == "SEND"
             lsn = self._commands.do(frame)
         except MQError as exc:
             self.fail(exc, receipt)
@@ -222,7 +238,9 @@ class Connection(asyncio.Protocol):
     def _stopped(self) -> bool:
         """No frame is taken for now."""
         behind = self._lsn - self._around.forcer.safe
-        return self._paused or self._held_up or self.closed or self._pending >= MOST_PENDING or behind >= MOST_BEHIND
+        if self._paused or self._held_up or self.closed or self._pending >= MOST_PENDING or behind >= MOST_BEHIND:
+            return True
+        return self._brings and self._around.overrun()
 
     def _regulate(self) -> None:
         """Read from the client or not, as there is room for what it asks."""
@@ -235,9 +253,14 @@ class Connection(asyncio.Protocol):
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
+        if not wanted and self._brings and self._around.overrun():  # nobody tells when that is over
+            self._around.loop.call_later(A_WHILE, self._resume)
 
     def _resume(self) -> None:
         """What stopped frames may be over."""
+        if self._brings and not self.closed and self._around.overrun():
+            self._around.loop.call_later(A_WHILE, self._resume)
+            return
         if not self._working and not self._reading and not self._stopped():
             self._working = True
             self._around.loop.call_soon(self._work)

@@ -1,7 +1,6 @@
 """Awaited: an asynchronous face driven by ordinary calls, each of which runs on an event loop in another thread."""
 
 import asyncio
-import contextlib
 import inspect
 import threading
 from collections.abc import Callable
@@ -18,13 +17,17 @@ class Loop:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
-        self._tasks = threading.local()
+        self._tasks: dict[threading.Thread, Task] = {}
 
     def run(self, work: Callable[[], Any]) -> Any:
         """Call it on the loop, in the task of this thread, and wait for what it gives."""
-        if not hasattr(self._tasks, "mine"):
-            self._tasks.mine = Task(self.loop)
-        return self._tasks.mine.run(work)
+        for thread in list(self._tasks):
+            if not thread.is_alive() and (left := self._tasks.pop(thread, None)) is not None:
+                left.end()
+        me = threading.current_thread()
+        if me not in self._tasks:
+            self._tasks[me] = Task(self.loop)
+        return self._tasks[me].run(work)
 
     def close(self) -> None:
         async def rest() -> None:
@@ -41,7 +44,7 @@ class Loop:
 
 
 class Task:
-    """A task on the loop that makes the calls of one thread, one after the other, and ends with it."""
+    """A task on the loop that makes the calls of one thread, one after the other."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -53,9 +56,8 @@ class Task:
         self._loop.call_soon_threadsafe(self._calls.put_nowait, (work, answer))
         return answer.result()
 
-    def __del__(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._calls.put_nowait, None)
+    def end(self) -> None:
+        self._loop.call_soon_threadsafe(self._calls.put_nowait, None)
 
 
 async def serve(calls: "asyncio.Queue[tuple[Callable[[], Any], Future[Any]] | None]") -> None:

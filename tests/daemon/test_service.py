@@ -308,7 +308,7 @@ def test_row_60_what_can_not_be_said_stops_nothing() -> None:
         (qmgr.InUse("the log in /l of queue manager 'Q' is running already: pid 1 holds it"), 24),
         (Unavailable("LogPath in /q/qm.ini is /l, and there is no such directory"), 100),
         (RuntimeError("a mistake of ours"), 71),
-        (qmgr.IniError("AMQ7075E: /q/qm.ini, line 1: unknown stanza 'X'."), 71),
+        (qmgr.IniError("AMQ7075E: /q/qm.ini, line 1: unknown stanza 'X'."), 39),
     ],
 )
 def test_each_failure_has_its_exit_code(exc: BaseException, code: int) -> None:

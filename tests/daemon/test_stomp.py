@@ -1,5 +1,6 @@
 """STOMP over a real socket: connecting, messages and their headers, subscriptions and acknowledgements."""
 
+import socket
 import threading
 import time
 from pathlib import Path
@@ -509,3 +510,8 @@ def test_what_a_client_holds_is_no_unit_of_work(server: Server, client: Client) 
     client.ask("ACK", id=acks[2])
     client.say("ACK", id=acks[9])  # seven at once are one unit of work
     assert client.error()["reason-code"] == "2024"
+
+
+def test_replies_wait_for_no_acknowledgement_of_the_one_before(server: Server, client: Client) -> None:
+    (connection,) = server.listener._connections
+    assert connection._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

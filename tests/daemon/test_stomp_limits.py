@@ -277,3 +277,19 @@ def test_who_had_no_room_is_asked_again_when_a_subscription_ends(
     client.subscribe("B", id="b")
     client.ask("UNSUBSCRIBE", id="a")
     assert client.message().body == b"starved"
+
+
+def test_nobody_brings_more_while_checkpoints_do_not_keep_up(
+    server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has sent before waits, whoever else there is goes on."""
+    overrun = True
+    monkeypatch.setattr(server.qm._engine.checkpointer, "overdue", lambda: overrun)
+    client.ask("SEND", b"first", destination="A")
+    client.say("SEND", b"second", destination="A")
+    with server.client() as other:
+        other.subscribe("A")
+        assert other.message().body == b"first"
+        assert server.bodies("A") == []
+        overrun = False
+        assert other.message().body == b"second"

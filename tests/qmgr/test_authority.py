@@ -198,3 +198,9 @@ def test_what_is_no_name_is_refused_before_rights_are_looked_at() -> None:
         with pytest.raises(NameError_):
             wrong()
     assert refused == []
+
+
+def test_profiles_have_few_wildcards_and_clients_names_that_fit_a_line() -> None:
+    with pytest.raises(Mistake, match="wildcards"):
+        grants(("*A*B*C*D*", "put"))
+    assert Peer(user="", application="a\n\udcffb").application == "a??b"

@@ -1,5 +1,6 @@
 """The commands, run as people run them: exit codes, what goes to stdout and stderr, and never a traceback."""
 
+import argparse
 import importlib.util
 import json
 import os
@@ -106,8 +107,8 @@ def test_help_has_purpose_example_and_exit_codes(command: Command):
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda c: c.name)
 def test_usage_names_every_option(command: Command):
     usage = command.parser().format_usage()
-    for option in command.parser()._option_string_actions:
-        if option != "--help":
+    for option, action in command.parser()._option_string_actions.items():
+        if option != "--help" and action.help != argparse.SUPPRESS:  # other words for what the usage has
             assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", usage), option
 
 
@@ -269,10 +270,14 @@ def test_creating_twice_is_refused_and_harms_nothing(run: Run, data: Path):
     assert run("dspmqtrn -m QM1").returncode == 102
 
 
-def test_options_without_effect_are_noted(run: Run):
+def test_options_become_attributes_and_those_without_effect_are_noted(run: Run, data: Path):
     done = run(f"crtmqm {SMALL} -c 'The first' -u DEAD -d XMIT -t 5 -h 6 QM1")
     assert done.returncode == 0
-    assert [line[:12] for line in done.stderr.splitlines()] == [f"AMQ7076W: -{each}" for each in "udcht"]
+    assert [line[:12] for line in done.stderr.splitlines()] == [f"AMQ7076W: -{each}" for each in "dt"]
+    for _ in range(2):
+        with qmgr.start("QM1", data_path=data) as qm:
+            said = qm.attributes
+            assert (said.description, said.dead_letter_queue, said.max_handles) == ("The first", "DEAD", 6)
 
 
 def test_a_log_path_and_a_data_path_of_their_own(run: Run, tmp_path: Path):
