@@ -237,6 +237,16 @@ def test_one_connection_asks_again_and_again(server: Server) -> None:
     assert server.raw(pipelined * 3).count(b"HTTP/1.1 200") == 3
 
 
+def heard(server: Server, data: bytes) -> bytes:
+    """All that comes back; nothing where the connection is reset, since not all was read."""
+    try:
+        return server.raw(data)
+    except TimeoutError:
+        raise
+    except OSError:
+        return b""
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -250,7 +260,7 @@ def test_one_connection_asks_again_and_again(server: Server) -> None:
     ],
 )
 def test_row_72_who_speaks_something_else_is_answered_and_closed(server: Server, data: bytes) -> None:
-    said = server.raw(data)
+    said = heard(server, data)
     assert said == b"" or said.startswith((b"HTTP/1.1 4", b"HTTP/1.1 5"))
     until(lambda: not server.listener._open)
     assert server.ask("GET", "/healthz").body == b"ok\n"
@@ -297,7 +307,7 @@ def test_row_76_a_connection_for_which_there_is_no_thread_is_closed_and_the_next
 
     monkeypatch.setattr(threading.Thread, "start", scarce)
     for _ in range(2):
-        assert server.raw(b"GET /healthz HTTP/1.1\r\n\r\n") == b""
+        assert heard(server, b"GET /healthz HTTP/1.1\r\n\r\n") == b""
     assert not failures
     assert server.ask("GET", "/healthz").body == b"ok\n"
     until(lambda: not server.listener._open)
