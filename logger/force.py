@@ -68,6 +68,8 @@ class GroupCommit(ABC):
         try:
             with self.lock:
                 if self._failure is not None:
+                    if self.safe >= target:
+                        return  # whoever closed the log has made it so
                     raise self._failure
                 if self._leader is None and not self._large:
                     self._leader = me
@@ -130,6 +132,8 @@ class GroupCommit(ABC):
         if turn.after is not None:
             turn.after.wake()
         if self._failure is not None:
+            if self.safe >= turn.lsn:
+                return False
             raise self._failure
         if self._leader is not turn:
             return False

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from logger.errors import LogFailed
+from logger.errors import LogClosed, LogFailed
 from logger.force import GroupCommit
 from tests.qmgr.test_interrupts import Tracer, interrupted
 
@@ -222,3 +222,16 @@ def test_one_that_is_to_lead_hears_that_the_log_has_failed_meanwhile() -> None:
     heir.ended()
     assert leader.raised is None
     assert isinstance(heir.raised, LogFailed)
+
+
+def test_what_is_safe_is_told_so_by_a_log_that_was_closed_meanwhile() -> None:
+    """A commit that was durable before the end of the queue manager is no failed one."""
+    line = Line()
+    line.go.set()
+    target = line.append()
+    line._force(target)
+    with line.lock:
+        line._stop(LogClosed("ended"))
+    line._force(target)
+    with pytest.raises(LogClosed):
+        line._force(line.append())
