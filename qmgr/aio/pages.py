@@ -1,6 +1,7 @@
 """Pages: browses and replays that a daemon carries out, fetched page by page."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -22,7 +23,7 @@ class Pager(Protocol):
     async def page(self, pool: Pool | None, frame: bytes) -> tuple[Pool, Answers]: ...
 
 
-class Pages(Generic[T]):
+class Pages(ABC, Generic[T]):
     """What comes page by page; it begins with the first of them."""
 
     def __init__(self, way: Pager) -> None:
@@ -35,13 +36,13 @@ class Pages(Generic[T]):
         self._over: BaseException | None = None
         self._turn = asyncio.Lock()
 
+    @abstractmethod
     def first(self) -> bytes:
         """The request that begins it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take(self, answers: Answers) -> int:
         """Take what is on a page; the cursor, 0 at the end."""
-        raise NotImplementedError
 
     def gave(self, one: T) -> None:
         """To whoever reads."""
