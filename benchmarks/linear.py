@@ -370,24 +370,29 @@ class Archiving:
         self._archive = Archive(self._disk, self._history, f"{path}/archive")
         self._pace = Pace(SystemClock(), lambda: qm.status().log.tail)
         self._over = False
+        self._seen = 0  # bytes of the extent that is in work
         self.bytes = 0
         self.seconds = 0.0
 
     def _once(self) -> None:
-        """Archive one extent after the other."""
+        """Archive or compress one extent after the other."""
         shutil.rmtree(self._path, ignore_errors=True)
         (self._path / "active").mkdir(parents=True)
         for file in self._stock:
             os.link(file, self._path / "active" / file.name)
-        for action in (Action.ARCHIVE, Action.COMPRESS):
-            if action is Action.ARCHIVE or self._compression is not None:
-                kind = self._compression or Compression.GZIP
-                plan = self._archive.plan(action, after=0, now_us=1 << 60, active_from=1 << 60, compression=kind)
-                for step in plan.steps:
-                    if self._over:
-                        return
-                    self._archive.run(Plan(steps=(step,)), give_way=self._pace.give_way)
-                    self.bytes += step.size if action is Action.COMPRESS or self._compression is None else 0
+        action = Action.ARCHIVE if self._compression is None else Action.COMPRESS
+        kind = self._compression or Compression.GZIP
+        plan = self._archive.plan(action, after=0, now_us=1 << 60, active_from=1 << 60, compression=kind)
+        for step in plan.steps:
+            if self._over:
+                return
+            self._archive.run(Plan(steps=(step,)), progress=self._progress, give_way=self._pace.give_way)
+
+    def _progress(self, done: int, total: int) -> None:
+        """What is done after the slice is over has the disk for itself and does not count."""
+        if not self._over:
+            self.bytes += done - self._seen if done > self._seen else 0
+        self._seen = done % total
 
     def beside(self, work: Callable[[], Slice]) -> Slice:
         """Do `work` while this goes on in another thread."""
@@ -404,8 +409,8 @@ class Archiving:
             return work()
         finally:
             self._over = True
-            worker.join()
             self.seconds += time.perf_counter() - begin
+            worker.join()
 
 
 def commits(qm: qmgr.QueueManager, count: int, body: bytes) -> Slice:
