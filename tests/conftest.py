@@ -1,6 +1,7 @@
 """How deep the random tests look: `ci`, quick, unless HYPOTHESIS_PROFILE=soak or QMGR_SOAK is set. Small segments."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,6 +19,9 @@ settings.register_profile(
 )
 settings.register_profile("soak", settings.get_profile("ci"), max_examples=5000)
 settings.load_profile("soak" if SOAK else "ci")
+
+# Whoever starts tests in the background may have them ignore it, and what they start would ignore it too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
