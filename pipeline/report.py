@@ -1,0 +1,103 @@
+"""Reports: what a job has found, as lines, tables and charts in a folder. Knows nothing of Spark or of logs."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TEXT = "report.txt"
+CHART_INCHES = (9.0, 4.5)
+DOTS_PER_INCH = 110
+
+
+def new_chart(title: str, x: str = "", y: str = "") -> "tuple[Figure, Axes]":
+    """An empty chart with labelled axes, to be drawn on and given to `Report.chart`. No window is ever opened."""
+    from matplotlib.figure import Figure  # not pyplot, which keeps figures and looks for a screen
+
+    figure = Figure(figsize=CHART_INCHES, layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_title(title)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def shown(value: object) -> str:
+    """A value as a report has it: whole numbers with thousands apart, others with at most three decimals."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.3f}".rstrip("0").rstrip(".")
+    return str(value)
+
+
+def lines_of(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """A table as text: columns as wide as they must be, numbers to the right."""
+    cells = [list(row) for row in rows]
+    texts = [list(headers), *([shown(cell) for cell in row] for row in cells)]
+    widths = [max(len(row[column]) for row in texts) for column in range(len(headers))]
+    numeric = [
+        bool(cells) and all(row[column] is None or _is_number(row[column]) for row in cells)
+        for column in range(len(headers))
+    ]
+
+    def line(row: Sequence[str]) -> str:
+        parts = (
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(row, widths, numeric, strict=True)
+        )
+        return "  ".join(parts).rstrip()
+
+    return [line(texts[0]), line(["-" * width for width in widths]), *map(line, texts[1:])]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+@attrs.define
+class Report:
+    """Text in the order in which it was said, and charts beside it."""
+
+    title: str
+    lines: list[str] = attrs.field(factory=list, init=False)
+    charts: "dict[str, Figure]" = attrs.field(factory=dict, init=False)
+
+    def line(self, text: str = "") -> None:
+        self.lines.append(text)
+
+    def heading(self, text: str) -> None:
+        self.lines += ["", text, "=" * len(text)]
+
+    def table(self, headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """Values as they are: numbers are written as `shown` has them."""
+        self.lines += lines_of(headers, rows)
+
+    def chart(self, name: str, figure: "Figure") -> None:
+        """Keep the figure (of matplotlib) as `name`.png beside the text, which names it here."""
+        self.charts[name] = figure
+        self.lines.append(f"chart: {name}.png")
+
+    def text(self) -> str:
+        return "\n".join([self.title, "#" * len(self.title), *self.lines, ""])
+
+    def write(self, out: str | Path) -> Path:
+        """Write `report.txt` and the charts into the folder `out`, say where, and return the path. Raises OSError."""
+        folder = Path(out)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, figure in self.charts.items():
+            figure.savefig(folder / f"{name}.png", dpi=DOTS_PER_INCH)
+        path = folder / TEXT
+        path.write_text(self.text())
+        print(f"{self.title}: {path}", flush=True)
+        return path
