@@ -335,5 +335,8 @@ class ServiceFace(Protocol):
     def say(self, amq: str, **inserts: Any) -> None:
         """Say it in the error log."""
 
+    def check_may_end(self) -> None:
+        """Raises Mistake where no client can end the queue manager, since it is an application's."""
+
     def ask_to_end(self, mode: str) -> None:
         """A client asks for the end: "quiesce", "immediate" or "preemptive". Returns at once. Raises Mistake."""

@@ -100,7 +100,7 @@ def test_only_the_edge_opens_files_and_reads_the_clock(path: Path) -> None:
 def test_every_module_is_imported_by_something() -> None:
     scripts: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     used = {target.split(":")[0] for target in scripts.values()}
-    used |= {name for path in FILES for name in imports(path)}
+    used |= {name for path in [*FILES, *(ROOT / "pipeline").rglob("*.py")] for name in imports(path)}
     used |= {".".join(name.split(".")[:depth]) for name in used for depth in range(1, name.count(".") + 1)}
     used |= {name for name in MODULES if name.endswith(".__main__")}  # run by `python -m`
     assert sorted(set(MODULES) - used - set(PACKAGES)) == []

@@ -336,6 +336,7 @@ class Calls:
         self._session.rights.require(ADMIN, "")
         if mode not in ("quiesce", "immediate"):
             raise Mistake(f"mode is 'quiesce' or 'immediate', not {mode!r}")
+        self._service.check_may_end()
 
         def answer_and_end() -> Iterator[bytes]:
             yield wire.reply(OK, values.dumps(None))

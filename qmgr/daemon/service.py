@@ -83,6 +83,9 @@ class Service:
         """Say it in the error log."""
         self.manager.say(amq, **inserts)
 
+    def check_may_end(self) -> None:
+        """Whoever has the right may end a daemon."""
+
     def ask_to_end(self, mode: str) -> None:
         """A client asks for the end: "quiesce", "immediate" or "preemptive". Returns at once. Raises Mistake."""
         if mode not in MODES:

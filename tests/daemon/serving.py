@@ -47,6 +47,9 @@ class Service:
         self.said.append(f"{amq} {inserts}")
         self.manager.say(amq, **inserts)
 
+    def check_may_end(self) -> None:
+        """It may."""
+
     def ask_to_end(self, mode: str) -> None:
         self.mode = mode
         self.ended.set()

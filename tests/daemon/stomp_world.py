@@ -42,6 +42,9 @@ class Service:
         self.said.append((amq, inserts))
         self.manager.say(amq, **inserts)
 
+    def check_may_end(self) -> None:
+        raise NotImplementedError("no STOMP client can ask for it")
+
     def ask_to_end(self, mode: str) -> None:
         raise NotImplementedError("no STOMP client can ask for it")
 
