@@ -14,7 +14,7 @@ from pipeline import marks
 from pipeline.marks import QUEUE, Claim, Key, Manager, claim
 from qmgr.daemon.shared import shared
 from qmgr.errors import BackedOut, Mistake, TryAgain, UnitOfWorkEnded
-from tests.daemon.serving import LONG, SPAWN, until
+from tests.daemon.serving import LONG, SPAWN
 from tests.qmgr.world import NAME, SMALL, Call, bodies
 from tests.sim.clock import SimClock
 
