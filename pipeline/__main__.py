@@ -1,0 +1,82 @@
+"""The command: `python -m pipeline JOB PATH --qmgr NAME --out DIR …`; also the main file of a `spark-submit`."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from pipeline import jobs, session
+from pipeline.jobs import common
+from pipeline.jobs.common import Failure
+from qmgr.cli import command
+
+PROGRAM = "python -m pipeline"
+CODES = """\
+exit status:
+  0    done, and all is as it should be
+  2    wrong words
+  10   differences or violations were found; the report lists them
+  71   the log is damaged, or something else went wrong
+  119  not authorised: the files belong to somebody else
+  130  interrupted"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Complains in one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        raise Failure(f"{message}; see {self.prog} --help.")
+
+
+def listing() -> str:
+    """Every job with its line."""
+    found = [(name, jobs.job(name).HELP) for name in jobs.NAMES]
+    width = max(len(name) for name, _ in found)
+    lines = [f"  {name:<{width}}  {text}" for name, text in found]
+    return "\n".join([f"usage: {PROGRAM} JOB PATH [--qmgr NAME] --out DIR …", "", "jobs:", *lines, "", CODES])
+
+
+def parser_of(job: jobs.Job) -> Parser:
+    parser = Parser(
+        prog=f"{PROGRAM} {job.NAME}",
+        description=job.HELP,
+        epilog=CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    job.arguments(parser)
+    return parser
+
+
+def run(words: Sequence[str]) -> int:
+    """Do what the words say; the exit status. Raises whatever goes wrong."""
+    session.check_packages()  # before a job is imported, which needs them
+    if not words or words[0] in ("-h", "--help"):
+        print(listing())
+        return 0
+    name, *rest = words
+    if name not in jobs.NAMES:
+        raise Failure(f"there is no job {name!r}; there are {', '.join(jobs.NAMES)}.")
+    job = jobs.job(name)
+    args = parser_of(job).parse_args(rest)
+    common.check(args)  # at once, and not when Java has come up
+    return job.run(args, session.spark(f"qmgr {name}"))
+
+
+def attempt(words: Sequence[str]) -> int:
+    """As `run`, with a sentence on stderr for what goes wrong."""
+    try:
+        return run(words)
+    except Exception as exc:
+        status, text = common.explain(exc)
+        command.complain(text)
+        return status
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    words = sys.argv[1:] if argv is None else argv
+    return command.printed(lambda: attempt(words))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,308 @@
+"""history: the log as a lake of Parquet files, brought up to date run by run; each run is checked before it counts.
+
+*Operation*: read what the log has beyond the LSN that the lake has reached, write it into a folder of this run's alone,
+read that back, and let it count. *Goals*: whatever kills a run, readers see all of it or nothing, and no row is missing
+or twice; nothing counts that differs from the log. *Plan*: the manifest (`pipeline/manifest.py`) is replaced by one
+rename, after the files are durable and their rows have been found equal to the log's, unit of work by unit of work.
+
+A unit of work may lie in several runs: its rows are in the lake record by record, and its outcome comes with the run
+that reads its COMMIT or BACKOUT. Until then the manifest names it as open.
+"""
+
+import argparse
+import contextlib
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+from pyspark.sql import functions as F
+from pyspark.sql.types import MapType
+
+from logger import lsn as lsns
+from logger.disk import PosixDisk
+from logger.errors import LogInUse
+from pipeline import extents, manifest
+from pipeline.extents import LogFiles
+from pipeline.jobs import common
+from pipeline.jobs.common import DIFFERENT, GOOD, Failure, say, step
+from pipeline.manifest import Manifest, Run
+from pipeline.report import Report
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+NAME = "history"
+HELP = "the log as a lake of Parquet files by day and queue; only what is new is read"
+LOCK = "lake.lock"
+AT_ONCE = 16 << 30  # bytes of log that one run reads
+LISTED = 1000  # differences
+HASH_HALF = 0xFFFFFFFF
+OUTCOMES = ("COMMIT", "BACKOUT")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    common.arguments(parser)
+    parser.add_argument(
+        "--at-once",
+        metavar="BYTES",
+        type=int,
+        default=AT_ONCE,
+        help="log that one run reads and lets count, at most; the job goes on run by run (default: 16 GiB)",
+    )
+
+
+def run(args: argparse.Namespace, spark: "SparkSession") -> int:
+    if args.at_once < 1:
+        raise Failure(f"--at-once was given {args.at_once}; it is a number of bytes above 0.")
+    log = extents.find(args.path, args.qmgr)
+    folder = common.out_folder(args)
+    with owned(folder):
+        return _Lake(spark, args, log, folder).advance()
+
+
+@contextlib.contextmanager
+def owned(folder: str) -> Iterator[None]:
+    """One run at a time works on a lake. Raises Failure."""
+    disk = PosixDisk()
+    try:
+        lock = disk.lock(f"{folder}/{LOCK}", disk.process())
+    except LogInUse as exc:
+        raise Failure(f"another run of history works on the lake in {folder}: {exc.holder}.") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@attrs.frozen
+class Difference:
+    """Rows that the lake and the log do not have alike."""
+
+    uow: int | None
+    extent: str | None  # of rows outside units of work
+    in_log: int
+    in_lake: int
+
+
+@attrs.frozen
+class Reconciled:
+    """What came of comparing a run's files with the log."""
+
+    groups: int  # units of work, and extents for the rows outside them
+    in_log: int  # rows
+    in_lake: int
+    different: int  # groups
+    listed: list[Difference]
+
+
+class _Lake:
+    """One call of the job."""
+
+    def __init__(self, spark: "SparkSession", args: argparse.Namespace, log: LogFiles, folder: str) -> None:
+        self._spark = spark
+        self._args = args
+        self._log = log
+        self._folder = folder
+        self._report = Report(f"history of the log in {args.path}")
+
+    def advance(self) -> int:
+        """Bring in what is new, a run at a time. 10 where a run's files differ from the log: then it does not count."""
+        known = self._known()
+        sweep(self._folder, known)
+        end = self._end(known.end)
+        brought: list[Run] = []
+        while known.end < end:
+            stop = self._log.boundary(known.end, end, self._args.at_once)
+            made, reconciled = self._bring_in(known, known.end, stop)
+            if reconciled.different:
+                self._tell_differences(made, reconciled)
+                self._report.write(self._folder)
+                return DIFFERENT
+            known = attrs.evolve(known, runs=(*known.runs, made), open=self._open(known, made))
+            make_durable(Path(self._folder, made.folder))
+            manifest.save(self._folder, known)
+            brought.append(made)
+            say(f"history: the lake has the log up to {lsns.text(known.end)}")
+        self._tell(known, brought)
+        self._report.write(self._folder)
+        return GOOD
+
+    def _known(self) -> Manifest:
+        """What the lake has, or that it begins now."""
+        known = manifest.load(self._folder)
+        since = self._place(self._args.since)
+        if known is None:
+            first = self._log.first()
+            if since is not None and since > first:
+                first = self._log.boundary(first, since, since - first)
+            return Manifest(log_id=self._log.log_id.hex(), start=first)
+        if known.log_id != self._log.log_id.hex():
+            raise Failure(f"the lake in {self._folder} is of another log; name another --out for this one.")
+        if since is not None and since > known.end:
+            raise Failure(
+                f"the lake in {self._folder} ends at {lsns.text(known.end)}, before --from: there would be a gap; "
+                f"leave --from away, or name another --out."
+            )
+        return known
+
+    def _end(self, reached: int) -> int:
+        """Up to where the log is read now: where a record ends."""
+        end = self._log.end()
+        until = self._place(self._args.until)
+        if until is None or until >= end:
+            return end
+        return self._log.boundary(reached, until, until - reached) if until > reached else reached
+
+    def _place(self, where: common.Place | None) -> int | None:
+        return where if where is None or isinstance(where, int) else self._log.at_time(common.micros(where))
+
+    def _bring_in(self, known: Manifest, start: int, end: int) -> tuple[Run, Reconciled]:
+        """Write the rows of the records in [start, end) into a folder of their own, and compare."""
+        what = f"history: {lsns.text(start)} to {lsns.text(end)}"
+        folder = f"run={start:020d}-{end:020d}-{secrets.token_hex(4)}"
+        rows = common.read_log(self._spark, self._args.path, self._args.qmgr, start, end)
+        with step(self._spark, f"{what}, written"):
+            write(rows, f"{self._folder}/{folder}")
+        written = manifest.read_runs(self._spark, self._folder, [folder])
+        with step(self._spark, f"{what}, compared"):
+            reconciled = reconcile(rows, written)
+        return Run(folder=folder, start=start, end=end, rows=reconciled.in_lake), reconciled
+
+    def _open(self, known: Manifest, made: Run) -> dict[int, int]:
+        """Units of work that have rows in the lake and no outcome there."""
+        rows = manifest.read_runs(self._spark, self._folder, [made.folder]).where(F.col("uow").isNotNull())
+        ended = F.max(F.col("kind").isin(*OUTCOMES)).alias("ended")
+        units = rows.groupBy("uow").agg(F.min("lsn").alias("first"), ended)
+        still = {row["uow"]: row["first"] for row in units.where("not ended").collect()}
+        over: set[int] = set()
+        if known.open:
+            before = self._spark.createDataFrame([(unit,) for unit in known.open], "uow BIGINT")
+            over = {row["uow"] for row in units.where("ended").join(before, "uow", "left_semi").collect()}
+        return still | {unit: first for unit, first in known.open.items() if unit not in over}
+
+    def _tell(self, known: Manifest, brought: list[Run]) -> None:
+        report = self._report
+        report.line(f"The lake in {self._folder} has the log from {lsns.text(known.start)} to {lsns.text(known.end)}:")
+        report.line(f"{sum(one.rows for one in known.runs):,} rows of {len(known.runs)} runs.")
+        report.line(f"Units of work that had no outcome there: {len(known.open):,}.")
+        report.heading("Brought in now")
+        if not brought:
+            report.line("Nothing: the lake had all of the log.")
+            return
+        report.line("Rows and their checksums, by unit of work, are those of the log.")
+        headers = ("from", "to", "rows", "folder")
+        report.table(headers, [(lsns.text(one.start), lsns.text(one.end), one.rows, one.folder) for one in brought])
+        report.heading("By queue")
+        now = manifest.read_runs(self._spark, self._folder, [one.folder for one in brought])
+        report.table(("queue", "days", "put", "got", "expired", "bytes put"), by_queue(now))
+
+    def _tell_differences(self, made: Run, found: Reconciled) -> None:
+        report = self._report
+        report.line(f"The rows that were written into {made.folder} differ from those of the log, so they are not in")
+        report.line(
+            f"the lake: {found.in_log:,} rows in the log, {found.in_lake:,} in the files, and {found.different:,} of"
+        )
+        report.line(f"{found.groups:,} units of work (or extents, for rows outside of any) are not alike.")
+        report.heading("Not alike")
+        rows = [(str(one.uow or "-"), one.extent, one.in_log, one.in_lake) for one in found.listed]
+        report.table(("unit of work", "extent", "rows in the log", "rows in the files"), rows)
+        say(f"history: {found.different} units of work differ from the log; see the report")
+
+
+def sweep(folder: str, known: Manifest) -> None:
+    """Remove what runs have left behind that were killed."""
+    there = {one.folder for one in known.runs}
+    for path in Path(folder).glob("run=*"):
+        if path.name not in there:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def write(rows: "DataFrame", folder: str) -> None:
+    """As Parquet, by day and queue, each file in the order of the log."""
+    placed = rows.withColumn("day", F.to_date("time")).withColumn("queue", F.col("object"))
+    ordered = placed.hint("rebalance", "day", "queue").sortWithinPartitions("day", "queue", "lsn", "position")
+    ordered.write.partitionBy("day", "queue").parquet(folder)
+
+
+def make_durable(folder: Path) -> None:
+    """Sync every file below the folder, and every name. Raises OSError."""
+    disk = PosixDisk()
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_dir():
+            disk.sync_dir(str(path))
+        else:
+            file = disk.open_read(str(path))
+            try:
+                file.sync()
+            finally:
+                file.close()
+    disk.sync_dir(str(folder))
+    disk.sync_dir(str(folder.parent))
+
+
+# Comparing
+
+
+def reconcile(in_log: "DataFrame", in_lake: "DataFrame") -> Reconciled:
+    """Compare rows by unit of work (by extent, where they are of none): how many, and sums of a hash of all columns."""
+    both = _sums(in_log, 1).unionByName(_sums(in_lake.select(in_log.columns), -1))
+    groups = both.groupBy("uow", "extent").agg(
+        F.count_if(F.col("side") > 0).alias("in_log"),
+        F.count_if(F.col("side") < 0).alias("in_lake"),
+        *(F.sum(F.col("side") * F.col(half)).alias(half) for half in ("low", "high")),
+    )
+    unlike = (F.col("in_log") != F.col("in_lake")) | (F.col("low") != 0) | (F.col("high") != 0)
+    told = groups.select("*", unlike.alias("unlike")).cache()
+    try:
+        total = told.agg(
+            F.count("*").alias("groups"),
+            F.coalesce(F.sum("in_log"), F.lit(0)).alias("in_log"),
+            F.coalesce(F.sum("in_lake"), F.lit(0)).alias("in_lake"),
+            F.count_if("unlike").alias("different"),
+        ).first()
+        assert total is not None  # an aggregate without groups has one row
+        listed = []
+        if total["different"]:
+            rows = told.where("unlike").orderBy("uow", "extent").limit(LISTED).collect()
+            listed = [Difference(row["uow"], row["extent"], row["in_log"], row["in_lake"]) for row in rows]
+    finally:
+        told.unpersist()
+    return Reconciled(total["groups"], total["in_log"], total["in_lake"], total["different"], listed)
+
+
+def _sums(rows: "DataFrame", side: int) -> "DataFrame":
+    """Each row's group and the halves of its hash: their sums over any number of rows are exact."""
+    columns = [_comparable(rows, name) for name in rows.columns]
+    # The hash passes over nulls, so which columns are null is hashed too.
+    digest = F.xxhash64(*columns, *(F.isnull(name) for name in rows.columns))
+    hashed = rows.select(
+        "uow",
+        F.when(F.col("uow").isNull(), F.col("extent")).alias("extent"),
+        F.lit(side).alias("side"),
+        digest.alias("h"),
+    )
+    low = F.col("h").bitwiseAND(F.lit(HASH_HALF)).alias("low")
+    high = F.shiftrightunsigned("h", 32).alias("high")
+    return hashed.select("uow", "extent", "side", low, high)
+
+
+def _comparable(rows: "DataFrame", name: str) -> "Column":
+    """The column as it can be hashed: the entries of a map in one order."""
+    if isinstance(rows.schema[name].dataType, MapType):
+        return F.array_sort(F.map_entries(name))
+    return F.col(name)
+
+
+def by_queue(rows: "DataFrame") -> list[tuple[object, ...]]:
+    """Days and rows of each queue, for the report."""
+    kinds = {"PUT": "put", "GET": "got", "EXPIRE": "expired"}
+    told = rows.where(F.col("queue").isNotNull() & F.col("kind").isin(*kinds) & ~F.col("repeated"))
+    found = told.groupBy("queue").agg(
+        F.countDistinct("day").alias("days"),
+        *(F.count_if(F.col("kind") == kind).alias(name) for kind, name in kinds.items()),
+        F.coalesce(F.sum("body_length"), F.lit(0)).alias("bytes"),
+    )
+    return [tuple(row) for row in found.orderBy("queue").collect()]

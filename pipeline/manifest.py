@@ -1,0 +1,102 @@
+"""The manifest of a lake: which folders of Parquet files are in it, and up to which LSN of the log it goes.
+
+A lake is a directory. `manifest.json` in it says all that readers believe; it is replaced by one rename, so they see a
+run of the job `history` wholly or not at all. The files of a run lie in a folder of that run's alone:
+
+    lake/manifest.json
+    lake/run=<first LSN>-<LSN behind it>-<attempt>/day=2026-11-21/queue=ORDERS/part-….parquet
+
+A folder that the manifest does not name is what a run left behind that was killed: it is not in the lake.
+"""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from logger.disk import Disk, PosixDisk, absolute_path, read_whole, replace_file
+from qmgr.errors import Mistake
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NAME = "manifest.json"
+VERSION = 1
+
+
+@attrs.frozen(kw_only=True)
+class Run:
+    """What one run has brought in: the records that begin in [start, end), in its folder."""
+
+    folder: str  # its name in the lake
+    start: int
+    end: int
+    rows: int
+
+
+@attrs.frozen(kw_only=True)
+class Manifest:
+    """What is in a lake."""
+
+    log_id: str  # hexadecimal: of the one log that it is of
+    start: int  # LSN from which on it has everything
+    runs: tuple[Run, ...] = ()
+    open: dict[int, int] = attrs.field(factory=dict)  # units of work without an outcome yet -> LSN of their first row
+
+    @property
+    def end(self) -> int:
+        """The LSN that it has reached."""
+        return self.runs[-1].end if self.runs else self.start
+
+    def encode(self) -> bytes:
+        return json.dumps({"version": VERSION} | attrs.asdict(self), indent=1).encode()
+
+
+def decode(data: bytes) -> Manifest:
+    """Raises ValueError, KeyError, TypeError for what is no manifest that this version knows."""
+    fields: dict[str, Any] = json.loads(data)
+    if fields.pop("version") != VERSION:
+        raise ValueError("it was written by a later version")
+    fields["runs"] = tuple(Run(**run) for run in fields["runs"])
+    fields["open"] = {int(unit): first for unit, first in fields["open"].items()}
+    return Manifest(**fields)
+
+
+def load(folder: str, disk: Disk | None = None) -> Manifest | None:
+    """The manifest of the lake in this folder; None where there is none yet. Raises Mistake, OSError."""
+    disk = disk or PosixDisk()
+    path = f"{folder}/{NAME}"
+    if not disk.exists(path):
+        return None
+    try:
+        return decode(read_whole(disk, path))
+    except (ValueError, KeyError, TypeError) as exc:
+        raise Mistake(f"{path} can't be read as the manifest of a lake: {exc}; restore it from a backup") from exc
+
+
+def save(folder: str, manifest: Manifest, disk: Disk | None = None) -> None:
+    """Let this manifest count, durably, at one moment. Raises OSError."""
+    replace_file(disk or PosixDisk(), f"{folder}/{NAME}", manifest.encode())
+
+
+def lake(spark: "SparkSession", folder: str) -> "DataFrame":
+    """The log's rows that are in the lake in this folder, as `qmgr.log` has them, with `run`, `day` and `queue`.
+
+    Rows without a queue, such as those of COMMIT records, have none in `queue` either. Raises Mistake, OSError.
+    """
+    root = absolute_path(folder)
+    manifest = load(root)
+    if manifest is None:
+        raise Mistake(f"there is no lake in {root}: it has no {NAME}; the job history makes one")
+    return read_runs(spark, root, [run.folder for run in manifest.runs])
+
+
+def read_runs(spark: "SparkSession", root: str, folders: list[str]) -> "DataFrame":
+    """The rows in these folders of a lake."""
+    from pipeline.schema import DDL
+
+    schema = f"{DDL}, run STRING, day DATE, queue STRING"
+    if not folders:
+        return spark.createDataFrame([], schema)
+    paths = [f"{root}/{folder}" for folder in folders]
+    return spark.read.schema(schema).option("basePath", root).parquet(*paths)

@@ -1,0 +1,142 @@
+"""The command line of the jobs: the list, help, and one sentence with an exit status for whatever goes wrong."""
+
+import datetime
+import sys
+from pathlib import Path
+
+import pytest
+
+from logger.errors import LogDamaged
+from pipeline import __main__ as command
+from pipeline import jobs
+from pipeline.jobs import common
+from pipeline.jobs.common import BAD_ARGUMENTS, explain, place
+from qmgr.errors import Mistake
+
+UTC = datetime.UTC
+
+
+def complaint(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """The exit status, and the one line on stderr."""
+    status = command.main(words)
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err
+    [line] = said.err.splitlines()
+    return status, line
+
+
+def test_without_words_the_jobs_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main([]) == 0
+    listed = capsys.readouterr().out
+    assert all(f"  {name} " in listed for name in jobs.NAMES)
+    assert "exit status:" in listed
+
+
+@pytest.mark.parametrize("name", jobs.NAMES)
+def test_each_job_says_which_words_it_takes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    job = jobs.job(name)
+    assert name == job.NAME
+    assert command.main([name, "--help"]) == 0
+    told = capsys.readouterr().out
+    assert f"usage: python -m pipeline {name}" in told
+    assert all(word in told for word in ("PATH", "--qmgr NAME", "--out DIR"))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["hystory"], "there is no job 'hystory'; there are history"),
+        (["history"], "the following arguments are required: PATH, --out; see python -m pipeline history --help."),
+        (["history", "/x", "--out", "o", "--form", "1"], "unrecognized arguments: --form 1; see "),
+        (["history", "/x", "--out", "o", "--from", "monday"], "'monday' is no LSN and no moment; write "),
+        (["history", "/x", "--out", "s3://bucket/lake"], "name a directory that this machine and all workers have"),
+    ],
+)
+def test_wrong_words_get_one_sentence_before_spark_is_started(
+    words: list[str], sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.session.spark", never)
+    status, line = complaint(words, capsys)
+    assert sentence in line
+    assert status == BAD_ARGUMENTS
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--qmgr", "QM1"], "queue manager 'QM1' does not exist in "),
+        ([], "there is no log in "),
+    ],
+)
+def test_a_log_that_is_not_there_is_told_before_spark_is_started(
+    words: list[str],
+    sentence: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr("pipeline.session.spark", never)
+    (tmp_path / "empty").mkdir()
+    status, line = complaint(["history", f"{tmp_path}/empty", *words, "--out", f"{tmp_path}/out"], capsys)
+    assert sentence in line
+    assert status == 71
+
+
+def never(app: str) -> None:
+    raise AssertionError("Spark was started")
+
+
+def test_an_lsn_and_a_moment_can_be_written_in_several_ways() -> None:
+    assert place("0:0:1:2") == place("<0:0:1:2>") == place("65538") == 65538
+    assert place("2026-11-21T14:30:00") == datetime.datetime(2026, 11, 21, 14, 30, tzinfo=UTC)
+    assert place("2026-11-21T14:30:00+02:00") == datetime.datetime(2026, 11, 21, 12, 30, tzinfo=UTC)
+    assert place("2026-11-21") == datetime.datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def test_an_error_of_a_task_is_told_by_its_own_sentence() -> None:
+    """As Spark wraps it up: the sentence of the worker's last exception, not the traces around it."""
+    from pyspark.errors import PythonException
+
+    trace = """An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "/somewhere/reader.py", line 3, in records
+    raise LogDamaged(text)
+logger.errors.LogDamaged: log extent /logs/S0000007.LOG is missing
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:581)
+Caused by: org.apache.spark.SparkException: Job aborted"""
+    assert explain(PythonException(trace)) == (71, "AMQ6767S: log extent /logs/S0000007.LOG is missing")
+    mistake = trace.replace("logger.errors.LogDamaged: log extent", "qmgr.errors.Mistake: the option")
+    assert explain(PythonException(mistake))[0] == BAD_ARGUMENTS
+    ended = trace.replace("logger.errors.LogDamaged: log", "PermissionError: [Errno 13] log")
+    assert explain(PythonException(ended)) == (
+        119,
+        "AMQ7077E: you are not authorised: [Errno 13] log extent /logs/S0000007.LOG is missing",
+    )
+    assert explain(PythonException("Job aborted")) == (71, "AMQ6118S: Spark failed: Job aborted")
+
+
+def test_errors_of_this_process_are_told_as_every_command_does() -> None:
+    assert explain(LogDamaged("it is gone")) == (71, "AMQ6767S: it is gone")
+    assert explain(Mistake("no")) == (BAD_ARGUMENTS, "AMQ7076E: no (2046 MQRC_OPTIONS_ERROR)")
+    missing = ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
+    told = "AMQ7076E: No module named 'pyarrow'; get it with: pip install 'qmgr[pipeline]'"
+    assert explain(missing) == (BAD_ARGUMENTS, told)
+
+
+def test_a_url_is_no_folder_for_a_report(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    import argparse
+
+    with pytest.raises(common.Failure, match="name a directory that this machine and all workers have mounted"):
+        common.out_folder(argparse.Namespace(out="s3://bucket/lake"))
+    made = common.out_folder(argparse.Namespace(out=str(tmp_path / "a" / "b")), "c")
+    assert Path(made) == tmp_path / "a" / "b" / "c"
+    assert Path(made).is_dir()
+
+
+def test_the_module_runs_by_itself() -> None:
+    import subprocess
+
+    done = subprocess.run([sys.executable, "-m", "pipeline", "none"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("AMQ7076E: there is no job 'none'; there are history")

@@ -1,0 +1,48 @@
+"""Reports: what was said stands in the text in its order, numbers can be read, charts lie beside it."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.report import Report, lines_of, new_chart, shown
+
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+
+
+def test_a_table_has_columns_as_wide_as_they_must_be_and_numbers_to_the_right() -> None:
+    assert lines_of(("queue", "rows", "mean"), [("ORDERS", 1234567, 0.5), ("A", 2, None)]) == [
+        "queue        rows  mean",
+        "------  ---------  ----",
+        "ORDERS  1,234,567   0.5",
+        "A               2     -",
+    ]
+
+
+def test_a_table_without_rows_has_its_headers() -> None:
+    assert lines_of(("queue", "rows"), []) == ["queue  rows", "-----  ----"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (True, "yes"), (1234.5, "1,234.5"), (2.0, "2"), (0.00049, "0"), ("x", "x"), (0, "0")],
+)
+def test_values_are_written_for_people(value: object, text: str) -> None:
+    assert shown(value) == text
+
+
+def test_a_report_is_written_with_its_charts_and_says_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report("flow of QM1")
+    report.line("Two queues.")
+    report.heading("Depth")
+    report.table(("queue", "depth"), [("A", 3)])
+    figure, axes = new_chart("depth over time", "time", "messages")
+    axes.plot([0, 1], [3, 4])
+    report.chart("depth", figure)
+    path = report.write(tmp_path / "new" / "out")
+    assert path == tmp_path / "new" / "out" / "report.txt"
+    assert path.read_text().splitlines() == [
+        *("flow of QM1", "###########", "Two queues.", "", "Depth", "====="),
+        *("queue  depth", "-----  -----", "A          3", "chart: depth.png"),
+    ]
+    assert (path.parent / "depth.png").read_bytes().startswith(SIGNATURE)
+    assert capsys.readouterr().out == f"flow of QM1: {path}\n"
