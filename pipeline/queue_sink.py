@@ -1,0 +1,282 @@
+"""Putting from Spark: each partition of a batch is one unit of work, with its mark; so it is safe to do it twice.
+
+All is durable when a task has ended. So there is nothing left to do for the driver's commit, and its abort undoes
+nothing: what was put is remembered, and a batch that is run again puts the rest.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import Any
+
+import attrs
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from logger.clock import SystemClock
+from logger.disk import PosixDisk
+from pipeline import marks
+from pipeline.marks import Claim, Key, Manager
+from pipeline.reach import Reach, lowered, reach, seconds, whole
+from qmgr import BackedOut, Mistake, MQError, ResourceProblem, SyncpointLimit
+
+WHOLE = (ByteType, ShortType, IntegerType, LongType)
+TYPES: dict[str, tuple[type[DataType], ...]] = {
+    "body": (BinaryType, StringType),
+    "queue": (StringType,),
+    "priority": WHOLE,
+    "persistent": (BooleanType,),
+    "expiry": (*WHOLE, FloatType, DoubleType, DecimalType, TimestampType),
+    "message_id": (BinaryType,),
+    "correlation_id": (BinaryType,),
+    "reply_to": (StringType,),
+    "properties": (MapType,),
+    "format": (StringType,),
+}
+SAID = {
+    "body": "binary or string",
+    "priority": "a whole number",
+    "persistent": "boolean",
+    "expiry": "a number of seconds or a timestamp",
+    "properties": "map<string,string>",
+} | {name: types[0]().typeName() for name, types in TYPES.items() if len(types) == 1 and name != "properties"}
+OPTIONS = tuple(name for name in TYPES if name not in ("body", "queue"))
+
+QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"  # properties of a task of a stream
+A_DAY = 86400.0  # seconds that the marks of a writing without a writeId live: attempts may still be on their way
+A_CALL = 1000  # messages
+A_FRAME = 256 << 10  # bytes
+LEAST_EXPIRY = 0.001  # seconds that a message has whose time is over when it is put
+WAY_OUT = (
+    "each partition of a batch is one unit of work: make them smaller (repartition, or less in a batch), or give units "
+    "of work more room (MAXUMSGS of ALTER QMGR for messages, LogPrimaryFiles and LogSecondaryFiles for the log)"
+)
+
+
+@attrs.frozen
+class Put(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    key: Key
+    messages: int
+    before: bool = False  # an attempt before this one has put them
+
+
+# ---- the columns
+
+
+def check_columns(schema: StructType, queue: str) -> None:
+    """Can rows of these columns be put? Raises Mistake."""
+    names = [field.name.lower() for field in schema.fields]
+    for field, name in zip(schema.fields, names, strict=True):
+        if name not in TYPES:
+            raise Mistake(f"no message has a column {field.name!r} to be put; select what there is: {', '.join(TYPES)}")
+        if names.count(name) > 1:
+            raise Mistake(f"there is more than one column {name!r}; select one of them")
+        if not isinstance(field.dataType, TYPES[name]) or not _is_texts(field.dataType):
+            raise Mistake(
+                f"column {field.name!r} is {field.dataType.simpleString()}; it has to be {SAID[name]}: cast it"
+            )
+    if "body" not in names:
+        raise Mistake("there is no column 'body', which is what a message carries: name one so, binary or string")
+    if "queue" not in names and not queue:
+        raise Mistake("it is not said where to put: name the queue by option queue, or in a column queue")
+
+
+def _is_texts(type_: DataType) -> bool:
+    """A map is one of strings."""
+    return not isinstance(type_, MapType) or (
+        isinstance(type_.keyType, StringType) and isinstance(type_.valueType, StringType)
+    )
+
+
+Run = tuple[str, dict[str, Any], list[bytes]]  # queue, options, bodies
+
+
+def runs(rows: pa.RecordBatch, queue: str, now_us: int) -> Iterator[Run]:
+    """The rows in their order, those that follow each other together which are put alike. Raises Mistake."""
+    columns = {name.lower(): column for name, column in zip(rows.schema.names, rows.columns, strict=True)}
+    bodies = columns.pop("body").cast(pa.binary()).to_pylist()
+    if None in bodies:
+        raise Mistake("a row has no body (null); a message has one, which may be empty: b''")
+    queues = columns.pop("queue").to_pylist() if "queue" in columns else [None] * len(bodies)
+    names = [name for name in OPTIONS if name in columns]
+    values = [_values(name, columns[name], now_us) for name in names]
+    for (name, *given), group in groupby(zip(zip(queues, *values, strict=True), bodies, strict=True), itemgetter(0)):
+        target = name or queue
+        if not target:
+            raise Mistake("a row names no queue (null), and there is no option queue to say where such rows go")
+        options = dict(zip(names, given, strict=True))
+        if options.get("properties") is not None:
+            options["properties"] = dict(options["properties"])
+        for some in _calls(body for _, body in group):
+            yield target, options, some
+
+
+def _values(name: str, column: pa.Array, now_us: int) -> list[Any]:
+    """The values of a column as a put takes them, and as they can be compared."""
+    if name == "properties":
+        return [value and tuple((key, text) for key, text in value if text is not None) for value in column.to_pylist()]
+    if name != "expiry":
+        found: list[Any] = column.to_pylist()
+        return found
+    if pa.types.is_timestamp(column.type):
+        moments = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
+        return [None if us is None else max(LEAST_EXPIRY, (us - now_us) / 1e6) for us in moments]
+    return [None if value is None else float(value) for value in column.to_pylist()]
+
+
+def _calls(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """As many as go with one call."""
+    some: list[bytes] = []
+    size = 0
+    for body in bodies:
+        if some and (len(some) == A_CALL or size + len(body) > A_FRAME):
+            yield some
+            some, size = [], 0
+        some.append(body)
+        size += len(body)
+    yield some
+
+
+# ---- a partition
+
+
+@attrs.frozen(kw_only=True)
+class Part:
+    """A partition of a batch, to be put once."""
+
+    reach: Reach
+    key: Key
+    batch: int
+    patience: float = marks.PATIENCE  # seconds that another attempt at it is waited for
+    life: float | None = None  # seconds that it is remembered; None: until the next batch
+
+    def put(self, batches: Iterable[pa.RecordBatch]) -> Put:
+        """Put the rows, in one unit of work, unless that was done. Raises MQError with the sentence for the user."""
+        some = (rows for rows in batches if rows.num_rows)
+        first = next(some, None)  # whatever has to be computed first is waited for here, while nothing is held
+        if first is None:
+            return Put(self.key, 0)
+        with self.reach.connect(f"spark {self.key}") as qm:
+            return self.put_by(qm, chain([first], some))
+
+    def put_by(self, qm: Manager, batches: Iterable[pa.RecordBatch]) -> Put:
+        """The same by this connection."""
+        with marks.claim(qm, self.key, self.batch, patience=self.patience) as claimed:
+            if claimed.done is not None:
+                count = sum(rows.num_rows for rows in batches)
+                self._compare(claimed, count)
+                return Put(self.key, count, before=True)
+            try:
+                count = self._put(claimed, batches)
+                claimed.commit(count, life=self.life)
+            except (SyncpointLimit, ResourceProblem, BackedOut) as exc:
+                text = str(exc).removesuffix(f" ({exc.reason.value} MQRC_{exc.reason.name})")
+                raise MQError(f"{self.key} was not put: {text}; {WAY_OUT}", reason=exc.reason, name=exc.name) from exc
+            return Put(self.key, count)
+
+    def _put(self, claimed: Claim, batches: Iterable[pa.RecordBatch]) -> int:
+        clock = SystemClock()
+        put_many: Callable[..., object] = claimed.unit.put_many
+        count = 0
+        for rows in batches:
+            for queue, options, bodies in runs(rows, self.reach.queue, clock.wall_us()):
+                put_many(queue, bodies, **options)
+            count += rows.num_rows
+        return count
+
+    def _compare(self, claimed: Claim, count: int) -> None:
+        """What was put before has to be what would have been put now: else rows would be lost, or put twice."""
+        done = claimed.done
+        if done is not None and done.batch == self.batch and done.messages != count:
+            raise Mistake(
+                f"{self.key} was put with batch {self.batch} before, as {done.messages} messages, and now it has "
+                f"{count} rows: what is put again has to be divided as it was. Put it with the same data, number of "
+                f"partitions and settings as then, or have the marks of {self.key.query} forgotten "
+                f"(pipeline.marks.forget), which puts all of it again"
+            )
+
+
+# ---- what Spark calls
+
+
+def refuse_overwrite(overwrite: bool) -> None:
+    if overwrite:
+        raise Mistake("what is on a queue can't be overwritten; put to it: mode('append'), outputMode('append')")
+
+
+class QueueWriter(DataSourceArrowWriter):
+    """Of a batch: `frame.write.format("qmgr.queue")`."""
+
+    def __init__(self, options: dict[str, str], schema: StructType, overwrite: bool) -> None:
+        refuse_overwrite(overwrite)
+        self.reach = reach(options, needs_queue=False)
+        check_columns(schema, self.reach.queue)
+        self.patience = seconds(options, "attemptTimeout", marks.PATIENCE)
+        self.batch = whole(options, "batchId", 0)
+        named = lowered(options).get("writeid")
+        if self.batch and not named:
+            raise Mistake("option batchId numbers the batches of a writing, and option writeId says of which")
+        self.query = f"write {named or PosixDisk().entropy(16).hex()}"
+        self.life = None if named else A_DAY
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Put:
+        """In a task."""
+        key = Key(self.query, str(_task().partitionId()))
+        part = Part(reach=self.reach, key=key, batch=self.batch, patience=self.patience, life=self.life)
+        return part.put(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """It is done."""
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """What was put stays; with a writeId the next attempt puts the rest."""
+
+
+class QueueStreamWriter(DataSourceStreamArrowWriter):
+    """Of a stream: `frame.writeStream.format("qmgr.queue")`."""
+
+    def __init__(self, options: dict[str, str], schema: StructType, overwrite: bool) -> None:
+        refuse_overwrite(overwrite)
+        self.reach = reach(options, needs_queue=False)
+        check_columns(schema, self.reach.queue)
+        self.patience = seconds(options, "attemptTimeout", marks.PATIENCE)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Put:
+        """In a task. The id of a query stays over restarts, as its checkpoint does."""
+        task = _task()
+        query, batch = task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID)
+        if query is None or batch is None:
+            raise Mistake("this version of Spark does not tell its tasks to which query and batch they belong")
+        key = Key(f"query {query}", str(task.partitionId()))
+        return Part(reach=self.reach, key=key, batch=int(batch), patience=self.patience).put(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """It is done."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """What was put stays; Spark runs the batch again, which puts the rest."""
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    assert task is not None, "Spark writes in tasks"
+    return task

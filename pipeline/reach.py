@@ -1,0 +1,84 @@
+"""Reach: which queue manager and queue the options of `qmgr.queue` name, and how any process of Spark gets there."""
+
+from collections.abc import Mapping
+
+import attrs
+
+from qmgr import Connection, Mistake, connect, locations
+from qmgr.objects import check_name
+
+IDENTITY = ("user", "password", "ca", "certificate", "key")
+
+
+@attrs.frozen(kw_only=True)
+class Reach:
+    """Can be sent to other processes. `data_path` is absolute: what it is by default is decided where this is made."""
+
+    name_or_url: str
+    data_path: str | None = None  # None: by a URL
+    queue: str = ""
+    user: str = ""
+    password: str = attrs.field(default="", repr=False)
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+
+    def connect(self, application: str) -> Connection:
+        """To the daemon, or to the process that shares the queue manager. Raises Unavailable, NotAuthorized."""
+        return connect(
+            self.name_or_url,
+            data_path=self.data_path,
+            user=self.user,
+            password=self.password,
+            ca=self.ca,
+            certificate=self.certificate,
+            key=self.key,
+            application=application,
+        )
+
+
+def reach(options: Mapping[str, str], *, needs_queue: bool = True) -> Reach:
+    """What the options say. Raises Mistake, NameError_."""
+    given = lowered(options)
+    name, url, queue = (given.get(word, "") for word in ("qmgr", "url", "queue"))
+    if bool(name) == bool(url):
+        both = "both are given" if name else "neither is given"
+        raise Mistake(f"option qmgr names a queue manager of this machine, or option url one anywhere; {both}")
+    if queue:
+        check_name(queue, "queue")
+    elif needs_queue:
+        raise Mistake("option queue is missing: name the queue")
+    identity = {word: given[word] for word in IDENTITY if given.get(word)}
+    if url:
+        if "://" not in url:
+            raise Mistake(f"option url is {url!r}; write qmgr://host:port/QM1, or qmgrs:// for TLS")
+        return Reach(name_or_url=url, queue=queue, **identity)
+    root = locations.find(name, given.get("datapath") or None).data_root
+    return Reach(name_or_url=name, data_path=root, queue=queue, **identity)
+
+
+def lowered(options: Mapping[str, str]) -> dict[str, str]:
+    """Options by their names in small letters, as Spark tells them apart."""
+    return {name.lower(): value for name, value in options.items()}
+
+
+def seconds(options: Mapping[str, str], name: str, default: float) -> float:
+    """An option that is a number of seconds. Raises Mistake."""
+    given = lowered(options).get(name.lower())
+    try:
+        value = default if given is None else float(given)
+        if not 0 <= value < float("inf"):
+            raise ValueError
+    except ValueError:
+        raise Mistake(f"option {name} is {given!r}; it is a number of seconds, 0 or more") from None
+    return value
+
+
+def whole(options: Mapping[str, str], name: str, default: int) -> int:
+    """An option that is a whole number, 0 or more. Raises Mistake."""
+    given = lowered(options).get(name.lower())
+    if given is None:
+        return default
+    if not (given.isascii() and given.isdigit()):
+        raise Mistake(f"option {name} is {given!r}; it is a whole number, 0 or more")
+    return int(given)

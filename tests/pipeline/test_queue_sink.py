@@ -1,0 +1,290 @@
+"""Putting from Spark: a partition is one unit of work, and is put once however often Spark tries."""
+
+import datetime
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    IntegerType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+import qmgr
+from pipeline import marks, queue_sink
+from pipeline.marks import Key
+from pipeline.queue_sink import Part, Put, QueueStreamWriter, QueueWriter, check_columns
+from pipeline.reach import reach
+from qmgr.errors import Mistake, MQError, Reason
+from tests.pipeline.queues import rows, said, serving
+from tests.qmgr.world import Call, bodies
+
+KEY = Key("query q", "0")
+
+
+@pytest.fixture
+def qm(tmp_path: Path) -> Iterator[qmgr.QueueManager]:
+    with serving(tmp_path, "A", "B") as manager:
+        yield manager
+
+
+def part(path: Path, key: Key = KEY, batch: int = 0, queue: str = "A", **more: Any) -> Part:
+    return Part(reach=reach(said(path, queue)), key=key, batch=batch, **more)
+
+
+TYPES: dict[str, DataType] = {
+    "STRING": StringType(),
+    "BINARY": BinaryType(),
+    "INT": IntegerType(),
+    "SMALLINT": ShortType(),
+    "BOOLEAN": BooleanType(),
+    "DECIMAL": DecimalType(10, 2),
+    "TEXTS": MapType(StringType(), StringType()),
+    "NUMBERS": MapType(StringType(), IntegerType()),
+}
+
+
+def typed(columns: str) -> StructType:
+    """A schema as it would be written in SQL; Spark's own parser needs a Spark."""
+    words = [column.split() for column in columns.split(",")]
+    return StructType([StructField(name, TYPES[kind]) for name, kind in words])
+
+
+# ---- a partition
+
+
+def test_a_partition_is_put_in_its_order_as_one_unit_of_work(qm: qmgr.QueueManager, tmp_path: Path) -> None:
+    def watched() -> Iterator[pa.RecordBatch]:
+        yield rows(["1", "2"])
+        yield rows([])
+        [unit] = qm.transactions()
+        assert (unit.puts, unit.xid) == (2, KEY.xid)
+        assert bodies(qm, "A") == []
+        yield rows(["3"])
+
+    assert part(tmp_path).put(watched()) == Put(KEY, 3)
+    assert bodies(qm, "A") == [b"1", b"2", b"3"]
+    assert [(mark.key, mark.batch, mark.messages) for mark in marks.listed(qm)] == [(KEY, 0, 3)]
+
+
+def test_a_partition_that_is_put_again_has_no_second_effect(qm: qmgr.QueueManager, tmp_path: Path) -> None:
+    one = part(tmp_path)
+    assert one.put([rows(["1", "2"])]) == Put(KEY, 2)
+    assert one.put([rows(["1"]), rows(["2"])]) == Put(KEY, 2, before=True)
+    part(tmp_path, batch=1).put([rows(["3"])])
+    assert one.put([rows(["1", "2"])]).before  # very late
+    assert bodies(qm, "A") == [b"1", b"2", b"3"]
+
+
+def test_two_attempts_at_once_put_once(qm: qmgr.QueueManager, tmp_path: Path) -> None:
+    calls = [Call(lambda: part(tmp_path).put([rows(["1", "2"])])) for _ in range(4)]
+    puts: list[Put] = [call.outcome() for call in calls]
+    assert sorted(put.before for put in puts) == [False, True, True, True]
+    assert bodies(qm, "A") == [b"1", b"2"]
+
+
+def test_an_attempt_that_fails_puts_nothing_and_the_next_one_all(qm: qmgr.QueueManager, tmp_path: Path) -> None:
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield rows(["1"])
+        raise OSError("the shuffle is gone")
+
+    with pytest.raises(OSError, match="shuffle"):
+        part(tmp_path).put(failing())
+    assert (bodies(qm, "A"), marks.listed(qm), qm.transactions()) == ([], [], [])
+    part(tmp_path).put([rows(["1", "2"])])
+    assert bodies(qm, "A") == [b"1", b"2"]
+
+
+def test_while_the_first_rows_are_computed_nothing_is_held(qm: qmgr.QueueManager, tmp_path: Path) -> None:
+    def slow() -> Iterator[pa.RecordBatch]:
+        assert len(qm.sessions) == 0
+        yield rows(["1"])
+
+    part(tmp_path).put(slow())
+    assert bodies(qm, "A") == [b"1"]
+
+
+def test_an_empty_partition_leaves_nothing(qm: qmgr.QueueManager, tmp_path: Path) -> None:
+    assert part(tmp_path, queue="NONE").put([rows([])]) == Put(KEY, 0)
+    assert [info.name for info in qm.queues()] == ["A", "B"]  # not even the queue of the marks
+
+
+def test_rows_that_are_divided_otherwise_the_second_time_are_refused(qm: qmgr.QueueManager, tmp_path: Path) -> None:
+    part(tmp_path).put([rows(["1", "2"])])
+    with pytest.raises(Mistake, match=r"put with batch 0 before, as 2 messages, and now it has 1 rows: .*forget"):
+        part(tmp_path).put([rows(["1"])])
+    assert bodies(qm, "A") == [b"1", b"2"]
+    assert marks.forget(qm, KEY.query) == 1
+    part(tmp_path).put([rows(["1"])])
+    assert bodies(qm, "A") == [b"1", b"2", b"1"]
+
+
+def test_a_partition_with_too_many_messages_is_refused_whole_with_a_way_out(
+    qm: qmgr.QueueManager, tmp_path: Path
+) -> None:
+    qm.alter(max_uncommitted=10)
+    part(tmp_path).put([rows(["x"] * 9)])  # and the mark
+    with pytest.raises(MQError, match=r"part 0 of query q was not put: .*at most 10 messages.*repartition") as refused:
+        part(tmp_path, batch=1).put([rows(["x"] * 9)])  # and the mark that goes
+    assert refused.value.reason == Reason.SYNCPOINT_LIMIT_REACHED
+    assert str(refused.value).count("MQRC") == 1
+    assert (qm.queue("A").depth, [mark.batch for mark in marks.listed(qm)]) == (9, [0])
+
+
+def test_a_partition_that_the_log_has_no_room_for_is_refused_with_a_way_out(
+    qm: qmgr.QueueManager, tmp_path: Path
+) -> None:
+    with pytest.raises(MQError, match=r"was not put: .*repartition.*LogPrimaryFiles"):
+        part(tmp_path).put([rows(["x" * 100_000] * 50)])
+    assert (qm.queue("A").depth, qm.transactions()) == (0, [])
+    part(tmp_path).put([rows(["x" * 1000] * 10)])
+    assert qm.queue("A").depth == 10
+
+
+def test_long_runs_of_rows_go_in_calls_of_some_size(
+    qm: qmgr.QueueManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_sink, "A_CALL", 3)
+    monkeypatch.setattr(queue_sink, "A_FRAME", 10)
+    texts = ["1", "2", "3", "4", "a long one indeed", "", "123456", "12345", "6"]
+    found = list(queue_sink.runs(rows(texts), "A", 0))
+    assert [len(some) for _, _, some in found] == [3, 1, 1, 2, 2]
+    part(tmp_path).put([rows(texts)])
+    assert bodies(qm, "A") == [text.encode() for text in texts]
+
+
+# ---- the columns
+
+
+def test_every_column_is_a_part_of_the_message(qm: qmgr.QueueManager, tmp_path: Path) -> None:
+    now = datetime.datetime.now(datetime.UTC)
+    moments = pa.timestamp("us", tz="UTC")
+    first = rows(
+        ["1", "2"],
+        queue=pa.array(["B", None]),
+        priority=pa.array([7, None], pa.int64()),
+        persistent=pa.array([False, None]),
+        expiry=pa.array([now + datetime.timedelta(hours=1), None], moments),
+        message_id=pa.array([b"id", None]),
+        correlation_id=pa.array([b"correl", None]),
+        reply_to=pa.array(["ANSWERS", None]),
+        properties=pa.array([[("colour", "red"), ("none", None)], None], pa.map_(pa.string(), pa.string())),
+        format=pa.array(["MQSTR", None]),
+    )
+    part(tmp_path).put([first])
+    [one], [other] = qm.browse("B"), qm.browse("A")
+    assert (one.body, one.priority, one.persistent, one.reply_to, one.format) == (b"1", 7, False, "ANSWERS", "MQSTR")
+    assert (one.message_id, one.correlation_id) == (b"id".ljust(24, b"\0"), b"correl".ljust(24, b"\0"))
+    assert one.properties == {"colour": "red"} and one.expiry == pytest.approx(3600, abs=60)
+    assert (other.body, other.priority, other.persistent, other.expiry, other.reply_to) == (b"2", 0, True, None, "")
+    assert other.properties == {} and other.message_id.startswith(b"AMQ QM1")
+
+
+def test_expiry_is_seconds_or_a_moment_and_what_is_over_is_over_soon(qm: qmgr.QueueManager, tmp_path: Path) -> None:
+    part(tmp_path).put([rows(["s"], expiry=pa.array([90.5]))])
+    [one] = qm.browse("A")
+    assert one.expiry == pytest.approx(90.5, abs=60)
+    past = pa.array([datetime.datetime(2001, 1, 1)], pa.timestamp("us"))
+    [(_, options, _)] = queue_sink.runs(rows(["past"], expiry=past), "A", 1_700_000_000_000_000)
+    assert options == {"expiry": queue_sink.LEAST_EXPIRY}
+
+
+def test_rows_that_are_put_alike_go_with_one_call(qm: qmgr.QueueManager) -> None:
+    given = rows(["1", "2", "3", "4"], priority=pa.array([1, 1, 2, 1]), queue=pa.array(["A", "A", "A", None]))
+    assert [(queue, options["priority"], some) for queue, options, some in queue_sink.runs(given, "B", 0)] == [
+        ("A", 1, [b"1", b"2"]),
+        ("A", 2, [b"3"]),
+        ("B", 1, [b"4"]),
+    ]
+    several = rows(["1", "2", "3"])
+    assert list(queue_sink.runs(several, "B", 0)) == [("B", {}, [b"1", b"2", b"3"])]
+
+
+def test_rows_without_a_body_or_a_queue_are_refused(qm: qmgr.QueueManager, tmp_path: Path) -> None:
+    with pytest.raises(Mistake, match="a row has no body"):
+        list(queue_sink.runs(pa.RecordBatch.from_pydict({"body": pa.array(["x", None])}), "A", 0))
+    with pytest.raises(Mistake, match="a row names no queue"):
+        list(queue_sink.runs(rows(["x"], queue=pa.array([None], pa.string())), "", 0))
+
+
+@pytest.mark.parametrize(
+    ("ddl", "sentence"),
+    [
+        ("value BINARY", "no message has a column 'value' to be put; select what there is: body, queue, priority"),
+        ("priority INT", "there is no column 'body'"),
+        ("body INT", "column 'body' is int; it has to be binary or string: cast it"),
+        ("body STRING, Priority STRING", "column 'Priority' is string; it has to be a whole number"),
+        ("body STRING, persistent INT", "column 'persistent' is int; it has to be boolean"),
+        ("body STRING, expiry STRING", "has to be a number of seconds or a timestamp"),
+        ("body STRING, message_id STRING", "column 'message_id' is string; it has to be binary"),
+        ("body STRING, queue BINARY", "column 'queue' is binary; it has to be string"),
+        ("body STRING, properties NUMBERS", r"is map<string,int>; it has to be map<string,string>"),
+        ("body STRING, BODY STRING", "there is more than one column 'body'"),
+    ],
+)
+def test_wrong_columns_are_refused_with_one_sentence(ddl: str, sentence: str) -> None:
+    with pytest.raises(Mistake, match=sentence):
+        check_columns(typed(ddl), "A")
+
+
+def test_all_the_right_columns_are_accepted() -> None:
+    check_columns(
+        typed(
+            "Body BINARY, queue STRING, priority SMALLINT, persistent BOOLEAN, expiry DECIMAL, "
+            "message_id BINARY, correlation_id BINARY, reply_to STRING, properties TEXTS, format STRING"
+        ),
+        "",
+    )
+
+
+# ---- the writers that Spark makes
+
+
+def test_writers_are_made_of_options_and_sent_to_workers(tmp_path: Path) -> None:
+    schema = typed("body STRING")
+    options = said(tmp_path, attemptTimeout="30", writeid="w", batchId="7")
+    writer = pickle.loads(pickle.dumps(QueueWriter(options, schema, False)))
+    assert (writer.query, writer.batch, writer.patience, writer.life) == ("write w", 7, 30.0, None)
+    assert writer.reach == reach(options)
+    fresh = [QueueWriter(said(tmp_path), schema, False) for _ in range(2)]
+    assert fresh[0].query != fresh[1].query and fresh[0].life == queue_sink.A_DAY
+    assert QueueStreamWriter(said(tmp_path), schema, False).patience == marks.PATIENCE
+
+
+def test_wrong_options_are_refused_with_one_sentence(tmp_path: Path) -> None:
+    schema, options = typed("body STRING"), said(tmp_path)
+    for wrong, sentence in (
+        ({"qmgr": ""}, "option qmgr names a queue manager of this machine, or option url one anywhere; neither"),
+        ({"url": "qmgr://here:1/QM1"}, "both are given"),
+        ({"qmgr": "", "url": "here"}, "write qmgr://host:port/QM1"),
+        ({"queue": ""}, "name the queue by option queue, or in a column queue"),
+        ({"queue": "no queue"}, "can't be the name of a queue"),
+        ({"qmgr": "no/../name here"}, "can't be the name of a queue manager"),
+        ({"attemptTimeout": "soon"}, "option attemptTimeout is 'soon'; it is a number of seconds"),
+        ({"attemptTimeout": "-1"}, "it is a number of seconds"),
+        ({"batchId": "x", "writeId": "w"}, "option batchId is 'x'; it is a whole number"),
+        ({"batchId": "3"}, "option writeId says of which"),
+    ):
+        with pytest.raises(Mistake, match=sentence):
+            QueueWriter(options | wrong, schema, False)
+    for made in (QueueWriter, QueueStreamWriter):
+        with pytest.raises(Mistake, match="can't be overwritten"):
+            made(options, schema, True)
+
+
+def test_a_url_is_reached_with_its_identity_and_never_shows_the_password() -> None:
+    options = {"url": "qmgrs://host:1414/QM1", "user": "ann", "password": "secret", "ca": "/ca.pem"}
+    found = reach(options, needs_queue=False)
+    assert (found.name_or_url, found.data_path, found.user, found.ca) == (options["url"], None, "ann", "/ca.pem")
+    assert "secret" not in repr(found) and found.password == "secret"
