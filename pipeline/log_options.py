@@ -1,0 +1,194 @@
+"""What a user asks of the source `qmgr.log`: which log, from where to where, which rows and columns of it."""
+
+import datetime
+import re
+from collections.abc import Mapping
+
+import attrs
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from logger import lsn
+from logger.disk import Disk
+from logger.errors import NotInLog
+from logger.extent import file_name, linear_number
+from pipeline.extents import EVERYTHING, Filters, LogFiles, find
+from pipeline.schema import ARROW, COLUMNS, SQL
+from qmgr.errors import Mistake
+from recovery.records import Kind
+
+OLDEST, LATEST = "oldest", "latest"
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+MICROSECOND = datetime.timedelta(microseconds=1)
+OPTIONS = (
+    *("path", "qmgr", "columns", "objects", "kinds", "startingLsn", "startingTime", "endingLsn", "endingTime"),
+    *("maxBytesPerTrigger", "pushdown"),
+)
+SPARKS = {kind: name.replace(" ", "").lower() for kind, name in SQL.items()}  # as Spark writes them
+UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+Place = int | datetime.datetime | str  # an LSN, a moment, OLDEST or LATEST
+
+
+@attrs.frozen(kw_only=True)
+class Asked:
+    """The options of one read, checked. Holds no file and can be sent to other processes."""
+
+    path: str
+    qmgr: str | None = None
+    columns: tuple[str, ...] = COLUMNS
+    filters: Filters = EVERYTHING
+    start: Place = OLDEST
+    end: Place = LATEST
+    max_bytes: int | None = None
+    pushdown: bool | None = None  # as it is safe with this version of Spark
+
+    def log(self, disk: Disk | None = None) -> LogFiles:
+        """Where the log lies now. Raises LogError, MQError, OSError."""
+        return find(self.path, self.qmgr, disk)
+
+
+def asked(options: Mapping[str, str]) -> Asked:
+    """Raises Mistake for an option that is not known, is missing, or has a wrong value."""
+    known = {name.lower(): name for name in OPTIONS}
+    given = {}
+    for name, value in options.items():
+        if name.lower() not in known:
+            raise Mistake(f"qmgr.log has no option {name!r}; it has {', '.join(OPTIONS)}")
+        given[known[name.lower()]] = value
+    if "path" not in given:
+        raise Mistake(
+            'qmgr.log needs a path: load("/data") with the option qmgr for a queue manager, or load the directory of '
+            "a log or of its extents"
+        )
+    limit = given.get("maxBytesPerTrigger")
+    return Asked(
+        path=given["path"],
+        qmgr=given.get("qmgr"),
+        columns=_columns(given["columns"]) if "columns" in given else COLUMNS,
+        filters=Filters(objects=_set(given.get("objects")), kinds=_kinds(given.get("kinds"))),
+        start=_place(given, "starting", OLDEST),
+        end=_place(given, "ending", LATEST),
+        max_bytes=None if limit is None else _bytes(limit),
+        pushdown=_switch(given["pushdown"]) if "pushdown" in given else None,
+    )
+
+
+def _place(given: Mapping[str, str], which: str, default: str) -> Place:
+    at, moment = given.get(f"{which}Lsn"), given.get(f"{which}Time")
+    if at is not None and moment is not None:
+        raise Mistake(f"give {which}Lsn or {which}Time, not both")
+    if at is not None:
+        return _lsn(at, f"{which}Lsn")
+    return default if moment is None else _moment(moment, f"{which}Time")
+
+
+def _lsn(text: str, option: str) -> Place:
+    word = text.strip().lower()
+    if word in (OLDEST, LATEST):
+        return word
+    try:
+        return int(word) if word.isascii() and word.isdigit() else lsn.parse(word)
+    except ValueError:
+        raise Mistake(
+            f"{option} is an LSN as a number or as 0:0:4615:42406, {OLDEST!r} or {LATEST!r}, not {text!r}"
+        ) from None
+
+
+def _moment(text: str, option: str) -> datetime.datetime:
+    try:
+        moment = datetime.datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise Mistake(
+            f"{option} is a moment such as 2026-11-21T14:30:00, in UTC or with +hh:mm, not {text!r}"
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
+
+
+def _bytes(text: str) -> int:
+    found = re.fullmatch(r"(\d+)\s*([kmg]?)b?", text.strip().lower())
+    if found is None or not int(found[1]):
+        raise Mistake(f"maxBytesPerTrigger is a number of bytes, such as 67108864 or 64m, not {text!r}")
+    return int(found[1]) * UNITS[found[2]]
+
+
+def _switch(text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise Mistake(f"pushdown is true or false, not {text!r}")
+    return text.strip().lower() == "true"
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _set(text: str | None) -> frozenset[str] | None:
+    return None if text is None else frozenset(_words(text))
+
+
+def _kinds(text: str | None) -> frozenset[str] | None:
+    kinds = _set(text)
+    for kind in sorted(kinds or ()):
+        if kind not in Kind.__members__:
+            raise Mistake(f"there are no records of kind {kind!r}; there are {', '.join(Kind.__members__)}")
+    return kinds
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    names = tuple(name.lower() for name in _words(text))
+    _check_columns(names)
+    return names
+
+
+def _check_columns(names: tuple[str, ...]) -> None:
+    for name in names:
+        if name not in COLUMNS:
+            raise Mistake(f"qmgr.log has no column {name!r}; it has {', '.join(COLUMNS)}")
+        if names.count(name) > 1:
+            raise Mistake(f"column {name!r} was asked for twice")
+    if not names:
+        raise Mistake("no column was asked for: name at least one")
+
+
+def ddl(columns: tuple[str, ...]) -> str:
+    """The columns in Spark's words."""
+    return ", ".join(f"{name} {SQL[ARROW.field(name).type]}" for name in columns)
+
+
+def target_of(schema: StructType) -> pa.Schema:
+    """The Arrow schema that Spark expects for `schema`, its or the user's. Raises Mistake for what the log has not."""
+    _check_columns(tuple(name.lower() for name in schema.fieldNames()))
+    fields = []
+    for field in schema.fields:
+        kind = ARROW.field(field.name.lower()).type
+        if field.dataType.simpleString() != SPARKS[kind]:
+            raise Mistake(
+                f"column {field.name!r} is {SQL[kind]}, not {field.dataType.simpleString().upper()}; "
+                f"read it as that and cast it"
+            )
+        fields.append(pa.field(field.name, kind, nullable=field.nullable))
+    return pa.schema(fields)
+
+
+def microseconds(moment: datetime.datetime) -> int:
+    """Since 1970-01-01 UTC."""
+    return (moment - EPOCH) // MICROSECOND
+
+
+def lsn_of(place: Place, log: LogFiles, disk: Disk | None = None) -> int:
+    """Where that is in the log by now. Raises NotInLog for an LSN before all that there is, LogDamaged, OSError."""
+    if place == LATEST:
+        return log.end(disk=disk)
+    if isinstance(place, datetime.datetime):
+        return log.at_time(microseconds(place), disk)
+    first = log.first(disk)
+    if not isinstance(place, int):
+        return first
+    if 0 < place < first:
+        name = file_name(linear_number(place // log.extent_bytes)) if place >= log.extent_bytes else "a first extent"
+        raise NotInLog(
+            f"the log is there from {lsn.text(first)} on, so {lsn.text(place)}, in {name}, can't be read: put that "
+            f"extent and those behind it into {' or '.join(log.directories)}, or begin with {OLDEST!r}",
+            lsn=place,
+        )
+    return max(place, first)

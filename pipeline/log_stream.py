@@ -1,0 +1,138 @@
+"""The recovery log as a stream of Spark: offsets are LSNs, and reading takes nothing away.
+
+Spark asks, in one process that lasts as long as the query: where to begin (only a new query), how far the log reaches,
+and which parts lie between two offsets. An offset is the end of a record that is durable, so neither a crash of the
+queue manager nor one of the query can make it mean something else. It names the log too, since it would fit into
+another one and mean something different there.
+"""
+
+from collections.abc import Iterator, Sequence
+from time import monotonic, sleep
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from logger import lsn
+from logger.disk import PosixDisk
+from logger.errors import ExtentGone, LogDamaged
+from pipeline.extents import LogFiles, plan
+from pipeline.log_options import Asked, lsn_of
+from pipeline.log_table import LogPartition, rows_in
+from qmgr.errors import Mistake
+
+LOOKED_EVERY = 0.1  # seconds; Spark would look a hundred times a second at a log to which nothing is added
+
+Offset = dict[str, int | str]
+
+
+class LogStream(DataSourceStreamReader):
+    """What does not depend on the version of Spark."""
+
+    def __init__(self, options: Asked, target: pa.Schema) -> None:
+        self.asked = options
+        self.target = target
+        self._log: LogFiles | None = None  # where it lies, once somebody has asked
+        self._idle = -LOOKED_EVERY  # when there was nothing new
+        self.seen: int | None = None  # how far the log reached at the last look
+
+    def initialOffset(self) -> Offset:
+        """Raises NotInLog when the log does not reach back so far."""
+        return self.offset(lsn_of(self.asked.start, self.log()))
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Raises LogDamaged where something is not there any more."""
+        first, last = self.lsn(start), self.lsn(end)
+        if first == last:
+            return []
+        self.refuse_gone(first)
+        filters = self.asked.filters
+        return [LogPartition(part, filters) for part in plan(self.log(), first, last, filters)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raises LogDamaged, OSError."""
+        return rows_in(partition, self.target)
+
+    def log(self) -> LogFiles:
+        if self._log is None:
+            self._log = self.asked.log()
+        return self._log
+
+    def offset(self, at: int) -> Offset:
+        return {"lsn": at, "log": self.log().log_id.hex()}
+
+    def lsn(self, offset: Offset) -> int:
+        """Raises Mistake for an offset in another log."""
+        log_id = self.log().log_id.hex()
+        if offset.get("log", log_id) != log_id:
+            raise Mistake(
+                f"the query's checkpoint is of another log than the one in {self.log().directories[0]}: the queue "
+                f"manager was made anew, or recovered to a point in time; begin a query with a new checkpoint"
+            )
+        return int(offset["lsn"])
+
+    def up_to(self, start: int, max_bytes: int | None, last: int | None = None) -> int:
+        """Up to where to read from `start` on: what is durable, at most so many bytes unless one record has more.
+
+        Not beyond `last`, where a record ends.
+
+        Raises LogDamaged, where the log is not the one any more that it was.
+        """
+        sleep(max(0.0, self._idle + LOOKED_EVERY - monotonic()))
+        log = self.log()
+        newest = self.refuse_gone(start)
+        end = log.end(start if start // log.extent_bytes >= newest else None)
+        if end < start:
+            raise LogDamaged(
+                f"the log in {log.directories[0]} ends at {lsn.text(end)}, and the query has read it up to "
+                f"{lsn.text(start)}: it is an older copy; put back the one that was read",
+                path=log.directories[0],
+                lsn=end,
+            )
+        self.seen = end
+        if end == start:
+            self._idle = monotonic()
+        if last is not None:
+            end = min(end, last)
+        if max_bytes is None or end - start <= max_bytes:
+            return end
+        return log.boundary(start, end, max_bytes)
+
+    def refuse_gone(self, start: int) -> int:
+        """The newest extent's sequence. Raises LogDamaged when the one that `start` lies in is there no more."""
+        log = self.log()
+        history = log.history(PosixDisk())
+        places = history.places()
+        sequence = start // log.extent_bytes
+        if sequence not in places:
+            try:
+                history.refuse_gap(sequence)
+            except ExtentGone as exc:
+                raise ExtentGone(
+                    f"{exc}; or begin a query with a new checkpoint, which reads what is there",
+                    path=exc.path,
+                    lsn=start,
+                ) from exc
+        return max(places, default=0)
+
+
+class UnlimitedLogStream(LogStream):
+    """For Spark 4.1, which does not say from where on it is going to read, nor how much."""
+
+    def __init__(self, options: Asked, target: pa.Schema) -> None:
+        super().__init__(options, target)
+        self._known: int | None = None  # from where on Spark is going to read, as far as that can be known
+
+    def initialOffset(self) -> Offset:
+        first = super().initialOffset()
+        self._known = self.lsn(first)
+        return first
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        self._known = self.lsn(end)
+        return super().partitions(start, end)
+
+    def latestOffset(self) -> Offset:  # type: ignore[override]
+        """`maxBytesPerTrigger` holds from the second batch after a restart on."""
+        if self._known is None:
+            return self.offset(self.log().end())
+        return self.offset(self.up_to(self._known, self.asked.max_bytes))

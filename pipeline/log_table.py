@@ -1,0 +1,130 @@
+"""The recovery log as a table of Spark: a partition is a part of an extent, read as Arrow batches.
+
+Filters say which extents need not be read. Spark has no means to say which columns it needs: the schema that the user
+gives does.
+"""
+
+import datetime
+from collections.abc import Iterator, Sequence
+
+import attrs
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from logger.disk import Disk
+from pipeline.extents import Filters, Part, plan
+from pipeline.log_options import Asked, lsn_of, microseconds
+from pipeline.rows import batches
+
+
+class LogPartition(InputPartition):
+    """A part of the log, and which of its rows are wanted."""
+
+    def __init__(self, part: Part, filters: Filters) -> None:
+        super().__init__(part)
+        self.filters = filters
+
+
+def rows_in(partition: InputPartition, target: pa.Schema, disk: Disk | None = None) -> Iterator[pa.RecordBatch]:
+    """The batches of a partition, with the columns of `target` and exactly its types. Raises LogDamaged, OSError."""
+    if not isinstance(partition, LogPartition):
+        return  # where there is nothing to read Spark makes up a partition
+    for batch in batches(partition.value, tuple(map(str.lower, target.names)), partition.filters, disk):
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=target)
+
+
+class LogTable(DataSourceReader):
+    """Plans the reading of a log as it stands now, and reads it."""
+
+    def __init__(self, options: Asked, target: pa.Schema) -> None:
+        self.asked = options
+        self.target = target
+        self.filters = options.filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Raises LogError, MQError, OSError."""
+        return self.planned()
+
+    def planned(self, disk: Disk | None = None) -> list[InputPartition]:
+        log = self.asked.log(disk)
+        start = lsn_of(self.asked.start, log, disk)
+        end = lsn_of(self.asked.end, log, disk)
+        return [LogPartition(part, self.filters) for part in plan(log, start, end, self.filters, disk)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raises LogDamaged, OSError."""
+        return rows_in(partition, self.target)
+
+
+class PushedLogTable(LogTable):
+    """The same, told by Spark which rows are wanted: extents that have none of them are not read."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
+        """Takes what it understands, and has Spark apply all of them again."""
+        for one in filters:
+            self.filters = narrowed(self.filters, one)
+        return iter(filters)
+
+
+def narrowed(filters: Filters, one: Filter) -> Filters:
+    """The filters with this one too, where it is of a column by which extents can be told apart."""
+    if not isinstance(one, (EqualTo, EqualNullSafe, In, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)):
+        return filters
+    values = [value for value in (one.value if isinstance(one, In) else (one.value,)) if value is not None]
+    if not values or len(one.attribute) != 1:
+        return filters
+    match one.attribute[0].lower():
+        case "lsn":
+            low, high = _bounds(one, values)
+            return attrs.evolve(filters, low_lsn=_higher(filters.low_lsn, low), high_lsn=_lower(filters.high_lsn, high))
+        case "time":
+            low, high = _bounds(one, [_instant(value) for value in values])
+            return attrs.evolve(
+                filters, low_time=_higher(filters.low_time, low), high_time=_lower(filters.high_time, high)
+            )
+        case "object" if isinstance(one, (EqualTo, EqualNullSafe, In)):
+            return attrs.evolve(filters, objects=_among(filters.objects, values))
+        case "kind" if isinstance(one, (EqualTo, EqualNullSafe, In)):
+            return attrs.evolve(filters, kinds=_among(filters.kinds, values))
+    return filters
+
+
+def _bounds(one: Filter, values: list[int]) -> tuple[int | None, int | None]:
+    """The half-open range in which whole numbers pass the filter, or may pass it."""
+    match one:
+        case GreaterThan():
+            return values[0] + 1, None
+        case GreaterThanOrEqual():
+            return values[0], None
+        case LessThan():
+            return None, values[0]
+        case LessThanOrEqual():
+            return None, values[0] + 1
+    return min(values), max(values) + 1
+
+
+def _instant(value: datetime.datetime) -> int:
+    return microseconds(value if value.tzinfo else value.replace(tzinfo=datetime.UTC))
+
+
+def _higher(bound: int | None, other: int | None) -> int | None:
+    return other if bound is None else bound if other is None else max(bound, other)
+
+
+def _lower(bound: int | None, other: int | None) -> int | None:
+    return other if bound is None else bound if other is None else min(bound, other)
+
+
+def _among(known: frozenset[str] | None, values: list[str]) -> frozenset[str]:
+    return frozenset(values) if known is None else known & frozenset(values)
