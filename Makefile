@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 PY := .venv/bin/python
 # Half of their time the tests wait for a disk or for a process of their own.
 WORKERS := $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
-SOURCES := logger recovery qmgr pipeline pyspark_qmgr_log examples benchmarks tests docs
+SOURCES := logger recovery qmgr pipeline pyspark_qmgr_log pyspark_qmgr_queue examples benchmarks tests docs
 
 .PHONY: help demo demo-pipeline test lint format soak bench clean
 
