@@ -210,14 +210,19 @@ class Connection:
         return put
 
     def browse(
-        self, queue: str, *, message_id: bytes | None = None, correlation_id: bytes | None = None
+        self,
+        queue: str,
+        *,
+        message_id: bytes | None = None,
+        correlation_id: bytes | None = None,
+        group_id: bytes | None = None,
     ) -> Iterator[Message]:
         """Look at the messages that could be got, in that order, taking nothing away.
 
         They come in pages: the more that are read, the more are looked at together.
         """
         link = self._there()
-        frame = wire.browse(queue, FIRST_PAGE, *check_selectors(message_id, correlation_id))
+        frame = wire.browse(queue, FIRST_PAGE, check_selectors(message_id, correlation_id, group_id))
         return self._browsed(link, queue, self._stream(frame, link))
 
     def _browsed(self, link: Link, queue: str, answers: list[tuple[bytes, wire.Reply]]) -> Iterator[Message]:

@@ -159,6 +159,8 @@ class Engine(Holding):
             except LogError as exc:
                 raise self.translated(exc) from exc
             except Unindexed:
+                if wanted.logical_order:
+                    self._gather(queue)
                 self._index(queue, wanted.which)
                 may_read = True
                 continue
@@ -255,6 +257,15 @@ class Engine(Holding):
                 with self.lock:
                     queue.learn(segment, which, known, found)
             self.clock.give_way()
+
+    def _gather(self, queue: Queue) -> None:
+        """Learn of the groups of the queue, a few messages at a time; what can't be read is left as above."""
+        more = True
+        with contextlib.suppress(QueueDamaged, OSError):
+            while more:
+                with self.lock:
+                    more = queue.gather(A_FEW)
+                self.clock.give_way()
 
     def _wait(self, queue: Queue, event: Any, deadline: int | None) -> None:
         """Wait for `event` until the deadline; whatever ends it, the place in the line is given up or passed on."""
@@ -441,31 +452,27 @@ class Engine(Holding):
                 self._apply_only(Expire(queue.id, tuple([e.sequence for e in rest]), rest), wall)
         return removed
 
-    def browse(self, name: str, message_id: Any, correlation_id: Any) -> Iterator[Message]:
+    def browse(self, name: str, wanted: Wanted) -> Iterator[Message]:
         """The messages that can be got and were there when this was called, in the order of delivery.
 
-        Each is looked at when its turn comes.
+        Each is looked at when its turn comes. `wanted` says ids, if anything.
         """
         queue = self._known(name)
-        message_id, correlation_id = verbs.check_selectors(message_id, correlation_id)
         with self.lock:
             verbs.check_get(queue)
             before = queue.next_sequence
-        return self._look_at(queue, before, message_id, correlation_id)
+        return self._look_at(queue, before, wanted)
 
-    def _look_at(
-        self, queue: Queue, before: int, message_id: bytes | None, correlation_id: bytes | None
-    ) -> Iterator[Message]:
-        any_id = message_id is None and correlation_id is None
+    def _look_at(self, queue: Queue, before: int, wanted: Wanted) -> Iterator[Message]:
         position = BEFORE_ALL
         while True:
             with self.lock:
                 verbs.check_get(queue)
                 try:
-                    if any_id:
+                    if not wanted.selective:
                         entries = a_few(queue.after(position, before))
                     else:
-                        found = queue.select(message_id, correlation_id)
+                        found = queue.select(wanted.message_id, wanted.correlation_id, group_id=wanted.group_id)
                         behind = (e for e in found if queue.position(e) > position and e.sequence < before)
                         entries = a_few(behind)
                 except BaseException as exc:

@@ -6,15 +6,22 @@ whoever has the first message of a group gets all of it: nobody else in logical 
 state but the unit's own gets: when it is backed out the group is there again, whole, for anybody.
 
 With `complete` a group is begun only when all of it is there: each number up to that of the last one.
+
+Where groups can begin is known from gathered.py. A queue with too many messages for that is looked through.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import attrs
+
 from qmgr.entry import Entry
+from qmgr.gathered import Position
+from qmgr.ids import Unindexed
 from qmgr.message import group_of, group_sequence_of, is_last_in_group
 from qmgr.queue import BEFORE_ALL, Queue
 
 Gets = Sequence[tuple[Queue, Entry]]
+A_LOT = 10_000  # messages that are looked at in one go where nobody can be let in between
 
 
 def in_logical_order(
@@ -25,56 +32,92 @@ def in_logical_order(
     What is not in memory is found through indexes; where segments have to be read for them it raises Unindexed, unless
     it may `read`. Raises QueueDamaged, OSError.
     """
-    chosen: list[Entry] = []
-    last = next((entry for one, entry in reversed(gets) if one is queue), None)
-    while len(chosen) < limit:
+    mine = [entry for one, entry in gets if one is queue]
+    search = _Search(queue, mine, now_us, complete, read)
+    last = mine[-1] if mine else None
+    while len(search.chosen) < limit:
         within = None if last is None or is_last_in_group(last.head) else group_of(last.head) or None
         if within is not None and group in (None, within):
             assert last is not None
-            wanted = group_sequence_of(last.head) + 1
-            found = _live(queue.select(None, None, group_id=within, read=read), now_us, chosen)
-            entry = next((one for one in found if group_sequence_of(one.head) == wanted), None)
+            entry = search.follower(within, group_sequence_of(last.head) + 1)
         else:
-            entry = _first(queue, gets, chosen, group, now_us, complete=complete, read=read)
+            entry = search.beginning(group)
         if entry is None:
             break
-        chosen.append(entry)
+        search.chosen[entry.sequence] = entry
         last = entry
-    return chosen
+    return list(search.chosen.values())
 
 
-def _live(entries: Iterable[Entry], now_us: int, but: Sequence[Entry]) -> Iterator[Entry]:
-    """Those whose time is not over, `but` for some."""
-    sequences = {entry.sequence for entry in but}
-    return (entry for entry in entries if entry.sequence not in sequences and not 0 < entry.expires <= now_us)
+@attrs.define
+class _Search:
+    """What one get looks for. Nothing changes meanwhile."""
 
+    queue: Queue
+    mine: list[Entry]  # that the unit of work has got from the queue
+    now_us: int
+    complete: bool
+    read: bool
+    chosen: dict[int, Entry] = attrs.Factory(dict)  # by sequence, in the order of choosing
+    behind: Position = BEFORE_ALL  # no group can begin up to here, but for those that have
+    incomplete: set[bytes] = attrs.Factory(set)
 
-def _first(
-    queue: Queue, gets: Gets, chosen: list[Entry], group: bytes | None, now_us: int, *, complete: bool, read: bool
-) -> Entry | None:
-    """The next message that is in no group, or the first one of a group."""
-    if group is not None:
-        candidates: Iterable[Entry] = queue.select(None, None, group_id=group, read=read)
-    else:
-        candidates = queue.after(BEFORE_ALL, queue.next_sequence)
-    incomplete: set[bytes] = set()
-    for entry in _live(candidates, now_us, chosen):
-        one = group_of(entry.head)
-        if not one:
-            return entry
-        if group_sequence_of(entry.head) != 1 or one in incomplete:
-            continue
-        if not complete or _is_complete(queue, gets, chosen, one, now_us, read=read):
-            return entry
-        incomplete.add(one)
-    return None
+    def follower(self, group: bytes, number: int) -> Entry | None:
+        """The message of the group with this number."""
+        found = self._live(self._of(group))
+        return next((one for one in found if group_sequence_of(one.head) == number), None)
 
+    def beginning(self, group: bytes | None) -> Entry | None:
+        """The next message that is in no group, or the first one of a group."""
+        for entry in self._live(self._candidates() if group is None else self._of(group)):
+            one = group_of(entry.head)
+            if not one or (group_sequence_of(entry.head) == 1 and self._may_begin(one)):
+                self.behind = max(self.behind, self.queue.position(entry))
+                return entry
+        return None
 
-def _is_complete(queue: Queue, gets: Gets, chosen: list[Entry], group: bytes, now_us: int, *, read: bool) -> bool:
-    """Is all of the group on the queue, or got by this unit of work?"""
-    mine = [entry for one, entry in gets if one is queue and group_of(entry.head) == group]
-    mine += [entry for entry in chosen if group_of(entry.head) == group]
-    there = [*mine, *_live(queue.select(None, None, group_id=group, read=read), now_us, chosen)]
-    numbers = {group_sequence_of(entry.head) for entry in there}
-    ends = [group_sequence_of(entry.head) for entry in there if is_last_in_group(entry.head)]
-    return bool(ends) and numbers >= set(range(1, min(ends) + 1))
+    def _live(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """Those that are not chosen and whose time is not over."""
+        return (one for one in entries if one.sequence not in self.chosen and not 0 < one.expires <= self.now_us)
+
+    def _of(self, group: bytes) -> Iterator[Entry]:
+        return self.queue.select(None, None, group_id=group, read=self.read)
+
+    def _candidates(self) -> Iterator[Entry]:
+        """Messages among which are all that may come next, in order."""
+        queue = self.queue
+        if queue.gathered is None and queue.gatherable:
+            if not self.read:
+                raise Unindexed
+            while queue.gather(A_LOT):
+                pass
+        gathered = queue.gathered
+        if gathered is None:
+            return queue.after(self.behind, queue.next_sequence)
+        places = gathered.beginnings(self.behind, whole=self.complete)
+        begun = {group_of(entry.head) for entry in self.mine} - {b""} if self.complete else set()
+        if begun:  # which may be whole with what this unit of work has of them
+            others = {place for group in begun for place in gathered.firsts(group) if place > self.behind}
+            places = iter(sorted({*places, *others}) if others else places)
+        return map(queue.at, places)
+
+    def _may_begin(self, group: bytes) -> bool:
+        if not self.complete:
+            return True
+        if group in self.incomplete:
+            return False
+        if self._is_complete(group):
+            return True
+        self.incomplete.add(group)
+        return False
+
+    def _is_complete(self, group: bytes) -> bool:
+        """Is all of the group on the queue, or got by this unit of work?"""
+        gathered = self.queue.gathered
+        if gathered is not None and not self.now_us and gathered.is_whole(group):
+            return True
+        mine = [entry for entry in [*self.mine, *self.chosen.values()] if group_of(entry.head) == group]
+        there = [*mine, *self._live(self._of(group))]
+        numbers = {group_sequence_of(entry.head) for entry in there}
+        ends = [group_sequence_of(entry.head) for entry in there if is_last_in_group(entry.head)]
+        return bool(ends) and numbers >= set(range(1, min(ends) + 1))

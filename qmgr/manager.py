@@ -29,7 +29,7 @@ from qmgr.operations import Operations
 from qmgr.outcome import outcome
 from qmgr.replay import Replay, Where
 from qmgr.session import Sessions
-from qmgr.verbs import ANY, GetOptions, PutOptions, Wanted, base_of, check_limit, check_wait, wanted
+from qmgr.verbs import ANY, GetOptions, PutOptions, Wanted, base_of, check_limit, check_selectors, check_wait, wanted
 from recovery.records import Xid
 from recovery.uows import ACTIVE, Uow, UowState
 
@@ -199,10 +199,15 @@ class QueueManager(Operations):
         return put
 
     def browse(
-        self, queue: str, *, message_id: bytes | None = None, correlation_id: bytes | None = None
+        self,
+        queue: str,
+        *,
+        message_id: bytes | None = None,
+        correlation_id: bytes | None = None,
+        group_id: bytes | None = None,
     ) -> Iterator[Message]:
         """Look at the messages that could be got, in that order, taking nothing away."""
-        return self._engine.browse(queue, message_id, correlation_id)
+        return self._engine.browse(queue, check_selectors(message_id, correlation_id, group_id))
 
     def replay(self, queue: str | int, start: Where, end: Where | None = None) -> Replay:
         """What was put to a queue since a bookmark, committed persistent messages only, in the order of commit.

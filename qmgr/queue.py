@@ -11,6 +11,7 @@ from itertools import groupby, islice
 
 from qmgr.due import Waiters
 from qmgr.entry import COPY, GONE, LOCKED, OVERHEAD, READY, Entry, read_copy
+from qmgr.gathered import EVERYTHING, MOST, Gathered, Position, place_of, position_of
 from qmgr.ids import CORRELATION_ID, GROUP_ID, MESSAGE_ID, Arrays, Hit, Resident, hash_of, id_of
 from qmgr.lane import Lane, in_order
 from qmgr.message import describe, group_of, ids_of, standing
@@ -19,7 +20,6 @@ from qmgr.segments import Block, Cell, Segment, SegmentReader, size_of_cell
 from recovery.errors import QueueDamaged
 from recovery.image import Place
 
-Position = tuple[int, int]  # in the order of delivery: (-priority, or 0 for FIFO; sequence)
 BEFORE_ALL: Position = (-10, 0)
 HIGH, LOW, FULL = 1, 2, 4  # events of the depth that a queue waits for
 
@@ -63,6 +63,7 @@ class Queue:
         self._by_id: dict[int, Resident] = {}  # MESSAGE_ID, CORRELATION_ID, GROUP_ID: entries in memory
         self._by_sequence: dict[int, Entry] | None = None
         self._indexed = False  # there is one of the three
+        self._gathered: Gathered | None = None  # its message groups, once somebody has asked for them
         self.armed = self._events = 0  # events of the depth: those that it waits for, those that are wanted of it
         self._qmgr = QmgrDefinition()
         self._settle(definition)
@@ -106,6 +107,7 @@ class Queue:
         self.changed = True
         self._by_id.clear()  # they are in the order of delivery, which may be another one now
         self._indexed = self._by_sequence is not None
+        self._gathered = None
 
     def retire(self) -> None:
         """It is deleted; who still holds it finds that out."""
@@ -230,7 +232,7 @@ class Queue:
         place = self._block_with(lane, sequence)  # its segment was rewritten
         return None if place is None else next(self._entries(*place, sequence, sequence), None)
 
-    # ---- by id and by sequence
+    # ---- by id
 
     def select(
         self,
@@ -302,6 +304,58 @@ class Queue:
         if segment.number in self.segments:
             self._arrays.learn(segment, which, known, found)
 
+    # ---- groups
+
+    @property
+    def gathered(self) -> Gathered | None:
+        """Its message groups; None while nobody knows them all, or where there are too many messages."""
+        return self._gathered if self._gathered is not None and self._gathered.complete else None
+
+    @property
+    def gatherable(self) -> bool:
+        """Are there few enough messages to know all groups?"""
+        return self._gathered is not None or 2 * self.depth <= MOST  # so one that was dropped is not made anew at once
+
+    def gather(self, most: int) -> bool:
+        """Learn the groups of up to `most` further messages; True: there may be more. Raises QueueDamaged, OSError."""
+        if self._gathered is None:
+            if not self.gatherable:
+                return False
+            self._gathered = Gathered()
+        made = self._gathered
+        try:
+            for entry in islice(self.after(position_of(made.reached), self.next_sequence), most):
+                most -= 1
+                position = self.position(entry)
+                made.reached = place_of(position)
+                made.add(position, entry.head)
+        except BaseException:
+            self._gathered = None
+            raise
+        if most:
+            made.reached = EVERYTHING
+        return not made.complete
+
+    def at(self, position: Position) -> Entry:
+        """The entry that can be got there, maybe a copy. Raises QueueDamaged, OSError."""
+        level, sequence = position
+        entry = next(self.after((level, sequence - 1), sequence + 1), None)
+        assert entry is not None and self.position(entry) == position, "groups are kept up"
+        return entry
+
+    def _can_be_got(self, entry: Entry) -> None:
+        made = self._gathered
+        if made is not None:
+            made.add(self.position(entry), entry.head)
+            if not made.worthwhile:
+                self._gathered = None
+
+    def _can_not_be_got(self, entry: Entry) -> None:
+        if self._gathered is not None:
+            self._gathered.remove(self.position(entry), entry.head)
+
+    # ---- by sequence, for replay
+
     def find(self, sequence: int) -> Entry:
         """The entry with this sequence; for replay, where it is nearly always the next one of a lane.
 
@@ -367,6 +421,8 @@ class Queue:
             self.expiring += 1
         if self._indexed:
             self._add_to_indexes(entry)
+        if self._gathered is not None:
+            self._can_be_got(entry)
         if self.waiters.line:
             self.waiters.wake_one()
 
@@ -375,6 +431,8 @@ class Queue:
         if entry.status == COPY:
             self._pluck(entry)
         entry.status = LOCKED
+        if self._gathered is not None:
+            self._can_not_be_got(entry)
         self.depth -= 1
         self.uncommitted += 1
         self._lane(entry).took(entry, self._elsewhere)
@@ -387,6 +445,8 @@ class Queue:
         self._lane(entry).given_back[entry.sequence] = entry
         if self._indexed:
             self._add_to_indexes(entry)  # which may have been made while it was locked
+        if self._gathered is not None:
+            self._can_be_got(entry)
         if count:
             entry.backouts += 1
             self.backed_out[entry.persistent][entry.sequence] = entry.backouts
@@ -401,6 +461,8 @@ class Queue:
         if entry.status == COPY:
             self._pluck(entry)
         entry.status = GONE
+        if self._gathered is not None:
+            self._can_not_be_got(entry)
         self.depth -= 1
         self._lane(entry).took(entry, self._elsewhere)
         self._forget(entry)

@@ -162,18 +162,18 @@ def wanted(options: GetOptions) -> Wanted:
             raise TypeError(f"a get has no option {name!r}; it has wait, {', '.join(GetOptions.__annotations__)}")
     if all(value is None or value is False for value in options.values()):
         return ANY  # said in many words
-    message_id, correlation_id = check_selectors(options.get("message_id"), options.get("correlation_id"))
-    group_id = options.get("group_id")
+    ids = check_selectors(options.get("message_id"), options.get("correlation_id"), options.get("group_id"))
     complete = check_flag(options, "all_available")
     said = Wanted(
-        message_id=message_id,
-        correlation_id=correlation_id,
-        group_id=None if group_id is None else m.check_group_id(group_id),
+        message_id=ids.message_id,
+        correlation_id=ids.correlation_id,
+        group_id=ids.group_id,
         logical_order=check_flag(options, "logical_order") or complete,
         all_available=complete,
         backout_requeue=check_flag(options, "backout_requeue"),
     )
-    if said.logical_order and (message_id is not None or correlation_id is not None or said.backout_requeue):
+    by_id = ids.message_id is not None or ids.correlation_id is not None
+    if said.logical_order and (by_id or said.backout_requeue):
         text = "groups in logical order are got without message_id, correlation_id and backout_requeue"
         raise Mistake(text, reason=Reason.OPTIONS_ERROR)
     return said
@@ -299,10 +299,12 @@ def check_wait(wait: Any) -> float | None:
     return None if wait > LONGEST_WAIT else wait
 
 
-def check_selectors(message_id: Any, correlation_id: Any) -> tuple[bytes | None, bytes | None]:
-    return (
-        None if message_id is None else m.check_id(message_id, "message_id"),
-        None if correlation_id is None else m.check_id(correlation_id, "correlation_id"),
+def check_selectors(message_id: Any, correlation_id: Any, group_id: Any) -> Wanted:
+    """The messages with these ids. Raises Mistake."""
+    return Wanted(
+        message_id=None if message_id is None else m.check_id(message_id, "message_id"),
+        correlation_id=None if correlation_id is None else m.check_id(correlation_id, "correlation_id"),
+        group_id=None if group_id is None else m.check_group_id(group_id),
     )
 
 

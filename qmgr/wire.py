@@ -124,8 +124,8 @@ def get_many(flags: int, unit: int, queue: str, limit: int, wait: float, options
     return request(GET_MANY, flags | more, unit, queue, MANY.pack(wait, min(limit, 0xFFFFFFFF)) + told)
 
 
-def browse(queue: str, most: int, message_id: bytes | None, correlation_id: bytes | None) -> bytes:
-    flags, told = encode_wanted(Wanted(message_id=message_id, correlation_id=correlation_id))
+def browse(queue: str, most: int, selectors: Wanted) -> bytes:
+    flags, told = encode_wanted(selectors)
     return request(BROWSE, flags, 0, queue, TABLE.pack(most) + told)
 
 

@@ -13,7 +13,7 @@ from qmgr.message import Message
 from qmgr.mqsc import MqscResult
 from qmgr.objects import AliasDefinition, QmgrDefinition
 from qmgr.replay import Where
-from qmgr.verbs import GetOptions, PutOptions, check_limit
+from qmgr.verbs import GetOptions, PutOptions, check_limit, check_selectors
 from recovery.records import Xid
 from recovery.uows import UowState
 
@@ -87,10 +87,15 @@ class Connection:
         return await self._way.dead_letter(None if unit is None else unit._unit, message, reason)
 
     def browse(
-        self, queue: str, *, message_id: bytes | None = None, correlation_id: bytes | None = None
+        self,
+        queue: str,
+        *,
+        message_id: bytes | None = None,
+        correlation_id: bytes | None = None,
+        group_id: bytes | None = None,
     ) -> AsyncIterator[Message]:
         """Look at the messages that could be got, in that order, taking nothing away: `async for`."""
-        return self._way.browse(queue, message_id, correlation_id)
+        return self._way.browse(queue, check_selectors(message_id, correlation_id, group_id))
 
     def replay(self, queue: str | int, start: Where, end: Where | None = None) -> LookingBack:
         """What was put to a queue since a bookmark: `async for`; see `qmgr.QueueManager.replay`."""

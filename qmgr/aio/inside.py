@@ -18,7 +18,7 @@ from qmgr.manager import QueueManager as InProcess
 from qmgr.manager import UnitOfWork
 from qmgr.message import Message
 from qmgr.replay import Replay, Replayed, Where
-from qmgr.verbs import GetOptions, PutOptions, check_wait, wanted
+from qmgr.verbs import GetOptions, PutOptions, Wanted, check_wait, wanted
 from recovery.records import Xid
 from recovery.uows import Uow
 
@@ -145,8 +145,8 @@ class Inside:
     async def dead_letter(self, unit: InsideUnit | None, message: Message, reason: int) -> Message:
         return await self.run(lambda: self._manager.dead_letter(unit, message, reason))
 
-    def browse(self, queue: str, message_id: bytes | None, correlation_id: bytes | None) -> "Ahead[Message]":
-        return Ahead(self, lambda: self._manager.browse(queue, message_id=message_id, correlation_id=correlation_id))
+    def browse(self, queue: str, selectors: Wanted) -> "Ahead[Message]":
+        return Ahead(self, lambda: self._engine.browse(queue, selectors))
 
     def replay(self, queue: str | int, start: Where, end: Where | None) -> "ReplayAhead":
         return ReplayAhead(self, lambda: self._manager.replay(queue, start, end))

@@ -18,7 +18,7 @@ from qmgr.message import Message, check_body
 from qmgr.remote import check_bodies, wire_wait
 from qmgr.replay import Where
 from qmgr.targets import Remote
-from qmgr.verbs import GetOptions, PutOptions, check_selectors
+from qmgr.verbs import GetOptions, PutOptions, Wanted
 from recovery.records import Xid
 from recovery.uows import ACTIVE, BACKED_OUT, COMMITTED, PREPARED, UowState
 
@@ -320,8 +320,8 @@ class Outside:
         put: Message = values.loads(answer[head.at :])
         return put
 
-    def browse(self, queue: str, message_id: bytes | None, correlation_id: bytes | None) -> Browse:
-        return Browse(self, queue, check_selectors(message_id, correlation_id))
+    def browse(self, queue: str, selectors: Wanted) -> Browse:
+        return Browse(self, queue, selectors)
 
     def replay(self, queue: str | int, start: Where, end: Where | None) -> OutsideReplay:
         return OutsideReplay(self, queue, start, end)

@@ -12,6 +12,7 @@ from qmgr.client import FIRST_PAGE, LARGEST_PAGE
 from qmgr.errors import MQError
 from qmgr.message import Message
 from qmgr.replay import Replayed, Where
+from qmgr.verbs import Wanted
 
 T = TypeVar("T")
 Answers = list[tuple[bytes, wire.Reply]]
@@ -98,13 +99,13 @@ class Pages(ABC, Generic[T]):
 class Browse(Pages[Message]):
     """The messages of a queue that could be got."""
 
-    def __init__(self, way: Pager, queue: str, ids: tuple[bytes | None, bytes | None]) -> None:
+    def __init__(self, way: Pager, queue: str, selectors: Wanted) -> None:
         super().__init__(way)
         self._queue = queue
-        self._ids = ids
+        self._selectors = selectors
 
     def first(self) -> bytes:
-        return wire.browse(self._queue, self._most, *self._ids)
+        return wire.browse(self._queue, self._most, self._selectors)
 
     def take(self, answers: Answers) -> int:
         cursor = 0

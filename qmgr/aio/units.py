@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self, TypeVar, Unpack
 from qmgr.errors import MQError, NoMessageAvailable
 from qmgr.message import Message
 from qmgr.replay import Replayed, Where
-from qmgr.verbs import GetOptions, PutOptions, check_limit
+from qmgr.verbs import GetOptions, PutOptions, Wanted, check_limit
 from recovery.records import Xid
 from recovery.uows import ACTIVE, UowState
 
@@ -105,7 +105,7 @@ class Way(Protocol):
         """Goes on when it is cancelled."""
 
     async def backout(self, unit: Any) -> None: ...
-    def browse(self, queue: str, message_id: bytes | None, correlation_id: bytes | None) -> Looking[Message]: ...
+    def browse(self, queue: str, selectors: Wanted) -> Looking[Message]: ...
     def replay(self, queue: str | int, start: Where, end: Where | None) -> LookingBack: ...
     async def call(self, method: str, *args: Any, **options: Any) -> Any:
         """Any other verb of the queue manager, by its name."""

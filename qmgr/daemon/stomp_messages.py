@@ -7,6 +7,9 @@
     correlation-id               correlation_id: 48 hexadecimal digits, or text
     reply-to                     reply_to: /queue/NAME, or NAME
     content-type                 a property; that of a text is also format MQSTR
+    JMSXGroupID                  group_id: 48 hexadecimal digits, or text of at most 24 bytes
+    JMSXGroupSeq                 group_sequence
+    JMS_IBM_Last_Msg_In_Group    last_in_group
     message-id, timestamp, redelivered, backout-count       on MESSAGE only
     any other                    a property
 
@@ -17,13 +20,14 @@ import re
 from collections.abc import Callable
 
 from qmgr.errors import Mistake, Reason
-from qmgr.message import MAX_EXPIRY, NO_ID, Message, Value
+from qmgr.message import MAX_EXPIRY, MAX_GROUP, NO_ID, Message, Value
 from qmgr.verbs import PutOptions
 
 PREFIX = "/queue/"
 TEXT = "MQSTR"  # the format of messages that are text
 TEXTS = ("text/", "application/json", "application/xml")
 CORRELATION_ID = "correlation-id"  # a property has it where 24 bytes can't
+GROUP_ID, GROUP_SEQUENCE, LAST_IN_GROUP = "JMSXGroupID", "JMSXGroupSeq", "JMS_IBM_Last_Msg_In_Group"  # as JMS has them
 HEX_ID = re.compile("(?:ID:)?([0-9A-Fa-f]{48})")
 READABLE = re.compile(rb"[!-~](?:[ -~]*[!-~])?")
 
@@ -68,7 +72,7 @@ def put_options(headers: dict[str, str], wall_us: Callable[[], int]) -> PutOptio
                 options.setdefault("expiry", _seconds(_whole(name, value) / 1000))
             case "correlation-id":
                 options["correlation_id"] = correlation_id = _correlation_id(value)
-                if correlation_text(correlation_id) != value:
+                if id_text(correlation_id) != value:
                     properties[name] = value
             case "reply-to":
                 options["reply_to"] = queue_named(value)
@@ -76,6 +80,14 @@ def put_options(headers: dict[str, str], wall_us: Callable[[], int]) -> PutOptio
                 properties[name] = value
                 if value.startswith(TEXTS):
                     options["format"] = TEXT
+            case "JMSXGroupID":
+                options["group_id"] = group_id = _group_id(value)
+                if id_text(group_id) != value:
+                    properties[name] = value
+            case "JMSXGroupSeq":
+                options["group_sequence"] = _whole(name, value, MAX_GROUP, Reason.MSG_SEQ_NUMBER_ERROR)
+            case "JMS_IBM_Last_Msg_In_Group":
+                options["last_in_group"] = _flag(name, value, Reason.MSG_FLAGS_ERROR)
             case _:
                 properties[name] = value
     if properties:
@@ -83,16 +95,16 @@ def put_options(headers: dict[str, str], wall_us: Callable[[], int]) -> PutOptio
     return options
 
 
-def _whole(name: str, value: str, most: int = 10**18) -> int:
+def _whole(name: str, value: str, most: int = 10**18, reason: Reason = Reason.MD_ERROR) -> int:
     if not value.isascii() or not value.isdigit() or len(value) > 18 or int(value) > most:
         allowed = f"a whole number from 0 to {most}" if most < 10**18 else "a whole number, of milliseconds"
-        raise Mistake(f"header {name} is {allowed}, not {value[:100]!r}", reason=Reason.MD_ERROR)
+        raise Mistake(f"header {name} is {allowed}, not {value[:100]!r}", reason=reason)
     return int(value)
 
 
-def _flag(name: str, value: str) -> bool:
+def _flag(name: str, value: str, reason: Reason = Reason.PERSISTENCE_ERROR) -> bool:
     if value not in ("true", "false"):
-        raise Mistake(f"header {name} is true or false, not {value[:100]!r}", reason=Reason.PERSISTENCE_ERROR)
+        raise Mistake(f"header {name} is true or false, not {value[:100]!r}", reason=reason)
     return value == "true"
 
 
@@ -111,10 +123,20 @@ def _correlation_id(text: str) -> bytes:
     return bytes.fromhex(digits[1]) if digits is not None else text.encode()[:24].ljust(24, b"\0")
 
 
-def correlation_text(correlation_id: bytes) -> str:
+def _group_id(text: str) -> bytes:
+    """24 bytes. Two groups whose names begin alike must not become one, so nothing is cut off."""
+    digits = HEX_ID.fullmatch(text)
+    said = bytes.fromhex(digits[1]) if digits is not None else text.encode()
+    if len(said) > 24 or not said.strip(b"\0"):
+        words = f"header {GROUP_ID} is text of 1 to 24 bytes, or 48 hexadecimal digits not all 0, not {text[:100]!r}"
+        raise Mistake(words, reason=Reason.GROUP_ID_ERROR)
+    return said.ljust(24, b"\0")
+
+
+def id_text(one_id: bytes) -> str:
     """As text, where it is printable ASCII; else 48 hexadecimal digits."""
-    text = correlation_id.rstrip(b"\0")
-    return text.decode() if READABLE.fullmatch(text) else correlation_id.hex()
+    text = one_id.rstrip(b"\0")
+    return text.decode() if READABLE.fullmatch(text) else one_id.hex()
 
 
 def message_headers(message: Message, wall_us: Callable[[], int]) -> dict[str, str]:
@@ -133,11 +155,16 @@ def message_headers(message: Message, wall_us: Callable[[], int]) -> dict[str, s
         headers["backout-count"] = str(message.backout_count)
     if message.reply_to:
         headers["reply-to"] = PREFIX + message.reply_to
+    if message.group_sequence:
+        headers[GROUP_SEQUENCE] = str(message.group_sequence)
+        headers[LAST_IN_GROUP] = "true" if message.last_in_group else "false"
     for name, value in message.properties.items():
         if name not in NO_PROPERTIES:
             headers.setdefault(name, _said(value))
     if message.correlation_id != NO_ID:
-        headers.setdefault(CORRELATION_ID, correlation_text(message.correlation_id))
+        headers.setdefault(CORRELATION_ID, id_text(message.correlation_id))
+    if message.group_id is not None:
+        headers.setdefault(GROUP_ID, id_text(message.group_id))
     if message.format.rstrip() == TEXT:
         headers.setdefault("content-type", "text/plain")
     return headers

@@ -154,6 +154,17 @@ def test_get_by_correlation_id_takes_them_in_order_of_delivery(qm: Manager, queu
     assert drain(qm, queue) == [b"0", b"2", b"4"]
 
 
+def test_browse_by_group(qm: Manager, queue: str) -> None:
+    for n in range(6):
+        qm.put(queue, b"%d" % n, group_id=b"odd" if n % 2 else b"even", group_sequence=n + 1, correlation_id=b"%d" % n)
+    qm.put(queue, b"alone")
+    assert bodies(qm, queue, group_id=b"odd") == [b"1", b"3", b"5"]
+    assert bodies(qm, queue, group_id=b"odd", correlation_id=b"3") == [b"3"]
+    assert bodies(qm, queue, group_id=b"none") == []
+    with refused(qmgr.Mistake, Reason.GROUP_ID_ERROR):
+        bodies(qm, queue, group_id=b"")
+
+
 def test_get_by_both_ids_needs_both(qm: Manager, queue: str) -> None:
     qm.put(queue, b"1", message_id=b"m", correlation_id=b"c")
     qm.put(queue, b"2", message_id=b"m", correlation_id=b"d")

@@ -134,6 +134,51 @@ def test_a_correlation_id_is_24_bytes_here_and_comes_back_as_it_was(
     assert client.message()["correlation-id"] == said.replace("\\c", ":")
 
 
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("order 17", b"order 17"),
+        ("ID\\c" + "00ff" * 12, b"\x00\xff" * 12),
+        ("41" * 24, b"A" * 24),
+        ("Bestellung für 3", "Bestellung für 3".encode()),
+    ],
+)
+def test_groups_have_the_names_that_jms_has_for_them(server: Server, client: Client, said: str, kept: bytes) -> None:
+    client.raw(f"SEND\ndestination:A\nJMSXGroupID:{said}\n\n1\0".encode())
+    last = "JMSXGroupSeq:2\nJMS_IBM_Last_Msg_In_Group:true"
+    client.raw(f"SEND\ndestination:A\nJMSXGroupID:{said}\n{last}\nreceipt:2\n\n2\0".encode())
+    assert client.read().command == "RECEIPT"
+    with server.qm.begin() as unit:
+        got = unit.get_many("A", 9, group_id=kept, all_available=True)
+        assert [(one.group_sequence, one.last_in_group) for one in got] == [(1, False), (2, True)]
+        unit.backout()
+    client.subscribe("A", ack="auto")
+    for number, last in (("1", "false"), ("2", "true")):
+        got_here = client.message()
+        assert got_here["JMSXGroupID"] == said.replace("\\c", ":")
+        assert (got_here["JMSXGroupSeq"], got_here["JMS_IBM_Last_Msg_In_Group"]) == (number, last)
+
+
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        ({"JMSXGroupID": ""}, "2258"),
+        ({"JMSXGroupID": "0" * 48}, "2258"),
+        ({"JMSXGroupID": "x" * 25}, "2258"),
+        ({"JMSXGroupSeq": "1"}, "2258"),
+        ({"JMSXGroupID": "g", "JMSXGroupSeq": "0"}, "2250"),
+        ({"JMSXGroupID": "g", "JMSXGroupSeq": "-1"}, "2250"),
+        ({"JMSXGroupID": "g", "JMSXGroupSeq": "1000000000"}, "2250"),
+        ({"JMSXGroupID": "g", "JMS_IBM_Last_Msg_In_Group": "1"}, "2249"),
+    ],
+)
+def test_what_no_group_can_be_called(server: Server, client: Client, headers: dict[str, str], reason: str) -> None:
+    lines = "\n".join(f"{name}:{value}" for name, value in headers.items())
+    client.raw(f"SEND\ndestination:A\n{lines}\n\n\0".encode())
+    assert client.error()["reason-code"] == reason
+    assert server.bodies("A") == []
+
+
 def test_what_other_programs_put_has_headers_too(server: Server, client: Client) -> None:
     properties: dict[str, Value] = {
         "count": 3,

@@ -1,0 +1,156 @@
+"""What a queue has of each message group, and where groups in logical order can begin; so nobody need look at it all.
+
+Made when first asked for, step by step from the front of the queue, and kept up from then on: what lies behind the
+place that the making has reached is left for it. It takes some 50 bytes of a message where a group can begin, 4 of
+another one and 500 of a group. A place is the position of a message as one number; messages themselves are not held, so
+it is the same whether they are in memory or in segments.
+"""
+
+from array import array
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from heapq import merge
+
+import attrs
+from sortedcontainers import SortedList
+
+from qmgr.message import group_of, group_sequence_of, is_last_in_group
+
+MOST = 500_000  # messages: a queue with more is looked through
+Position = tuple[int, int]  # in the order of delivery: (-priority, or 0 for FIFO; sequence)
+SHIFT = 64
+SEQUENCES = (1 << SHIFT) - 1
+EVERYTHING = 1 << SHIFT + 8  # a place behind all
+
+
+def place_of(position: Position) -> int:
+    return (position[0] + 10) << SHIFT | position[1]
+
+
+def position_of(place: int) -> Position:
+    return (place >> SHIFT) - 10, place & SEQUENCES
+
+
+@attrs.define(eq=False)
+class _Group:
+    """The messages of one group that can be got."""
+
+    numbers: "array[int]" = attrs.Factory(lambda: array("I"))  # ascending, each once
+    repeated: "array[int]" = attrs.Factory(lambda: array("I"))  # those that others have too, once more for each
+    ends: "array[int]" = attrs.Factory(lambda: array("I"))  # of those that are marked as the last, ascending
+    firsts: list[int] = attrs.Factory(list)  # the places of those with number 1
+    whole: bool = False  # from 1 to the last
+
+    def add(self, number: int) -> None:
+        at = bisect_left(self.numbers, number)
+        if at < len(self.numbers) and self.numbers[at] == number:
+            insort(self.repeated, number)
+        else:
+            self.numbers.insert(at, number)
+
+    def remove(self, number: int) -> None:
+        numbers = self.repeated if number in self.repeated else self.numbers
+        del numbers[bisect_left(numbers, number)]
+
+    def is_whole(self) -> bool:
+        if not self.ends:
+            return False
+        end = self.ends[0]
+        return len(self.numbers) >= end and self.numbers[end - 1] == end
+
+
+class Gathered:
+    """The groups of one queue. The queue manager's lock guards it."""
+
+    def __init__(self) -> None:
+        self.reached = 0  # messages up to this place are in here
+        self._count = 0
+        self._unasked = 0  # changes since somebody asked
+        self._groups: dict[bytes, _Group] = {}
+        self._alone = SortedList[int]()  # places of messages that are in no group
+        self._whole = SortedList[int]()  # of the first ones of groups that are there whole
+        self._others = SortedList[int]()  # of the first ones of other groups
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def complete(self) -> bool:
+        """It has been made to its end."""
+        return self.reached == EVERYTHING
+
+    @property
+    def worthwhile(self) -> bool:
+        """It is not too large, and somebody has asked for it since the queue was last emptied and filled."""
+        return self._count <= MOST and self._unasked <= 2 * MOST
+
+    def beginnings(self, behind: Position, *, whole: bool) -> Iterator[Position]:
+        """Where messages lie that are in no group or the first of one, of one that is `whole`; in order."""
+        self._unasked = 0
+        low = place_of(behind) + 1
+        lists = (self._alone, self._whole) if whole else (self._alone, self._whole, self._others)
+        return map(position_of, merge(*[one.irange(low) for one in lists]))
+
+    def firsts(self, group: bytes) -> list[Position]:
+        """Where messages with number 1 of a group lie, in order."""
+        known = self._groups.get(group)
+        return [] if known is None else sorted(map(position_of, known.firsts))
+
+    def is_whole(self, group: bytes) -> bool:
+        known = self._groups.get(group)
+        return known is not None and known.whole
+
+    def add(self, position: Position, head: bytes) -> None:
+        """A message can be got."""
+        place = place_of(position)
+        if place > self.reached:
+            return
+        self._unasked += 1
+        self._count += 1
+        key = group_of(head)
+        if not key:
+            self._alone.add(place)
+            return
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group()
+        number = group_sequence_of(head)
+        group.add(number)
+        if is_last_in_group(head):
+            insort(group.ends, number)
+        if number == 1:
+            group.firsts.append(place)
+            (self._whole if group.whole else self._others).add(place)
+        self._settle(group)
+
+    def remove(self, position: Position, head: bytes) -> None:
+        """A message that could be got can't be got any more."""
+        place = place_of(position)
+        if place > self.reached:
+            return
+        self._unasked += 1
+        self._count -= 1
+        key = group_of(head)
+        if not key:
+            self._alone.remove(place)
+            return
+        group, number = self._groups[key], group_sequence_of(head)
+        group.remove(number)
+        if is_last_in_group(head):
+            group.ends.remove(number)
+        if number == 1:
+            group.firsts.remove(place)
+            (self._whole if group.whole else self._others).remove(place)
+        if not group.numbers:
+            del self._groups[key]
+        self._settle(group)
+
+    def _settle(self, group: _Group) -> None:
+        """Its first messages stand where they belong."""
+        whole = group.is_whole()
+        if whole is not group.whole:
+            group.whole = whole
+            left, joined = (self._others, self._whole) if whole else (self._whole, self._others)
+            for place in group.firsts:
+                left.remove(place)
+                joined.add(place)
