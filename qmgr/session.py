@@ -284,6 +284,7 @@ class Sessions:
     def __init__(self, manager: "QueueManager") -> None:
         self.manager = manager
         self.limit: int | None = None  # of those that come over a network
+        self._far = 0  # that do
         self._open: dict[int, Session] = {}
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
@@ -294,18 +295,23 @@ class Sessions:
     def __iter__(self) -> Iterator[Session]:
         return iter(list(self._open.values()))
 
+    @property
+    def full(self) -> bool:
+        """Are as many there over a network as may be?"""
+        return self.limit is not None and self._far >= self.limit
+
     def open(self, peer: Peer, rights: Rights) -> Session:
         """A new client. Raises NotAuthorized (2035), Unavailable (2025: too many; 2161: it is ending)."""
         rights.require(CONNECT, "")
         self.manager._engine.check()
         self.manager._engine.check_not_ending()
         with self._lock:
-            far = sum(1 for one in self._open.values() if one.peer.channel != LOCAL)
-            if self.limit is not None and peer.channel != LOCAL and far >= self.limit:
+            if peer.channel != LOCAL and self.full:
                 text = f"queue manager {self.manager.name!r} has {self.limit} connections already (MaxActiveChannels)"
                 raise Unavailable(text, reason=Reason.MAX_CONNS_LIMIT_REACHED, name=self.manager.name)
             session = Session(self, next(self._numbers), peer, rights)
             self._open[session.number] = session
+            self._far += peer.channel != LOCAL
             return session
 
     def overrun(self) -> bool:
@@ -313,7 +319,9 @@ class Sessions:
         return self.manager._engine.checkpointer.overdue()
 
     def forget(self, session: Session) -> None:
-        self._open.pop(session.number, None)
+        with self._lock:
+            if self._open.pop(session.number, None) is not None:
+                self._far -= session.peer.channel != LOCAL
 
     def close_all(self) -> None:
         for session in self:

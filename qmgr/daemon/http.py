@@ -17,6 +17,7 @@ from qmgr.configuration import ListenerConfig
 from qmgr.daemon import metrics
 from qmgr.daemon.http_frames import END, MOST_HEAD, BadRequest, Head, Response, bad, parse
 from qmgr.daemon.http_messaging import Messaging, failure
+from qmgr.daemon.strangers import Stranger, Strangers
 from qmgr.daemon.tls import certified, server_context
 from qmgr.errors import MQError, NotAuthorized, Unavailable
 from qmgr.infos import Peer
@@ -24,6 +25,7 @@ from qmgr.session import AllRights, Rights, ServiceFace, Session
 
 CHUNK = 65_536
 BACKLOG = 100
+PAUSE = 0.005  # seconds until it is asked again whether there is room
 LINGER = 2.0  # seconds for a client to hear why it was refused
 
 
@@ -32,7 +34,7 @@ def make(service: ServiceFace, config: ListenerConfig) -> "HttpListener":
 
 
 class HttpListener:
-    """Accepts connections; those that are too many are told so."""
+    """Accepts connections; what they may do is found out with each request."""
 
     def __init__(self, service: ServiceFace, config: ListenerConfig) -> None:
         self.service = service
@@ -43,6 +45,7 @@ class HttpListener:
         self._socket: socket.socket | None = None
         self._open: set[Connection] = set()
         self._lock = threading.Lock()
+        self.strangers = Strangers(service.clock.elapsed_ns, self._crowded)
 
     def start(self) -> None:
         family = socket.AF_INET6 if ":" in self.config.address else socket.AF_INET
@@ -66,12 +69,12 @@ class HttpListener:
                 continue
             connection = Connection(self, accepted, f"{address[0]}:{address[1]}")
             with self._lock:
-                too_many = len(self._open) >= self.service.channels.limit
                 closed = self._socket is None
-                if not too_many and not closed:
+                if not closed:
                     self._open.add(connection)
-            if too_many or closed:
-                connection.turn_away()
+            if closed or not self._let_in(connection):
+                connection.close()
+                self.forget(connection)
                 continue
             try:
                 threading.Thread(target=connection.run, name=f"HTTP-{address[1]}", daemon=True).start()
@@ -79,9 +82,22 @@ class HttpListener:
                 connection.close()
                 self.forget(connection)
 
+    def _let_in(self, connection: "Connection") -> bool:
+        """It is a stranger, as soon as there is room for one; False: nobody is served any more."""
+        while self._socket is not None:
+            connection.stranger = self.strangers.come(connection.close)
+            if connection.stranger is not None:
+                return True
+            self.service.clock.wait(threading.Event(), PAUSE)
+        return False
+
+    def _crowded(self) -> None:
+        self.service.say("AMQ9032", name=self.config.name, count=len(self.strangers))
+
     def forget(self, connection: "Connection") -> None:
         with self._lock:
             self._open.discard(connection)
+        connection.be_known()
 
     def refuse(self) -> None:
         """Connections that are there may go on until their clients close them, or `close` does."""
@@ -115,6 +131,7 @@ class Connection:
         self._read = b""  # and not used yet
         self._session: Session | None = None
         self._credentials: str | None = None  # that the session was opened with
+        self.stranger: Stranger | None = None  # until it has one
 
     # ---- its life
 
@@ -143,14 +160,10 @@ class Connection:
         with contextlib.suppress(OSError):
             self._socket.close()
 
-    def turn_away(self) -> None:
-        """There are too many; a client without TLS hears why."""
-        with contextlib.suppress(OSError):
-            if self._listener.context is None:
-                self._socket.settimeout(LINGER)
-                text = "there are as many connections as MaxActiveChannels allows; try again later"
-                self._socket.sendall(_told(BadRequest(HTTPStatus.SERVICE_UNAVAILABLE, text)).encode(keep_alive=False))
-        self.close()
+    def be_known(self) -> None:
+        stranger, self.stranger = self.stranger, None
+        if stranger is not None:
+            self._listener.strangers.leave(stranger)
 
     # ---- one request
 
@@ -214,6 +227,8 @@ class Connection:
         self._socket.settimeout(max(0.001, within - self._seconds()))
         data = self._socket.recv(most)
         self._read += data
+        if data and self.stranger is not None:
+            self.stranger.spoken = True
         return bool(data)
 
     def _send(self, data: bytes) -> None:
@@ -265,6 +280,7 @@ class Connection:
             user=user, application=head.headers.get("user-agent", "")[:64], channel="HTTP", address=self._address
         )
         self._session = self._service.sessions.open(peer, rights)
+        self.be_known()
         self._credentials = credentials
         return self._session
 

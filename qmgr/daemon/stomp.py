@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import socket
 import ssl
+from collections.abc import Callable
 
 from qmgr.configuration import ListenerConfig
 from qmgr.daemon.loop import LoopThread, borrow, give_back
 from qmgr.daemon.stomp_commands import Shared, StompCommands
 from qmgr.daemon.stomp_connection import Connection, Surroundings, Timing
 from qmgr.daemon.stomp_login import Login
+from qmgr.daemon.strangers import Stranger, Strangers
 from qmgr.daemon.tls import server_context
 from qmgr.errors import MQError, Reason, Unavailable
 from qmgr.session import ServiceFace
@@ -31,8 +33,8 @@ class StompListener:
         self._timing = timing or Timing(connect=channels.connect_timeout, frame=channels.idle_timeout)
         self._login = Login(config, service.authority)
         self._tls = server_context(config)
-        self._limit: int = channels.limit
         self._full = False  # the error log has been told
+        self._strangers = Strangers(service.clock.elapsed_ns, self._crowded)
         self._connections: set[Connection] = set()
         self._greeting: set[asyncio.Task[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
@@ -72,7 +74,7 @@ class StompListener:
     # ---- in the loop
 
     async def _begin(self, thread: LoopThread) -> None:
-        self._shared = Shared(self._service.sessions, self._login, self._timing, thread.loop)
+        self._shared = Shared(self._service.sessions, self._login, self._timing, thread.loop, self._refusal)
         self._around = Surroundings(
             loop=thread.loop,
             forcer=thread.forcer,
@@ -82,6 +84,7 @@ class StompListener:
             wall_us=self._service.clock.wall_us,
             commands=lambda connection: StompCommands(self._shared, connection),
             connections=self._connections,
+            strangers=self._strangers,
             report=self._report,
         )
         self._somebody = asyncio.Event()
@@ -101,37 +104,57 @@ class StompListener:
                 await asyncio.sleep(REST)
                 continue
             said = ""
-            task = loop.create_task(self._greet(client))
-            self._greeting.add(task)
-            task.add_done_callback(self._greeting.discard)
-
-    async def _greet(self, client: socket.socket) -> None:
-        """TLS where there is, then it is a connection; or one that is told why it is none."""
-        count = len(self._connections) + len(self._greeting)
-        refusal = None
-        if count > self._limit:
-            if not self._full:
-                self._full = True
-                self._service.say("AMQ9513", name=self._config.name, count=self._limit)
-            text = f"there are {self._limit} connections already (MaxChannels, MaxActiveChannels); try again later"
-            refusal = Unavailable(text, reason=Reason.MAX_CONNS_LIMIT_REACHED)
-        else:
-            self._full = False
-        try:
-            if count > 2 * self._limit + 1:  # too many even to be told
+            try:
+                while (stranger := self._strangers.come(client.close)) is None:
+                    await asyncio.sleep(PAUSE)
+            except asyncio.CancelledError:
                 client.close()
-                return
+                raise
+            task = loop.create_task(self._greet(client, stranger))
+            stranger.cut = _canceller(task)
+            self._greeting.add(task)
+            task.add_done_callback(self._greeted(client, stranger))
+
+    async def _greet(self, client: socket.socket, stranger: Stranger) -> None:
+        """TLS where there is, then it is a connection; or one that is told why it is none."""
+        refusal = self._refusal()
+        try:
             await self._around.loop.connect_accepted_socket(
-                lambda: Connection(self._around, refusal),
+                lambda: Connection(self._around, stranger, refusal),
                 client,
                 ssl=self._tls,
                 ssl_handshake_timeout=self._timing.connect if self._tls else None,
             )
             self._somebody.set()
         except (OSError, ssl.SSLError) as exc:
+            self._strangers.leave(stranger)
             client.close()
             if self._tls is not None:
                 self._service.say("AMQ9213", text=f"TLS with a client of listener {self._config.name!r} failed: {exc}")
+
+    def _greeted(self, client: socket.socket, stranger: Stranger) -> Callable[[asyncio.Task[None]], None]:
+        def over(task: asyncio.Task[None]) -> None:
+            self._greeting.discard(task)
+            if task.cancelled():  # maybe before its first step
+                self._strangers.leave(stranger)
+                client.close()
+
+        return over
+
+    def _refusal(self) -> MQError | None:
+        """What a new connection is told where there are too many."""
+        sessions = self._service.sessions
+        if not sessions.full:
+            self._full = False
+            return None
+        if not self._full:
+            self._full = True
+            self._service.say("AMQ9513", name=self._config.name, count=sessions.limit)
+        text = f"there are {sessions.limit} connections already (MaxChannels, MaxActiveChannels); try again later"
+        return Unavailable(text, reason=Reason.MAX_CONNS_LIMIT_REACHED)
+
+    def _crowded(self) -> None:
+        self._service.say("AMQ9032", name=self._config.name, count=len(self._strangers))
 
     async def _tick(self) -> None:
         """Look at each connection's times, every so often, while there is one."""
@@ -182,6 +205,13 @@ class StompListener:
 
     def _report(self, address: str, error: MQError) -> None:
         self._service.say("AMQ9209", address=address, channel="STOMP", text=str(error))
+
+
+def _canceller(task: asyncio.Task[None]) -> Callable[[], None]:
+    def cancel() -> None:
+        task.cancel()
+
+    return cancel
 
 
 def make(service: ServiceFace, config: ListenerConfig) -> StompListener:

@@ -28,6 +28,7 @@ class Shared:
     login: Login
     timing: Timing
     loop: asyncio.AbstractEventLoop
+    refusal: Callable[[], MQError | None]  # of one more client
     ending: bool = False  # no new work
 
 
@@ -94,6 +95,9 @@ class StompCommands:
     def _connect(self, frame: Frame) -> None:
         if frame.command not in ("CONNECT", "STOMP"):
             raise Mistake(f"the first frame is CONNECT, not {frame.command}", reason=Reason.HCONN_ERROR)
+        refusal = self._shared.refusal()
+        if refusal is not None:
+            raise refusal
         headers = frame.headers
         dialect = _dialect(headers)
         theirs, wanted = _heart_beat(headers)

@@ -19,6 +19,7 @@ import attrs
 
 from qmgr.daemon.loop import Forcer
 from qmgr.daemon.stomp_frames import DIALECTS, V12, Dialect, Frame, FrameError, Limits, Parser, encode
+from qmgr.daemon.strangers import Stranger, Strangers
 from qmgr.errors import MQError, Reason, Unavailable
 
 HIGH_WATER = 256 << 10  # bytes that wait to be sent
@@ -79,6 +80,7 @@ class Surroundings:
     overrun: Callable[[], bool]  # so much has come that checkpoints do not keep up: nobody may bring more
     commands: "Callable[[Connection], Commands]"  # of a new connection
     connections: "set[Connection]"
+    strangers: Strangers  # those that are not connected yet
     report: Callable[[str, MQError], None]  # (address, why) of a connection that is closed for a fault
 
 
@@ -100,10 +102,11 @@ class Connection(asyncio.Protocol):
             "_lsn",
         ),
         *("_out", "_out_size", "_parser", "_paused", "_pending", "_reading", "_refusal", "_socket", "_stalled"),
+        "_stranger",
         *("_transport", "_unsent", "_working"),
     )
 
-    def __init__(self, around: Surroundings, refusal: MQError | None = None) -> None:
+    def __init__(self, around: Surroundings, stranger: Stranger, refusal: MQError | None = None) -> None:
         self.address = ""
         self.certificate: dict[str, Any] | None = None  # of the client, verified
         self.closed = False  # its session is over; at most what was sent last is still on its way
@@ -112,6 +115,7 @@ class Connection(asyncio.Protocol):
         self.heard = self.said = 0.0
         self.wall_us = around.wall_us
         self._around = around
+        self._stranger: Stranger | None = stranger
         self._refusal = refusal
         self._parser = Parser(STRANGER)
         self._commands: Commands | None = None
@@ -137,8 +141,9 @@ class Connection(asyncio.Protocol):
     # ---- what asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        assert isinstance(transport, asyncio.Transport) and self._stranger is not None
         self._transport = transport
+        self._stranger.cut = self.cut
         self._socket = transport.get_extra_info("socket")
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio does it for its own servers only
@@ -163,6 +168,8 @@ class Connection(asyncio.Protocol):
         if self.closed:
             return
         self.heard = self._around.loop.time()
+        if self._stranger is not None:
+            self._stranger.spoken = True
         self._parser.feed(data)
         if not self._working:
             self._work()
@@ -173,6 +180,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
         self._end_session(in_order=False)
+        self._be_known()
         self._around.connections.discard(self)
 
     def pause_writing(self) -> None:
@@ -275,11 +283,17 @@ class Connection(asyncio.Protocol):
 
     def accepted(self) -> None:
         """The client is who it says it is: the limits of a stranger are over."""
+        self._be_known()
         self._deadline = 0.0
         self._held_up = False
         self._parser.dialect = self.dialect
         self._parser.limits = Limits(HEAD, HEADERS, self._around.max_body)
         self._resume()
+
+    def _be_known(self) -> None:
+        stranger, self._stranger = self._stranger, None
+        if stranger is not None:
+            self._around.strangers.leave(stranger)
 
     # ---- frames out
 

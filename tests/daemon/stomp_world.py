@@ -59,6 +59,7 @@ def serving(
     manager: qmgr.QueueManager, timing: Timing = QUICK, authority: Any = None, limits: Any = None, **options: Any
 ) -> Iterator["Server"]:
     service = Service(manager, ChannelsConfig(**(limits or {})), authority)
+    manager.sessions.limit = service.channels.limit
     listener = StompListener(service, config_of(**options), timing)
     listener.start()
     try:

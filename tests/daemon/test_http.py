@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from qmgr.configuration import ChannelsConfig, Clash, Protocol
 from qmgr.daemon import http as listeners
+from qmgr.daemon import strangers
 from qmgr.daemon.http_frames import BadRequest, Head, parse
 from qmgr.daemon.http_messaging import properties, said_of
 from qmgr.errors import IniError, NotAuthorized
@@ -352,13 +353,38 @@ def test_who_is_slow_or_says_nothing_is_closed_and_holds_up_nobody(tmp_path: Pat
 def test_there_are_no_more_connections_than_allowed(tmp_path: Path) -> None:
     """Row 76."""
     server = Server(tmp_path, ChannelsConfig(max_channels=1))
+    server.qm.sessions.limit = 1
     connection = http.client.HTTPConnection(server.host, server.port, timeout=30)
-    connection.request("GET", "/healthz")
+    for _ in range(2):
+        connection.request("GET", "/healthz")
+        connection.getresponse().read()
+        assert server.ask("GET", f"{ROOT}/A/messagelist").status == 200  # nobody knows who that connection is
+        until(lambda: len(server.qm.sessions) == 0)
+    connection.request("GET", f"{ROOT}/A/messagelist")
     connection.getresponse().read()
-    assert server.ask("GET", "/healthz").status == 503
+    refused = server.ask("GET", f"{ROOT}/A/messagelist")
+    assert (refused.status, json.loads(refused.body)["error"][0]["reasonCode"]) == (503, 2025)
+    assert server.ask("GET", "/healthz").status == 200
     connection.close()
-    while server.ask("GET", "/healthz").status == 503:
-        pass
+    until(lambda: server.ask("GET", f"{ROOT}/A/messagelist").status == 200)
+    server.end()
+
+
+def test_row_76_strangers_go_for_those_who_come_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strangers, "PATIENCE", 0)
+    server = Server(tmp_path)
+    server.listener.strangers._most = 3
+    talks = http.client.HTTPConnection(server.host, server.port, timeout=30)
+    talks.request("GET", "/healthz")
+    assert talks.getresponse().read() == b"ok\n"
+    silent = [socket.create_connection((server.host, server.port), timeout=30) for _ in range(30)]
+    for one in silent[:-3]:
+        assert one.recv(1) == b""
+    assert server.ask("GET", f"{ROOT}/A/messagelist").status == 200
+    talks.request("GET", "/healthz")
+    assert talks.getresponse().read() == b"ok\n"
+    for one in silent:
+        one.close()
     server.end()
 
 

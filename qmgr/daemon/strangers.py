@@ -1,0 +1,64 @@
+"""Connections of which nobody knows yet whose they are: so many at a time, and the oldest one goes for a new one.
+
+So whoever opens connections and says nothing takes no room from those who are known. One that has said something goes
+only where all have, and none goes that has not had a moment to speak: many clients that come at once are no attack.
+"""
+
+import threading
+from collections.abc import Callable
+
+MOST = 200  # of one listener
+PATIENCE = 1_000_000_000  # nanoseconds that each may take to say something, whoever else comes
+
+
+class Stranger:
+    """One of them."""
+
+    def __init__(self, came: int, cut: Callable[[], None]) -> None:
+        self.came = came
+        self.cut = cut  # closes its connection, at once
+        self.spoken = False  # it has sent something
+
+
+class Strangers:
+    """Those of one listener. Thread-safe; `cut` is called by whoever brings a new one."""
+
+    def __init__(self, ticks: Callable[[], int], crowded: Callable[[], None], most: int = MOST) -> None:
+        """`ticks()` in nanoseconds; `crowded` is called when one has to go, once until there is room."""
+        self._ticks = ticks
+        self._crowded = crowded
+        self._most = most
+        self._full = False
+        self._there: dict[Stranger, None] = {}  # in the order in which they came
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._there)
+
+    def come(self, cut: Callable[[], None]) -> Stranger | None:
+        """One more; None: there is no room now, try again in a moment."""
+        with self._lock:
+            now = self._ticks()
+            goes = None
+            if len(self._there) >= self._most:
+                goes = self._next_to_go(now)
+                if goes is None:
+                    return None
+                del self._there[goes]
+            told, self._full = self._full, goes is not None
+            new = Stranger(now, cut)
+            self._there[new] = None
+        if goes is not None:
+            goes.cut()
+            if not told:
+                self._crowded()
+        return new
+
+    def _next_to_go(self, now: int) -> Stranger | None:
+        patient = [one for one in self._there if now - one.came >= PATIENCE]
+        return next((one for one in patient if not one.spoken), patient[0] if patient else None)
+
+    def leave(self, one: Stranger) -> None:
+        """It is known now, or gone."""
+        with self._lock:
+            self._there.pop(one, None)
