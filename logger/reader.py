@@ -186,16 +186,36 @@ class LogReader:
         """Read the bytes from `at` into the window; False where no extent holds them."""
         view = self._view
         if view is None or not view.start <= at < view.end:
-            sequence = at // self._extent_bytes
-            file = self._open(sequence)
-            if file is None:
+            found = self._look(at // self._extent_bytes)
+            if found is None:
                 return False
-            start, extent_bytes, seed = sequence * self._extent_bytes, self._extent_bytes, self._seed
-            view = self._settled(sequence, lambda: ExtentView(file, start, extent_bytes, seed))
-            self._view = view
+            view = self._view = found
         self._window = view.read(at, min(size, self._until - at))
         self._window_at = at
         return True
+
+    def view(self, sequence: int) -> ExtentView:
+        """The pages of an extent as they should be seen. Raises LogDamaged where it is not there, OSError."""
+        found = self._look(sequence)
+        if found is None:
+            raise self._missing(sequence, sequence * self._extent_bytes)
+        return found
+
+    def _look(self, sequence: int) -> ExtentView | None:
+        file = self._open(sequence)
+        if file is None:
+            return None
+        start, extent_bytes, seed = sequence * self._extent_bytes, self._extent_bytes, self._seed
+        return self._settled(sequence, lambda: ExtentView(file, start, extent_bytes, seed))
+
+    def _missing(self, sequence: int, durable: int) -> LogDamaged:
+        path, begins = self._name(sequence), sequence * self._extent_bytes
+        return LogDamaged(
+            f"{path} is missing: it holds the log from {lsn.text(begins)}, and the log was durable up to "
+            f"{lsn.text(durable)}; put the file back, from where it was archived or from a backup",
+            path=path,
+            lsn=begins,
+        )
 
     def _tail_or_damage(self, at: int, durable: int) -> None:
         """The frame at `at` does not check out: return when that is the torn end of the log, raise when damage."""
@@ -205,13 +225,7 @@ class LogReader:
             return
         sequence = at // self._extent_bytes
         if self._open(sequence) is None:
-            path, begins = self._name(sequence), sequence * self._extent_bytes
-            raise LogDamaged(
-                f"{path} is missing: it holds the log from {lsn.text(begins)}, and the log was durable up to "
-                f"{lsn.text(witness)}; put the file back, from where it was archived or from a backup",
-                path=path,
-                lsn=begins,
-            )
+            raise self._missing(sequence, witness)
         path = self._name(sequence)
         raise LogDamaged(
             f"{path} is damaged at {lsn.text(at)}: the log was durable up to {lsn.text(witness)} and can't be "

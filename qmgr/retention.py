@@ -279,7 +279,7 @@ class Retention:
     def _index(self, history: History, place: Place, give_way: Callable[[], None]) -> bool:
         """False when the extent has moved meanwhile."""
         log, disk = self._log, self._disk
-        if disk.exists(extent_index.path_of(place)):
+        if extent_index.is_kept(disk, place):
             return True  # of another extent it may be, and then who reads it finds that out
         with contextlib.closing(log.live_reader(history)) as reader:
             index = extent_index.build(reader, place, log.state.log_id, log.state.extent_bytes, give_way)

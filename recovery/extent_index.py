@@ -1,14 +1,23 @@
-"""Extent indexes: what is in a sealed extent, told without reading it: when, which queues, which units of work.
+"""Extent indexes: what is in a sealed extent, told without reading it: when, which queues, which units of work, where.
 
 `S0000007.IDX` lies beside `S0000007.LOG`, compressed or not, soon after that is full. It is a cache: it may be deleted
-at any time, and is built again when it is missing, damaged, or of another extent than the one that lies there now.
+at any time, and is built again when it is missing, damaged, of an older format, or of another extent than the one that
+lies there now.
 
     offset  size  field     meaning
-         0     8  magic     "QMGRIDX1": the format's version is its last character
+         0     8  magic     "QMGRIDX2": the format's version is its last character
          8     4  crc       CRC-32 of bytes 12 to the end
-        12     4  size      of the content before it was deflated
-        16     -  content   JSON, deflated: the fields of `ExtentIndex`; `queues` and `units` as numbers that are each
-                            the distance from the one before
+        12     4  facts     length of the first part, deflated
+        16     4  size      of it before
+        20     4  size      of the second part before it was deflated
+        24     -  facts     JSON: the fields of `ExtentIndex` but `places`; `queues` as numbers that are each the
+                            distance from the one before; of `units` how many numbers they are; each block as a list
+         -     -  arrays    `units` u64, each the distance from the one before, then `places`
+
+The extent is divided into blocks of 128 KiB. Each has a CRC of its bytes as a reader should see them, and the index
+says where every record begins: so a block can be checked with one call, and its records found without looking for
+them. `places` are the distances, in units of 8 bytes, of the first record from the beginning of the extent and of each
+other one from the record before: first the lower 16 bits of each, then the upper ones.
 
 Messages are passed over by their lengths and never decoded.
 """
@@ -16,10 +25,13 @@ Messages are passed over by their lengths and never decoded.
 import contextlib
 import json
 import struct
+import sys
 import zlib
+from array import array
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate, pairwise
 from typing import Any
 from zlib import crc32
 
@@ -34,13 +46,27 @@ from logger.history import History, Place, index_name
 from logger.reader import LogReader
 from recovery.records import GETS, LENGTH16, LENGTH32, PUTS, QUEUE, QUEUE_PLACE, Kind
 
-HEADER = struct.Struct("<8sII")
-MAGIC = b"QMGRIDX1"
+HEADER = struct.Struct("<8sIIII")
+MAGIC = b"QMGRIDX2"
+BLOCK = 128 << 10  # bytes
+FEW = 64  # queues that the index names for a block
 A_MOMENT = 64  # records after which others may go on
 LARGEST = 64 << 20  # bytes of content: more units of work than an extent can have
 ONE_PUT_LENGTH = PUTS.size + LENGTH32.size
 
 Ranges = tuple[tuple[int, int], ...]  # first and last of each run of numbers, rising
+
+
+@attrs.frozen
+class Block:
+    """What begins in one block of an extent, and what its bytes come to."""
+
+    crc: int  # of its bytes as a reader should see them
+    records: int  # that begin in it
+    low_time: int  # the earliest time of one, and the latest; 0: none
+    high_time: int
+    kinds: tuple[int, ...]  # of these records, rising
+    queues: tuple[int, ...] | None  # that they speak of, rising; None: too many to be named
 
 
 @attrs.frozen(kw_only=True)
@@ -57,10 +83,12 @@ class ExtentIndex:
     kinds: dict[int, int]  # how many records of each kind
     queues: tuple[int, ...]  # numbers of the queues that records speak of, rising
     units: Ranges  # numbers of the units of work that have records here
+    blocks: tuple[Block, ...]
+    places: bytes  # where each record begins, as in the file
 
     @property
     def records(self) -> int:
-        return sum(self.kinds.values())
+        return len(self.places) // 4
 
     def has_queue(self, number: int) -> bool:
         return number in self.queues
@@ -143,23 +171,26 @@ def build(
     """
     start = place.sequence * extent_bytes
     end = start + extent_bytes
-    first_lsn = end_lsn = low = high = 0
-    kinds: list[int] = []
-    queues: set[int] = set()
+    border = start + BLOCK
+    first_lsn = end_lsn = 0
+    lsns, times, kinds = array("Q"), array("Q"), array("H")
+    blocks: list[set[int]] = [set()]  # the queues of each
+    queues = blocks[0]
     units: set[int] = set()
     at = start
     try:
         for at, after, kind, uow, _, time, body in reader.records(start, durable=end, resync=True):
-            if at >= end:
-                break
-            if not kinds:
-                first_lsn, low, high = at, time, time
-            elif time < low:
-                low = time
-            elif time > high:
-                high = time
-            end_lsn = after
+            if at >= border:
+                if at >= end:
+                    break
+                while at >= border:
+                    queues = set()
+                    blocks.append(queues)
+                    border += BLOCK
+            lsns.append(at)
+            times.append(time)
             kinds.append(kind)
+            end_lsn = after
             if not len(kinds) % A_MOMENT:
                 give_way()
             if uow:
@@ -168,6 +199,7 @@ def build(
                 queues.add(QUEUE.unpack_from(body)[0])
             else:
                 queues_of(kind, body, queues)
+        crcs = checksums(reader, place.sequence, start, end, give_way)
     except (ValueError, KeyError, TypeError, struct.error) as exc:
         raise LogDamaged(
             f"the log record at {lsn.text(at)} in {place.path} can't be understood ({exc}); it was written by a later "
@@ -175,18 +207,60 @@ def build(
             path=place.path,
             lsn=at,
         ) from exc
+    if lsns:
+        first_lsn = lsns[0]
     return ExtentIndex(
         log_id=log_id.hex(),
         sequence=place.sequence,
         taken=place.taken,
         first_lsn=first_lsn,
         end_lsn=end_lsn,
-        low_time=low,
-        high_time=high,
+        low_time=min(times, default=0),
+        high_time=max(times, default=0),
         kinds=dict(sorted(Counter(kinds).items())),
-        queues=tuple(sorted(queues)),
+        queues=tuple(sorted(set().union(*blocks))),
         units=ranges(units),
+        blocks=tuple(_blocks(start, crcs, lsns, times, kinds, blocks)),
+        places=_places(start, lsns),
     )
+
+
+def checksums(reader: LogReader, sequence: int, start: int, end: int, give_way: Callable[[], None]) -> list[int]:
+    """The CRC of each block of an extent. Raises LogDamaged, OSError."""
+    view = reader.view(sequence)
+    found = []
+    for at in range(start, end, BLOCK):
+        give_way()
+        found.append(crc32(view.read(at, BLOCK)))
+    return found
+
+
+def _blocks(
+    start: int, crcs: list[int], lsns: "array[int]", times: "array[int]", kinds: "array[int]", queues: list[set[int]]
+) -> Iterator[Block]:
+    first = 0
+    for number, crc in enumerate(crcs):
+        last = bisect_left(lsns, start + (number + 1) * BLOCK, first)
+        here = times[first:last]
+        named = queues[number] if number < len(queues) else set()
+        yield Block(
+            crc,
+            last - first,
+            min(here, default=0),
+            max(here, default=0),
+            tuple(sorted(set(kinds[first:last]))),
+            tuple(sorted(named)) if len(named) <= FEW else None,
+        )
+        first = last
+
+
+def _places(start: int, lsns: "array[int]") -> bytes:
+    """Where records begin, in a form that deflates well: see above."""
+    distances = array("I", [(after - before) >> 3 for before, after in pairwise((start, *lsns))])
+    if sys.byteorder == "big":
+        distances.byteswap()
+    halves = array("H", distances.tobytes())
+    return halves[::2].tobytes() + halves[1::2].tobytes()
 
 
 # The file
@@ -201,29 +275,49 @@ def _distances(numbers: Iterable[int]) -> list[int]:
 
 
 def encode(index: ExtentIndex) -> bytes:
+    units = array("Q", _distances(number for one in index.units for number in one))
     fields = attrs.asdict(index, recurse=False) | {
         "kinds": list(index.kinds.items()),
         "queues": _distances(index.queues),
-        "units": _distances(number for one in index.units for number in one),
+        "units": len(units),
+        "blocks": [attrs.astuple(block) for block in index.blocks],
     }
-    content = json.dumps(fields).encode()
-    rest = len(content).to_bytes(4, "little") + zlib.compress(content)
+    del fields["places"]
+    facts = json.dumps(fields, separators=(",", ":")).encode()
+    arrays = _in_order(units).tobytes() + index.places
+    first, second = zlib.compress(facts, 1), zlib.compress(arrays, 1)
+    rest = HEADER.pack(MAGIC, 0, len(first), len(facts), len(arrays))[12:] + first + second
     return MAGIC + crc32(rest).to_bytes(4, "little") + rest
+
+
+def _in_order(numbers: "array[int]") -> "array[int]":
+    """Little-endian on any machine, or back from that."""
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
 
 
 def decode(data: bytes) -> ExtentIndex | None:
     """The index, or None when it is not whole."""
     if len(data) < HEADER.size:
         return None
-    magic, crc, size = HEADER.unpack_from(data)
-    if magic != MAGIC or crc32(data[12:]) != crc or not 0 < size <= LARGEST:
+    magic, crc, length, size, arrays_size = HEADER.unpack_from(data)
+    if magic != MAGIC or crc32(data[12:]) != crc or not 0 < size <= LARGEST or arrays_size > LARGEST:
         return None
-    fields: dict[str, Any] = json.loads(zlib.decompressobj().decompress(data[HEADER.size :], size))
-    units = list(accumulate(fields["units"]))
+    middle = HEADER.size + length
+    fields: dict[str, Any] = json.loads(zlib.decompressobj().decompress(data[HEADER.size : middle], size))
+    arrays = zlib.decompressobj().decompress(data[middle:], arrays_size) if arrays_size else b""
+    ends = 8 * fields["units"]
+    units = list(accumulate(_in_order(array("Q", arrays[:ends]))))
     fields["kinds"] = dict(fields["kinds"])
     fields["queues"] = tuple(accumulate(fields["queues"]))
     fields["units"] = tuple(zip(units[::2], units[1::2], strict=True))
-    return ExtentIndex(**fields)
+    fields["blocks"] = tuple(_block(*block) for block in fields["blocks"])
+    return ExtentIndex(**fields, places=arrays[ends:])
+
+
+def _block(crc: int, records: int, low: int, high: int, kinds: list[int], queues: list[int] | None) -> Block:
+    return Block(crc, records, low, high, tuple(kinds), None if queues is None else tuple(queues))
 
 
 def path_of(place: Place) -> str:
@@ -240,6 +334,18 @@ def load(disk: Disk, place: Place, log_id: bytes) -> ExtentIndex | None:
     index = decode(data)
     wanted = log_id.hex(), place.sequence, place.taken
     return index if index is not None and (index.log_id, index.sequence, index.taken) == wanted else None
+
+
+def is_kept(disk: Disk, place: Place) -> bool:
+    """Is there an index of this format beside the extent? Of another extent it may be. Raises OSError."""
+    try:
+        file = disk.open_read(path_of(place))
+    except FileNotFoundError:
+        return False
+    try:
+        return file.read(0, len(MAGIC)) == MAGIC
+    finally:
+        file.close()
 
 
 def load_or_build(disk: Disk, history: History, state: ControlState, place: Place) -> ExtentIndex:

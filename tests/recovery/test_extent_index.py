@@ -3,6 +3,9 @@
 import errno
 import itertools
 import random
+import struct
+import zlib
+from zlib import crc32
 
 import pytest
 from hypothesis import given
@@ -13,7 +16,19 @@ from logger.control import ControlState
 from logger.errors import LogDamaged
 from logger.history import History
 from recovery import extent_index, records
-from recovery.extent_index import ExtentIndex, decode, encode, load, load_or_build, queues_of, ranges
+from recovery.extent_index import (
+    BLOCK,
+    FEW,
+    Block,
+    ExtentIndex,
+    decode,
+    encode,
+    is_kept,
+    load,
+    load_or_build,
+    queues_of,
+    ranges,
+)
 from recovery.records import Kind, Xid
 from tests.logger.extents import ACTIVE, EXTENT, ID, name, written_by_the_log
 from tests.sim.disk import SimDisk
@@ -28,6 +43,16 @@ RUN = st.one_of(
     st.builds(records.run_of_gets, QUEUES, SEQUENCES),
 )
 RUNS = st.lists(RUN, max_size=4).map(b"".join)
+NUMBERS = st.lists(st.integers(1, 99), max_size=4).map(tuple)
+BLOCKS = st.builds(
+    Block,
+    st.integers(0, 1 << 32),
+    st.integers(0, 99),
+    st.integers(0, 99),
+    st.integers(0, 99),
+    NUMBERS,
+    NUMBERS | st.none(),
+)
 RECORD = st.one_of(
     st.builds(records.Put, QUEUES, st.integers(0, 99), st.binary(), st.binary()),
     st.builds(records.PutMany, QUEUES, st.integers(0, 99), MESSAGES),
@@ -116,6 +141,9 @@ def expected(history: History, state: ControlState, sequence: int) -> ExtentInde
         for raw in reader.records(state.head)
         if sequence * EXTENT <= raw.lsn < (sequence + 1) * EXTENT
     ]
+    start = sequence * EXTENT
+    view = reader.view(sequence)
+    crcs = [crc32(view.read(at, BLOCK)) for at in range(start, start + EXTENT, BLOCK)]
     reader.close()
     kinds = sorted(one[2] for one in found)
     times = [one[4] for one in found] or [0]
@@ -130,7 +158,25 @@ def expected(history: History, state: ControlState, sequence: int) -> ExtentInde
         kinds={kind: kinds.count(kind) for kind in kinds},
         queues=tuple(sorted(set().union(*(one[5] for one in found)))),
         units=ranges({one[3] for one in found if one[3]}),
+        blocks=tuple(
+            block([one for one in found if at <= one[0] < at + BLOCK], crc)
+            for at, crc in zip(range(start, start + EXTENT, BLOCK), crcs, strict=True)
+        ),
+        places=places_of([one[0] for one in found], start),
     )
+
+
+def block(found: list[tuple[int, int, int, int, int, set[int]]], crc: int) -> Block:
+    times = [one[4] for one in found] or [0]
+    kinds = tuple(sorted({one[2] for one in found}))
+    queues = tuple(sorted(set().union(*(one[5] for one in found))))
+    return Block(crc, len(found), min(times), max(times), kinds, queues)
+
+
+def places_of(lsns: list[int], start: int) -> bytes:
+    distances = [(after - before) // 8 for before, after in itertools.pairwise([start, *lsns])]
+    halves = [each & 0xFFFF for each in distances], [each >> 16 for each in distances]
+    return b"".join(struct.pack(f"<{len(half)}H", *half) for half in halves)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -207,11 +253,16 @@ def test_a_record_of_a_later_version_is_named() -> None:
     st.dictionaries(st.integers(1, 2000), st.integers(1, 10**6), max_size=5),
     st.sets(st.integers(1, (1 << 32) - 1), max_size=20),
     st.sets(st.integers(1, 1 << 63), max_size=20),
+    st.lists(BLOCKS, max_size=5),
+    st.lists(st.integers(0, 1 << 34).map(lambda number: number * 8), max_size=20),
 )
-def test_an_index_reads_as_it_is_written(kinds: dict[int, int], queues: set[int], units: set[int]) -> None:
+def test_an_index_reads_as_it_is_written(
+    kinds: dict[int, int], queues: set[int], units: set[int], blocks: list[Block], lsns: list[int]
+) -> None:
     index = ExtentIndex(
         log_id=ID.hex(), sequence=7, taken=5, first_lsn=8, end_lsn=16, low_time=1, high_time=2,
         kinds=dict(sorted(kinds.items())), queues=tuple(sorted(queues)), units=ranges(units),
+        blocks=tuple(blocks), places=places_of(sorted(lsns), 0),
     )  # fmt: skip
     assert decode(encode(index)) == index
 
@@ -228,6 +279,30 @@ def test_row_40_a_damaged_index_is_built_again() -> None:
         assert load(disk, place, ID) is None
     assert load_or_build(disk, history, state, place) == right
     assert disk.peek(path) == good
+
+
+def test_an_index_of_the_format_before_is_built_again() -> None:
+    disk, state, history = logged()
+    place = history.places()[1]
+    right = load_or_build(disk, history, state, place)
+    assert is_kept(disk, place)
+    path = extent_index.path_of(place)
+    content = b'{"log_id": "00"}'
+    rest = len(content).to_bytes(4, "little") + zlib.compress(content)
+    disk.poke(path, b"QMGRIDX1" + crc32(rest).to_bytes(4, "little") + rest)
+    assert not is_kept(disk, place)
+    assert load(disk, place, ID) is None
+    assert load_or_build(disk, history, state, place) == right
+    assert is_kept(disk, place)
+
+
+def test_the_queues_of_a_block_are_named_unless_there_are_too_many() -> None:
+    bodies = [(int(Kind.GET), 0, records.Get(number, [1]).encode()[2]) for number in range(FEW + 1)]
+    disk, state = written_by_the_log([*bodies, *[(int(Kind.GET), 0, bytes(12))] * 6000])
+    history = History(disk, [ACTIVE], ID, EXTENT)
+    index = load_or_build(disk, history, state, history.places()[1])
+    assert [one.queues for one in index.blocks] == [None, (0,)]
+    assert index.queues == tuple(range(FEW + 1))
 
 
 def test_row_43_the_index_of_another_extent_is_built_again() -> None:
