@@ -1,0 +1,394 @@
+"""Windows: pieces of the log in memory with the places of the records in them, each byte checked. Reads, never writes.
+
+An extent that has an index is read in runs of blocks, those that may hold what is wanted; a block is checked by one
+CRC, and the index says where its records begin. Any other extent, such as the one that is being written, is walked from
+frame to frame, and each frame's CRC is checked. An index that does not fit what is read is passed over: then it is the
+frames that decide whether anything is damaged.
+
+A queue manager may write meanwhile. A page that it was about to write over, or has moved to its place, can look torn:
+what does not check out is looked at again before it counts as damage.
+"""
+
+import threading
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import NamedTuple
+from zlib import crc32
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from logger import frame, lsn
+from logger.compressed import CompressedFile, compression_of
+from logger.disk import Disk, File
+from logger.errors import LogDamaged
+from logger.extent import DATA, HEADER, decode_header, file_name, linear_number
+from logger.history import SUFFIXES, Form, History, Place
+from logger.reader import ExtentView, LogReader, Record
+from pipeline.filters import Wanted
+from recovery import extent_index
+from recovery.extent_index import BLOCK, ExtentIndex
+
+WINDOW = 4 << 20  # bytes read at a time
+LOOKS = 6  # at what does not check out, before it is damage
+PAUSE = 0.002  # seconds before the second look; twice as much before each other one
+PADDING = bytes(192)  # so that a header can be taken whole wherever a record begins
+INDEXES = 32  # that this process keeps
+
+Places = npt.NDArray[np.int64]
+_indexes: dict[tuple[bytes, int, int], ExtentIndex] = {}
+
+
+class Window(NamedTuple):
+    """Some bytes of the log, and the records of one frame each that begin and end in them."""
+
+    data: bytes  # with some padding at the end
+    start: int  # LSN of the first byte
+    lsns: Places  # of the records, rising
+
+
+class Stretch(NamedTuple):
+    """Blocks of an extent that follow each other, and which of its records begin in them."""
+
+    first: int  # block
+    last: int  # the one behind
+    low: int  # record
+    high: int
+
+    @property
+    def bytes(self) -> int:
+        return (self.last - self.first) * BLOCK
+
+
+class _Unfit(Exception):
+    """The index says something else than the extent."""
+
+
+def lsns_of(index: ExtentIndex, extent_bytes: int) -> Places:
+    """Where the records begin of which an index tells."""
+    halves = np.frombuffer(index.places, "<u2").astype(np.int64)
+    low, high = np.split(halves, 2)
+    return index.sequence * extent_bytes + np.cumsum(low + (high << 16)) * 8
+
+
+def stretches(index: ExtentIndex, lsns: Places, start: int, end: int, wanted: Wanted, most: int) -> list[Stretch]:
+    """What has to be read for the records that begin in [start, end), in runs of at most so many bytes."""
+    first, last = (int(place) for place in np.searchsorted(lsns, (start, end)))
+    found: list[Stretch] = []
+    ends = accumulate(block.records for block in index.blocks)
+    for number, (block, end_record) in enumerate(zip(index.blocks, ends, strict=True)):
+        low, high = max(first, end_record - block.records), min(last, end_record)
+        if low >= high or not wanted.may_have(block.low_time, block.high_time, block.kinds, block.queues):
+            continue
+        if found and found[-1].last == number and found[-1].bytes + BLOCK <= most:
+            found[-1] = Stretch(found[-1].first, number + 1, found[-1].low, high)
+        else:
+            found.append(Stretch(number, number + 1, low, high))
+    return found
+
+
+@attrs.define
+class Extents:
+    """The extents of one log, opened as they are read."""
+
+    disk: Disk
+    history: History
+    epoch_from: int
+    epoch: int
+    _files: dict[int, tuple[Place, File]] = attrs.field(factory=dict)
+
+    def place(self, sequence: int) -> Place:
+        """Where the extent is. Raises LogDamaged, ExtentGone where it is not."""
+        return self._opened(sequence)[0]
+
+    def index(self, sequence: int) -> ExtentIndex | None:
+        """What is in the extent, if that is told beside it."""
+        place = self.place(sequence)
+        key = self.history.log_id, sequence, place.taken
+        found = _indexes.pop(key, None)
+        if found is None:
+            found = extent_index.load(self.disk, place, self.history.log_id)
+            if found is None:
+                return None
+        _indexes[key] = found
+        while len(_indexes) > INDEXES:
+            _indexes.pop(next(iter(_indexes)))
+        return found
+
+    def view(self, sequence: int) -> ExtentView:
+        """The pages of the extent, as they lie now."""
+        size = self.history.extent_bytes
+        return ExtentView(self._opened(sequence)[1], sequence * size, size, self.seed)
+
+    @property
+    def seed(self) -> int:
+        return crc32(self.history.log_id)
+
+    def close(self) -> None:
+        for _, file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def reader(self) -> LogReader:
+        """A reader of the same files; it is closed with them."""
+        return LogReader(
+            self._if_there,
+            extent_bytes=self.history.extent_bytes,
+            log_id=self.history.log_id,
+            name=self.history.name,
+            close=self.close,
+            last_epoch=(self.epoch_from, self.epoch),
+        )
+
+    def long_record(self, at: int) -> Record:
+        """The record of several frames that begins at `at`. Raises LogDamaged."""
+        look = Patience()
+        while True:
+            try:
+                for record in self.reader().records(at):
+                    if record.lsn == at:
+                        return record
+                    break
+                sequence = at // self.history.extent_bytes
+                self._opened(sequence + 1)  # it may be that one which is missing
+                look.again(damaged(self.place(sequence).path, at))
+            except LogDamaged as exc:
+                look.again(exc)
+            self.close()
+
+    def _if_there(self, sequence: int) -> File | None:
+        """For a reader that looks on behind the end of the log."""
+        try:
+            return self._opened(sequence)[1]
+        except LogDamaged as exc:
+            if sequence <= max(self.history.places(), default=0):
+                raise exc
+            return None
+
+    def _opened(self, sequence: int) -> tuple[Place, File]:
+        found = self._files.pop(sequence, None) or self._found(sequence)
+        self._files[sequence] = found
+        while len(self._files) > 2:
+            self._files.pop(next(iter(self._files)))[1].close()
+        return found
+
+    def _found(self, sequence: int) -> tuple[Place, File]:
+        """Open the extent where it lies by now; others may be moving it."""
+        for _ in range(LOOKS):
+            for directory in self.history.directories:
+                for suffix in SUFFIXES:
+                    found = self._open(f"{directory}/{file_name(linear_number(sequence))}{suffix}", sequence)
+                    if found is not None:
+                        return found
+        places = self.history.places()
+        if sequence in places:
+            file = self.history.open(sequence)
+            if file is not None:
+                return places[sequence], file
+        self.history.refuse_gap(sequence)
+        path, at = self.history.name(sequence), sequence * self.history.extent_bytes
+        raise LogDamaged(
+            f"log extent {path} is missing, or cut, or its header is damaged, and it should hold the log from "
+            f"{lsn.text(at)}; restore it from a backup, into {' or '.join(self.history.directories)}",
+            path=path,
+            lsn=at,
+        )
+
+    def _open(self, path: str, sequence: int) -> tuple[Place, File] | None:
+        try:
+            file: File = self.disk.open_read(path)
+        except FileNotFoundError:
+            return None
+        if compression_of(path) is not None:
+            file = CompressedFile(file, path)
+        try:
+            header = decode_header(file.read(0, HEADER.size))
+            size = file.size()
+        except BaseException:
+            file.close()
+            raise
+        if (
+            header is None
+            or (header.log_id, header.sequence, header.extent_bytes)
+            != (self.history.log_id, sequence, self.history.extent_bytes)
+            or size < DATA + header.extent_bytes
+        ):
+            file.close()
+            return None
+        return Place(sequence=sequence, path=path, form=Form.ACTIVE, size=size, taken=header.time), file
+
+
+class Patience:
+    """Looks again for a while at what others may be writing."""
+
+    def __init__(self) -> None:
+        self._looks = 0
+
+    def again(self, exc: LogDamaged) -> None:
+        """Wait a moment; raise what was found when that has been done often enough."""
+        self._looks += 1
+        if self._looks == LOOKS:
+            raise exc
+        threading.Event().wait(PAUSE * 2**self._looks)
+
+    def reset(self) -> None:
+        self._looks = 0
+
+
+def damaged(path: str, at: int) -> LogDamaged:
+    return LogDamaged(
+        f"{path} is damaged at {lsn.text(at)}: the log was durable beyond that and can't be read there any more; restore "
+        f"the file from a backup",
+        path=path,
+        lsn=at,
+    )
+
+
+def windows(extents: Extents, start: int, end: int, wanted: Wanted) -> Iterator[Window | Record]:
+    """The records that begin in [start, end) and may be wanted; a record of several frames comes by itself.
+
+    All before `end` has to be there. Raises LogDamaged where it is not, ExtentGone, OSError.
+    """
+    size = extents.history.extent_bytes
+    while start < end:
+        stop = min(end, (start // size + 1) * size)
+        for window in _of_extent(extents, start, stop, wanted):
+            yield from _apart(extents, window)
+        start = stop
+
+
+def _of_extent(extents: Extents, start: int, end: int, wanted: Wanted) -> Iterator[Window]:
+    index = extents.index(start // extents.history.extent_bytes)
+    if index is not None:
+        lsns = lsns_of(index, extents.history.extent_bytes)
+        view = extents.view(index.sequence)
+        for stretch in stretches(index, lsns, start, end, wanted, WINDOW):
+            try:
+                yield _stretch(view, index, lsns, stretch)
+            except _Unfit:
+                start = int(lsns[stretch.low])
+                break
+        else:
+            return
+    yield from _walk(extents, start, end)
+
+
+def _stretch(view: ExtentView, index: ExtentIndex, lsns: Places, stretch: Stretch) -> Window:
+    """Blocks as they were when they were indexed, with the rest of the last record's frame. Raises _Unfit."""
+    start = view.start + stretch.first * BLOCK
+    data = _blocks(view, index, stretch.first, stretch.last)
+    chosen = lsns[stretch.low : stretch.high]
+    last = int(chosen[-1])
+    length = frame.length_at(data, last - start, last)
+    over = last + length - (start + len(data))
+    parts: list[memoryview | bytes] = [data]
+    if not length or last + length > view.end:
+        raise _Unfit
+    if over > 0:
+        parts.append(_blocks(view, index, stretch.last, stretch.last + -(-over // BLOCK)))
+    return Window(b"".join((*parts, PADDING)), start, chosen)
+
+
+def _blocks(view: ExtentView, index: ExtentIndex, first: int, last: int) -> memoryview:
+    data = view.read(view.start + first * BLOCK, (last - first) * BLOCK)
+    crcs = [crc32(data[at : at + BLOCK]) for at in range(0, len(data), BLOCK)]
+    if crcs != [block.crc for block in index.blocks[first:last]]:
+        raise _Unfit
+    return data
+
+
+def _apart(extents: Extents, window: Window) -> Iterator[Window | Record]:
+    """The window cut where records of several frames begin, with these between."""
+    at = window.lsns - window.start
+    flags = np.frombuffer(window.data, np.uint8)[at + FLAGS_AT]
+    if (flags == frame.WHOLE).all():
+        if len(at):
+            yield window
+        return
+    done = 0
+    for number in np.flatnonzero(flags != frame.WHOLE).tolist():
+        if number > done:
+            yield window._replace(lsns=window.lsns[done:number])
+        yield extents.long_record(int(window.lsns[number]))
+        done = number + 1
+    if done < len(at):
+        yield window._replace(lsns=window.lsns[done:])
+
+
+FLAGS_AT = 46  # in a frame's header
+
+
+def _walk(extents: Extents, start: int, end: int) -> Iterator[Window]:
+    """Go from frame to frame; all of this lies in one extent."""
+    size = extents.history.extent_bytes
+    sequence = start // size
+    view = extents.view(sequence)
+    at = start if _is_frame(view, start, extents.seed) else sequence * size
+    patience = Patience()
+    wide = WINDOW
+    while at < end:
+        data = view.read(at, wide)
+        steps = _Steps(extents, at)
+        reached = steps.take(data, end)
+        lsns = np.array(steps.lsns, np.int64)
+        lsns = lsns[lsns >= start]
+        if len(lsns):
+            yield Window(bytes(data) + PADDING, at, lsns)
+        if steps.padded:
+            return
+        if reached > at:
+            patience.reset()
+            at, wide = reached, WINDOW
+            continue
+        length = frame.length_at(data, 0, at)
+        if wide < length <= view.end - at:
+            wide = length
+            continue
+        patience.again(damaged(extents.place(sequence).path, at))
+        extents.close()
+        view = extents.view(sequence)
+
+
+def _is_frame(view: ExtentView, at: int, seed: int) -> bool:
+    """Does a frame begin at this LSN?"""
+    length = frame.length_at(view.read(at, frame.HEADER.size), 0, at)
+    return bool(length) and at + length <= view.end and frame.decode(view.read(at, length), 0, at, seed) is not None
+
+
+class _Steps:
+    """Goes from frame to frame in some bytes of an extent."""
+
+    def __init__(self, extents: Extents, start: int) -> None:
+        self._seed = extents.seed
+        self._epochs = extents.epoch_from, extents.epoch
+        self._start = start
+        self.lsns: list[int] = []  # where records begin
+        self.padded = False  # the rest of the extent is empty
+
+    def take(self, data: memoryview, end: int) -> int:
+        """Go on up to `end`, or as far as whole frames reach; where that is."""
+        start, seed, size = self._start, self._seed, len(data)
+        epoch_from, last_epoch = self._epochs
+        unpack, header, begin = frame.HEADER.unpack_from, frame.HEADER.size, frame.BEGIN
+        found, after, crc = self.lsns.append, frame.after, crc32
+        at = start
+        while at < end and (offset := at - start) + header <= size:
+            magic, sum_, length, epoch, own, _, _, _, kind, flags, version = unpack(data, offset)
+            stop = offset + length
+            if (
+                own != at
+                or magic != frame.MAGIC
+                or version != frame.VERSION
+                or not header <= length <= size - offset
+                or crc(data[offset + 8 : stop], seed) != sum_
+                or (epoch < last_epoch and at >= epoch_from)
+            ):
+                return at
+            if kind == frame.PAD:
+                self.padded = True
+                return at
+            if flags & begin:
+                found(at)
+            at = after(at + length)
+        return at
