@@ -8,50 +8,33 @@ import contextlib
 import errno
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 
 import attrs
+import numpy as np
 
-from logger import control, lsn
+from logger import control
 from logger.claims import USED
 from logger.config import LogType
-from logger.control import ControlState
 from logger.disk import Disk, PosixDisk, absolute_path, read_whole
-from logger.errors import LogDamaged, LogError
+from logger.errors import ExtentGone, LogDamaged, LogError
+from logger.frame import FAR
 from logger.history import History, extent_of, read_header
-from logger.reader import LogReader, Record
+from pipeline.details import definitions
+from pipeline.filters import EVERYTHING, Filters, Wanted, wanted
+from pipeline.operations import Batch, of_record, of_window
+from pipeline.windows import WINDOW, Extents, Patience, Places, Stretch, Window, lsns_of, stretches, windows
 from qmgr import ini, locations
 from recovery import checkpoint
 from recovery.errors import RecoveryError
-from recovery.records import Kind
+from recovery.extent_index import ExtentIndex
+from recovery.records import LAST, Kind
 
-LOOKS = 5  # at a log that others write, before what can't be read counts as damage
-READ_ONLY = (errno.EROFS, errno.EBADF, errno.EINVAL)
+PART = 64 << 20  # bytes of a part, at most, where an extent can be divided
+NOT_SYNCED = (errno.EROFS, errno.EBADF, errno.EINVAL)  # what is only read need not be synced, or can't be
 LINEAR_ONLY = (
     "{} is circular: it writes over its past, so there is no history to read; migmqlog changes it to linear logging"
 )
-
-
-@attrs.frozen
-class Filters:
-    """Which rows are wanted. Ranges are half-open; None: no bound. Times in microseconds since 1970-01-01 UTC."""
-
-    low_lsn: int | None = None
-    high_lsn: int | None = None
-    low_time: int | None = None
-    high_time: int | None = None
-    objects: frozenset[str] | None = None
-    kinds: frozenset[str] | None = None
-
-    def wants_record(self, at: int, time: int) -> bool:
-        return (
-            (self.low_lsn is None or at >= self.low_lsn)
-            and (self.high_lsn is None or at < self.high_lsn)
-            and (self.low_time is None or time >= self.low_time)
-            and (self.high_time is None or time < self.high_time)
-        )
-
-
-EVERYTHING = Filters()
 
 
 @attrs.frozen(kw_only=True)
@@ -69,6 +52,10 @@ class LogFiles:
     def history(self, disk: Disk) -> History:
         return History(disk, self.directories, self.log_id, self.extent_bytes)
 
+    def extents(self, disk: Disk) -> Extents:
+        """To be closed."""
+        return Extents(disk, self.history(disk), self.epoch_from, self.epoch)
+
     def now(self, disk: Disk) -> "LogFiles":
         """The same with what the control file says by now: the queue manager may have been started again."""
         if not self.control:
@@ -76,92 +63,147 @@ class LogFiles:
         _, state = control.read(disk, self.control)
         return attrs.evolve(self, epoch_from=state.epoch_from, epoch=state.epoch)
 
-    def reader(self, history: History) -> LogReader:
-        state = ControlState(
-            log_id=self.log_id,
-            log_type=LogType.LINEAR,
-            extent_bytes=self.extent_bytes,
-            epoch=self.epoch,
-            epoch_from=self.epoch_from,
-            head=0,
-            checkpoint=0,
-            durable=0,
-            clean_end=0,
-            extents=(),
-        )
-        return history.reader(state)
-
-    def records(self, start: int, disk: Disk, *, durable: int = 0) -> Iterator[Record]:
-        """The records from the LSN `start` on, which may lie in the middle of one."""
-        history = self.history(disk)
-        history.places()
-        with contextlib.closing(self.reader(history)) as reader:
-            at = start // self.extent_bytes * self.extent_bytes
-            for record in reader.records(at, durable=durable, resync=True):
-                if record.lsn >= start:
-                    yield record
-
     def first(self, disk: Disk | None = None) -> int:
-        """The LSN from which on nothing is missing. Raises LogDamaged where an extent is missing between others."""
+        """The LSN from which on nothing is missing, where an extent begins.
+
+        Raises LogDamaged where an extent is missing between others: who may do without what is before it begins behind
+        it, and says so.
+        """
         history = self.history(disk or PosixDisk())
-        places = history.places()
-        if not places:
-            raise LogDamaged(f"there is no extent of this log in {' or '.join(self.directories)}")
-        oldest = next(iter(places))
-        for sequence in range(oldest, max(places)):
-            if sequence not in places:
-                history.refuse_gap(sequence)
-        return oldest * self.extent_bytes
+        sequences = list(history.places())
+        if not sequences:
+            raise LogError(f"there is no extent of this log in {' or '.join(self.directories)}")
+        for before, sequence in pairwise(sequences):
+            if sequence != before + 1:
+                history.refuse_gap(before + 1)
+        return sequences[0] * self.extent_bytes
 
     def end(self, since: int | None = None, disk: Disk | None = None) -> int:
-        """Up to where the log is durable: behind its last whole record, which is made durable by that."""
+        """Up to where the log can be read and is durable: behind its last whole record.
+
+        That record may have been written and not been synced yet: so it is synced. `since`: an LSN where a record
+        ended, from which on to look; never is the end before that. Raises LogDamaged, LogError, OSError.
+        """
         disk = disk or PosixDisk()
         log = self.now(disk)
-        history = log.history(disk)
-        newest = max(history.places(), default=0) * log.extent_bytes
-        at = max(since or 0, newest if since is None else 0)
-        for look in range(LOOKS):
-            try:
-                with contextlib.closing(log.reader(history)) as reader:
-                    found = at
-                    for record in reader.records(at, resync=since is None):
-                        found = record.end
-                break
-            except LogDamaged:
-                if look == LOOKS - 1:
-                    raise
-                history.places()
-        for sequence in {at // log.extent_bytes, found // log.extent_bytes}:
-            place = history.places().get(sequence)
-            if place is not None:
-                file = disk.open_read(place.path)
-                try:
-                    file.sync()
-                except OSError as exc:
-                    if exc.errno not in READ_ONLY:
-                        raise
-                finally:
-                    file.close()
-        return found
+        with contextlib.closing(log.extents(disk)) as extents:
+            found = _end(log, extents, since)
+            start = since if since is not None else found
+            if found <= start and since is not None:
+                return since
+            if _synced(log, disk, start, found):
+                return found
+            return max(start, _told_durable(extents, start // log.extent_bytes * log.extent_bytes, found))
 
     def at_time(self, us: int, disk: Disk | None = None) -> int:
-        """An LSN before which no record is of this moment or later."""
+        """An LSN before which no record is of this moment or later: that of the first such record, or the end."""
         disk = disk or PosixDisk()
-        at = self.first(disk)
-        for record in self.records(at, disk):
-            if record.time >= us:
-                return record.lsn
-            at = record.end
-        return at
+        log = self.now(disk)
+        start, end = log.first(disk), log.end(disk=disk)
+        chosen = wanted(Filters(low_time=us), {})
+        with contextlib.closing(log.extents(disk)) as extents:
+            for batch in _batches(extents, start, end, chosen):
+                late = np.flatnonzero(batch.headers["time"] >= us)
+                if len(late):
+                    return int(batch.headers["lsn"][late[0]])
+        return end
 
     def boundary(self, start: int, end: int, max_bytes: int, disk: Disk | None = None) -> int:
-        """An LSN where a record ends, at most `max_bytes` behind `start` unless a single record is longer."""
-        at = start
-        for record in self.records(start, disk or PosixDisk(), durable=end):
-            if record.end > end or (at > start and record.end > start + max_bytes):
-                break
-            at = record.end
-        return at
+        """An LSN where a record ends, at most `max_bytes` behind `start` unless a single record is longer.
+
+        `end` where that is near enough, or where no record begins before it.
+        """
+        if end <= start + max_bytes:
+            return end
+        log, limit = self.now(disk or PosixDisk()), start + max_bytes
+        everything = wanted(EVERYTHING, {})
+        found = start
+        with contextlib.closing(log.extents(disk or PosixDisk())) as extents:
+            at = start
+            while at < end:
+                stop = min(end, (at // log.extent_bytes + 1) * log.extent_bytes)
+                index = extents.index(at // log.extent_bytes)
+                if index is not None and index.records:
+                    lsns = lsns_of(index, log.extent_bytes)
+                    ends = np.concatenate((lsns[1:], [index.end_lsn]))[(lsns >= at) & (lsns < stop)]
+                    found, over = _furthest(ends, found, start, limit)
+                    if over:
+                        return min(found, end)
+                elif index is None:
+                    for batch in _batches(extents, at, stop, everything):
+                        found, over = _furthest(batch.end_lsns, found, start, limit)
+                        if over:
+                            return min(found, end)
+                at = stop
+        return end
+
+
+def _furthest(ends: Places, found: int, start: int, limit: int) -> tuple[int, bool]:
+    """The last of these ends of records that is not beyond the limit, and whether there are some beyond it."""
+    near = int(np.searchsorted(ends, limit, "right"))
+    if near:
+        found = int(ends[near - 1])
+    if near == len(ends):
+        return found, False
+    return (int(ends[0]), True) if found == start else (found, True)
+
+
+def _batches(extents: Extents, start: int, end: int, chosen: Wanted) -> Iterator[Batch]:
+    for window in windows(extents, start, end, chosen):
+        yield of_window(window) if isinstance(window, Window) else of_record(window)
+
+
+def _end(log: LogFiles, extents: Extents, since: int | None) -> int:
+    """Where the last whole record ends."""
+    size = log.extent_bytes
+    first = log.first(extents.disk)
+    newest = max(extents.history.places()) * size
+    at = since if since is not None else newest
+    patience = Patience()
+    while True:
+        found = 0
+        try:
+            for record in extents.reader().records(at, resync=since is None):
+                found = record.end
+        except ExtentGone:
+            raise
+        except LogDamaged as exc:  # or a page that was being written
+            patience.again(exc)
+            extents.close()
+            continue
+        if found or since is not None or at <= first:
+            return found or at
+        at -= size  # the last record has begun in the extent before
+
+
+def _told_durable(extents: Extents, start: int, end: int) -> int:
+    """Where the last record ends of which a later one says that it was durable."""
+    told, ends = 0, [start]
+    for batch in _batches(extents, start, end, wanted(EVERYTHING, {})):
+        back = batch.headers["back"].astype(np.int64)
+        durable = np.where(back == FAR, 0, batch.headers["lsn"] - back * 8)
+        told = max(told, int(durable.max()))
+        ends += batch.end_lsns.tolist()
+    return max((one for one in ends if one <= told), default=start)
+
+
+def _synced(log: LogFiles, disk: Disk, start: int, end: int) -> bool:
+    """Make durable what has been read, wherever it lies by now; False where the disk does not do that."""
+    places = log.history(disk).places()
+    for sequence in range(start // log.extent_bytes, end // log.extent_bytes + 1):
+        place = places.get(sequence)
+        if place is None:
+            continue  # nothing of it has been read, or it has gone into the archive, and is durable
+        file = disk.open_read(place.path)
+        try:
+            file.sync()
+        except OSError as exc:
+            if exc.errno not in NOT_SYNCED:
+                raise
+            return False
+        finally:
+            file.close()
+    return True
 
 
 @attrs.frozen
@@ -171,7 +213,10 @@ class Part:
     log: LogFiles
     start: int
     end: int
-    bytes: int
+    bytes: int  # about so many have to be read
+
+
+# Finding a log
 
 
 def find(path: str, name: str | None = None, disk: Disk | None = None) -> LogFiles:
@@ -193,13 +238,12 @@ def _of_queue_manager(path: str, name: str, disk: Disk) -> LogFiles:
     if not disk.exists(location.ini):
         raise LogError(f"queue manager {name!r} does not exist in {path}: there is no {location.ini}")
     config = ini.parse(read_whole(disk, location.ini), location.ini).log
-    archives = [config.archive_directory, *_used(config.path, disk)]
-    log = _of_log_directory(config.path, archives, disk)
-    names = dict(log.names)
+    log = _of_log_directory(config.path, [config.archive_directory, *_used(config.path, disk)], disk)
+    names: dict[int, str] = {}
     with contextlib.suppress(RecoveryError):
         _, catalogue = checkpoint.read_files(disk, location.data_dir, log.log_id)[0]
-        definitions = [json.loads(line).get("definition") for line in catalogue]
-        names |= {one["id"]: one["name"] for one in definitions if one}
+        found = [json.loads(line).get("definition") for line in catalogue]
+        names |= {one["id"]: one["name"] for one in found if one}
     return attrs.evolve(log, names=names)
 
 
@@ -214,7 +258,7 @@ def _of_log_directory(directory: str, archives: list[str], disk: Disk) -> LogFil
     _, state = control.read(disk, path)
     if state.log_type is not LogType.LINEAR:
         raise LogError(LINEAR_ONLY.format(f"the log in {directory}"))
-    log = LogFiles(
+    return LogFiles(
         directories=tuple(dict.fromkeys((f"{directory}/active", *archives))),
         log_id=state.log_id,
         extent_bytes=state.extent_bytes,
@@ -222,70 +266,120 @@ def _of_log_directory(directory: str, archives: list[str], disk: Disk) -> LogFil
         epoch_from=state.epoch_from,
         epoch=state.epoch,
     )
-    return _with_names(log, disk)
 
 
 def _of_folder(path: str, disk: Disk) -> LogFiles:
-    directories = [path, f"{path}/active", f"{path}/archive"]
+    directories = (path, f"{path}/active", f"{path}/archive")
     found: dict[bytes, tuple[int, str]] = {}
     for directory in directories:
-        for each in disk.list(directory):
-            if extent_of(each) is None:
+        for file in disk.list(directory):
+            if extent_of(file) is None:
                 continue
             with contextlib.suppress(LogDamaged):
-                header, _, _ = read_header(disk, f"{directory}/{each}")
+                header, _, _ = read_header(disk, f"{directory}/{file}")
                 if header is not None:
-                    found.setdefault(header.log_id, (header.extent_bytes, f"{directory}/{each}"))
+                    found.setdefault(header.log_id, (header.extent_bytes, f"{directory}/{file}"))
     if not found:
         raise LogError(
             f"there is no log in {path}: no {control.NAME} and no extents such as S0000000.LOG; name the queue "
             f"manager, or give the directory of its log or of its extents"
         )
     if len(found) > 1:
-        one, other = [where for _, where in found.values()][:2]
+        one, other, *_ = [where for _, where in found.values()]
         raise LogError(f"{path} has extents of different logs, {one} and {other}; put each log into its own folder")
     [(log_id, (extent_bytes, _))] = found.items()
-    log = LogFiles(directories=tuple(directories), log_id=log_id, extent_bytes=extent_bytes)
-    return _with_names(log, disk)
+    return LogFiles(directories=directories, log_id=log_id, extent_bytes=extent_bytes)
 
 
-def _with_names(log: LogFiles, disk: Disk) -> LogFiles:
-    """The log with the names of queues that it tells."""
-    names = dict(log.names)
-    try:
-        for record in log.records(log.first(disk), disk):
-            names |= names_in(record)
-    except LogDamaged:
-        pass  # whoever reads it is told
-    return attrs.evolve(log, names=names)
+# Names
 
 
-def names_in(record: Record) -> dict[int, str]:
-    """The names of queues, by number, that a record tells."""
-    if record.kind == Kind.DEFINE:
-        definitions = [json.loads(bytes(record.body))]
-    elif record.kind == Kind.CATALOG:
-        definitions = [one["definition"] for one in json.loads(bytes(record.body[1:]))["queues"]]
-    else:
-        return {}
-    return {one["id"]: one["name"] for one in definitions}
+@attrs.define
+class _Known:
+    """The names that a log has told this process, up to an LSN."""
+
+    upto: int
+    names: dict[int, str]
+    catalogued: bool  # all names from before have been told
+
+
+_known: dict[tuple[bytes, tuple[str, ...]], _Known] = {}
+
+
+def named(log: LogFiles, end: int, disk: Disk | None = None) -> LogFiles:
+    """The log with the names of queues that it tells before `end`.
+
+    They are in the records that define queues; those from before the log's beginning are in the first image of all
+    definitions. A queue that is named by neither has no name.
+    """
+    disk = disk or PosixDisk()
+    history = log.history(disk)
+    first = min(history.places(), default=0)
+    known = _known.setdefault(
+        (log.log_id, log.directories), _Known(first * log.extent_bytes, {}, catalogued=first == 1)
+    )
+    with contextlib.closing(log.extents(disk)) as extents:
+        while known.upto < end:
+            stop = min(end, (known.upto // log.extent_bytes + 1) * log.extent_bytes)
+            with contextlib.suppress(LogDamaged):  # who reads that extent is told
+                _learn(extents, known, stop)
+            known.upto = stop
+    return attrs.evolve(log, names=log.names | known.names)
+
+
+def _learn(extents: Extents, known: _Known, stop: int) -> None:
+    """Take the names in [known.upto, stop)."""
+    kinds = {"DEFINE"} if known.catalogued else {"DEFINE", "CATALOG"}
+    for batch in _batches(extents, known.upto, stop, wanted(Filters(kinds=frozenset(kinds)), {})):
+        tells = np.isin(batch.headers["kind"], (Kind.DEFINE, Kind.CATALOG))
+        for record in np.flatnonzero(tells).tolist():
+            kind = int(batch.headers["kind"][record])
+            body = memoryview(batch.data)[int(batch.bodies[record]) : int(batch.ends[record])]
+            if kind == Kind.DEFINE or not known.catalogued:
+                known.names |= dict(definitions(kind, body))
+            if kind == Kind.CATALOG and body[0] & LAST:
+                known.catalogued = True
+
+
+# Dividing it
 
 
 def plan(log: LogFiles, start: int, end: int, filters: Filters = EVERYTHING, disk: Disk | None = None) -> list[Part]:
-    """The parts to read for the records that begin in [start, end), without those that hold nothing that is wanted."""
+    """The parts to read for the records that begin in [start, end), without what can't hold anything that is wanted.
+
+    Raises LogDamaged, ExtentGone where an extent is missing, OSError.
+    """
     disk = disk or PosixDisk()
-    log = _with_names(log.now(disk), disk)
+    log = named(log.now(disk), end, disk)
+    chosen = wanted(filters, log.names)
     start = max(start, filters.low_lsn or 0)
-    if filters.high_lsn is not None:
-        end = min(end, filters.high_lsn)
-    size = log.extent_bytes
-    parts = []
-    while start < end:
-        stop = min(end, (start // size + 1) * size)
-        parts.append(Part(log, start, stop, stop - start))
-        start = stop
+    end = end if filters.high_lsn is None else min(end, filters.high_lsn)
+    parts: list[Part] = []
+    with contextlib.closing(log.extents(disk)) as extents:
+        while start < end:
+            stop = min(end, (start // log.extent_bytes + 1) * log.extent_bytes)
+            index = extents.index(start // log.extent_bytes)
+            if index is None:
+                parts.append(Part(log, start, stop, stop - start))
+            else:
+                parts += _divided(log, index, start, stop, chosen)
+            start = stop
     return parts
 
 
-def no_record(path: str, at: int) -> LogDamaged:
-    return LogDamaged(f"{path} is damaged at {lsn.text(at)}; restore the file from a backup", path=path, lsn=at)
+def _divided(log: LogFiles, index: ExtentIndex, start: int, end: int, chosen: Wanted) -> Iterator[Part]:
+    lsns = lsns_of(index, log.extent_bytes)
+    group: list[Stretch] = []
+    for stretch in stretches(index, lsns, start, end, chosen, WINDOW):
+        if sum(one.bytes for one in group) + stretch.bytes > PART:
+            yield _part(log, lsns, group, end)
+            group = []
+        group.append(stretch)
+    if group:
+        yield _part(log, lsns, group, end)
+
+
+def _part(log: LogFiles, lsns: Places, group: list[Stretch], end: int) -> Part:
+    high = group[-1].high
+    stop = int(lsns[high]) if high < len(lsns) else end
+    return Part(log, int(lsns[group[0].low]), min(stop, end), sum(stretch.bytes for stretch in group))

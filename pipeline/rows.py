@@ -1,173 +1,116 @@
 """Rows: what the records of a part of a log say, as Arrow batches, a row per operation."""
 
-import json
+import struct
 from collections.abc import Iterator
-from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from logger import lsn
 from logger.disk import Disk, PosixDisk
+from logger.errors import LogDamaged
 from logger.extent import file_name, linear_number
-from logger.reader import Record
-from pipeline.extents import EVERYTHING, Filters, Part
+from pipeline.columns import Columns, Names
+from pipeline.extents import LogFiles, Part
+from pipeline.filters import EVERYTHING, Filters, Wanted, wanted
+from pipeline.operations import KINDS, Batch, Operations, of_record, of_window, operations
 from pipeline.schema import arrow_of
-from qmgr.message import HEAD, IN_GROUP, Value, decode_properties, standing
-from recovery import records
-from recovery.records import Kind, Xid
+from pipeline.windows import Window, windows
 
-Row = dict[str, Any]
+ROWS = 16384  # in a batch
+BYTES = 16 << 20  # of messages in a batch, but for a single one
+WRONG = (ValueError, IndexError, KeyError, TypeError, struct.error)
 
 
 def batches(
-    part: Part, columns: tuple[str, ...], filters: Filters = EVERYTHING, disk: Disk | None = None, rows: int = 16384
+    part: Part, columns: tuple[str, ...], filters: Filters = EVERYTHING, disk: Disk | None = None, rows: int = ROWS
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the part that are wanted, with these columns. Raises LogDamaged, OSError."""
+    log = part.log
+    names = Names(log.names)
+    chosen = wanted(filters, log.names)
     schema = arrow_of(columns)
-    held: list[Row] = []
-    for row in wanted_rows(part, filters, disk or PosixDisk()):
-        held.append({name: row.get(name) for name in columns})
-        if len(held) == rows:
-            yield pa.RecordBatch.from_pylist(held, schema)
-            held = []
-    if held:
-        yield pa.RecordBatch.from_pylist(held, schema)
+    extents = log.extents(disk or PosixDisk())
+    try:
+        for window in windows(extents, part.start, part.end, chosen):
+            batch = of_window(window) if isinstance(window, Window) else of_record(window)
+            for piece in _pieces(_understood(batch, chosen, names, log), rows):
+                yield _made(Columns(batch, piece, names, log.extent_bytes), schema, log)
+    finally:
+        extents.close()
 
 
-def wanted_rows(part: Part, filters: Filters, disk: Disk) -> Iterator[Row]:
-    for raw in part.log.records(part.start, disk, durable=part.end):
-        if raw.lsn >= part.end:
-            return
-        if filters.wants_record(raw.lsn, raw.time):
-            for row in rows_of(raw, part.log.names, part.log.extent_bytes):
-                if filters.objects is not None and row.get("object") not in filters.objects:
-                    continue
-                if filters.kinds is None or row["kind"] in filters.kinds:
-                    yield row
+def _understood(batch: Batch, chosen: Wanted, names: Names, log: LogFiles) -> Operations:
+    try:
+        return _rows(batch, chosen, names, log.extent_bytes)
+    except WRONG as exc:
+        for number in range(len(batch.headers)):  # which one is it?
+            try:
+                _rows(batch.only([number]), chosen, names, log.extent_bytes)
+            except WRONG as why:
+                raise _not_understood(int(batch.headers["lsn"][number]), log, why) from exc
+        raise
 
 
-def rows_of(raw: Record, names: dict[int, str], extent_bytes: int) -> list[Row]:
-    """The rows of one record."""
-    record = records.decode(raw.kind, raw.uow, raw.body)
-    common: Row = {
-        "lsn": raw.lsn,
-        "end_lsn": raw.end,
-        "extent": file_name(linear_number(raw.lsn // extent_bytes)),
-        "epoch": raw.epoch,
-        "time": raw.time,
-        "uow": raw.uow or None,
-        "repeated": False,
-    }
-    found: list[Row] = []
-    match record:
-        case records.Put(number, sequence, message):
-            found.append(put(number, message) | {"sequence": sequence})
-        case records.PutMany(number, sequence, messages):
-            found += [put(number, one) | {"sequence": sequence + at} for at, (one, _) in enumerate(messages)]
-        case records.Get(number, sequences):
-            found += taken("GET", number, sequences)
-        case records.Expire(number, sequences):
-            found += taken("EXPIRE", number, sequences)
-        case records.Calls(_, runs):
-            found += calls(runs, {})
-        case records.Commit(_, bases, runs):
-            found += calls(runs, bases)
-            found.append({"kind": "COMMIT", "bases": list(bases.items())})
-        case records.Backout(_, runs):
-            found += calls(runs, {})
-            found.append({"kind": "BACKOUT"})
-        case records.Prepare(_, xid):
-            found.append({"kind": "PREPARE", "xid": xid_text(xid)})
-        case records.RollForward(_, xid, runs):
-            found += [row | {"repeated": True} for row in calls(runs, {})]
-            found.append({"kind": "ROLL_FORWARD", "xid": xid_text(xid)})
-        case _:
-            found.append({"kind": Kind(raw.kind).name} | of_object(record))
-    for position, row in enumerate(found):
-        row["position"] = position
-        if "object" not in row and "object_number" in row:
-            row["object"] = names.get(row["object_number"])
-    return [common | row for row in found]
+def _made(columns: Columns, schema: pa.Schema, log: LogFiles) -> pa.RecordBatch:
+    try:
+        return pa.RecordBatch.from_arrays([columns.named(name) for name in schema.names], schema=schema)
+    except WRONG as exc:
+        raise _not_understood(columns.first_lsn, log, exc) from exc
 
 
-def xid_text(xid: Xid) -> str:
-    return f"{xid.format_id}:{xid.gtrid.hex()}:{xid.bqual.hex()}"
+def _not_understood(at: int, log: LogFiles, exc: BaseException) -> LogDamaged:
+    path = file_name(linear_number(at // log.extent_bytes))
+    return LogDamaged(
+        f"the log record at {lsn.text(at)} in {path}, or one behind it, can't be understood ({exc}); it was written "
+        f"by a later version, or the file is not this log's: read it with that version, or restore the file from a "
+        f"backup",
+        path=path,
+        lsn=at,
+    )
 
 
-def taken(kind: str, number: int, sequences: Any) -> list[Row]:
-    return [{"kind": kind, "object_number": number, "sequence": one} for one in sequences]
-
-
-def calls(runs: bytes, bases: dict[int, int]) -> list[Row]:
-    found: list[Row] = []
-    for number, first, messages, sequences in records.runs(runs):
-        for ordinal, (message, _) in enumerate(messages, first):
-            place = {"ordinal": ordinal, "sequence": bases[number] + ordinal if number in bases else None}
-            found.append(put(number, message) | place)
-        found += taken("GET", number, sequences)
+def _rows(batch: Batch, chosen: Wanted, names: Names, extent_bytes: int) -> Operations:
+    """The rows of the records that are wanted."""
+    filters = chosen.filters
+    keep = _records(batch, chosen)
+    if not keep.all():
+        batch.keep(keep)
+    found = operations(batch)
+    if filters.kinds is not None:
+        found = found.only(np.isin(found.kind, [code for code, kind in enumerate(KINDS) if kind.name in filters.kinds]))
+    if filters.objects is not None and chosen.numbers is not None:
+        columns = Columns(batch, found, names, extent_bytes)
+        named = np.isin(columns.numbers, list(chosen.numbers))
+        for row, name in columns.aliases.items():
+            named[row] = name in filters.objects
+        found = found.only(named)
     return found
 
 
-def put(number: int, message: bytes) -> Row:
-    flags, priority, form, reply_to, properties, expires = standing(message)
-    at = HEAD.size
-    named = at + form + reply_to
-    end = named + properties
-    told = message[named : end - 24 if flags & IN_GROUP else end]
-    return {
-        "kind": "PUT",
-        "object_number": number,
-        "message_id": message[32:56],
-        "correlation_id": message[56:80],
-        "priority": priority,
-        "persistent": bool(flags & 1),
-        "put_time": int.from_bytes(message[16:24], "little"),
-        "expiry": expires or None,
-        "backout_count": 0,
-        "properties": [(key, text(value)) for key, value in decode_properties(told).items()],
-        "format": message[at : at + form].decode(),
-        "reply_to": message[at + form : named].decode(),
-        "body_length": len(message) - end,
-        "body": message[end:],
-    }
+def _records(batch: Batch, chosen: Wanted) -> npt.NDArray[np.bool_]:
+    """Which of the records may have rows that are wanted."""
+    filters, headers = chosen.filters, batch.headers
+    keep = np.ones(len(headers), np.bool_)
+    for name, low, high in (
+        ("lsn", filters.low_lsn, filters.high_lsn),
+        ("time", filters.low_time, filters.high_time),
+    ):
+        if low is not None:
+            keep &= headers[name] >= low
+        if high is not None:
+            keep &= headers[name] < high
+    if chosen.kinds is not None:
+        keep &= np.isin(headers["kind"], [int(kind) for kind in chosen.kinds])
+    return keep
 
 
-def text(value: Value) -> str:
-    """The value of a property as text."""
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case bytes():
-            return value.hex()
-        case _:
-            return str(value)
-
-
-def of_object(record: records.Record) -> Row:
-    """What a record says that is neither of messages nor of units of work."""
-    match record:
-        case records.Define(definition):
-            fields = json.loads(definition)
-            return {"object": fields["name"], "object_number": fields["id"], "details": definition.decode()}
-        case records.Delete(number):
-            return {"object_number": number, "details": "{}"}
-        case records.ImageStart(number, notes):
-            return {"object_number": number, "details": notes.decode()}
-        case records.ImagePart():
-            gone = int.from_bytes(record.gone, "little").bit_count()
-            said = {"image_start": record.start, "segment": record.segment, "messages": record.cells - gone}
-            return {"object_number": record.queue, "details": json.dumps(said)}
-        case records.ImageEnd(number, start, mark, media):
-            said = {"image_start": start, "checkpoint": mark, "media": media}
-            return {"object_number": number, "details": json.dumps(said)}
-        case records.AlterQmgr(attributes):
-            return {"details": attributes.decode()}
-        case records.Catalog(flags, content):
-            said = {"first": bool(flags & records.FIRST), "last": bool(flags & records.LAST)}
-            return {"details": json.dumps(said | json.loads(content))}
-        case records.DefineAlias(definition):
-            return {"object": json.loads(definition)["name"], "details": definition.decode()}
-        case records.DeleteAlias(name):
-            return {"object": name, "details": "{}"}
-        case records.CheckpointMark(_, notes):
-            return {"details": notes.decode()}
-    return {}
+def _pieces(found: Operations, rows: int) -> Iterator[Operations]:
+    """The rows, so many at a time, or fewer where messages are large."""
+    total = np.cumsum(np.maximum(found.end - found.message, 0))
+    at, before = 0, 0
+    while at < len(found):
+        stop = min(at + rows, max(at + 1, int(np.searchsorted(total, before + BYTES, "right"))))
+        yield found if stop - at == len(found) else found.only(slice(at, stop))
+        at, before = stop, int(total[stop - 1])

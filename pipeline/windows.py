@@ -34,6 +34,7 @@ WINDOW = 4 << 20  # bytes read at a time
 LOOKS = 6  # at what does not check out, before it is damage
 PAUSE = 0.002  # seconds before the second look; twice as much before each other one
 PADDING = bytes(192)  # so that a header can be taken whole wherever a record begins
+LSN_AT, FLAGS_AT = 2, 46  # in a frame's header: the LSN is the third number of 8 bytes
 INDEXES = 32  # that this process keeps
 
 Places = npt.NDArray[np.int64]
@@ -146,13 +147,11 @@ class Extents:
         look = Patience()
         while True:
             try:
-                for record in self.reader().records(at):
+                for record in self.reader().records(at, durable=at + 8):
                     if record.lsn == at:
                         return record
                     break
-                sequence = at // self.history.extent_bytes
-                self._opened(sequence + 1)  # it may be that one which is missing
-                look.again(damaged(self.place(sequence).path, at))
+                look.again(damaged(self.place(at // self.history.extent_bytes).path, at))
             except LogDamaged as exc:
                 look.again(exc)
             self.close()
@@ -238,8 +237,8 @@ class Patience:
 
 def damaged(path: str, at: int) -> LogDamaged:
     return LogDamaged(
-        f"{path} is damaged at {lsn.text(at)}: the log was durable beyond that and can't be read there any more; restore "
-        f"the file from a backup",
+        f"{path} is damaged at {lsn.text(at)}: the log was durable beyond that and can't be read there any more; "
+        f"restore the file from a backup",
         path=path,
         lsn=at,
     )
@@ -287,7 +286,10 @@ def _stretch(view: ExtentView, index: ExtentIndex, lsns: Places, stretch: Stretc
         raise _Unfit
     if over > 0:
         parts.append(_blocks(view, index, stretch.last, stretch.last + -(-over // BLOCK)))
-    return Window(b"".join((*parts, PADDING)), start, chosen)
+    whole = b"".join((*parts, PADDING))
+    if (np.frombuffer(whole, "<i8")[(chosen - start >> 3) + LSN_AT] != chosen).any():
+        raise _Unfit
+    return Window(whole, start, chosen)
 
 
 def _blocks(view: ExtentView, index: ExtentIndex, first: int, last: int) -> memoryview:
@@ -316,9 +318,6 @@ def _apart(extents: Extents, window: Window) -> Iterator[Window | Record]:
         yield window._replace(lsns=window.lsns[done:])
 
 
-FLAGS_AT = 46  # in a frame's header
-
-
 def _walk(extents: Extents, start: int, end: int) -> Iterator[Window]:
     """Go from frame to frame; all of this lies in one extent."""
     size = extents.history.extent_bytes
@@ -334,7 +333,7 @@ def _walk(extents: Extents, start: int, end: int) -> Iterator[Window]:
         lsns = np.array(steps.lsns, np.int64)
         lsns = lsns[lsns >= start]
         if len(lsns):
-            yield Window(bytes(data) + PADDING, at, lsns)
+            yield Window(b"".join((data, PADDING)), at, lsns)
         if steps.padded:
             return
         if reached > at:
