@@ -16,10 +16,12 @@ import numpy as np
 from logger import control
 from logger.claims import USED
 from logger.config import LogType
+from logger.control import ControlState
 from logger.disk import Disk, PosixDisk, absolute_path, read_whole
 from logger.errors import ExtentGone, LogDamaged, LogError
 from logger.frame import FAR
 from logger.history import History, extent_of, read_header
+from logger.reader import LogReader
 from pipeline.details import definitions
 from pipeline.filters import EVERYTHING, Filters, Wanted, wanted
 from pipeline.operations import Batch, of_record, of_window
@@ -30,8 +32,11 @@ from recovery.errors import RecoveryError
 from recovery.extent_index import ExtentIndex
 from recovery.records import LAST, Kind
 
+__all__ = ["EVERYTHING", "Filters", "LogFiles", "Part", "find", "named", "plan"]
+
 PART = 64 << 20  # bytes of a part, at most, where an extent can be divided
 NOT_SYNCED = (errno.EROFS, errno.EBADF, errno.EINVAL)  # what is only read need not be synced, or can't be
+ALL = wanted(EVERYTHING, {})
 LINEAR_ONLY = (
     "{} is circular: it writes over its past, so there is no history to read; migmqlog changes it to linear logging"
 )
@@ -56,12 +61,31 @@ class LogFiles:
         """To be closed."""
         return Extents(disk, self.history(disk), self.epoch_from, self.epoch)
 
+    def reader(self, history: History) -> LogReader:
+        """A reader of records, one after the other."""
+        state = ControlState(
+            log_id=self.log_id,
+            log_type=LogType.LINEAR,
+            extent_bytes=self.extent_bytes,
+            epoch=self.epoch,
+            epoch_from=self.epoch_from,
+            head=0,
+            checkpoint=0,
+            durable=0,
+            clean_end=0,
+            extents=(),
+        )
+        return history.reader(state)
+
     def now(self, disk: Disk) -> "LogFiles":
         """The same with what the control file says by now: the queue manager may have been started again."""
         if not self.control:
             return self
         _, state = control.read(disk, self.control)
         return attrs.evolve(self, epoch_from=state.epoch_from, epoch=state.epoch)
+
+    def with_names(self, names: dict[int, str]) -> "LogFiles":
+        return attrs.evolve(self, names=names)
 
     def first(self, disk: Disk | None = None) -> int:
         """The LSN from which on nothing is missing, where an extent begins.
@@ -109,46 +133,36 @@ class LogFiles:
         return end
 
     def boundary(self, start: int, end: int, max_bytes: int, disk: Disk | None = None) -> int:
-        """An LSN where a record ends, at most `max_bytes` behind `start` unless a single record is longer.
+        """The last LSN up to `end` where a record ends, at most `max_bytes` behind `start`; but one record at least.
 
-        `end` where that is near enough, or where no record begins before it.
+        `start` where no record ends behind it.
         """
-        if end <= start + max_bytes:
-            return end
-        log, limit = self.now(disk or PosixDisk()), start + max_bytes
-        everything = wanted(EVERYTHING, {})
-        found = start
-        with contextlib.closing(log.extents(disk or PosixDisk())) as extents:
-            at = start
-            while at < end:
-                stop = min(end, (at // log.extent_bytes + 1) * log.extent_bytes)
-                index = extents.index(at // log.extent_bytes)
-                if index is not None and index.records:
-                    lsns = lsns_of(index, log.extent_bytes)
-                    ends = np.concatenate((lsns[1:], [index.end_lsn]))[(lsns >= at) & (lsns < stop)]
-                    found, over = _furthest(ends, found, start, limit)
-                    if over:
-                        return min(found, end)
-                elif index is None:
-                    for batch in _batches(extents, at, stop, everything):
-                        found, over = _furthest(batch.end_lsns, found, start, limit)
-                        if over:
-                            return min(found, end)
-                at = stop
-        return end
+        disk = disk or PosixDisk()
+        log, limit = self.now(disk), min(end, start + max_bytes)
+        size = log.extent_bytes
+        with contextlib.closing(log.extents(disk)) as extents:
+            for sequence in range((limit - 1) // size, start // size - 1, -1):
+                ends = _ends(extents, max(start, sequence * size), min(limit, (sequence + 1) * size))
+                near = int(np.searchsorted(ends, limit, "right"))
+                if near:
+                    return int(ends[near - 1])
+            for sequence in range(start // size, (end - 1) // size + 1):
+                for batch in _batches(extents, max(start, sequence * size), min(end, (sequence + 1) * size)):
+                    return int(batch.end_lsns[0]) if batch.end_lsns[0] <= end else start
+        return start
 
 
-def _furthest(ends: Places, found: int, start: int, limit: int) -> tuple[int, bool]:
-    """The last of these ends of records that is not beyond the limit, and whether there are some beyond it."""
-    near = int(np.searchsorted(ends, limit, "right"))
-    if near:
-        found = int(ends[near - 1])
-    if near == len(ends):
-        return found, False
-    return (int(ends[0]), True) if found == start else (found, True)
+def _ends(extents: Extents, start: int, end: int) -> Places:
+    """Where the records end that begin in [start, end), all in one extent."""
+    index = extents.index(start // extents.history.extent_bytes)
+    if index is None:
+        found = [batch.end_lsns for batch in _batches(extents, start, end)]
+        return np.concatenate(found) if found else np.empty(0, np.int64)
+    lsns = lsns_of(index, extents.history.extent_bytes)
+    return np.append(lsns[1:], index.end_lsn)[(lsns >= start) & (lsns < end)]
 
 
-def _batches(extents: Extents, start: int, end: int, chosen: Wanted) -> Iterator[Batch]:
+def _batches(extents: Extents, start: int, end: int, chosen: Wanted = ALL) -> Iterator[Batch]:
     for window in windows(extents, start, end, chosen):
         yield of_window(window) if isinstance(window, Window) else of_record(window)
 
@@ -179,7 +193,7 @@ def _end(log: LogFiles, extents: Extents, since: int | None) -> int:
 def _told_durable(extents: Extents, start: int, end: int) -> int:
     """Where the last record ends of which a later one says that it was durable."""
     told, ends = 0, [start]
-    for batch in _batches(extents, start, end, wanted(EVERYTHING, {})):
+    for batch in _batches(extents, start, end):
         back = batch.headers["back"].astype(np.int64)
         durable = np.where(back == FAR, 0, batch.headers["lsn"] - back * 8)
         told = max(told, int(durable.max()))

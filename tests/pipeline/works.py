@@ -3,6 +3,7 @@
 import contextlib
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 
@@ -66,17 +67,15 @@ class Works:
         return self.random.randbytes(self.random.choice((0, 1, 7, 50, 256, 300)))
 
     def put(self) -> None:
-        options = self.random.choice(
-            [
-                {},
-                {"properties": {"n": 7, "t": "tä", "f": 0.5, "b": True, "x": b"\x00\xff"}, "format": "MQSTR"},
-                {"reply_to": "A", "priority": 7, "correlation_id": b"c" * 24},
-                {"expiry": 3600.0, "persistent": True},
-                {"group_id": b"g", "properties": {"k": ""}},
-                {"persistent": False},
-            ]
-        )
-        self.qm.put(self._queue(), self._body(), **options)
+        choices: list[dict[str, Any]] = [
+            {},
+            {"properties": {"n": 7, "t": "tä", "f": 0.5, "b": True, "x": b"\x00\xff"}, "format": "MQSTR"},
+            {"reply_to": "A", "priority": 7, "correlation_id": b"c" * 24},
+            {"expiry": 3600.0, "persistent": True},
+            {"group_id": b"g", "properties": {"k": ""}},
+            {"persistent": False},
+        ]
+        self.qm.put(self._queue(), self._body(), **self.random.choice(choices))
 
     def put_many(self) -> None:
         self.qm.put_many(self._queue(), [self._body() for _ in range(self.random.randint(1, 30))])
