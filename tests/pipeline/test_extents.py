@@ -1,6 +1,7 @@
 """Extents: finding a log, its beginning and its durable end, dividing it; what is damaged or missing is named."""
 
 import contextlib
+import itertools
 
 import pytest
 from hypothesis import given, settings
@@ -86,7 +87,7 @@ def test_the_parts_of_any_division_make_up_the_whole(
     cuts = data.draw(st.lists(st.integers(first // 8, end // 8).map(lambda place: place * 8), max_size=6))
     places = sorted({first, end, *cuts})
     log = extents.named(log, end, disk)
-    found = [row for low, high in zip(places, places[1:]) for row in told_of(Part(log, low, high, 0), disk)]
+    found = [row for low, high in itertools.pairwise(places) for row in told_of(Part(log, low, high, 0), disk)]
     assert found == rows
 
 
