@@ -1,0 +1,82 @@
+"""A queue as a stream of Spark: what was put to it, told from the log, which takes nothing away.
+
+Each message comes once, in the order in which messages became visible: at its own record, or at the commit of its unit
+of work. Offsets are LSNs, as in `qmgr.log`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from pipeline import queue_rows
+from pipeline.extents import Filters, plan
+from pipeline.log_options import Asked
+from pipeline.log_stream import LogStream, Offset, UnlimitedLogStream
+from pipeline.queue_rows import Seen, seen_in_log
+from pipeline.visible import Range
+from qmgr import UnknownQueue
+
+
+class QueuePartition(InputPartition):
+    """A piece of the log, and what the queues in it were called."""
+
+    def __init__(self, range_: Range, queue: str) -> None:
+        super().__init__(range_)
+        self.queue = queue
+
+    def messages(self) -> Iterator[Seen]:
+        """Raises LogDamaged, LogError, OSError."""
+        for _, (lsn, time, messages, _) in self.value.batches():
+            for position, encoded in enumerate(messages):
+                yield seen_in_log(encoded, self.queue, lsn, position, time)
+
+
+class QueueStream(LogStream):
+    """What a stream of one queue has that is different from a stream of the whole log."""
+
+    def __init__(self, options: Asked, target: pa.Schema, queue: str, leave_out: bool) -> None:
+        """`leave_out`: units of work of which not all is there, instead of refusing to go on."""
+        super().__init__(options, target)
+        self.queue = queue
+        self.leave_out = leave_out
+
+    def initialOffset(self) -> Offset:
+        """Raises UnknownQueue, beside what a stream of the log raises."""
+        self._numbers(self.log().names)
+        return super().initialOffset()
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """One: the order of a queue is told by one after the other. Raises LogDamaged where something is gone."""
+        first, last = self.lsn(start), self.lsn(end)
+        if first == last:
+            return []
+        self.refuse_gone(first)
+        parts = plan(self.log(), first, last, Filters(objects=frozenset([self.queue])))
+        if not parts:
+            return []
+        log = parts[0].log
+        numbers = self._numbers(log.names)
+        return [
+            QueuePartition(Range(log=log, queues=numbers, start=first, end=last, leave_out=self.leave_out), self.queue)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raises LogDamaged, LogError, OSError."""
+        if isinstance(partition, QueuePartition):  # where there is nothing to read Spark makes up a partition
+            yield from queue_rows.batches(partition.messages(), self.target)
+
+    def _numbers(self, names: Mapping[int, str]) -> frozenset[int]:
+        """The numbers of the queues that have, or had, the name: one that is defined again is another one."""
+        found = frozenset(number for number, name in names.items() if name == self.queue)
+        if not found:
+            raise UnknownQueue(
+                f"the log in {self.log().directories[0]} tells of no queue {self.queue!r}; define it first, and for "
+                f"an alias name its queue",
+                name=self.queue,
+            )
+        return found
+
+
+class UnlimitedQueueStream(QueueStream, UnlimitedLogStream):
+    """For Spark 4.1."""

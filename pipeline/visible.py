@@ -1,0 +1,173 @@
+"""Visible: the messages that became visible on queues between two LSNs, from the files of a log, in their order.
+
+What `qmgr/replay.py` tells of a queue manager that runs, told from its files, which may be a copy, or be written to
+meanwhile: what is read lies before an LSN that is known to be durable. A unit of work may have begun before the first
+of the two LSNs, so reading begins where the last checkpoint before that says that its units of work have begun.
+"""
+
+import contextlib
+import struct
+import threading
+from collections.abc import Iterator
+
+import attrs
+
+from logger import control, lsn
+from logger.clock import SystemClock
+from logger.disk import Disk, PosixDisk
+from logger.errors import LogDamaged, LogError
+from logger.history import History, Place
+from logger.reader import LogReader, Record
+from pipeline.extents import LogFiles
+from recovery import extent_index, replay
+from recovery.records import Kind
+from recovery.replay import Batch, Puts
+
+LOOKS = 6  # at what others may be writing, before it counts as damage
+PAUSE = 0.004  # seconds before the second look; twice as much before each other one
+
+
+@attrs.frozen(kw_only=True)
+class Range:
+    """What records that begin in [start, end) have made visible on these queues. Can be sent to other processes."""
+
+    log: LogFiles
+    queues: frozenset[int]
+    start: int
+    end: int
+    leave_out: bool = False  # units of work of which not all is there, instead of refusing to go on
+
+    def batches(self, disk: Disk | None = None) -> Iterator[tuple[int, Batch]]:
+        """(queue, what a record has made visible there). Raises LogDamaged, LogError, OSError.
+
+        Memory is bounded by what units of work in flight have put to the queues.
+        """
+        return _Reading(self, disk or PosixDisk()).batches()
+
+
+class _Reading:
+    """Reads a range once."""
+
+    def __init__(self, range_: Range, disk: Disk) -> None:
+        self._range = range_
+        self._disk = disk
+        self._log = range_.log.now(disk)
+        self._size = self._log.extent_bytes
+        self._history: History = self._log.history(disk)
+        self._places: dict[int, Place] = self._history.places()
+        sequence = range_.start // self._size
+        if sequence not in self._places:
+            self._history.refuse_gap(sequence)
+        self._first = self._history.reaches_back_to(sequence) * self._size  # from there on all is there
+        self._at, whole = self._begin(range_.start)
+        self._puts = [Puts(queue, self._at, whole=whole) for queue in sorted(range_.queues)]
+        self._resync = True  # the rest of a record may come first
+
+    # ---- where to begin
+
+    def _begin(self, at: int) -> tuple[int, bool]:
+        """Where reading has to begin, and whether all units of work that commit from `at` on are whole then."""
+        if self._log.control:
+            _, state = control.read(self._disk, self._log.control)
+            if at >= state.checkpoint and state.head >= self._first:
+                return state.head, True
+        for sequence in range(at // self._size, self._first // self._size - 1, -1):
+            head = self._last_head(sequence, at)
+            if head is not None:
+                if head >= self._first:
+                    return head, True
+                break
+        return self._first, self._first == self._size
+
+    def _last_head(self, sequence: int, at: int) -> int | None:
+        """What the last checkpoint that began in this extent, and before `at`, says of its units of work."""
+        index = self._index(sequence)
+        if index is not None and Kind.START_CHECKPOINT not in index.kinds:
+            return None
+        found = None
+        for record in self._records(sequence * self._size, min((sequence + 1) * self._size, at), at):
+            if record.kind == Kind.START_CHECKPOINT:
+                found = replay.known_from(record) or found
+        return found
+
+    def _index(self, sequence: int) -> extent_index.ExtentIndex | None:
+        place = self._places.get(sequence)
+        return None if place is None else extent_index.load(self._disk, place, self._log.log_id)
+
+    # ---- reading
+
+    def _records(self, start: int, end: int, durable: int, *, resync: bool = True) -> Iterator[Record]:
+        """The records that begin in [start, end); one ends at `durable`, and nothing behind that is looked at.
+
+        What can't be read is looked at again, since others may be writing it.
+        """
+        clock, never, at = SystemClock(), threading.Event(), start
+        for look in range(1, LOOKS + 1):
+            try:
+                with contextlib.closing(self._reader()) as reader:
+                    for record in reader.records(at, durable=durable, resync=resync, until=durable):
+                        if record.lsn >= end:
+                            return
+                        yield record
+                        at, resync = record.end, False
+                return
+            except LogDamaged:
+                if look == LOOKS:
+                    raise
+            clock.wait(never, PAUSE * 2**look)
+
+    def _reader(self) -> LogReader:
+        return self._log.reader(self._history)
+
+    def batches(self) -> Iterator[tuple[int, Batch]]:
+        end = self._range.end
+        while self._at < end:
+            self._at = self._skip()
+            stop = min(end, (self._at // self._size + 1) * self._size)
+            after = self._at
+            for record in self._records(self._at, stop, end, resync=self._resync):
+                after, self._resync = record.end, False
+                yield from self._visible(record)
+            self._at = max(after, stop)
+
+    def _skip(self) -> int:
+        """Where the next record is that may matter. Passes over whole extents, as far as their indexes can tell."""
+        at = self._at
+        while at < self._range.end and all(puts.whole for puts in self._puts):
+            sequence = at // self._size
+            index = self._index(sequence)
+            if index is None or any(self._matters(index, puts) for puts in self._puts):
+                break
+            at = max(index.end_lsn, (sequence + 1) * self._size)
+            self._resync = False
+        return at
+
+    def _matters(self, index: extent_index.ExtentIndex, puts: Puts) -> bool:
+        return index.has_queue(puts.queue) or any(map(index.has_unit, puts.units))
+
+    def _visible(self, record: Record) -> Iterator[tuple[int, Batch]]:
+        for puts in self._puts:
+            try:
+                batch = puts.take(record)
+            except (ValueError, KeyError, struct.error) as exc:
+                path = self._history.name(record.lsn // self._size)
+                raise LogDamaged(
+                    f"the log record at {lsn.text(record.lsn)} in {path} can't be understood ({exc}); it was written "
+                    f"by a later version, or the file is not this log's: read it with that version, or restore the "
+                    f"file from a backup",
+                    path=path,
+                    lsn=record.lsn,
+                ) from exc
+            if batch is None or record.lsn < self._range.start:
+                continue
+            if batch.whole:
+                yield puts.queue, batch
+            elif not self._range.leave_out:
+                raise self._half(record.lsn)
+
+    def _half(self, at: int) -> LogError:
+        return LogError(
+            f"the unit of work that was committed at {lsn.text(at)} can't be told whole: what it has put first is "
+            f"before what there is of the log, which reaches back to {lsn.text(self._first)}; put back the extents "
+            f"that are missing, begin behind it, or say leaveOutIncomplete=true to go on without such units of work"
+        )
