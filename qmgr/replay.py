@@ -64,6 +64,7 @@ class Replay:
         self._engine = engine
         self._retention = retention
         self._over: BaseException | None = None  # why there is no next message
+        self._ticks = engine.clock.elapsed_ns
         self._pin = retention.pin(0)  # until it is known what has to be read
         try:
             self._scan = _Scan(engine, self._pin.move, queue, start, end)
@@ -74,6 +75,7 @@ class Replay:
                 raise
             raise told from exc
         self._messages = self._scan.messages()
+        self._pin.idle_since = self._ticks()
 
     @property
     def bookmark(self) -> str:
@@ -94,13 +96,25 @@ class Replay:
         try:
             if self._engine.refusal is not None:
                 raise self._engine.refusal
-            return next(self._messages)
+            if not self._pin.resume(self._ticks):
+                self._begin_anew()
+            found = next(self._messages)
+            self._pin.idle_since = self._ticks()
+            return found
         except BaseException as exc:
             told = _told(self._engine, exc)
             self._end(told if isinstance(told, (StopIteration, MQError)) else _interrupted(told))
             if told is exc:
                 raise
             raise told from exc
+
+    def _begin_anew(self) -> None:
+        """Nobody has read for so long that what was still to be read may be gone: go on from the bookmark."""
+        self._messages.close()
+        self._retention.unpin(self._pin)
+        self._pin = self._retention.pin(0)
+        self._scan = self._scan.again(self._pin.move)
+        self._messages = self._scan.messages()
 
     def close(self) -> None:
         """Let go of the log; also done at the end, and when nobody has this any more."""
@@ -146,7 +160,7 @@ class _Scan:
         self._engine = engine
         self._log: Log = engine.log
         self._pin = pin
-        self._name, number = _find(engine, queue)
+        self._name, self._number = _find(engine, queue)
         state = self._log.state
         if state.log_type is not LogType.LINEAR:
             raise MediaNotSupported(
@@ -172,9 +186,18 @@ class _Scan:
         self._until, self._until_us = self._end(end)
         self._at, whole = self._begin(self._since.lsn)
         self._resync = True  # the rest of a record may come first
-        self._puts = Puts(number, self._at, whole=whole)
+        self._puts = Puts(self._number, self._at, whole=whole)
         self._over = False
         pin(self._at)
+
+    def again(self, pin: Callable[[int], None]) -> "_Scan":
+        """The same from the bookmark that it has come to, with the end that was asked for. Raises BookmarkTooOld."""
+        scan = _Scan(self._engine, pin, self._number, str(Bookmark(*self.reached)), None)
+        scan._until, scan._until_us, scan._over = self._until, self._until_us, self._over
+        scan._may_leave_out, scan.left_out = self._may_leave_out, self.left_out
+        if not self._begun:  # there was nothing yet of the moment that it was to begin with
+            scan._since_us = self._since_us
+        return scan
 
     def _force(self) -> int:
         """Make durable what is in the log by now; its end, where a record ends. Raises LogError."""

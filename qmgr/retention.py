@@ -36,6 +36,7 @@ from recovery.errors import QueueDamaged
 POLICY_NS = 10_000_000_000  # between looks whether an extent is old enough, at least
 REST = 50  # times as long as a look took, the next one waits
 MOST_EXTENTS = 999_999_999  # that anybody asks to be removed
+LONGEST_IDLE = 15 * 60 * 1_000_000_000  # nanoseconds that a reader who does not read keeps what it has still to read
 PAUSE = 6  # times as long as a piece of work took, others go on before the next one
 LONGEST_PAUSE = 0.25  # seconds
 
@@ -120,7 +121,8 @@ class Retention:
         if media:
             lsns["media recovery"] = media
         with self._lock:
-            read = [reading.lsn for reading in self._readers]
+            now = self._clock.elapsed_ns()
+            read = [reading.lsn for reading in self._readers if reading.counts(now)]
         if read:
             lsns["a reader"] = min(read)
         return {who: at // extent_bytes for who, at in lsns.items()}
@@ -425,12 +427,26 @@ class Pace:
 
 
 class Reading:
-    """Somebody reads the log, and still has to read what begins at `lsn`."""
+    """Somebody reads the log, and still has to read what begins at `lsn`.
 
-    __slots__ = ("__weakref__", "lsn")
+    Who says since when it is idle counts no more after LONGEST_IDLE, and has to pin anew before it reads on.
+    """
+
+    __slots__ = ("__weakref__", "idle_since", "lsn")
 
     def __init__(self, lsn: int) -> None:
         self.lsn = lsn
+        self.idle_since: int | None = None  # by the clock's `elapsed_ns`; None: it is at work
+
+    def counts(self, now: int) -> bool:
+        """`now` was asked for before this: who reads on and asks for it later finds out that it does not count."""
+        since = self.idle_since
+        return since is None or now - since < LONGEST_IDLE
+
+    def resume(self, ticks: Callable[[], int]) -> bool:
+        """It is at work again. False: it has not counted for a while, so what it needs may be gone."""
+        since, self.idle_since = self.idle_since, None
+        return since is None or ticks() - since < LONGEST_IDLE
 
     def move(self, lsn: int) -> None:
         self.lsn = lsn

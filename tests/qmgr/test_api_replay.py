@@ -13,6 +13,7 @@ import pytest
 
 import qmgr
 from logger import lsn
+from qmgr import retention
 from qmgr.errors import MediaNotSupported
 from qmgr.replay import Where
 from recovery import extent_index
@@ -311,6 +312,67 @@ def test_pinned_extents_stay_until_they_are_read_and_no_longer() -> None:
     fill(qm, 3)
     assert qm._retention.needed_from()["a reader"] * qm.status().log.config.extent_bytes >= start - (1 << 18)
     assert [one.message.body for one in replay] == [b"0", b"1", b"2"]
+    assert "a reader" not in qm._retention.needed_from()
+
+
+IDLE = retention.LONGEST_IDLE / 1e9
+
+
+def test_who_does_not_read_for_long_keeps_nothing_and_goes_on_from_its_bookmark() -> None:
+    world = linear()
+    qm = world.qm
+    for number in range(7):
+        qm.put("A", b"%d" % number)
+    moment = datetime.datetime.fromtimestamp(world.clock.wall_us() / 1e6 + 5, UTC)
+    replays = [qm.replay("A", "oldest"), qm.replay("A", "oldest", "now")]
+    late = qm.replay("A", moment)
+    fill(qm, 2)
+    for number, replay in enumerate(replays, 1):
+        assert [next(replay).message.body for _ in range(number)] == [b"0", b"1"][:number]
+    world.clock.advance(IDLE - 1)
+    assert qm._retention.needed_from()["a reader"] == 1
+    next(replays[0])
+    world.clock.advance(2)
+    assert qm._retention.needed_from()["a reader"] == 1  # of one that was read
+    world.clock.advance(IDLE)
+    assert "a reader" not in qm._retention.needed_from()
+    qm.put("A", b"7")
+    assert [one.message.body for one in replays[0]] == [b"%d" % number for number in range(2, 8)]
+    assert [one.message.body for one in replays[1]] == [b"%d" % number for number in range(2, 7)]
+    assert [one.message.body for one in late] == [b"7"]
+    assert "a reader" not in qm._retention.needed_from()
+
+
+def test_a_deleted_queue_is_told_on_after_a_long_pause(world: World) -> None:
+    for number in range(3):
+        world.qm.put("A", b"%d" % number)
+    replay = world.qm.replay("A", "oldest")
+    assert next(replay).message.body == b"0"
+    world.qm.delete_queue("A", purge=True)
+    world.qm.define_queue("A")
+    world.qm.put("A", b"another queue's")
+    world.clock.advance(IDLE)
+    assert [one.message.body for one in replay] == [b"1", b"2"]
+
+
+def test_who_does_not_read_for_long_may_come_too_late() -> None:
+    world = linear(log_management="Automatic")
+    qm = world.qm
+    for number in range(3):
+        qm.put("A", b"%d" % number)
+    qm.get_many("A", 3)
+    replay = qm.replay("A", "oldest")
+    assert next(replay).message.body == b"0"
+    mark = replay.bookmark
+    world.clock.advance(IDLE)
+    fill(qm, 6)
+    qm.record_image()
+    fill(qm, 6)
+    with pytest.raises(qmgr.BookmarkTooOld, match="reaches back to"):
+        next(replay)
+    with pytest.raises(qmgr.BookmarkTooOld):
+        next(replay)
+    assert replay.bookmark == mark
     assert "a reader" not in qm._retention.needed_from()
 
 
