@@ -1,5 +1,6 @@
 """Where the commands meet the queue manager: finding one, asking who has it, starting it for the time of a command."""
 
+import argparse
 import contextlib
 import json
 import threading
@@ -34,6 +35,7 @@ this process, with all that a restart does, and ends it in order. Where an appli
 the command says which one, and ends with 40; that application can use {method}."""
 SILENT = "the queue manager is not available: it does not say how it stands"
 OWNED = "the queue manager is not available: another process has it"
+NOT_THERE = "the queue manager is not available: it is not running, or another process has it"
 
 Manager = qmgr.QueueManager | qmgr.Connection  # what a command works on: the same methods and errors
 
@@ -65,28 +67,49 @@ def known(name: str, data_path: str | None, *, code: int = NAME_ERROR, amq: str 
     return location
 
 
-@contextlib.contextmanager
-def started(name: str, data_path: str | None, *, loud: bool = False) -> Iterator[Manager]:
-    """The queue manager as its daemon has it, or started in this process for as long as the block lasts.
+def offline(parser: argparse.ArgumentParser) -> None:
+    """The option of commands that IBM MQ has for running queue managers only."""
+    text = "where the queue manager is not running, run it in this process until the command ends"
+    parser.add_argument("--offline", action="store_true", help=text)
 
-    `loud`: say that it was not running, where nobody expects a command to start it.
-    """
+
+@contextlib.contextmanager
+def running(name: str, data_path: str | None, *, offline: bool) -> Iterator[Manager]:
+    """The queue manager as its daemon has it; with `offline` as `started`. Ends the command where it is not there."""
     location = known(name, data_path)
-    _await_start(location)
-    if DISK.locked_by(life.path(location)) is not None:
+    if not offline and not _has_daemon(location):
+        holder = locations.running(location, DISK)
+        if holder is not None:
+            raise _owned(name, holder)
+        way = f"start it (strmqm {name}), or run it for the time of this command only (--offline)"
+        raise Failure(NOT_AVAILABLE, "AMQ8146E", f"queue manager {name!r} is not running; {way}.")
+    with started(name, data_path) as manager:
+        yield manager
+
+
+@contextlib.contextmanager
+def started(name: str, data_path: str | None) -> Iterator[Manager]:
+    """The queue manager as its daemon has it, or started in this process for as long as the block lasts."""
+    if _has_daemon(known(name, data_path)):
         with qmgr.connect(name, data_path=data_path) as connection:
             yield connection
         return
     try:
         manager = qmgr.start(name, data_path=data_path, background=False)
     except InUse as exc:
-        text = f"queue manager {name!r} is not available to this command: {exc.holder or 'another process'} has it."
-        raise Failure(NOT_AVAILABLE, "AMQ8146E", text) from exc
-    if loud:
-        text = f"queue manager {name!r} was not running; this command runs it until it ends, strmqm for all."
-        complain(f"AMQ8146W: {text}")
+        raise _owned(name, exc.holder or "another process") from exc
     with manager:
         yield manager
+
+
+def _owned(name: str, holder: str) -> Failure:
+    text = f"queue manager {name!r} is not available to this command: {holder} has it."
+    return Failure(NOT_AVAILABLE, "AMQ8146E", text)
+
+
+def _has_daemon(location: Location) -> bool:
+    _await_start(location)
+    return DISK.locked_by(life.path(location)) is not None
 
 
 def _await_start(location: Location) -> None:

@@ -87,7 +87,7 @@ def dump(body: bytes) -> Iterator[str]:
 COMMAND = Command(
     name="amqsbcg",
     purpose="Look at all messages of a queue, with their descriptors and a dump of their bytes; they stay.",
-    usage="[--data-path dir] QName [QMgrName]",
+    usage="[--offline] [--data-path dir] QName [QMgrName]",
     example="amqsbcg ORDERS QM1",
     codes=samples.CODES,
     options=samples.options,

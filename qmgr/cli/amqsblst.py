@@ -18,6 +18,7 @@ Calls = access.Manager | UnitOfWork | RemoteUnit
 
 
 def options(parser: Parser) -> None:
+    access.offline(parser)
     parser.add_argument("name", metavar="QMgrName", help="the queue manager")
     parser.add_argument("queue", metavar="QName", help="the queue")
     way = parser.add_mutually_exclusive_group(required=True)
@@ -106,7 +107,7 @@ COMMAND = Command(
     notes="""\
 A unit of work that needs more log than there is is rolled back by the queue manager, which says AMQ7469 in its error
 log; the call ends with 2003. That takes persistent messages: DEFPSIST(YES). -u 0, the default, is no unit of work.""",
-    usage="QMgrName QName -W|-R [-s size] [-c count] [-u uowSize] [-C correlid] [-v] [--data-path dir]",
+    usage="QMgrName QName -W|-R [-s size] [-c count] [-u uowSize] [-C correlid] [-v] [--offline] [--data-path dir]",
     example="amqsblst QM1 ORDERS -W -s 20000 -c 100000 -u 100000",
     codes=samples.CODES,
     options=options,

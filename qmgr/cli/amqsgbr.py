@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
 COMMAND = Command(
     name="amqsgbr",
     purpose="Look at all messages of a queue and print them; they stay.",
-    usage="[--data-path dir] QName [QMgrName]",
+    usage="[--offline] [--data-path dir] QName [QMgrName]",
     example="amqsgbr ORDERS QM1",
     codes=samples.CODES,
     options=samples.options,

@@ -10,7 +10,7 @@ from qmgr.cli.rights import RIGHTS, options, profile
 
 def run(args: argparse.Namespace) -> int:
     name, which = access.named(args.m, args.data_path), profile(args)
-    with access.started(name, args.data_path) as manager:
+    with access.running(name, args.data_path, offline=args.offline) as manager:
         grants = manager.attributes.authorities
     rights = [verb for verb in VERBS if allowed(grants, args.p, verb, which)]
     print(f"Entity {args.p} has the following authorizations for object {which or name}:")
@@ -23,9 +23,9 @@ COMMAND = Command(
     name="dspmqaut",
     purpose="Show what a user who connects over a network may do to a queue or to the queue manager.",
     notes=RIGHTS,
-    usage="[-m QMgrName] -t qmgr|queue [-n Queue] -p User [--data-path dir]",
+    usage="[-m QMgrName] -t qmgr|queue [-n Queue] -p User [--offline] [--data-path dir]",
     example="dspmqaut -m QM1 -t queue -n ORDERS.EU -p mia",
-    codes={NOT_AVAILABLE: access.OWNED},
+    codes={NOT_AVAILABLE: access.NOT_THERE},
     options=options,
     run=run,
 )

@@ -3,6 +3,7 @@
 import argparse
 
 from qmgr.authority import VERBS
+from qmgr.cli import access
 from qmgr.cli.command import BAD_ARGUMENTS, Failure, Parser
 
 TYPES = {"qmgr": "qmgr", "q": "queue", "queue": "queue", "ql": "queue", "qa": "queue"}
@@ -14,6 +15,7 @@ def options(parser: Parser) -> None:
     parser.add_argument("-t", metavar="ObjectType", required=True, type=kind, help="qmgr or queue")
     parser.add_argument("-n", metavar="Profile", default="", help="name of queues, with ? * ** as wildcards")
     parser.add_argument("-p", metavar="User", required=True, help="the user")
+    access.offline(parser)
 
 
 def kind(text: str) -> str:

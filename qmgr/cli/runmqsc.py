@@ -29,6 +29,7 @@ def options(parser: Parser) -> None:
     )
     parser.add_argument("-x", action="store_true", help="no effect: for queue managers of z/OS in IBM MQ")
     parser.add_argument("-m", metavar="QMgrName", help="the queue manager, where it does not stand at the end")
+    access.offline(parser)
     parser.add_argument("name", metavar="QMgrName", nargs="?", help="the queue manager; else the default one")
 
 
@@ -44,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         if args.v:
             access.known(name, args.data_path)
             return _converse(args, lines, mqsc.check, name)
-        with _available(name, args.data_path, args.w or 0) as execute:
+        with _available(name, args.data_path, args.w or 0, offline=args.offline) as execute:
             return _converse(args, lines, execute, name)
     except (Failure, MQError, LogError, RecoveryError, OSError) as exc:
         if isinstance(exc, BrokenPipeError):
@@ -54,13 +55,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _available(name: str, data_path: str | None, seconds: int) -> Iterator[Execute]:
+def _available(name: str, data_path: str | None, seconds: int, *, offline: bool) -> Iterator[Execute]:
     """What runs commands of the queue manager; waits for it so long."""
     left = seconds / PAUSE
     with contextlib.ExitStack() as stack:
         while True:
             try:
-                manager = stack.enter_context(access.started(name, data_path, loud=True))
+                manager = stack.enter_context(access.running(name, data_path, offline=offline))
                 break
             except (Failure, MQError):
                 if left <= 0:
@@ -123,8 +124,8 @@ COMMAND = Command(
     name="runmqsc",
     purpose="Run MQSC commands: define, alter, display and delete queues, look at the queue manager and its log.",
     notes="Commands are read from a terminal until END, or from standard input. docs/mqsc.md describes them.\n"
-    "A queue manager that is not running is started in this process until the command ends, which it says on stderr.",
-    usage="[-e] [-v] [-n] [-f file] [-p prompt] [-w sec] [-x] [-m QMgrName] [--data-path dir] [QMgrName]",
+    "The queue manager has to be running, unless --offline says that this process is to run it for so long.",
+    usage="[-e] [-v] [-n] [-f file] [-p prompt] [-w sec] [-x] [-m QMgrName] [--offline] [--data-path dir] [QMgrName]",
     example="runmqsc -e -f queues.mqsc QM1",
     codes={mqsc.COMMANDS_FAILED: "some had errors", NOT_RUN: "nothing was run"},
     options=options,

@@ -6,15 +6,16 @@ import sys
 from collections.abc import Iterator
 
 from qmgr.cli import access
-from qmgr.cli.command import NOT_AVAILABLE, Parser
-from qmgr.errors import MQError
+from qmgr.cli.command import NOT_AVAILABLE, Failure, Parser
+from qmgr.errors import MQError, Reason
 
 FAILED = 2  # MQCC_FAILED
-CODES = {FAILED: "a call failed; its reason code is printed", NOT_AVAILABLE: access.OWNED}
+CODES = {FAILED: "a call failed; its reason code is printed", NOT_AVAILABLE: access.NOT_THERE}
 
 
 def options(parser: Parser) -> None:
     """Queue and queue manager, in the order of IBM MQ's samples."""
+    access.offline(parser)
     parser.add_argument("queue", metavar="QName", help="the queue")
     parser.add_argument("name", metavar="QMgrName", nargs="?", help="the queue manager; else the default one")
 
@@ -37,7 +38,14 @@ def call(verb: str) -> Iterator[None]:
 @contextlib.contextmanager
 def opened(args: argparse.Namespace) -> Iterator[access.Manager]:
     """The queue manager, which has the queue. Raises CallFailed."""
-    with access.started(access.named(args.name, args.data_path), args.data_path, loud=True) as manager:
+    name = access.named(args.name, args.data_path)
+    with contextlib.ExitStack() as stack:
+        try:
+            manager = stack.enter_context(access.running(name, args.data_path, offline=args.offline))
+        except Failure as exc:
+            if exc.code == NOT_AVAILABLE:
+                print(f"MQCONNX ended with reason code {Reason.Q_MGR_NOT_AVAILABLE.value}", flush=True)
+            raise
         with call("MQOPEN"):
             manager.queue(args.queue)
         yield manager

@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     for word in rights:
         if word[:1] not in ("+", "-") or word[1:].lower() not in WORDS:
             raise Failure(BAD_ARGUMENTS, "AMQ7076E", f"{word!r} is no right with + or - before it. {RIGHTS}")
-    with access.started(name, args.data_path) as manager:
+    with access.running(name, args.data_path, offline=args.offline) as manager:
         if args.remove:
             manager.unauthorize(args.p, which)
         else:
@@ -40,9 +40,9 @@ COMMAND = Command(
     purpose="Give users who connect over a network rights on queues and the queue manager, or take them away.",
     notes=f"{RIGHTS}\n\nOf the profiles that fit a queue the most specific one that names the user decides. Users are "
     f"made by qm setuser.",
-    usage="[-m QMgrName] -t qmgr|queue [-n Profile] -p User (-remove | +right|-right ...) [--data-path dir]",
+    usage="[-m QMgrName] -t qmgr|queue [-n Profile] -p User (-remove | +right|-right ...) [--offline]",
     example="setmqaut -m QM1 -t queue -n 'ORDERS.*' -p mia +put +browse",
-    codes={NOT_AVAILABLE: access.OWNED},
+    codes={NOT_AVAILABLE: access.NOT_THERE},
     options=changes,
     run=run,
 )

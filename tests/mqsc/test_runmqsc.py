@@ -46,12 +46,9 @@ def run(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     return run
 
 
-NOT_RUNNING = "AMQ8146W: queue manager 'QM1' was not running; this command runs it until it ends, strmqm for all.\n"
-
-
 def test_commands_come_from_standard_input_and_are_echoed_with_their_numbers(run: Run) -> None:
-    code, out, err = run("runmqsc QM1", b"* first\ndef ql(A)\ndef ql(A)\nrubbish\nend\ndef ql(B)\n")
-    assert (code, err) == (10, NOT_RUNNING)
+    code, out, err = run("runmqsc --offline QM1", b"* first\ndef ql(A)\ndef ql(A)\nrubbish\nend\ndef ql(B)\n")
+    assert (code, err) == (10, "")
     assert out == HEAD + (
         "       : * first\n"
         "     1 : def ql(A)\n"
@@ -69,8 +66,8 @@ def test_commands_come_from_standard_input_and_are_echoed_with_their_numbers(run
         "One command has a syntax error.\n"
         "One valid MQSC command could not be processed.\n"
     )
-    code, out, err = run("runmqsc -e -p mqsc> -m QM1", b"dis ql(*) where(curdepth eq 0)\n\nping qmgr")
-    assert (code, err) == (0, NOT_RUNNING)
+    code, out, err = run("runmqsc --offline -e -p mqsc> -m QM1", b"dis ql(*) where(curdepth eq 0)\n\nping qmgr")
+    assert (code, err) == (0, "")
     assert "mqsc>AMQ8409I: Display Queue details.\n   QUEUE(A)  " in out
     assert "QUEUE(B)" not in out
     assert out.endswith(
@@ -86,7 +83,7 @@ def test_commands_come_from_a_file_and_can_be_verified_only(run: Run, data: Path
         code, out, err = run(f"runmqsc {words} -f {script}")
         assert (code, err) == (10, "")
         assert "2 MQSC commands read.\nOne command has a syntax error.\n" in out
-    code, out, _ = run(f"runmqsc -f {script} QM1")
+    code, out, _ = run(f"runmqsc --offline -f {script} QM1")
     assert code == 10
     assert (
         "     1 : def ql(A) +\n       :   descr('x')\nAMQ8006I: Queue created.\n     2 : def ql(\\udcff)\n"
@@ -107,6 +104,11 @@ def test_nothing_is_run_where_there_is_nothing_to_run_it(run: Run, data: Path) -
         ("runmqsc -f /not/there QM1", "AMQ8141E: /not/there can't be read: No such file or directory"),
         ("runmqsc -w 0 QM1", "AMQ7076E: -w was given '0'"),
         ("runmqsc -m QM2 QM1", "AMQ7076E: -m names 'QM2'"),
+        (
+            "runmqsc QM1",
+            "AMQ8146E: queue manager 'QM1' is not running; start it (strmqm QM1), or run it for the time of",
+        ),
+        ("runmqsc -w 1 QM1", "AMQ8146E: queue manager 'QM1' is not running"),
         ("runmqsc --nonsense", "AMQ7075E: unrecognized arguments"),
     ):
         code, _, err = run(words, b"ping qmgr\n")
@@ -116,35 +118,57 @@ def test_nothing_is_run_where_there_is_nothing_to_run_it(run: Run, data: Path) -
 
 def test_it_waits_for_a_queue_manager_that_somebody_else_starts_or_has(run: Run, data: Path) -> None:
     manager = qmgr.start("QM1", data_path=data, background=False)
-    assert run("runmqsc QM1", b"ping qmgr\n")[0] == 20
+    for words in ("runmqsc QM1", "runmqsc --offline QM1"):
+        code, _, err = run(words, b"ping qmgr\n")
+        assert (code, "is not available to this command: " in err) == (20, True)
     ending = threading.Timer(0.5, manager.end)
     ending.start()
     try:
-        assert run("runmqsc -w 60 QM1", b"ping qmgr\n")[0] == 0
+        assert run("runmqsc --offline -w 60 QM1", b"ping qmgr\n")[0] == 0
     finally:
         ending.join()
 
 
+def test_it_waits_for_a_daemon(run: Run, data: Path) -> None:
+    words = [sys.executable, "-m", "qmgr.cli.main", "strmqm", "QM1"]
+    starting = threading.Timer(0.5, lambda: subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.DEVNULL))
+    starting.start()
+    try:
+        assert run("runmqsc -w 60 QM1", b"ping qmgr\n")[0] == 0
+    finally:
+        starting.join()
+        assert run("endmqm -w QM1")[0] == 0
+
+
 def test_the_samples(run: Run) -> None:
-    run("runmqsc QM1", b"def ql(A) defpsist(yes)\ndef ql(MEM)\n")
-    code, out, _ = run("amqsput A QM1", b"hello\nw\xff\n\nnever")
+    run("runmqsc --offline QM1", b"def ql(A) defpsist(yes)\ndef ql(MEM)\n")
+    code, out, _ = run("amqsput --offline A QM1", b"hello\nw\xff\n\nnever")
     assert (code, out) == (0, "Sample AMQSPUT0 start\ntarget queue is A\nSample AMQSPUT0 end\n")
-    code, out, _ = run("amqsgbr A QM1")
+    code, out, _ = run("amqsgbr --offline A QM1")
     assert code == 0
     assert "Messages for A\n  1 <hello>\n  2 <w\\xff>\nno more messages\n" in out
-    code, out, _ = run("amqsbcg A QM1")
+    code, out, _ = run("amqsbcg --offline A QM1")
     assert code == 0
     assert "MQGET of message number 2, CompCode:0 Reason:0\n****Message descriptor****" in out
     assert "  Format : 'MQSTR   '\n  Priority : 0  Persistence : 1\n  MsgId : X'414D5120514D3120" in out
     assert " length - 5 of 5 bytes\n\n00000000:  6865 6C6C 6F                            'hello           '\n" in out
-    code, out, _ = run("amqsget -w 0 A QM1")
+    code, out, _ = run("amqsget --offline -w 0 A QM1")
     assert code == 0
     assert out == ("Sample AMQSGET0 start\nmessage <hello>\nmessage <w\\xff>\nno more messages\nSample AMQSGET0 end\n")
     for sample in ("amqsput", "amqsget", "amqsgbr", "amqsbcg"):
-        code, out, err = run(f"{sample} NONE QM1", b"x\n")
+        code, out, err = run(f"{sample} --offline NONE QM1", b"x\n")
         assert code == 2
         assert "MQOPEN ended with reason code 2085\n" in out
         assert "there is no queue 'NONE'" in err
+
+
+def test_samples_say_what_connecting_has_ended_with(run: Run, data: Path) -> None:
+    for words in ("amqsput A QM1", "amqsget A QM1", "amqsgbr A QM1", "amqsbcg A QM1", "amqsblst QM1 A -R"):
+        code, out, err = run(words, b"x\n")
+        assert (code, "MQCONNX ended with reason code 2059\n" in out) == (40, True)
+        assert err.startswith("AMQ8146E: queue manager 'QM1' is not running; start it (strmqm QM1)")
+    with qmgr.start("QM1", data_path=data, background=False) as manager:
+        assert manager.queues() == []
 
 
 def test_amqsbcg_shows_all_that_a_message_says_of_itself(run: Run, data: Path) -> None:
@@ -153,7 +177,7 @@ def test_amqsbcg_shows_all_that_a_message_says_of_itself(run: Run, data: Path) -
         options: PutOptions = {"priority": 3, "expiry": 60, "correlation_id": b"c", "reply_to": "B"}
         grouped: PutOptions = {"group_id": b"g", "group_sequence": 2, "last_in_group": True}
         manager.put("A", bytes(range(40)), properties={"n": 1, "t": "x"}, **options, **grouped)
-    code, out, _ = run("amqsbcg A QM1")
+    code, out, _ = run("amqsbcg --offline A QM1")
     assert code == 0
     for line in (
         "  Priority : 3  Persistence : 1",
@@ -172,11 +196,11 @@ def test_amqsbcg_shows_all_that_a_message_says_of_itself(run: Run, data: Path) -
 
 
 def test_amqsblst_writes_and_reads_what_is_numbered(run: Run) -> None:
-    run("runmqsc QM1", b"def ql(A) defpsist(yes)\n")
-    code, out, _ = run("amqsblst QM1 A -W -c 25 -u 10 -s 100 -C one")
+    run("runmqsc --offline QM1", b"def ql(A) defpsist(yes)\n")
+    code, out, _ = run("amqsblst --offline QM1 A -W -c 25 -u 10 -s 100 -C one")
     assert code == 0
     assert "\n25 messages written in " in out
-    code, out, _ = run("amqsblst QM1 A -R -c 25 -u 7 -v -C one")
+    code, out, _ = run("amqsblst --offline QM1 A -R -c 25 -u 7 -v -C one")
     assert code == 0
     assert [line for line in out.splitlines() if line.startswith("message ")] == [
         f"message {number}, 100 bytes" for number in range(25)
@@ -194,23 +218,23 @@ def test_amqsblst_writes_and_reads_what_is_numbered(run: Run) -> None:
 
 def test_amqsblst_provokes_the_release_of_log_space(run: Run, data: Path) -> None:
     """A unit of work that is larger than the log is rolled back, which the error log says; the next one goes on."""
-    run("runmqsc QM1", b"def ql(A) defpsist(yes)\n")
-    code, out, err = run("amqsblst QM1 A -W -s 10000 -c 200 -u 200")
+    run("runmqsc --offline QM1", b"def ql(A) defpsist(yes)\n")
+    code, out, err = run("amqsblst --offline QM1 A -W -s 10000 -c 200 -u 200")
     assert code == 2
     assert "MQPUT ended with reason code 2003\n0 messages written in " in out
     assert "was rolled back by the queue manager to release log space" in err
     said = (data / "qmgrs/QM1/errors/AMQERR01.LOG").read_text()
     assert "AMQ7486I: Transaction 0," in said
     assert "AMQ7469W: Transaction 0," in said
-    code, out, _ = run("amqsblst QM1 A -W -s 10000 -c 20 -u 10")
+    code, out, _ = run("amqsblst --offline QM1 A -W -s 10000 -c 20 -u 10")
     assert code == 0
-    assert "CURDEPTH(20)" in run("runmqsc QM1", b"dis ql(A) curdepth\n")[1]
+    assert "CURDEPTH(20)" in run("runmqsc --offline QM1", b"dis ql(A) curdepth\n")[1]
 
 
 def test_it_runs_as_a_program_under_its_own_name(data: Path) -> None:
     code = "import sys; from qmgr.cli.runmqsc import main; sys.exit(main())"
     done = subprocess.run(
-        [sys.executable, "-c", code, "QM1"],
+        [sys.executable, "-c", code, "--offline", "QM1"],
         input=b"def ql(A)\ndis ql(A) curdepth\n",
         capture_output=True,
         cwd=ROOT,
@@ -218,7 +242,7 @@ def test_it_runs_as_a_program_under_its_own_name(data: Path) -> None:
         timeout=60,
         check=False,
     )
-    assert (done.returncode, done.stderr.decode()) == (0, NOT_RUNNING)
+    assert (done.returncode, done.stderr.decode()) == (0, "")
     assert done.stdout.decode() == HEAD + (
         "     1 : def ql(A)\n"
         "AMQ8006I: Queue created.\n"
@@ -251,7 +275,7 @@ def test_a_daemon_is_administered_by_the_same_commands(run: Run, data: Path) -> 
         assert "message <two>" in run("amqsget -w 0 A QM1")[1]
     finally:
         assert run("endmqm -w QM1")[0] == 0
-    assert run("runmqsc QM1", b"dis ql(A) curdepth\n")[1].count("CURDEPTH(0)") == 1
+    assert run("runmqsc --offline QM1", b"dis ql(A) curdepth\n")[1].count("CURDEPTH(0)") == 1
 
 
 def test_on_a_terminal_each_line_is_asked_for(data: Path) -> None:
@@ -259,7 +283,7 @@ def test_on_a_terminal_each_line_is_asked_for(data: Path) -> None:
     terminal, side = pty.openpty()
     try:
         process = subprocess.Popen(
-            [sys.executable, "-c", code, "-e", "-p", "mqsc> ", "QM1"],
+            [sys.executable, "-c", code, "-e", "-p", "mqsc> ", "--offline", "QM1"],
             stdin=side,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -272,7 +296,7 @@ def test_on_a_terminal_each_line_is_asked_for(data: Path) -> None:
         os.close(terminal)
         os.close(side)
     assert process.returncode == 0
-    assert out.decode().replace("\r", "") == NOT_RUNNING + HEAD + (
+    assert out.decode().replace("\r", "") == HEAD + (
         "mqsc> mqsc> AMQ8006I: Queue created.\n"
         "mqsc> AMQ8415I: Ping Queue Manager command complete.\n"
         "mqsc> 2 MQSC commands read.\n"

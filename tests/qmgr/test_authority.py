@@ -129,9 +129,13 @@ def test_the_commands(tmp_path: Path) -> None:
         )
         return done.returncode, done.stdout + done.stderr
 
-    aimed = "-m", "QM1", "-t", "queue", "-n", "ORDERS.*", "-p", "mia"
+    aimed: tuple[str, ...] = ("-m", "QM1", "-t", "queue", "-n", "ORDERS.*", "-p", "mia")
+    for command in (("setmqaut", *aimed, "+put"), ("dspmqaut", *aimed)):
+        code, text = run(*command)
+        assert (code, text.partition(";")[0]) == (40, "AMQ8146E: queue manager 'QM1' is not running")
+    aimed = "--offline", "-m", "QM1", "-t", "queue", "-n", "ORDERS.*", "-p", "mia"
     assert run("setmqaut", *aimed, "+put", "+browse")[0] == 0
-    code, text = run("dspmqaut", "-m", "QM1", "-t", "queue", "-n", "ORDERS.EU", "-p", "mia")
+    code, text = run("dspmqaut", "--offline", "-m", "QM1", "-t", "queue", "-n", "ORDERS.EU", "-p", "mia")
     assert (code, text.split()[-2:]) == (0, ["put", "browse"])
     for wrong in (("+fly",), (), ("-remove", "+put")):
         code, text = run("setmqaut", *aimed, *wrong)
