@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from pipeline.rows import text
+from pipeline.details import text
 from pipeline.schema import ARROW as LOG
 from pipeline.schema import SQL
 from qmgr import Message, Mistake

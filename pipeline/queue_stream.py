@@ -10,7 +10,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from pipeline import queue_rows
-from pipeline.extents import Filters, plan
+from pipeline.extents import named, plan
+from pipeline.filters import Filters
 from pipeline.log_options import Asked
 from pipeline.log_stream import LogStream, Offset, UnlimitedLogStream
 from pipeline.queue_rows import Seen, seen_in_log
@@ -43,7 +44,8 @@ class QueueStream(LogStream):
 
     def initialOffset(self) -> Offset:
         """Raises UnknownQueue, beside what a stream of the log raises."""
-        self._numbers(self.log().names)
+        log = self.log()
+        self._numbers(named(log, log.end()).names)
         return super().initialOffset()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
