@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NAMES = ("history",)
+NAMES = ("history", "rebuild")
 
 
 class Job(Protocol):

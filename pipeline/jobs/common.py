@@ -34,6 +34,7 @@ PRINTED_EVERY = 10.0  # seconds between two lines of progress where stderr is no
 LOOKED_EVERY = 0.5
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 OURS = re.compile(r"^\s*((?:logger|recovery|qmgr|pipeline)(?:\.\w+)*)\.(\w+): (.+)$", re.MULTILINE)
+CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
 PYTHONS = re.compile(r"^\s*(\w+(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
 
 
@@ -48,7 +49,15 @@ class Failure(command.Failure):
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The words that all jobs take which read a log."""
+    """The words that all jobs take which read a log from one place to another."""
+    where_the_log_is(parser)
+    where = "an LSN such as 0:0:4615:42406 or as a number, or a time such as 2026-11-21T14:30:00, UTC unless it says"
+    parser.add_argument("--from", metavar="WHERE", dest="since", type=place, help=f"begin there: {where}")
+    parser.add_argument("--to", metavar="WHERE", dest="until", type=place, help="end before it, likewise")
+
+
+def where_the_log_is(parser: argparse.ArgumentParser) -> None:
+    """The words that say which log, and where to write."""
     parser.add_argument(
         "path",
         metavar="PATH",
@@ -56,9 +65,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--qmgr", metavar="NAME", help="the queue manager whose log is read; PATH is its data path")
     parser.add_argument("--out", metavar="DIR", required=True, help="the folder for Parquet files and the report")
-    where = "an LSN such as 0:0:4615:42406 or as a number, or a time such as 2026-11-21T14:30:00, UTC unless it says"
-    parser.add_argument("--from", metavar="WHERE", dest="since", type=place, help=f"begin there: {where}")
-    parser.add_argument("--to", metavar="WHERE", dest="until", type=place, help="end before it, likewise")
 
 
 Place = int | datetime.datetime  # an LSN, or a moment
@@ -198,7 +204,7 @@ def explain(exc: Exception) -> tuple[int, str]:
             return found
         if os.environ.get("QMGR_TRACEBACK"):
             traceback.print_exception(exc)
-        return UNEXPECTED, f"AMQ6118S: Spark failed: {_first_line(str(exc))}"
+        return UNEXPECTED, f"AMQ6118S: Spark failed: {_told_by_spark(str(exc))}"
     if isinstance(exc, (Mistake, NotInLog)):
         return BAD_ARGUMENTS, f"AMQ7076E: {exc}"
     if isinstance(exc, ModuleNotFoundError):
@@ -234,5 +240,8 @@ def _of_class(kind: type[BaseException], sentence: str) -> tuple[int, str]:
     return UNEXPECTED, f"AMQ6118S: a task of Spark failed: {kind.__name__}: {sentence}"
 
 
-def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "it does not say why")
+def _told_by_spark(text: str) -> str:
+    """The line with the name of the condition, where there is one."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    named = [found[0] for line in lines if (found := CONDITION.search(line))]
+    return next(iter([*named, *lines]), "it does not say why")

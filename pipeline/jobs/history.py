@@ -255,21 +255,18 @@ def reconcile(in_log: "DataFrame", in_lake: "DataFrame") -> Reconciled:
         *(F.sum(F.col("side") * F.col(half)).alias(half) for half in ("low", "high")),
     )
     unlike = (F.col("in_log") != F.col("in_lake")) | (F.col("low") != 0) | (F.col("high") != 0)
-    told = groups.select("*", unlike.alias("unlike")).cache()
-    try:
-        total = told.agg(
-            F.count("*").alias("groups"),
-            F.coalesce(F.sum("in_log"), F.lit(0)).alias("in_log"),
-            F.coalesce(F.sum("in_lake"), F.lit(0)).alias("in_lake"),
-            F.count_if("unlike").alias("different"),
-        ).first()
-        assert total is not None  # an aggregate without groups has one row
-        listed = []
-        if total["different"]:
-            rows = told.where("unlike").orderBy("uow", "extent").limit(LISTED).collect()
-            listed = [Difference(row["uow"], row["extent"], row["in_log"], row["in_lake"]) for row in rows]
-    finally:
-        told.unpersist()
+    told = groups.select("*", unlike.alias("unlike"))
+    total = told.agg(
+        F.count("*").alias("groups"),
+        F.coalesce(F.sum("in_log"), F.lit(0)).alias("in_log"),
+        F.coalesce(F.sum("in_lake"), F.lit(0)).alias("in_lake"),
+        F.count_if("unlike").alias("different"),
+    ).first()
+    assert total is not None  # an aggregate without groups has one row
+    listed = []
+    if total["different"]:
+        rows = told.where("unlike").orderBy("uow", "extent").limit(LISTED).collect()
+        listed = [Difference(row["uow"], row["extent"], row["in_log"], row["in_lake"]) for row in rows]
     return Reconciled(total["groups"], total["in_log"], total["in_lake"], total["different"], listed)
 
 

@@ -1,0 +1,103 @@
+"""What is on the queues of a queue manager that does not run, read from its files; counted, with a checksum for each.
+
+Nothing is started for it, so nothing expires and nothing is changed: it is the content as of its checkpoint, with what
+its log says of units of work that are in doubt, which is all that the log of one has that `recover_to` has built. The
+checksum is the sum of a CRC-32 of each message, which Spark can make of rows just as well (`fingerprint`).
+"""
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+import attrs
+
+from logger.disk import Disk, PosixDisk
+from pipeline import extents
+from pipeline.images import columns_of
+from qmgr import locations
+from qmgr.objects import mangle
+from qmgr.segments import SegmentReader, from_description
+from recovery import checkpoint
+from recovery.records import Kind, RollForward, decode, runs
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+READY, LOCKED, UNCOMMITTED = "READY", "LOCKED", "UNCOMMITTED"
+BETWEEN, APART = "\x1f", "\x1e"  # fields, and properties
+
+
+@attrs.define
+class Content:
+    """Messages of one queue in one state."""
+
+    messages: int = 0
+    bytes: int = 0  # of their bodies
+    checksum: int = 0
+
+
+Contents = dict[tuple[str, str], Content]  # by queue and state
+
+
+def contents(name: str, data_path: str, disk: Disk | None = None) -> Contents:
+    """Raises LogError, RecoveryError, OSError."""
+    disk = disk or PosixDisk()
+    found: Contents = {}
+    for queue, state, sequence, backouts, message in _messages(name, data_path, disk):
+        content = found.setdefault((queue, state), Content())
+        told = columns_of(message)
+        content.messages += 1
+        content.bytes += told["body_length"]
+        said = [str(told[field] or "") for field in ("put_time", "expiry", "format", "reply_to")]
+        properties = APART.join(sorted(f"{key}={value}" for key, value in told["properties"]))
+        head = ["" if sequence is None else str(sequence), str(told["priority"]), str(backouts), *said, properties]
+        data = BETWEEN.join(head).encode() + told["message_id"] + told["correlation_id"] + told["body"]
+        content.checksum += crc32(data)
+    return found
+
+
+def fingerprint() -> "Column":
+    """The same CRC of a row that has the columns of a message."""
+    from pyspark.sql import functions as F
+
+    def told(name: str) -> "Column":
+        return F.coalesce(F.col(name).cast("STRING"), F.lit(""))
+
+    def moment(name: str) -> "Column":
+        return F.coalesce(F.unix_micros(name).cast("STRING"), F.lit(""))
+
+    entries = F.transform(F.map_entries("properties"), lambda one: F.concat_ws("=", one["key"], one["value"]))
+    properties = F.coalesce(F.array_join(F.array_sort(entries), APART), F.lit(""))
+    head = [told("sequence"), told("priority"), told("backout_count"), moment("put_time"), moment("expiry")]
+    text = F.concat_ws(BETWEEN, *head, told("format"), told("reply_to"), properties)
+    return F.crc32(F.concat(F.encode(text, "UTF-8"), "message_id", "correlation_id", "body"))
+
+
+def _messages(name: str, data_path: str, disk: Disk) -> Iterator[tuple[str, str, int | None, int, bytes]]:
+    """(queue, state, sequence, backout count, encoded message) of each persistent message."""
+    location = locations.find(name, data_path)
+    log = extents.find(data_path, name, disk)
+    _, catalogue = checkpoint.read_files(disk, location.data_dir, log.log_id)[0]
+    queues = {one["definition"]["id"]: one for line in catalogue if "definition" in (one := json.loads(line))}
+    locked: set[tuple[int, int]] = set()
+    for raw in log.records(log.first(disk), disk):
+        if raw.kind == Kind.ROLL_FORWARD:
+            record = decode(raw.kind, raw.uow, raw.body)
+            assert isinstance(record, RollForward)
+            for number, _, puts, gets in runs(record.runs):
+                locked.update((number, sequence) for sequence in gets)
+                for message, _ in puts:
+                    yield queues[number]["definition"]["name"], UNCOMMITTED, None, 0, message
+    for number, fields in queues.items():
+        queue = fields["definition"]["name"]
+        backouts = {int(sequence): count for sequence, count in fields["backouts"][1].items()}
+        reader = SegmentReader(disk, f"{location.queues}/{mangle(queue)}", log.log_id, number)
+        for segment in map(from_description, fields["segments"]):
+            if segment.volatile:
+                continue
+            for block in (block for line in segment.blocks.values() for block in line):
+                for cell, sequence, message in reader.read(segment, block):
+                    if not segment.is_gone(cell):
+                        state = LOCKED if (number, sequence) in locked else READY
+                        yield queue, state, sequence, backouts.get(sequence, 0), message

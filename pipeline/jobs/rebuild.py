@@ -1,0 +1,319 @@
+"""rebuild: the content of every queue as of an LSN or a moment, from its media image and the log, as Parquet.
+
+An image holds the state before one LSN, the *checkpoint* that was taken for it. What is there later is
+
+    what the image has  +  puts committed since  −  gets committed since  −  what expired since
+
+where "since" is from that LSN on, and before it what those units of work did that were in flight then. A get in a unit
+of work that had no outcome counts as backed out, as after a crash at that moment; one of a prepared unit locks its
+message, and its puts are shown as not committed. Non-persistent messages are in no log.
+
+`--into` lets `qmgr.recover_to` build a queue manager as of the same LSN, and compares: two ways to the same content.
+"""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import attrs
+from pyspark.sql import functions as F
+
+from logger import lsn as lsns
+from logger.disk import PosixDisk, absolute_path
+from logger.extent import file_name, linear_number
+from pipeline import built, extents
+from pipeline.built import LOCKED, READY, UNCOMMITTED, Content, Contents
+from pipeline.extents import LogFiles
+from pipeline.image_source import image_table
+from pipeline.images import Extent
+from pipeline.jobs import common
+from pipeline.jobs.common import DIFFERENT, GOOD, Failure, say, step
+from pipeline.jobs.content import gets_of, outcomes_of, placed_puts, uncommitted_puts, what_is_left
+from pipeline.report import Report
+from pipeline.schema import SQL, arrow_of
+from qmgr.pointintime import recover_to
+from qmgr.survey import TELLING, Survey
+from recovery import records
+from recovery.errors import NotRecoverable
+from recovery.image import Place
+from recovery.records import Kind
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+NAME = "rebuild"
+HELP = "the content of every queue as of an LSN or a moment, from media images and the log"
+MESSAGES = "messages"  # the folder of Parquet files
+MESSAGE = (
+    *("message_id", "correlation_id", "priority", "persistent", "put_time", "expiry"),
+    *("properties", "format", "reply_to", "body_length", "body"),
+)
+CONTENT = ("object", "object_number", "sequence", "state", "uow", "xid", "backout_count", *MESSAGE)
+PLACED = ("lsn", "end_lsn", "kind", "uow", "object_number", "sequence")
+DEFINITIONS = tuple(sorted(Kind(kind).name for kind in {*TELLING, Kind.IMAGE_START}))
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    common.where_the_log_is(parser)
+    parser.add_argument(
+        "--at",
+        metavar="WHERE",
+        type=common.place,
+        help="as it was before this LSN, such as 0:0:4615:42406 or as a number, or at this time, such as "
+        "2026-11-21T14:30:00; default: the end of the log",
+    )
+    parser.add_argument(
+        "--into",
+        metavar="DIR",
+        help="with --qmgr: build a queue manager below this data path too, as qm recover-to does, and compare; the "
+        "original must not be running",
+    )
+
+
+def run(args: argparse.Namespace, spark: "SparkSession") -> int:
+    if args.into is not None and args.qmgr is None:
+        raise Failure("--into builds a queue manager, so it takes the data path of the original and --qmgr.")
+    return _Rebuild(spark, args, extents.find(args.path, args.qmgr)).run()
+
+
+@attrs.frozen
+class Known:
+    """A queue that there was, and where its content begins."""
+
+    number: int
+    name: str
+    place: Place
+    image: Extent | None = None  # None: it began empty, when it was defined
+    units: dict[int, int] = attrs.field(factory=dict)  # those in flight at its checkpoint -> their first LSN
+    backouts: dict[int, int] = attrs.field(factory=dict)  # by sequence
+
+
+@attrs.define
+class Found:
+    """What the log says of definitions and images up to the LSN."""
+
+    survey: Survey
+    begun: dict[int, str] = attrs.field(factory=dict)  # what each IMAGE_START says, by its LSN
+    ended: dict[int, int] = attrs.field(factory=dict)  # LSN of each IMAGE_START -> that of its IMAGE_END
+
+
+class _Rebuild:
+    """One call of the job."""
+
+    def __init__(self, spark: "SparkSession", args: argparse.Namespace, log: LogFiles) -> None:
+        self._spark = spark
+        self._args = args
+        self._log = log
+        self._out = common.out_folder(args)
+
+    def run(self) -> int:
+        start = self._log.first()
+        with step(self._spark, "rebuild: what there was"):
+            until = self._until(start)
+            found = self._found(start, until)
+        known, missing = known_queues(found, self._log)
+        for sentence in missing:
+            say(f"rebuild: {sentence}")
+        path = f"{self._out}/{MESSAGES}"
+        with step(self._spark, f"rebuild: {len(known)} queues before {lsns.text(until)}"):
+            rows = self._content(known, until).withColumn("queue", F.col("object")).hint("rebalance", "queue")
+            ordered = rows.sortWithinPartitions("queue", "priority", "sequence")
+            ordered.write.partitionBy("queue").mode("overwrite").parquet(path)
+            counted = contents_of(self._spark.read.schema(ddl_of(CONTENT)).parquet(path))
+        report = Report(f"queues of the log in {self._args.path} as of {lsns.text(until)}")
+        tell(report, [one.name for one in known], counted, missing)
+        different = self._compared(report, counted, until) if self._args.into is not None else False
+        report.write(self._out)
+        return DIFFERENT if missing or different else GOOD
+
+    def _read(self, *columns: str, since: int | None = None, until: int) -> "DataFrame":
+        """These columns of the records that end at the LSN `until` or before."""
+        ddl = ddl_of(columns)
+        rows = common.read_log(self._spark, self._args.path, self._args.qmgr, since, until, ddl)
+        return rows.where(F.col("end_lsn") <= until)
+
+    # ---- what there was
+
+    def _until(self, start: int) -> int:
+        """The LSN behind the last record that counts: the rules of `recover_to`. Raises Failure."""
+        end, at = self._log.end(), self._args.at
+        if at is None:
+            return end
+        if isinstance(at, int):
+            if at > end:
+                raise Failure(f"the log ends at {lsns.text(end)}, so {lsns.text(at)} is not in it.")
+            return at
+        moments = self._read("end_lsn", "time", until=end).where(F.col("time") <= F.lit(at))
+        row = moments.agg(F.max("end_lsn").alias("last")).first()
+        if row is None or row["last"] is None:
+            raise Failure(f"the log begins at {lsns.text(start)}, and nothing that is wanted lies behind that.")
+        return int(row["last"])
+
+    def _found(self, start: int, until: int) -> Found:
+        """Definitions and places of images as of the LSN. Raises NotRecoverable."""
+        rows = self._read("lsn", "end_lsn", "kind", "object_number", "object", "details", until=until)
+        found = Found(Survey(start, until, complete=self._begins_with_nothing(start)))
+        for row in rows.where(F.col("kind").isin(*DEFINITIONS)).orderBy("lsn").collect():
+            if row["kind"] == Kind.IMAGE_START.name:
+                found.begun[row["lsn"]] = row["details"]
+                continue
+            record = record_of(row)
+            if isinstance(record, records.ImageEnd):
+                found.ended[record.start] = row["end_lsn"]
+            found.survey.take(record, row["lsn"], 0)
+        if not found.survey.complete:
+            raise NotRecoverable(
+                f"the log that is there begins at {lsns.text(start)} and has no image of the definitions from before "
+                f"what is wanted; bring the older extents back, or take a later moment"
+            )
+        return found
+
+    def _begins_with_nothing(self, start: int) -> bool:
+        """Is the first record there, and that of the first start of its queue manager, when there was nothing?"""
+        if start != self._log.extent_bytes:
+            return False
+        first = next(self._log.records(start, PosixDisk()), None)
+        return first is not None and (first.lsn, first.epoch) == (start, 1)
+
+    # ---- what the queues held
+
+    def _content(self, known: Sequence[Known], until: int) -> "DataFrame":
+        """A row for each message, with the columns CONTENT."""
+        spark = self._spark
+        since = min((one.place.media for one in known), default=until)
+        queues = spark.createDataFrame(
+            [(one.number, one.name, one.place.checkpoint) for one in known],
+            "object_number INT, object STRING, checkpoint BIGINT",
+        )
+        units = spark.createDataFrame(
+            [(one.number, unit, first) for one in known for unit, first in one.units.items()],
+            "object_number INT, uow BIGINT, first BIGINT",
+        )
+        backouts = spark.createDataFrame(
+            [(one.number, sequence, count) for one in known for sequence, count in one.backouts.items()],
+            "object_number INT, sequence BIGINT, backouts BIGINT",
+        )
+
+        def counting(rows: "DataFrame") -> "DataFrame":
+            """What counts for its queue: from its checkpoint on, or of a unit of work that was in flight then."""
+            placed = rows.join(F.broadcast(queues.drop("object")), "object_number")
+            placed = placed.join(F.broadcast(units), ["object_number", "uow"], "left")
+            return placed.where((F.col("lsn") >= F.col("checkpoint")) | (F.col("lsn") >= F.col("first")))
+
+        puts = self._read(*PLACED, "ordinal", *MESSAGE, since=since, until=until)
+        puts = counting(puts.where(F.col("kind") == "PUT")).select(
+            "object_number", "sequence", "uow", "ordinal", *MESSAGE
+        )
+        gets = counting(self._read(*PLACED, since=since, until=until).where(F.col("kind").isin("GET", "EXPIRE")))
+        units_of = self._read("lsn", "end_lsn", "kind", "uow", "xid", "bases", since=since, until=until)
+        outcomes = outcomes_of(units_of.where(F.col("kind").isin("COMMIT", "BACKOUT", "PREPARE", "ROLL_FORWARD")))
+        begun = [one.image for one in known if one.image is not None]
+        held = image_table(spark, absolute_path(self._args.path), self._args.qmgr, begun)
+        there = held.unionByName(placed_puts(puts, outcomes).select(*held.columns))
+        left = what_is_left(there, gets_of(gets, outcomes), backouts)
+        every = left.unionByName(uncommitted_puts(puts, outcomes).select(*left.columns))
+        return every.join(F.broadcast(queues.drop("checkpoint")), "object_number").select(*CONTENT)
+
+    # ---- the other way
+
+    def _compared(self, report: Report, counted: Contents, until: int) -> bool:
+        """Build the queue manager, and say where its queues are not as the Parquet files have them."""
+        say(f"rebuild: queue manager {self._args.qmgr} as of {lsns.text(until)} in {self._args.into} …")
+        recover_to(self._args.qmgr, self._args.into, lsn=until, data_path=self._args.path)
+        other = built.contents(self._args.qmgr, absolute_path(self._args.into))
+        unlike = [key for key in sorted({*counted, *other}) if counted.get(key) != other.get(key)]
+        report.heading("The queue manager that was built")
+        report.line(f"{self._args.qmgr}, below the data path {absolute_path(self._args.into)}.")
+        if not unlike:
+            report.line("Its queues are as the Parquet files have them: the same counts and checksums.")
+            return False
+        report.line("Its queues are not as the Parquet files have them:")
+        nothing = Content()
+        pairs = [(key, counted.get(key, nothing), other.get(key, nothing)) for key in unlike]
+        told = [(*key, a.messages, b.messages, a.checksum, b.checksum) for key, a, b in pairs]
+        headers = ("queue", "state", "Parquet", "built", "checksum", "checksum built")
+        report.table(headers, told)
+        say(f"rebuild: {len(unlike)} queues differ from those that recover-to has built; see the report")
+        return True
+
+
+def known_queues(found: Found, log: LogFiles) -> tuple[list[Known], list[str]]:
+    """The queues that can be built, and a sentence for each that can't: what it needs."""
+    known, missing = [], []
+    for definition, place in found.survey.queues.values():
+        name = definition.name
+        if place is None:
+            missing.append(f"queue {name!r} has no media image in the log: record one (rcdmqimg), take a later moment")
+        elif place.media < found.survey.start:
+            needed = file_name(linear_number(place.media // log.extent_bytes))
+            missing.append(
+                f"queue {name!r} needs the log from {lsns.text(place.media)} on: bring {needed} and later ones back"
+            )
+        elif place.start in found.begun:
+            known.append(_from_image(definition.id, name, place, found))
+        else:
+            known.append(Known(definition.id, name, place))
+    return known, missing
+
+
+def _from_image(number: int, name: str, place: Place, found: Found) -> Known:
+    notes = json.loads(found.begun[place.start])
+    return Known(
+        number,
+        name,
+        place,
+        Extent(place.start, found.ended[place.start]),
+        {int(unit): first for unit, first in notes["units"].items()},
+        {int(sequence): count for sequence, count in notes["backouts"].items()},
+    )
+
+
+def record_of(row: "Row") -> records.Record:
+    """The record of definitions or images that a row was made of."""
+    details, number = row["details"], row["object_number"]
+    match row["kind"]:
+        case "DEFINE":
+            return records.Define(details.encode())
+        case "DELETE":
+            return records.Delete(number)
+        case "IMAGE_END":
+            said: Mapping[str, int] = json.loads(details)
+            return records.ImageEnd(number, said["image_start"], said["checkpoint"], said["media"])
+        case "QMGR":
+            return records.AlterQmgr(details.encode())
+        case "DEFINE_ALIAS":
+            return records.DefineAlias(details.encode())
+        case "DELETE_ALIAS":
+            return records.DeleteAlias(row["object"])
+        case _:
+            piece = json.loads(details)
+            flags = (records.FIRST if piece["first"] else 0) | (records.LAST if piece["last"] else 0)
+            return records.Catalog(flags, details.encode())
+
+
+def ddl_of(columns: Sequence[str]) -> str:
+    """These columns, as Spark wants to be told of them."""
+    known = {field.name: SQL[field.type] for field in arrow_of([name for name in columns if name != "state"])}
+    return ", ".join(f"{name} {known.get(name, 'STRING')}" for name in columns)
+
+
+def contents_of(rows: "DataFrame") -> Contents:
+    """Messages, bytes and checksums by queue and state."""
+    hashed = rows.select("object", "state", "body_length", built.fingerprint().alias("crc"))
+    found = hashed.groupBy("object", "state").agg(F.count("*"), F.sum("body_length"), F.sum("crc"))
+    return {(name, state): Content(*numbers) for name, state, *numbers in map(tuple, found.collect())}
+
+
+def tell(report: Report, names: Sequence[str], counted: Contents, missing: Sequence[str]) -> None:
+    nothing = Content()
+    rows = []
+    for name in sorted(names):
+        states = [counted.get((name, state), nothing) for state in (READY, LOCKED, UNCOMMITTED)]
+        rows.append((name, *(one.messages for one in states), sum(one.bytes for one in states)))
+    report.line("Messages that can be got, that a unit of work in doubt has got, and that one in doubt has put:")
+    report.table(("queue", "ready", "locked", "not committed", "bytes"), rows)
+    if missing:
+        report.heading("Not built")
+        for sentence in missing:
+            report.line(sentence)
