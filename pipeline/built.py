@@ -14,7 +14,7 @@ import attrs
 
 from logger.disk import Disk, PosixDisk
 from pipeline import extents
-from pipeline.images import columns_of
+from pipeline.images import columns_of, records_of
 from qmgr import locations
 from qmgr.objects import mangle
 from qmgr.segments import SegmentReader, from_description
@@ -81,7 +81,7 @@ def _messages(name: str, data_path: str, disk: Disk) -> Iterator[tuple[str, str,
     _, catalogue = checkpoint.read_files(disk, location.data_dir, log.log_id)[0]
     queues = {one["definition"]["id"]: one for line in catalogue if "definition" in (one := json.loads(line))}
     locked: set[tuple[int, int]] = set()
-    for raw in log.records(log.first(disk), disk):
+    for raw in records_of(log, log.first(disk), log.end(disk=disk), disk):
         if raw.kind == Kind.ROLL_FORWARD:
             record = decode(raw.kind, raw.uow, raw.body)
             assert isinstance(record, RollForward)

@@ -5,6 +5,7 @@ and a bit for each cell that says whether its message was gone. Rows have the co
 log has (`pipeline/schema.py`).
 """
 
+import contextlib
 import struct
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -13,7 +14,9 @@ import attrs
 import pyarrow as pa
 
 from logger import lsn as lsns
-from logger.disk import PosixDisk
+from logger.config import LogType
+from logger.control import ControlState
+from logger.disk import Disk, PosixDisk
 from logger.errors import LogDamaged
 from logger.reader import Record
 from pipeline.extents import Filters, LogFiles, Part, plan
@@ -56,14 +59,39 @@ def joined(images: Iterable[Extent]) -> list[tuple[int, int]]:
     return found
 
 
+def records_of(log: LogFiles, start: int, end: int, disk: Disk | None = None) -> Iterator[Record]:
+    """The records that begin in [start, end), one by one. Raises LogDamaged, OSError."""
+    disk = disk or PosixDisk()
+    log = log.now(disk)
+    state = ControlState(
+        log_id=log.log_id,
+        log_type=LogType.LINEAR,
+        extent_bytes=log.extent_bytes,
+        epoch=log.epoch,
+        epoch_from=log.epoch_from,
+        head=0,
+        checkpoint=0,
+        durable=0,
+        clean_end=0,
+        extents=(),
+    )
+    history = log.history(disk)
+    history.places()
+    with contextlib.closing(history.reader(state)) as reader:
+        # A record is found from the front of its extent on.
+        for record in reader.records(start // log.extent_bytes * log.extent_bytes, durable=end, resync=True):
+            if record.lsn >= end:
+                return
+            if record.lsn >= start:
+                yield record
+
+
 def batches(part: Part, wanted: frozenset[int]) -> Iterator[pa.RecordBatch]:
     """The messages of the images that begin at these LSNs, as far as their parts begin in this part of the log."""
     schema = arrow_of(MESSAGE)
     held: list[dict[str, Any]] = []
     size = 0
-    for raw in part.log.records(part.start, PosixDisk(), durable=part.end):
-        if raw.lsn >= part.end:
-            break
+    for raw in records_of(part.log, part.start, part.end):
         if raw.kind == IMAGE_PART:
             for number, sequence, message in cells(raw, wanted):
                 held.append({"object_number": number, "sequence": sequence} | columns_of(message))

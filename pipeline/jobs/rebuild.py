@@ -20,13 +20,13 @@ import attrs
 from pyspark.sql import functions as F
 
 from logger import lsn as lsns
-from logger.disk import PosixDisk, absolute_path
+from logger.disk import absolute_path
 from logger.extent import file_name, linear_number
 from pipeline import built, extents
 from pipeline.built import LOCKED, READY, UNCOMMITTED, Content, Contents
 from pipeline.extents import LogFiles
 from pipeline.image_source import image_table
-from pipeline.images import Extent
+from pipeline.images import Extent, records_of
 from pipeline.jobs import common
 from pipeline.jobs.common import DIFFERENT, GOOD, Failure, say, step
 from pipeline.jobs.content import gets_of, outcomes_of, placed_puts, uncommitted_puts, what_is_left
@@ -173,7 +173,7 @@ class _Rebuild:
         """Is the first record there, and that of the first start of its queue manager, when there was nothing?"""
         if start != self._log.extent_bytes:
             return False
-        first = next(self._log.records(start, PosixDisk()), None)
+        first = next(records_of(self._log, start, 2 * start), None)
         return first is not None and (first.lsn, first.epoch) == (start, 1)
 
     # ---- what the queues held

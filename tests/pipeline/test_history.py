@@ -1,0 +1,229 @@
+"""The lake: the log's rows, all of them and once, whatever kills a run; what differs from the log never counts."""
+
+import datetime
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+
+import pipeline
+import qmgr
+from pipeline import extents, manifest
+from pipeline.__main__ import parser_of
+from pipeline.jobs import common, history, job
+from pipeline.jobs.common import Failure, read_log
+from pipeline.manifest import Manifest, Run
+from pipeline.schema import COLUMNS
+from qmgr.errors import Mistake
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NAME = "QM1"
+Started = Callable[[], qmgr.QueueManager]
+
+
+def started(data: Path) -> qmgr.QueueManager:
+    return qmgr.start(NAME, data_path=str(data), background=False)
+
+
+def made(data: Path) -> None:
+    """A queue manager with a small log: units of work, and a queue whose name looks like a number."""
+    qmgr.create(NAME, data_path=str(data), log_type="linear", log_file_pages=64)
+    with started(data) as qm:
+        qm.define_queue("A")
+        qm.define_queue("0001")
+        for number in range(30):
+            qm.put("A", b"a%d" % number, properties={"n": number, "t": "é"}, priority=number % 3)
+            with qm.begin() as unit:
+                unit.put("0001", bytes(2000))
+                unit.get("A")
+        unit = qm.begin()
+        unit.get("0001")
+        unit.backout()
+
+
+def run(spark: "SparkSession", data: Path, lake: Path, *words: str) -> int:
+    args = parser_of(job("history")).parse_args([str(data), "--qmgr", NAME, "--out", str(lake), *words])
+    return history.run(args, spark)
+
+
+def rows(table: "DataFrame") -> list[tuple[Any, ...]]:
+    """All columns of the log, in its order."""
+    return sorted((tuple(row) for row in table.select(*COLUMNS).collect()), key=lambda row: (row[0], row[6]))
+
+
+def in_log(spark: "SparkSession", data: Path) -> list[tuple[Any, ...]]:
+    return rows(read_log(spark, str(data), NAME))
+
+
+def folders(lake: Path) -> list[str]:
+    return sorted(path.name for path in lake.glob("run=*"))
+
+
+@attrs.frozen
+class Begun:
+    """A lake whose first runs were cut off, each behind one of its steps, until one was not."""
+
+    data: Path
+    lake: Path
+    left: dict[str, list[str]]  # the folders that were there after each
+
+
+@pytest.fixture(scope="module")
+def first(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Begun:
+    begun = Begun(tmp_path_factory.mktemp("data"), tmp_path_factory.mktemp("lake"), {})
+    made(begun.data)
+    for owner, step in ((history, "write"), (manifest, "save")):
+        with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(owner, step, cut_off_behind(getattr(owner, step) if step == "write" else None))
+            run(spark, begun.data, begun.lake)
+        begun.left[step] = folders(begun.lake)
+        assert manifest.load(str(begun.lake)) is None
+    assert run(spark, begun.data, begun.lake) == 0
+    begun.left["end"] = folders(begun.lake)
+    return begun
+
+
+def cut_off_behind(step: Callable[..., None] | None) -> Callable[..., None]:
+    def cut_off(*given: Any) -> None:
+        if step is not None:
+            step(*given)
+        raise KeyboardInterrupt
+
+    return cut_off
+
+
+def test_what_a_killed_run_left_behind_is_in_no_lake_and_swept(first: Begun) -> None:
+    """Each begins anew in a folder of its own, with the same records."""
+    assert [len(left) for left in first.left.values()] == [1, 1, 1]
+    names = {name for left in first.left.values() for name in left}
+    assert len(names) == 3
+    assert len({name.rpartition("-")[0] for name in names}) == 1
+
+
+def test_runs_follow_each_other_and_the_lake_is_the_log(spark: "SparkSession", first: Begun) -> None:
+    """A unit of work over the border of two runs; the third run finds nothing new."""
+    data, lake = first.data, first.lake
+    known = manifest.load(str(lake))
+    assert known is not None
+    assert (len(known.runs), known.open) == (1, {})
+    with started(data) as qm:
+        unit = qm.begin()
+        unit.put("A", bytes(70_000))  # so much that it is logged before the outcome
+        qm.put("0001", b"x")
+        assert run(spark, data, lake) == 0
+        between = manifest.load(str(lake))
+        assert between is not None
+        assert (list(between.open), between.runs[0]) == ([unit.id], known.runs[0])
+        assert between.runs[1].start == known.end
+        unit.commit()
+    assert run(spark, data, lake, "--at-once", "100") == 0
+    after = manifest.load(str(lake))
+    assert after is not None
+    assert after.open == {}
+    assert len(after.runs) > 3, "it goes on run by run"
+    assert all(one.end == other.start for one, other in zip(after.runs, after.runs[1:], strict=False))
+    table = pipeline.lake(spark, str(lake))
+    expected = in_log(spark, data)
+    assert rows(table) == expected
+    assert sum(one.rows for one in after.runs) == len(expected)
+    got = {(row["queue"], row["object"]) for row in table.select("queue", "object").distinct().collect()}
+    assert got == {("A", "A"), ("0001", "0001"), (None, None)}
+    [days] = table.selectExpr("count(distinct day) = 1 and min(day) = date(min(time))").collect()
+    assert days[0] is True
+    before = (lake / manifest.NAME).read_bytes()
+    assert run(spark, data, lake) == 0
+    assert (lake / manifest.NAME).read_bytes() == before
+    assert "Nothing: the lake had all of the log." in (lake / "report.txt").read_text()
+
+
+def test_rows_that_differ_from_the_log_are_listed_and_do_not_count(
+    spark: "SparkSession", first: Begun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that is lost, one that is there twice, and one that says something else, each in a unit of its own."""
+    data = first.data
+    real = history.write
+    [lost, twice, other] = sorted({row[7] for row in in_log(spark, data) if row[7] is not None})[3:6]
+
+    def wrong(table: "DataFrame", folder: str) -> None:
+        kept = table.where(f"not (uow <=> {lost} and kind = 'GET')")
+        again = table.where(f"uow = {twice} and kind = 'COMMIT'")
+        changed = {"sequence": f"if(uow = {other} and kind = 'PUT', null, sequence)"}  # null, as if it did not apply
+        swapped = kept.selectExpr(*(f"{changed[name]} as {name}" if name in changed else name for name in COLUMNS))
+        real(swapped.unionByName(again), folder)
+
+    monkeypatch.setattr(history, "write", wrong)
+    assert run(spark, data, tmp_path) == 10
+    assert manifest.load(str(tmp_path)) is None
+    told = (tmp_path / "report.txt").read_text()
+    listed = [line.split() for line in told.splitlines() if line.startswith((str(lost), str(twice), str(other)))]
+    assert listed == [[str(lost), "-", "3", "2"], [str(twice), "-", "3", "4"], [str(other), "-", "3", "3"]]
+
+
+def test_a_run_ends_where_a_record_ends(spark: "SparkSession", first: Begun, tmp_path: Path) -> None:
+    """--from and --to lie anywhere; what lies before --from is not in the lake."""
+    data = first.data
+    log = extents.find(str(data), NAME)
+    placed = sorted({(row[0], row[1]) for row in in_log(spark, data)})
+    low, high = placed[20][1] - 8, placed[40][0] + 8
+    assert run(spark, data, tmp_path, "--from", str(low), "--to", str(high)) == 0
+    known = manifest.load(str(tmp_path))
+    assert known is not None
+    assert (known.start, known.end) == (placed[20][0], placed[40][0])
+    seen = {row["lsn"] for row in pipeline.lake(spark, str(tmp_path)).select("lsn").collect()}
+    assert seen == {lsn for lsn, _ in placed[20:40]}
+    with pytest.raises(Failure, match="before --from: there would be a gap"):
+        run(spark, data, tmp_path, "--from", str(log.end()))
+
+
+# Without Spark
+
+
+def test_a_folder_without_a_manifest_is_no_lake(tmp_path: Path) -> None:
+    nothing: Any = None
+    with pytest.raises(Mistake, match=r"there is no lake in .*: it has no manifest\.json"):
+        pipeline.lake(nothing, str(tmp_path))
+
+
+def test_a_manifest_comes_back_as_it_was(tmp_path: Path) -> None:
+    known = Manifest(log_id="ab", start=8, runs=(Run(folder="run=8-16-x", start=8, end=16, rows=2),), open={7: 8})
+    manifest.save(str(tmp_path), known)
+    assert manifest.load(str(tmp_path)) == known
+    assert known.end == 16
+    assert attrs.evolve(known, runs=()).end == 8
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"version": 2, "log_id": "ab"}', '{"version": 1, "log_id": "ab"}', "[]"])
+def test_a_manifest_that_can_not_be_understood_is_told(text: str, tmp_path: Path) -> None:
+    (tmp_path / manifest.NAME).write_text(text)
+    with pytest.raises(Mistake, match=r"manifest\.json can't be read as the manifest of a lake"):
+        manifest.load(str(tmp_path))
+
+
+def test_one_run_at_a_time_works_on_a_lake(tmp_path: Path) -> None:
+    refused = pytest.raises(Failure, match="another run of history works on the lake in ")
+    with history.owned(str(tmp_path)), refused, history.owned(str(tmp_path)):
+        raise AssertionError("both have it")
+    with history.owned(str(tmp_path)):
+        pass
+
+
+def test_a_lake_is_of_one_log(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    made(data)
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    manifest.save(str(lake), Manifest(log_id="00" * 16, start=8))
+    args = parser_of(job("history")).parse_args([str(data), "--qmgr", NAME, "--out", str(lake)])
+    nothing: Any = None  # it is refused before Spark is asked
+    with pytest.raises(Failure, match="is of another log"):
+        history.run(args, nothing)
+    with pytest.raises(Failure, match="it is a number of bytes above 0"):
+        history.run(parser_of(job("history")).parse_args(["x", "--out", str(lake), "--at-once", "0"]), nothing)
+
+
+def test_a_moment_stands_for_the_first_record_of_then() -> None:
+    assert common.micros(datetime.datetime(1970, 1, 1, 0, 0, 1, 5, tzinfo=datetime.UTC)) == 1_000_005
