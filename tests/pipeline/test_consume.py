@@ -1,0 +1,248 @@
+"""Consuming: the messages of a batch are taken and worked on once, whatever crashes, and wherever."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import qmgr
+from pipeline import marks
+from pipeline.consume import Consuming, Effects, consume
+from pipeline.marks import Manager
+from qmgr.errors import Mistake, MQError, Reason
+from tests.daemon.serving import LONG, SPAWN, until
+from tests.pipeline.queues import serving
+from tests.qmgr.world import NAME, Call, bodies
+
+QUERY = "query q"
+STEPS = ["before it takes", "after it took", "after the work", "after the commit"]
+
+
+@pytest.fixture
+def qm(tmp_path: Path) -> Iterator[qmgr.QueueManager]:
+    with serving(tmp_path, "A", "B") as manager:
+        yield manager
+
+
+@pytest.fixture(params=["here", "through its socket"])
+def face(request: pytest.FixtureRequest, qm: qmgr.QueueManager) -> Iterator[Manager]:
+    if request.param == "here":
+        yield qm
+    else:
+        with qmgr.connect(NAME, data_path=qm._location.data_root) as connection:
+            yield connection
+
+
+def consuming(**options: Any) -> Consuming:
+    made = consume(lambda *_: None, qmgr=NAME, queue="A", **options)
+    assert isinstance(made, Consuming)
+    return made
+
+
+def table(ids: list[bytes | None]) -> pa.Table:
+    """A batch of a stream, as far as it matters."""
+    columns = {"message_id": pa.array(ids, pa.binary()), "backout_count": pa.array([0] * len(ids), pa.int32())}
+    return pa.table(columns | {"more": pa.array([f"row {number}" for number in range(len(ids))])})
+
+
+def put(qm: Manager, *texts: bytes) -> list[bytes | None]:
+    return [qm.put("A", text).message_id for text in texts]
+
+
+def copied(rows: pa.Table, uow: Effects) -> None:
+    """Work: a message to B for each row."""
+    uow.put_many("B", [text.encode() for text in rows.column("more").to_pylist()])
+
+
+def test_messages_are_taken_worked_on_and_remembered_together(face: Manager, qm: qmgr.QueueManager) -> None:
+    ids = put(qm, b"1", b"2")
+    put(qm, b"not in the batch")
+
+    def work(rows: pa.Table, uow: Effects) -> None:
+        assert rows.column("more").to_pylist() == ["row 0", "row 1"]
+        copied(rows, uow)
+        assert uow.put("B", b"more", priority=9).priority == 9
+        assert (bodies(qm, "A"), bodies(qm, "B")) == ([b"not in the batch"], [])  # nobody sees anything yet
+
+    consuming().once(face, QUERY, 5, lambda: table(ids), work)
+    assert (bodies(qm, "A"), bodies(qm, "B")) == ([b"not in the batch"], [b"more", b"row 0", b"row 1"])
+    [mark] = marks.listed(qm)
+    assert (mark.key, mark.batch, mark.messages) == (marks.Key(QUERY, "consume A"), 5, 2)
+
+
+def test_a_batch_that_is_done_is_not_even_looked_at(face: Manager, qm: qmgr.QueueManager) -> None:
+    ids = put(qm, b"1")
+    consuming().once(face, QUERY, 0, lambda: table(ids), copied)
+
+    def never() -> pa.Table:
+        raise AssertionError
+
+    for batch in (0, 0):
+        consuming().once(face, QUERY, batch, never, copied)
+    assert bodies(qm, "B") == [b"row 0"]
+
+
+def test_what_somebody_else_took_is_not_given_to_the_work(face: Manager, qm: qmgr.QueueManager) -> None:
+    ids = put(qm, b"1", b"2", b"3", b"4")
+    qm.get("A", message_id=ids[0])
+    unit = qm.begin()
+    unit.get("A", message_id=ids[2])
+    consuming().once(face, QUERY, 0, lambda: table([*ids, ids[1], b"never put".ljust(24)]), copied)
+    assert bodies(qm, "B") == [b"row 1", b"row 3"]
+    unit.backout()
+    assert bodies(qm, "A") == [b"3"]
+
+
+def test_where_nothing_is_left_to_take_there_is_no_work_and_the_batch_is_done(
+    face: Manager, qm: qmgr.QueueManager
+) -> None:
+    ids = put(qm, b"1")
+    qm.get("A")
+
+    def never(rows: pa.Table, uow: Effects) -> None:
+        raise AssertionError
+
+    consuming().once(face, QUERY, 0, lambda: table(ids), never)
+    assert [mark.batch for mark in marks.listed(qm)] == [0]
+
+
+def test_rows_have_the_backout_counts_that_messages_have_now(face: Manager, qm: qmgr.QueueManager) -> None:
+    ids = put(qm, b"1", b"2")
+    seen: list[list[int]] = []
+
+    def work(rows: pa.Table, uow: Effects) -> None:
+        seen.append(rows.column("backout_count").to_pylist())
+        if len(seen) < 3:
+            raise ConnectionError("what the work needs is not there")
+
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            consuming().once(face, QUERY, 0, lambda: table(ids), work)
+        assert qm.queue("A").depth == 2 and not qm.transactions()
+    consuming().once(face, QUERY, 0, lambda: table(ids).select(["more", "backout_count", "message_id"]), work)
+    assert seen == [[0, 0], [1, 1], [2, 2]]
+    consuming().once(face, QUERY, 1, lambda: table(put(qm, b"3")).drop_columns("backout_count"), copied)
+    assert bodies(qm, "B") == [b"row 0"]
+
+
+def test_what_nobody_can_work_on_is_moved_away(face: Manager, qm: qmgr.QueueManager) -> None:
+    qm.alter_queue("A", backout_threshold=1, backout_queue="B")
+    ids = put(qm, b"poison", b"good")
+    unit = qm.begin()
+    unit.get("A", message_id=ids[0])
+    unit.backout()
+    seen: list[Any] = []
+    consuming().once(face, QUERY, 0, lambda: table(ids), lambda rows, uow: seen.append(rows.column("more").to_pylist()))
+    assert (seen, bodies(qm, "A"), bodies(qm, "B")) == ([["row 1"]], [], [b"poison"])
+    [poison] = put(qm, b"poison")
+    unit = qm.begin()
+    unit.get("A")
+    unit.backout()
+    consuming(backout_requeue=False).once(face, QUERY, 1, lambda: table([poison]), lambda rows, uow: seen.append(rows))
+    assert len(seen) == 2
+
+
+def test_the_work_may_get_more_from_the_queue_manager(face: Manager, qm: qmgr.QueueManager) -> None:
+    ids = put(qm, b"1")
+    qm.put("B", b"its other half")
+
+    def work(rows: pa.Table, uow: Effects) -> None:
+        assert uow.get("B").body == b"its other half"
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        consuming().once(face, QUERY, 0, lambda: table(ids), work)
+    assert bodies(qm, "B") == [b"its other half"]
+
+
+def test_two_drivers_at_once_consume_once(qm: qmgr.QueueManager, tmp_path: Path) -> None:
+    ids = put(qm, *[b"%d" % number for number in range(20)])
+
+    def drive() -> None:
+        with qmgr.connect(NAME, data_path=tmp_path) as connection:
+            consuming().once(connection, QUERY, 0, lambda: table(ids), copied)
+
+    for call in [Call(drive) for _ in range(3)]:
+        call.outcome()
+    assert (qm.queue("A").depth, qm.queue("B").depth) == (0, 20)
+
+
+def test_a_batch_that_is_too_large_is_refused_whole_with_a_way_out(face: Manager, qm: qmgr.QueueManager) -> None:
+    qm.alter(max_uncommitted=5)
+    ids = put(qm, *[b"x"] * 6)
+    with pytest.raises(MQError, match=r"batch 0 of queue 'A' was not consumed: .*maxBytesPerTrigger") as refused:
+        consuming().once(face, QUERY, 0, lambda: table(ids), copied)
+    assert refused.value.reason == Reason.SYNCPOINT_LIMIT_REACHED
+    assert (qm.queue("A").depth, marks.listed(qm)) == (6, [])
+    consuming().once(face, QUERY, 0, lambda: table(ids[:2]), copied)
+    assert qm.queue("B").depth == 2
+
+
+def test_rows_without_a_message_id_are_refused(qm: qmgr.QueueManager) -> None:
+    with pytest.raises(Mistake, match="no message_id"):
+        consuming().once(qm, QUERY, 0, lambda: table([None]), copied)
+    with pytest.raises(Mistake, match="can't be the name of a queue"):
+        consume(lambda *_: None, qmgr=NAME, queue="no name")
+
+
+# ---- crashes
+
+
+def run(qm: Manager, step: str, ids: list[bytes | None], crash: Callable[[], object]) -> None:
+    """Run batch 0, and crash at a step of it."""
+
+    def batch() -> pa.Table:
+        if step == STEPS[0]:
+            crash()
+        return table(ids)
+
+    def work(rows: pa.Table, uow: Effects) -> None:
+        if step == STEPS[1]:
+            crash()
+        copied(rows, uow)
+        if step == STEPS[2]:
+            crash()
+
+    consuming().once(qm, QUERY, 0, batch, work)
+    if step == STEPS[3]:
+        crash()
+
+
+def run_and_die(path: Path, step: str, ids: list[bytes | None]) -> None:
+    """The driver of a query."""
+    run(qmgr.connect(NAME, data_path=path), step, ids, lambda: os._exit(7))
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_driver_that_dies_loses_and_repeats_nothing(qm: qmgr.QueueManager, tmp_path: Path, step: str) -> None:
+    ids = put(qm, b"1", b"2")
+    driver = SPAWN.Process(target=run_and_die, args=(tmp_path, step, ids))
+    driver.start()
+    driver.join(LONG)
+    assert driver.exitcode == 7
+    run(qm, "", ids, lambda: None)  # Spark runs the batch again
+    until(lambda: not qm.transactions())
+    assert (bodies(qm, "A"), bodies(qm, "B")) == ([], [b"row 0", b"row 1"])
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_queue_manager_that_dies_loses_and_repeats_nothing(tmp_path: Path, step: str) -> None:
+    class Crash(Exception):
+        pass
+
+    with serving(tmp_path, "A", "B") as qm, qmgr.connect(NAME, data_path=tmp_path) as connection:
+        ids = put(qm, b"1", b"2")
+
+        def crash() -> None:
+            qm.abandon()
+            raise Crash
+
+        with pytest.raises(Crash):
+            run(connection, step, ids, crash)
+    with serving(tmp_path) as qm:
+        run(qm, "", ids, lambda: None)
+        assert (bodies(qm, "A"), bodies(qm, "B")) == ([], [b"row 0", b"row 1"])
+        assert [mark.batch for mark in marks.listed(qm)] == [0]
