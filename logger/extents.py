@@ -63,7 +63,7 @@ class Extents(ABC):
         """Open every extent that the control file names. Raises LogDamaged when one that is needed is not there."""
         needed = state.head // self._extent_bytes
         for number, expected in state.extents:
-            header = self._survey(number, expected, state.epoch)
+            header = self._survey(number, expected, state.epoch, needed)
             if header is None and expected >= needed:
                 raise self._missing(self.path_of(number), expected)
             if header is None:
@@ -83,11 +83,12 @@ class Extents(ABC):
         file = disk.open_read(path) if read_only else disk.open(path, direct=self._direct)
         self.add(Extent(disk, file, path, header))
 
-    def _survey(self, number: int, expected: int, epoch: int) -> ExtentHeader | None:
+    def _survey(self, number: int, expected: int, epoch: int, needed: int) -> ExtentHeader | None:
         """The header of extent file `number`; None when the file is missing or too short to be an extent.
 
         Where the header itself was damaged the control file's word for it is taken, which is the sequence `expected`:
-        each record says where it belongs. Raises LogDamaged for another log's file.
+        each record says where it belongs. Raises LogDamaged for another log's file, and for one that is too short and
+        says that it holds a sequence from `needed` on: the control file may be an older copy, that knows less.
         """
         path = self.path_of(number)
         try:
@@ -98,9 +99,11 @@ class Extents(ABC):
             page, size = file.read(0, PAGE), file.size()
         finally:
             file.close()
-        if size < extent.DATA + self._extent_bytes:
-            return None
         header = decode_header(page)
+        if size < extent.DATA + self._extent_bytes:
+            if header is not None and header.log_id == self._log_id and header.sequence >= needed:
+                raise self._missing(path, header.sequence)
+            return None
         if header is None:
             return self._header(number, expected, epoch)
         if header.log_id != self._log_id or header.extent_bytes != self._extent_bytes or header.number != number:

@@ -89,7 +89,7 @@ class Line(Extents):
         """A restart began to read at this sequence, which is before the head: those extents are active again."""
         first = min(self._by_sequence, default=floor)
         for sequence in range(floor, first):
-            header = self._survey(linear_number(sequence), sequence, 0)
+            header = self._survey(linear_number(sequence), sequence, 0, sequence)
             if header is None:
                 raise self._missing(self.path_of(linear_number(sequence)), sequence)
             self._open(header)

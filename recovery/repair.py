@@ -566,8 +566,9 @@ class _Examiner:
         """Say which extents are bad; the sequences of those that a restart needs and that are not there."""
         gone: set[int] = set()
         foreign = {seen.number for seen in self.bad if seen.size >= DATA}
-        for number, sequence in sorted(state.extents) if state is not None else ():
-            row = self._badness(number, sequence, foreign)
+        for number, known in sorted(state.extents) if state is not None else ():
+            row = self._badness(number, known, foreign)
+            sequence = max(known, self._says(number)) if row == "extent_short" else known  # that copy may be the older
             path = name_of(self.active, number)
             if row and sequence >= max(1, needed) and sequence in self.archived:
                 self.note("extent_in_the_archive", path, self.archived[sequence][1].path)
@@ -593,6 +594,11 @@ class _Examiner:
         if not seen.whole(self.extent_bytes):
             return "extent_short"
         return "extent_stale" if seen.header is not None and seen.header.sequence < sequence else ""
+
+    def _says(self, number: int) -> int:
+        """The sequence that the extent file says it holds; 0 where it says nothing."""
+        seen = self.right.get(number)
+        return seen.header.sequence if seen is not None and seen.header is not None else 0
 
     def _gaps(self, needed: int) -> set[int]:
         """Without a control file: what is not there among what is, and what is short."""
