@@ -1,13 +1,16 @@
 """Putting from Spark: a partition is one unit of work, and is put once however often Spark tries."""
 
 import datetime
+import os
 import pickle
+import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -27,8 +30,13 @@ from pipeline.marks import Key
 from pipeline.queue_sink import Part, Put, QueueStreamWriter, QueueWriter, check_columns
 from pipeline.reach import reach
 from qmgr.errors import Mistake, MQError, Reason
-from tests.pipeline.queues import rows, said, serving
+from tests.commands import Commands
+from tests.daemon.daemons import Daemons
+from tests.pipeline.queues import LINEAR, rows, said, serving
 from tests.qmgr.world import Call, bodies
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 KEY = Key("query q", "0")
 
@@ -37,6 +45,15 @@ KEY = Key("query q", "0")
 def qm(tmp_path: Path) -> Iterator[qmgr.QueueManager]:
     with serving(tmp_path, "A", "B") as manager:
         yield manager
+
+
+@pytest.fixture
+def daemons(tmp_path: Path) -> Iterator[Daemons]:
+    commands = Commands()
+    made = Daemons(commands, tmp_path / "data")
+    yield made
+    made.close()
+    commands.close()
 
 
 def part(path: Path, key: Key = KEY, batch: int = 0, queue: str = "A", **more: Any) -> Part:
@@ -288,3 +305,69 @@ def test_a_url_is_reached_with_its_identity_and_never_shows_the_password() -> No
     found = reach(options, needs_queue=False)
     assert (found.name_or_url, found.data_path, found.user, found.ca) == (options["url"], None, "ann", "/ca.pem")
     assert "secret" not in repr(found) and found.password == "secret"
+
+
+# ---- in Spark
+
+
+def emptied(path: Path) -> None:
+    """Let Spark forget that its last batch is done, as when it dies after the sink has put it."""
+    last = max(int(one.name) for one in path.iterdir() if one.name.isdigit())
+    (path / str(last)).unlink()
+    (path / f".{last}.crc").unlink(missing_ok=True)
+
+
+def test_a_job_of_spark_that_is_repeated_puts_once(
+    spark: "SparkSession", qm: qmgr.QueueManager, tmp_path: Path
+) -> None:
+    frame = spark.range(0, 30, 1, 3).selectExpr(
+        "cast(id as string) body", "id % 2 priority", "map('n', 'x') properties"
+    )
+    writer = frame.write.format("qmgr.queue").options(**said(tmp_path, writeId="job 1")).mode("append")
+    writer.save()
+    writer.save()
+    texts = {b"%d" % number for number in range(30)}
+    found = list(qm.browse("A"))
+    assert {one.body for one in found} == texts and len(found) == 30
+    assert {(one.priority, dict(one.properties)["n"]) for one in found} == {(0, "x"), (1, "x")}
+    told = [(mark.key.query, mark.key.part, mark.messages) for mark in marks.listed(qm)]
+    assert told == [("write job 1", part, 10) for part in "012"]
+    with pytest.raises(PySparkException, match="no message has a column 'id' to be put; select what there is"):
+        spark.range(1).write.format("qmgr.queue").options(**said(tmp_path)).mode("append").save()
+    back = spark.read.format("qmgr.queue").options(**said(tmp_path)).schema("body BINARY, priority INT").load()
+    assert {bytes(row.body) for row in back.where("priority = 1").collect()} == {b"%d" % n for n in range(1, 30, 2)}
+
+
+def test_a_stream_of_spark_puts_each_batch_once_whatever_is_killed_and_forgotten(
+    spark: "SparkSession", daemons: Daemons
+) -> None:
+    """From a queue to another one, as a daemon has them."""
+    daemons.make(**LINEAR)
+    process = daemons.start()
+    with daemons.connect() as qm:
+        qm.define_queue("A")
+        qm.define_queue("B")
+        qm.put_many("A", [b"%d" % number for number in range(40)])
+    checkpoint = daemons.data / "checkpoint"
+    stream = spark.readStream.format("qmgr.queue").options(**said(daemons.data, maxBytesPerTrigger="2k")).load()
+    rows = stream.selectExpr("body", "priority", "message_id AS correlation_id").repartition(2)
+
+    def run() -> None:
+        writing = rows.writeStream.format("qmgr.queue").options(**said(daemons.data, "B"))
+        query = writing.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    run()
+    emptied(checkpoint / "commits")
+    os.kill(process, signal.SIGKILL)
+    daemons.ended()
+    with pytest.raises(PySparkException, match="queue manager 'QM1' is not running; start it with strmqm QM1"):
+        run()  # the batch that it has forgotten
+    daemons.start()
+    with daemons.connect() as qm:
+        qm.put_many("A", [b"%d" % number for number in range(40, 50)])
+    run()
+    with daemons.connect() as qm:
+        assert sorted(int(one.body) for one in qm.browse("B")) == list(range(50))
+        assert qm.queue("A").depth == 50
+        assert {mark.key.part for mark in marks.listed(qm)} == {"0", "1"}
