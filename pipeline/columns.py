@@ -11,6 +11,7 @@ from pipeline.details import ALIASES, alias, definitions, details, texts, xid
 from pipeline.operations import (
     CODE,
     COMMIT,
+    HEADER,
     KINDS,
     NONE,
     PUT,
@@ -87,6 +88,7 @@ class Columns:
         self._headers_made: Array | None = None
         self._messages_made: Array | None = None
         self._is_put = found.kind == PUT
+        self._present = set(np.flatnonzero(np.bincount(found.kind)).tolist())  # kinds of rows
         self._puts = np.flatnonzero(self._is_put)
 
     @property
@@ -103,7 +105,8 @@ class Columns:
     def _headers(self) -> Array:
         """Of the record of each row."""
         if self._headers_made is None:
-            self._headers_made = self._batch.headers[self._found.record]
+            whole = self._batch.headers.view(f"V{HEADER.itemsize}")  # much faster than field by field
+            self._headers_made = whole[self._found.record].view(HEADER)
         return self._headers_made
 
     @property
@@ -153,13 +156,20 @@ class Columns:
 
     def _texts(self, kinds: tuple[int, ...], tell: Callable[[int, memoryview], str | None]) -> pa.Array:
         """What the few rows of these kinds say."""
-        rows = np.flatnonzero(np.isin(self._found.kind, kinds)).tolist()
+        rows = self._of(kinds)
         if not rows:
             return pa.nulls(len(self._found), pa.string())
         said: list[str | None] = [None] * len(self._found)
         for row in rows:
             said[row] = tell(*self._body(row))
         return pa.array(said, pa.string())
+
+    def _of(self, kinds: tuple[int, ...]) -> list[int]:
+        """The rows of these kinds."""
+        if self._present.isdisjoint(kinds):
+            return []
+        rows: list[int] = np.flatnonzero(np.isin(self._found.kind, kinds)).tolist()
+        return rows
 
     def _body(self, row: int) -> tuple[int, memoryview]:
         """Kind and body of the record of a row."""
@@ -218,7 +228,7 @@ class Columns:
     def numbers(self) -> Ints:
         """The numbers of the rows' queues; a definition says its number in JSON."""
         numbers = self._found.queue
-        rows = np.flatnonzero(self._found.kind == CODE[Kind.DEFINE]).tolist()
+        rows = self._of((CODE[Kind.DEFINE],))
         if rows:
             numbers = numbers.copy()
             for row in rows:
@@ -228,8 +238,7 @@ class Columns:
     @property
     def aliases(self) -> dict[int, str]:
         """The names that rows of aliases tell themselves, by row."""
-        rows = np.flatnonzero(np.isin(self._found.kind, [CODE[kind] for kind in ALIASES])).tolist()
-        return {row: alias(*self._body(row)) for row in rows}
+        return {row: alias(*self._body(row)) for row in self._of(tuple(CODE[kind] for kind in ALIASES))}
 
     def sequence(self) -> pa.Array:
         return ints(self._found.sequence, pa.int64(), self._found.sequence != NONE)
