@@ -35,6 +35,7 @@ from recovery.records import LAST, Kind
 __all__ = ["EVERYTHING", "Filters", "LogFiles", "Part", "find", "named", "plan"]
 
 PART = 64 << 20  # bytes of a part, at most, where an extent can be divided
+ROUNDS = 100  # readings of a log that others write, before its end is what was read by then
 NOT_SYNCED = (errno.EROFS, errno.EBADF, errno.EINVAL)  # what is only read need not be synced, or can't be
 ALL = wanted(EVERYTHING, {})
 LINEAR_ONLY = (
@@ -112,12 +113,12 @@ class LogFiles:
         log = self.now(disk)
         with contextlib.closing(log.extents(disk)) as extents:
             found = _end(log, extents, since)
-            start = since if since is not None else found
-            if found <= start and since is not None:
+            if since is not None and found <= since:
                 return since
-            if _synced(log, disk, start, found):
+            if _synced(log, disk, found if since is None else since, found):
                 return found
-            return max(start, _told_durable(extents, start // log.extent_bytes * log.extent_bytes, found))
+            told = _told_durable(extents, found // log.extent_bytes * log.extent_bytes, found)
+            return told if since is None else max(since, told)
 
     def at_time(self, us: int, disk: Disk | None = None) -> int:
         """An LSN before which no record is of this moment or later: that of the first such record, or the end."""
@@ -173,21 +174,27 @@ def _end(log: LogFiles, extents: Extents, since: int | None) -> int:
     first = log.first(extents.disk)
     newest = max(extents.history.places()) * size
     at = since if since is not None else newest
+    resync = since is None
     patience = Patience()
-    while True:
+    for _ in range(ROUNDS):
         found = 0
         try:
-            for record in extents.reader().records(at, resync=since is None):
+            for record in extents.reader().records(at, resync=resync):
                 found = record.end
+            if found or not resync or at <= first:
+                return found or at
+            at -= size  # the last record has begun in the extent before
+            continue
         except ExtentGone:
             raise
-        except LogDamaged as exc:  # or a page that was being written
-            patience.again(exc)
+        except LogDamaged as exc:  # or pages that were being written
+            if found > at:
+                at, resync = found, False
+                patience.reset()
+            else:
+                patience.again(exc)
             extents.close()
-            continue
-        if found or since is not None or at <= first:
-            return found or at
-        at -= size  # the last record has begun in the extent before
+    return at  # others write as fast as this reads
 
 
 def _told_durable(extents: Extents, start: int, end: int) -> int:
@@ -386,14 +393,16 @@ def _divided(log: LogFiles, index: ExtentIndex, start: int, end: int, chosen: Wa
     group: list[Stretch] = []
     for stretch in stretches(index, lsns, start, end, chosen, WINDOW):
         if sum(one.bytes for one in group) + stretch.bytes > PART:
-            yield _part(log, lsns, group, end)
+            yield _part(log, lsns, group, start, end)
             group = []
         group.append(stretch)
     if group:
-        yield _part(log, lsns, group, end)
+        yield _part(log, lsns, group, start, end)
 
 
-def _part(log: LogFiles, lsns: Places, group: list[Stretch], end: int) -> Part:
-    high = group[-1].high
-    stop = int(lsns[high]) if high < len(lsns) else end
-    return Part(log, int(lsns[group[0].low]), min(stop, end), sum(stretch.bytes for stretch in group))
+def _part(log: LogFiles, lsns: Places, group: list[Stretch], start: int, end: int) -> Part:
+    """No more of [start, end) than these stretches."""
+    low, high = group[0].low, group[-1].high
+    begin = start if not low or lsns[low - 1] < start else int(lsns[low])
+    stop = end if high == len(lsns) else min(end, int(lsns[high]))
+    return Part(log, begin, stop, sum(stretch.bytes for stretch in group))

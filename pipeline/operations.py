@@ -77,7 +77,7 @@ class Batch:
 
 
 def of_window(window: Window) -> Batch:
-    at = window.lsns - window.start
+    at = window.offsets
     whole = Batch(window.data, np.empty(0, HEADER), at, at, at)
     headers = whole.of(HEADER, at)
     ends = at + headers["length"]

@@ -1,9 +1,10 @@
 """Windows: pieces of the log in memory with the places of the records in them, each byte checked. Reads, never writes.
 
 An extent that has an index is read in runs of blocks, those that may hold what is wanted; a block is checked by one
-CRC, and the index says where its records begin. Any other extent, such as the one that is being written, is walked from
-frame to frame, and each frame's CRC is checked. An index that does not fit what is read is passed over: then it is the
-frames that decide whether anything is damaged.
+CRC, and the index says where its records begin. Where most of its records are of queues that are not wanted, only the
+others are read, each checked by the CRC of its frame. Any other extent, such as the one that is being written, is
+walked from frame to frame, and each frame's CRC is checked. An index that does not fit what is read is passed over:
+then it is the frames that decide whether anything is damaged.
 
 A queue manager may write meanwhile. A page that it was about to write over, or has moved to its place, can look torn:
 what does not check out is looked at again before it counts as damage.
@@ -28,16 +29,20 @@ from logger.history import SUFFIXES, Form, History, Place
 from logger.reader import ExtentView, LogReader, Record
 from pipeline.filters import Wanted
 from recovery import extent_index
-from recovery.extent_index import BLOCK, ExtentIndex
+from recovery.extent_index import BLOCK, SEVERAL, ExtentIndex
 
 WINDOW = 4 << 20  # bytes read at a time
 LOOKS = 6  # at what does not check out, before it is damage
 PAUSE = 0.002  # seconds before the second look; twice as much before each other one
 PADDING = bytes(192)  # so that a header can be taken whole wherever a record begins
 LSN_AT, FLAGS_AT = 2, 46  # in a frame's header: the LSN is the third number of 8 bytes
+FEW = 4  # so many times as many bytes are read where few of them may be wanted
+NEAR = 2048  # bytes between two records that are read at once all the same
+LONG = 16 << 10  # bytes of a record that are read at once where few are wanted
 INDEXES = 32  # that this process keeps
 
 Places = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 _indexes: dict[tuple[bytes, int, int], ExtentIndex] = {}
 
 
@@ -45,8 +50,8 @@ class Window(NamedTuple):
     """Some bytes of the log, and the records of one frame each that begin and end in them."""
 
     data: bytes  # with some padding at the end
-    start: int  # LSN of the first byte
     lsns: Places  # of the records, rising
+    offsets: Places  # where they begin in the data
 
 
 class Stretch(NamedTuple):
@@ -68,9 +73,12 @@ class _Unfit(Exception):
 
 def lsns_of(index: ExtentIndex, extent_bytes: int) -> Places:
     """Where the records begin of which an index tells."""
-    halves = np.frombuffer(index.places, "<u2").astype(np.int64)
-    low, high = np.split(halves, 2)
-    return index.sequence * extent_bytes + np.cumsum(low + (high << 16)) * 8
+    return index.sequence * extent_bytes + np.cumsum(_numbers(index.places)) * 8
+
+
+def _numbers(halves: bytes) -> Places:
+    low, high = np.split(np.frombuffer(halves, "<u2").astype(np.int64), 2)
+    return low + (high << 16)
 
 
 def stretches(index: ExtentIndex, lsns: Places, start: int, end: int, wanted: Wanted, most: int) -> list[Stretch]:
@@ -261,24 +269,48 @@ def _of_extent(extents: Extents, start: int, end: int, wanted: Wanted) -> Iterat
     index = extents.index(start // extents.history.extent_bytes)
     if index is not None:
         lsns = lsns_of(index, extents.history.extent_bytes)
+        chosen = _chosen(index, wanted)
         view = extents.view(index.sequence)
         for stretch in stretches(index, lsns, start, end, wanted, WINDOW):
             try:
-                yield _stretch(view, index, lsns, stretch)
+                window = _stretch(view, index, lsns, stretch, chosen, extents.seed)
             except _Unfit:
-                start = int(lsns[stretch.low])
                 break
+            if window is not None:
+                yield window
+                start = int(window.lsns[-1]) + 8
         else:
             return
     yield from _walk(extents, start, end)
 
 
-def _stretch(view: ExtentView, index: ExtentIndex, lsns: Places, stretch: Stretch) -> Window:
-    """Blocks as they were when they were indexed, with the rest of the last record's frame. Raises _Unfit."""
+def _chosen(index: ExtentIndex, wanted: Wanted) -> Bools | None:
+    """Which records may be wanted by their queues; None: all."""
+    if wanted.numbers is None or len(index.subjects) != len(index.places):
+        return None
+    subjects = _numbers(index.subjects)
+    return np.isin(subjects, [SEVERAL, *wanted.numbers])
+
+
+def _stretch(
+    view: ExtentView, index: ExtentIndex, lsns: Places, stretch: Stretch, chosen: Bools | None, seed: int
+) -> Window | None:
+    """Blocks as they were when they were indexed, with the rest of the last record's frame. Raises _Unfit.
+
+    Of those records that may be wanted, if these are few.
+    """
+    places = lsns[stretch.low : stretch.high]
+    if chosen is not None:
+        which = chosen[stretch.low : stretch.high]
+        places = places[which]
+        if not len(places):
+            return None
+        begins, ends = _ranges(places, np.append(lsns[1:], view.end)[stretch.low : stretch.high][which])
+        if (ends - begins).sum() < stretch.bytes // FEW:
+            return _sparse(view, places, begins, ends, seed)
     start = view.start + stretch.first * BLOCK
     data = _blocks(view, index, stretch.first, stretch.last)
-    chosen = lsns[stretch.low : stretch.high]
-    last = int(chosen[-1])
+    last = int(places[-1])
     length = frame.length_at(data, last - start, last)
     over = last + length - (start + len(data))
     parts: list[memoryview | bytes] = [data]
@@ -287,9 +319,54 @@ def _stretch(view: ExtentView, index: ExtentIndex, lsns: Places, stretch: Stretc
     if over > 0:
         parts.append(_blocks(view, index, stretch.last, stretch.last + -(-over // BLOCK)))
     whole = b"".join((*parts, PADDING))
-    if (np.frombuffer(whole, "<i8")[(chosen - start >> 3) + LSN_AT] != chosen).any():
+    if (np.frombuffer(whole, "<i8")[(places - start >> 3) + LSN_AT] != places).any():
         raise _Unfit
-    return Window(whole, start, chosen)
+    return Window(whole, places, places - start)
+
+
+def _ranges(begins: Places, ends: Places) -> tuple[Places, Places]:
+    """What to read for these records, each up to where the next one begins; those near to each other at once.
+
+    Of a long one only the first frame is needed, and that is told by its header.
+    """
+    ends = np.minimum(ends, begins + LONG)
+    apart = begins[1:] - ends[:-1] > NEAR
+    return begins[np.append(True, apart)], ends[np.append(apart, True)]
+
+
+def _sparse(view: ExtentView, places: Places, begins: Places, ends: Places, seed: int) -> Window:
+    """These records alone. Raises _Unfit."""
+    pieces: list[memoryview] = []
+    shifts = []  # where each range lies in the data
+    size = 0
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        piece = view.read(begin, end - begin)
+        pieces.append(piece)
+        shifts.append(size - begin)
+        size += len(piece)
+    pieces.append(memoryview(PADDING))
+    data = b"".join(pieces)
+    offsets = places + np.array(shifts)[np.searchsorted(begins, places, "right") - 1]
+    seen = memoryview(data)[:size]
+    rest: list[bytes] = []
+    size += len(PADDING)
+    for number, (at, offset) in enumerate(zip(places.tolist(), offsets.tolist(), strict=True)):
+        length = frame.length_at(seen, offset, at)
+        if not length or at + length > view.end:
+            raise _Unfit
+        if length <= LONG:
+            this = frame.decode(seen, offset, at, seed)
+        else:  # it has been read in part
+            whole = bytes(view.read(at, length))
+            this = frame.decode(memoryview(whole), 0, at, seed)
+            offsets[number] = size
+            rest.append(whole)
+            size += len(whole)
+        if this is None:
+            raise _Unfit
+    if rest:
+        data = b"".join((data, *rest, PADDING))
+    return Window(data, places, offsets)
 
 
 def _blocks(view: ExtentView, index: ExtentIndex, first: int, last: int) -> memoryview:
@@ -302,20 +379,16 @@ def _blocks(view: ExtentView, index: ExtentIndex, first: int, last: int) -> memo
 
 def _apart(extents: Extents, window: Window) -> Iterator[Window | Record]:
     """The window cut where records of several frames begin, with these between."""
-    at = window.lsns - window.start
-    flags = np.frombuffer(window.data, np.uint8)[at + FLAGS_AT]
-    if (flags == frame.WHOLE).all():
-        if len(at):
-            yield window
-        return
+    data, lsns, offsets = window
+    flags = np.frombuffer(data, np.uint8)[offsets + FLAGS_AT]
     done = 0
     for number in np.flatnonzero(flags != frame.WHOLE).tolist():
         if number > done:
-            yield window._replace(lsns=window.lsns[done:number])
-        yield extents.long_record(int(window.lsns[number]))
+            yield Window(data, lsns[done:number], offsets[done:number])
+        yield extents.long_record(int(lsns[number]))
         done = number + 1
-    if done < len(at):
-        yield window._replace(lsns=window.lsns[done:])
+    if done < len(lsns):
+        yield Window(data, lsns[done:], offsets[done:])
 
 
 def _walk(extents: Extents, start: int, end: int) -> Iterator[Window]:
@@ -333,7 +406,7 @@ def _walk(extents: Extents, start: int, end: int) -> Iterator[Window]:
         lsns = np.array(steps.lsns, np.int64)
         lsns = lsns[lsns >= start]
         if len(lsns):
-            yield Window(b"".join((data, PADDING)), at, lsns)
+            yield Window(b"".join((data, PADDING)), lsns, lsns - at)
         if steps.padded:
             return
         if reached > at:

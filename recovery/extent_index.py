@@ -10,14 +10,15 @@ lies there now.
         12     4  facts     length of the first part, deflated
         16     4  size      of it before
         20     4  size      of the second part before it was deflated
-        24     -  facts     JSON: the fields of `ExtentIndex` but `places`; `queues` as numbers that are each the
+        24     -  facts     JSON: the fields of `ExtentIndex` but the arrays; `queues` as numbers that are each the
                             distance from the one before; of `units` how many numbers they are; each block as a list
-         -     -  arrays    `units` u64, each the distance from the one before, then `places`
+         -     -  arrays    `units` u64, each the distance from the one before; `places`; `subjects`
 
 The extent is divided into blocks of 128 KiB. Each has a CRC of its bytes as a reader should see them, and the index
 says where every record begins: so a block can be checked with one call, and its records found without looking for
 them. `places` are the distances, in units of 8 bytes, of the first record from the beginning of the extent and of each
-other one from the record before: first the lower 16 bits of each, then the upper ones.
+other one from the record before: first the lower 16 bits of each, then the upper ones. In the same form `subjects` are
+the numbers of the queues that the records speak of; 0: of none, or of several.
 
 Messages are passed over by their lengths and never decoded.
 """
@@ -50,9 +51,12 @@ HEADER = struct.Struct("<8sIIII")
 MAGIC = b"QMGRIDX2"
 BLOCK = 128 << 10  # bytes
 FEW = 64  # queues that the index names for a block
+SEVERAL = 0  # instead of the number of a queue
 A_MOMENT = 64  # records after which others may go on
 LARGEST = 64 << 20  # bytes of content: more units of work than an extent can have
-ONE_PUT_LENGTH = PUTS.size + LENGTH32.size
+COMMIT = int(Kind.COMMIT)
+ONE_PUT = struct.Struct("<IIQ" + "BIQII")  # one base, and a run of one put
+ONE_GET = struct.Struct("<I" + "BIIQ")  # no base, and a run of one get
 
 Ranges = tuple[tuple[int, int], ...]  # first and last of each run of numbers, rising
 
@@ -85,6 +89,7 @@ class ExtentIndex:
     units: Ranges  # numbers of the units of work that have records here
     blocks: tuple[Block, ...]
     places: bytes  # where each record begins, as in the file
+    subjects: bytes  # the queue of each record, likewise
 
     @property
     def records(self) -> int:
@@ -139,7 +144,7 @@ def queues_of(kind: int, body: memoryview, found: set[int]) -> None:
     """Add the numbers of the queues that a record speaks of. Raises ValueError, KeyError, struct.error."""
     if kind in QUEUE_FIRST:
         found.add(QUEUE.unpack_from(body)[0])
-    elif kind == Kind.COMMIT:
+    elif kind == COMMIT:
         at = LENGTH32.size
         for _ in range(LENGTH32.unpack_from(body)[0]):
             found.add(QUEUE.unpack_from(body, at)[0])
@@ -151,6 +156,19 @@ def queues_of(kind: int, body: memoryview, found: set[int]) -> None:
         queues_in_runs(body, LENGTH16.size + LENGTH16.unpack_from(body)[0], found)
     elif kind == Kind.DEFINE:
         found.add(int(json.loads(bytes(body))["id"]))
+
+
+def queue_of_one_call(body: memoryview) -> int:
+    """The queue of a COMMIT that holds all of a unit of work of one put or one get, as most are; 0 for any other."""
+    size = len(body)
+    if size == ONE_GET.size:
+        bases, tag, queue, count, _ = ONE_GET.unpack_from(body)
+        return int(queue) if bases == 0 and tag == 2 and count == 1 else 0
+    if size < ONE_PUT.size:
+        return 0
+    bases, queue, _, tag, other, _, count, length = ONE_PUT.unpack_from(body)
+    one = bases == 1 and tag == 1 and count == 1 and queue == other and size == ONE_PUT.size + length
+    return int(queue) if one else 0
 
 
 # PUT, PUT_MANY, GET, EXPIRE, DELETE, IMAGE_START, IMAGE_PART, IMAGE_END
@@ -173,7 +191,7 @@ def build(
     end = start + extent_bytes
     border = start + BLOCK
     first_lsn = end_lsn = 0
-    lsns, times, kinds = array("Q"), array("Q"), array("H")
+    lsns, times, kinds, subjects = array("Q"), array("Q"), array("H"), array("I")
     blocks: list[set[int]] = [set()]  # the queues of each
     queues = blocks[0]
     units: set[int] = set()
@@ -196,9 +214,17 @@ def build(
             if uow:
                 units.add(uow)
             if kind in QUEUE_FIRST:
-                queues.add(QUEUE.unpack_from(body)[0])
+                queue = QUEUE.unpack_from(body)[0]
+                queues.add(queue)
+                subjects.append(queue)
+            elif kind == COMMIT and (queue := queue_of_one_call(body)):
+                queues.add(queue)
+                subjects.append(queue)
             else:
-                queues_of(kind, body, queues)
+                found: set[int] = set()
+                queues_of(kind, body, found)
+                queues |= found
+                subjects.append(found.pop() if len(found) == 1 else SEVERAL)
         crcs = checksums(reader, place.sequence, start, end, give_way)
     except (ValueError, KeyError, TypeError, struct.error) as exc:
         raise LogDamaged(
@@ -221,7 +247,8 @@ def build(
         queues=tuple(sorted(set().union(*blocks))),
         units=ranges(units),
         blocks=tuple(_blocks(start, crcs, lsns, times, kinds, blocks)),
-        places=_places(start, lsns),
+        places=_halves(array("I", [(after - before) >> 3 for before, after in pairwise((start, *lsns))])),
+        subjects=_halves(subjects),
     )
 
 
@@ -254,13 +281,17 @@ def _blocks(
         first = last
 
 
-def _places(start: int, lsns: "array[int]") -> bytes:
-    """Where records begin, in a form that deflates well: see above."""
-    distances = array("I", [(after - before) >> 3 for before, after in pairwise((start, *lsns))])
-    if sys.byteorder == "big":
-        distances.byteswap()
-    halves = array("H", distances.tobytes())
+def _halves(numbers: "array[int]") -> bytes:
+    """In a form that deflates well: the lower halves, then the upper ones."""
+    halves = array("H", _in_order(numbers).tobytes())
     return halves[::2].tobytes() + halves[1::2].tobytes()
+
+
+def _in_order(numbers: "array[int]") -> "array[int]":
+    """Little-endian on any machine, or back from that."""
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
 
 
 # The file
@@ -282,19 +313,12 @@ def encode(index: ExtentIndex) -> bytes:
         "units": len(units),
         "blocks": [attrs.astuple(block) for block in index.blocks],
     }
-    del fields["places"]
+    del fields["places"], fields["subjects"]
     facts = json.dumps(fields, separators=(",", ":")).encode()
-    arrays = _in_order(units).tobytes() + index.places
+    arrays = _in_order(units).tobytes() + index.places + index.subjects
     first, second = zlib.compress(facts, 1), zlib.compress(arrays, 1)
     rest = HEADER.pack(MAGIC, 0, len(first), len(facts), len(arrays))[12:] + first + second
     return MAGIC + crc32(rest).to_bytes(4, "little") + rest
-
-
-def _in_order(numbers: "array[int]") -> "array[int]":
-    """Little-endian on any machine, or back from that."""
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers
 
 
 def decode(data: bytes) -> ExtentIndex | None:
@@ -313,7 +337,8 @@ def decode(data: bytes) -> ExtentIndex | None:
     fields["queues"] = tuple(accumulate(fields["queues"]))
     fields["units"] = tuple(zip(units[::2], units[1::2], strict=True))
     fields["blocks"] = tuple(_block(*block) for block in fields["blocks"])
-    return ExtentIndex(**fields, places=arrays[ends:])
+    middle = (len(arrays) + ends) // 2
+    return ExtentIndex(**fields, places=arrays[ends:middle], subjects=arrays[middle:])
 
 
 def _block(crc: int, records: int, low: int, high: int, kinds: list[int], queues: list[int] | None) -> Block:

@@ -1,22 +1,37 @@
 """Extents: finding a log, its beginning and its durable end, dividing it; what is damaged or missing is named."""
 
 import contextlib
+import errno
 import itertools
+import pickle
+import random
+import threading
+from pathlib import Path
+from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import qmgr
+from logger import lsn as lsns
 from logger.compressed import Compression, compress
-from logger.errors import LogDamaged
+from logger.disk import File, PosixDisk
+from logger.errors import ExtentGone, LogDamaged, LogError
+from logger.extent import DATA as FRONT
 from pipeline import extents, windows
 from pipeline.extents import Part
 from pipeline.filters import Filters
+from pipeline.rows import batches
 from recovery import extent_index
+from tests.logger.extents import content
 from tests.pipeline import reference
 from tests.pipeline.reference import Row
 from tests.pipeline.works import ACTIVE, Works, told, told_of
 from tests.qmgr.world import DATA, NAME
+from tests.sim.disk import SimDisk
+from tests.sim.loss import LOSE_ALL
 
 STEPS = ["put", "one", "unit", "many", "long", "begin", "prepare", "put_many", "fill", "image", "one", "get"]
 
@@ -201,3 +216,328 @@ def test_a_time_filter_lets_pass_what_it_should(which: str, request: pytest.Fixt
     ):
         chosen = Filters(low_time=low, high_time=high)
         assert told(works.log(), works.disk, chosen) == list(reference.passing(rows, chosen))
+
+
+class Counting(PosixDisk):
+    """Counts the bytes that are read."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        self._disk = disk
+        self.bytes = 0
+
+    def open_read(self, path: str) -> Any:
+        return CountedFile(self, self._disk.open_read(path))
+
+    def exists(self, path: str) -> bool:
+        return self._disk.exists(path)
+
+    def list(self, path: str) -> list[str]:
+        return self._disk.list(path)
+
+
+class CountedFile:
+    def __init__(self, disk: Counting, file: File) -> None:
+        self._disk = disk
+        self._file = file
+        self.size, self.sync, self.close = file.size, file.sync, file.close
+
+    def read(self, offset: int, size: int) -> bytes:
+        found = self._file.read(offset, size)
+        self._disk.bytes += len(found)
+        return found
+
+
+def a_day() -> Works:
+    """Fifty queues that are used all the time, one that is used at the end, over some hours; all indexed."""
+    works = Works()
+    qm, clock = works.qm, works.world.clock
+    for number in range(50):
+        qm.define_queue(f"Q{number}")
+    qm.define_queue("LATE")
+    for hour in range(12):
+        for number in range(250):
+            with qm.begin() as unit:
+                unit.put(f"Q{number * 7 % 50}", bytes(300))
+            qm.put(f"Q{number * 11 % 50}", bytes(300))
+            qm.get_many(f"Q{number * 13 % 50}", 5)
+        if hour == 10:
+            qm.put("LATE", b"only this")
+        qm.checkpoint()
+        clock.advance(3600)
+    works.fill()
+    works.stop()
+    index(works)
+    return works
+
+
+@pytest.fixture(scope="module")
+def day() -> tuple[Works, list[Row]]:
+    works = a_day()
+    return works, reference.rows(works.log(), works.disk)
+
+
+def narrow(rows: list[Row]) -> dict[str, Filters]:
+    first = rows[0]["time"]
+    hour = 3_600_000_000
+    return {
+        "one queue of fifty": Filters(objects=frozenset({"Q7"})),
+        "a queue that was used once": Filters(objects=frozenset({"LATE"})),
+        "one hour": Filters(low_time=first + 5 * hour, high_time=first + 6 * hour),
+        "definitions": Filters(kinds=frozenset({"DELETE"})),
+        "LSNs": Filters(low_lsn=rows[500]["lsn"], high_lsn=rows[520]["lsn"]),
+    }
+
+
+@pytest.mark.parametrize(
+    "what", ["one queue of fifty", "a queue that was used once", "one hour", "definitions", "LSNs"]
+)
+def test_a_narrow_filter_reads_less_than_a_fifth(day: tuple[Works, list[Row]], what: str) -> None:
+    works, rows = day
+    chosen = narrow(rows)[what]
+    log, first = works.log(), works.log().first(works.disk)
+    end = rows[-1]["lsn"] // log.extent_bytes * log.extent_bytes - log.extent_bytes  # all of that is indexed
+    extents.named(log, end, works.disk)
+    disk = Counting(works.world.disk)
+    parts = extents.plan(log, first, end, chosen, disk)
+    found = [row for part in parts for row in told_of(part, disk, chosen)]
+    assert found == [row for row in reference.passing(rows, chosen) if row["lsn"] < end]
+    assert bool(found) == (what != "definitions")
+    assert disk.bytes < 0.2 * (end - first)
+
+
+def test_parts_say_how_much_they_read(day: tuple[Works, list[Row]]) -> None:
+    works, rows = day
+    log = works.log()
+    first, end = log.first(works.disk), log.end(disk=works.disk)
+    assert sum(part.bytes for part in extents.plan(log, first, end, disk=works.disk)) >= (end - first) * 0.9
+    few = extents.plan(log, first, end, narrow(rows)["one hour"], works.disk)
+    assert sum(part.bytes for part in few) < 0.5 * (end - first)
+
+
+# ---- the beginning, the end, and places between
+
+
+def test_the_end_is_behind_the_last_record(plain: tuple[Works, list[Row]]) -> None:
+    works, rows = plain
+    log = works.log()
+    end = rows[-1]["end_lsn"]
+    assert log.end(disk=works.disk) == end
+    for row in rows[::40]:
+        assert log.end(row["end_lsn"], works.disk) == end
+    assert log.end(end, works.disk) == end
+    assert log.first(works.disk) == log.extent_bytes
+
+
+def test_the_end_is_made_durable() -> None:
+    for read in (False, True):
+        works = Works(log_sync="os")
+        works.put()
+        before = works.log().end(disk=works.world.disk.snapshot(LOSE_ALL))
+        end = works.log().end(disk=works.disk) if read else before
+        assert (end > before) == read
+        assert works.log().end(disk=works.world.disk.crash(LOSE_ALL)) == end
+
+
+def test_a_disk_that_can_not_sync_is_read_up_to_what_the_log_says_was_durable() -> None:
+    works = Works()
+    for _ in range(5):
+        works.one()
+    disk = works.world.disk
+    end = works.log().end(disk=disk)
+    disk.fail("sync", errno.EROFS, where=lambda path: path.endswith(".LOG"), once=False)
+    found = works.log().end(disk=disk)
+    rows = reference.rows(works.log(), disk)
+    assert works.log().first(disk) < found < end
+    assert found in {row["end_lsn"] for row in rows}
+    disk.heal()
+
+
+def test_the_first_record_of_a_moment_is_found(
+    plain: tuple[Works, list[Row]], indexed: tuple[Works, list[Row]]
+) -> None:
+    for works, rows in (plain, indexed):
+        log = works.log()
+        for row in rows[::150]:
+            wanted = next(other["lsn"] for other in rows if other["time"] >= row["time"])
+            assert log.at_time(row["time"], works.disk) == wanted
+        assert log.at_time(0, works.disk) == rows[0]["lsn"]
+        assert log.at_time(rows[-1]["time"] + 1, works.disk) == log.end(disk=works.disk)
+
+
+@pytest.mark.parametrize("which", ["plain", "indexed"])
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_a_boundary_is_where_a_record_ends(which: str, data: st.DataObject, request: pytest.FixtureRequest) -> None:
+    works, rows = request.getfixturevalue(which)
+    log = works.log()
+    ends = sorted({row["end_lsn"] for row in rows})
+    start = data.draw(st.sampled_from([log.first(works.disk), *ends]))
+    end = data.draw(st.sampled_from([ends[-1], ends[-1], start, start + 80_000]))
+    most = data.draw(st.sampled_from([1, 100, 5000, 300_000, 1 << 40]))
+    found = log.boundary(start, min(end, ends[-1]), most, works.disk)
+    later = [one for one in ends if start < one <= min(end, ends[-1])]
+    near = [one for one in later if one <= start + most]
+    assert found == (near[-1] if near else later[0] if later else start)
+
+
+# ---- what is damaged, missing, or of something else
+
+
+def flip(disk: SimDisk, path: str, at: int) -> bytes:
+    good = disk.peek(path)
+    disk.poke(path, good[:at] + bytes([good[at] ^ 0xFF]) + good[at + 1 :])
+    return good
+
+
+@pytest.mark.parametrize("with_index", [False, True])
+def test_a_damaged_block_stops_the_reading_with_file_and_lsn(with_index: bool) -> None:
+    works = a_log(indexed=with_index)
+    disk, log = works.world.disk, works.log()
+    rows = reference.rows(log, disk)
+    victim = next(row for row in rows[len(rows) // 2 :] if row["kind"] == "PUT" and row["body_length"] > 200)
+    path = f"{ACTIVE}/{victim['extent']}"
+    good = flip(disk, path, FRONT + victim["lsn"] % log.extent_bytes + 250)
+    found: list[Row] = []
+    parts = extents.plan(log, log.first(disk), rows[-1]["end_lsn"], disk=disk)
+    with pytest.raises(LogDamaged, match=path) as caught:
+        for part in parts:
+            for batch in batches(part, ("lsn",), disk=disk):
+                found += batch.to_pylist()
+    assert lsns.text(victim["lsn"]) in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+    assert found == [{"lsn": row["lsn"]} for row in rows][: len(found)]
+    disk.poke(path, good)
+    assert told(works.log(), disk) == rows
+
+
+def test_a_missing_extent_is_named() -> None:
+    works = a_log()
+    disk, log = works.world.disk, works.log()
+    rows = reference.rows(log, disk)
+    parts = extents.plan(log, log.first(disk), rows[-1]["end_lsn"], disk=disk)
+    good = disk.peek(f"{ACTIVE}/S0000002.LOG")
+    disk.remove(f"{ACTIVE}/S0000002.LOG")
+    for fails in (
+        lambda: log.first(disk),
+        lambda: extents.plan(log, log.extent_bytes, rows[-1]["end_lsn"], disk=disk),
+        lambda: [told_of(part, disk) for part in parts],
+    ):
+        with pytest.raises(LogDamaged, match=r"S0000002\.LOG") as caught:
+            fails()
+        assert caught.value.lsn == 3 * log.extent_bytes
+    for name in ("S0000000.LOG", "S0000001.LOG"):
+        disk.remove(f"{ACTIVE}/{name}")
+    assert log.first(disk) == 4 * log.extent_bytes
+    with pytest.raises(ExtentGone, match=r"S0000000\.LOG"):
+        told_of(parts[0], disk)
+    disk.poke(f"{ACTIVE}/S0000002.LOG", good)
+    assert log.first(disk) == 3 * log.extent_bytes
+
+
+def test_an_index_that_is_stale_foreign_or_garbled_costs_time_only() -> None:
+    works = a_log()
+    disk, log = works.world.disk, works.log()
+    rows = reference.rows(log, disk)
+    history = log.history(disk)
+    places = history.places()
+    paths = sorted(path for path in disk.files() if path.endswith(".IDX"))
+    right = {path: disk.peek(path) for path in paths}
+    loaded = {path: extent_index.decode(data) for path, data in right.items()}
+    one, other = loaded[paths[1]], loaded[paths[2]]
+    assert one is not None and other is not None
+    shifted = attrs.evolve(one, places=other.places, subjects=other.subjects, blocks=other.blocks)
+    lying = attrs.evolve(one, places=one.places[:1] + b"\x05" + one.places[2:])
+    shorter = attrs.evolve(one, blocks=tuple(attrs.evolve(block, crc=block.crc ^ 1) for block in one.blocks))
+    assert places[one.sequence].path.endswith("S0000001.LOG")
+    for data in (
+        *map(extent_index.encode, (shifted, lying, shorter)),
+        right[paths[2]],
+        b"",
+        b"QMGRIDX2" + bytes(500),
+        right[paths[1]][:-3],
+    ):
+        windows._indexes.clear()
+        disk.poke(paths[1], data)
+        assert told(works.log(), disk) == rows
+        chosen = Filters(objects=frozenset({"C.D"}))
+        if data != extent_index.encode(lying):
+            assert told(works.log(), disk, chosen) == list(reference.passing(rows, chosen))
+
+
+# ---- others write
+
+
+def test_a_reader_keeps_up_with_a_writer(tmp_path: Path) -> None:
+    qmgr.create("LIVE", data_path=tmp_path, log_type="linear", log_file_pages=64, log_primary_files=3)
+    put: list[bytes] = []
+    with qmgr.start("LIVE", data_path=tmp_path) as qm:
+        qm.define_queue("Q")
+        log = extents.find(str(tmp_path), "LIVE")
+        done = threading.Event()
+
+        def write() -> None:
+            rng = random.Random(1)
+            for number in range(500):
+                body = b"%d " % number + rng.randbytes(rng.choice((10, 300, 9000)))
+                put.append(body)
+                if number % 3:
+                    qm.put("Q", body)
+                else:
+                    with qm.begin() as unit:
+                        unit.put("Q", body)
+            done.set()
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            seen: list[bytes] = []
+            at = log.first()
+            over = False
+            while not over:
+                over = done.is_set()
+                end = log.end(at)
+                assert end >= at
+                for part in extents.plan(log, at, end):
+                    rows = told_of(part, PosixDisk())
+                    seen += [row["body"] for row in rows if row["kind"] == "PUT"]
+                    assert all(row["object"] == "Q" for row in rows if row["kind"] == "PUT")
+                    assert all(at <= row["lsn"] < end for row in rows)
+                at = end
+        finally:
+            writer.join()
+    assert seen == put
+    assert at > 3 * log.extent_bytes
+
+
+# ---- finding a log
+
+
+def test_what_is_no_log_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match="there is no log in"):
+        extents.find(str(tmp_path))
+    with pytest.raises(LogError, match="queue manager 'QM9' does not exist"):
+        extents.find(str(tmp_path), "QM9")
+    qmgr.create("C", data_path=tmp_path)
+    for path, name in ((tmp_path, "C"), (tmp_path / "log" / "C", None)):
+        with pytest.raises(LogError, match=r"is circular.*migmqlog"):
+            extents.find(str(path), name)
+
+
+def test_extents_of_two_logs_are_not_read_as_one() -> None:
+    one, other = Works(), Works()
+    one.stop()
+    other.stop()
+    disk = one.world.disk
+    disk.poke(f"{ACTIVE}/S0000007.LOG", other.world.disk.peek(f"{ACTIVE}/S0000000.LOG"))
+    if one.log().log_id == other.log().log_id:
+        disk.poke(f"{ACTIVE}/S0000007.LOG", content(8))
+    with pytest.raises(LogError, match="different logs"):
+        extents.find(ACTIVE, disk=disk)
+
+
+def test_log_files_and_parts_can_be_sent_to_others(indexed: tuple[Works, list[Row]]) -> None:
+    works, _ = indexed
+    log = works.log()
+    parts = extents.plan(log, log.first(works.disk), log.end(disk=works.disk), disk=works.disk)
+    assert pickle.loads(pickle.dumps(parts)) == parts
+    assert pickle.loads(pickle.dumps(log)) == log

@@ -24,8 +24,8 @@ ACTIVE = f"{DATA}/log/{NAME}/active"
 class Works:
     """A queue manager whose log keeps all there ever was, at work as a seed has it."""
 
-    def __init__(self, seed: int = 0) -> None:
-        self.world = World(log_type="linear", log_secondary_files=8)
+    def __init__(self, seed: int = 0, **options: Any) -> None:
+        self.world = World(log_type="linear", log_secondary_files=8, **options)
         self.random = random.Random(seed)
         self.units: list[qmgr.UnitOfWork] = []
         self.doubts: list[qmgr.Xid] = []

@@ -26,6 +26,7 @@ from recovery.extent_index import (
     is_kept,
     load,
     load_or_build,
+    queue_of_one_call,
     queues_of,
     ranges,
 )
@@ -41,6 +42,10 @@ XIDS = st.builds(Xid, st.integers(-5, 5), st.binary(min_size=1, max_size=64), st
 RUN = st.one_of(
     st.builds(records.run_of_puts, QUEUES, st.integers(0, 99), MESSAGES).map(b"".join),
     st.builds(records.run_of_gets, QUEUES, SEQUENCES),
+)
+RUN_OF_FEW = st.one_of(
+    st.builds(records.run_of_puts, st.integers(1, 3), st.integers(0, 99), MESSAGES).map(b"".join),
+    st.builds(records.run_of_gets, st.integers(1, 3), SEQUENCES),
 )
 RUNS = st.lists(RUN, max_size=4).map(b"".join)
 NUMBERS = st.lists(st.integers(1, 99), max_size=4).map(tuple)
@@ -91,6 +96,23 @@ def test_the_queues_of_a_record_are_those_that_decoding_it_gives(record: records
     found: set[int] = set()
     queues_of(kind, body, found)
     assert found == slowly(records.decode(kind, uow, body))
+
+
+@given(
+    st.dictionaries(st.integers(1, 3), st.integers(0, 99), max_size=2),
+    st.lists(RUN_OF_FEW, max_size=2).map(b"".join),
+)
+def test_the_queue_of_one_call_is_the_only_one(bases: dict[int, int], runs: bytes) -> None:
+    record = records.Commit(7, bases, runs)
+    found = queue_of_one_call(memoryview(b"".join(record.encode()[2:])))
+    assert found == 0 or slowly(record) == {found}
+    calls = [max(len(put), len(got)) for _, _, put, got in records.runs(runs)]
+    if (
+        calls == [1]
+        and slowly(record) == {*bases} | {one[0] for one in records.runs(runs)}
+        and len(slowly(record)) == 1
+    ):
+        assert bool(found) == (bool(bases) == (runs[0] == 1))
 
 
 @given(st.sets(st.integers(0, 40)))
@@ -163,6 +185,7 @@ def expected(history: History, state: ControlState, sequence: int) -> ExtentInde
             for at, crc in zip(range(start, start + EXTENT, BLOCK), crcs, strict=True)
         ),
         places=places_of([one[0] for one in found], start),
+        subjects=halves([max(one[5]) if len(one[5]) == 1 else 0 for one in found]),
     )
 
 
@@ -175,8 +198,12 @@ def block(found: list[tuple[int, int, int, int, int, set[int]]], crc: int) -> Bl
 
 def places_of(lsns: list[int], start: int) -> bytes:
     distances = [(after - before) // 8 for before, after in itertools.pairwise([start, *lsns])]
-    halves = [each & 0xFFFF for each in distances], [each >> 16 for each in distances]
-    return b"".join(struct.pack(f"<{len(half)}H", *half) for half in halves)
+    return halves(distances)
+
+
+def halves(numbers: list[int]) -> bytes:
+    both = [each & 0xFFFF for each in numbers], [each >> 16 for each in numbers]
+    return b"".join(struct.pack(f"<{len(half)}H", *half) for half in both)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -262,7 +289,7 @@ def test_an_index_reads_as_it_is_written(
     index = ExtentIndex(
         log_id=ID.hex(), sequence=7, taken=5, first_lsn=8, end_lsn=16, low_time=1, high_time=2,
         kinds=dict(sorted(kinds.items())), queues=tuple(sorted(queues)), units=ranges(units),
-        blocks=tuple(blocks), places=places_of(sorted(lsns), 0),
+        blocks=tuple(blocks), places=places_of(sorted(lsns), 0), subjects=halves([number % 77 for number in lsns]),
     )  # fmt: skip
     assert decode(encode(index)) == index
 
