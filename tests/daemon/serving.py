@@ -145,10 +145,10 @@ def location(path: Path) -> locations.Location:
     return locations.find(NAME, path)
 
 
-def until(true: Callable[[], bool]) -> None:
+def until(true: Callable[[], bool], seconds: float = LONG) -> None:
     """Wait for what another thread or process is about to do."""
     never = threading.Event()
-    for _ in range(int(LONG / 0.005)):
+    for _ in range(int(seconds / 0.005)):
         if true():
             return
         never.wait(0.005)

@@ -27,7 +27,7 @@ def serving(path: Path, *queues: str, **options: Any) -> Iterator[qmgr.QueueMana
         yield manager
 
 
-def said(path: Path, queue: str = "A", **more: str) -> dict[str, str]:
+def said(path: Path | str, queue: str = "A", **more: str) -> dict[str, str]:
     """The options that name it."""
     return {"qmgr": NAME, "dataPath": str(path), "queue": queue, **more}
 

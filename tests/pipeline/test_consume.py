@@ -1,12 +1,16 @@
 """Consuming: the messages of a batch are taken and worked on once, whatever crashes, and wherever."""
 
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 
 import qmgr
 from pipeline import marks
@@ -14,8 +18,12 @@ from pipeline.consume import Consuming, Effects, consume
 from pipeline.marks import Manager
 from qmgr.errors import Mistake, MQError, Reason
 from tests.daemon.serving import LONG, SPAWN, until
+from tests.pipeline import query_to_kill
 from tests.pipeline.queues import serving
 from tests.qmgr.world import NAME, Call, bodies
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 QUERY = "query q"
 STEPS = ["before it takes", "after it took", "after the work", "after the commit"]
@@ -246,3 +254,36 @@ def test_a_queue_manager_that_dies_loses_and_repeats_nothing(tmp_path: Path, ste
         run(qm, "", ids, lambda: None)
         assert (bodies(qm, "A"), bodies(qm, "B")) == ([], [b"row 0", b"row 1"])
         assert [mark.batch for mark in marks.listed(qm)] == [0]
+
+
+# ---- in Spark
+
+
+def test_a_query_that_is_killed_and_one_whose_work_fails_consume_once(
+    spark: "SparkSession", qm: qmgr.QueueManager, tmp_path: Path
+) -> None:
+    """The process of a query is killed between batches, or in one; another process goes on where it was."""
+    checkpoint = str(tmp_path / "checkpoint")
+    put(qm, *[b"%d" % number for number in range(60)])
+    words = [sys.executable, "-m", "tests.pipeline.query_to_kill", str(tmp_path), checkpoint]
+    doomed = subprocess.Popen(words, start_new_session=True)
+    try:
+        until(lambda: doomed.poll() is not None or qm.queue("B").depth > 10, 300)
+    finally:
+        os.killpg(doomed.pid, signal.SIGKILL)
+        doomed.wait()
+    assert doomed.returncode == -signal.SIGKILL
+    until(lambda: not qm.transactions())
+    assert qm.queue("A").depth + qm.queue("B").depth == 60 and qm.queue("A").depth > 0
+    qm.alter_queue("B", put_enabled=False)
+    with pytest.raises(PySparkException, match="puts to queue 'B' are disabled"):
+        run_to_its_end(spark, tmp_path, checkpoint)
+    assert qm.queue("A").depth + qm.queue("B").depth == 60
+    qm.alter_queue("B", put_enabled=True)
+    run_to_its_end(spark, tmp_path, checkpoint)
+    assert (bodies(qm, "A"), bodies(qm, "B")) == ([], [b"%d" % number for number in range(60)])
+
+
+def run_to_its_end(spark: "SparkSession", path: Path, checkpoint: str) -> None:
+    started = query_to_kill.query(spark, str(path), checkpoint).trigger(availableNow=True).start()
+    started.awaitTermination()

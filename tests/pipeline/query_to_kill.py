@@ -1,0 +1,40 @@
+"""A query of Spark that test_consume kills: it consumes queue A, with a message to B for each, until then.
+
+python -m tests.pipeline.query_to_kill <data> <checkpoint>
+"""
+
+import sys
+from typing import TYPE_CHECKING
+
+from pipeline import session
+from pipeline.consume import Effects, consume
+from tests.pipeline.queues import said
+from tests.qmgr.world import NAME
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
+
+QUICK = {
+    "spark.master": "local[1]",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xverify:none -Xlog:disable",
+}
+
+
+def copied(batch: "DataFrame", batch_id: int, uow: Effects) -> None:
+    """Work: each message goes to B."""
+    for row in batch.collect():
+        uow.put("B", bytes(row.body), priority=row.priority)
+
+
+def query(spark: "SparkSession", data: str, checkpoint: str) -> "DataStreamWriter":
+    """The query, before it is started."""
+    stream = spark.readStream.format("qmgr.queue").options(**said(data, maxBytesPerTrigger="2500")).load()
+    rows = stream.select("message_id", "body", "priority")
+    consuming = consume(copied, qmgr=NAME, queue="A", data_path=data)
+    return rows.writeStream.foreachBatch(consuming).option("checkpointLocation", checkpoint)
+
+
+if __name__ == "__main__":
+    query(session.spark("to be killed", **QUICK), *sys.argv[1:]).trigger(processingTime="0 seconds").start()
+    session.spark("").streams.awaitAnyTermination()
