@@ -24,15 +24,14 @@ QUICK = {
 def copied(batch: "DataFrame", batch_id: int, uow: Effects) -> None:
     """Work: each message goes to B."""
     for row in batch.collect():
-        uow.put("B", bytes(row.body), priority=row.priority)
+        uow.put("B", bytes(row.body), priority=row.priority, properties=row.properties)
 
 
 def query(spark: "SparkSession", data: str, checkpoint: str) -> "DataStreamWriter":
     """The query, before it is started."""
     stream = spark.readStream.format("qmgr.queue").options(**said(data, maxBytesPerTrigger="2500")).load()
-    rows = stream.select("message_id", "body", "priority")
     consuming = consume(copied, qmgr=NAME, queue="A", data_path=data)
-    return rows.writeStream.foreachBatch(consuming).option("checkpointLocation", checkpoint)
+    return stream.writeStream.foreachBatch(consuming).option("checkpointLocation", checkpoint)
 
 
 if __name__ == "__main__":
