@@ -13,7 +13,7 @@ from tests.qmgr.world import NAME
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 QUICK = {
     "spark.master": "local[1]",

@@ -29,9 +29,12 @@ from pipeline import marks, queue_sink
 from pipeline.marks import Key
 from pipeline.queue_sink import Part, Put, QueueStreamWriter, QueueWriter, check_columns
 from pipeline.reach import reach
-from qmgr.errors import Mistake, MQError, Reason
+from qmgr.errors import Mistake, MQError, NotAuthorized, Reason
+from qmgr.users import Users
 from tests.commands import Commands
+from tests.daemon import serving as network
 from tests.daemon.daemons import Daemons
+from tests.daemon.test_client import far
 from tests.pipeline.queues import LINEAR, rows, said, serving
 from tests.qmgr.world import Call, bodies
 
@@ -305,6 +308,23 @@ def test_a_url_is_reached_with_its_identity_and_never_shows_the_password() -> No
     found = reach(options, needs_queue=False)
     assert (found.name_or_url, found.data_path, found.user, found.ca) == (options["url"], None, "ann", "/ca.pem")
     assert "secret" not in repr(found) and found.password == "secret"
+
+
+def test_over_a_network_it_needs_rights_on_the_queue_of_the_marks_too(tmp_path: Path) -> None:
+    with network.serving(tmp_path) as served, far(served, authentication=("SCRAM-SHA-256",)) as place:
+        Users(served.manager._disk, served.service.location).set("mia", "secret")
+        served.manager.authorize("mia", add=["connect"])
+        served.manager.authorize("mia", "A", add=["put"])
+        options = {"url": f"qmgr://{place}", "queue": "A", "user": "mia", "password": "secret"}
+        one = Part(reach=reach(options), key=KEY, batch=0)
+        with pytest.raises(NotAuthorized, match=marks.QUEUE):
+            one.put([rows(["1"])])
+        served.manager.authorize("mia", marks.QUEUE, add=["put", "get"])
+        with pytest.raises(NotAuthorized, match=marks.QUEUE):
+            one.put([rows(["1"])])  # it would have to define it
+        marks.define(served.manager)
+        assert [one.put([rows(["1"])]).before, one.put([rows(["1"])]).before] == [False, True]
+        assert bodies(served.manager, "A") == [b"1"]
 
 
 # ---- in Spark
