@@ -1,0 +1,315 @@
+"""Run the benchmarks of the pipeline: the log decoded to rows, by itself and through Spark; see docs/spark.md.
+
+The log is made for this: extents of 16 MiB with indexes, of puts outside units of work (each row has a message), or of
+units of work of one put and of one get, as applications have them.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from zlib import crc32
+
+import attrs
+
+from benchmarks import machine, report
+from benchmarks.children import alone
+from benchmarks.deep import MB, quartiles
+from benchmarks.measure import Figure, Wanted, at_least, at_most
+from benchmarks.memory import highest, resident
+from logger import frame
+from logger.disk import PAGE, PosixDisk, PosixFile
+from logger.extent import DATA, ExtentHeader, file_name, linear_number
+from pipeline import extents, rows, session
+from pipeline.extents import EVERYTHING, Filters, Part
+from pipeline.schema import ARROW, COLUMNS, SQL
+from qmgr.message import describe
+from recovery import extent_index
+from recovery.records import Commit, Define, Encoded, Put, run_of_gets, run_of_puts
+
+RECORDS = 5_000_000
+TURNS = 3
+EXTENT = 4096 * PAGE
+BODY = 256
+QUEUES = 50
+LOG_ID = b"benchmark of log"
+WITHOUT_BODY = tuple(name for name in COLUMNS if name != "body")
+KINDS = {"without bodies": WITHOUT_BODY, f"with {BODY}-byte bodies": COLUMNS}
+FEWEST = 100_000
+EACH = 700  # bytes on disk, more than a record takes
+SHAPES = ("puts", "units")
+
+
+# ---- the log
+
+
+def puts(count: int) -> Iterator[Encoded]:
+    """Messages that are put outside units of work, and none is got."""
+    head, body = _message()
+    for number in range(count):
+        yield Put(1 + number % QUEUES, number // QUEUES, head, body).encode()
+
+
+def units(count: int) -> Iterator[Encoded]:
+    """Units of work of one put, and of one get."""
+    head, body = _message()
+    for number in range(count // 2):
+        queue, sequence = 1 + number % QUEUES, number // QUEUES
+        yield Commit(2 * number + 1, {queue: sequence}, b"".join(run_of_puts(queue, 0, [(head, body)]))).encode()
+        yield Commit(2 * number + 2, {}, run_of_gets(queue, [sequence])).encode()
+
+
+def _message() -> tuple[bytes, bytes]:
+    return describe(4, True, form="MQSTR").head(os.urandom(24), time.time_ns() // 1000), os.urandom(BODY)
+
+
+def write_log(path: Path, shape: str, count: int) -> None:
+    """A folder of extents with so many records, and an index beside each but the last."""
+    path.mkdir(parents=True)
+    page, at, begun = memoryview(bytearray(EXTENT)), EXTENT, time.time_ns() // 1000
+    last = at
+    definitions = (Define(json.dumps({"name": f"Q{n}", "id": n}).encode()).encode() for n in range(1, QUEUES + 1))
+    seed = crc32(LOG_ID)
+    for records in (definitions, puts(count) if shape == "puts" else units(count)):
+        for number, (kind, uow, head, data) in enumerate(records):
+            length = frame.HEADER.size + len(head) + len(data)
+            if at % EXTENT + length + frame.HEADER.size > EXTENT - PAGE:
+                now = begun + number
+                frame.encode_into(page, at % EXTENT, seed, 1, at, 0, now, 1, frame.PAD, frame.WHOLE, b"", b"")
+                _keep(path, at // EXTENT, page)
+                page, at = memoryview(bytearray(EXTENT)), (at // EXTENT + 1) * EXTENT
+            back = (at - last) // 8
+            last = at
+            frame.encode_into(page, at % EXTENT, seed, 1, at, uow, begun + number, back, kind, frame.WHOLE, head, data)
+            at = frame.after(at + length)
+    _keep(path, at // EXTENT, page)
+    log, disk = extents.find(str(path)), PosixDisk()
+    history = log.history(disk)
+    for place in list(history.places().values())[:-1]:
+        reader = log.reader(history)
+        extent_index.keep(disk, place, extent_index.build(reader, place, log.log_id, EXTENT))
+        reader.close()
+
+
+def _keep(path: Path, sequence: int, content: memoryview) -> None:
+    number = linear_number(sequence)
+    header = ExtentHeader(number=number, log_id=LOG_ID, sequence=sequence, extent_bytes=EXTENT, epoch=1, time=sequence)
+    with (path / file_name(number)).open("wb") as file:
+        file.write(header.encode().ljust(DATA, b"\0"))
+        file.write(content)
+
+
+# ---- decoding it
+
+
+@attrs.frozen
+class Read:
+    """One reading of the log."""
+
+    rows: int
+    seconds: float
+    worked: float  # seconds of processor time
+    before: int  # bytes resident
+    highest: int
+
+    @property
+    def rate(self) -> float:
+        return self.rows / self.seconds
+
+
+def decode(path: Path, columns: tuple[str, ...], filters: Filters = EVERYTHING) -> Read:
+    log = extents.find(str(path))
+    before, begin, worked = resident(), time.perf_counter(), time.process_time()
+    parts = extents.plan(log, log.first(), log.end(), filters)
+    count = sum(batch.num_rows for part in parts for batch in rows.batches(part, columns, filters))
+    seconds, worked = time.perf_counter() - begin, time.process_time() - worked
+    return Read(count, seconds, worked, before, highest())
+
+
+def plain(path: Path, turns: int) -> list[Figure]:
+    """One plain Python process."""
+    found: list[Figure] = []
+    for shape in SHAPES:
+        for what, columns in KINDS.items():
+            reads = [alone(decode, path / shape, columns) for _ in range(turns)]
+            found += [
+                rate(f"decoding a log of {shape} {what}, one process", [one.rate for one in reads]),
+                rate("the same, by processor time", [one.rows / one.worked for one in reads]),
+            ]
+        found.append(memory_of(f"decoding a log of {shape}", reads))
+    return found
+
+
+class Counting(PosixDisk):
+    """Counts the bytes that are read of files."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def open_read(self, path: str) -> PosixFile:
+        return Counted(self, super().open_read(path).fd, path)
+
+
+class Counted(PosixFile):
+    def __init__(self, disk: Counting, fd: int, path: str) -> None:
+        super().__init__(fd, path)
+        self._disk = disk
+
+    def read(self, offset: int, size: int) -> bytes:
+        data = super().read(offset, size)
+        self._disk.bytes += len(data)
+        return data
+
+
+def filtered(path: Path, records: int) -> list[Figure]:
+    """A filter on one queue of many, and on a part of the time."""
+    home = path / "units"
+    log = extents.find(str(home))
+    first, end = log.first(), log.end()
+    [begun] = next(iter(rows.batches(Part(log, first, first + 8, 0), ("time",))))["time"].cast("int64").to_pylist()
+    extents.named(log, end)  # as whoever reads it more than once has it
+    found = []
+    for what, filters in {
+        f"one queue of {QUEUES}, used all the time": Filters(objects=frozenset({"Q7"})),
+        "a twentieth of the time": Filters(
+            low_time=begun + records // 4, high_time=begun + records // 4 + records // 20
+        ),
+    }.items():
+        disk, begin = Counting(), time.perf_counter()
+        count = 0
+        for part in extents.plan(log, first, end, filters, disk):
+            count += sum(batch.num_rows for batch in rows.batches(part, COLUMNS, filters, disk))
+        seconds = time.perf_counter() - begin
+        share = disk.bytes / (end - first) * 100
+        found += [
+            Figure(name=f"bytes read for {what}", ours=share, unit="%", wanted=at_most(20)),
+            Figure(name="the same: rows", ours=count / seconds, unit="rows/s"),
+        ]
+    return found
+
+
+# ---- through Spark
+
+
+def summed(name: str) -> str:
+    """What makes Spark look at all of a column."""
+    kind = SQL[ARROW.field(name).type]
+    if kind.startswith("MAP"):
+        return f"sum(size({name}))"
+    if kind in ("STRING", "BINARY"):
+        return f"sum(length({name}))"
+    return f"sum(cast({name} as bigint))" if kind in ("BOOLEAN", "TIMESTAMP") else f"sum({name})"
+
+
+def through_spark(path: Path, cores: int, turns: int) -> dict[str, list[float]]:
+    """Rows a second, of each reading, by what is read. In a process of its own, which has the Java machine too."""
+    spark = session.spark("benchmark", **{"spark.master": f"local[{cores}]", "spark.sql.shuffle.partitions": "2"})
+    found: dict[str, list[float]] = {}
+    try:
+        for turn in range(turns + 1):
+            for shape in SHAPES:
+                for what, columns in KINDS.items():
+                    table = spark.read.format("qmgr.log").option("columns", ",".join(columns)).load(str(path / shape))
+                    begin = time.perf_counter()
+                    [row] = table.selectExpr("count(*)", *map(summed, columns)).collect()
+                    if turn:
+                        found.setdefault(f"{shape} {what}", []).append(row[0] / (time.perf_counter() - begin))
+    finally:
+        spark.stop()
+    return found
+
+
+def spark(path: Path, turns: int) -> list[Figure]:
+    """The same readings by Spark, which sums up all columns; beside those of one plain process."""
+    one, two = (alone(through_spark, path, cores, turns) for cores in (1, 2))
+    found = []
+    for shape in SHAPES:
+        for what, columns in KINDS.items():
+            name = f"{shape} {what}"
+            by_itself = statistics.median(alone(decode, path / shape, columns).rate for _ in range(turns))
+            wanted = at_least(300_000 if columns == WITHOUT_BODY else 150_000) if shape == "puts" else None
+            found.append(rate(f"Spark, local[1], a log of {name}; one plain process", one[name], by_itself, wanted))
+            ratio = statistics.median(two[name]) / by_itself
+            found += [
+                rate(f"Spark, local[2], a log of {name}; local[1]", two[name], statistics.median(one[name])),
+                Figure(name="the same ÷ one plain process", ours=ratio, unit="", wanted=at_least(1.3)),
+            ]
+    return found
+
+
+# ---- figures
+
+
+def rate(name: str, ours: list[float], other: float | None = None, wanted: Wanted | None = None) -> Figure:
+    return Figure(
+        name=name, ours=statistics.median(ours), other=other, unit="rows/s", spread=quartiles(ours), wanted=wanted
+    )
+
+
+def memory_of(what: str, reads: list[Read]) -> Figure:
+    most = max(one.highest for one in reads)
+    return Figure(name=f"most resident in {what}; before", ours=most / MB, other=reads[0].before / MB, unit="MB")
+
+
+GROUPS: dict[str, Callable[[Path, int, int], list[Figure]]] = {
+    "plain": lambda path, records, turns: plain(path, turns),
+    "filters": lambda path, records, turns: filtered(path, records),
+    "spark": lambda path, records, turns: spark(path, turns),
+}
+
+
+def measure(name: str, home: Path, records: int, turns: int) -> list[Figure]:
+    return GROUPS[name](home, records, turns)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one reading each, to see that all works")
+    parser.add_argument("--only", choices=list(GROUPS), action="append", metavar="NAME", help=", ".join(GROUPS))
+    parser.add_argument(
+        "--records", type=int, default=RECORDS, metavar="N", help=f"that each log has (default: {RECORDS:,})"
+    )
+    parser.add_argument("--path", type=Path, default=machine.ROOT / ".bench", help="where to measure (default: .bench)")
+    args = parser.parse_args()
+    if args.records < FEWEST:
+        parser.error(f"--records {args.records}: {FEWEST} at least are needed")
+    args.path = args.path.absolute()
+    args.path.mkdir(parents=True, exist_ok=True)
+    needed, free = 2 * args.records * EACH, shutil.disk_usage(args.path).free
+    if free < needed:
+        parser.error(f"{args.path} has {free / 1e9:.1f} GB left, and {needed / 1e9:.1f} GB are needed")
+    return args
+
+
+def method(records: int, turns: int) -> list[str]:
+    return [
+        f"load     {os.getloadavg()[0]:.2f}, average of the minute before",
+        f"method   {records:,} records, {QUEUES} queues, bodies of {BODY} bytes, extents of 16 MiB with indexes;",
+        "         puts: all are puts outside units of work, a row each; units: units of work of one put, and of one get,",
+        f"         two rows each; all columns, made whole; medians of {turns} readings, the page cache is warm",
+        "         Spark: count and sums over all columns; one reading before, to warm it up",
+    ]
+
+
+def main() -> int:
+    args = arguments()
+    turns = 1 if args.quick else TURNS
+    with tempfile.TemporaryDirectory(prefix="pipeline-", dir=args.path) as directory:
+        home = Path(directory)
+        for shape in SHAPES:
+            alone(write_log, home / shape, shape, args.records)
+        groups = [partial(measure, name, home, args.records, turns) for name in args.only or GROUPS]
+        kept_as = None if args.quick or args.only else "-pipeline"
+        report.run(args.path, method(args.records, turns), groups, kept_as=kept_as)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
