@@ -292,8 +292,8 @@ def method(records: int, turns: int) -> list[str]:
     return [
         f"load     {os.getloadavg()[0]:.2f}, average of the minute before",
         f"method   {records:,} records, {QUEUES} queues, bodies of {BODY} bytes, extents of 16 MiB with indexes;",
-        "         puts: all are puts outside units of work, a row each; units: units of work of one put, and of one get,",
-        f"         two rows each; all columns, made whole; medians of {turns} readings, the page cache is warm",
+        "         puts: all are puts outside units of work, a row each; units: units of work of one put, and of one",
+        f"         get, two rows each; all columns, made whole; medians of {turns} readings, the page cache is warm",
         "         Spark: count and sums over all columns; one reading before, to warm it up",
     ]
 

@@ -95,13 +95,18 @@ class LogFiles:
         it, and says so.
         """
         history = self.history(disk or PosixDisk())
-        sequences = list(history.places())
-        if not sequences:
-            raise LogError(f"there is no extent of this log in {' or '.join(self.directories)}")
+        sequences = self.sequences(history)
         for before, sequence in pairwise(sequences):
             if sequence != before + 1:
                 history.refuse_gap(before + 1)
         return sequences[0] * self.extent_bytes
+
+    def sequences(self, history: History) -> list[int]:
+        """Of all extents that are there by now, rising. Raises LogError where there is none."""
+        sequences = list(history.places())
+        if not sequences:
+            raise LogError(f"there is no extent of this log in {' or '.join(self.directories)}")
+        return sequences
 
     def end(self, since: int | None = None, disk: Disk | None = None) -> int:
         """Up to where the log can be read and is durable: behind its last whole record.
@@ -171,9 +176,8 @@ def _batches(extents: Extents, start: int, end: int, chosen: Wanted = ALL) -> It
 def _end(log: LogFiles, extents: Extents, since: int | None) -> int:
     """Where the last whole record ends."""
     size = log.extent_bytes
-    first = log.first(extents.disk)
-    newest = max(extents.history.places()) * size
-    at = since if since is not None else newest
+    sequences = log.sequences(extents.history)
+    at = since if since is not None else sequences[-1] * size
     resync = since is None
     patience = Patience()
     for _ in range(ROUNDS):
@@ -181,7 +185,7 @@ def _end(log: LogFiles, extents: Extents, since: int | None) -> int:
         try:
             for record in extents.reader().records(at, resync=resync):
                 found = record.end
-            if found or not resync or at <= first:
+            if found or not resync or at // size - 1 not in sequences:
                 return found or at
             at -= size  # the last record has begun in the extent before
             continue
