@@ -3,6 +3,7 @@
 import datetime
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import attrs
 import pyarrow as pa
@@ -63,7 +64,7 @@ def asked(options: Mapping[str, str]) -> Asked:
         )
     limit = given.get("maxBytesPerTrigger")
     return Asked(
-        path=given["path"],
+        path=str(Path(given["path"].removeprefix("file://")).expanduser()),
         qmgr=given.get("qmgr"),
         columns=_columns(given["columns"]) if "columns" in given else COLUMNS,
         filters=Filters(objects=_set(given.get("objects")), kinds=_kinds(given.get("kinds"))),

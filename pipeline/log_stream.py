@@ -80,7 +80,8 @@ class LogStream(DataSourceStreamReader):
         sleep(max(0.0, self._idle + LOOKED_EVERY - monotonic()))
         log = self.log()
         newest = self.refuse_gone(start)
-        end = log.end(start if start // log.extent_bytes >= newest else None)
+        near = self.seen is not None and start // log.extent_bytes >= newest
+        end = log.end(start if near else None)
         if end < start:
             raise LogDamaged(
                 f"the log in {log.directories[0]} ends at {lsn.text(end)}, and the query has read it up to "

@@ -53,7 +53,7 @@ def test_a_java_that_is_too_old_is_refused_by_name(tmp_path: Path, version: str)
 
 
 def test_a_java_home_without_java_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Mistake, match="there is no .*/bin/java: correct it, or unset it"):
+    with pytest.raises(Mistake, match=r"there is no .*/bin/java: correct it, or unset it"):
         java.environment({"JAVA_HOME": str(tmp_path)})
 
 

@@ -1,0 +1,337 @@
+"""The log as a stream: nothing is lost or comes twice, whoever ends and begins again, wherever the log lies."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
+
+import qmgr
+from logger.errors import ExtentGone, LogDamaged
+from pipeline.limited_log_stream import LimitedLogStream
+from pipeline.log_options import asked, target_of
+from pipeline.log_source import LogSource
+from pipeline.log_stream import LogStream, Offset, UnlimitedLogStream
+from pipeline.log_table import rows_in
+from pipeline.schema import ARROW, COLUMNS, arrow_of
+from qmgr.errors import Mistake
+from tests.pipeline import logs
+from tests.pipeline.logs import EXTENT, options, read, table
+from tests.qmgr.world import NAME
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = "lsn BIGINT, position INT, kind STRING, uow BIGINT, object STRING, message_id BINARY"
+MANY = 60  # messages in each life of the queue manager
+
+
+class Putter:
+    """A queue manager in a process of its own that is put to until the process is killed, where the `with` ends."""
+
+    def __init__(self, path: Path, first: int) -> None:
+        command = [sys.executable, "-m", "tests.pipeline.putter", str(path), str(first)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+
+    def wait(self, messages: int) -> int:
+        """Until so many more are safe; the number of the next one."""
+        assert self.process.stdout is not None
+        line = ""
+        for _ in range(messages):
+            line = self.process.stdout.readline()
+            assert line, "the queue manager ended by itself"
+        return int(line) + 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.communicate()
+
+
+class Copying:
+    """The streaming query of these tests: rows of the log to Parquet files. Each start is a restart."""
+
+    def __init__(self, spark: "SparkSession", path: Path, to: Path) -> None:
+        self.spark, self.path, self.to = spark, path, to
+
+    def start(self, **more: str) -> "StreamingQuery":
+        source = self.spark.readStream.schema(SCHEMA).format("qmgr.log").options(qmgr=NAME, **more).load(str(self.path))
+        writer = source.writeStream.format("parquet").option("checkpointLocation", f"{self.to}/checkpoint")
+        if "maxBytesPerTrigger" in more:
+            writer = writer.trigger(availableNow=True)
+        return writer.start(f"{self.to}/rows")
+
+    def catch_up(self) -> int:
+        """With all that is there; the number of batches."""
+        query = self.start(maxBytesPerTrigger="200k")
+        query.awaitTermination()
+        return len([progress for progress in query.recentProgress if progress["numInputRows"]])
+
+    def rows(self) -> list[logs.Row]:
+        found = self.spark.read.parquet(f"{self.to}/rows").collect()
+        return sorted((row.asDict() for row in found), key=lambda row: (row["lsn"], row["position"]))
+
+
+def made_visible(rows: list[logs.Row], queue: str) -> list[tuple[int, bytes]]:
+    """(where it became visible, its id) of each message that was put to the queue and committed, in that order."""
+    commits = {row["uow"]: row["lsn"] for row in rows if row["kind"] == "COMMIT"}
+    puts = [row for row in rows if row["kind"] == "PUT" and row["object"] == queue]
+    found = [(row["lsn"] if row["uow"] is None else commits.get(row["uow"]), row["message_id"]) for row in puts]
+    return sorted(((lsn, one) for lsn, one in found if lsn is not None), key=lambda pair: pair[0])
+
+
+def test_neither_kills_nor_restarts_nor_archiving_lose_or_repeat_a_message(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    path = tmp_path / "data"
+    qmgr.create(NAME, data_path=path, **logs.LINEAR)
+    with qmgr.start(NAME, data_path=path) as qm:
+        qm.define_queue("A")
+        qm.define_queue("B")
+    copying = Copying(spark, path, tmp_path)
+
+    with Putter(path, 0) as putter:
+        number = putter.wait(MANY)
+        assert copying.catch_up() > 1  # while it is put to
+    query = copying.start()
+    with Putter(path, number) as putter:
+        number = putter.wait(MANY)
+    query.processAllAvailable()
+    with qmgr.start(NAME, data_path=path) as qm:  # while the query runs
+        qm.record_image()
+        qm.checkpoint()
+        qm.checkpoint()
+        assert qm.archive_log().done
+        assert qm.compress_log().done
+        qm.put("A", b"after archiving")
+        query.processAllAvailable()
+    query.stop()
+
+    with Putter(path, number) as putter:
+        putter.wait(MANY)
+    with qmgr.start(NAME, data_path=path) as qm:
+        copying.catch_up()
+        rows = copying.rows()
+        assert [(row["lsn"], row["position"]) for row in rows] == [
+            (row["lsn"], row["position"]) for row in read(table(options(path), columns=("lsn", "position")))
+        ]
+        for queue in ("A", "B"):
+            replayed = [(one.lsn, one.message.message_id) for one in qm.replay(queue, "oldest")]
+            assert [(lsn, bytes(one)) for lsn, one in made_visible(rows, queue)] == replayed
+            assert len(replayed) > MANY
+
+
+def test_what_a_stream_refuses_stops_the_query_with_the_sentence(spark: "SparkSession", tmp_path: Path) -> None:
+    logs.make(tmp_path / "data")
+    log = logs.copy(tmp_path / "data", tmp_path / "log")
+    logs.files(log)[0].unlink()
+    source = spark.readStream.format("qmgr.log").option("startingLsn", str(EXTENT)).load(str(log))
+    query = source.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    from pyspark.errors import StreamingQueryException
+
+    with pytest.raises(StreamingQueryException, match=r"NotInLog: .*<0:0:4:0>, in S0000000\.LOG, can't be read"):
+        query.awaitTermination(60)
+
+
+# As Spark asks
+
+
+@pytest.fixture(scope="module")
+def past(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("past")
+    logs.make(made)
+    return made
+
+
+def stream(path: Path, **more: str) -> LimitedLogStream:
+    return LimitedLogStream(options(path, **more), ARROW)
+
+
+def batch(reader: LogStream, start: Offset, end: Offset) -> list[logs.Row]:
+    return [
+        row
+        for partition in reader.partitions(start, end)
+        for made in rows_in(partition, reader.target)
+        for row in made.to_pylist()
+    ]
+
+
+def batches(reader: LimitedLogStream, start: Offset | None = None) -> Iterator[tuple[Offset, Offset, list[logs.Row]]]:
+    """What a query does that ends when there is nothing more: (from, to, rows) of each batch."""
+    at = reader.initialOffset() if start is None else start
+    while True:
+        end = reader.latestOffset(at, reader.getDefaultReadLimit())
+        if end == at:
+            return
+        yield at, end, batch(reader, at, end)
+        at = end
+
+
+def test_batches_have_no_more_bytes_than_allowed_and_all_rows_once(past: Path) -> None:
+    limit = 100_000
+    found = list(batches(stream(past, maxBytesPerTrigger=str(limit))))
+    assert len(found) > 10
+    assert all(end["lsn"] - start["lsn"] <= limit for start, end, _ in found)
+    assert [row for _, _, rows in found for row in rows] == read(table(options(past)))
+
+
+def test_a_record_that_is_longer_than_the_limit_is_a_batch_of_its_own(past: Path) -> None:
+    found = list(batches(stream(past, maxBytesPerTrigger="1k", startingLsn=str(8 * EXTENT))))
+    assert max(end["lsn"] - start["lsn"] for start, end, _ in found) > 7000
+    assert [row for _, _, rows in found for row in rows] == read(table(options(past, startingLsn=str(8 * EXTENT))))
+
+
+def test_without_a_limit_all_that_is_there_is_one_batch(past: Path) -> None:
+    reader = stream(past)
+    assert isinstance(reader.getDefaultReadLimit(), ReadAllAvailable)
+    [(_, end, rows)] = batches(reader)
+    assert rows == read(table(options(past)))
+    assert reader.reportLatestOffset() == end
+
+
+def test_a_limit_of_sparks_own_goes_before_the_option(past: Path) -> None:
+    reader = stream(past, maxBytesPerTrigger="1k")
+    first = reader.initialOffset()
+    assert reader.latestOffset(first, ReadAllAvailable())["lsn"] > first["lsn"] + EXTENT
+    assert reader.latestOffset(first, ReadMaxBytes(50_000))["lsn"] > first["lsn"] + 40_000
+
+
+def test_it_begins_where_it_is_told_to(past: Path) -> None:
+    rows = read(table(options(past)))
+    middle = rows[len(rows) // 2]
+    since = [row for row in rows if row["lsn"] >= middle["lsn"]]
+    for place in ({"startingLsn": str(middle["lsn"])}, {"startingTime": middle["time"].isoformat()}):
+        [(_, _, found)] = batches(stream(past, **place))
+        assert found == since
+    assert list(batches(stream(past, startingLsn="latest"))) == []
+    assert stream(past, startingLsn="oldest").initialOffset() == stream(past).initialOffset()
+
+
+def test_rows_of_a_stream_can_be_chosen(past: Path) -> None:
+    found = [row for _, _, rows in batches(stream(past, objects="Q1", kinds="GET")) for row in rows]
+    assert found == read(table(options(past, objects="Q1", kinds="GET"))) != []
+
+
+def test_it_ends_with_what_was_there_when_it_is_to_end(tmp_path: Path) -> None:
+    """What is put while it runs is for the next run."""
+    qmgr.create(NAME, data_path=tmp_path, **logs.LINEAR)
+    with qmgr.start(NAME, data_path=tmp_path) as qm:
+        for number in range(3):
+            qm.define_queue(f"Q{number}")
+        logs.work(qm, 0)
+        reader = stream(tmp_path, maxBytesPerTrigger="50k")
+        reader.prepareForTriggerAvailableNow()
+        there = read(table(options(tmp_path)))
+        found = []
+        for _, last, rows in batches(reader):  # noqa: B007
+            found += rows
+            qm.put("Q1", b"while it runs")
+        assert found == there
+        again = stream(tmp_path)
+        again.prepareForTriggerAvailableNow()
+        assert there + [row for _, _, rows in batches(again, last) for row in rows] == read(table(options(tmp_path)))
+
+
+def test_an_offset_outlives_crashes_of_the_queue_manager(tmp_path: Path) -> None:
+    """Each batch ends somewhere in the newest page, which the next life goes on with."""
+    qmgr.create(NAME, data_path=tmp_path, **logs.LINEAR)
+    with qmgr.start(NAME, data_path=tmp_path) as qm:
+        qm.define_queue("A")
+        qm.define_queue("B")
+    found: list[logs.Row] = []
+    at, number = stream(tmp_path).initialOffset(), 0
+    for _ in range(4):
+        reader = stream(tmp_path)
+        with Putter(tmp_path, number) as putter:
+            number = putter.wait(5)
+            for _ in range(3):
+                end = reader.latestOffset(at, ReadAllAvailable())
+                found += batch(reader, at, end)
+                at = end
+    for _, _, rows in batches(stream(tmp_path), at):
+        found += rows
+    assert found == read(table(options(tmp_path)))
+
+
+def test_an_extent_that_is_gone_is_named_with_what_to_do(past: Path, tmp_path: Path) -> None:
+    log = logs.copy(past, tmp_path / "log")
+    reader = LimitedLogStream(asked({"path": str(log)}), ARROW)
+    start = reader.initialOffset()
+    for file in logs.files(log)[:2]:
+        file.unlink()
+    said = r"S0000000\.LOG is missing.*restore it from a backup.*or begin a query with a new checkpoint"
+    with pytest.raises(ExtentGone, match=said):
+        reader.latestOffset(start, ReadAllAvailable())
+    with pytest.raises(ExtentGone, match=said):
+        reader.partitions(start, reader.offset(4 * EXTENT))
+
+
+def test_an_extent_that_is_missing_on_the_way_is_not_jumped(past: Path, tmp_path: Path) -> None:
+    log = logs.copy(past, tmp_path / "log")
+    missing = logs.files(log)[3]
+    missing.unlink()
+    reader = LimitedLogStream(
+        asked({"path": str(log), "startingLsn": str(EXTENT), "maxBytesPerTrigger": "100k"}), ARROW
+    )
+    start: Offset = {"lsn": EXTENT}
+    found = []
+    with pytest.raises(LogDamaged, match=f"{missing.name.removesuffix('.gz')} is missing"):
+        for _, _, rows in batches(reader, start):
+            found += rows
+    everything = [row["lsn"] for row in read(table(options(past)))]
+    assert [row["lsn"] for row in found] == everything[: len(found)]
+    assert 3 * EXTENT < found[-1]["lsn"] < 4 * EXTENT
+
+
+def test_the_offset_of_another_log_is_refused(past: Path, tmp_path: Path) -> None:
+    qmgr.create(NAME, data_path=tmp_path, **logs.LINEAR)
+    with pytest.raises(Mistake, match="the query's checkpoint is of another log"):
+        stream(tmp_path).latestOffset(stream(past).initialOffset(), ReadAllAvailable())
+
+
+def test_an_older_copy_of_the_log_is_refused(past: Path, tmp_path: Path) -> None:
+    reader = stream(past)
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    ahead = reader.offset(int(end["lsn"]) + 80)
+    with pytest.raises(LogDamaged, match="it is an older copy; put back the one that was read"):
+        stream(past).latestOffset(ahead, ReadAllAvailable())
+
+
+def test_spark_4_1_gets_as_much_of_this_as_it_asks_for(past: Path) -> None:
+    """Its `latestOffset` has no parameters, so what is known comes from the other calls."""
+    reader = UnlimitedLogStream(options(past, maxBytesPerTrigger="100k"), ARROW)
+    at, found = reader.initialOffset(), []
+    for _ in range(100):
+        end = reader.latestOffset()
+        if end == at:
+            break
+        assert int(end["lsn"]) - int(at["lsn"]) <= 100 << 10
+        found += batch(reader, at, end)
+        at = end
+    assert found == read(table(options(past)))
+    assert UnlimitedLogStream(options(past, maxBytesPerTrigger="1k"), ARROW).latestOffset() == at  # after a restart
+
+
+@pytest.mark.parametrize("option", ["endingLsn", "endingTime"])
+def test_a_stream_has_no_end(past: Path, option: str) -> None:
+    source = LogSource({"path": str(past), "qmgr": NAME, option: "2026-01-01" if option == "endingTime" else "8"})
+    with pytest.raises(Mistake, match="a stream has no end"):
+        source.streamReader(schema_of(COLUMNS))
+
+
+def schema_of(columns: tuple[str, ...]) -> Any:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = from_arrow_schema(arrow_of(columns))
+    assert target_of(schema) == arrow_of(columns)
+    return schema
