@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from logger import lsn
-from logger.disk import Disk
+from logger.disk import Disk, PosixDisk
 from logger.errors import NotInLog
 from logger.extent import file_name, linear_number
 from pipeline.extents import EVERYTHING, Filters, LogFiles, find
@@ -182,14 +182,18 @@ def lsn_of(place: Place, log: LogFiles, disk: Disk | None = None) -> int:
         return log.end(disk=disk)
     if isinstance(place, datetime.datetime):
         return log.at_time(microseconds(place), disk)
-    first = log.first(disk)
     if not isinstance(place, int):
-        return first
-    if 0 < place < first:
-        name = file_name(linear_number(place // log.extent_bytes)) if place >= log.extent_bytes else "a first extent"
+        return log.first(disk)
+    history = log.history(disk or PosixDisk())
+    places = history.places()
+    oldest, sequence = min(places, default=0), place // log.extent_bytes
+    if 0 < sequence < oldest:
         raise NotInLog(
-            f"the log is there from {lsn.text(first)} on, so {lsn.text(place)}, in {name}, can't be read: put that "
-            f"extent and those behind it into {' or '.join(log.directories)}, or begin with {OLDEST!r}",
+            f"the log is there from {lsn.text(oldest * log.extent_bytes)} on, so {lsn.text(place)}, in "
+            f"{file_name(linear_number(sequence))}, can't be read: put that extent and those behind it into "
+            f"{' or '.join(log.directories)}, or begin with {OLDEST!r}",
             lsn=place,
         )
-    return max(place, first)
+    if sequence > oldest and sequence not in places:
+        history.refuse_gap(sequence)
+    return max(place, oldest * log.extent_bytes)

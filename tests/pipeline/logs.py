@@ -20,6 +20,7 @@ LINEAR: dict[str, Any] = {"log_type": "linear", "log_primary_files": 4, "log_fil
 EXTENT = 64 * 4096
 BEGAN = datetime.datetime.fromtimestamp(SimClock().wall // 1_000_000, datetime.UTC)
 HOURS = 9
+NEVER = datetime.datetime(2999, 1, 1, tzinfo=datetime.UTC)
 A_TIME = 30  # messages in an hour
 
 Row = dict[str, Any]
@@ -56,6 +57,7 @@ def make(path: Path) -> SimClock:
         qm.record_image()
         qm.checkpoint()
         qm.checkpoint()
+        assert list(qm.replay("Q0", NEVER)) == []  # who looks for a moment has extents indexed
         qm.archive_log(older_than="3h")
         qm.compress_log(older_than="6h")
     return clock

@@ -260,8 +260,8 @@ QUESTIONS: dict[str, tuple[list[Filter], float]] = {
         [GreaterThanOrEqual(("time",), BEGAN + 4 * HOUR), LessThan(("time",), BEGAN + 5 * HOUR)],
         0.35,
     ),
-    "one queue of three": ([EqualTo(("object",), "Q1")], 0.6),
-    "a queue that is not there": ([In(("object",), ("NOBODY",))], 0.0),
+    "one queue of three": ([EqualTo(("object",), "Q1")], 0.8),
+    "a queue that is not there": ([In(("object",), ("NOBODY",))], 0.2),
     "a range of the log": ([GreaterThan(("lsn",), 3 * EXTENT), LessThanOrEqual(("lsn",), 4 * EXTENT)], 0.35),
     "definitions": ([EqualTo(("kind",), "DEFINE")], 0.35),
 }
@@ -269,9 +269,11 @@ QUESTIONS: dict[str, tuple[list[Filter], float]] = {
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_filters_spare_extents(path: Path, rows: list[logs.Row], question: str) -> None:
-    """What is read is what is asked for, and no more than that share of the bytes of a full reading."""
+    """What is read is what is asked for, and no more than that share of the bytes of a full reading.
+
+    The newest extents have no index, and are read whatever is asked for.
+    """
     filters, share = QUESTIONS[question]
-    read(table(options(path), *filters))  # where extents have no index yet, they get one or are read for it
     full, disk = CountingDisk(), CountingDisk()
     read(table(options(path)), full)
     found = read(table(options(path), *filters), disk)
