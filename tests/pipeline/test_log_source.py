@@ -88,19 +88,11 @@ def test_spark_finds_the_format_and_its_columns_by_itself(load: Load) -> None:
 
 
 def test_spark_reads_every_row_of_archived_compressed_and_active_extents(load: Load, rows: list[logs.Row]) -> None:
-    found = load()
-    assert found.rdd.getNumPartitions() >= len({row["extent"] for row in rows})
-    collected = [row.asDict() for row in found.orderBy("lsn", "position").collect()]
-    expected = [
-        {**row, **{name: dict(row[name]) for name in ("bases", "properties") if row[name] is not None}} for row in rows
-    ]
-    for name in (
-        "time",
-        "put_time",
-        "expiry",
-    ):  # Spark gives moments as those of this machine's zone, without saying so
-        for row in expected:
-            row[name] = row[name] and row[name].astimezone().replace(tzinfo=None)
+    collected = sorted((row.asDict() for row in load().collect()), key=lambda row: (row["lsn"], row["position"]))
+    maps, moments = ("bases", "properties"), ("time", "put_time", "expiry")
+    expected = [{**row, **{name: dict(row[name]) for name in maps if row[name] is not None}} for row in rows]
+    for row in expected:  # Spark gives moments as those of this machine's zone, without saying so
+        row.update({name: row[name].astimezone().replace(tzinfo=None) for name in moments if row[name] is not None})
     assert collected == expected
 
 

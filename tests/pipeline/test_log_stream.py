@@ -115,6 +115,8 @@ def test_neither_kills_nor_restarts_nor_archiving_lose_or_repeat_a_message(
         assert qm.compress_log().done
         qm.put("A", b"after archiving")
         query.processAllAvailable()
+    told = query.lastProgress["sources"][0]
+    assert told["endOffset"] == told["latestOffset"]
     query.stop()
 
     with Putter(path, number) as putter:
