@@ -144,9 +144,10 @@ class Columns:
             none = np.zeros(len(self._found) + 1, np.int32)
             buffers = [validity(self._is_put), pa.py_buffer(none), pa.py_buffer(b"")]
             return pa.Array.from_buffers(kind, len(self._found), buffers)
+        first = int(begin[0])
         borders = np.empty(2 * len(begin), np.int32)
-        borders[::2], borders[1::2] = begin, end
-        data = [None, pa.py_buffer(borders), pa.py_buffer(self._batch.data)]
+        borders[::2], borders[1::2] = begin - first, end - first
+        data = [None, pa.py_buffer(borders), pa.py_buffer(self._batch.data).slice(first)]
         among = pa.Array.from_buffers(kind, len(borders) - 1, data)  # each, and what lies before the next one
         if len(begin) == len(self._found):
             return among.take(pa.array(2 * np.arange(len(begin))))

@@ -297,7 +297,7 @@ def _of_folder(path: str, disk: Disk) -> LogFiles:
     directories = (path, f"{path}/active", f"{path}/archive")
     found: dict[bytes, tuple[int, str]] = {}
     for directory in directories:
-        for file in disk.list(directory):
+        for file in _listed(directory, disk):
             if extent_of(file) is None:
                 continue
             with contextlib.suppress(LogDamaged):
@@ -314,6 +314,13 @@ def _of_folder(path: str, disk: Disk) -> LogFiles:
         raise LogError(f"{path} has extents of different logs, {one} and {other}; put each log into its own folder")
     [(log_id, (extent_bytes, _))] = found.items()
     return LogFiles(directories=directories, log_id=log_id, extent_bytes=extent_bytes)
+
+
+def _listed(directory: str, disk: Disk) -> list[str]:
+    try:
+        return disk.list(directory)
+    except NotADirectoryError:
+        return []
 
 
 # Names
@@ -343,19 +350,24 @@ def named(log: LogFiles, end: int, disk: Disk | None = None) -> LogFiles:
     known = _known.setdefault(
         (log.log_id, log.directories), _Known(first * log.extent_bytes, {}, catalogued=first == 1)
     )
+    at, whole = known.upto, True
     with contextlib.closing(log.extents(disk)) as extents:
-        while known.upto < end:
-            stop = min(end, (known.upto // log.extent_bytes + 1) * log.extent_bytes)
-            with contextlib.suppress(LogDamaged):  # who reads that extent is told
-                _learn(extents, known, stop)
-            known.upto = stop
+        while at < end:
+            stop = min(end, (at // log.extent_bytes + 1) * log.extent_bytes)
+            try:
+                _learn(extents, known, at, stop)
+            except LogDamaged:
+                whole = False  # who reads that extent is told; it may be mended
+            at = stop
+            if whole:
+                known.upto = at
     return attrs.evolve(log, names=log.names | known.names)
 
 
-def _learn(extents: Extents, known: _Known, stop: int) -> None:
-    """Take the names in [known.upto, stop)."""
+def _learn(extents: Extents, known: _Known, start: int, stop: int) -> None:
+    """Take the names in [start, stop)."""
     kinds = {"DEFINE"} if known.catalogued else {"DEFINE", "CATALOG"}
-    for batch in _batches(extents, known.upto, stop, wanted(Filters(kinds=frozenset(kinds)), {})):
+    for batch in _batches(extents, start, stop, wanted(Filters(kinds=frozenset(kinds)), {})):
         tells = np.isin(batch.headers["kind"], (Kind.DEFINE, Kind.CATALOG))
         for record in np.flatnonzero(tells).tolist():
             kind = int(batch.headers["kind"][record])

@@ -11,6 +11,7 @@ from logger import lsn
 from logger.disk import Disk, PosixDisk
 from logger.errors import LogDamaged
 from logger.extent import file_name, linear_number
+from logger.reader import Record
 from pipeline.columns import Columns, Names
 from pipeline.extents import LogFiles, Part
 from pipeline.filters import EVERYTHING, Filters, Wanted, wanted
@@ -33,12 +34,15 @@ def batches(
     schema = arrow_of(columns)
     extents = log.extents(disk or PosixDisk())
     try:
-        for window in windows(extents, part.start, part.end, chosen):
-            batch = of_window(window) if isinstance(window, Window) else of_record(window)
+        for batch in map(_batch, windows(extents, part.start, part.end, chosen)):
             for piece in _pieces(_understood(batch, chosen, names, log), rows):
                 yield _made(Columns(batch, piece, names, log.extent_bytes), schema, log)
     finally:
         extents.close()
+
+
+def _batch(found: Window | Record) -> Batch:
+    return of_window(found) if isinstance(found, Window) else of_record(found)
 
 
 def _understood(batch: Batch, chosen: Wanted, names: Names, log: LogFiles) -> Operations:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logger import frame, lsn
-from logger.compressed import CompressedFile, compression_of
+from logger.compressed import CompressedFile, ReadOnly, compression_of
 from logger.disk import Disk, File
 from logger.errors import LogDamaged
 from logger.extent import DATA, HEADER, decode_header, file_name, linear_number
@@ -39,6 +39,7 @@ LSN_AT, FLAGS_AT = 2, 46  # in a frame's header: the LSN is the third number of 
 FEW = 4  # so many times as many bytes are read where few of them may be wanted
 NEAR = 2048  # bytes between two records that are read at once all the same
 LONG = 16 << 10  # bytes of a record that are read at once where few are wanted
+OPEN = 3  # files at a time
 INDEXES = 32  # that this process keeps
 
 Places = npt.NDArray[np.int64]
@@ -128,7 +129,11 @@ class Extents:
     def view(self, sequence: int) -> ExtentView:
         """The pages of the extent, as they lie now."""
         size = self.history.extent_bytes
-        return ExtentView(self._opened(sequence)[1], sequence * size, size, self.seed)
+        return ExtentView(_Reopened(self, sequence), sequence * size, size, self.seed)
+
+    def read(self, sequence: int, offset: int, size: int) -> bytes:
+        """Bytes of the extent's file, plain or decompressed."""
+        return self._opened(sequence)[1].read(offset, size)
 
     @property
     def seed(self) -> int:
@@ -167,7 +172,8 @@ class Extents:
     def _if_there(self, sequence: int) -> File | None:
         """For a reader that looks on behind the end of the log."""
         try:
-            return self._opened(sequence)[1]
+            self._opened(sequence)
+            return _Reopened(self, sequence)
         except LogDamaged as exc:
             if sequence <= max(self.history.places(), default=0):
                 raise exc
@@ -176,7 +182,7 @@ class Extents:
     def _opened(self, sequence: int) -> tuple[Place, File]:
         found = self._files.pop(sequence, None) or self._found(sequence)
         self._files[sequence] = found
-        while len(self._files) > 2:
+        while len(self._files) > OPEN:
             self._files.pop(next(iter(self._files)))[1].close()
         return found
 
@@ -226,6 +232,23 @@ class Extents:
         return Place(sequence=sequence, path=path, form=Form.ACTIVE, size=size, taken=header.time), file
 
 
+class _Reopened(ReadOnly):
+    """An extent whose file is opened again when it had to make room for others."""
+
+    def __init__(self, extents: Extents, sequence: int) -> None:
+        self._extents = extents
+        self._sequence = sequence
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self._extents.read(self._sequence, offset, size)
+
+    def size(self) -> int:
+        return self._extents.place(self._sequence).size
+
+    def close(self) -> None:
+        """They are closed together."""
+
+
 class Patience:
     """Looks again for a while at what others may be writing."""
 
@@ -260,9 +283,20 @@ def windows(extents: Extents, start: int, end: int, wanted: Wanted) -> Iterator[
     size = extents.history.extent_bytes
     while start < end:
         stop = min(end, (start // size + 1) * size)
-        for window in _of_extent(extents, start, stop, wanted):
+        found = _of_extent(extents, start, stop, wanted)
+        while (window := _next(found, start)) is not None:
             yield from _apart(extents, window)
         start = stop
+
+
+def _next(found: Iterator[Window], start: int) -> Window | None:
+    """The next one; what can't be decompressed is said with its LSN."""
+    try:
+        return next(found, None)
+    except LogDamaged as exc:
+        if exc.lsn is not None:
+            raise
+        raise LogDamaged(f"{exc}; it holds the log at {lsn.text(start)}", path=exc.path, lsn=start) from exc
 
 
 def _of_extent(extents: Extents, start: int, end: int, wanted: Wanted) -> Iterator[Window]:

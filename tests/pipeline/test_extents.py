@@ -25,6 +25,7 @@ from pipeline.extents import Part
 from pipeline.filters import Filters
 from pipeline.rows import batches
 from recovery import extent_index
+from recovery.extent_index import BLOCK
 from tests.logger.extents import content
 from tests.pipeline import reference
 from tests.pipeline.reference import Row
@@ -46,9 +47,11 @@ def _forgotten() -> None:
 def a_log(seed: int = 3, *, indexed: bool = True) -> Works:
     """Some extents, with indexes or without."""
     works = Works(seed)
-    for _ in range(3):
+    for turn in range(3):
         for step in STEPS:
             works.do(step)
+        if turn == 1:
+            works.qm.put("A", bytes(600_000))
     works.stop()
     for path in [path for path in works.world.disk.files() if path.endswith(".IDX")]:
         works.world.disk.remove(path)
@@ -91,7 +94,7 @@ def test_an_indexed_log_reads_as_one_without(plain: tuple[Works, list[Row]], ind
 
 
 @pytest.mark.parametrize("which", ["plain", "indexed"])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(data=st.data())
 def test_the_parts_of_any_division_make_up_the_whole(
     which: str, data: st.DataObject, request: pytest.FixtureRequest
@@ -104,6 +107,25 @@ def test_the_parts_of_any_division_make_up_the_whole(
     log = extents.named(log, end, disk)
     found = [row for low, high in itertools.pairwise(places) for row in told_of(Part(log, low, high, 0), disk)]
     assert found == rows
+
+
+@pytest.mark.parametrize("which", ["plain", "indexed"])
+def test_an_extent_is_read_in_windows(
+    which: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    works, rows = request.getfixturevalue(which)
+    log = works.log()
+    assert max(row["end_lsn"] - row["lsn"] for row in rows) > log.extent_bytes
+    for size in (BLOCK, 20_000):
+        monkeypatch.setattr(windows, "WINDOW", size)
+        monkeypatch.setattr(extents, "WINDOW", size)
+        monkeypatch.setattr(extents, "PART", BLOCK)
+        assert told(log, works.disk) == rows
+        disk = Counting(works.world.disk)
+        assert told(log, disk, columns=("lsn",)) == [{"lsn": row["lsn"]} for row in rows]
+        parts = extents.plan(log, log.first(works.disk), log.end(disk=works.disk), disk=works.disk)
+        if which == "indexed":
+            assert len(parts) > len({part.start // log.extent_bytes for part in parts})
 
 
 def test_batches_have_the_rows_that_were_asked_for(indexed: tuple[Works, list[Row]]) -> None:
@@ -197,7 +219,7 @@ def filters(draw: st.DrawFn) -> Filters:
 
 
 @pytest.mark.parametrize("which", ["plain", "indexed"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(chosen=filters())
 def test_filters_let_pass_what_they_should(which: str, chosen: Filters, request: pytest.FixtureRequest) -> None:
     works, rows = request.getfixturevalue(which)
@@ -365,7 +387,7 @@ def test_the_first_record_of_a_moment_is_found(
 
 
 @pytest.mark.parametrize("which", ["plain", "indexed"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_a_boundary_is_where_a_record_ends(which: str, data: st.DataObject, request: pytest.FixtureRequest) -> None:
     works, rows = request.getfixturevalue(which)
@@ -408,6 +430,18 @@ def test_a_damaged_block_stops_the_reading_with_file_and_lsn(with_index: bool) -
     assert found == [{"lsn": row["lsn"]} for row in rows][: len(found)]
     disk.poke(path, good)
     assert told(works.log(), disk) == rows
+
+
+def test_a_damaged_compressed_extent_is_named_with_its_lsn() -> None:
+    works = a_log()
+    disk, log = works.world.disk, works.log()
+    moved(works, [Compression.GZIP])
+    path = next(path for path in disk.files() if path.endswith("S0000001.LOG.gz"))
+    flip(disk, path, 300)
+    with pytest.raises(LogDamaged, match=path) as caught:
+        told(log, disk)
+    assert caught.value.lsn == 2 * log.extent_bytes
+    assert lsns.text(2 * log.extent_bytes) in str(caught.value)
 
 
 def test_a_missing_extent_is_named() -> None:
@@ -515,6 +549,9 @@ def test_a_reader_keeps_up_with_a_writer(tmp_path: Path) -> None:
 def test_what_is_no_log_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="there is no log in"):
         extents.find(str(tmp_path))
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(LogError, match="there is no log in"):
+        extents.find(str(tmp_path / "file"))
     with pytest.raises(LogError, match="queue manager 'QM9' does not exist"):
         extents.find(str(tmp_path), "QM9")
     qmgr.create("C", data_path=tmp_path)

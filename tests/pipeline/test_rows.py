@@ -34,7 +34,7 @@ def test_all_kinds_of_records_come(everything: Works) -> None:
     assert found == {kind.name for kind in Kind} - {"CALLS", "PUT_MANY"}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(st.sampled_from(STEPS), max_size=25), st.integers(0, 1 << 30))
 def test_rows_are_those_of_a_slow_reading(steps: list[str], seed: int) -> None:
     works = worked(steps, seed)
@@ -51,7 +51,8 @@ def test_the_log_of_every_shape_of_work(everything: Works) -> None:
     assert_same(told(everything.log(), everything.disk), reference.rows(everything.log(), everything.disk))
 
 
-@pytest.mark.parametrize("column", COLUMNS)
-def test_each_column_is_the_same_alone(everything: Works, column: str) -> None:
-    found = told(everything.log(), everything.disk, columns=(column,))
-    assert found == [{column: row[column]} for row in reference.rows(everything.log(), everything.disk)]
+def test_each_column_is_the_same_alone(everything: Works) -> None:
+    rows = reference.rows(everything.log(), everything.disk)
+    for column in COLUMNS:
+        found = told(everything.log(), everything.disk, columns=(column,))
+        assert found == [{column: row[column]} for row in rows]
