@@ -14,6 +14,7 @@ import attrs
 
 from logger.disk import Disk, PosixDisk
 from pipeline import extents
+from pipeline.extents import LogFiles
 from pipeline.images import columns_of, records_of
 from qmgr import locations
 from qmgr.objects import mangle
@@ -81,14 +82,11 @@ def _messages(name: str, data_path: str, disk: Disk) -> Iterator[tuple[str, str,
     _, catalogue = checkpoint.read_files(disk, location.data_dir, log.log_id)[0]
     queues = {one["definition"]["id"]: one for line in catalogue if "definition" in (one := json.loads(line))}
     locked: set[tuple[int, int]] = set()
-    for raw in records_of(log, log.first(disk), log.end(disk=disk), disk):
-        if raw.kind == Kind.ROLL_FORWARD:
-            record = decode(raw.kind, raw.uow, raw.body)
-            assert isinstance(record, RollForward)
-            for number, _, puts, gets in runs(record.runs):
-                locked.update((number, sequence) for sequence in gets)
-                for message, _ in puts:
-                    yield queues[number]["definition"]["name"], UNCOMMITTED, None, 0, message
+    for record in _rolled_forward(log, disk):
+        for number, _, puts, gets in runs(record.runs):
+            locked.update((number, sequence) for sequence in gets)
+            for message, _ in puts:
+                yield queues[number]["definition"]["name"], UNCOMMITTED, None, 0, message
     for number, fields in queues.items():
         queue = fields["definition"]["name"]
         backouts = {int(sequence): count for sequence, count in fields["backouts"][1].items()}
@@ -101,3 +99,13 @@ def _messages(name: str, data_path: str, disk: Disk) -> Iterator[tuple[str, str,
                     if not segment.is_gone(cell):
                         state = LOCKED if (number, sequence) in locked else READY
                         yield queue, state, sequence, backouts.get(sequence, 0), message
+
+
+def _rolled_forward(log: LogFiles, disk: Disk) -> Iterator[RollForward]:
+    """What the log has of units of work that are in doubt. Before the first record there is no extent of it either."""
+    if log.history(disk).places():
+        for raw in records_of(log, log.first(disk), log.end(disk=disk), disk):
+            if raw.kind == Kind.ROLL_FORWARD:
+                record = decode(raw.kind, raw.uow, raw.body)
+                assert isinstance(record, RollForward)
+                yield record

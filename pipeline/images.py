@@ -14,14 +14,14 @@ import attrs
 import pyarrow as pa
 
 from logger import lsn as lsns
-from logger.config import LogType
-from logger.control import ControlState
 from logger.disk import Disk, PosixDisk
 from logger.errors import LogDamaged
 from logger.reader import Record
-from pipeline.extents import Filters, LogFiles, Part, plan
+from pipeline.details import texts
+from pipeline.extents import LogFiles, Part, plan
+from pipeline.filters import Filters
 from pipeline.schema import arrow_of
-from qmgr.message import HEAD, IN_GROUP, Value, decode_properties, standing
+from qmgr.message import HEAD, IN_GROUP, standing
 from qmgr.segments import cells_of
 from recovery.records import ImagePart, Kind, decode
 
@@ -63,21 +63,9 @@ def records_of(log: LogFiles, start: int, end: int, disk: Disk | None = None) ->
     """The records that begin in [start, end), one by one. Raises LogDamaged, OSError."""
     disk = disk or PosixDisk()
     log = log.now(disk)
-    state = ControlState(
-        log_id=log.log_id,
-        log_type=LogType.LINEAR,
-        extent_bytes=log.extent_bytes,
-        epoch=log.epoch,
-        epoch_from=log.epoch_from,
-        head=0,
-        checkpoint=0,
-        durable=0,
-        clean_end=0,
-        extents=(),
-    )
     history = log.history(disk)
     history.places()
-    with contextlib.closing(history.reader(state)) as reader:
+    with contextlib.closing(log.reader(history)) as reader:
         # A record is found from the front of its extent on.
         for record in reader.records(start // log.extent_bytes * log.extent_bytes, durable=end, resync=True):
             if record.lsn >= end:
@@ -125,7 +113,6 @@ def columns_of(message: bytes) -> dict[str, Any]:
     named = HEAD.size + form
     told = named + reply_to
     end = told + properties
-    said = decode_properties(message[told : end - 24 if flags & IN_GROUP else end])
     return {
         "message_id": message[32:56],
         "correlation_id": message[56:80],
@@ -133,20 +120,9 @@ def columns_of(message: bytes) -> dict[str, Any]:
         "persistent": bool(flags & 1),
         "put_time": int.from_bytes(message[16:24], "little"),
         "expiry": expires or None,
-        "properties": [(name, text(value)) for name, value in said.items()],
+        "properties": texts(message[told : end - 24 if flags & IN_GROUP else end]),
         "format": message[HEAD.size : named].decode(),
         "reply_to": message[named:told].decode(),
         "body_length": len(message) - end,
         "body": message[end:],
     }
-
-
-def text(value: Value) -> str:
-    """The value of a property as text, bytes in hexadecimal."""
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case bytes():
-            return value.hex()
-        case _:
-            return str(value)

@@ -1,4 +1,4 @@
-"""The command: python -m examples.flights [--rows N|all] [--kills N] [--seed N] [--data-path DIR] [--keep]."""
+"""The command: python -m examples.flights; `--help` has its words."""
 
 import argparse
 import random
@@ -55,17 +55,20 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--data-path", type=Path, metavar="DIR", help="where the queue manager lives, and stays afterwards"
     )
+    parser.add_argument(
+        "--linear", action="store_true", help="linear logging: all of the log stays, for python -m pipeline to read"
+    )
     parser.add_argument("--keep", action="store_true", help="do not remove the temporary directory at the end")
     return parser.parse_args()
 
 
-def prepare(data_path: str, source: Path, rows: int | None) -> int:
+def prepare(data_path: str, source: Path, rows: int | None, *, linear: bool = False) -> int:
     """Create the queue manager and the queues that the rows need; return how many rows there are."""
     names, count = {MARK}, 0
     for flight in islice(data.flights(source), rows):
         names |= {FROM + flight.origin, TO + flight.carrier}
         count += 1
-    qmgr.create(NAME, data_path=data_path)
+    qmgr.create(NAME, data_path=data_path, log_type="linear" if linear else "circular")
     with qmgr.start(NAME, data_path=data_path) as qm:
         for name in sorted(names):
             qm.define_queue(name)
@@ -77,7 +80,7 @@ def run(args: argparse.Namespace, source: Path, data_path: str, console: Console
     """Return whether every flight is where it should be, after a progress bar and with a table."""
     began = time.monotonic()
     seed = random.randrange(1_000_000) if args.seed is None else args.seed
-    rows = prepare(data_path, source, args.rows)
+    rows = prepare(data_path, source, args.rows, linear=args.linear)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 GONE, BACKED_OUT = "GONE", "BACKED OUT"  # what a get comes to; or LOCKED
 PLACE = ["object_number", "sequence"]
+SPREAD = 1 << 20
 
 
 def outcomes_of(rows: "DataFrame") -> "DataFrame":
@@ -34,22 +35,26 @@ def in_doubt() -> "Column":
 
 
 def placed_puts(puts: "DataFrame", outcomes: "DataFrame") -> "DataFrame":
-    """The PUT rows of messages that are visible, each with its sequence; what a ROLL_FORWARD said again comes once."""
-    committed = outcomes.where("committed").select("uow", "bases")
-    base = F.try_element_at("bases", F.col("object_number"))
-    late = _once(puts).join(committed, "uow").withColumn("sequence", base + F.col("ordinal")).drop("bases")
-    return puts.where(F.col("sequence").isNotNull()).unionByName(late)
+    """PUT rows with the sequences that they have by now, and `doubtful` and `xid` of their units of work."""
+    # A row that has its sequence asks for no outcome: it is spread over keys that no unit of work has.
+    spread = -1 - F.pmod(F.xxhash64(*PLACE), F.lit(SPREAD))
+    told = outcomes.select(F.col("uow").alias("unit"), "committed", in_doubt().alias("doubtful"), "xid", "bases")
+    unit = F.when(F.col("sequence").isNull(), F.col("uow")).otherwise(spread)
+    late = F.when(F.col("committed"), F.try_element_at("bases", F.col("object_number")) + F.col("ordinal"))
+    joined = puts.withColumn("unit", unit).join(told, "unit", "left")
+    return joined.withColumn("sequence", F.coalesce("sequence", late)).drop("unit", "committed", "bases")
 
 
-def uncommitted_puts(puts: "DataFrame", outcomes: "DataFrame") -> "DataFrame":
-    """The PUT rows of units of work that are in doubt."""
-    doubtful = outcomes.where(in_doubt()).select("uow", "xid")
-    return _once(puts).join(doubtful, "uow").withColumns({"state": F.lit(UNCOMMITTED), "backout_count": F.lit(0)})
+def visible_puts(placed: "DataFrame") -> "DataFrame":
+    """The messages that were put for good; what a ROLL_FORWARD said again comes once."""
+    return placed.where(F.col("sequence").isNotNull()).dropDuplicates(PLACE)
 
 
-def _once(puts: "DataFrame") -> "DataFrame":
-    """Puts of units of work that got no sequence in their own record."""
-    return puts.where(F.col("sequence").isNull()).dropDuplicates(["uow", "object_number", "ordinal"])
+def uncommitted_puts(placed: "DataFrame") -> "DataFrame":
+    """The messages that units of work have put which are in doubt."""
+    doubtful = placed.where(F.col("sequence").isNull() & F.col("doubtful"))
+    once = doubtful.dropDuplicates(["uow", "object_number", "ordinal"])
+    return once.withColumns({"state": F.lit(UNCOMMITTED), "backout_count": F.lit(0)})
 
 
 def gets_of(rows: "DataFrame", outcomes: "DataFrame") -> "DataFrame":

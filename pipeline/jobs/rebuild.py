@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
+import pyarrow as pa
+from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from logger import lsn as lsns
@@ -29,7 +31,15 @@ from pipeline.image_source import image_table
 from pipeline.images import Extent, records_of
 from pipeline.jobs import common
 from pipeline.jobs.common import DIFFERENT, GOOD, Failure, say, step
-from pipeline.jobs.content import gets_of, outcomes_of, placed_puts, uncommitted_puts, what_is_left
+from pipeline.jobs.content import (
+    gets_of,
+    in_doubt,
+    outcomes_of,
+    placed_puts,
+    uncommitted_puts,
+    visible_puts,
+    what_is_left,
+)
 from pipeline.report import Report
 from pipeline.schema import SQL, arrow_of
 from qmgr.pointintime import recover_to
@@ -51,6 +61,7 @@ MESSAGE = (
 )
 CONTENT = ("object", "object_number", "sequence", "state", "uow", "xid", "backout_count", *MESSAGE)
 PLACED = ("lsn", "end_lsn", "kind", "uow", "object_number", "sequence")
+ENDS = ("COMMIT", "BACKOUT", "PREPARE", "ROLL_FORWARD")
 DEFINITIONS = tuple(sorted(Kind(kind).name for kind in {*TELLING, Kind.IMAGE_START}))
 
 
@@ -106,6 +117,7 @@ class _Rebuild:
         self._args = args
         self._log = log
         self._out = common.out_folder(args)
+        self._persisted: list[DataFrame] = []
 
     def run(self) -> int:
         start = self._log.first()
@@ -120,6 +132,8 @@ class _Rebuild:
             rows = self._content(known, until).withColumn("queue", F.col("object")).hint("rebalance", "queue")
             ordered = rows.sortWithinPartitions("queue", "priority", "sequence")
             ordered.write.partitionBy("queue").mode("overwrite").parquet(path)
+            for kept in self._persisted:
+                kept.unpersist()
             counted = contents_of(self._spark.read.schema(ddl_of(CONTENT)).parquet(path))
         report = Report(f"queues of the log in {self._args.path} as of {lsns.text(until)}")
         tell(report, [one.name for one in known], counted, missing)
@@ -154,7 +168,8 @@ class _Rebuild:
         """Definitions and places of images as of the LSN. Raises NotRecoverable."""
         rows = self._read("lsn", "end_lsn", "kind", "object_number", "object", "details", until=until)
         found = Found(Survey(start, until, complete=self._begins_with_nothing(start)))
-        for row in rows.where(F.col("kind").isin(*DEFINITIONS)).orderBy("lsn").collect():
+        told = rows.where(F.col("kind").isin(*DEFINITIONS)).collect()
+        for row in sorted(told, key=lambda row: int(row["lsn"])):
             if row["kind"] == Kind.IMAGE_START.name:
                 found.begun[row["lsn"]] = row["details"]
                 continue
@@ -182,17 +197,20 @@ class _Rebuild:
         """A row for each message, with the columns CONTENT."""
         spark = self._spark
         since = min((one.place.media for one in known), default=until)
-        queues = spark.createDataFrame(
+        queues = table(
+            spark,
+            {"object_number": pa.int32(), "object": pa.string(), "checkpoint": pa.int64()},
             [(one.number, one.name, one.place.checkpoint) for one in known],
-            "object_number INT, object STRING, checkpoint BIGINT",
         )
-        units = spark.createDataFrame(
+        units = table(
+            spark,
+            {"object_number": pa.int32(), "uow": pa.int64(), "first": pa.int64()},
             [(one.number, unit, first) for one in known for unit, first in one.units.items()],
-            "object_number INT, uow BIGINT, first BIGINT",
         )
-        backouts = spark.createDataFrame(
+        backouts = table(
+            spark,
+            {"object_number": pa.int32(), "sequence": pa.int64(), "backouts": pa.int64()},
             [(one.number, sequence, count) for one in known for sequence, count in one.backouts.items()],
-            "object_number INT, sequence BIGINT, backouts BIGINT",
         )
 
         def counting(rows: "DataFrame") -> "DataFrame":
@@ -201,19 +219,27 @@ class _Rebuild:
             placed = placed.join(F.broadcast(units), ["object_number", "uow"], "left")
             return placed.where((F.col("lsn") >= F.col("checkpoint")) | (F.col("lsn") >= F.col("first")))
 
-        puts = self._read(*PLACED, "ordinal", *MESSAGE, since=since, until=until)
-        puts = counting(puts.where(F.col("kind") == "PUT")).select(
-            "object_number", "sequence", "uow", "ordinal", *MESSAGE
-        )
-        gets = counting(self._read(*PLACED, since=since, until=until).where(F.col("kind").isin("GET", "EXPIRE")))
         units_of = self._read("lsn", "end_lsn", "kind", "uow", "xid", "bases", since=since, until=until)
-        outcomes = outcomes_of(units_of.where(F.col("kind").isin("COMMIT", "BACKOUT", "PREPARE", "ROLL_FORWARD")))
+        outcomes = self._kept(outcomes_of(units_of.where(F.col("kind").isin(*ENDS))))
+        puts = counting(
+            self._read(*PLACED, "ordinal", *MESSAGE, since=since, until=until).where(F.col("kind") == "PUT")
+        )
+        puts = puts.select("object_number", "sequence", "uow", "ordinal", *MESSAGE)
+        calls = counting(self._read(*PLACED, since=since, until=until).where(F.col("kind").isin("GET", "EXPIRE")))
         begun = [one.image for one in known if one.image is not None]
         held = image_table(spark, absolute_path(self._args.path), self._args.qmgr, begun)
-        there = held.unionByName(placed_puts(puts, outcomes).select(*held.columns))
-        left = what_is_left(there, gets_of(gets, outcomes), backouts)
-        every = left.unionByName(uncommitted_puts(puts, outcomes).select(*left.columns))
-        return every.join(F.broadcast(queues.drop("checkpoint")), "object_number").select(*CONTENT)
+        placed = placed_puts(puts, outcomes)
+        there = held.unionByName(visible_puts(placed).select(*held.columns))
+        content = what_is_left(there, self._kept(gets_of(calls, outcomes)), backouts)
+        if not outcomes.where(in_doubt()).isEmpty():
+            content = content.unionByName(uncommitted_puts(placed).select(*content.columns))
+        return content.join(F.broadcast(queues.drop("checkpoint")), "object_number").select(*CONTENT)
+
+    def _kept(self, table: "DataFrame") -> "DataFrame":
+        """The table, made once: it is asked for several times, and is small beside the messages."""
+        kept = table.persist(StorageLevel.MEMORY_AND_DISK)
+        self._persisted.append(kept)
+        return kept
 
     # ---- the other way
 
@@ -290,6 +316,12 @@ def record_of(row: "Row") -> records.Record:
             piece = json.loads(details)
             flags = (records.FIRST if piece["first"] else 0) | (records.LAST if piece["last"] else 0)
             return records.Catalog(flags, details.encode())
+
+
+def table(spark: "SparkSession", columns: Mapping[str, pa.DataType], rows: Sequence[tuple[object, ...]]) -> "DataFrame":
+    """A small table that Spark has by itself: no task of Python makes it."""
+    arrays = [pa.array([row[place] for row in rows], kind) for place, kind in enumerate(columns.values())]
+    return spark.createDataFrame(pa.table(arrays, names=list(columns)))
 
 
 def ddl_of(columns: Sequence[str]) -> str:
