@@ -157,6 +157,12 @@ class _Rebuild:
         if isinstance(at, int):
             if at > end:
                 raise Failure(f"the log ends at {lsns.text(end)}, so {lsns.text(at)} is not in it.")
+            if at < start:
+                needed = file_name(linear_number(max(1, at // self._log.extent_bytes)))
+                raise NotRecoverable(
+                    f"the log that is there begins at {lsns.text(start)}, behind {lsns.text(at)}; bring {needed} "
+                    f"and the older extents back, or take a later moment"
+                )
             return at
         moments = self._read("end_lsn", "time", until=end).where(F.col("time") <= F.lit(at))
         row = moments.agg(F.max("end_lsn").alias("last")).first()

@@ -7,17 +7,25 @@ to real files, from which the job reads.
 import argparse
 import random
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
 
-from pipeline import built
+from pipeline import built, extents
 from pipeline.__main__ import parser_of
+from pipeline.extents import LogFiles, Part
+from pipeline.images import Extent, batches, parts_of, records_of
 from pipeline.jobs import job, rebuild
+from pipeline.jobs.common import Failure
+from pipeline.jobs.rebuild import Found
 from pipeline.report import TEXT
 from qmgr.errors import Damaged
+from qmgr.objects import QueueDefinition
+from qmgr.survey import Survey
 from recovery.errors import NotRecoverable
+from recovery.image import Place
+from recovery.records import Kind
 from tests.model import Model
 from tests.sim.disk import SimDisk
 from tests.sim.life import AUTOMATIC, DATA, LINEAR, LOG, NAME, random_life
@@ -107,7 +115,7 @@ def examine(spark: "SparkSession", one: Lived, mark: Mark, folder: Path) -> bool
             assert rebuild.run(refused, spark) == 10
             assert "Not built" in (folder / "out" / TEXT).read_text()
         except NotRecoverable as exc:
-            assert "bring the older extents back" in str(exc)
+            assert "older extents back, or take a later moment" in str(exc)
         return False
     words = "--at", str(mark.lsn), "--into", str(folder / "into")
     assert rebuild.run(told(one.data, folder / "out", *words), spark) == 0
@@ -128,3 +136,69 @@ def test_it_is_what_the_model_says_and_what_recover_to_builds(
     assert came_back == ([True, True] if name == "deep" else [False, True])
     forms = {Path(path).suffix for path in one.life.disk.files(LOG)}
     assert bool(forms & {".gz", ".zst"}) is (name == "deep")
+
+
+# Without Spark
+
+
+def test_an_image_is_read_as_rows_also_when_another_one_lies_between_its_parts(
+    tmp_path: Path, small_segments: Counted
+) -> None:
+    """What was gone when it was recorded is not in it; nor is what another image, before or after it, has."""
+    life = Marked(LINEAR)
+    life.create()
+    life.start()
+    for queue in ("A", "B"):
+        life.define(queue)
+        life.put(queue, number=20, size=300)
+    life.record_image()
+    life.get("A", limit=5)
+    life.put("A", number=3, priority=7)
+    life.record_image("A")
+    life.put("A")
+    life.end()
+    log = extents.find(str(written(life.disk, tmp_path)), NAME)
+    start, end = log.first(), log.end()
+    begun = [raw.lsn for raw in records_of(log, start, end) if raw.kind == Kind.IMAGE_START]
+    ended = [raw.end for raw in records_of(log, start, end) if raw.kind == Kind.IMAGE_END]
+    images = [Extent(*place) for place in zip(sorted(begun), sorted(ended), strict=True)]
+    found = [
+        sorted((row["sequence"], row["priority"]) for part in parts_of(log, [one]) for row in rows_in(part, one.start))
+        for one in images
+    ]
+    assert sorted(map(len, found[:3])) == [18, 20, 20]
+    [latest] = [each for each in found if len(each) == 18]
+    assert [priority for _, priority in latest[-3:]] == [7, 7, 7]
+    assert len({sequence for sequence, _ in latest}) == 18
+
+
+def rows_in(part: Part, image: int) -> "list[dict[str, Any]]":
+    return [row for batch in batches(part, frozenset([image])) for row in batch.to_pylist()]
+
+
+def test_a_queue_that_can_not_be_built_is_named_with_what_it_needs(tmp_path: Path) -> None:
+    log = LogFiles(directories=("/log",), log_id=bytes(16), extent_bytes=1 << 18)
+    survey = Survey(5 << 18, 9 << 18, complete=True)
+    survey.queues = {
+        1: (QueueDefinition(name="GONE", id=1), Place(3 << 18, 3 << 18, (3 << 18) + 800, 0)),
+        2: (QueueDefinition(name="NEVER", id=2), None),
+        3: (QueueDefinition(name="NEW", id=3), Place(6 << 18, 6 << 18, 6 << 18, 0)),
+        4: (QueueDefinition(name="IMAGED", id=4), Place(7 << 18, (7 << 18) - 8, 6 << 18, 0)),
+    }
+    notes = '{"units": {"12": 9000}, "backouts": {"3": 2}}'
+    known, missing = rebuild.known_queues(Found(survey, {7 << 18: notes}, {7 << 18: 8 << 18}), log)
+    assert missing == [
+        "queue 'GONE' needs the log from <0:0:12:800> on: bring S0000002.LOG and later ones back",
+        "queue 'NEVER' has no media image in the log: record one (rcdmqimg), take a later moment",
+    ]
+    assert [(one.name, one.image, one.units, one.backouts) for one in known] == [
+        ("NEW", None, {}, {}),
+        ("IMAGED", Extent(7 << 18, 8 << 18), {12: 9000}, {3: 2}),
+    ]
+
+
+def test_a_queue_manager_is_built_beside_one_not_from_a_folder_of_extents() -> None:
+    nothing: Any = None  # it is refused before Spark is asked
+    args = parser_of(job("rebuild")).parse_args(["/x", "--out", "/y", "--into", "/z"])
+    with pytest.raises(Failure, match="takes the data path of the original and --qmgr"):
+        rebuild.run(args, nothing)
