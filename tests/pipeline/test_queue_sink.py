@@ -3,6 +3,7 @@
 import datetime
 import os
 import pickle
+import random
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -182,6 +183,61 @@ def test_long_runs_of_rows_go_in_calls_of_some_size(
     assert [len(some) for _, _, some in found] == [3, 1, 1, 2, 2]
     part(tmp_path).put([rows(texts)])
     assert bodies(qm, "A") == [text.encode() for text in texts]
+
+
+class Lost(Exception):
+    """An attempt, or the machine that it ran on."""
+
+
+FAILURES = [
+    "",
+    "",
+    "in the middle",
+    "after the commit",
+    "queue manager in the middle",
+    "queue manager after the commit",
+]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_fails_and_comes_late_each_row_is_put_once(tmp_path: Path, seed: int) -> None:
+    """A stream of batches of three partitions, tried until each was put; attempts of the dead come back at any time."""
+    chance = random.Random(seed)
+    tries = 0
+
+    def attempt(qm: qmgr.QueueManager, number: int, batch: int, failure: str) -> None:
+        def given() -> Iterator[pa.RecordBatch]:
+            yield rows([f"{batch}.{number}.0"])
+            if failure == "queue manager in the middle":
+                qm.abandon()
+            if failure == "in the middle":
+                raise Lost
+            yield rows([f"{batch}.{number}.{row}" for row in (1, 2)])
+
+        part(tmp_path, Key("query q", str(number)), batch).put(given())
+        if failure == "queue manager after the commit":
+            qm.abandon()
+        if failure:
+            raise Lost
+
+    left = [(batch, number) for batch in range(5) for number in range(3)]
+    while left:
+        with serving(tmp_path, "A") as qm:
+            while left and qm._engine.refusal is None:
+                batch, number = left[0]
+                tries += 1
+                if chance.random() < 0.2 and batch:
+                    attempt(qm, number, chance.randrange(batch), "")  # it was done long ago
+                try:
+                    attempt(qm, number, batch, chance.choice(FAILURES))
+                    left.pop(0)
+                except (Lost, qmgr.Unavailable, qmgr.BackedOut):
+                    continue
+    assert tries > 15
+    with serving(tmp_path) as qm:
+        wanted = [f"{batch}.{number}.{row}".encode() for batch in range(5) for number in range(3) for row in range(3)]
+        assert bodies(qm, "A") == wanted
+        assert [(mark.batch, mark.messages) for mark in marks.listed(qm)] == [(4, 3)] * 3
 
 
 # ---- the columns
