@@ -52,21 +52,24 @@ def connect(
     certificate: str = "",
     key: str = "",
     application: str = "",
+    timeout: float | None = links.TIMEOUT,
 ) -> "Connection":
     """Connect to a queue manager that a daemon runs (strmqm).
 
     By its name, on this machine, or by a URL: `qmgr://host:port/QM1`, over TLS `qmgrs://host:port/QM1`; then with a
     user and a password, or a client's certificate and its key, PEM files as is `ca`, whom to believe. `application`:
-    what operators see. Raises Unavailable (2059), NotAuthorized (2035).
+    what operators see. `timeout`: seconds without a word from the daemon after which a call raises Unavailable (2009);
+    waits, and what operators call, may take longer, since it says so. None: for ever. Raises Unavailable (2059),
+    NotAuthorized (2035).
     """
     target = targets.find(name_or_url, data_path, targets.Identity(user, password, ca, certificate, key))
-    return Connection(target, application or targets.program())
+    return Connection(target, application or targets.program(), links.check_timeout(timeout))
 
 
 class Connection:
     """Thread-safe. Leaving a `with` block closes the connection; the queue manager goes on."""
 
-    def __init__(self, target: Target, application: str) -> None:
+    def __init__(self, target: Target, application: str, timeout: float | None = links.TIMEOUT) -> None:
         """Connect. Use `qmgr.connect`."""
         self.name = target.name
         self._target = target
@@ -76,7 +79,7 @@ class Connection:
             OrderedDict()
         )  # units whose commit was not answered; LSN where they began
         self._closed = False
-        self._link = Link(target, application)
+        self._link = Link(target, application, timeout)
         _connections.add(self)
 
     def __repr__(self) -> str:
@@ -96,7 +99,7 @@ class Connection:
         with self._connecting:
             if self._link.broken:
                 replaces = "" if self._link.forked else self._link.token
-                self._link = Link(self._target, self._application, replaces)
+                self._link = Link(self._target, self._application, self._link.timeout, replaces)
             return self._link
 
     def broken(self, exc: Broken) -> Unavailable:
@@ -130,20 +133,25 @@ class Connection:
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def _exchange(self, frame: bytes) -> bytes:
+    def _exchange(self, frame: bytes, *, waits: bool = False) -> bytes:
         try:
-            return self._there().exchange(frame)
+            return self._there().exchange(frame, waits=waits)
         except Broken as exc:
             raise self.broken(exc) from exc
 
     def _stream(
-        self, frame: bytes, link: Link | None = None, hear: Callable[[int, int], None] | None = None
+        self,
+        frame: bytes,
+        link: Link | None = None,
+        hear: Callable[[int, int], None] | None = None,
+        *,
+        waits: bool = True,
     ) -> list[tuple[bytes, wire.Reply]]:
         link = link or self._there()
         try:
             while link.leftover:
                 link.exchange(wire.request(wire.CLOSE, 0, link.leftover.pop()))
-            return list(links.messages(link.stream(frame, hear)))
+            return list(links.messages(link.stream(frame, hear, waits=waits)))
         except Broken as exc:
             raise self.broken(exc) from exc
 
@@ -168,7 +176,9 @@ class Connection:
     def put_many(self, queue: str, bodies: Iterable[bytes], **options: Unpack[PutOptions]) -> list[Message]:
         """Put a message for each body in one unit of work of its own, all with the same options."""
         checked = check_bodies(bodies)
-        return wire.put_messages(self._stream(wire.put_many(0, 0, queue, checked, options)), queue, checked)
+        return wire.put_messages(
+            self._stream(wire.put_many(0, 0, queue, checked, options), waits=False), queue, checked
+        )
 
     def get(
         self,
@@ -178,7 +188,8 @@ class Connection:
         **options: Unpack[GetOptions],
     ) -> Message:
         """Take a message for good: highest priority first, then the order of commit; see `QueueManager.get`."""
-        answer = self._exchange(wire.get(0, 0, queue, wire_wait(wait), options))
+        seconds = wire_wait(wait)
+        answer = self._exchange(wire.get(0, 0, queue, seconds, options), waits=seconds != 0.0)
         return wire.got_message(answer, _head(answer), queue)
 
     def get_many(
@@ -190,8 +201,9 @@ class Connection:
         **options: Unpack[GetOptions],
     ) -> list[Message]:
         """Take up to `limit` messages for good, wholly or not at all; [] when there is none within `wait` seconds."""
-        frame = wire.get_many(0, 0, queue, check_limit(limit), wire_wait(wait), options)
-        return wire.got_messages(self._stream(frame), queue)
+        seconds = wire_wait(wait)
+        frame = wire.get_many(0, 0, queue, check_limit(limit), seconds, options)
+        return wire.got_messages(self._stream(frame, waits=seconds != 0.0), queue)
 
     def consume(self, queue: str, *, wait: float | None = None, backout_requeue: bool = True) -> Consumer[RemoteUnit]:
         """Messages of the queue as they come, each with the unit of work that it was got in.

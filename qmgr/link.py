@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from qmgr import sasl, sockets, values, wire
-from qmgr.errors import MQError, Reason, Unavailable
+from qmgr.errors import Mistake, MQError, Reason, Unavailable
 from qmgr.sockets import Socket
+from qmgr.verbs import LONGEST_WAIT
 
 HANDSHAKE = 30.0  # seconds
+TIMEOUT = 60.0  # seconds for an answer: twice what a disk may hang that is ill, and as long as a daemon waits for us
 LEAVING = 2.0
 LONGEST = 0xFFFFFFFF + 4  # bytes of a reply
 
@@ -28,6 +30,16 @@ def product() -> str:
         return metadata.version("qmgr")
     except metadata.PackageNotFoundError:
         return "unknown"
+
+
+def check_timeout(timeout: Any) -> float | None:
+    """Raises Mistake."""
+    if timeout is None:
+        return None
+    if not isinstance(timeout, (int, float)) or isinstance(timeout, bool) or not 0 < timeout <= LONGEST_WAIT:
+        text = f"timeout is seconds, more than 0 and at most {LONGEST_WAIT:g}, or None for ever, not {timeout!r}"
+        raise Mistake(text, reason=Reason.OPTIONS_ERROR)
+    return float(timeout)
 
 
 class Broken(Exception):
@@ -54,8 +66,12 @@ class Target(Protocol):
 class Link:
     """Thread-safe. Raises Broken where the connection is lost."""
 
-    def __init__(self, target: Target, application: str, replaces: str = "") -> None:
-        """Open a session. `replaces`: the token of one that was lost, whose work is to end now."""
+    def __init__(self, target: Target, application: str, timeout: float | None = TIMEOUT, replaces: str = "") -> None:
+        """Open a session. `replaces`: the token of one that was lost, whose work is to end now.
+
+        It is lost where nothing is heard of a call for `timeout` seconds; None: it may take for ever.
+        """
+        self.timeout = timeout
         self._target = target
         self._idle: list[Socket] = []
         self._lock = threading.Lock()
@@ -84,6 +100,7 @@ class Link:
             "mechanism": mechanism,
             "first": b"" if proof is None else proof.first(),
             "replaces": replaces,
+            "patience": float(self.timeout or 0.0),
         }
         frame = wire.hello(wire.HELLO, values.dumps(told))
         while True:
@@ -99,7 +116,7 @@ class Link:
 
     def _handshake(self, sock: Socket, frame: bytes) -> tuple[bytes, wire.Reply]:
         """The answer to a first frame. Raises what it says, or Unavailable."""
-        sockets.limit_receive(sock, HANDSHAKE)
+        sockets.limit_receive(sock, HANDSHAKE if self.timeout is None else min(HANDSHAKE, self.timeout))
         try:
             sock.sendall(frame)
             answer = sockets.receive(sock, LONGEST)
@@ -119,8 +136,13 @@ class Link:
 
     # ---- calls
 
-    def exchange(self, frame: bytes) -> bytes:
-        """Ask, and return the answer. Raises Broken, Mistake for a frame that is too long."""
+    def exchange(self, frame: bytes, *, waits: bool = False) -> bytes:
+        """Ask, and return the answer. Raises Broken, Mistake for a frame that is too long.
+
+        `waits`: it may take long, and we are told meanwhile that it is at work.
+        """
+        if waits:
+            return self.stream(frame, waits=True)[0]
         if len(frame) > self.longest:
             raise wire.too_long(len(frame), self.longest)
         try:
@@ -140,7 +162,9 @@ class Link:
         self._idle.append(sock)
         return answer
 
-    def stream(self, frame: bytes, hear: Callable[[int, int], None] | None = None) -> list[bytes]:
+    def stream(
+        self, frame: bytes, hear: Callable[[int, int], None] | None = None, *, waits: bool = False
+    ) -> list[bytes]:
         """The same for an answer of several frames; `hear` is told how far the call has come."""
         if len(frame) > self.longest:
             raise wire.too_long(len(frame), self.longest)
@@ -149,16 +173,16 @@ class Link:
         except IndexError:
             sock = self._another()
         answers: list[bytes] = []
-        receive = sockets.receive if hear is None else sockets.receive_one
+        receive = sockets.receive_one if waits else sockets.receive
         try:
             sock.sendall(frame)
             while not answers or wire.is_continued(answers[-1]):
                 answer = receive(sock, LONGEST)
                 if not answer:
                     raise EOFError
-                if answer[4] != wire.PROGRESS:
+                if answer[4] not in (wire.PROGRESS, wire.ALIVE):
                     answers.append(answer)
-                elif hear is not None:
+                elif hear is not None and answer[4] == wire.PROGRESS:
                     hear(*wire.STEP.unpack_from(answer, wire.REPLY.size))
         except sockets.Gone as exc:
             raise self._lost(sock, exc) from exc
@@ -172,6 +196,8 @@ class Link:
         """The other end is gone."""
         sockets.close(sock)
         self.close()
+        if isinstance(exc, sockets.Late):
+            return Broken(f"it has said nothing for {self.timeout:g} seconds")
         return Broken(str(exc) or "the queue manager has closed it")
 
     def _another(self) -> Socket:
@@ -197,6 +223,8 @@ class Link:
         except BaseException:
             sockets.close(sock)
             raise
+        sockets.limit_receive(sock, self.timeout or 0.0)
+        sockets.limit_send(sock, self.timeout or 0.0)
         return sock
 
     def is_there(self) -> bool:

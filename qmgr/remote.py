@@ -119,18 +119,18 @@ class RemoteUnit:
             f"known here; outcome({self._id}) tells"
         )
 
-    def _ask(self, frame: bytes) -> tuple[bytes, wire.Reply]:
+    def _ask(self, frame: bytes, *, waits: bool = False) -> tuple[bytes, wire.Reply]:
         self._asked = True
         try:
-            answer = self._link.exchange(frame)
+            answer = self._link.exchange(frame, waits=waits)
         except Broken as exc:
             raise self._connection.broken(exc) from exc
         return answer, self._hear(answer)
 
-    def _ask_many(self, frame: bytes) -> list[tuple[bytes, wire.Reply]]:
+    def _ask_many(self, frame: bytes, *, waits: bool = False) -> list[tuple[bytes, wire.Reply]]:
         self._asked = True
         try:
-            answers = self._link.stream(frame)
+            answers = self._link.stream(frame, waits=waits)
         except Broken as exc:
             raise self._connection.broken(exc) from exc
         return [(answer, self._hear(answer)) for answer in answers]
@@ -180,7 +180,9 @@ class RemoteUnit:
         """Take a message, which is gone when the unit of work is committed; see `QueueManager.get`."""
         if self._state is not ACTIVE or self._link.broken or self._unknown:
             self._check()
-        answer, head = self._ask(wire.get(self._begin, self._number, queue, wire_wait(wait), options))
+        seconds = wire_wait(wait)
+        frame = wire.get(self._begin, self._number, queue, seconds, options)
+        answer, head = self._ask(frame, waits=seconds != 0.0)
         return wire.got_message(answer, head, queue)
 
     def get_many(
@@ -193,14 +195,15 @@ class RemoteUnit:
     ) -> list[Message]:
         """Take up to `limit` messages, waiting for the first of them only; [] when there is none."""
         self._check()
-        frame = wire.get_many(self._begin, self._number, queue, check_limit(limit), wire_wait(wait), options)
-        return wire.got_messages(self._ask_many(frame), queue)
+        seconds = wire_wait(wait)
+        frame = wire.get_many(self._begin, self._number, queue, check_limit(limit), seconds, options)
+        return wire.got_messages(self._ask_many(frame, waits=seconds != 0.0), queue)
 
     def dead_letter(self, message: Message, reason: int) -> Message:
         """As `Connection.dead_letter`."""
         self._check()
         told = wire.call("dead_letter", [message, reason], {}, flags=self._begin, unit=self._number)
-        answer, head = self._ask(told)
+        answer, head = self._ask(told, waits=True)
         put: Message = values.loads(answer[head.at :])
         return put
 

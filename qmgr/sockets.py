@@ -23,6 +23,7 @@ AT_ONCE = 4096  # bytes: most frames come with one call
 PIECE = 256 << 10  # bytes by which a long frame is received, so that nobody can make us reserve what never comes
 LONGEST_NAME = 100  # bytes of the path of a Unix socket; the system takes a few more
 BACKLOG = 1024
+CONNECT = 30.0  # seconds that a connection may take
 TIMEVAL = struct.Struct("@ll")
 CREDENTIALS = struct.Struct("3i")
 Ticks = Callable[[], int]  # nanoseconds, as `Clock.elapsed_ns`
@@ -33,6 +34,9 @@ Gone = (OSError, EOFError)  # what a lost connection raises
 
 class TooSlow(EOFError):
     """A frame that was begun did not come to its end in time."""
+
+
+Late = (TooSlow, BlockingIOError, TimeoutError, ssl.SSLWantReadError)  # what a bound of time raises
 
 
 # ---- frames
@@ -90,6 +94,15 @@ def _more(sock: Socket, got: bytearray, size: int, deadline: int, ticks: Ticks |
     if not piece:
         raise EOFError("the connection was closed in the middle of a frame")
     got += piece
+
+
+def send_at_once(sock: Socket, data: bytes) -> None:
+    """Send a few bytes where nothing else waits to be sent, if that takes no waiting."""
+    with contextlib.suppress(OSError):
+        if isinstance(sock, ssl.SSLSocket):
+            sock.sendall(data)
+        else:
+            sock.send(data, socket.MSG_DONTWAIT)
 
 
 class TlsSocket(ssl.SSLSocket):
@@ -239,8 +252,10 @@ def connect_unix(path: str) -> Socket:
     """Raises OSError; FileNotFoundError and ConnectionRefusedError where nobody listens."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        limit_send(sock, CONNECT)  # a daemon that is stopped accepts nobody
         with _short(path) as name:
             sock.connect(name)
+        limit_send(sock, 0.0)
     except BaseException:
         sock.close()
         raise

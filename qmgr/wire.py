@@ -1,7 +1,7 @@
 """Frames of the client protocol: pure encode and decode with bounds. No sockets, no threads.
 
 Every frame begins with its length. One request at a time goes over a socket, and is answered by one frame, or by
-several of which all but the last say MORE or are PROGRESS. Little-endian; docs/protocol.md tells the rest.
+several of which all but the last say MORE or are PROGRESS or ALIVE. Little-endian; docs/protocol.md tells the rest.
 
     request  length u32 (of all that follows), op u8, flags u8, length of the name u16, unit u64; then the name and what
              the op has
@@ -61,7 +61,7 @@ PUT, PUT_MANY, GET, GET_MANY, COMMIT, BACKOUT, PREPARE, BEGIN_UNIT, STATE = rang
 BROWSE, REPLAY, NEXT, CLOSE, CALL = range(32, 37)
 
 # replies
-OK, ERROR, PROGRESS, WELCOME, CHALLENGE = range(128, 133)
+OK, ERROR, PROGRESS, WELCOME, CHALLENGE, ALIVE = range(128, 134)
 
 # flags of requests
 BEGIN = 1  # and those of wireoptions.py
@@ -276,7 +276,7 @@ def decode_reply(frame: bytes) -> Reply:
 
 def is_continued(frame: bytes) -> bool:
     """Does another frame of the same answer follow?"""
-    return frame[4] == PROGRESS or frame[5] & MORE != 0
+    return frame[4] == PROGRESS or frame[4] == ALIVE or frame[5] & MORE != 0
 
 
 def put_message(frame: bytes, told: Reply, queue: str, body: bytes) -> Message:

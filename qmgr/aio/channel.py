@@ -13,6 +13,8 @@ from qmgr.errors import MQError, Reason
 from qmgr.link import Broken, Link, Target
 from qmgr.targets import CONNECT, Remote
 
+LOOKS = 10  # at most, in the time after which a call is given up
+
 
 class Channel(asyncio.Protocol):
     """One socket."""
@@ -23,6 +25,8 @@ class Channel(asyncio.Protocol):
         self._data = bytearray()
         self._frames: list[bytes] = []
         self._answer: asyncio.Future[list[bytes]] | None = None
+        self._heard = 0.0  # when something came last, or was asked for
+        self._late = ""  # why it was given up
         self._given_up = False
         self._half_closes = False
 
@@ -36,12 +40,15 @@ class Channel(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         held = self._data
         held += data
+        self._heard = self._pool.loop.time()
         while len(held) >= wire.LENGTH.size:
             size = wire.LENGTH.size + wire.LENGTH.unpack_from(held)[0]
             if len(held) < size:
                 return
             frame = bytes(memoryview(held)[:size])
             del held[:size]
+            if frame[4] == wire.ALIVE:
+                continue
             self._frames.append(frame)
             if not wire.is_continued(frame):
                 frames, self._frames = self._frames, []
@@ -54,7 +61,7 @@ class Channel(asyncio.Protocol):
         answer, self._answer = self._answer, None
         self._pool.lost(self, broken=answer is not None and not self._given_up)
         if answer is not None and not answer.done():
-            answer.set_exception(Broken(str(exc or "") or "the queue manager has closed it"))
+            answer.set_exception(Broken(self._late or str(exc or "") or "the queue manager has closed it"))
             answer.exception()  # perhaps nobody is there to ask for it
 
     def _answered(self, frames: list[bytes]) -> None:
@@ -71,9 +78,20 @@ class Channel(asyncio.Protocol):
     def ask(self, frame: bytes) -> "asyncio.Future[list[bytes]]":
         """Send a request; the frames of its answer. To be awaited under `asyncio.shield`."""
         assert self._transport is not None and self._answer is None
-        self._answer = asyncio.get_running_loop().create_future()
+        self._answer = self._pool.loop.create_future()
+        self._heard = self._pool.loop.time()
         self._transport.write(frame)
+        self._pool.look_later()
         return self._answer
+
+    def waits_since(self) -> float | None:
+        """Since when nothing was heard of the call; None: there is none."""
+        return None if self._answer is None else self._heard
+
+    def give_up_late(self, why: str) -> None:
+        """Nothing was heard of the call for too long."""
+        self._late = why
+        self.close()
 
     @property
     def can_give_up(self) -> bool:
@@ -103,8 +121,10 @@ class Pool:
     def __init__(self, target: Target, link: Link) -> None:
         self.link = link
         self._target = target
+        self.loop = asyncio.get_running_loop()
         self._idle: list[Channel] = []
         self._all: set[Channel] = set()
+        self._looks: asyncio.TimerHandle | None = None  # for calls of which nothing is heard
 
     async def take(self) -> Channel:
         """A channel that nobody uses. Raises Broken, MQError."""
@@ -149,6 +169,23 @@ class Pool:
                 raise Broken(str(exc)) from exc
             raise
 
+    def look_later(self) -> None:
+        """There is a call whose answer may not come in time."""
+        if self._looks is None and self.link.timeout is not None:
+            self._looks = self.loop.call_later(self.link.timeout, self._look)
+
+    def _look(self) -> None:
+        self._looks = None
+        timeout, now = self.link.timeout, self.loop.time()
+        waiting = [(since, one) for one in self._all if (since := one.waits_since()) is not None]
+        if timeout is None or not waiting:
+            return
+        for since, channel in waiting:
+            if now - since >= timeout:
+                channel.give_up_late(f"it has said nothing for {timeout:g} seconds")
+        left = min(since for since, _ in waiting) + timeout - now
+        self._looks = self.loop.call_later(max(left, timeout / LOOKS), self._look)
+
     def free(self, channel: Channel) -> None:
         self._idle.append(channel)
 
@@ -163,6 +200,9 @@ class Pool:
     def close(self) -> None:
         """End the session."""
         self.link.close()
+        if self._looks is not None:
+            self._looks.cancel()
+            self._looks = None
         for channel in list(self._all):
             channel.close()
 

@@ -110,7 +110,9 @@ class Outside:
             async with self._connecting:
                 if self._pool.link.broken:
                     replaces = "" if self._pool.link.forked else self._pool.link.token
-                    link = await asyncio.to_thread(Link, self._target, self._application, replaces)
+                    link = await asyncio.to_thread(
+                        Link, self._target, self._application, self._pool.link.timeout, replaces
+                    )
                     self._pool = Pool(self._target, link)
         return self._pool
 

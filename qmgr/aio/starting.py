@@ -58,6 +58,7 @@ def connect(
     certificate: str = "",
     key: str = "",
     application: str = "",
+    timeout: float | None = link.TIMEOUT,
 ) -> Opening[Connection]:
     """Connect to a queue manager that a daemon runs: `async with qmgr.aio.connect("QM1") as qm`.
 
@@ -65,8 +66,9 @@ def connect(
     """
     target = targets.find(name_or_url, data_path, targets.Identity(user, password, ca, certificate, key))
     told = application or targets.program()
+    patience = link.check_timeout(timeout)
 
     async def begin() -> Connection:
-        return Connection(Outside(target, told, await asyncio.to_thread(link.Link, target, told)))
+        return Connection(Outside(target, told, await asyncio.to_thread(link.Link, target, told, patience)))
 
     return Opening(begin)

@@ -1,5 +1,6 @@
 """Calls: the requests that come by one socket, one after the other, each made a call of the session and answered."""
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from logger.clock import Clock
 from qmgr import session as sessions
 from qmgr import sockets, values, wire, wireoptions
+from qmgr.daemon.beats import NEVER, Beats
 from qmgr.daemon.client import Client, Cursor
 from qmgr.daemon.watcher import Watch, Watcher
 from qmgr.errors import Mistake, MQError, NoMessageAvailable, Reason, Unavailable
@@ -25,6 +27,7 @@ HEAD = wire.REQUEST.size
 unpack_head = wire.REQUEST.unpack_from
 PUT, COMMIT, BEGIN = wire.PUT, wire.COMMIT, wire.BEGIN
 DONE = wire.reply(OK, b"")
+AT_WORK = wire.reply(wire.ALIVE, b"")
 Answer = bytes | Iterable[bytes]
 
 
@@ -35,7 +38,7 @@ class GaveUp(Exception):
 class Calls:
     """One socket of a client; a thread of its own serves it."""
 
-    def __init__(self, service: ServiceFace, client: Client, sock: Socket, watcher: Watcher) -> None:
+    def __init__(self, service: ServiceFace, client: Client, sock: Socket, watcher: Watcher, beats: Beats) -> None:
         self._service = service
         self._clock: Clock = service.clock
         self._client = client
@@ -43,6 +46,10 @@ class Calls:
         self._units = client.units
         self._sock = sock
         self._watcher = watcher
+        self._beats = beats
+        self._telling = threading.Lock()  # whole frames, where another thread may tell of a call that takes long
+        self._long = False  # one is at work
+        self.due = NEVER
         self._begun: Begun | None = None  # to be told with the answer
         self._watch: Watch | None = None  # while a call waits
         self._dismissed = False
@@ -57,11 +64,11 @@ class Calls:
             wire.PREPARE: self._prepare,
             wire.BEGIN_UNIT: self._begin,
             wire.STATE: self._state,
-            wire.BROWSE: self._browse,
-            wire.REPLAY: self._replay,
-            wire.NEXT: self._next,
+            wire.BROWSE: self._at_length(self._browse),
+            wire.REPLAY: self._at_length(self._replay),
+            wire.NEXT: self._at_length(self._next),
             wire.CLOSE: self._close,
-            wire.CALL: self._call,
+            wire.CALL: self._at_length(self._call),
         }
 
     def hang_up(self) -> None:
@@ -129,6 +136,40 @@ class Calls:
             text = f"a client's request {frame[4]} failed ({type(exc).__name__}: {exc})"
             self._service.say("AMQ6118", text=text)
             return wire.error_reply(MQError(f"the queue manager has an internal error: {text}"), self._begun)
+
+    # ---- calls that may take long
+
+    @contextlib.contextmanager
+    def _taking_long(self) -> Iterator[None]:
+        """In the block the client is told every so often that its call is at work, if it wants to hear that."""
+        beat = self._client.beat_ns
+        if not beat:
+            yield
+            return
+        self.due, self._long = self._clock.elapsed_ns() + beat, True
+        try:
+            with self._beats.during(self):
+                yield
+        finally:
+            with self._telling:
+                self._long = False
+
+    def _at_length(self, made: Callable[[Request, bytes], Answer]) -> Callable[[Request, bytes], Answer]:
+        def answer(request: Request, frame: bytes) -> Answer:
+            with self._taking_long():
+                return made(request, frame)
+
+        return answer
+
+    def tell(self, now: int) -> None:
+        """The call that takes long is at work."""
+        self.due = now + self._client.beat_ns
+        if self._telling.acquire(blocking=False):  # else it is told how far the call has come, or has its answer
+            try:
+                if self._long:
+                    sockets.send_at_once(self._sock, AT_WORK)
+            finally:
+                self._telling.release()
 
     def _unit(self, request: Request) -> UnitOfWork | None:
         """The unit of work of a request."""
@@ -206,7 +247,7 @@ class Calls:
         seconds = check_wait(None if wait == wire.FOR_EVER else wait)
         deadline = None if seconds is None else clock.elapsed_ns() + int(seconds * 1e9)
         word = threading.Event()
-        with self._watcher.watching(self._sock, word.set) as self._watch:
+        with self._watcher.watching(self._sock, word.set) as self._watch, self._taking_long():
             watch = self._watch
             while not (watch.gone or self._client.closed):
                 waiter = _Waiter(word)
@@ -357,7 +398,8 @@ class Calls:
 
     def _tell_progress(self, done: int, total: int) -> None:
         try:
-            self._sock.sendall(wire.reply(wire.PROGRESS, wire.STEP.pack(done, total)))
+            with self._telling:
+                self._sock.sendall(wire.reply(wire.PROGRESS, wire.STEP.pack(done, total)))
         except OSError:
             raise GaveUp from None
 

@@ -25,6 +25,8 @@ MOST_FAR_SOCKETS = 32  # of one that comes over a network
 MOST_CURSORS = 256  # browses and replays that a client has begun and not ended
 MOST_UNBEGUN = 1000  # units of work that were backed out before they began
 REMEMBERED = 100  # units of work that have ended, for requests that are repeated
+BEATS = 3  # in the time after which a client would give us up
+SHORTEST_BEAT = 0.05  # seconds
 A_PAGE = 256 << 10  # bytes of messages after which a page is sent
 
 Begins = tuple[UnitOfWork, Begun]
@@ -83,8 +85,10 @@ class Cursor:
 class Client:
     """What one client has begun. Thread-safe."""
 
-    def __init__(self, session: Session, anchor: Socket, token: bytes) -> None:
+    def __init__(self, session: Session, anchor: Socket, token: bytes, patience: float) -> None:
+        """`patience`: seconds without a word after which it gives us up; 0: for ever."""
         self.session = session
+        self.beat_ns = int(max(patience / BEATS, SHORTEST_BEAT) * 1e9) if patience else 0
         self.token = token
         self.anchor = anchor
         self.units: dict[int, Begins] = {}  # by the client's own numbers

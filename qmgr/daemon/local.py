@@ -14,6 +14,7 @@ import attrs
 
 from logger.disk import PosixDisk
 from qmgr import sasl, sockets, values, wire
+from qmgr.daemon.beats import Beats
 from qmgr.daemon.calls import Calls
 from qmgr.daemon.client import Client
 from qmgr.daemon.tls import certified, server_context
@@ -24,6 +25,7 @@ from qmgr.ini import ListenerConfig
 from qmgr.link import product
 from qmgr.session import AllRights, Rights, ServiceFace
 from qmgr.sockets import Gone, Socket
+from qmgr.verbs import LONGEST_WAIT
 from qmgr.wire import ProtocolError
 
 STACK = 512 << 10  # bytes of a thread's stack; only what it uses is taken
@@ -176,7 +178,7 @@ class LocalListener:
             self._welcome(sock, client, proof)
             return True
         client = self._clients.find(rest)
-        calls = Calls(service, client, sock, self._clients.watcher)
+        calls = Calls(service, client, sock, self._clients.watcher, self._clients.beats)
         client.join(sock, calls)
         try:
             self._known(accepted)
@@ -196,8 +198,11 @@ class LocalListener:
         except ValueError as exc:
             raise ProtocolError(f"the first frame of a client can't be understood: {exc}") from exc
         known = {"manager": str, "application": str, "process": int, "replaces": str, "mechanism": str, "first": bytes}
+        told = {"patience": 0.0} | told if isinstance(told, dict) else told
         if not isinstance(told, dict) or not all(isinstance(told.get(name), kind) for name, kind in known.items()):
             raise ProtocolError("the first frame of a client says which queue manager it wants, and who it is")
+        if not isinstance(told["patience"], float) or not 0 <= told["patience"] <= LONGEST_WAIT:
+            raise ProtocolError("the patience of a client is a number of seconds")
         name = self._service.manager.name
         if told["manager"] != name:
             text = f"this is queue manager {name!r}, not {told['manager'][:48]!r}"
@@ -228,10 +233,12 @@ class Clients:
     def __init__(self, service: ServiceFace) -> None:
         self._service = service
         self.watcher = Watcher()
+        self.beats = Beats(service.clock)
         self._clients: dict[bytes, Client] = {}
 
     def start(self) -> None:
         self.watcher.start()
+        self.beats.start()
 
     def open(self, anchor: Socket, peer: Peer, rights: Rights, told: dict[str, Any]) -> Client:
         """A new session. What it replaces is ended first."""
@@ -240,7 +247,7 @@ class Clients:
             self.end(old)
         session = self._service.sessions.open(peer, rights)
         token = PosixDisk().entropy(wire.TOKEN)
-        client = self._clients[token] = Client(session, anchor, token)
+        client = self._clients[token] = Client(session, anchor, token, told["patience"])
         return client
 
     def watch(self, client: Client) -> None:
@@ -275,6 +282,7 @@ class Clients:
             sockets.close(client.anchor)
         self._clients.clear()
         self.watcher.close()
+        self.beats.close()
 
 
 def make(service: ServiceFace, config: ListenerConfig | None) -> LocalListener:

@@ -1,0 +1,228 @@
+"""A daemon that is stopped, or hangs: clients are told so after a time, and what is only slow is waited for."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import qmgr
+import qmgr.aio
+from logger.clock import SystemClock
+from qmgr.daemon.beats import NEVER, Beats
+from qmgr.errors import BackedOut, Mistake, Reason, Unavailable
+from recovery.uows import UowState
+from tests.daemon.serving import Daemon, Served, daemon, serving, until
+from tests.qmgr.world import NAME, Call, bodies
+
+SOON = 0.5  # seconds without a word
+
+
+@pytest.fixture
+def far(tmp_path: Path) -> Iterator[Daemon]:
+    with daemon(tmp_path) as one:
+        yield one
+
+
+def state(thread: Path) -> str:
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0]
+
+
+@contextlib.contextmanager
+def stopped(one: Daemon) -> Iterator[None]:
+    """In the block no thread of the daemon does anything."""
+    assert one.process.pid is not None
+    threads = Path(f"/proc/{one.process.pid}/task")
+    os.kill(one.process.pid, signal.SIGSTOP)
+    try:
+        until(lambda: all(state(thread) == "T" for thread in threads.iterdir()))
+        yield
+    finally:
+        os.kill(one.process.pid, signal.SIGCONT)
+
+
+def given_up(call: Callable[[], Any]) -> str:
+    """What the call raises: 2009."""
+    with pytest.raises(Unavailable) as caught:
+        Call(call).outcome()
+    assert caught.value.reason == Reason.CONNECTION_BROKEN
+    return str(caught.value)
+
+
+CALLS: dict[str, Callable[[qmgr.Connection], Any]] = {
+    "put": lambda client: client.put("A", b"x"),
+    "put_many": lambda client: client.put_many("A", [b"x"]),
+    "a long put": lambda client: client.put("A", bytes(3_000_000)),
+    "get": lambda client: client.get("A"),
+    "get that waits": lambda client: client.get("A", wait=3600),
+    "get that waits for ever": lambda client: client.get("A", wait=None),
+    "get_many": lambda client: client.get_many("A", 5, wait=None),
+    "browse": lambda client: list(client.browse("A")),
+    "queues": lambda client: client.queues(),
+    "checkpoint": lambda client: client.checkpoint(),
+}
+
+
+def test_row_63_every_call_of_a_daemon_that_is_stopped_comes_to_an_end(far: Daemon) -> None:
+    clients = {name: far.connect(timeout=SOON) for name in CALLS}
+    for client in clients.values():
+        assert client.queue("A").depth == 0
+    with stopped(far):
+        calls = {name: Call(lambda name=name: CALLS[name](clients[name])) for name in CALLS}  # type: ignore[misc]
+        for name, call in calls.items():
+            with pytest.raises(Unavailable, match=r"it has said nothing for 0\.5 seconds") as caught:
+                call.outcome()
+            assert caught.value.reason == Reason.CONNECTION_BROKEN, name
+        with pytest.raises(Unavailable, match="does not answer"):  # the next one would connect again
+            clients["get"].get("A")
+    for client in clients.values():  # gets that were asked for may be made now, so not from their queue
+        client.put("B", b"after")
+        assert client.get("B").body == b"after"
+    for client in clients.values():
+        client.close()
+
+
+def test_a_wait_that_has_begun_before_is_given_up_too(far: Daemon) -> None:
+    with far.connect(timeout=SOON) as client, far.connect() as other:
+        waiting = Call(lambda: client.get("A", wait=None))
+        waiting.join(3 * SOON)
+        assert waiting.is_alive()
+        with stopped(far):
+            assert "said nothing" in given_up(waiting.outcome)
+        until(lambda: len(other.connections()) == 2)  # the other, and the daemon itself
+        other.put("A", b"x")
+        assert client.get("A").body == b"x"  # nobody has taken it for who is not there
+
+
+def test_row_63_what_became_of_a_commit_can_be_asked_for_when_the_daemon_goes_on(far: Daemon) -> None:
+    with far.connect(timeout=SOON) as client:
+        unit = client.begin()
+        unit.put("A", b"x")
+        lost = client.begin()
+        lost.put("A", b"y")
+        with stopped(far):
+            assert f"outcome({unit.id})" in given_up(unit.commit)
+            with pytest.raises(BackedOut):
+                lost.put("A", b"z")
+        until(lambda: client.outcome(unit.id) is not None)
+        outcome = client.outcome(unit.id)
+        assert bodies(client, "A") == ([b"x"] if outcome is UowState.COMMITTED else [])  # type: ignore[arg-type]
+        assert client.outcome(lost.id) in (UowState.BACKED_OUT, None)
+
+
+def test_asyncio_clients_are_told_too(far: Daemon) -> None:
+    async def main() -> None:
+        async with qmgr.aio.connect(NAME, data_path=far.path, timeout=SOON) as client:
+            await client.put("A", b"one")
+            assert (await client.get("A", wait=None)).body == b"one"
+            unit = client.begin()
+            await unit.put("A", b"two")
+            waiting = asyncio.ensure_future(client.get("B", wait=None))
+            await asyncio.sleep(0)
+            with stopped(far):
+                for call in (unit.commit(), waiting):
+                    with pytest.raises(Unavailable) as caught:
+                        await call
+                    assert caught.value.reason == Reason.CONNECTION_BROKEN
+                with pytest.raises(Unavailable, match="does not answer"):
+                    await client.queues()
+            assert await client.outcome(unit.id) in (UowState.COMMITTED, UowState.BACKED_OUT)
+            await client.put("B", b"three")
+            assert (await client.get("B")).body == b"three"
+
+    asyncio.run(asyncio.wait_for(main(), 120))
+
+
+# ---- what is only slow
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    with serving(tmp_path) as one:
+        yield one
+
+
+def test_waits_and_long_calls_are_not_given_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client hears several times that its call is at work."""
+    go_on = threading.Event()
+
+    def checkpoint() -> None:
+        assert go_on.wait(120)
+
+    monkeypatch.setattr(served.manager, "checkpoint", checkpoint)
+    with served.connect(timeout=SOON) as client, served.connect(timeout=SOON) as other:
+        calls = [Call(lambda: client.get("A", wait=None)), Call(other.checkpoint)]
+        for call in calls:
+            call.join(4 * SOON)
+            assert call.is_alive()
+        go_on.set()
+        served.manager.put("A", b"x")
+        assert calls[0].outcome().body == b"x"
+        calls[1].outcome()
+        assert client.status().state == other.status().state == "running"
+
+
+def test_asyncio_waits_are_not_given_up(served: Served) -> None:
+    async def main() -> None:
+        async with qmgr.aio.connect(NAME, data_path=served.path, timeout=SOON) as client:
+            waiting = asyncio.ensure_future(client.get("A", wait=None))
+            assert not (await asyncio.wait([waiting], timeout=4 * SOON))[0]
+            await client.put("A", b"x")
+            assert (await waiting).body == b"x"
+
+    asyncio.run(asyncio.wait_for(main(), 120))
+
+
+def test_who_has_no_timeout_hears_nothing_and_waits(served: Served) -> None:
+    with served.connect(timeout=None) as client:
+        assert [one.beat_ns for one in served.listener._clients._clients.values()] == [0]
+        waiting = Call(lambda: client.get("A", wait=None))
+        waiting.join(SOON)
+        served.manager.put("A", b"x")
+        assert waiting.outcome().body == b"x"
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "5", True, 1e30, float("nan")])
+def test_a_timeout_is_a_number_of_seconds(served: Served, timeout: Any) -> None:
+    for connect in (qmgr.connect, qmgr.aio.connect):
+        with pytest.raises(Mistake, match="timeout is seconds"):
+            connect(NAME, data_path=served.path, timeout=timeout)
+
+
+# ---- beats
+
+
+class Slow:
+    def __init__(self, due: int) -> None:
+        self.due = due
+        self.told = threading.Semaphore(0)
+
+    def tell(self, now: int) -> None:
+        assert now >= self.due
+        self.due = NEVER
+        self.told.release()
+
+
+def test_each_is_told_when_it_is_due() -> None:
+    clock = SystemClock()
+    beats = Beats(clock)
+    now = clock.elapsed_ns()
+    calls = [Slow(now + steps * 10**7) for steps in (5, 1, 3)]
+    beats.start()
+    try:
+        with contextlib.ExitStack() as stack:
+            for call in calls:
+                stack.enter_context(beats.during(call))
+            for call in calls:
+                assert call.told.acquire(timeout=60)
+            late = Slow(clock.elapsed_ns())  # while the thread sleeps for ever
+            with beats.during(late):
+                assert late.told.acquire(timeout=60)
+    finally:
+        beats.close()
+    assert not beats._busy
