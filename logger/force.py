@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from logger.errors import LogFailed
 
+TRIES = 1000  # to leave in order where memory is short
 EVERYTHING = 1 << 64  # an LSN that no force reaches: waits for its turn to lead
 
 
@@ -199,10 +200,22 @@ class GroupCommit(ABC):
         The others hear of it twice, because an interrupt can strike once inside the first.
         """
         try:
-            self._leave(me, exc)
+            self._leave_at_last(me, exc)
         finally:
-            told = self._leave(me, exc)
+            told = self._leave_at_last(me, exc)
         return told
+
+    def _leave_at_last(self, me: object, exc: BaseException) -> BaseException:
+        """The same where there is no memory for it at first: nobody else can do this, and others wait for it."""
+        for _ in range(TRIES):
+            try:
+                return self._leave(me, exc)
+            except MemoryError:
+                continue
+        self._failure = self._failure or MemoryError("no memory to hand the log over")
+        for turn in self._waiting:
+            turn.wake()
+        raise self._failure
 
     def _leave(self, me: object, exc: BaseException) -> BaseException:
         with self.lock:
@@ -219,4 +232,6 @@ class GroupCommit(ABC):
                 self._step_down()
             elif self._leader is None or (self._waiting and self._leader is self._waiting[0]):
                 self._pass_on()  # to one that was chosen and not told
+            if self._large:  # they too may not have been told
+                self._changed.notify_all()
         return exc

@@ -197,6 +197,75 @@ def test_an_interrupt_at_any_line_leaves_nobody_in_silence(
     assert n > 15, "it has lines"
 
 
+@pytest.mark.parametrize("step", ["_wake_safe", "_pass_on"])
+@pytest.mark.parametrize("times", [1, 2, 3, 50])
+def test_row_57_a_leader_without_memory_for_a_while_leaves_nobody_in_silence(step: str, times: int) -> None:
+    line, leader = led()
+    followers = [Caller(line) for _ in range(3)]
+    queued(line, 3)
+    left, done = [MemoryError()] * times, getattr(line, step)
+
+    def short_of_memory() -> None:
+        if left and threading.current_thread() is leader:
+            raise left.pop()
+        done()
+
+    setattr(line, step, short_of_memory)
+    line.go.set()
+    for caller in (leader, *followers):
+        caller.ended()
+    assert [caller.raised for caller in followers] == [None] * 3
+    assert isinstance(leader.raised, MemoryError)
+    assert line._leader is None
+    line._force(line.append())
+
+
+def test_row_57_without_any_memory_the_others_hear_that_it_is_over() -> None:
+    line, leader = led()
+    followers = [Caller(line) for _ in range(3)]
+    queued(line, 3)
+
+    def no_memory() -> None:
+        raise MemoryError
+
+    line._wake_safe = no_memory  # type: ignore[method-assign]
+    line.go.set()
+    for caller in (leader, *followers):
+        caller.ended()
+        assert isinstance(caller.raised, MemoryError)
+
+
+@pytest.mark.parametrize("kind", [MemoryError, KeyboardInterrupt])
+def test_an_appender_that_waits_for_room_is_told_although_its_leader_is_struck_in_saying_so(
+    kind: type[BaseException],
+) -> None:
+    line, leader = led()
+
+    def append() -> None:
+        with line.lock:
+            line._large += 1
+            while line._writing:
+                line._changed.wait()
+            line._large -= 1
+
+    appender = threading.Thread(target=append, daemon=True)
+    appender.start()
+    until(lambda: line._large == 1)
+    told, strikes = line._changed.notify_all, [kind()]
+
+    def struck() -> None:
+        if strikes:
+            raise strikes.pop()
+        told()
+
+    line._changed.notify_all = struck  # type: ignore[method-assign]
+    line.go.set()
+    leader.ended()
+    appender.join(120)
+    assert not appender.is_alive(), "it waits in silence"
+    assert isinstance(leader.raised, kind)
+
+
 def test_one_that_is_to_lead_hears_that_the_log_has_failed_meanwhile() -> None:
     line = Line()
     leader = Caller(line)
