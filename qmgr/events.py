@@ -13,6 +13,7 @@ when the call that caused them is done; what can't be put is dropped, and no cal
 
 import datetime
 import json
+import threading
 from collections import deque
 from typing import Any
 
@@ -95,6 +96,7 @@ class Events:
         self._since: dict[int, _Since] = {}  # by queue
         self._extents: tuple[str, ...] = ()
         self.process = ""  # that runs the queue manager
+        self.caller = threading.local()  # `name`: whose call a thread makes, where that is a client's
 
     def _note(self, queue: str, reason: Reason, **data: Any) -> None:
         if queue in self._state.queues:
@@ -138,7 +140,7 @@ class Events:
     def inhibited(self, reason: Reason, name: str) -> None:
         """A put to, or a get from, a queue or an alias was refused."""
         if self._state.qmgr.inhibit_events and not is_event_queue(name):
-            self._note(QUEUE_MANAGER, reason, queueName=name, applName=self.process)
+            self._note(QUEUE_MANAGER, reason, queueName=name, applName=getattr(self.caller, "name", self.process))
 
     def active(self) -> None:
         if self._state.qmgr.start_stop_events:

@@ -105,12 +105,19 @@ class Session:
             if self._closed:
                 raise Unavailable("the connection is closed", reason=Reason.CONNECTION_BROKEN)
             most = self.manager.attributes.max_handles
-            if len(self.units) >= most:
+            if len(self.units) >= most and self._count_open(most) >= most:
                 text = f"a connection may have {most} units of work at a time (MAXHANDS); end some of them"
                 raise Mistake(text, reason=Reason.HANDLE_NOT_AVAILABLE)
             unit = self.manager.begin_for(self._owner, xid)
             self.units[unit.id] = unit
             return unit
+
+    def _count_open(self, most: int) -> int:
+        """Units of work that have not ended; of others, of which the client has not heard, `most` are kept."""
+        ended = [number for number, unit in self.units.items() if unit.state not in (ACTIVE, PREPARED)]
+        for number in ended[: max(0, len(ended) - most)]:
+            del self.units[number]
+        return len(self.units) - len(ended[-most:])
 
     def unit(self, number: int) -> "UnitOfWork":
         """One of this session's. Raises UnitOfWorkEnded for any other: late or repeated requests have no effect."""
@@ -165,6 +172,7 @@ class Session:
 
     def _require(self, verb: str, queue: str) -> None:
         """Raises NameError_, before anybody looks for what is no name, and NotAuthorized."""
+        self._engine.events.caller.name = self._owner
         self.rights.require(verb, check_name(queue, "queue"))
 
     def require_replay(self, queue: str | int) -> None:

@@ -165,7 +165,15 @@ class Client:
             since = self.session.manager._engine.log.durable
             unit = self.session.begin(xid)
             begun = self.units[number] = unit, (unit.id, since)
+            if len(self.units) > 2 * len(self.session.units) + REMEMBERED:
+                self._forget_unheard()
             return begun
+
+    def _forget_unheard(self) -> None:
+        """Units of work that the queue manager has rolled back, and of which the client never asks any more."""
+        open_units = self.session.units
+        for number in [number for number, (unit, _) in list(self.units.items()) if unit.id not in open_units]:
+            self.units.pop(number, None)
 
     def _over(self, number: int) -> UnitOfWorkEnded:
         told = self._ended.get(number)

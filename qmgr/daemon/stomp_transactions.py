@@ -8,7 +8,7 @@ from qmgr.manager import UnitOfWork
 from qmgr.session import Session
 
 MOST = 100  # transactions that a connection may have open at a time
-MOST_REFUSED = 5000  # NACKs of one transaction
+MOST_REFUSED = 5000  # NACKs of all of them
 LONGEST_NAME = 255
 
 
@@ -24,6 +24,7 @@ class Transactions:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._open: dict[str, Transaction] = {}
+        self._refused = 0  # messages that are held until their transactions end
 
     def __len__(self) -> int:
         return len(self._open)
@@ -50,8 +51,10 @@ class Transactions:
         """NACKs in a transaction; the messages stay held until that ends. Raises SyncpointLimit (2024) for too many."""
         transaction = self.named(name)
         transaction.refused += deliveries
-        if len(transaction.refused) > MOST_REFUSED:
-            raise SyncpointLimit(f"a STOMP transaction may have {MOST_REFUSED} NACKs; end it")
+        self._refused += len(deliveries)
+        if self._refused > MOST_REFUSED:
+            text = f"the transactions of a STOMP connection may have {MOST_REFUSED} NACKs together; end some of them"
+            raise SyncpointLimit(text)
 
     def commit(self, name: str) -> int:
         """The LSN to force before the client hears of it. Raises BackedOut (2003)."""
@@ -68,6 +71,7 @@ class Transactions:
     def _end(self, name: str) -> Transaction:
         transaction = self.named(name)
         del self._open[name]
+        self._refused -= len(transaction.refused)
         return transaction
 
     def _give_back(self, transaction: Transaction) -> int:

@@ -1,13 +1,16 @@
-"""Daemons for tests, and what the tests of the STOMP listener share."""
+"""Daemons for tests, and what the tests of the listeners share."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import qmgr
 from tests.commands import Commands
+from tests.daemon import stomp_world
 from tests.daemon.daemons import Daemons
-from tests.daemon.stomp_world import Client, Server, queue_manager, serving
+from tests.daemon.serving import Served, serving
+from tests.daemon.stomp_world import Client, Server, queue_manager
 
 
 @pytest.fixture(scope="session")
@@ -25,9 +28,22 @@ def daemons(commands: Commands, tmp_path: Path) -> Iterator[Daemons]:
 
 
 @pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    """A queue manager with queues A and B, and its listener for local clients."""
+    with serving(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def connection(served: Served) -> Iterator[qmgr.Connection]:
+    with served.connect() as made:
+        yield made
+
+
+@pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     """A queue manager with queues A and B, and its STOMP listener."""
-    with queue_manager(tmp_path, "A", "B") as manager, serving(manager) as made:
+    with queue_manager(tmp_path, "A", "B") as manager, stomp_world.serving(manager) as made:
         yield made
 
 

@@ -19,22 +19,10 @@ from qmgr.errors import (
 from recovery.records import Xid
 from recovery.uows import UowState
 from tests.daemon.raw import Raw, RawSocket, hello
-from tests.daemon.serving import LONG, SPAWN, Served, nobody_is_there, serving, until, waits
+from tests.daemon.serving import LONG, SPAWN, Served, nobody_is_there, until, waits
 from tests.qmgr.world import NAME, Call, bodies
 
 XID = Xid(1, b"global", b"branch")
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    with serving(tmp_path) as one:
-        yield one
-
-
-@pytest.fixture
-def client(served: Served) -> Iterator[qmgr.Connection]:
-    with served.connect() as one:
-        yield one
 
 
 def test_cut_off_at_every_byte_a_unit_is_there_wholly_or_not_at_all(served: Served) -> None:
@@ -103,12 +91,12 @@ def killed(served: Served, what: str) -> Iterator[None]:
         process.join(LONG)
 
 
-def test_a_client_that_is_killed_in_a_unit_is_backed_out_at_once(served: Served, client: qmgr.Connection) -> None:
+def test_a_client_that_is_killed_in_a_unit_is_backed_out_at_once(served: Served, connection: qmgr.Connection) -> None:
     """Row 64."""
-    client.put("A", b"held")
+    connection.put("A", b"held")
     with killed(served, "unit"):
-        assert [one.peer.application for one in client.connections() if one.units] == ["child"]
-        waiting = Call(lambda: client.get("A", wait=LONG))
+        assert [one.peer.application for one in connection.connections() if one.units] == ["child"]
+        waiting = Call(lambda: connection.get("A", wait=LONG))
         waits(served)
     found = waiting.outcome()
     assert (found.body, found.backout_count) == (b"held", 1)
@@ -117,27 +105,27 @@ def test_a_client_that_is_killed_in_a_unit_is_backed_out_at_once(served: Served,
 
 @pytest.mark.parametrize("what", ["wait", "unit wait"])
 def test_a_client_that_is_killed_while_it_waits_takes_nothing(
-    served: Served, client: qmgr.Connection, what: str
+    served: Served, connection: qmgr.Connection, what: str
 ) -> None:
     """Row 64."""
     with killed(served, what):
         waits(served, "B")
     waits(served, "B", count=0)
     until(lambda: len(served.manager.sessions) == 1)
-    client.put("B", b"for others")
-    assert client.get("B").body == b"for others"
+    connection.put("B", b"for others")
+    assert connection.get("B").body == b"for others"
     assert served.manager.transactions() == []
     assert bodies(served.manager, "A") == []
 
 
-def test_what_was_prepared_outlives_its_client(served: Served, client: qmgr.Connection) -> None:
+def test_what_was_prepared_outlives_its_client(served: Served, connection: qmgr.Connection) -> None:
     """Row 64."""
-    client.put("A", b"held")
+    connection.put("A", b"held")
     with killed(served, "prepared"):
         pass
     until(lambda: len(served.manager.sessions) == 1)
-    assert client.in_doubt() == [XID]
-    client.resolve(XID, True)
+    assert connection.in_doubt() == [XID]
+    connection.resolve(XID, True)
     assert bodies(served.manager, "B") == [b"never seen"]
 
 
@@ -156,15 +144,15 @@ def test_the_session_goes_on_when_a_socket_of_a_call_is_lost(served: Served) -> 
     raw.close()
 
 
-def test_a_session_that_was_lost_ends_when_its_client_comes_again(served: Served, client: qmgr.Connection) -> None:
+def test_a_session_that_was_lost_ends_when_its_client_comes_again(served: Served, connection: qmgr.Connection) -> None:
     """Row 78."""
-    client.put("A", b"held")
-    unit = client.begin()
+    connection.put("A", b"held")
+    unit = connection.begin()
     unit.get("A")
-    client._link.broken = True  # as for a client that heard of a lost network before the daemon has
+    connection._link.broken = True  # as for a connection that heard of a lost network before the daemon has
     with pytest.raises(BackedOut):
         unit.put("A", b"x")
-    assert client.get("A").body == b"held"
+    assert connection.get("A").body == b"held"
     unit.backout()
     assert unit.state is UowState.BACKED_OUT
     assert len(served.manager.sessions) == 1

@@ -2,7 +2,6 @@
 
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,18 +20,6 @@ from tests.daemon.serving import LONG, Served, daemon, location, nobody_is_there
 from tests.qmgr.world import NAME, Call, bodies
 
 XID = Xid(1, b"global", b"branch")
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    with serving(tmp_path) as one:
-        yield one
-
-
-@pytest.fixture
-def client(served: Served) -> Iterator[qmgr.Connection]:
-    with served.connect() as one:
-        yield one
 
 
 def test_without_a_daemon_it_says_what_to_do(tmp_path: Path) -> None:
@@ -101,30 +88,30 @@ def test_another_version_and_another_queue_manager_are_refused_clearly(served: S
     assert isinstance(error, Unavailable) and error.reason == Reason.CONNECTION_BROKEN
 
 
-def test_refusing_lets_those_that_are_there_go_on(served: Served, client: qmgr.Connection) -> None:
-    unit = client.begin()
+def test_refusing_lets_those_that_are_there_go_on(served: Served, connection: qmgr.Connection) -> None:
+    unit = connection.begin()
     unit.put("A", b"x")
     served.listener.refuse()
     with pytest.raises(Unavailable) as caught:
         served.connect()
     assert caught.value.reason == Reason.Q_MGR_QUIESCING
-    waiting = Call(lambda: client.get("B", wait=LONG))
+    waiting = Call(lambda: connection.get("B", wait=LONG))
     waits(served, "B")
-    client.put("B", b"y")  # by a socket that has to be opened
+    connection.put("B", b"y")  # by a socket that has to be opened
     waiting.outcome()
     unit.commit()
     served.listener.close()
     with pytest.raises(Unavailable) as caught:
-        client.queues()
+        connection.queues()
     assert caught.value.reason == Reason.CONNECTION_BROKEN
     assert not os.path.exists(location(served.path).socket)
     assert nobody_is_there(served)
 
 
-def test_closing_ends_units_and_waits_at_once(served: Served, client: qmgr.Connection) -> None:
-    unit = client.begin()
+def test_closing_ends_units_and_waits_at_once(served: Served, connection: qmgr.Connection) -> None:
+    unit = connection.begin()
     unit.put("A", b"x")
-    waiting = Call(lambda: client.get("B", wait=None))
+    waiting = Call(lambda: connection.get("B", wait=None))
     waits(served, "B")
     served.listener.close()
     with pytest.raises(Unavailable):
@@ -151,11 +138,11 @@ def test_a_client_ends_the_queue_manager(tmp_path: Path, mode: str) -> None:
         assert (qm.restart_report.in_flight, qm.restart_report.torn_tail) == (0, False)
 
 
-def test_a_closed_connection_says_so(client: qmgr.Connection) -> None:
-    unit = client.begin()
+def test_a_closed_connection_says_so(connection: qmgr.Connection) -> None:
+    unit = connection.begin()
     unit.put("A", b"x")
-    client.close()
-    for call in (client.queues, client.begin, lambda: client.put("A", b"")):
+    connection.close()
+    for call in (connection.queues, connection.begin, lambda: connection.put("A", b"")):
         with pytest.raises(Unavailable, match="is closed") as caught:
             call()
         assert caught.value.reason == Reason.HCONN_ERROR
@@ -163,9 +150,9 @@ def test_a_closed_connection_says_so(client: qmgr.Connection) -> None:
         unit.commit()
 
 
-def in_forked_child(client: qmgr.Connection, unit: object, path: str) -> None:
+def in_forked_child(connection: qmgr.Connection, unit: object, path: str) -> None:
     """Runs in the child; what goes wrong there is its exit code."""
-    assert isinstance(unit, type(client.begin()))
+    assert isinstance(unit, type(connection.begin()))
     try:
         unit.put("A", b"of the child")
         os._exit(2)
@@ -173,7 +160,7 @@ def in_forked_child(client: qmgr.Connection, unit: object, path: str) -> None:
         if exc.reason != Reason.HCONN_ERROR:
             os._exit(3)
     unit.__exit__(KeyError, KeyError(), None)
-    with client.begin() as own:
+    with connection.begin() as own:
         own.put("B", b"from the child")
     os._exit(0)
 

@@ -4,7 +4,6 @@ import contextlib
 import errno
 import os
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +25,6 @@ from tests.daemon.serving import Served, daemon, serving, until
 from tests.qmgr.world import bodies
 
 XID = Xid(1, b"global", b"branch")
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    with serving(tmp_path) as one:
-        yield one
-
-
-@pytest.fixture
-def client(served: Served) -> Iterator[qmgr.Connection]:
-    with served.connect() as one:
-        yield one
 
 
 @settings(max_examples=400 if SOAK else 40, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -170,7 +157,7 @@ def test_who_never_reads_is_left_and_blocks_nobody(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("exc", [OSError(errno.EMFILE, "none left"), RuntimeError("no threads"), MemoryError()])
 def test_row_76_what_a_connection_needs_runs_out_and_comes_back(
-    served: Served, client: qmgr.Connection, monkeypatch: pytest.MonkeyPatch, exc: Exception
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch, exc: Exception
 ) -> None:
     begin, failures = served.listener._begin, [exc, exc]
 
@@ -182,16 +169,16 @@ def test_row_76_what_a_connection_needs_runs_out_and_comes_back(
     monkeypatch.setattr(served.listener, "_begin", scarce)
     for _ in range(2):
         assert RawSocket(served.path).is_closed()
-    client.put("A", b"x")  # over a socket of before
+    connection.put("A", b"x")  # over a socket of before
     with served.connect() as other:
         assert other.get("A").body == b"x"
     assert sum("a connection can't be taken" in line for line in served.service.said) == 1
     assert not served.listener._unknown
 
 
-def test_row_77_units_of_work_that_a_client_leaks_are_bounded(served: Served, client: qmgr.Connection) -> None:
+def test_row_77_units_of_work_that_a_client_leaks_are_bounded(served: Served, connection: qmgr.Connection) -> None:
     served.manager.alter(max_handles=3)
-    units = [client.begin() for _ in range(4)]
+    units = [connection.begin() for _ in range(4)]
     for unit in units[:3]:
         unit.put("A", b"x")
     with pytest.raises(Mistake, match="MAXHANDS") as caught:
@@ -202,7 +189,7 @@ def test_row_77_units_of_work_that_a_client_leaks_are_bounded(served: Served, cl
     units[0].commit()
     units[3].put("A", b"now")
     units[3].commit()
-    client.close()
+    connection.close()
     until(lambda: len(served.manager.sessions) == 0)
     assert bodies(served.manager, "A") == [b"others are not counted", b"x", b"now"]
     assert served.manager.transactions() == []

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,31 +24,19 @@ from tests.qmgr.world import Call, bodies
 XID = Xid(1, b"global", b"branch")
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    with serving(tmp_path) as one:
-        yield one
-
-
-@pytest.fixture
-def client(served: Served) -> Iterator[qmgr.Connection]:
-    with served.connect() as one:
-        yield one
-
-
 # ---- units of work
 
 
 def test_a_unit_of_work_commits_on_leaving_and_backs_out_on_an_exception(
-    served: Served, client: qmgr.Connection
+    served: Served, connection: qmgr.Connection
 ) -> None:
-    with client.begin() as unit:
+    with connection.begin() as unit:
         put = unit.put("A", b"one", priority=3)
-        assert client.queue("A").uncommitted == 1
+        assert connection.queue("A").uncommitted == 1
         assert unit.state is UowState.ACTIVE
     assert [unit.state] == [UowState.COMMITTED]
-    assert client.get("A").message_id == put.message_id
-    with pytest.raises(ZeroDivisionError), client.begin() as unit:
+    assert connection.get("A").message_id == put.message_id
+    with pytest.raises(ZeroDivisionError), connection.begin() as unit:
         unit.put("A", b"two")
         _ = 1 / 0
     assert unit.state is UowState.BACKED_OUT
@@ -56,20 +44,20 @@ def test_a_unit_of_work_commits_on_leaving_and_backs_out_on_an_exception(
     assert served.manager.transactions() == []
 
 
-def test_beginning_takes_no_call_and_an_empty_unit_never_begins(served: Served, client: qmgr.Connection) -> None:
-    unit = client.begin()
+def test_beginning_takes_no_call_and_an_empty_unit_never_begins(served: Served, connection: qmgr.Connection) -> None:
+    unit = connection.begin()
     assert served.manager.transactions() == []
     unit.commit()
-    client.begin().backout()
-    other = client.begin()
+    connection.begin().backout()
+    other = connection.begin()
     assert [one.number for one in served.manager.transactions()] == [] and other.id > 0
     assert [one.number for one in served.manager.transactions()] == [other.id]
     other.put("A", b"x")
     assert len(served.manager.transactions()) == 1
 
 
-def test_the_error_of_a_first_call_leaves_a_unit_that_goes_on(served: Served, client: qmgr.Connection) -> None:
-    with client.begin() as unit:
+def test_the_error_of_a_first_call_leaves_a_unit_that_goes_on(served: Served, connection: qmgr.Connection) -> None:
+    with connection.begin() as unit:
         with pytest.raises(NoMessageAvailable):
             unit.get("A")
         with pytest.raises(qmgr.UnknownQueue):
@@ -78,8 +66,8 @@ def test_the_error_of_a_first_call_leaves_a_unit_that_goes_on(served: Served, cl
     assert bodies(served.manager, "A") == [b"x"]
 
 
-def test_an_evicted_unit_raises_backed_out_and_is_backed_out(served: Served, client: qmgr.Connection) -> None:
-    with pytest.raises(BackedOut), client.begin() as unit:
+def test_an_evicted_unit_raises_backed_out_and_is_backed_out(served: Served, connection: qmgr.Connection) -> None:
+    with pytest.raises(BackedOut), connection.begin() as unit:
         unit.put("A", b"x")
         engine = served.manager._engine
         with engine.lock:
@@ -87,7 +75,7 @@ def test_an_evicted_unit_raises_backed_out_and_is_backed_out(served: Served, cli
             evicted.evicted = True
             engine.back_out_locked(evicted)
         assert unit.state is UowState.BACKED_OUT
-    unit = client.begin()
+    unit = connection.begin()
     unit.put("A", b"y")
     with engine.lock:
         [evicted] = engine.state.uows
@@ -101,8 +89,8 @@ def test_an_evicted_unit_raises_backed_out_and_is_backed_out(served: Served, cli
     assert bodies(served.manager, "A") == []
 
 
-def test_an_ended_unit_says_what_it_is(client: qmgr.Connection) -> None:
-    unit = client.begin()
+def test_an_ended_unit_says_what_it_is(connection: qmgr.Connection) -> None:
+    unit = connection.begin()
     unit.put("A", b"x")
     unit.commit()
     for call in (unit.commit, unit.backout, unit.prepare, lambda: unit.put("A", b""), lambda: unit.get_many("A", 2)):
@@ -110,10 +98,10 @@ def test_an_ended_unit_says_what_it_is(client: qmgr.Connection) -> None:
             call()
 
 
-def test_errors_are_those_of_the_queue_manager_itself(served: Served, client: qmgr.Connection) -> None:
-    client.define_queue("SMALL", max_depth=1, max_message_length=5)
-    client.put("SMALL", b"x")
-    client.alter_queue("B", put_enabled=False, get_enabled=False)
+def test_errors_are_those_of_the_queue_manager_itself(served: Served, connection: qmgr.Connection) -> None:
+    connection.define_queue("SMALL", max_depth=1, max_message_length=5)
+    connection.put("SMALL", b"x")
+    connection.alter_queue("B", put_enabled=False, get_enabled=False)
     calls: list[Callable[[qmgr.QueueManager | qmgr.Connection], object]] = [
         lambda qm: qm.put("NONE", b""),
         lambda qm: qm.put("no name", b""),
@@ -142,64 +130,64 @@ def test_errors_are_those_of_the_queue_manager_itself(served: Served, client: qm
         with pytest.raises(qmgr.MQError) as ours:
             call(served.manager)
         with pytest.raises(qmgr.MQError) as theirs:
-            call(client)
+            call(connection)
         facts = [(type(one), one.reason, one.name, str(one)) for one in (ours.value, theirs.value)]
         assert facts[0] == facts[1], number
 
 
-def test_what_is_asked_comes_as_the_same_classes(served: Served, client: qmgr.Connection) -> None:
-    unit = client.begin(XID)
+def test_what_is_asked_comes_as_the_same_classes(served: Served, connection: qmgr.Connection) -> None:
+    unit = connection.begin(XID)
     unit.put("A", b"x")
     qm = served.manager
-    assert client.queues() == qm.queues()
-    assert client.attributes == qm.attributes
-    assert client.transactions() == qm.transactions()
-    assert client.connections() == qm.connections()
-    assert client.status().log.config == qm.status().log.config
-    assert client.status().restart == qm.restart_report
+    assert connection.queues() == qm.queues()
+    assert connection.attributes == qm.attributes
+    assert connection.transactions() == qm.transactions()
+    assert connection.connections() == qm.connections()
+    assert connection.status().log.config == qm.status().log.config
+    assert connection.status().restart == qm.restart_report
     unit.prepare()
-    assert client.in_doubt() == qm.in_doubt() == [XID]
-    assert client.mqsc("DISPLAY QLOCAL(A)") == qm.mqsc("DISPLAY QLOCAL(A)")
+    assert connection.in_doubt() == qm.in_doubt() == [XID]
+    assert connection.mqsc("DISPLAY QLOCAL(A)") == qm.mqsc("DISPLAY QLOCAL(A)")
     unit.commit()
-    assert client.clear_queue("A") == 1
-    client.checkpoint()
+    assert connection.clear_queue("A") == 1
+    connection.checkpoint()
 
 
-def test_browse_takes_nothing_and_comes_in_order(served: Served, client: qmgr.Connection) -> None:
-    client.put_many("A", [b"%d" % number for number in range(300)])
-    assert [message.body for message in client.browse("A")] == [b"%d" % number for number in range(300)]
-    some = client.browse("A")
+def test_browse_takes_nothing_and_comes_in_order(served: Served, connection: qmgr.Connection) -> None:
+    connection.put_many("A", [b"%d" % number for number in range(300)])
+    assert [message.body for message in connection.browse("A")] == [b"%d" % number for number in range(300)]
+    some = connection.browse("A")
     assert next(some).body == b"0"
     del some
-    wanted = client.put("A", b"wanted", correlation_id=b"this")
-    found = list(client.browse("A", correlation_id=b"this"))
+    wanted = connection.put("A", b"wanted", correlation_id=b"this")
+    found = list(connection.browse("A", correlation_id=b"this"))
     assert [one.message_id for one in found] == [wanted.message_id]
     assert served.listener._clients is not None
     [open_client] = served.listener._clients._clients.values()
     assert not open_client.cursors
 
 
-def test_browses_that_are_not_read_to_the_end_are_bounded(client: qmgr.Connection) -> None:
+def test_browses_that_are_not_read_to_the_end_are_bounded(connection: qmgr.Connection) -> None:
     """Row 77."""
-    client.put_many("A", [b"x"] * 10)
-    held = [client.browse("A") for _ in range(256)]
+    connection.put_many("A", [b"x"] * 10)
+    held = [connection.browse("A") for _ in range(256)]
     for one in held:
         next(one)
     with pytest.raises(Mistake) as caught:
-        next(client.browse("A"))
+        next(connection.browse("A"))
     assert caught.value.reason == Reason.HANDLE_NOT_AVAILABLE
     held.clear()
-    assert len(list(client.browse("A"))) == 10
+    assert len(list(connection.browse("A"))) == 10
 
 
-def test_large_messages_and_many_at_once(client: qmgr.Connection) -> None:
-    client.define_queue("BIG", max_message_length=4_000_000, default_persistence=False)
+def test_large_messages_and_many_at_once(connection: qmgr.Connection) -> None:
+    connection.define_queue("BIG", max_message_length=4_000_000, default_persistence=False)
     large = bytes(range(256)) * 12_000
-    client.put("BIG", large)
-    assert client.get("BIG").body == large
-    with client.begin() as unit:
+    connection.put("BIG", large)
+    assert connection.get("BIG").body == large
+    with connection.begin() as unit:
         unit.put_many("BIG", [large] * 3)
-    assert [one.body == large for one in client.get_many("BIG", 9)] == [True] * 3
+    assert [one.body == large for one in connection.get_many("BIG", 9)] == [True] * 3
 
 
 def test_a_call_beyond_the_longest_frame_is_refused_and_nothing_else(tmp_path: Path) -> None:
@@ -213,78 +201,78 @@ def test_a_call_beyond_the_longest_frame_is_refused_and_nothing_else(tmp_path: P
 
 
 def test_groups_dead_letters_and_messages_that_are_backed_out_too_often(
-    served: Served, client: qmgr.Connection
+    served: Served, connection: qmgr.Connection
 ) -> None:
-    client.define_queue("DLQ")
-    client.alter(dead_letter_queue="DLQ")
-    client.alter_queue("A", backout_threshold=1, backout_queue="B")
+    connection.define_queue("DLQ")
+    connection.alter(dead_letter_queue="DLQ")
+    connection.alter_queue("A", backout_threshold=1, backout_queue="B")
     for sequence in (2, 1):
-        client.put("A", b"%d" % sequence, group_id=b"G", group_sequence=sequence, last_in_group=sequence == 2)
-    with client.begin() as unit:
+        connection.put("A", b"%d" % sequence, group_id=b"G", group_sequence=sequence, last_in_group=sequence == 2)
+    with connection.begin() as unit:
         assert [unit.get("A", all_available=True).body for _ in range(2)] == [b"1", b"2"]
         unit.backout()
-    for message, unit in client.consume("A", wait=0.0):
+    for message, unit in connection.consume("A", wait=0.0):
         raise AssertionError((message, unit))
-    assert [one.body for one in client.get_many("B", 9)] == [b"2", b"1"]
-    client.put("A", b"poison")
-    for message, unit in client.consume("A", wait=0.0):
+    assert [one.body for one in connection.get_many("B", 9)] == [b"2", b"1"]
+    connection.put("A", b"poison")
+    for message, unit in connection.consume("A", wait=0.0):
         with unit:
-            assert client.dead_letter(unit, message).queue == "DLQ"
-    client.dead_letter(None, client.put("A", b"more"))
-    assert [one.body[172:] for one in client.browse("DLQ")] == [b"poison", b"more"]
+            assert connection.dead_letter(unit, message).queue == "DLQ"
+    connection.dead_letter(None, connection.put("A", b"more"))
+    assert [one.body[172:] for one in connection.browse("DLQ")] == [b"poison", b"more"]
     with pytest.raises(TypeError, match="a get has no option 'colour'"):
-        client.get("A", colour=1)  # type: ignore[call-arg]
+        connection.get("A", colour=1)  # type: ignore[call-arg]
     with pytest.raises(Mistake):
-        client.get("A", all_available=True)
+        connection.get("A", all_available=True)
     assert served.manager.transactions() == []
 
 
 # ---- waits and threads
 
 
-def test_two_threads_of_one_connection_one_of_which_waits(served: Served, client: qmgr.Connection) -> None:
-    waiting = Call(lambda: client.get("A", wait=None))
+def test_two_threads_of_one_connection_one_of_which_waits(served: Served, connection: qmgr.Connection) -> None:
+    waiting = Call(lambda: connection.get("A", wait=None))
     waits(served)
-    assert client.queue("A").depth == 0
-    client.put("A", b"here")
+    assert connection.queue("A").depth == 0
+    connection.put("A", b"here")
     assert waiting.outcome().body == b"here"
-    with client.begin() as unit:
+    with connection.begin() as unit:
         waiting = Call(lambda: unit.get_many("A", 5, wait=LONG))
         waits(served)
         served.manager.put("A", b"again")
         assert [one.body for one in waiting.outcome()] == [b"again"]
 
 
-def test_each_message_wakes_one_of_many_that_wait(served: Served, client: qmgr.Connection) -> None:
-    several = [Call(lambda: client.get("A", wait=LONG).body) for _ in range(6)]
+def test_each_message_wakes_one_of_many_that_wait(served: Served, connection: qmgr.Connection) -> None:
+    several = [Call(lambda: connection.get("A", wait=LONG).body) for _ in range(6)]
     waits(served, count=6)
     served.manager.put_many("A", [b"%d" % number for number in range(3)])
-    with client.begin() as unit:
+    with connection.begin() as unit:
         for number in range(3, 6):
             unit.put("A", b"%d" % number)
     assert sorted(call.outcome() for call in several) == [b"%d" % number for number in range(6)]
 
 
-def test_a_wait_ends_with_its_time_and_waits_for_what_it_names(served: Served, client: qmgr.Connection) -> None:
+def test_a_wait_ends_with_its_time_and_waits_for_what_it_names(served: Served, connection: qmgr.Connection) -> None:
     with pytest.raises(NoMessageAvailable):
-        client.get("A", wait=0.05)
-    assert client.get_many("A", 3, wait=0.01) == []
-    waiting = Call(lambda: client.get("A", wait=LONG, correlation_id=b"mine"))
+        connection.get("A", wait=0.05)
+    assert connection.get_many("A", 3, wait=0.01) == []
+    waiting = Call(lambda: connection.get("A", wait=LONG, correlation_id=b"mine"))
     waits(served)
-    client.put("A", b"other")
-    client.put("A", b"this", correlation_id=b"mine")
+    connection.put("A", b"other")
+    connection.put("A", b"this", correlation_id=b"mine")
     assert waiting.outcome().body == b"this"
     assert bodies(served.manager, "A") == [b"other"]
 
 
-def test_who_waits_hears_that_gets_are_disabled_and_that_it_ends(served: Served, client: qmgr.Connection) -> None:
-    waiting = Call(lambda: client.get("A", wait=LONG))
+def test_who_waits_hears_that_gets_are_disabled_and_that_it_ends(served: Served, connection: qmgr.Connection) -> None:
+    waiting = Call(lambda: connection.get("A", wait=LONG))
     waits(served)
-    client.alter_queue("A", get_enabled=False)
+    connection.alter_queue("A", get_enabled=False)
     with pytest.raises(qmgr.Inhibited):
         waiting.outcome()
-    client.alter_queue("A", get_enabled=True)
-    waiting = Call(lambda: client.get("A", wait=LONG))
+    connection.alter_queue("A", get_enabled=True)
+    waiting = Call(lambda: connection.get("A", wait=LONG))
     waits(served)
     served.manager.quiesce()
     with pytest.raises(Unavailable) as caught:
@@ -292,17 +280,17 @@ def test_who_waits_hears_that_gets_are_disabled_and_that_it_ends(served: Served,
     assert caught.value.reason == Reason.Q_MGR_QUIESCING
 
 
-def test_a_unit_of_work_is_used_by_several_threads(served: Served, client: qmgr.Connection) -> None:
-    with client.begin() as unit:
+def test_a_unit_of_work_is_used_by_several_threads(served: Served, connection: qmgr.Connection) -> None:
+    with connection.begin() as unit:
         calls = [Call(lambda: [unit.put("A", b"x") for _ in range(20)]) for _ in range(4)]
         for call in calls:
             call.outcome()
-    assert client.queue("A").depth == 80
+    assert connection.queue("A").depth == 80
     assert served.manager.transactions() == []
 
 
-def test_an_interrupt_leaves_the_connection_and_the_unit_usable(served: Served, client: qmgr.Connection) -> None:
-    client.put("B", b"first")
+def test_an_interrupt_leaves_the_connection_and_the_unit_usable(served: Served, connection: qmgr.Connection) -> None:
+    connection.put("B", b"first")
 
     def strike() -> None:
         waits(served)
@@ -312,7 +300,7 @@ def test_an_interrupt_leaves_the_connection_and_the_unit_usable(served: Served, 
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGINT, interrupted)
-    unit = client.begin()
+    unit = connection.begin()
     try:
         unit.get("B")
         killer = Call(strike)
@@ -322,8 +310,8 @@ def test_an_interrupt_leaves_the_connection_and_the_unit_usable(served: Served, 
     finally:
         signal.signal(signal.SIGINT, before)
     waits(served, count=0)
-    client.put("A", b"later")  # and nobody takes it
-    assert client.queue("A").depth == 1
+    connection.put("A", b"later")  # and nobody takes it
+    assert connection.queue("A").depth == 1
     assert unit.state is UowState.ACTIVE
     unit.backout()
-    assert client.get("B").backout_count == 1
+    assert connection.get("B").backout_count == 1

@@ -1,7 +1,6 @@
 """What became of a unit of work whose commit was not answered, also after the daemon was killed."""
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,66 +17,56 @@ from qmgr.units import REMEMBERED
 from recovery.records import Xid
 from recovery.uows import UowState
 from tests.conftest import SOAK
-from tests.daemon.serving import Served, daemon, serving
+from tests.daemon.serving import Served, daemon
 from tests.qmgr.world import World
 
 XID = Xid(1, b"global", b"branch")
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    with serving(tmp_path) as one:
-        yield one
-
-
-@pytest.fixture
-def client(served: Served) -> Iterator[qmgr.Connection]:
-    with served.connect() as one:
-        yield one
-
-
-def test_the_outcome_of_a_unit_is_found_in_the_log(served: Served, client: qmgr.Connection) -> None:
+def test_the_outcome_of_a_unit_is_found_in_the_log(served: Served, connection: qmgr.Connection) -> None:
     """Row 78."""
-    units = [client.begin() for _ in range(4)]
+    units = [connection.begin() for _ in range(4)]
     for unit in units:
         unit.put("A", b"x" * 1000)
     units[0].commit()
     units[1].backout()
-    volatile = client.begin()
+    volatile = connection.begin()
     volatile.put("A", b"y", persistent=False)
     volatile.commit()
-    prepared = client.begin(XID)
+    prepared = connection.begin(XID)
     prepared.put("A", b"z")
     prepared.prepare()
-    known = {unit.id: client.outcome(unit.id) for unit in (*units, volatile, prepared)}
+    known = {unit.id: connection.outcome(unit.id) for unit in (*units, volatile, prepared)}
     assert list(known.values()) == [
         *(UowState.COMMITTED, UowState.BACKED_OUT, UowState.ACTIVE, UowState.ACTIVE),
         *(UowState.COMMITTED, UowState.PREPARED),
     ]
     units[2].commit()
     prepared.commit()
-    assert client.outcome(units[2].id, since=units[2]._since) is UowState.COMMITTED
-    assert client.outcome(prepared.id) is UowState.COMMITTED
+    assert connection.outcome(units[2].id, since=units[2]._since) is UowState.COMMITTED
+    assert connection.outcome(prepared.id) is UowState.COMMITTED
     for number in (0, 7, units[0].id << 30):
         with pytest.raises(Mistake):
-            client.outcome(number)
+            connection.outcome(number)
 
 
-def test_a_log_that_reaches_back_no_more_does_not_tell(served: Served, client: qmgr.Connection) -> None:
-    with client.begin() as unit:
+def test_a_log_that_reaches_back_no_more_does_not_tell(served: Served, connection: qmgr.Connection) -> None:
+    with connection.begin() as unit:
         unit.put("A", b"x")
     since = unit._since
-    gone = client.begin()
+    gone = connection.begin()
     gone.put("A", b"y")
     gone.backout()
     for _ in range(60):
-        with client.begin() as filler:
+        with connection.begin() as filler:
             filler.put("A", bytes(20_000))
             filler.get("A")
-        client.checkpoint()
+        connection.checkpoint()
     assert served.manager._log.reaches_back_to() > since
-    assert client.outcome(unit.id) is client.outcome(unit.id, since=since) is client.outcome(gone.id) is None
-    assert client.outcome(filler.id) is UowState.COMMITTED
+    assert (
+        connection.outcome(unit.id) is connection.outcome(unit.id, since=since) is connection.outcome(gone.id) is None
+    )
+    assert connection.outcome(filler.id) is UowState.COMMITTED
 
 
 @pytest.mark.parametrize("log_type", ["circular", "linear"])

@@ -17,7 +17,7 @@ from logger.clock import SystemClock
 from qmgr.daemon.beats import NEVER, Beats
 from qmgr.errors import BackedOut, Mistake, Reason, Unavailable
 from recovery.uows import UowState
-from tests.daemon.serving import Daemon, Served, daemon, serving, until
+from tests.daemon.serving import Daemon, Served, daemon, until
 from tests.qmgr.world import NAME, Call, bodies
 
 SOON = 0.5  # seconds without a word
@@ -139,12 +139,6 @@ def test_asyncio_clients_are_told_too(far: Daemon) -> None:
 
 
 # ---- what is only slow
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    with serving(tmp_path) as one:
-        yield one
 
 
 def test_waits_and_long_calls_are_not_given_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

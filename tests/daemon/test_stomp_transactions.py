@@ -151,14 +151,18 @@ def test_what_had_its_receipt_outlives_a_crash_and_the_rest_is_not_there() -> No
         after.end("immediate")
 
 
-def test_refusals_of_one_transaction_are_bounded(
+def test_refusals_of_all_transactions_are_bounded(
     server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Row 77: they stay held until it ends, so they count."""
+    """Row 77: they stay held until their transactions end, so they count, of one or of several."""
     monkeypatch.setattr(stomp_transactions, "MOST_REFUSED", 3)
-    server.qm.put_many("A", [b"%d" % number for number in range(5)])
+    server.qm.put_many("A", [b"%d" % number for number in range(4)])
     client.subscribe("A", ack="client-individual")
-    client.ask("BEGIN", transaction="t")
-    for _ in range(4):
-        client.say("NACK", id=client.message()["ack"], transaction="t")
+    for name in ("s", "t", "u"):
+        client.ask("BEGIN", transaction=name)
+    for name in ("s", "s"):
+        client.ask("NACK", id=client.message()["ack"], transaction=name)
+    client.ask("ABORT", transaction="s")  # and they are sent anew
+    for name in ("t", "u", "t", "u"):
+        client.say("NACK", id=client.message()["ack"], transaction=name)
     assert client.error()["reason-code"] == "2024"

@@ -1,11 +1,12 @@
 """Sessions: what a client has begun ends with it; what is delivered to it is held until it says what becomes of it."""
 
 import errno
+import json
 
 import pytest
 
 import qmgr
-from qmgr.errors import Mistake, NotAuthorized, Reason, Unavailable, UnitOfWorkEnded
+from qmgr.errors import BackedOut, Inhibited, Mistake, NotAuthorized, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.infos import Peer
 from qmgr.session import AllRights, Session
 from tests.qmgr.world import World, bodies
@@ -74,6 +75,42 @@ def test_accepted_in_a_unit_of_work_they_share_its_fate(commits: bool) -> None:
     else:
         assert counts(made) == {b"0": 1, b"2": 1, b"3": 0, b"4": 0}
         assert bodies(made.qm, "B") == []
+
+
+def test_units_that_the_queue_manager_has_rolled_back_count_no_more() -> None:
+    """Row 77: their client may never hear of it; until it does, a few of them are known."""
+    made = world()
+    one = session(made)
+    made.qm.alter(max_handles=2)
+    engine = made.qm._engine
+    rolled_back = []
+    for _ in range(10):
+        unit = one.begin()
+        one.put(unit, "A", b"x", {})
+        with engine.lock:
+            unit._unit.evicted = True
+            engine.back_out_locked(unit._unit)
+        rolled_back.append(unit)
+        assert len(one.units) <= 5
+    with pytest.raises(BackedOut):
+        one.commit(one.unit(rolled_back[-1].id))
+    first, second = one.begin(), one.begin()
+    with pytest.raises(Mistake) as caught:
+        one.begin()
+    assert caught.value.reason is Reason.HANDLE_NOT_AVAILABLE
+    one.commit(first)
+    one.commit(second)
+
+
+def test_an_event_names_the_client_that_was_refused() -> None:
+    made = world()
+    made.qm.alter(inhibit_events=True)
+    made.qm.alter_queue("A", put_enabled=False)
+    one = made.qm.sessions.open(Peer(user="u", application="shop", process=7), AllRights())
+    with pytest.raises(Inhibited):
+        one.put(None, "A", b"", {})
+    event = json.loads(made.qm.get("SYSTEM.ADMIN.QMGR.EVENT", wait=0.0).body)
+    assert event["eventData"]["applName"] == "shop pid 7"
 
 
 def test_rejected_messages_return_with_a_higher_backout_count_that_lasts() -> None:
