@@ -2,6 +2,7 @@
 
 import pickle
 import random
+import shutil
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -234,6 +235,24 @@ def test_batches_tell_together_what_a_replay_tells_wherever_they_are_cut(tmp_pat
             assert as_told(between(one, start, places[-1])) == [row for row in expected if row[0] >= start]
     copied = opened(tmp_path)  # and nobody runs the queue manager
     assert as_told(between(copied, cuts[0], places[-1])) == expected
+
+
+def test_extents_alone_tell_the_same(tmp_path: Path) -> None:
+    """A copy without the control file, which says where the last checkpoint is."""
+    with serving(tmp_path, "A", "B") as qm:
+        places = work(qm, 7)
+        expected = told(qm)
+        names = {one.id for one in qm.queues() if one.name == "A"}
+    ignored = shutil.ignore_patterns(control.NAME)
+    shutil.copytree(tmp_path / "log" / NAME, tmp_path / "copy", ignore=ignored)
+    log = extents.find(str(tmp_path / "copy"))
+    assert not log.control
+    for start in (log.first(), *places[::4]):
+        range_ = visible.Range(log=log, queues=frozenset(names), start=start, end=places[-1])
+        rows = queue_rows.batches(QueuePartition(range_, "A").messages(), queue_rows.ARROW)
+        assert as_told([row for batch in rows for row in batch.to_pylist()]) == [
+            row for row in expected if row[0] >= start
+        ]
 
 
 def test_a_stream_follows_a_queue_manager_that_writes(qm: qmgr.QueueManager, tmp_path: Path) -> None:
