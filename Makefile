@@ -18,7 +18,7 @@ demo: .venv/ready  ## the flights of 2013 through a queue manager that is killed
 demo-pipeline: .venv/ready-pipeline  ## the same with linear logging, and what Spark makes of its log; brings Spark and Java, 550 MB
 	@$(PY) -m examples.flights.pipeline $(ARGS)
 
-# The tests on Spark share one session, so they are a group and run in one worker; the others go to whoever is free.
+# `loadgroup`: as tests/scheduling.py has it. The tests on Spark share one session and run in one worker.
 test: lint  ## lint, types and all tests; ARGS="-k flights"
 	$(PY) -m pytest -n $(WORKERS) --dist loadgroup --durations=15 $(ARGS)
 

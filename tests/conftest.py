@@ -2,6 +2,7 @@
 
 import os
 import signal
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -29,3 +30,12 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> Counted:
     """Segments and blocks are small, so that queues of a few messages are deep; what paging does is counted."""
     make_small(monkeypatch)
     return Counted(monkeypatch)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from tests.scheduling import Scheduling
+
+    return Scheduling(config, log)

@@ -1,7 +1,6 @@
-"""One Spark session for all tests that use Spark: they are a group, which runs in one worker."""
+"""One Spark session for all tests that use Spark."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,17 +10,8 @@ from pipeline import session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HERE = Path(__file__).resolve().parent
 
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if HERE in item.path.parents and "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-
-
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", params=["spark"])  # which is in the names of tests: see `tests/scheduling.py`
 def spark() -> "Iterator[SparkSession]":
     """Two cores; what makes a start and the first queries quick, at the price of speed later."""
     made = session.spark(
