@@ -10,6 +10,7 @@ A queue manager may write meanwhile. A page that it was about to write over, or 
 what does not check out is looked at again before it counts as damage.
 """
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from itertools import accumulate
@@ -133,7 +134,8 @@ class Extents:
 
     def read(self, sequence: int, offset: int, size: int) -> bytes:
         """Bytes of the extent's file, plain or decompressed."""
-        return self._opened(sequence)[1].read(offset, size)
+        with _told(max(offset - DATA, 0) + sequence * self.history.extent_bytes):
+            return self._opened(sequence)[1].read(offset, size)
 
     @property
     def seed(self) -> int:
@@ -180,7 +182,8 @@ class Extents:
             return None
 
     def _opened(self, sequence: int) -> tuple[Place, File]:
-        found = self._files.pop(sequence, None) or self._found(sequence)
+        with _told(sequence * self.history.extent_bytes):
+            found = self._files.pop(sequence, None) or self._found(sequence)
         self._files[sequence] = found
         while len(self._files) > OPEN:
             self._files.pop(next(iter(self._files)))[1].close()
@@ -230,6 +233,17 @@ class Extents:
             file.close()
             return None
         return Place(sequence=sequence, path=path, form=Form.ACTIVE, size=size, taken=header.time), file
+
+
+@contextlib.contextmanager
+def _told(at: int) -> Iterator[None]:
+    """What can't be decompressed is said with its LSN."""
+    try:
+        yield
+    except LogDamaged as exc:
+        if exc.lsn is not None:
+            raise
+        raise LogDamaged(f"{exc}; it holds the log at {lsn.text(at)}", path=exc.path, lsn=at) from exc
 
 
 class _Reopened(ReadOnly):
@@ -283,20 +297,9 @@ def windows(extents: Extents, start: int, end: int, wanted: Wanted) -> Iterator[
     size = extents.history.extent_bytes
     while start < end:
         stop = min(end, (start // size + 1) * size)
-        found = _of_extent(extents, start, stop, wanted)
-        while (window := _next(found, start)) is not None:
+        for window in _of_extent(extents, start, stop, wanted):
             yield from _apart(extents, window)
         start = stop
-
-
-def _next(found: Iterator[Window], start: int) -> Window | None:
-    """The next one; what can't be decompressed is said with its LSN."""
-    try:
-        return next(found, None)
-    except LogDamaged as exc:
-        if exc.lsn is not None:
-            raise
-        raise LogDamaged(f"{exc}; it holds the log at {lsn.text(start)}", path=exc.path, lsn=start) from exc
 
 
 def _of_extent(extents: Extents, start: int, end: int, wanted: Wanted) -> Iterator[Window]:
