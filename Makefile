@@ -48,6 +48,10 @@ bench-deep: .venv/ready  ## the same of deep queues: half an hour, 6 GB of disk;
 bench-linear: .venv/ready  ## the same of linear logging: three minutes, 5 GB of disk; ARGS="--messages 100000 --only media"
 	@$(PY) -m benchmarks.linear $(ARGS)
 
+.PHONY: bench-pipeline
+bench-pipeline: .venv/ready  ## the same of the pipeline on Spark: ten minutes, 6 GB of disk; ARGS="--records 1000000 --only plain"
+	@$(PY) -m benchmarks.pipeline $(ARGS)
+
 .PHONY: bench-daemon
 bench-daemon: .venv/ready  ## the same of the daemon and its clients: three minutes; ARGS="--only stomp"
 	@$(PY) -m benchmarks.daemon $(ARGS)

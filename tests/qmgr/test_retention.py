@@ -249,6 +249,19 @@ def test_extents_that_are_full_have_an_index_which_goes_where_they_go() -> None:
     assert indexed(made)[-1] >= there[-1]
 
 
+def test_an_index_of_an_older_format_is_built_again() -> None:
+    made = world("Manual")
+    fill(made, 6)
+    made.qm._retention.index_extents()
+    before = indexed(made)
+    path = next(path for path in made.disk.files(ACTIVE) if path.endswith("S0000000.IDX"))
+    made.disk.poke(path, b"QMGRIDX1" + made.disk.peek(path)[8:])
+    assert indexed(made) == before[1:]
+    made.restart()
+    made.qm._retention.index_extents()
+    assert indexed(made)[: len(before)] == before
+
+
 def test_what_is_used_again_leaves_no_index_behind() -> None:
     made = world("Automatic")
     for _ in range(4):
