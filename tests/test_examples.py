@@ -115,6 +115,12 @@ def test_wrong_arguments_of_the_flights_get_a_sentence(arguments: list[str], sen
     assert "Traceback" not in done.stderr
 
 
+def test_wrong_arguments_of_the_flights_in_spark_get_a_sentence() -> None:
+    done = run("-m", "examples.flights.pipeline", "--rows", "none")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "'none' is neither a number of rows above 0 nor 'all'" in done.stderr
+
+
 def test_flights_on_a_path_that_is_a_file_get_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch()

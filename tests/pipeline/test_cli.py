@@ -1,17 +1,23 @@
 """The command line of the jobs: the list, help, and one sentence with an exit status for whatever goes wrong."""
 
 import datetime
+import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+import qmgr
 from logger.errors import LogDamaged
 from pipeline import __main__ as command
 from pipeline import jobs
 from pipeline.jobs import common
 from pipeline.jobs.common import BAD_ARGUMENTS, explain, place
 from qmgr.errors import Mistake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 UTC = datetime.UTC
 
@@ -122,6 +128,32 @@ def test_errors_of_this_process_are_told_as_every_command_does() -> None:
     missing = ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
     told = "AMQ7076E: No module named 'pyarrow'; get it with: pip install 'qmgr[pipeline]'"
     assert explain(missing) == (BAD_ARGUMENTS, told)
+
+
+@pytest.mark.parametrize("how", ["flipped", "missing"])
+def test_damage_that_a_task_meets_ends_the_job_with_file_and_lsn(
+    how: str, spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the way through Java and back, the sentence is that of every other command."""
+    data = str(tmp_path / "data")
+    qmgr.create("QM1", data_path=data, log_type="linear", log_file_pages=64)
+    with qmgr.start("QM1", data_path=data, background=False) as qm:
+        qm.define_queue("A")
+        for _ in range(60):
+            qm.put("A", bytes(17_000))
+    extent = tmp_path / "data/log/QM1/active/S0000001.LOG"
+    content = bytearray(extent.read_bytes())
+    if how == "missing":
+        extent.unlink()
+    else:
+        content[len(content) // 2] ^= 255
+        extent.write_bytes(content)
+    status = command.main(["history", data, "--qmgr", "QM1", "--out", f"{tmp_path}/out"])
+    said = capsys.readouterr().err
+    assert status == 71, said
+    assert "Traceback" not in said
+    sentence = said.splitlines()[-1]
+    assert re.match(rf"AMQ6767S: .*{extent}.*<0:0:\d+:\d+>", sentence), said
 
 
 def test_a_url_is_no_folder_for_a_report(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
