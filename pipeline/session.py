@@ -48,7 +48,7 @@ def spark(app: str, **conf: str) -> "SparkSession":
         settings = LOCAL | _quietly(settings)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if "PYSPARK_GATEWAY_PORT" not in os.environ and "SPARK_REMOTE" not in os.environ:
-        _prepare()
+        _prepare(_version())
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
@@ -59,15 +59,20 @@ def check_packages() -> None:
     for name in NEEDED:
         if find_spec(name) is None:
             raise ModuleNotFoundError(f"the pipeline needs {name}, which is not installed; {INSTALL}", name=name)
+    if _version() < (4, 1):
+        found = ".".join(map(str, _version()))
+        raise Mistake(f"the pipeline needs pyspark 4.1 or newer, and {found} is installed; {INSTALL}")
+
+
+def _version() -> tuple[int, ...]:
     import pyspark
 
-    if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < (4, 1):
-        raise Mistake(f"the pipeline needs pyspark 4.1 or newer, and {pyspark.__version__} is installed; {INSTALL}")
+    return tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 
 
-def _prepare() -> None:
+def _prepare(version: tuple[int, ...]) -> None:
     """The environment of a Java that this process is going to start, and of the Pythons that it will start."""
-    os.environ.update(java.environment(os.environ))
+    os.environ.update(java.environment(os.environ, newest=21 if version == (4, 1) else None))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # not whatever `python3` is on the path
     if shutil.which("bash") is None:
         raise Mistake("Spark is started by bash, and there is none on the path: install it")

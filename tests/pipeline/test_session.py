@@ -52,6 +52,15 @@ def test_a_java_that_is_too_old_is_refused_by_name(tmp_path: Path, version: str)
         java.environment({"JAVA_HOME": str(home)})
 
 
+def test_a_java_that_is_too_new_for_spark_is_refused_by_name(tmp_path: Path) -> None:
+    home = java_home(tmp_path / "jdk")
+    assert java.environment({"JAVA_HOME": str(home)}, newest=21) == {"JAVA_HOME": str(home)}
+    with pytest.raises(
+        Mistake, match=r"needs Java 17 to 20, and .*jdk, from JAVA_HOME, is Java 21: get a newer pyspark"
+    ):
+        java.environment({"JAVA_HOME": str(home)}, newest=20)
+
+
 def test_a_java_home_without_java_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Mistake, match=r"there is no .*/bin/java: correct it, or unset it"):
         java.environment({"JAVA_HOME": str(tmp_path)})
