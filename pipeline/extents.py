@@ -164,6 +164,8 @@ def _ends(extents: Extents, start: int, end: int) -> Places:
     if index is None:
         found = [batch.end_lsns for batch in _batches(extents, start, end)]
         return np.concatenate(found) if found else np.empty(0, np.int64)
+    if not index.records:
+        return np.empty(0, np.int64)
     lsns = lsns_of(index, extents.history.extent_bytes)
     return np.append(lsns[1:], index.end_lsn)[(lsns >= start) & (lsns < end)]
 

@@ -402,6 +402,19 @@ def test_a_boundary_is_where_a_record_ends(which: str, data: st.DataObject, requ
     assert found == (near[-1] if near else later[0] if later else start)
 
 
+def test_a_boundary_is_found_around_a_record_longer_than_an_extent(indexed: tuple[Works, list[Row]]) -> None:
+    works, rows = indexed
+    log = works.log()
+    history = log.history(works.disk)
+    found = [extent_index.load(works.disk, place, log.log_id) for place in history.places().values()]
+    assert any(index is not None and not index.records for index in found)
+    first, ends = log.first(works.disk), sorted({row["end_lsn"] for row in rows})
+    for most in range(50_000, ends[-1] - first, 100_000):
+        assert log.boundary(first, ends[-1], most, works.disk) == max(one for one in ends if one <= first + most)
+    begins = next(row["lsn"] for row in rows if row["end_lsn"] - row["lsn"] > log.extent_bytes)
+    assert log.boundary(begins, ends[-1], 100, works.disk) == next(one for one in ends if one > begins)
+
+
 # ---- what is damaged, missing, or of something else
 
 
