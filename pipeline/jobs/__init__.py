@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NAMES = ("history", "rebuild")
+NAMES = ("history", "flow", "uows", "audit", "rebuild")
 
 
 class Job(Protocol):

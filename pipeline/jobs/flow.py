@@ -1,0 +1,289 @@
+"""Flow: what became of each message, how long messages lay on queues, how deep those were, what went through them.
+
+A message's life begins with its put and is seen from the record that commits it. It ends with the commit of the get
+that took it, or when it expires; gets that were backed out come between. Its *time on queue* is from the one to the
+other. Who took it says where it went: a unit of work that gets a message and puts one with the same message id has
+*moved* it, as is done with messages that were backed out too often and with dead letters; one that puts a message with
+its message id as correlation id has *answered* it; one that puts a message with its correlation id has *passed it on*.
+
+Depths count persistent messages only, since the log has no others. Where it does not reach back to its beginning they
+begin with the messages that are got in it and were put before, so they are the least that can have been there.
+"""
+
+import argparse
+import datetime
+import re
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, Row
+
+from pipeline.jobs import common, lives
+from pipeline.jobs.common import Failure
+from pipeline.report import Report
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pyspark.sql import SparkSession
+
+NAME = "flow"
+HELP = "the life of each message: time on queue, depth over time, throughput, by queue and window"
+OF_PUT = ("message_id", "correlation_id", "priority", "put_time", "expiry", "body_length")
+COLUMNS = (*lives.NEEDED, *OF_PUT)
+UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
+WIDTHS = [UNITS["s"] * seconds for seconds in (1, 10, 60, 300, 900, 3600, 21600, 86400)]
+MOST_WINDOWS = 300  # that the span of a log is cut into unless it was said how long one is
+POINTS = 500  # of a curve in a chart
+CURVES = 6  # queues in a chart
+MOST_QUEUES = 50  # in the report
+
+# Where messages went that a unit of work got: the best of what their ids say of its puts.
+MOVES = """
+with puts as (
+    select uow, {queue} as queue, ordinal, inline(array(
+        struct('message' as what, message_id as id),
+        struct('correlation' as what, correlation_id as id)
+    ))
+    from {calls} where kind = 'PUT' and uow is not null and outcome = 'COMMIT'
+), targets as (
+    select uow, what, id, min_by(queue, ordinal) as queue from puts where id <> unhex('{no_id}') group by uow, what, id
+), gets as (
+    select object_number, sequence, gone.uow, inline(array(
+        struct(1 as rank, 'moved' as how, 'message' as what, message_id as id),
+        struct(2 as rank, 'answered' as how, 'correlation' as what, message_id as id),
+        struct(3 as rank, 'passed on' as how, 'correlation' as what, correlation_id as id)
+    ))
+    from (
+        select *, get(filter(takes, take -> take.final and take.kind = 'GET'), 0) as gone from {told}
+        where message_id is not null
+    )
+    where gone.uow is not null
+)
+select object_number, sequence, min_by(targets.queue, rank) as moved_to, min_by(how, rank) as moved_how
+from gets join targets on gets.uow = targets.uow and gets.what = targets.what and gets.id = targets.id
+group by object_number, sequence
+"""
+
+LIVES = """
+with looked_at as (
+    select *, get(filter(takes, take -> take.final), 0) as gone,
+        size(filter(takes, take -> take.kind = 'GET')) as gets,
+        size(filter(takes, take -> take.until < {forever})) as backouts,
+        exists(takes, take -> not take.final and take.until = {forever}) as held
+    from {told}
+)
+select {queue} as queue, object_number, sequence, message_id, correlation_id, priority, body_length, put_time, expiry,
+    put_lsn, put_uow, visible as visible_lsn, visible_time, gets, backouts,
+    gone.lsn as gone_lsn, gone.uow as gone_uow, gone.time as got_time, gone.ended_time as gone_time,
+    greatest(unix_micros(gone.ended_time) - unix_micros(visible_time), 0) as time_on_queue_us,
+    case
+        when gone.kind = 'EXPIRE' then 'expired' when gone is not null then 'got' when held then 'held'
+        else 'on queue'
+    end as fate,
+    moved_to, moved_how
+from looked_at left join {moves} using (object_number, sequence)
+union all
+select {queue}, object_number, null, message_id, correlation_id, priority, body_length, put_time, expiry,
+    lsn, uow, null, null, 0, 0, null, null, null, null, null,
+    if(outcome = 'BACKOUT', 'put backed out', 'put in flight'), null, null
+from {calls} where kind = 'PUT' and coalesce(outcome, '') <> 'COMMIT'
+"""
+
+WINDOWS = """
+with events as (
+    select queue, object_number, time_on_queue_us, body_length, fate, inline(array(
+        struct(visible_time as at, true as came), struct(gone_time as at, false as came)
+    ))
+    from {lives}
+), windows as (
+    select queue, object_number, timestamp_micros(unix_micros(at) div {width} * {width}) as window,
+        count_if(came) as put, sum(if(came, body_length, 0)) as bytes_put,
+        count_if(not came and fate = 'got') as got, count_if(not came and fate = 'expired') as expired,
+        percentile_approx(if(not came and fate = 'got', time_on_queue_us, null), array(0.5, 0.95, 0.99), 1000) as waited
+    from events where at is not null group by 1, 2, 3
+), earlier as (
+    select object_number, count_if(visible_lsn is null and gone_time is not null) as there
+    from {lives} group by object_number
+)
+select queue, object_number, window, put, bytes_put, got, expired,
+    waited[0] as p50_us, waited[1] as p95_us, waited[2] as p99_us,
+    there + sum(put - got - expired) over (
+        partition by object_number order by window rows between unbounded preceding and current row
+    ) as depth
+from windows join earlier using (object_number)
+"""
+
+QUEUES = """
+with counted as (
+    select queue, object_number,
+        count_if(visible_lsn is not null) as put, count_if(fate = 'got') as got, count_if(fate = 'expired') as expired,
+        count_if(visible_lsn is not null and fate in ('on queue', 'held')) as left,
+        sum(backouts) as backouts, count_if(moved_how = 'moved') as moved,
+        count_if(fate = 'put backed out') as put_backed_out,
+        percentile_approx(if(fate = 'got', time_on_queue_us, null), array(0.5, 0.95, 0.99), 1000) as waited,
+        max(if(fate = 'got', time_on_queue_us, null)) as longest_us
+    from {lives} group by queue, object_number
+), deepest as (
+    select object_number, max(depth) as deepest from {windows} group by object_number
+)
+select queue, object_number, put, got, expired, left, backouts, moved, put_backed_out,
+    waited[0] as p50_us, waited[1] as p95_us, waited[2] as p99_us, longest_us, deepest
+from counted left join deepest using (object_number)
+"""
+
+CURVES_OF = """
+select queue, timestamp_micros(unix_micros(window) div {width} * {width}) as at, max_by(depth, window) as depth,
+    sum(put) as put, sum(got) as got, max(p50_us) as p50_us, max(p95_us) as p95_us, max(p99_us) as p99_us
+from {windows} where object_number in ({chosen}) group by queue, at order by queue, at
+"""
+
+
+def moves(calls: DataFrame, told: DataFrame) -> DataFrame:
+    """`object_number`, `sequence`, `moved_to` and `moved_how` of the messages that units of work got and put again."""
+    return lives.query(MOVES, {"no_id": "00" * 24}, calls=calls, told=told)
+
+
+def messages(calls: DataFrame) -> DataFrame:
+    """A row for each message; `calls` are `lives.operations`. Puts that are not committed have no sequence."""
+    told = lives.messages(calls, OF_PUT)
+    return lives.query(LIVES, calls=calls, told=told, moves=moves(calls, told))
+
+
+def windows(told: DataFrame, width: int) -> DataFrame:
+    """What went through each queue in each window of `width` microseconds, and how deep it was at its end."""
+    return lives.query(WINDOWS, {"width": str(width)}, lives=told)
+
+
+def queues(told: DataFrame, by_window: DataFrame) -> DataFrame:
+    """The same of each queue, over all of the time."""
+    return lives.query(QUEUES, lives=told, windows=by_window)
+
+
+# ---- windows of time
+
+
+def width_of(text: str) -> int:
+    """Microseconds: `90`, `90s`, `5m`, `1h`, `1d`. Raises Failure."""
+    found = re.fullmatch(r"(\d+)(s|ms|m|h|d)?", text.strip())
+    width = int(found[1]) * UNITS[found[2] or "s"] if found else 0
+    if width <= 0:
+        raise Failure(f"{text!r} is no length of a window; write 30s, 5m, 1h or 1d.")
+    return width
+
+
+def width_for(span: int) -> int:
+    """A length of windows, in microseconds, that cuts so many microseconds into not too many."""
+    return next((width for width in WIDTHS if span <= width * MOST_WINDOWS), WIDTHS[-1])
+
+
+def duration(us: int | float | None) -> str:
+    """Microseconds as people read them."""
+    if us is None:
+        return "-"
+    for unit in ("d", "h", "m", "s", "ms"):
+        if us >= UNITS[unit]:
+            return f"{us / UNITS[unit]:.3g} {unit}"
+    return f"{us:.0f} us"
+
+
+# ---- the command
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    common.arguments(parser)
+    parser.add_argument(
+        "--window",
+        metavar="TIME",
+        type=width_of,
+        help="length of a window, such as 30s, 5m, 1h; chosen by the span of the log",
+    )
+
+
+def run(args: argparse.Namespace, spark: "SparkSession") -> int:
+    """Write `messages`, `windows`, `queues` and the report."""
+    out = common.out_folder(args)
+    with lives.workshop(out) as work:
+        with common.step(spark, "reading the log"):
+            log = lives.kept(common.log_table(spark, args, lives.ddl(COLUMNS)), f"{work}/log")
+        first, last = spanned(log)
+        with common.step(spark, "following messages"):
+            told = lives.kept(messages(lives.operations(log)), f"{out}/messages")
+    width = args.window or width_for(last - first)
+    with common.step(spark, "windows"):
+        by_window = lives.kept(windows(told, width), f"{out}/windows")
+    with common.step(spark, "queues"):
+        counted = lives.kept(queues(told, by_window), f"{out}/queues")
+    report = Report("Flow of messages")
+    describe(report, first, last, width)
+    busiest = counted.orderBy("put", "object_number", ascending=[False, True])
+    rows = busiest.limit(MOST_QUEUES).collect()
+    list_queues(report, rows)
+    draw(report, by_window, rows[:CURVES], max(width, (last - first) // POINTS))
+    report.write(out)
+    return common.GOOD
+
+
+def spanned(log: DataFrame) -> tuple[int, int]:
+    """The first and the last moment of the log, microseconds since 1970-01-01 UTC. Raises Failure for an empty one."""
+    row = log.selectExpr("min(unix_micros(time)) as first", "max(unix_micros(time)) as last").first()
+    if row is None or row["first"] is None:
+        raise Failure("there is no record in this part of the log; look at --from and --to.")
+    return row["first"], row["last"]
+
+
+def describe(report: Report, first: int, last: int, width: int) -> None:
+    begin, end = (datetime.datetime.fromtimestamp(us / 1e6, datetime.UTC) for us in (first, last))
+    report.line(f"From {begin:%Y-%m-%d %H:%M:%S} to {end:%Y-%m-%d %H:%M:%S} UTC, in windows of {duration(width)}.")
+    report.line("Persistent messages; time on queue is from the commit of the put to the commit of the get.")
+
+
+def list_queues(report: Report, rows: list[Row]) -> None:
+    report.heading("Queues")
+    counts = ["put", "got", "expired", "left", "deepest", "backouts", "moved", "put_backed_out"]
+    times = ["p50_us", "p95_us", "p99_us", "longest_us"]
+    report.table(
+        ["queue", *(name.replace("_", " ") for name in counts), *(name.removesuffix("_us") for name in times)],
+        [[row["queue"], *(row[name] for name in counts), *(duration(row[name]) for name in times)] for row in rows],
+    )
+
+
+def draw(report: Report, by_window: DataFrame, rows: list[Row], width: int) -> None:
+    """Depth, throughput and time on queue of the busiest queues."""
+    chosen = ", ".join(str(row["object_number"]) for row in rows)
+    if not chosen:
+        return
+    text = {"width": str(width), "chosen": chosen}
+    curves: dict[str, list[Row]] = {}
+    for point in lives.query(CURVES_OF, text, windows=by_window).collect():
+        curves.setdefault(point["queue"], []).append(point)
+    report.heading("Charts")
+    report.chart("depth", _figure("messages on the queue", curves, ["depth"], 1.0, step=True))
+    report.chart("throughput", _figure("messages a second", curves, ["put", "got"], 1e6 / width))
+    report.chart("time_on_queue", _figure("time on queue, seconds", curves, ["p50_us", "p99_us"], 1e-6, log=True))
+
+
+def _figure(
+    title: str, curves: dict[str, list[Row]], names: list[str], factor: float, *, step: bool = False, log: bool = False
+) -> "Figure":
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    axes = figure.subplots()
+    for number, (queue, points) in enumerate(curves.items()):
+        for name, style in zip(names, ("-", ":"), strict=False):
+            there = [point for point in points if point[name] is not None]
+            label = queue if len(names) == 1 else f"{queue} {name.removesuffix('_us')}"
+            axes.plot(
+                [point["at"] for point in there],
+                [point[name] * factor for point in there],
+                style,
+                color=f"C{number}",
+                label=label,
+                drawstyle="steps-post" if step else "default",
+                marker="." if len(there) < 2 else "",
+            )
+    if log:
+        axes.set_yscale("log")
+    axes.set_title(title)
+    axes.legend(fontsize="small")
+    figure.autofmt_xdate()
+    return figure

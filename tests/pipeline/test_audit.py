@@ -1,0 +1,264 @@
+"""Audit: lives with crashes and all that units of work can do have no violations; what a forger changes is found."""
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import qmgr
+from pipeline import extents
+from pipeline.__main__ import parser_of
+from pipeline.jobs import audit, job, lives
+from pipeline.jobs.audit import Scope
+from recovery.records import ONE_BASE, PUT_RUN, QUEUE_PLACE, Kind
+from tests.pipeline import reference
+from tests.pipeline.forging import Forger, Row, apart, table
+from tests.sim.life import LOG, NAME, Life, Setup, random_life
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LINEAR = {"log_type": "linear", "primary_files": 6, "secondary_files": 6}
+SETUPS = [Setup(**LINEAR, checkpoint_records=40), Setup(**LINEAR), Setup(**LINEAR, buffer=2000)]  # type: ignore[arg-type]
+STEPS = 100
+SMALL = 4  # places in a bucket: much crosses from one to the next
+
+
+class Lived:
+    """Some random lives, and what their logs say as if it were one log."""
+
+    def __init__(self) -> None:
+        self.lives = []
+        self.logs: list[list[Row]] = []
+        for seed, setup in enumerate(SETUPS):
+            life = Life(setup, seed=seed)
+            random_life(life, random.Random(seed + 40), STEPS)
+            life.qm.end("quiesce")
+            self.lives.append(life)
+            self.logs.append(reference.rows(extents.find(f"{LOG}/{NAME}", None, life.disk), life.disk))
+
+    def rows(self) -> list[Row]:
+        return [row for number, log in enumerate(self.logs) for row in apart(log, number)]
+
+    def persistent(self) -> dict[str, int]:
+        """How many persistent messages each queue has, got by a unit of work in doubt or not."""
+        return {
+            f"{number}.{queue}": sum(msg.persistent for msg in msgs)
+            for number, life in enumerate(self.lives)
+            for queue, msgs in life.model.queues.items()
+        }
+
+
+@pytest.fixture(scope="module")
+def lived() -> Lived:
+    return Lived()
+
+
+def audited(spark: "SparkSession", rows: list[Row], scope: Scope) -> "tuple[DataFrame, DataFrame]":
+    """What is found, and messages."""
+    log = table(spark, rows, audit.COLUMNS)
+    calls = lives.operations(log)
+    told = lives.messages(calls, bucket=SMALL).localCheckpoint()
+    return audit.findings(log, calls, told, scope).localCheckpoint(), told
+
+
+def overtakings(rows: list[Row]) -> Counter[tuple[int, int]]:
+    """Of each queue and place how often it was overtaken for sure, said in a plain way."""
+    ended = {row["uow"]: row for row in reversed(rows) if row["kind"] in ("COMMIT", "BACKOUT")}
+    first: dict[tuple[int, int], Row] = {}
+    gone: dict[tuple[int, int], int] = {}
+    puts: dict[tuple[int, int], Row] = {}
+    for row in rows:
+        outcome = ended.get(row["uow"]) if row["uow"] is not None else row
+        committed = outcome is not None and outcome["kind"] != "BACKOUT"
+        if row["kind"] == "PUT" and committed and not row["repeated"]:
+            number, place = row["object_number"], row["sequence"]
+            if place is None:
+                place = dict(outcome["bases"])[number] + row["ordinal"]  # type: ignore[index]
+            puts[number, place] = row
+        elif row["kind"] in ("GET", "EXPIRE"):
+            key = row["object_number"], row["sequence"]
+            first.setdefault(key, row)
+            if committed and row["kind"] == "GET":
+                gone[key] = outcome["lsn"]  # type: ignore[index]
+    found: Counter[tuple[int, int]] = Counter()
+    for (number, place), late in gone.items():
+        for (other, lower), put in puts.items():
+            if other == number and lower < place and put["priority"] == puts[number, place]["priority"]:
+                touched = first.get((number, lower))
+                if (put["expiry"] is None) if touched is None else (touched["kind"] == "GET" and touched["lsn"] > late):
+                    found[number, place] = 1
+    return found
+
+
+def test_random_lives_have_no_violations(spark: "SparkSession", lived: Lived) -> None:
+    found, told = audited(spark, lived.rows(), Scope())
+    assert found.filter("violation").collect() == []
+    left = {row["queue"]: row["left"] for row in audit.queues(told, found).collect()}
+    model = lived.persistent()
+    assert {queue: left.get(queue, 0) for queue in model} == model
+    counted = Counter((row["object_number"], row["sequence"]) for row in found.filter("rule = 'overtaken'").collect())
+    assert counted == overtakings(lived.rows())
+    assert counted
+
+
+def test_a_record_that_is_missing_and_an_epoch_that_falls_are_found(spark: "SparkSession", lived: Lived) -> None:
+    log = lived.logs[0]
+    gone = [row for row in log if row["kind"] == "END_CHECKPOINT"][2]
+    after = next(row for row in log if row["lsn"] == gone["end_lsn"])
+    rows = [row | {"epoch": 0} if row["lsn"] == log[-1]["lsn"] else row for row in log if row is not gone]
+    found = lives.query(audit.OF_RECORDS, log=table(spark, rows, audit.COLUMNS)).collect()
+    assert {(row["rule"], row["lsn"], row["other_lsn"]) for row in found} == {
+        ("lsn", after["lsn"], gone["lsn"]),
+        ("epoch", log[-1]["lsn"], log[0]["lsn"]),
+    }
+
+
+def test_a_log_that_was_cut_proves_what_it_can(spark: "SparkSession", lived: Lived) -> None:
+    """What was put before is not provable; a put that is missing behind one that is there is a violation."""
+    log = lived.logs[2]
+    cut = [row for row in log if row["lsn"] >= log[len(log) // 3]["lsn"]]
+    ends = {row["uow"]: row["kind"] for row in reversed(cut) if row["kind"] in ("COMMIT", "BACKOUT")}
+    taken = {
+        (row["object_number"], row["sequence"])
+        for row in cut
+        if row["kind"] == "GET" and (row["uow"] is None or ends.get(row["uow"]) == "COMMIT")
+    }
+    alone = [row for row in cut if row["kind"] == "PUT" and row["uow"] is None]
+    lowest = {row["object_number"]: row["sequence"] for row in reversed(alone)}
+    victim = next(
+        row
+        for row in alone
+        if (row["object_number"], row["sequence"]) in taken and row["sequence"] > lowest[row["object_number"]]
+    )
+    rows = [row for row in cut if row is not victim]
+    frame = table(spark, rows, audit.COLUMNS)
+    calls = lives.operations(frame)
+    told = lives.messages(calls, bucket=SMALL).localCheckpoint()
+    doubts = audit.unprovable(frame, calls, told, Scope(whole=False))
+    found = lives.query(audit.OF_MESSAGES, {"none": audit.NONE}, told=told, doubts=doubts).collect()
+    missing = [(row["object_number"], row["sequence"]) for row in found if row["rule"] == "missing"]
+    assert missing == [(victim["object_number"], victim["sequence"])]
+    assert {row["rule"] for row in found} == {"missing", "unprovable"}
+
+
+class Forged:
+    """A log in which one thing of each kind is wrong, and where."""
+
+    def __init__(self, data: Path) -> None:
+        qmgr.create(NAME, data_path=str(data), log_type="linear", log_file_pages=64, log_write_integrity="SingleWrite")
+        with qmgr.start(NAME, data_path=str(data), background=False) as qm:
+            self.work(qm)
+        log = extents.find(str(data), NAME)
+        self.rows = reference.rows(log, extents.PosixDisk())
+        self.forger = Forger(data, NAME)
+        self.planted: set[tuple[str, str, Any, int]] = set()
+        self.forge()
+
+    def work(self, qm: qmgr.QueueManager) -> None:
+        for queue in ("A", "B", "D", "E", "F"):
+            qm.define_queue(queue, default_persistence=True)
+        for number in range(10):
+            qm.put("A", b"%d" % number)
+        for _ in range(8):
+            qm.get("A")
+        qm.put("A", b"late")
+        with qm.begin() as unit:
+            unit.put("B", b"one")
+            unit.put("B", b"two")
+        unit = qm.begin()
+        unit.get("A")
+        unit.backout()
+        qm.get("A")
+        for queue in ("D", "E", "F"):
+            sent = [qm.put(queue, b"%d" % number) for number in range(3)]
+            qm.get(queue, message_id=sent[1].message_id)
+        unit = qm.begin()
+        unit.get("F")
+        qm.get("F")
+        unit.backout()
+        qm.record_image("D")
+
+    def of(self, kind: str, queue: str, sequence: int) -> Row:
+        """The last such row."""
+        return next(
+            row
+            for row in reversed(self.rows)
+            if (row["kind"], row["object"], row["sequence"]) == (kind, queue, sequence)
+        )
+
+    def plant(self, rule: str, queue: str, sequence: int | None, row: Row) -> None:
+        self.planted.add((rule, queue, sequence, row["lsn"]))
+
+    def forge(self) -> None:
+        rewrite, queue = self.forger.rewrite, self.of("PUT", "A", 1)["object_number"]
+        place = lambda sequence: QUEUE_PLACE.pack(queue, sequence)  # noqa: E731
+        message = lambda row: self.body_of(row)[QUEUE_PLACE.size :]  # noqa: E731
+        # a get is doubled: what was got there instead is left
+        rewrite(self.of("GET", "A", 3)["lsn"], body=place(1))
+        self.plant("twice", "A", 1, self.of("GET", "A", 3))
+        # a put is gone
+        rewrite(self.of("PUT", "A", 4)["lsn"], kind=Kind.END_CHECKPOINT, body=b"{}")
+        self.plant("missing", "A", 4, self.of("GET", "A", 4))
+        # two puts have changed places
+        one, other = self.of("PUT", "A", 6), self.of("PUT", "A", 7)
+        bodies = message(one), message(other)
+        rewrite(one["lsn"], body=place(7) + bodies[0])
+        rewrite(other["lsn"], body=place(6) + bodies[1])
+        self.plant("arrival", "A", 7, one)
+        # a get of what comes later
+        rewrite(self.of("GET", "A", 5)["lsn"], body=place(11))
+        self.plant("early", "A", 11, self.of("GET", "A", 5))
+        # a place is given twice
+        last = self.of("PUT", "A", 10)
+        rewrite(last["lsn"], body=place(2) + message(last))
+        self.plant("sequence", "A", 2, last)
+        # what has no expiry expires
+        rewrite(self.of("GET", "A", 8)["lsn"], kind=Kind.EXPIRE)
+        self.plant("expired", "A", 8, self.of("GET", "A", 8))
+        # a unit of work is backed out after its commit, and the one that was backed out is not
+        back = next(row for row in self.rows if row["kind"] == "BACKOUT")
+        commit = next(row for row in self.rows if row["kind"] == "COMMIT")
+        rewrite(back["lsn"], uow=commit["uow"])
+        self.plant("outcome", "-", None, back)
+        self.plant("outcome", "A", 9, back)
+        self.plant("twice", "A", 9, self.of("GET", "A", 9))
+        # two puts of a unit of work have one ordinal
+        body = bytearray(self.body_of(commit))
+        second = body.index(b"\x01", ONE_BASE.size + PUT_RUN.size + 80 + 3)
+        fields = list(PUT_RUN.unpack_from(body, second))
+        fields[2] = 0
+        PUT_RUN.pack_into(body, second, *fields)
+        rewrite(commit["lsn"], body=bytes(body))
+        self.plant("ordinal", "B", 1, commit)
+        self.plant("sequence", "B", 1, commit)
+        # a get that the image of the queue knows of is gone
+        rewrite(self.of("GET", "D", 2)["lsn"], kind=Kind.END_CHECKPOINT, body=b"{}")
+        self.plant("depth", "D", None, next(row for row in self.rows if row["kind"] == "IMAGE_END"))
+        self.plant("overtaken", "E", 2, self.of("GET", "E", 2))
+        # what a unit of work has is got by another
+        rewrite(self.of("GET", "F", 3)["lsn"], body=QUEUE_PLACE.pack(self.of("PUT", "F", 1)["object_number"], 1))
+        self.plant("held", "F", 1, self.of("GET", "F", 3))
+
+    def body_of(self, row: Row) -> bytes:
+        log = self.forger.log
+        raws = reference.raw_records(log, extents.PosixDisk())
+        return bytes(next(raw.body for raw in raws if raw.lsn == row["lsn"]))
+
+
+def test_what_a_forger_changes_in_a_log_is_found(
+    spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forged = Forged(tmp_path / "data")
+    out = tmp_path / "out"
+    words = [str(tmp_path / "data"), "--qmgr", NAME, "--out", str(out), "--in-order", "E"]
+    assert audit.run(parser_of(job("audit")).parse_args(words), spark) == 10
+    rows = spark.read.parquet(str(out / "findings")).collect()
+    found = {(row["rule"], row["queue"] or "-", row["sequence"], row["lsn"]) for row in rows if row["violation"]}
+    assert found == forged.planted
+    text = (out / "report.txt").read_text()
+    assert f"{len(found)} violations." in text
+    assert all(audit.RULES[rule] in text for rule, _, _, _ in found)
+    assert str(out / "report.txt") in capsys.readouterr().out
