@@ -266,42 +266,43 @@ with parts as (
         sum(cast(get_json_object(details, '$.messages') as bigint)) as messages
     from {log} where kind = 'IMAGE_PART' group by 1
 ), images as (
-    select object_number, cast(get_json_object(details, '$.checkpoint') as bigint) as at, lsn,
+    select object, object_number, cast(get_json_object(details, '$.checkpoint') as bigint) as at, lsn,
         get_json_object(details, '$.image_start') as image
     from {log} where kind = 'IMAGE_END'
 )
-select object_number, at, coalesce(messages, 0L) as depth, lsn
+select object, object_number, at, coalesce(messages, 0L) as depth, lsn
 from images left join parts using (image) cross join {known} where at >= known
 union all
-select object_number, min(lsn), 0L, min(lsn)
+select max(object), object_number, min(lsn), 0L, min(lsn)
 from {log} cross join {known} where kind = 'DEFINE' and known = 0 group by object_number
 """
 
 OF_DEPTHS = """
 with marked as (
-    select object_number, sort_array(collect_list(struct(at, depth, lsn))) as all_marks,
+    select max(object) as name, object_number, sort_array(collect_list(struct(at, depth, lsn))) as all_marks,
         slice(all_marks, greatest(size(all_marks) - {most}, 0) + 1, {most}) as marks
     from {anchors} left anti join (select * from {doubts} where low = 0 and high = {forever}) as nowhere
         using (object_number)
     group by object_number
 ), changes as (
-    select object_number, marks, inline_outer(concat(
+    select name, object_number, marks, inline_outer(concat(
         if(puts > 0, array(struct(visible as at, 1 as step)), array()),
         transform(filter(takes, take -> take.final), take -> struct(take.ended as at, -1 as step))
     ))
     from marked left join {told} using (object_number)
 ), sums as (
-    select object_number, any_value(marks) as marks, size(filter(marks, mark -> mark.at <= changes.at)) as after,
-        sum(step) as change
+    select object_number, any_value(name) as name, any_value(marks) as marks,
+        size(filter(marks, mark -> mark.at <= changes.at)) as after, sum(step) as change
     from changes group by object_number, after
 ), queues as (
-    select object_number, any_value(marks) as marks, map_from_entries(collect_list(struct(after, change))) as changes
+    select object_number, any_value(name) as name, any_value(marks) as marks,
+        map_from_entries(collect_list(struct(after, change))) as changes
     from sums group by object_number
 ), steps as (
     select *, posexplode(marks) as (after, mark) from queues
 )
-select 'depth' as rule, mark.lsn, get(marks, after - 1).lsn as other_lsn, null as uow, null as object, object_number,
-    null as sequence
+select 'depth' as rule, mark.lsn, get(marks, after - 1).lsn as other_lsn, null as uow, name as object,
+    object_number, null as sequence
 from steps where mark.depth - get(marks, after - 1).depth <> coalesce(changes[after], 0)
 """
 

@@ -273,7 +273,7 @@ def _figure(
             there = [point for point in points if point[name] is not None]
             label = queue if len(names) == 1 else f"{queue} {name.removesuffix('_us')}"
             axes.plot(
-                [point["at"] for point in there],
+                [point["at"].astimezone(datetime.UTC) for point in there],
                 [point[name] * factor for point in there],
                 style,
                 color=f"C{number}",

@@ -9,6 +9,7 @@ may need that one: where a unit of work is in flight its first record, else wher
 """
 
 import argparse
+import datetime
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, Row
@@ -220,7 +221,7 @@ UNIT_HEADERS = [
 
 
 def _unit_row(row: Row) -> list[object]:
-    began = f"{row['first_time']:%Y-%m-%d %H:%M:%S}"
+    began = f"{row['first_time'].astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S}"
     facts = [row[name] for name in ("records", "puts", "gets", "bytes", "span")]
     return [row["uow"], row["outcome"], lsns.text(row["first_lsn"]), began, duration(row["duration_us"]), *facts]
 
@@ -270,7 +271,7 @@ def draw(report: Report, marks: DataFrame) -> None:
     figure = Figure(figsize=(10, 4), layout="constrained")
     axes = figure.subplots()
     axes.plot(
-        [point["at"] for point in points],
+        [point["at"].astimezone(datetime.UTC) for point in points],
         [point["needed"] / 1e6 for point in points],
         drawstyle="steps-pre",
         marker=".",

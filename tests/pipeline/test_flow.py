@@ -1,0 +1,169 @@
+"""Flow: lives, windows and queues are what a plain reading of the log comes to, with moves, backouts and expiry."""
+
+import datetime
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import qmgr
+from pipeline import extents
+from pipeline.__main__ import parser_of
+from pipeline.jobs import flow, job
+from pipeline.jobs.common import Failure
+from pipeline.jobs.flow import UNITS, duration, width_for, width_of
+from tests.pipeline import reference
+from tests.pipeline.reference import Row
+from tests.sim.clock import SimClock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAME = "QM1"
+MINUTE = UNITS["m"]
+
+
+def work(data: Path) -> list[Row]:
+    """Some minutes of work on a log of its own; the rows of it."""
+    clock = SimClock()
+    qmgr.create(NAME, data_path=str(data), log_type="linear", log_file_pages=64, clock=clock)
+    qm = qmgr.start(NAME, data_path=str(data), clock=clock, background=False)
+    qm.define_queue("IN", default_persistence=True, backout_threshold=2, backout_queue="FAILED")
+    for queue in ("OUT", "FAILED"):
+        qm.define_queue(queue, default_persistence=True)
+    for number in range(40):
+        with qm.begin() as unit:
+            unit.put("IN", b"order %d" % number, correlation_id=b"%d" % (number % 3 + 1))
+            clock.advance(1.5)
+        if number == 20:
+            qm.put("OUT", b"soon over", expiry=3.0)
+        if number % 2:
+            unit = qm.begin()
+            order = unit.get("IN", backout_requeue=True)
+            clock.advance(0.5)
+            if number % 3 == 0:
+                unit.backout()
+            else:
+                unit.put("OUT", b"invoice", correlation_id=order.message_id)
+                unit.commit()
+        clock.advance(10)
+    for _ in range(5):
+        qm.get("OUT")
+    with qm.begin() as unit:
+        passed = unit.get("IN")
+        unit.put("OUT", b"passed", correlation_id=passed.correlation_id)
+    unit = qm.begin()
+    unit.put("IN", b"never")
+    unit.get("IN")
+    qm.checkpoint()
+    unit.backout()
+    doubt = qm.begin(qmgr.Xid(1, b"x", b"y"))
+    doubt.put("IN", b"doubt")
+    doubt.get("IN")
+    doubt.prepare()
+    qm.end("immediate")
+    return reference.rows(extents.find(str(data), NAME), extents.PosixDisk())
+
+
+class Told:
+    """The lives of messages, told in a plain way."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        ended = {row["uow"]: row for row in reversed(rows) if row["kind"] in ("COMMIT", "BACKOUT")}
+        self.visible: dict[tuple[str, int], int] = {}
+        self.gone: dict[tuple[str, int], tuple[str, int]] = {}
+        self.backouts: Counter[tuple[str, int]] = Counter()
+        for row in rows:
+            outcome = row if row["uow"] is None else ended.get(row["uow"], {"kind": ""})
+            key, committed = (row["object"], row["sequence"]), outcome["kind"] not in ("BACKOUT", "")
+            if row["kind"] == "PUT" and committed:
+                self.visible[key] = outcome["time"]
+            elif row["kind"] in ("GET", "EXPIRE") and committed:
+                self.gone[key] = row["kind"], outcome["time"]
+            elif row["kind"] == "GET" and outcome["kind"] == "BACKOUT":
+                self.backouts[key] += 1
+
+    def waited(self, queue: str) -> list[int]:
+        return sorted(
+            time - self.visible[key] for key, (kind, time) in self.gone.items() if key[0] == queue and kind == "GET"
+        )
+
+    def by_window(self) -> dict[tuple[str, int], list[int]]:
+        """Put, got, expired, and the depth at the end, of each queue and window."""
+        found: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0, 0])
+        for (queue, _), time in self.visible.items():
+            found[queue, time // MINUTE][0] += 1
+        for (queue, _), (kind, time) in self.gone.items():
+            found[queue, time // MINUTE][1 if kind == "GET" else 2] += 1
+        depth: Counter[str] = Counter()
+        for key in sorted(found):
+            put, got, expired = found[key]
+            depth[key[0]] += put - got - expired
+            found[key].append(depth[key[0]])
+        return dict(found)
+
+
+def micros(at: datetime.datetime) -> int:
+    return round(at.timestamp() * 1_000_000)
+
+
+def test_lives_windows_and_queues_are_as_a_plain_reading_has_them(spark: "SparkSession", tmp_path: Path) -> None:
+    rows = work(tmp_path / "data")
+    told = Told(rows)
+    out = tmp_path / "out"
+    words = [str(tmp_path / "data"), "--qmgr", NAME, "--out", str(out), "--window", "1m"]
+    assert flow.run(parser_of(job("flow")).parse_args(words), spark) == 0
+    table: dict[str, list[Any]] = {
+        name: spark.read.parquet(str(out / name)).collect() for name in ("messages", "windows", "queues")
+    }
+    placed = {(row["queue"], row["sequence"]): row for row in table["messages"] if row["sequence"] is not None}
+    assert placed.keys() == told.visible.keys()
+    assert {key: row["backouts"] for key, row in placed.items() if row["backouts"]} == dict(told.backouts)
+    fates = {"GET": "got", "EXPIRE": "expired"}
+    gone = {key: row["fate"] for key, row in placed.items() if row["fate"] not in ("on queue", "held")}
+    assert gone == {key: fates[kind] for key, (kind, _) in told.gone.items()}
+    assert Counter(row["fate"] for row in table["messages"])["held"] == 1
+    unplaced = Counter(row["fate"] for row in table["messages"] if row["sequence"] is None)
+    assert unplaced == {
+        "put in flight": 1,
+        "put backed out": sum(row["kind"] == "PUT" for row in rows) - len(placed) - 1,
+    }
+    moved = Counter((row["moved_how"], row["moved_to"]) for row in placed.values() if row["moved_how"])
+    assert moved[("moved", "FAILED")] == sum(queue == "FAILED" for queue, _ in told.visible) > 0
+    assert moved[("answered", "OUT")] > 5
+    assert moved[("passed on", "OUT")] == 1
+    windows = {
+        (row["queue"], micros(row["window"]) // MINUTE): [row["put"], row["got"], row["expired"], row["depth"]]
+        for row in table["windows"]
+    }
+    assert windows == told.by_window()
+    for row in table["queues"]:
+        waited = told.waited(row["queue"])
+        assert row["longest_us"] == (waited[-1] if waited else None)
+        if waited:
+            assert row["p50_us"] == waited[(len(waited) - 1) // 2]
+            assert row["deepest"] == max(one[3] for key, one in windows.items() if key[0] == row["queue"])
+    text = (out / "report.txt").read_text()
+    assert "in windows of 1 m." in text
+    assert all((out / f"{name}.png").stat().st_size > 1000 for name in ("depth", "throughput", "time_on_queue"))
+    assert not (out / "work").exists()
+
+
+def test_a_window_is_said_in_words_or_chosen_by_the_span() -> None:
+    assert [width_of(text) for text in ("90", "30s", "5m", "1h", "1d")] == [
+        90_000_000, 30_000_000, 300_000_000, 3_600_000_000, 86_400_000_000,
+    ]  # fmt: skip
+    for wrong in ("", "0", "soon", "-5m", "1.5h"):
+        with pytest.raises(Failure, match="is no length of a window"):
+            width_of(wrong)
+    assert width_for(4 * UNITS["m"]) == UNITS["s"]
+    assert width_for(4 * UNITS["h"]) == UNITS["m"]
+    assert width_for(10**6 * UNITS["d"]) == UNITS["d"]
+    assert [duration(us) for us in (None, 0, 1500, 2_500_000, 5_400_000_000)] == [
+        "-",
+        "0 us",
+        "1.5 ms",
+        "2.5 s",
+        "1.5 h",
+    ]
