@@ -42,7 +42,7 @@ def work(data: Path) -> list[Row]:
             unit = qm.begin()
             order = unit.get("IN", backout_requeue=True)
             clock.advance(0.5)
-            if number % 3 == 0:
+            if number % 8 in (3, 5):
                 unit.backout()
             else:
                 unit.put("OUT", b"invoice", correlation_id=order.message_id)
