@@ -106,6 +106,7 @@ class Life:
         self.rolled_back = 0  # units of work that the queue manager backed out to gain room
         self.restarts = 0
         self.harmed = self.found_damaged = self.healed_at_start = self.recreated = 0  # queues
+        self.trimmed = False  # somebody has removed extents
         self.suspects: set[str] = set()  # queues that were harmed and not yet built again
         self.story: list[str] = []  # the calls so far: what a failure prints
 
@@ -331,6 +332,7 @@ class Life:
             "remove": lambda: self.qm.remove_log(older_than=0),
             "advance": lambda: self.qm.advance_log(),
         }
+        self.trimmed |= action == "remove"
         self._call(f"{action} the log", self.model.copy(), calls[action], forces=False)
 
     def segments(self, queue: str) -> list[str]:
