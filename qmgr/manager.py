@@ -289,6 +289,15 @@ class QueueManager(Operations):
         here = Peer(user="", application=self._process, channel="")
         return [ConnectionInfo(number=0, peer=here, began=self._started, units=tuple(units.values())), *clients]
 
+    def stop_connection(self, number: int) -> None:
+        """End a client's connection, as STOP CONN does: what it has begun is backed out. Raises Mistake."""
+        self._engine.check()
+        session = next((one for one in self.sessions if one.number == number), None)
+        if session is None:
+            raise Mistake(f"no client has the connection {number}", name=self.name)
+        self._say("AMQ9033", number=number, owner=session.peer.owner)
+        session.stop()
+
     # ---- objects
 
     def define_queue(self, name: str, **attributes: Any) -> QueueInfo:

@@ -95,6 +95,7 @@ class Session:
         self._holder: Holder | None = None
         self._lock = threading.Lock()
         self._owner = peer.owner
+        self.on_stop: Callable[[], None] = self.close  # ends the connection too; any thread
         self._closed = False
 
     # ---- units of work
@@ -268,6 +269,10 @@ class Session:
             self.manager.look_around(may_wait=False)
 
     # ---- the end
+
+    def stop(self) -> None:
+        """An operator ends it, and its connection with it."""
+        self.on_stop()
 
     def close(self) -> None:
         """Back out what it has not ended, units of work in doubt excepted; a second time does nothing."""

@@ -280,6 +280,7 @@ class Connection:
             user=user, application=head.headers.get("user-agent", "")[:64], channel="HTTP", address=self._address
         )
         self._session = self._service.sessions.open(peer, rights)
+        self._session.on_stop = self.close
         self.be_known()
         self._credentials = credentials
         return self._session

@@ -248,6 +248,7 @@ class Clients:
         session = self._service.sessions.open(peer, rights)
         token = PosixDisk().entropy(wire.TOKEN)
         client = self._clients[token] = Client(session, anchor, token, told["patience"])
+        session.on_stop = lambda: self._end_soon(client)
         return client
 
     def watch(self, client: Client) -> None:

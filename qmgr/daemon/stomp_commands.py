@@ -115,6 +115,7 @@ class StompCommands:
             if theirs:
                 connection.beats = (connection.beats[0], max(theirs, timing.wanted_beat))
             self._session = session
+            session.on_stop = lambda: connection.next_turn_threadsafe(lambda: connection.fail(_stopped()))
             self._subscriptions = Subscriptions(connection, session)
             self._transactions = Transactions(session)
             offers = f"{timing.beat * 1000:.0f},{timing.wanted_beat * 1000:.0f}"
@@ -173,6 +174,10 @@ class StompCommands:
     def _check_not_ending(self) -> None:
         if self._shared.ending:
             raise Unavailable("the queue manager is ending; nothing new can begin", reason=Reason.Q_MGR_QUIESCING)
+
+
+def _stopped() -> MQError:
+    return Unavailable("an operator has stopped this connection", reason=Reason.CONNECTION_STOPPING)
 
 
 def _transaction(frame: Frame) -> str:

@@ -123,12 +123,17 @@ def connection_name(number: int) -> str:
     return f"{number:016X}"
 
 
+def external_name(manager: "QueueManager") -> str:
+    """What the names of all connections of this queue manager begin with: 32 hexadecimal digits."""
+    return (b"AMQC" + manager.name[:12].ljust(12).encode()).hex().upper()
+
+
 def _connection(manager: "QueueManager", one: ConnectionInfo) -> dict[str, str]:
     peer = one.peer
     process = re.fullmatch(r"pid (\d+)", peer.application)
     return {
         "CONN": connection_name(one.number),
-        "EXTCONN": (b"AMQC" + manager.name[:12].ljust(12).encode()).hex().upper(),
+        "EXTCONN": external_name(manager),
         "PID": process[1] if process else str(peer.process or "") or BLANK,
         "TID": "*",
         "APPLTAG": BLANK if process else peer.application or BLANK,

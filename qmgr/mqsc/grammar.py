@@ -298,6 +298,7 @@ COMMANDS = {
         row("DELETE", "AUTHREC", options=AUTHREC, needs=("OBJTYPE", "PRINCIPAL")),
         row("DISPLAY", "AUTHREC", options=AUTHREC, shows=("AUTHLIST",)),
         row("PING", "QMGR"),
+        row("STOP", "CONN", naming=Naming.NAME, options={"EXTCONN": Text(32)}),
     )
 }
 

@@ -42,6 +42,7 @@ class Interpreter:
             "RESET QMGR": self._reset,
             "SET LOG": self._set_log,
             "PING QMGR": self._ping,
+            "STOP CONN": self._stop_connection,
             "SET AUTHREC": self._set_rights,
             "DELETE AUTHREC": self._delete_rights,
             "DISPLAY AUTHREC": self._display_rights,
@@ -184,6 +185,15 @@ class Interpreter:
     def _ping(self, statement: Statement) -> Answer:
         self._check()
         return said("AMQ8415I", "Ping Queue Manager command complete.")
+
+    def _stop_connection(self, statement: Statement) -> Answer:
+        name = statement.name.upper()
+        found = [one.number for one in self._manager.connections() if display.connection_name(one.number) == name]
+        external = statement.options.get("EXTCONN", display.external_name(self._manager)).upper()
+        if not found or external != display.external_name(self._manager):
+            raise Refused(answers.NO_CONNECTION, "Connection identifier not found.")
+        self._manager.stop_connection(found[0])
+        return said("AMQ8457I", "Connection stopped.")
 
     def _check(self) -> None:
         """Raises Unavailable when the queue manager has ended, or has stopped."""

@@ -60,7 +60,7 @@ def test_commands_come_from_standard_input_and_are_echoed_with_their_numbers(run
         "rubbish\n"
         "      ^\n"
         "line 1, column 7: there is no command RUBBISH; there are DEFINE, ALTER, DELETE, CLEAR, DISPLAY, RESET, SET, "
-        "PING\n"
+        "PING, STOP\n"
         "     4 : end\n"
         "3 MQSC commands read.\n"
         "One command has a syntax error.\n"

@@ -1,0 +1,82 @@
+"""STOP CONN: an operator ends a client's connection, whatever it speaks; what it had begun is backed out."""
+
+import http.client
+from pathlib import Path
+
+import pytest
+
+import qmgr
+from qmgr.configuration import Protocol
+from qmgr.daemon import http as listeners
+from qmgr.errors import BackedOut, Reason, Unavailable
+from tests.daemon.faces import NAME, face, listening
+from tests.daemon.serving import Served, until
+from tests.daemon.stomp_world import Client, Server
+from tests.qmgr.world import Call, bodies
+
+
+def stop(manager: qmgr.QueueManager, number: int, more: str = "") -> str:
+    return manager.mqsc(f"stop conn({number:016X}) {more}").text
+
+
+def test_a_client_of_this_machine(served: Served, connection: qmgr.Connection) -> None:
+    [other] = [one for one in connection.connections() if one.number]
+    unit = connection.begin()
+    unit.put("A", b"x")
+    waiting = Call(lambda: connection.get("B", wait=None))
+    assert "AMQ8457I: Connection stopped." in stop(served.manager, other.number)
+    with pytest.raises(Unavailable) as caught:
+        waiting.outcome()
+    assert caught.value.reason is Reason.CONNECTION_BROKEN
+    until(lambda: len(served.manager.sessions) == 0)
+    assert served.manager.transactions() == []
+    with pytest.raises(BackedOut):
+        unit.commit()
+    connection.put("A", b"again")  # as another connection
+    assert bodies(served.manager, "A") == [b"again"]
+    assert "AMQ8461E" in stop(served.manager, other.number)
+
+
+def test_a_client_may_stop_itself(served: Served, connection: qmgr.Connection) -> None:
+    [number] = [one.number for one in connection.connections() if one.number]
+    try:
+        assert "AMQ8457I" in connection.mqsc(f"stop conn({number:016X})").text
+    except Unavailable as exc:
+        assert exc.reason is Reason.CONNECTION_BROKEN
+    until(lambda: all(one.number != number for one in served.manager.sessions))
+
+
+def test_a_client_over_stomp(server: Server, client: Client) -> None:
+    client.ask("BEGIN", transaction="t")
+    client.send("A", b"x", transaction="t")
+    [one] = server.qm.sessions
+    assert "AMQ8457I" in stop(server.qm, one.number)
+    assert client.error()["reason-code"] == "2203"
+    server.all_gone()
+    assert server.bodies("A") == []
+
+
+def test_a_client_over_http(tmp_path: Path) -> None:
+    made = face(tmp_path, None)
+    listener = listeners.make(made, listening(Protocol.HTTP))  # type: ignore[arg-type]
+    listener.start()
+    assert listener.address is not None
+    try:
+        client = http.client.HTTPConnection(*listener.address, timeout=30)
+        client.request("GET", f"/ibmmq/rest/v3/messaging/qmgr/{NAME}/queue/A/messagelist")
+        client.getresponse().read()
+        [one] = made.manager.sessions
+        assert "AMQ8457I" in stop(made.manager, one.number)
+        assert client.sock.recv(1) == b""
+        until(lambda: len(made.manager.sessions) == 0)
+    finally:
+        listener.close()
+        made.manager.end("immediate")
+
+
+def test_what_can_not_be_stopped(served: Served, connection: qmgr.Connection) -> None:
+    [number] = [one.number for one in connection.connections() if one.number]
+    assert "AMQ8461E" in stop(served.manager, number + 1)
+    assert "AMQ8461E" in stop(served.manager, number, "extconn('00')")
+    assert "AMQ8457I" not in stop(served.manager, 0)  # the queue manager itself
+    assert connection.queue("A").depth == 0
