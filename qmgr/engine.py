@@ -329,7 +329,7 @@ class Engine(Holding):
                     self.checkpointer.records += (len(some) - 1) // A_RECORD
                     end = self._append_and_apply(record, self.clock.wall_us())
                 else:
-                    self._apply_only(record, 0)
+                    self._apply_only(record, self.clock.wall_us())
         return end
 
     def clear(self, name: Any) -> int:

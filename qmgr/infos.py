@@ -18,6 +18,8 @@ class QueueInfo(QueueDefinition):
     depth: int = 0  # messages that can be got, and puts that are not committed yet
     uncommitted: int = 0
     memory: int = 0  # bytes that its messages take in memory, about; the others are in segments only
+    last_put: int = 0  # when a message became visible last, microseconds since 1970-01-01 UTC; 0: not known
+    last_get: int = 0  # when one was got for good
     damaged: str = ""  # why nothing can be done with it
 
 

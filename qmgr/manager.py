@@ -342,6 +342,8 @@ class QueueManager(Operations):
                 **attrs.asdict(queue.definition),
                 depth=queue.depth,
                 uncommitted=queue.uncommitted,
+                last_put=queue.last_put,
+                last_get=queue.last_get,
                 memory=sum(queue.held),
                 damaged=queue.damaged,
             )

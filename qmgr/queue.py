@@ -34,6 +34,7 @@ class Queue:
         self.id = definition.id
         self.next_sequence = 1
         self.depth = 0  # what is ready, and puts that are not committed yet
+        self.last_put = self.last_get = 0  # when: microseconds since 1970-01-01 UTC; 0: not known
         self.uncommitted = 0  # puts and gets of units of work that have not ended
         self.expiring = 0  # messages that have been added with a time to expire, at least
         self.held = [0, 0]  # bytes of memory that non-persistent and persistent entries take, about

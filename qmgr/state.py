@@ -99,12 +99,14 @@ class State(ABC):
     def _put(self, record: records.Put, lsn: int, end: int, time: int) -> None:
         queue = self.by_id[record.queue]
         if not queue.damaged:
+            queue.last_put = time
             queue.depth += 1
             queue.add(record.found or read_entry(record.head, record.body), record.sequence, end)
 
     def _put_many(self, record: records.PutMany, lsn: int, end: int, time: int) -> None:
         queue = self.by_id[record.queue]
         if not queue.damaged:
+            queue.last_put = time
             queue.depth += len(record.messages)
             entries = record.found or [read_entry(head, body) for head, body in record.messages]
             for sequence, entry in enumerate(entries, record.sequence):
@@ -112,6 +114,8 @@ class State(ABC):
 
     def _get(self, record: records.Get | records.Expire, lsn: int, end: int, time: int) -> None:
         queue = self.by_id[record.queue]
+        if type(record) is records.Get:
+            queue.last_get = time
         if record.found:
             for entry in record.found:
                 queue.take(entry)
@@ -214,8 +218,10 @@ class State(ABC):
             self._join(unit, record, lsn)
         bases = record.bases
         for queue, entry in unit.gets:
+            queue.last_get = time
             queue.remove(entry)
         for queue, ordinal, entry in unit.puts:
+            queue.last_put = time
             queue.uncommitted -= 1
             base = bases.get(queue.id)  # None: only non-persistent ones, in a place that no restart has to find again
             queue.add(entry, queue.next_sequence if base is None else base + ordinal, end)

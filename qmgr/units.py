@@ -207,7 +207,7 @@ class Units(Logged):
                 else:
                     if unit.puts or unit.gets:
                         self._remember(unit.number)
-                    self._apply_only(record, 0)
+                    self._apply_only(record, self.clock.wall_us())
                 self._promise(unit, 0)
         except LogError as exc:
             raise self.translated(exc) from exc

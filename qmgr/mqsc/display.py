@@ -60,11 +60,16 @@ def alias(definition: AliasDefinition) -> Fields:
 
 def queue_status(info: QueueInfo, media: str) -> Fields:
     """How a queue stands; `media`: the name of the oldest extent that its recovery needs."""
+    put, got = qmstatus.moment(info.last_put), qmstatus.moment(info.last_get)
     return {
         "QUEUE": info.name,
         "TYPE": "QUEUE",
         **dict.fromkeys(grammar.STATUS_SHOWS, BLANK),
         "CURDEPTH": str(info.depth),
+        "LPUTDATE": put[0],
+        "LPUTTIME": put[1],
+        "LGETDATE": got[0],
+        "LGETTIME": got[1],
         "MAXDEPTH": str(info.max_depth),
         "MEDIALOG": media,
         "MONQ": "OFF",
