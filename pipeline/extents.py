@@ -25,7 +25,18 @@ from logger.reader import LogReader
 from pipeline.details import definitions
 from pipeline.filters import EVERYTHING, Filters, Wanted, wanted
 from pipeline.operations import Batch, of_record, of_window
-from pipeline.windows import WINDOW, Extents, Patience, Places, Stretch, Window, lsns_of, stretches, windows
+from pipeline.windows import (
+    WINDOW,
+    Extents,
+    Patience,
+    Places,
+    Stretch,
+    Window,
+    last_record,
+    lsns_of,
+    stretches,
+    windows,
+)
 from qmgr import ini, locations
 from recovery import checkpoint
 from recovery.errors import RecoveryError
@@ -185,6 +196,9 @@ def _end(log: LogFiles, extents: Extents, since: int | None) -> int:
     for _ in range(ROUNDS):
         found = 0
         try:
+            begins = last_record(extents, at) if resync else None  # it is much faster to look for that first
+            if begins is not None:
+                at, resync = begins, False
             for record in extents.reader().records(at, resync=resync):
                 found = record.end
             if found or not resync or at // size - 1 not in sequences:

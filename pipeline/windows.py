@@ -435,11 +435,12 @@ def _walk(extents: Extents, start: int, end: int) -> Iterator[Window]:
     view = extents.view(sequence)
     at = start if _is_frame(view, start, extents.seed) else sequence * size
     patience = Patience()
-    wide = WINDOW
+    wide, epoch = WINDOW, 0
     while at < end:
         data = view.read(at, wide)
-        steps = _Steps(extents, at)
+        steps = _Steps(extents, at, epoch)
         reached = steps.take(data, end)
+        epoch = steps.epoch
         lsns = np.array(steps.lsns, np.int64)
         lsns = lsns[lsns >= start]
         if len(lsns):
@@ -459,6 +460,19 @@ def _walk(extents: Extents, start: int, end: int) -> Iterator[Window]:
         view = extents.view(sequence)
 
 
+def last_record(extents: Extents, at: int) -> int | None:
+    """Where the last record begins in the extent of `at`, from there on, as far as all frames are whole."""
+    view = extents.view(at // extents.history.extent_bytes)
+    found, epoch = None, 0
+    while True:
+        steps = _Steps(extents, at, epoch)
+        reached = steps.take(view.read(at, WINDOW), view.end)
+        found = steps.lsns[-1] if steps.lsns else found
+        if reached == at or steps.padded:
+            return found
+        at, epoch = reached, steps.epoch
+
+
 def _is_frame(view: ExtentView, at: int, seed: int) -> bool:
     """Does a frame begin at this LSN?"""
     length = frame.length_at(view.read(at, frame.HEADER.size), 0, at)
@@ -468,10 +482,12 @@ def _is_frame(view: ExtentView, at: int, seed: int) -> bool:
 class _Steps:
     """Goes from frame to frame in some bytes of an extent."""
 
-    def __init__(self, extents: Extents, start: int) -> None:
+    def __init__(self, extents: Extents, start: int, epoch: int) -> None:
+        """`epoch`: of the frame before, as far as that is known."""
         self._seed = extents.seed
         self._epochs = extents.epoch_from, extents.epoch
         self._start = start
+        self.epoch = epoch
         self.lsns: list[int] = []  # where records begin
         self.padded = False  # the rest of the extent is empty
 
@@ -481,7 +497,7 @@ class _Steps:
         epoch_from, last_epoch = self._epochs
         unpack, header, begin = frame.HEADER.unpack_from, frame.HEADER.size, frame.BEGIN
         found, after, crc = self.lsns.append, frame.after, crc32
-        at = start
+        at, last = start, self.epoch
         while at < end and (offset := at - start) + header <= size:
             magic, sum_, length, epoch, own, _, _, _, kind, flags, version = unpack(data, offset)
             stop = offset + length
@@ -491,9 +507,11 @@ class _Steps:
                 or version != frame.VERSION
                 or not header <= length <= size - offset
                 or crc(data[offset + 8 : stop], seed) != sum_
+                or epoch < last  # a write that was lost has left it behind
                 or (epoch < last_epoch and at >= epoch_from)
             ):
                 return at
+            self.epoch = last = epoch
             if kind == frame.PAD:
                 self.padded = True
                 return at

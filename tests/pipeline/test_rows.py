@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline import extents, windows
 from pipeline.schema import COLUMNS
 from recovery.records import Kind
 from tests.pipeline import reference
@@ -39,6 +40,13 @@ def test_all_kinds_of_records_come(everything: Works) -> None:
 def test_rows_are_those_of_a_slow_reading(steps: list[str], seed: int) -> None:
     works = worked(steps, seed)
     assert_same(told(works.log(), works.disk), reference.rows(works.log(), works.disk))
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> None:
+    """What one test has learned of a log is none of the next one's."""
+    windows._indexes.clear()
+    extents._known.clear()
 
 
 def assert_same(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:

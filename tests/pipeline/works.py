@@ -9,7 +9,7 @@ import pyarrow as pa
 
 import qmgr
 from logger.disk import Disk
-from pipeline import extents, rows
+from pipeline import extents, rows, windows
 from pipeline.extents import LogFiles, Part
 from pipeline.filters import EVERYTHING, Filters
 from pipeline.schema import COLUMNS, MOMENT
@@ -25,6 +25,8 @@ class Works:
     """A queue manager whose log keeps all there ever was, at work as a seed has it."""
 
     def __init__(self, seed: int = 0, **options: Any) -> None:
+        extents._known.clear()  # all logs on simulated disks have one identity
+        windows._indexes.clear()
         self.world = World(log_type="linear", log_secondary_files=8, **options)
         self.random = random.Random(seed)
         self.units: list[qmgr.UnitOfWork] = []
