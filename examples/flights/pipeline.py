@@ -26,7 +26,7 @@ from rich.console import Console
 
 import qmgr
 
-ROWS = 100_000
+ROWS = 50_000
 JOBS = ("history", "flow", "uows", "audit")
 
 
