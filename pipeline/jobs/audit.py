@@ -24,7 +24,8 @@ as an overtaking, by queue. Who knows that all who get from a queue take what co
 then an overtaking is a violation. A message counts as overtaken only where that is beyond doubt: one of the same
 priority that became visible later was got, and that get was committed, before anybody had tried to get the first; so a
 message that a unit of work held, or gave back, has not been overtaken. One with an expiry may have been passed over
-because its time was over, so it counts only if it was got later.
+because its time was over, so it counts only if it was got later. One doubt is left: while a get outside of units of
+work waits for room in the log, a unit may get an earlier message and be logged later.
 
 A log that does not reach back to its beginning. A message that was put before the first LSN is got without a put that
 the log tells. By the rule `arrival` all that has a higher place than a message whose put is there was put later, so
