@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from logger import frame, lsn
 from logger.compressed import CompressedFile, ReadOnly, compression_of
-from logger.disk import Disk, File
+from logger.disk import PAGE, Disk, File
 from logger.errors import LogDamaged
 from logger.extent import DATA, HEADER, decode_header, file_name, linear_number
 from logger.history import SUFFIXES, Form, History, Place
@@ -435,9 +435,9 @@ def _walk(extents: Extents, start: int, end: int) -> Iterator[Window]:
     view = extents.view(sequence)
     at = start if _is_frame(view, start, extents.seed) else sequence * size
     patience = Patience()
-    wide, epoch = WINDOW, 0
+    least = epoch = 0
     while at < end:
-        data = view.read(at, wide)
+        data = view.read(at, max(least, min(WINDOW, max(end - at, PAGE))))
         steps = _Steps(extents, at, epoch)
         reached = steps.take(data, end)
         epoch = steps.epoch
@@ -449,11 +449,11 @@ def _walk(extents: Extents, start: int, end: int) -> Iterator[Window]:
             return
         if reached > at:
             patience.reset()
-            at, wide = reached, WINDOW
+            at, least = reached, 0
             continue
         length = frame.length_at(data, 0, at)
-        if wide < length <= view.end - at:
-            wide = length
+        if len(data) < length <= view.end - at:
+            least = length
             continue
         patience.again(damaged(extents.place(sequence).path, at))
         extents.close()
