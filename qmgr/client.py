@@ -295,6 +295,10 @@ class Connection:
         found: list[ConnectionInfo] = self._call("connections")
         return found
 
+    def stop_connection(self, number: int) -> None:
+        """End a client's connection, as STOP CONN does: what it has begun is backed out. Raises Mistake."""
+        self._call("stop_connection", number)
+
     # ---- objects
 
     def define_queue(self, name: str, **attributes: Any) -> QueueInfo:

@@ -33,7 +33,7 @@ CALLS: dict[str, str] = {
     **dict.fromkeys(("queue", "queues", "alias", "aliases", "attributes", "status"), INQUIRE),
     **dict.fromkeys(("transactions", "connections", "in_doubt", "oldest_extents"), INQUIRE),
     **dict.fromkeys(("define_queue", "alter_queue", "delete_queue", "clear_queue"), ADMIN),
-    **dict.fromkeys(("alter", "resolve", "checkpoint", "mqsc"), ADMIN),
+    **dict.fromkeys(("alter", "resolve", "checkpoint", "mqsc", "stop_connection"), ADMIN),
     **dict.fromkeys(("authorize", "unauthorize"), ADMIN),
     **dict.fromkeys(("define_alias", "alter_alias", "delete_alias"), ADMIN),
     **dict.fromkeys(("record_image", "record_definitions", "recreate", "note_archived"), ADMIN),

@@ -592,6 +592,11 @@ def everything_in(qm: qmgr.QueueManager) -> dict[str, list[dict[str, Any]]]:
     return {queue.name: [told(message) for message in qm.browse(queue.name)] for queue in qm.queues()}
 
 
+def lasting(queue: qmgr.QueueInfo) -> qmgr.QueueInfo:
+    """What is not only of this moment."""
+    return attrs.evolve(queue, depth=0, memory=0, uncommitted=0, last_put=0, last_get=0)
+
+
 def test_messages_and_definitions_come_back_to_the_last_attribute() -> None:
     """Expiry, properties, times and ids of messages, all attributes of queues and of the queue manager."""
     world = World(log_type="linear", log_management="Automatic")
@@ -611,7 +616,7 @@ def test_messages_and_definitions_come_back_to_the_last_attribute() -> None:
             unit.backout()
     before = everything_in(qm)
     expected = {name: [m for m in messages if m["body"] != b"fleeting"] for name, messages in before.items()}
-    queues = [attrs.evolve(queue, depth=0, memory=0, uncommitted=0) for queue in qm.queues()]
+    queues = [lasting(queue) for queue in qm.queues()]
     tail = qm.status().log.tail
     qm.alter(image_schedule="MANUAL")
     qm.get("A")
@@ -621,7 +626,7 @@ def test_messages_and_definitions_come_back_to_the_last_attribute() -> None:
     with qmgr.start("QM1", data_path=INTO, disk=world.disk, clock=world.clock, background=False) as then:
         assert everything_in(then) == expected
         assert expected["A"][0]["backout_count"] == 3
-        assert [attrs.evolve(queue, depth=0, memory=0, uncommitted=0) for queue in then.queues()] == queues
+        assert [lasting(queue) for queue in then.queues()] == queues
         assert then.attributes.image_schedule == "AUTO"
         assert (then.attributes.image_interval, then.attributes.image_log_length) == (5, 7)
         assert then.config.log_management.value == "Automatic"

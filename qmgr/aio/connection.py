@@ -136,6 +136,10 @@ class Connection:
         found: list[ConnectionInfo] = await self._way.call("connections")
         return found
 
+    async def stop_connection(self, number: int) -> None:
+        """End a client's connection, as STOP CONN does: what it has begun is backed out. Raises Mistake."""
+        await self._way.call("stop_connection", number)
+
     # ---- objects
 
     async def define_queue(self, name: str, **attributes: Any) -> QueueInfo:

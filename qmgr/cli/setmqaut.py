@@ -40,7 +40,8 @@ COMMAND = Command(
     purpose="Give users who connect over a network rights on queues and the queue manager, or take them away.",
     notes=f"{RIGHTS}\n\nOf the profiles that fit a queue the most specific one that names the user decides. Users are "
     f"made by qm setuser.",
-    usage="[-m QMgrName] -t qmgr|queue [-n Profile] -p User (-remove | +right|-right ...) [--offline]",
+    usage="[-m QMgrName] -t qmgr|queue [-n Profile] -p User (-remove | +right|-right ...)\n"
+    "                [--offline] [--data-path dir]",
     example="setmqaut -m QM1 -t queue -n 'ORDERS.*' -p mia +put +browse",
     codes={NOT_AVAILABLE: access.NOT_THERE},
     options=changes,

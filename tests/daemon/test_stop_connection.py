@@ -8,7 +8,7 @@ import pytest
 import qmgr
 from qmgr.configuration import Protocol
 from qmgr.daemon import http as listeners
-from qmgr.errors import BackedOut, Reason, Unavailable
+from qmgr.errors import BackedOut, Mistake, Reason, Unavailable
 from tests.daemon.faces import NAME, face, listening
 from tests.daemon.serving import Served, until
 from tests.daemon.stomp_world import Client, Server
@@ -35,6 +35,20 @@ def test_a_client_of_this_machine(served: Served, connection: qmgr.Connection) -
     connection.put("A", b"again")  # as another connection
     assert bodies(served.manager, "A") == [b"again"]
     assert "AMQ8461E" in stop(served.manager, other.number)
+
+
+def test_a_client_stops_another(served: Served, connection: qmgr.Connection) -> None:
+    with served.connect() as other:
+        unit = other.begin()
+        unit.put("A", b"x")
+        mine, others = sorted(one.number for one in connection.connections() if one.number)
+        connection.stop_connection(others)
+        with pytest.raises(Unavailable):
+            unit.put("A", b"y")
+        assert [one.number for one in connection.connections() if one.number] == [mine]
+        with pytest.raises(Mistake):
+            connection.stop_connection(others)
+    assert bodies(served.manager, "A") == []
 
 
 def test_a_client_may_stop_itself(served: Served, connection: qmgr.Connection) -> None:

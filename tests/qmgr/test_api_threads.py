@@ -39,6 +39,7 @@ def test_eight_threads_move_messages_and_lose_none(real: Real, sync: str) -> Non
     total = PRODUCERS * EACH
     stop = threading.Event()
     moving = threading.Lock()  # the movers take turns, so that the order on B is that on A
+    beside = threading.Barrier(4)  # the two that move begin when the other two are at work
 
     def produce(p: int) -> None:
         for n in range(EACH):
@@ -51,6 +52,7 @@ def test_eight_threads_move_messages_and_lose_none(real: Real, sync: str) -> Non
     def move(seed: int) -> int:
         rng = random.Random(seed)
         turns = 0
+        beside.wait()
         while not stop.is_set():
             turns += 1
             with moving, contextlib.suppress(ZeroDivisionError), qm.begin() as unit:
@@ -64,7 +66,8 @@ def test_eight_threads_move_messages_and_lose_none(real: Real, sync: str) -> Non
 
     def look() -> int:
         looks = 0
-        while not stop.is_set():
+        beside.wait()
+        while not (looks and stop.is_set()):
             assert in_order_of_each(bodies(qm, "B"))
             assert len(bodies(qm, "A")) <= total
             qm.status()
@@ -74,7 +77,8 @@ def test_eight_threads_move_messages_and_lose_none(real: Real, sync: str) -> Non
 
     def checkpoint() -> int:
         count = 0
-        while not stop.is_set():
+        beside.wait()
+        while not (count and stop.is_set()):
             qm.checkpoint()
             count += 1
         return count
