@@ -60,6 +60,8 @@ def run(words: Sequence[str]) -> int:
     job = jobs.job(name)
     args = parser_of(job).parse_args(rest)
     common.check(args)  # at once, and not when Java has come up
+    if not session.is_active():
+        common.say("starting Spark …")
     return job.run(args, session.spark(f"qmgr {name}"))
 
 

@@ -41,6 +41,11 @@ def shown(value: object) -> str:
     return str(value)
 
 
+def named(number: int | None) -> str | None:
+    """A number that is the name of something, such as a unit of work: written so that it can be put into a filter."""
+    return None if number is None else str(number)
+
+
 def lines_of(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     """A table as text: columns as wide as they must be, numbers to the right."""
     cells = [list(row) for row in rows]
@@ -82,6 +87,13 @@ class Report:
     def table(self, headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Values as they are: numbers are written as `shown` has them."""
         self.lines += lines_of(headers, rows)
+
+    def table_or_none(self, headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """The same, and without rows a word that says so."""
+        if rows:
+            self.table(headers, rows)
+        else:
+            self.line("None.")
 
     def chart(self, name: str, figure: "Figure") -> None:
         """Keep the figure (of matplotlib) as `name`.png beside the text, which names it here."""

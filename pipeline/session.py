@@ -54,6 +54,13 @@ def spark(app: str, **conf: str) -> "SparkSession":
     return builder.getOrCreate()
 
 
+def is_active() -> bool:
+    """Is there a session already, which `spark` would give?"""
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() is not None
+
+
 def check_packages() -> None:
     """Raise ModuleNotFoundError with a sentence unless the packages of the extra `pipeline` are there."""
     for name in NEEDED:

@@ -17,6 +17,7 @@ from examples.flights.worker import NAME
 
 try:
     from pipeline.__main__ import main as job
+    from pipeline.jobs import job as job_of
     from pipeline.report import TEXT
     from pipeline.session import check_packages
 except ModuleNotFoundError as exc:
@@ -57,6 +58,7 @@ def analysed(data_path: str, reports: Path, console: Console) -> bool:
     """Run each job on the log; return whether all of them found what they should."""
     good = True
     for name in JOBS:
+        console.print(f"\n{name}: {job_of(name).HELP}", style="bold")
         began = time.monotonic()
         status = job([name, data_path, "--qmgr", NAME, "--out", str(reports / name)])
         good = good and status == 0
@@ -87,10 +89,10 @@ def main() -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    console.print("What Spark made of the log:")
+    console.print("\nWhat Spark made of the log; charts lie beside:", style="bold")
     for name in JOBS:
         console.print(f"  {reports / name / TEXT}", soft_wrap=True)
-    console.print(f"The queue manager and all of that lie in {folder}, which you may remove.", soft_wrap=True)
+    console.print(f"\nThe queue manager and all of that lie in {folder}, which you may remove.", soft_wrap=True)
     return 0 if good else 1
 
 

@@ -43,8 +43,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from logger import lsn as lsns
-from pipeline.jobs import common, lives
-from pipeline.report import Report
+from pipeline.jobs import common, lives, output
+from pipeline.report import TEXT, Report, named
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,6 +71,8 @@ FIRST_EXTENT = "S0000000.LOG"
 SHOWN = 20  # violations of a rule in the report
 MOST_QUEUES = 50  # in the report
 MARKS = 100  # known depths of a queue that are compared
+TABLES = ("findings", "queues")
+WRITES = (*TABLES, TEXT)
 EVERY = "*"
 NONE = "cast(null as bigint)"
 
@@ -434,26 +436,27 @@ def extent_of(log: DataFrame) -> Extent | None:
 def run(args: argparse.Namespace, spark: "SparkSession") -> int:
     """Audit the log; 10 if there are violations."""
     out = common.out_folder(args)
-    with lives.workshop(out) as work:
+    with output.workshop(out, NAME, WRITES) as shop:
         with common.step(spark, "reading the log"):
-            log = lives.kept(common.log_table(spark, args, lives.ddl(COLUMNS)), f"{work}/log")
+            log = lives.kept(common.log_table(spark, args, lives.ddl(COLUMNS)), f"{shop.work}/log")
         seen = extent_of(log)
         if seen is None:
             raise common.Failure("there is no record in this part of the log; look at --from and --to.")
         scope = Scope(whole=args.since is None and seen.from_the_beginning, in_order=frozenset(args.in_order))
         with common.step(spark, "following messages"):
             calls = lives.operations(log)
-            told = lives.kept(lives.messages(calls), f"{work}/messages")
+            told = lives.kept(lives.messages(calls), f"{shop.work}/messages")
         with common.step(spark, "looking for violations"):
-            found = lives.kept(findings(log, calls, told, scope), f"{out}/findings")
+            found = lives.kept(findings(log, calls, told, scope), f"{shop.work}/findings")
         with common.step(spark, "counting"):
-            counted = lives.kept(queues(told, found), f"{out}/queues")
-    counts = {row["rule"]: row["count"] for row in found.filter("violation").groupBy("rule").count().collect()}
-    report = Report("Audit of the log")
-    describe(report, scope, seen, counts)
-    list_queues(report, counted)
-    list_violations(report, found, counts)
-    report.write(out)
+            counted = lives.kept(queues(told, found), f"{shop.work}/queues")
+            counts = {row["rule"]: row["count"] for row in found.filter("violation").groupBy("rule").count().collect()}
+        report = Report("Audit of the log")
+        describe(report, scope, seen, counts)
+        list_queues(report, counted)
+        list_violations(report, found, counts)
+        shop.publish(*TABLES)
+        report.write(out)
     return common.DIFFERENT if counts else common.GOOD
 
 
@@ -465,11 +468,13 @@ def describe(report: Report, scope: Scope, seen: Extent, counts: dict[str, int])
         f"{seen.epochs:,} starts of the queue manager."
     )
     total = sum(counts.values())
-    report.line(f"{total:,} violations." if total else "No violations: everything below holds.")
+    report.line(f"{total:,} violations." if total else "No violations of any rule.")
     report.heading("Rules")
+    report.line("What each was looked for, and how often it was found:")
+    report.line()
     shown = [rule for rule in RULES if rule != "overtaken" or scope.in_order]
     report.table(
-        ["rule", "violations", "a violation says"], [[rule, counts.get(rule, 0), RULES[rule]] for rule in shown]
+        ["rule", "violations", "what a violation is"], [[rule, counts.get(rule, 0), RULES[rule]] for rule in shown]
     )
 
 
@@ -482,9 +487,10 @@ def list_queues(report: Report, counted: DataFrame) -> None:
     report.line()
     report.line("left: committed and neither got nor expired. given back: gets of units of work that were backed out.")
     report.line(
-        "overtakings: gets that took a message while one of its priority lay there longer: a get by id or group"
+        "overtakings: gets that took a message while one of its priority lay there longer. That is no violation: a"
     )
-    report.line("may do that, or one that passes over what a client holds. unprovable: the put lies before this log.")
+    report.line("get by id or group may do that, or one that passes over what a client holds; --in-order makes it one.")
+    report.line("unprovable: gets of messages whose put lies before this log.")
 
 
 def list_violations(report: Report, found: DataFrame, counts: dict[str, int]) -> None:
@@ -495,7 +501,7 @@ def list_violations(report: Report, found: DataFrame, counts: dict[str, int]) ->
         rows = wrong.orderBy("lsn", "sequence").limit(SHOWN).collect()
         report.table(
             ["LSN", "against", "queue", "place", "unit of work"],
-            [[row["at"], row["other_at"], row["queue"], row["sequence"], row["uow"]] for row in rows],
+            [[row["at"], row["other_at"], row["queue"], named(row["sequence"]), named(row["uow"])] for row in rows],
         )
         if counts[rule] > SHOWN:
             report.line(f"… and {counts[rule] - SHOWN:,} more in findings/")

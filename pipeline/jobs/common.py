@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from logger import lsn as lsns
 from logger.errors import LogError, NotInLog
 from pipeline import extents
+from pipeline.extents import LogFiles
 from pipeline.session import INSTALL
 from qmgr.cli import command
 from qmgr.cli.command import NOT_AUTHORISED, UNEXPECTED
@@ -82,7 +83,10 @@ def place(text: str) -> Place:
         raise Failure(
             f"{text!r} is no LSN and no moment; write 0:0:4615:42406, or 2026-11-21T14:30:00, in UTC or with +hh:mm."
         ) from None
-    return at if at.tzinfo else at.replace(tzinfo=datetime.UTC)
+    try:
+        return at.astimezone(datetime.UTC) if at.tzinfo else at.replace(tzinfo=datetime.UTC)
+    except OverflowError:
+        raise Failure(f"{text!r} lies, in UTC, outside of the years 1 to 9999.") from None
 
 
 def micros(at: datetime.datetime) -> int:
@@ -109,25 +113,42 @@ def out_folder(args: argparse.Namespace, *parts: str) -> str:
 
 
 def log_table(spark: "SparkSession", args: argparse.Namespace, columns: str | None = None) -> "DataFrame":
-    """The log as a table (`pipeline/schema.py`), from `--from` to `--to`; `columns`, as DDL: only these."""
-    return read_log(spark, args.path, args.qmgr, args.since, args.until, columns)
+    """The log as a table (`pipeline/schema.py`), from `--from` to `--to`; `columns`, as DDL: only these.
+
+    Raises Failure, LogError, OSError.
+    """
+    since, until = bounds(extents.find(args.path, args.qmgr), args)
+    return read_log(spark, args.path, args.qmgr, since, until, columns)
+
+
+def bounds(log: LogFiles, args: argparse.Namespace) -> tuple[int | None, int]:
+    """`--from` and `--to` as LSNs, `--to` no later than the durable end: behind that nothing is of the log yet.
+
+    Raises Failure for a `--from` behind that, LogError, OSError.
+    """
+    since, until = (lsn_of(log, where) for where in (args.since, args.until))
+    end = log.end()
+    if since is not None and since > end:
+        raise Failure(f"the log ends at {lsns.text(end)}, so {lsns.text(since)} (--from) is not in it.")
+    return since, end if until is None else min(until, end)
+
+
+def lsn_of(log: LogFiles, where: Place | None) -> int | None:
+    """A moment as the LSN of the first record of then or later."""
+    return log.at_time(micros(where)) if isinstance(where, datetime.datetime) else where
 
 
 def read_log(
     spark: "SparkSession",
     path: str,
     qmgr: str | None,
-    since: Place | None = None,
-    until: Place | None = None,
+    since: int | None = None,
+    until: int | None = None,
     columns: str | None = None,
 ) -> "DataFrame":
     """The same of records that begin in [since, until)."""
-    options = {} if qmgr is None else {"qmgr": qmgr}
-    for name, value in (("starting", since), ("ending", until)):
-        if isinstance(value, int):
-            options[f"{name}Lsn"] = str(value)
-        elif value is not None:
-            options[f"{name}Time"] = value.isoformat()
+    given = {"qmgr": qmgr, "startingLsn": since, "endingLsn": until}
+    options = {name: str(value) for name, value in given.items() if value is not None}
     reader = spark.read.format("qmgr.log").options(**options)
     if columns is not None:
         reader = reader.schema(columns)
@@ -166,7 +187,7 @@ def _watch(spark: "SparkSession", text: str, over: threading.Event) -> None:
     while not over.wait(LOOKED_EVERY):
         done, tasks = _tasks(spark)
         line = f"{text}: {done} of {tasks} tasks"
-        if not tasks or line == shown:
+        if not tasks or line == shown or (not done and not terminal):
             continue
         if terminal:
             print(f"\r{line}\x1b[K", end="", file=sys.stderr, flush=True)

@@ -13,13 +13,13 @@ begin with the messages that are got in it and were put before, so they are the 
 import argparse
 import datetime
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, Row
 
-from pipeline.jobs import common, lives
+from pipeline.jobs import common, lives, output
 from pipeline.jobs.common import Failure
-from pipeline.report import Report
+from pipeline.report import TEXT, Report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,11 +30,14 @@ HELP = "the life of each message: time on queue, depth over time, throughput, by
 OF_PUT = ("message_id", "correlation_id", "priority", "put_time", "expiry", "body_length")
 COLUMNS = (*lives.NEEDED, *OF_PUT)
 UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
-WIDTHS = [UNITS["s"] * seconds for seconds in (1, 10, 60, 300, 900, 3600, 21600, 86400)]
+WIDTHS = [UNITS["s"] // 10] + [UNITS["s"] * seconds for seconds in (1, 10, 60, 300, 900, 3600, 21600, 86400)]
 MOST_WINDOWS = 300  # that the span of a log is cut into unless it was said how long one is
 POINTS = 500  # of a curve in a chart
 CURVES = 6  # queues in a chart
 MOST_QUEUES = 50  # in the report
+LONGEST_WINDOW = 366  # days
+TABLES = ("messages", "windows", "queues")
+WRITES = (*TABLES, TEXT, "depth.png", "throughput.png", "time_on_queue.png")
 
 # Where messages went that a unit of work got: the best of what their ids say of its puts.
 MOVES = """
@@ -118,6 +121,7 @@ with counted as (
         count_if(visible_lsn is not null) as put, count_if(fate = 'got') as got, count_if(fate = 'expired') as expired,
         count_if(visible_lsn is not null and fate in ('on queue', 'held')) as left,
         sum(backouts) as backouts, count_if(moved_how = 'moved') as moved,
+        count_if(moved_how = 'answered') as answered, count_if(moved_how = 'passed on') as passed_on,
         count_if(fate = 'put backed out') as put_backed_out,
         percentile_approx(if(fate = 'got', time_on_queue_us, null), array(0.5, 0.95, 0.99), 1000) as waited,
         max(if(fate = 'got', time_on_queue_us, null)) as longest_us
@@ -125,8 +129,8 @@ with counted as (
 ), deepest as (
     select object_number, max(depth) as deepest from {windows} group by object_number
 )
-select queue, object_number, put, got, expired, left, backouts, moved, put_backed_out,
-    waited[0] as p50_us, waited[1] as p95_us, waited[2] as p99_us, longest_us, deepest
+select queue, object_number, put, got, expired, left, backouts, moved, answered, passed_on,
+    put_backed_out, waited[0] as p50_us, waited[1] as p95_us, waited[2] as p99_us, longest_us, deepest
 from counted left join deepest using (object_number)
 """
 
@@ -167,6 +171,8 @@ def width_of(text: str) -> int:
     width = int(found[1]) * UNITS[found[2] or "s"] if found else 0
     if width <= 0:
         raise Failure(f"{text!r} is no length of a window; write 30s, 5m, 1h or 1d.")
+    if width > LONGEST_WINDOW * UNITS["d"]:
+        raise Failure(f"a window of {text} is too long; {LONGEST_WINDOW}d is the most.")
     return width
 
 
@@ -201,24 +207,25 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, spark: "SparkSession") -> int:
     """Write `messages`, `windows`, `queues` and the report."""
     out = common.out_folder(args)
-    with lives.workshop(out) as work:
+    with output.workshop(out, NAME, WRITES) as shop:
         with common.step(spark, "reading the log"):
-            log = lives.kept(common.log_table(spark, args, lives.ddl(COLUMNS)), f"{work}/log")
+            log = lives.kept(common.log_table(spark, args, lives.ddl(COLUMNS)), f"{shop.work}/log")
         first, last = spanned(log)
         with common.step(spark, "following messages"):
-            told = lives.kept(messages(lives.operations(log)), f"{out}/messages")
-    width = args.window or width_for(last - first)
-    with common.step(spark, "windows"):
-        by_window = lives.kept(windows(told, width), f"{out}/windows")
-    with common.step(spark, "queues"):
-        counted = lives.kept(queues(told, by_window), f"{out}/queues")
-    report = Report("Flow of messages")
-    describe(report, first, last, width)
-    busiest = counted.orderBy("put", "object_number", ascending=[False, True])
-    rows = busiest.limit(MOST_QUEUES).collect()
-    list_queues(report, rows)
-    draw(report, by_window, rows[:CURVES], max(width, (last - first) // POINTS))
-    report.write(out)
+            told = lives.kept(messages(lives.operations(log)), f"{shop.work}/messages")
+        width = args.window or width_for(last - first)
+        with common.step(spark, "windows"):
+            by_window = lives.kept(windows(told, width), f"{shop.work}/windows")
+        with common.step(spark, "queues"):
+            counted = lives.kept(queues(told, by_window), f"{shop.work}/queues")
+        report = Report("Flow of messages")
+        describe(report, first, last, width)
+        busiest = counted.orderBy("put", "object_number", ascending=[False, True])
+        rows = busiest.limit(MOST_QUEUES).collect()
+        list_queues(report, rows)
+        draw(report, by_window, rows[:CURVES], width * max(1, (last - first) // width // POINTS))
+        shop.publish(*TABLES)
+        report.write(out)
     return common.GOOD
 
 
@@ -233,17 +240,35 @@ def spanned(log: DataFrame) -> tuple[int, int]:
 def describe(report: Report, first: int, last: int, width: int) -> None:
     begin, end = (datetime.datetime.fromtimestamp(us / 1e6, datetime.UTC) for us in (first, last))
     report.line(f"From {begin:%Y-%m-%d %H:%M:%S} to {end:%Y-%m-%d %H:%M:%S} UTC, in windows of {duration(width)}.")
-    report.line("Persistent messages; time on queue is from the commit of the put to the commit of the get.")
+    report.line("Persistent messages only: the log has no others.")
 
 
 def list_queues(report: Report, rows: list[Row]) -> None:
     report.heading("Queues")
-    counts = ["put", "got", "expired", "left", "deepest", "backouts", "moved", "put_backed_out"]
+    counts = [
+        "put",
+        "got",
+        "expired",
+        "left",
+        "deepest",
+        "backouts",
+        "put_backed_out",
+        "moved",
+        "answered",
+        "passed_on",
+    ]
     times = ["p50_us", "p95_us", "p99_us", "longest_us"]
     report.table(
         ["queue", *(name.replace("_", " ") for name in counts), *(name.removesuffix("_us") for name in times)],
         [[row["queue"], *(row[name] for name in counts), *(duration(row[name]) for name in times)] for row in rows],
     )
+    report.line()
+    report.line("p50, p95, p99, longest: time on the queue, from the commit of the put to the commit of the get.")
+    report.line("backouts: gets that were backed out. put backed out: puts that were.")
+    report.line(
+        "Where messages went, by the unit of work that got them and put another one: moved, with the same message"
+    )
+    report.line("id; answered, with that as its correlation id; passed on, with the same correlation id.")
 
 
 def draw(report: Report, by_window: DataFrame, rows: list[Row], width: int) -> None:
@@ -255,35 +280,53 @@ def draw(report: Report, by_window: DataFrame, rows: list[Row], width: int) -> N
     curves: dict[str, list[Row]] = {}
     for point in lives.query(CURVES_OF, text, windows=by_window).collect():
         curves.setdefault(point["queue"], []).append(point)
-    report.heading("Charts")
-    report.chart("depth", _figure("messages on the queue", curves, ["depth"], 1.0, step=True))
-    report.chart("throughput", _figure("messages a second", curves, ["put", "got"], 1e6 / width))
-    report.chart("time_on_queue", _figure("time on queue, seconds", curves, ["p50_us", "p99_us"], 1e-6, log=True))
+    starts = [common.micros(point["at"].astimezone(datetime.UTC)) for points in curves.values() for point in points]
+    slots = range(min(starts), max(starts) + 1, width)
+    drawn = {queue: placed(points, slots) for queue, points in curves.items()}
+    report.heading(f"Charts of the {len(curves)} busiest queues" if len(curves) > 1 else "Charts")
+    report.chart("depth", _figure("messages on the queue", slots, drawn, ["depth"], 1.0))
+    report.chart("throughput", _figure("messages a second", slots, drawn, ["put", "got"], 1e6 / width))
+    report.chart("time_on_queue", _figure("time on queue, seconds", slots, drawn, ["p50_us", "p99_us"], 1e-6))
 
 
-def _figure(
-    title: str, curves: dict[str, list[Row]], names: list[str], factor: float, *, step: bool = False, log: bool = False
-) -> "Figure":
+Curve = dict[str, list[float | None]]
+
+
+def placed(points: list[Row], slots: range) -> Curve:
+    """What is drawn of a queue, by slot: in one without a point nothing went through it, and its depth stayed."""
+    there = {common.micros(point["at"].astimezone(datetime.UTC)): point for point in points}
+    found: Curve = {name: [] for name in ("put", "got", "depth", "p50_us", "p99_us")}
+    depth: float | None = None
+    for slot in slots:
+        point = there.get(slot)
+        depth = point["depth"] if point is not None else depth
+        found["depth"].append(depth)
+        for name, nothing in (("put", 0), ("got", 0), ("p50_us", None), ("p99_us", None)):
+            found[name].append(point[name] if point is not None else nothing)
+    return found
+
+
+def _figure(title: str, slots: range, curves: dict[str, Curve], names: list[str], factor: float) -> "Figure":
+    """A step for each slot; the first of the names is drawn as a line, the second one dotted."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4), layout="constrained")
     axes = figure.subplots()
-    for number, (queue, points) in enumerate(curves.items()):
+    edges: Any = [datetime.datetime.fromtimestamp(us / 1e6, datetime.UTC) for us in (*slots, slots[-1] + slots.step)]
+    for number, (queue, curve) in enumerate(curves.items()):
         for name, style in zip(names, ("-", ":"), strict=False):
-            there = [point for point in points if point[name] is not None]
+            values = [float("nan") if value is None else value * factor for value in curve[name]]
+            if not any(value > 0 for value in values):
+                continue
             label = queue if len(names) == 1 else f"{queue} {name.removesuffix('_us')}"
-            axes.plot(
-                [point["at"].astimezone(datetime.UTC) for point in there],
-                [point[name] * factor for point in there],
-                style,
-                color=f"C{number}",
-                label=label,
-                drawstyle="steps-post" if step else "default",
-                marker="." if len(there) < 2 else "",
-            )
-    if log:
+            axes.plot(edges, [*values, values[-1]], style, color=f"C{number}", label=label, drawstyle="steps-post")
+    if "p50_us" in names:
         axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
     axes.set_title(title)
-    axes.legend(fontsize="small")
+    axes.set_xlabel("UTC")
+    if axes.lines:
+        axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     figure.autofmt_xdate()
     return figure

@@ -10,10 +10,9 @@ that reads its COMMIT or BACKOUT. Until then the manifest names it as open.
 """
 
 import argparse
-import contextlib
+import re
 import secrets
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,20 +22,19 @@ from pyspark.sql.types import MapType
 
 from logger import lsn as lsns
 from logger.disk import PosixDisk
-from logger.errors import LogInUse
 from pipeline import extents, manifest
 from pipeline.extents import LogFiles
-from pipeline.jobs import common
+from pipeline.jobs import common, output
 from pipeline.jobs.common import DIFFERENT, GOOD, Failure, say, step
 from pipeline.manifest import Manifest, Run
-from pipeline.report import Report
+from pipeline.report import TEXT, Report
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 NAME = "history"
 HELP = "the log as a lake of Parquet files by day and queue; only what is new is read"
-LOCK = "lake.lock"
+FOLDER = re.compile(r"run=\d{20}-\d{20}-[0-9a-f]{8}")  # of a run of this job
 AT_ONCE = 16 << 30  # bytes of log that one run reads
 LISTED = 1000  # differences
 HASH_HALF = 0xFFFFFFFF
@@ -59,22 +57,9 @@ def run(args: argparse.Namespace, spark: "SparkSession") -> int:
         raise Failure(f"--at-once was given {args.at_once}; it is a number of bytes above 0.")
     log = extents.find(args.path, args.qmgr)
     folder = common.out_folder(args)
-    with owned(folder):
+    known = Path(folder, manifest.NAME).exists()  # then it is a lake, also a copy without names that begin with a dot
+    with output.owned(folder, NAME, () if known else (manifest.NAME, TEXT)):
         return _Lake(spark, args, log, folder).advance()
-
-
-@contextlib.contextmanager
-def owned(folder: str) -> Iterator[None]:
-    """One run at a time works on a lake. Raises Failure."""
-    disk = PosixDisk()
-    try:
-        lock = disk.lock(f"{folder}/{LOCK}", disk.process())
-    except LogInUse as exc:
-        raise Failure(f"another run of history works on the lake in {folder}: {exc.holder}.") from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 @attrs.frozen
@@ -106,13 +91,14 @@ class _Lake:
         self._args = args
         self._log = log
         self._folder = folder
-        self._report = Report(f"history of the log in {args.path}")
+        self._report = Report(f"History of the log in {args.path}")
 
     def advance(self) -> int:
         """Bring in what is new, a run at a time. 10 where a run's files differ from the log: then it does not count."""
-        known = self._known()
+        since, until = common.bounds(self._log, self._args)
+        known = self._known(since)
         sweep(self._folder, known)
-        end = self._end(known.end)
+        end = self._end(known.end, until)
         brought: list[Run] = []
         while known.end < end:
             stop = self._log.boundary(known.end, end, self._args.at_once)
@@ -130,34 +116,31 @@ class _Lake:
         self._report.write(self._folder)
         return GOOD
 
-    def _known(self) -> Manifest:
-        """What the lake has, or that it begins now."""
+    def _known(self, since: int | None) -> Manifest:
+        """What the lake has; or it begins now, by a manifest without runs."""
         known = manifest.load(self._folder)
-        since = self._place(self._args.since)
         if known is None:
-            first = self._log.first()
-            if since is not None and since > first:
-                first = self._log.boundary(first, since, since - first)
-            return Manifest(log_id=self._log.log_id.hex(), start=first)
-        if known.log_id != self._log.log_id.hex():
+            refuse_runs(self._folder)
+        elif known.log_id != self._log.log_id.hex():
             raise Failure(f"the lake in {self._folder} is of another log; name another --out for this one.")
-        if since is not None and since > known.end:
+        if known is None or not known.runs:
+            known = Manifest(log_id=self._log.log_id.hex(), start=self._first(since))
+            manifest.save(self._folder, known)  # before there is a folder of a run
+        elif since is not None and since > known.end:
             raise Failure(
                 f"the lake in {self._folder} ends at {lsns.text(known.end)}, before --from: there would be a gap; "
                 f"leave --from away, or name another --out."
             )
         return known
 
-    def _end(self, reached: int) -> int:
-        """Up to where the log is read now: where a record ends."""
-        end = self._log.end()
-        until = self._place(self._args.until)
-        if until is None or until >= end:
-            return end
-        return self._log.boundary(reached, until, until - reached) if until > reached else reached
+    def _first(self, since: int | None) -> int:
+        """Where the lake begins: where a record ends, if not with the log."""
+        first = self._log.first()
+        return first if since is None or since <= first else self._log.boundary(first, since, since - first)
 
-    def _place(self, where: common.Place | None) -> int | None:
-        return where if where is None or isinstance(where, int) else self._log.at_time(common.micros(where))
+    def _end(self, reached: int, until: int) -> int:
+        """Up to where the log is read now: where a record ends."""
+        return self._log.boundary(reached, until, until - reached) if until > reached else reached
 
     def _bring_in(self, known: Manifest, start: int, end: int) -> tuple[Run, Reconciled]:
         """Write the rows of the records in [start, end) into a folder of their own, and compare."""
@@ -186,8 +169,9 @@ class _Lake:
     def _tell(self, known: Manifest, brought: list[Run]) -> None:
         report = self._report
         report.line(f"The lake in {self._folder} has the log from {lsns.text(known.start)} to {lsns.text(known.end)}:")
-        report.line(f"{sum(one.rows for one in known.runs):,} rows of {len(known.runs)} runs.")
-        report.line(f"Units of work that had no outcome there: {len(known.open):,}.")
+        runs = "one run" if len(known.runs) == 1 else f"{len(known.runs):,} runs"
+        report.line(f"{sum(one.rows for one in known.runs):,} rows, brought in by {runs}.")
+        report.line(f"Units of work without an outcome in it: {len(known.open):,}.")
         report.heading("Brought in now")
         if not brought:
             report.line("Nothing: the lake had all of the log.")
@@ -212,11 +196,21 @@ class _Lake:
         say(f"history: {found.different} units of work differ from the log; see the report")
 
 
+def refuse_runs(folder: str) -> None:
+    """Raise Failure where a folder without a manifest has runs: a lake that lost it, or something else's."""
+    found = sorted(path.name for path in Path(folder).glob("run=*"))
+    if found:
+        raise Failure(
+            f"{folder} has {found[0]} and no {manifest.NAME}: if it is a lake restore that file from a backup, since "
+            f"the log may not have these rows any more; else name another --out."
+        )
+
+
 def sweep(folder: str, known: Manifest) -> None:
-    """Remove what runs have left behind that were killed."""
+    """Remove what runs of this job have left behind that were killed; whatever has another form stays."""
     there = {one.folder for one in known.runs}
-    for path in Path(folder).glob("run=*"):
-        if path.name not in there:
+    for path in Path(folder).iterdir():
+        if FOLDER.fullmatch(path.name) and path.name not in there and path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
 
 

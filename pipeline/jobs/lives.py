@@ -6,9 +6,7 @@ to be put in order is cut into buckets of sequences, and what crosses from one b
 table.
 """
 
-import contextlib
-import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from pyspark.sql import DataFrame
 
@@ -119,18 +117,8 @@ def kept(table: DataFrame, path: str) -> DataFrame:
 
     Spark's own cache will not do, since SQL that names a table of a Python source does not find it there.
     """
-    table.write.mode("overwrite").parquet(path)
+    table.write.parquet(path)
     return table.sparkSession.read.parquet(path)
-
-
-@contextlib.contextmanager
-def workshop(out: str) -> Iterator[str]:
-    """A folder below `out` for tables that are needed while the block runs."""
-    path = f"{out}/work"
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def operations(log: DataFrame) -> DataFrame:

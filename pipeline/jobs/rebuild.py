@@ -29,7 +29,7 @@ from pipeline.built import LOCKED, READY, UNCOMMITTED, Content, Contents
 from pipeline.extents import LogFiles
 from pipeline.image_source import image_table
 from pipeline.images import Extent, records_of
-from pipeline.jobs import common
+from pipeline.jobs import common, output
 from pipeline.jobs.common import DIFFERENT, GOOD, Failure, say, step
 from pipeline.jobs.content import (
     gets_of,
@@ -40,7 +40,8 @@ from pipeline.jobs.content import (
     visible_puts,
     what_is_left,
 )
-from pipeline.report import Report
+from pipeline.jobs.output import Output
+from pipeline.report import TEXT, Report
 from pipeline.schema import SQL, arrow_of
 from qmgr.pointintime import recover_to
 from qmgr.survey import TELLING, Survey
@@ -85,7 +86,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, spark: "SparkSession") -> int:
     if args.into is not None and args.qmgr is None:
         raise Failure("--into builds a queue manager, so it takes the data path of the original and --qmgr.")
-    return _Rebuild(spark, args, extents.find(args.path, args.qmgr)).run()
+    log = extents.find(args.path, args.qmgr)
+    with output.workshop(common.out_folder(args), NAME, (MESSAGES, TEXT)) as shop:
+        return _Rebuild(spark, args, log, shop).run()
 
 
 @attrs.frozen
@@ -112,11 +115,11 @@ class Found:
 class _Rebuild:
     """One call of the job."""
 
-    def __init__(self, spark: "SparkSession", args: argparse.Namespace, log: LogFiles) -> None:
+    def __init__(self, spark: "SparkSession", args: argparse.Namespace, log: LogFiles, shop: Output) -> None:
         self._spark = spark
         self._args = args
         self._log = log
-        self._out = common.out_folder(args)
+        self._shop = shop
         self._persisted: list[DataFrame] = []
 
     def run(self) -> int:
@@ -127,18 +130,19 @@ class _Rebuild:
         known, missing = known_queues(found, self._log)
         for sentence in missing:
             say(f"rebuild: {sentence}")
-        path = f"{self._out}/{MESSAGES}"
+        path = f"{self._shop.work}/{MESSAGES}"
         with step(self._spark, f"rebuild: {len(known)} queues before {lsns.text(until)}"):
             rows = self._content(known, until).withColumn("queue", F.col("object")).hint("rebalance", "queue")
             ordered = rows.sortWithinPartitions("queue", "priority", "sequence")
-            ordered.write.partitionBy("queue").mode("overwrite").parquet(path)
+            ordered.write.partitionBy("queue").parquet(path)
             for kept in self._persisted:
                 kept.unpersist()
             counted = contents_of(self._spark.read.schema(ddl_of(CONTENT)).parquet(path))
-        report = Report(f"queues of the log in {self._args.path} as of {lsns.text(until)}")
+        report = Report(f"Queues of the log in {self._args.path} as of {lsns.text(until)}")
         tell(report, [one.name for one in known], counted, missing)
         different = self._compared(report, counted, until) if self._args.into is not None else False
-        report.write(self._out)
+        self._shop.publish(MESSAGES)
+        report.write(self._shop.folder)
         return DIFFERENT if missing or different else GOOD
 
     def _read(self, *columns: str, since: int | None = None, until: int) -> "DataFrame":
@@ -164,7 +168,7 @@ class _Rebuild:
                     f"and the older extents back, or take a later moment"
                 )
             return at
-        moments = self._read("end_lsn", "time", until=end).where(F.col("time") <= F.lit(at))
+        moments = self._read("end_lsn", "time", until=end).where(F.unix_micros("time") <= common.micros(at))
         row = moments.agg(F.max("end_lsn").alias("last")).first()
         if row is None or row["last"] is None:
             raise Failure(f"the log begins at {lsns.text(start)}, and nothing that is wanted lies behind that.")

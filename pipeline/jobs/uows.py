@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, Row
 
 from logger import lsn as lsns
-from pipeline.jobs import common, lives, sizing
+from pipeline.jobs import common, lives, output, sizing
 from pipeline.jobs.common import Failure
 from pipeline.jobs.flow import duration
 from pipeline.jobs.sizing import Seen
-from pipeline.report import Report
+from pipeline.report import TEXT, Report, named
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +31,8 @@ NAMED = 10  # queues that the row of a unit of work names
 LONGEST = 20  # units of work in the report
 LOOKED_INTO = 5  # of which it says what else was logged meanwhile
 POINTS = 1000  # of a curve in a chart
+TABLES = ("units", "checkpoints", "holders")
+WRITES = (*TABLES, TEXT, "needed.png")
 
 UNITS = """
 with edge as (
@@ -167,29 +169,31 @@ def run(args: argparse.Namespace, spark: "SparkSession") -> int:
     """Write `units`, `checkpoints`, `holders` and the report."""
     out = common.out_folder(args)
     report = Report("Units of work and the log")
-    with lives.workshop(out) as work:
+    with output.workshop(out, NAME, WRITES) as shop:
         with common.step(spark, "reading the log"):
-            log = lives.kept(common.log_table(spark, args, lives.ddl(COLUMNS)), f"{work}/log")
+            log = lives.kept(common.log_table(spark, args, lives.ddl(COLUMNS)), f"{shop.work}/log")
         with common.step(spark, "following units of work"):
-            by_unit = lives.kept(units(log), f"{out}/units")
-            marks = lives.kept(checkpoints(log), f"{out}/checkpoints")
-            held = lives.kept(holders(by_unit, marks), f"{out}/holders")
+            by_unit = lives.kept(units(log), f"{shop.work}/units")
+            marks = lives.kept(checkpoints(log), f"{shop.work}/checkpoints")
+            held = lives.kept(holders(by_unit, marks), f"{shop.work}/holders")
         with common.step(spark, "rates"):
             found = seen(log, by_unit, marks)
         describe(report, found)
         recommend(report, found)
         list_between(report, log, list_longest(report, by_unit))
-    list_holders(report, by_unit, held)
-    list_unfinished(report, by_unit)
-    draw(report, marks)
-    report.write(out)
+        list_holders(report, by_unit, held)
+        list_unfinished(report, by_unit)
+        draw(report, marks)
+        shop.publish(*TABLES)
+        report.write(out)
     return common.GOOD
 
 
 def describe(report: Report, found: Seen) -> None:
+    report.line(f"{found.bytes:,} bytes of log in {found.seconds:,.1f} s: {found.rate:,.0f} bytes a second.")
     report.line(
-        f"{found.bytes:,} bytes of log in {found.seconds:,.1f} s: {found.rate:,.0f} bytes a second; in the busiest "
-        f"second {found.peak_bytes:,}, in the busiest {sizing.SLOW_FORCE} s {found.peak_force_bytes:,}."
+        f"In the busiest second {found.peak_bytes:,} bytes, in the busiest {sizing.SLOW_FORCE} s "
+        f"{found.peak_force_bytes:,}."
     )
     report.line(f"The most that had to be kept active at once: {found.needed:,} bytes.")
 
@@ -223,11 +227,15 @@ UNIT_HEADERS = [
 def _unit_row(row: Row) -> list[object]:
     began = f"{row['first_time'].astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S}"
     facts = [row[name] for name in ("records", "puts", "gets", "bytes", "span")]
-    return [row["uow"], row["outcome"], lsns.text(row["first_lsn"]), began, duration(row["duration_us"]), *facts]
+    return [named(row["uow"]), row["outcome"], lsns.text(row["first_lsn"]), began, duration(row["duration_us"]), *facts]
 
 
 def list_longest(report: Report, by_unit: DataFrame) -> list[Row]:
     report.heading("Units of work with the longest span of log")
+    report.line(
+        "span: the log from the first record to behind the outcome, its own bytes and those of others. Times: UTC."
+    )
+    report.line()
     rows = by_unit.orderBy("span", "uow", ascending=[False, True]).limit(LONGEST).collect()
     headers = [*UNIT_HEADERS, "by others", "queues"]
     report.table(headers, [[*_unit_row(r), r["whole_span"] - r["bytes"], " ".join(r["queues"])] for r in rows])
@@ -243,22 +251,25 @@ def list_between(report: Report, log: DataFrame, rows: list[Row]) -> None:
     ranges = [(row["uow"], row["first_lsn"], row["first_lsn"] + row["whole_span"]) for row in rows]
     chosen = log.sparkSession.createDataFrame(ranges, "unit BIGINT, first_lsn BIGINT, until BIGINT")
     between = lives.query(BETWEEN, log=log, chosen=chosen).collect()
-    report.table(["unit of work", "records", "rows", "bytes"], [list(row) for row in between])
+    report.table(["unit of work", "records", "rows", "bytes"], [[named(row[0]), *row[1:]] for row in between])
 
 
 def list_holders(report: Report, by_unit: DataFrame, held: DataFrame) -> None:
     report.heading("Units of work that held the head of the log")
+    report.line("Their first record was what a checkpoint had to keep the log from.")
     joined = by_unit.join(held, "uow").orderBy("checkpoints", "span", ascending=False).limit(LONGEST).collect()
     headers = [*UNIT_HEADERS, "checkpoints", "from", "to"]
     places = [(lsns.text(row["first_checkpoint"]), lsns.text(row["last_checkpoint"])) for row in joined]
-    report.table(headers, [[*_unit_row(r), r["checkpoints"], *at] for r, at in zip(joined, places, strict=True)])
+    report.table_or_none(
+        headers, [[*_unit_row(r), r["checkpoints"], *at] for r, at in zip(joined, places, strict=True)]
+    )
 
 
 def list_unfinished(report: Report, by_unit: DataFrame) -> None:
     """Units of work without an outcome: in flight or in doubt where the log ends."""
     report.heading("Without an outcome at the end of this log")
     rows = by_unit.filter("outcome_lsn is null").orderBy("first_lsn").limit(LONGEST).collect()
-    report.table([*UNIT_HEADERS, "xid"], [[*_unit_row(row), row["xid"]] for row in rows])
+    report.table_or_none([*UNIT_HEADERS, "xid"], [[*_unit_row(row), row["xid"]] for row in rows])
 
 
 def draw(report: Report, marks: DataFrame) -> None:
@@ -276,6 +287,7 @@ def draw(report: Report, marks: DataFrame) -> None:
         drawstyle="steps-pre",
         marker=".",
     )
+    axes.set_xlabel("UTC")
     axes.set_title("log that had to be kept active at the end of each checkpoint, MB")
     axes.set_ylim(bottom=0)
     figure.autofmt_xdate()

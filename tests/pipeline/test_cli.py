@@ -1,5 +1,6 @@
 """The command line of the jobs: the list, help, and one sentence with an exit status for whatever goes wrong."""
 
+import argparse
 import datetime
 import re
 import sys
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import qmgr
+from logger import lsn as lsns
 from logger.errors import LogDamaged
 from pipeline import __main__ as command
-from pipeline import jobs
+from pipeline import extents, jobs
 from pipeline.jobs import common
 from pipeline.jobs.common import BAD_ARGUMENTS, explain, place
 from qmgr.errors import Mistake
@@ -55,6 +57,8 @@ def test_each_job_says_which_words_it_takes(name: str, capsys: pytest.CaptureFix
         (["history"], "the following arguments are required: PATH, --out; see python -m pipeline history --help."),
         (["history", "/x", "--out", "o", "--form", "1"], "unrecognized arguments: --form 1; see "),
         (["history", "/x", "--out", "o", "--from", "monday"], "'monday' is no LSN and no moment; write "),
+        (["flow", "/x", "--out", "o", "--window", "400d"], "a window of 400d is too long; 366d is the most."),
+        (["rebuild", "/x", "--out", "o", "--at", "0001-01-01T00:00:00+10:00"], "outside of the years 1 to 9999."),
         (["history", "/x", "--out", "s3://bucket/lake"], "name a directory that this machine and all workers have"),
     ],
 )
@@ -86,6 +90,26 @@ def test_a_log_that_is_not_there_is_told_before_spark_is_started(
     status, line = complaint(["history", f"{tmp_path}/empty", *words, "--out", f"{tmp_path}/out"], capsys)
     assert sentence in line
     assert status == 71
+
+
+def test_a_log_is_read_to_its_durable_end_and_not_from_behind_it(tmp_path: Path) -> None:
+    data = str(tmp_path / "data")
+    qmgr.create("QM1", data_path=data, log_type="linear", log_file_pages=64)
+    with qmgr.start("QM1", data_path=data, background=False) as qm:
+        qm.define_queue("A")
+    log = extents.find(data, "QM1")
+    first, end = log.first(), log.end()
+
+    def bounds(since: common.Place | None, until: common.Place | None) -> tuple[int | None, int]:
+        return common.bounds(log, argparse.Namespace(since=since, until=until))
+
+    long_ago, some_day = (datetime.datetime(year, 1, 1, tzinfo=UTC) for year in (1, 9999))
+    assert bounds(None, None) == (None, end)
+    assert bounds(first, first + 8) == (first, first + 8)
+    assert bounds(long_ago, some_day) == (first, end)
+    assert bounds(end, end + (1 << 40)) == (end, end)
+    with pytest.raises(common.Failure, match=f"the log ends at {lsns.text(end)}, so {lsns.text(end + 8)}"):
+        bounds(end + 8, None)
 
 
 def never(app: str) -> None:
@@ -157,8 +181,6 @@ def test_damage_that_a_task_meets_ends_the_job_with_file_and_lsn(
 
 
 def test_a_url_is_no_folder_for_a_report(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    import argparse
-
     with pytest.raises(common.Failure, match="name a directory that this machine and all workers have mounted"):
         common.out_folder(argparse.Namespace(out="s3://bucket/lake"))
     made = common.out_folder(argparse.Namespace(out=str(tmp_path / "a" / "b")), "c")

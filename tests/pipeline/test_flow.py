@@ -1,16 +1,18 @@
 """Flow: lives, windows and queues are what a plain reading of the log comes to, with moves, backouts and expiry."""
 
 import datetime
+import math
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyspark.sql
 import pytest
 
 import qmgr
 from pipeline import extents
 from pipeline.__main__ import parser_of
-from pipeline.jobs import flow, job
+from pipeline.jobs import flow, job, output
 from pipeline.jobs.common import Failure
 from pipeline.jobs.flow import UNITS, duration, width_for, width_of
 from tests.pipeline import reference
@@ -142,12 +144,13 @@ def test_lives_windows_and_queues_are_as_a_plain_reading_has_them(spark: "SparkS
         waited = told.waited(row["queue"])
         assert row["longest_us"] == (waited[-1] if waited else None)
         if waited:
-            assert row["p50_us"] == waited[(len(waited) - 1) // 2]
+            for share, name in ((0.5, "p50_us"), (0.95, "p95_us"), (0.99, "p99_us")):
+                assert row[name] == waited[math.ceil(share * len(waited)) - 1]
             assert row["deepest"] == max(one[3] for key, one in windows.items() if key[0] == row["queue"])
     text = (out / "report.txt").read_text()
     assert "in windows of 1 m." in text
     assert all((out / f"{name}.png").stat().st_size > 1000 for name in ("depth", "throughput", "time_on_queue"))
-    assert not (out / "work").exists()
+    assert {path.name for path in out.iterdir()} == {*flow.WRITES, output.LOCK, output.MARKER}
 
 
 def test_a_window_is_said_in_words_or_chosen_by_the_span() -> None:
@@ -157,6 +160,10 @@ def test_a_window_is_said_in_words_or_chosen_by_the_span() -> None:
     for wrong in ("", "0", "soon", "-5m", "1.5h"):
         with pytest.raises(Failure, match="is no length of a window"):
             width_of(wrong)
+    for wrong in ("367d", "99999999999999999d"):
+        with pytest.raises(Failure, match=f"a window of {wrong} is too long; 366d is the most"):
+            width_of(wrong)
+    assert width_for(20 * UNITS["s"]) == 100 * UNITS["ms"]
     assert width_for(4 * UNITS["m"]) == UNITS["s"]
     assert width_for(4 * UNITS["h"]) == UNITS["m"]
     assert width_for(10**6 * UNITS["d"]) == UNITS["d"]
@@ -167,3 +174,17 @@ def test_a_window_is_said_in_words_or_chosen_by_the_span() -> None:
         "2.5 s",
         "1.5 h",
     ]
+
+
+def test_curves_are_zero_where_nothing_went_through_and_depths_stay() -> None:
+    """A slot for each width of time, whether there is a window or not."""
+    at = lambda second: datetime.datetime.fromtimestamp(second, datetime.UTC)  # noqa: E731
+    kind = pyspark.sql.Row("at", "depth", "put", "got", "p50_us", "p99_us")
+    points = [kind(at(1), 3, 3, 0, None, None), kind(at(3), 1, 0, 2, 10, 20)]
+    assert flow.placed(points, range(0, 5_000_000, 1_000_000)) == {
+        "put": [0, 3, 0, 0, 0],
+        "got": [0, 0, 0, 2, 0],
+        "depth": [None, 3, 3, 1, 1],
+        "p50_us": [None, None, None, 10, None],
+        "p99_us": [None, None, None, 20, None],
+    }

@@ -76,12 +76,13 @@ class Begun:
 def first(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Begun:
     begun = Begun(tmp_path_factory.mktemp("data"), tmp_path_factory.mktemp("lake"), {})
     made(begun.data)
-    for owner, step in ((history, "write"), (manifest, "save")):
+    for owner, step in ((history, "write"), (history, "make_durable")):
         with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
             patched.setattr(owner, step, cut_off_behind(getattr(owner, step) if step == "write" else None))
             run(spark, begun.data, begun.lake)
         begun.left[step] = folders(begun.lake)
-        assert manifest.load(str(begun.lake)) is None
+        known = manifest.load(str(begun.lake))
+        assert known is not None and known.runs == ()
     assert run(spark, begun.data, begun.lake) == 0
     begun.left["end"] = folders(begun.lake)
     return begun
@@ -157,7 +158,8 @@ def test_rows_that_differ_from_the_log_are_listed_and_do_not_count(
 
     monkeypatch.setattr(history, "write", wrong)
     assert run(spark, data, tmp_path) == 10
-    assert manifest.load(str(tmp_path)) is None
+    known = manifest.load(str(tmp_path))
+    assert known is not None and known.runs == ()
     told = (tmp_path / "report.txt").read_text()
     listed = [line.split() for line in told.splitlines() if line.startswith((str(lost), str(twice), str(other)))]
     assert listed == [[str(lost), "-", "3", "2"], [str(twice), "-", "3", "4"], [str(other), "-", "3", "3"]]
@@ -177,6 +179,8 @@ def test_a_run_ends_where_a_record_ends(spark: "SparkSession", first: Begun, tmp
     assert seen == {lsn for lsn, _ in placed[20:40]}
     with pytest.raises(Failure, match="before --from: there would be a gap"):
         run(spark, data, tmp_path, "--from", str(log.end()))
+    with pytest.raises(Failure, match="the log ends at "):
+        run(spark, data, tmp_path, "--from", str(log.end() + 8))
 
 
 # Without Spark
@@ -203,12 +207,23 @@ def test_a_manifest_that_can_not_be_understood_is_told(text: str, tmp_path: Path
         manifest.load(str(tmp_path))
 
 
-def test_one_run_at_a_time_works_on_a_lake(tmp_path: Path) -> None:
-    refused = pytest.raises(Failure, match="another run of history works on the lake in ")
-    with history.owned(str(tmp_path)), refused, history.owned(str(tmp_path)):
-        raise AssertionError("both have it")
-    with history.owned(str(tmp_path)):
-        pass
+def test_runs_without_a_manifest_are_somebody_s_and_stay(tmp_path: Path) -> None:
+    """A lake that lost it may have rows that no log has any more; others name folders so too."""
+    data, lake = tmp_path / "data", tmp_path / "lake"
+    made(data)
+    args = parser_of(job("history")).parse_args([str(data), "--qmgr", NAME, "--out", str(lake)])
+    nothing: Any = None  # it is refused before Spark is asked
+    for name in (f"run={8:020d}-{16:020d}-0123abcd", "run=2024-05"):
+        (lake / name / "day=2026-11-21").mkdir(parents=True)
+        with pytest.raises(Failure, match=rf"{name} and no manifest\.json: if it is a lake restore that file"):
+            history.run(args, nothing)
+        assert folders(lake) == [name]
+        (lake / name).rename(tmp_path / name)
+    manifest.save(str(lake), Manifest(log_id="ab", start=8))
+    for path in tmp_path.glob("run=*"):
+        path.rename(lake / path.name)
+    history.sweep(str(lake), Manifest(log_id="ab", start=8))
+    assert folders(lake) == ["run=2024-05"], "only what a run of this job has left"
 
 
 def test_a_lake_is_of_one_log(tmp_path: Path) -> None:

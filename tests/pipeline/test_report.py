@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.report import Report, lines_of, new_chart, shown
+from pipeline.report import Report, lines_of, named, new_chart, shown
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
@@ -16,6 +16,10 @@ def test_a_table_has_columns_as_wide_as_they_must_be_and_numbers_to_the_right() 
         "ORDERS  1,234,567   0.5",
         "A               2     -",
     ]
+
+
+def test_a_number_that_names_something_is_written_as_filters_take_it() -> None:
+    assert lines_of(("unit of work",), [(named(1_099_511_627_778),), (named(None),)])[2:] == ["1099511627778", "-"]
 
 
 def test_a_table_without_rows_has_its_headers() -> None:

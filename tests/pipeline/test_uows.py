@@ -104,7 +104,7 @@ def test_units_checkpoints_and_needs_are_as_a_plain_reading_has_them(spark: "Spa
 
     text = (out / "report.txt").read_text()
     longest = max(by_unit.values(), key=lambda row: row["span"])
-    assert f"{longest['uow']:,}" in text
+    assert f"\n{longest['uow']} " in text, "as it can be put into a filter"
     assert f"{max(max(needed.values()), end - heads_at[-1]):,} bytes had to be kept active" in text
     assert "LogPrimaryFiles=3\nLogFilePages=4096" in text
     assert (out / "needed.png").stat().st_size > 1000
