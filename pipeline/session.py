@@ -21,6 +21,7 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
 }
 LOCAL = {
+    "spark.python.unix.domain.socket.enabled": "true",  # over TCP each task waits some 40 ms for delayed ACKs
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
