@@ -5,13 +5,14 @@ of work, which also has what is put for them and the mark of the batch: all of t
 anything crashes, the batch is run again; either it is done, and nothing happens, or its messages are there.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Unpack
 
 import attrs
 
 from pipeline import marks
+from pipeline.fingerprint import Fingerprint
 from pipeline.marks import Key, Manager, Unit
 from qmgr import (
     BackedOut,
@@ -117,42 +118,146 @@ class Consuming:
         batch: "Callable[[], pa.Table]",
         work: "Callable[[pa.Table, Effects], object]",
     ) -> None:
-        """Take what the rows of the batch name, have it worked on, and remember that; nothing when that was done."""
+        """Take what the rows of the batch name, have it worked on, and remember that; nothing when that was done.
+
+        Raises Mistake where the batch that was done was another one.
+        """
         key = Key(query, f"consume {self.queue}")
         with marks.claim(qm, key, batch_id, patience=self.patience) as claimed:
+            table = batch()
+            wanted = wanted_of(table)
+            told = Fingerprint()
+            for one in wanted:
+                told.add(one.named)
             if claimed.done is not None:
+                marks.compare(qm, claimed.done, key, told)
                 return
             try:
-                rows = self._take(claimed.unit, batch())
+                rows = self._take(qm, claimed.unit, table, wanted)
                 if rows.num_rows:
                     work(rows, Effects(claimed.unit))
-                claimed.commit(rows.num_rows)
+                claimed.commit(told)
             except (SyncpointLimit, ResourceProblem, BackedOut) as exc:
                 text = str(exc).removesuffix(f" ({exc.reason.value} MQRC_{exc.reason.name})")
-                told = f"batch {batch_id} of queue {self.queue!r} was not consumed: {text}; {WAY_OUT}"
-                raise MQError(told, reason=exc.reason, name=exc.name) from exc
+                told_of = f"batch {batch_id} of queue {self.queue!r} was not consumed: {text}; {WAY_OUT}"
+                raise MQError(told_of, reason=exc.reason, name=exc.name) from exc
 
-    def _take(self, unit: Unit, rows: "pa.Table") -> "pa.Table":
+    def _take(self, qm: Manager, unit: Unit, rows: "pa.Table", wanted: "list[Wanted]") -> "pa.Table":
         """Get the messages; the rows of those that were there, with the backout counts that they have."""
         import pyarrow as pa
 
-        found = [self._got(unit, message_id) for message_id in rows.column("message_id").to_pylist()]
-        left = rows.filter(pa.array([message is not None for message in found], pa.bool_()))
+        counts: list[int | None] = [None] * rows.num_rows
+        alike: dict[bytes, list[Wanted]] = {}
+        for one in wanted:
+            alike.setdefault(one.message_id, []).append(one)
+        for some in alike.values():
+            for one, message in self._got(qm, unit, some):
+                for row in one.rows:
+                    counts[row] = message.backout_count
+        left = rows.filter(pa.array([count is not None for count in counts], pa.bool_()))
         if "backout_count" not in rows.column_names:
             return left
         place = rows.column_names.index("backout_count")
-        counts = pa.array([message.backout_count for message in found if message is not None], pa.int32())
-        return left.set_column(place, "backout_count", counts)
+        now = pa.array([count for count in counts if count is not None], pa.int32())
+        return left.set_column(place, "backout_count", now)
 
-    def _got(self, unit: Unit, message_id: bytes | None) -> Message | None:
-        if message_id is None:
-            raise Mistake("a row of the batch has no message_id (null), which says what to take")
-        try:
-            return unit.get(self.queue, message_id=message_id, backout_requeue=self.backout_requeue)
-        except NoMessageAvailable:
-            return None
+    def _got(self, qm: Manager, unit: Unit, wanted: "list[Wanted]") -> "Iterator[tuple[Wanted, Message]]":
+        """Get those messages with this id that are wanted. A get takes the first one with it: so it is looked at first.
+
+        Raises Mistake where another one is before one that is wanted, and where they can't be told apart.
+        """
+        left, other = list(wanted), False
+        there = qm.browse(self.queue, message_id=wanted[0].message_id)
+        for seen in there:
+            one = next((one for one in left if one.fits(seen)), None)
+            if one is None:
+                other = True
+                continue
+            if other:
+                raise self._behind(one)
+            try:
+                got = unit.get(self.queue, message_id=one.message_id, backout_requeue=self.backout_requeue)
+            except NoMessageAvailable:
+                continue  # somebody else was faster, or it was backed out too often
+            if not one.fits(got):
+                raise self._behind(one)
+            left.remove(one)
+            yield one, got
+            if not left:
+                break
+        if not wanted[0].can_be_told and next(there, None) is not None:
+            raise Mistake(
+                f"there are more messages with the id {wanted[0].message_id.hex()} on queue {self.queue!r} than the "
+                f"batch has, and nothing says which of them are meant; select put_time and body_length too"
+            )
+
+    def _behind(self, one: "Wanted") -> Mistake:
+        return Mistake(
+            f"another message with the id {one.message_id.hex()}, which is not in the batch, is on queue "
+            f"{self.queue!r} before the one that is, and would be got in its place; get that one first, or move it to "
+            f"another queue, and start the query again"
+        )
 
     def _manager(self) -> AbstractContextManager[Manager]:
         if isinstance(self.qmgr, str):
             return connect(self.qmgr, data_path=self.data_path, application="spark consume")
         return nullcontext(self.qmgr)
+
+
+# ---- what a batch names
+
+
+@attrs.frozen
+class Wanted:
+    """A message, and the rows of the batch that are of it: a query may have made several of one."""
+
+    message_id: bytes
+    lsn: int | None
+    position: int | None
+    put_time: int | None  # microseconds since 1970-01-01 UTC
+    body_length: int | None
+    rows: list[int] = attrs.field(factory=list, eq=False)
+
+    @property
+    def named(self) -> tuple[bytes, int | None, int | None]:
+        return self.message_id, self.lsn, self.position
+
+    @property
+    def can_be_told(self) -> bool:
+        """Can it be told from others with this id?"""
+        return self.put_time is not None or self.body_length is not None
+
+    def fits(self, message: Message) -> bool:
+        """Is it this one, as far as its rows say?"""
+        return self.put_time in (None, message.put_time_us) and self.body_length in (None, len(message.body))
+
+
+def wanted_of(batch: "pa.Table") -> list[Wanted]:
+    """The messages that a batch is of, in their order. Raises Mistake.
+
+    With `lsn` and `position` each is known for what it is; else those with the same id are one, unless they differ in
+    `put_time` or `body_length`.
+    """
+    ids = batch.column("message_id").to_pylist()
+    if None in ids:
+        raise Mistake("a row of the batch has no message_id (null), which says what to take")
+    others = [_numbers(batch, name) for name in ("lsn", "position", "put_time", "body_length")]
+    found: dict[Wanted, Wanted] = {}
+    for row, said in enumerate(zip(ids, *others, strict=True)):
+        one = Wanted(*said)
+        found.setdefault(one, one).rows.append(row)
+    return sorted(found.values(), key=lambda one: (one.lsn or 0, one.position or 0))
+
+
+def _numbers(batch: "pa.Table", name: str) -> "list[int | None]":
+    """A column, as far as it is there and still what the stream has under this name."""
+    import pyarrow as pa
+
+    if name in batch.column_names:
+        column = batch.column(name)
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())
+        if pa.types.is_integer(column.type):
+            numbers: list[int | None] = column.to_pylist()
+            return numbers
+    return [None] * batch.num_rows

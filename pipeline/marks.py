@@ -1,11 +1,12 @@
 """Marks: what a queue manager remembers of Spark's batches, so that what Spark does twice has its effect once.
 
-*Operations*: claim a part of a batch, do what it does, commit; list the marks, forget some. *Goals*: whatever crashes,
-and however many attempts there are, also at the same time, a part of a batch has its effect once; what is remembered
-is bounded. *Plan*: there is a message for each part of a query, which says which of its batches was done last. It is
-replaced in the unit of work that has the effect, so both are durable or neither. That unit has an xid which is made of
-the query and the part. So there is one at a time: a second attempt waits until the first has ended, and sees its mark.
-A unit whose process dies is backed out at once, and its xid is free.
+*Operations*: claim a part of a batch, do what it does, commit; compare what is done again with what was done; list the
+marks, forget some, skip a batch. *Goals*: whatever crashes, and however many attempts there are, also at the same time,
+a part of a batch has its effect once; other rows under the number of a batch that was done are never taken for done;
+what is remembered is bounded. *Plan*: there is a message for each part of a query, which says which of its batches was
+done last, and the fingerprint of its rows. It is replaced in the unit of work that has the effect, so both are durable
+or neither. That unit has an xid which is made of the query and the part. So there is one at a time: a second attempt
+waits until the first has ended, and sees its mark. A unit whose process dies is backed out at once; its xid is free.
 """
 
 import contextlib
@@ -20,6 +21,7 @@ from typing import Self
 import attrs
 
 from logger.clock import Clock, SystemClock
+from pipeline.fingerprint import Fingerprint
 from qmgr import (
     AlreadyExists,
     Connection,
@@ -43,6 +45,8 @@ XIDS = 0x53504B31  # format id of the xids
 ID = 24  # bytes
 PATIENCE = 600.0  # seconds that an attempt waits for another one to end
 A_MOMENT = 0.05
+ALL = "*"  # the part that stands for all parts of a query: what was skipped
+A_LIST = 20  # parts that a sentence names
 A_FEW = 500  # marks that are forgotten in one unit of work
 MESSAGES = 2  # of a unit of work: the mark that goes, and the one that comes
 
@@ -66,11 +70,20 @@ class Key:
         return self.digest[:ID]
 
     @property
+    def group_id(self) -> bytes:
+        """By which all marks of the query are found."""
+        return _group(self.query)
+
+    @property
     def xid(self) -> Xid:
         return Xid(XIDS, self.digest, b"")
 
     def __str__(self) -> str:
         return f"part {self.part} of {self.query}"
+
+
+def _group(query: str) -> bytes:
+    return hashlib.sha256(query.encode()).digest()[:ID]
 
 
 @attrs.frozen(kw_only=True)
@@ -80,6 +93,7 @@ class Mark:
     key: Key
     batch: int
     messages: int  # that it had
+    digest: str | None  # of the fingerprint of its rows; None: whatever they are, it is not to be done (`skip`)
     time: datetime.datetime  # when it was done, UTC
 
 
@@ -92,18 +106,9 @@ class Claim:
     unit: Unit
     done: Mark | None = None  # it was done before: the unit of work is over, and nothing is to be done
 
-    def commit(self, messages: int, *, life: float | None = None) -> None:
+    def commit(self, what: Fingerprint, *, life: float | None = None) -> None:
         """Remember that it is done; all of it is durable when this returns. `life`: seconds that it is remembered."""
-        told = {"query": self.key.query, "part": self.key.part, "batch": self.batch, "messages": messages}
-        self.unit.put(
-            QUEUE,
-            json.dumps(told).encode(),
-            correlation_id=self.key.correlation_id,
-            format=FORMAT,
-            persistent=True,
-            priority=0,
-            expiry=life,
-        )
+        _put(self.unit, self.key, self.batch, what.rows, what.digest, life)
         self.unit.commit()
 
     def __enter__(self) -> Self:
@@ -115,22 +120,45 @@ class Claim:
 
 
 def claim(qm: Manager, key: Key, batch: int, *, patience: float = PATIENCE, clock: Clock | None = None) -> Claim:
-    """The unit of work in which this part of the batch is to be done, unless `.done` says that it was.
+    """The unit of work in which this part of the batch is to be done, unless `.done` says that it was: then `compare`.
 
-    Waits for another attempt to end. Raises TryAgain when that takes longer than `patience` seconds.
+    Waits for another attempt to end. Raises TryAgain when that takes longer than `patience` seconds, and Mistake for a
+    batch that is older than the last one that was done.
     """
     unit = _begin(qm, key, patience, clock or SystemClock())
     try:
-        mark = _take(qm, unit, key)
+        mark = _reached(qm, Key(key.query, ALL), batch) or _take(qm, unit, key)
         if mark is None or mark.batch < batch:
             return Claim(key, batch, unit)
         # What was seen may not be on disk yet. Since a mark was got, this returns when all is that came before.
         unit.backout()
+        if mark.batch > batch:
+            raise _older(mark, batch)
         return Claim(key, batch, unit, mark)
     except BaseException:
         with contextlib.suppress(MQError):
             unit.backout()
         raise
+
+
+def done(qm: Manager, key: Key, batch: int) -> Mark | None:
+    """The mark of this part of the batch, if it was done, by a look that claims nothing and waits for nobody.
+
+    Raises Mistake for a batch that is older than the last one that was done.
+    """
+    mark = _reached(qm, Key(key.query, ALL), batch) or _reached(qm, key, batch)
+    if mark is not None and mark.batch > batch:
+        raise _older(mark, batch)
+    return mark
+
+
+def _reached(qm: Manager, key: Key, batch: int) -> Mark | None:
+    """The mark, if it is one of this batch or of a later one."""
+    try:
+        found = next((decode(message) for message in qm.browse(QUEUE, correlation_id=key.correlation_id)), None)
+    except UnknownQueue:
+        return None
+    return found if found is not None and found.batch >= batch else None
 
 
 def _begin(qm: Manager, key: Key, patience: float, clock: Clock) -> Unit:
@@ -163,6 +191,20 @@ def _take(qm: Manager, unit: Unit, key: Key) -> Mark | None:
         return None
 
 
+def _put(unit: Unit, key: Key, batch: int, messages: int, digest: str | None, life: float | None = None) -> None:
+    told = {"query": key.query, "part": key.part, "batch": batch, "messages": messages, "digest": digest}
+    unit.put(
+        QUEUE,
+        json.dumps(told).encode(),
+        correlation_id=key.correlation_id,
+        group_id=key.group_id,
+        format=FORMAT,
+        persistent=True,
+        priority=0,
+        expiry=life,
+    )
+
+
 def define(qm: Manager) -> None:
     """Define the queue of the marks, if it is not there."""
     with contextlib.suppress(AlreadyExists):  # another attempt was faster
@@ -174,18 +216,85 @@ def decode(message: Message) -> Mark:
     try:
         told = json.loads(message.body)
         key = Key(str(told["query"]), str(told["part"]))
-        return Mark(key=key, batch=int(told["batch"]), messages=int(told["messages"]), time=message.put_time)
+        digest = None if told["digest"] is None else str(told["digest"])
+        batch, messages = int(told["batch"]), int(told["messages"])
+        return Mark(key=key, batch=batch, messages=messages, digest=digest, time=message.put_time)
     except (ValueError, TypeError, KeyError) as exc:
         text = f"message {message.message_id.hex()} on queue {QUEUE} is no mark of a batch; move it to another queue"
         raise Mistake(text, name=QUEUE) from exc
 
 
+# ---- what is done again
+
+
+def compare(qm: Manager, mark: Mark, key: Key, now: Fingerprint) -> None:
+    """What is done again has to be what was done, else rows would be lost, or put twice. Raises Mistake."""
+    if mark.digest is None or (mark.messages, mark.digest) == (now.rows, now.digest):
+        return
+    others = " others" if mark.messages == now.rows else ""
+    raise Mistake(
+        f"{key} was done with batch {mark.batch} before, with {mark.messages} messages, and now it has {now.rows}"
+        f"{others}; {_told(qm, mark)}: {_ways(mark.key.query, mark.batch)}"
+    )
+
+
+def refuse_left_over(qm: Manager, query: str, batch: int, parts: frozenset[str]) -> None:
+    """A batch that was done by more parts before than it has now is another one. Raises Mistake."""
+    left = [mark for mark in listed(qm, query) if mark.batch == batch and mark.key.part not in (*parts, ALL)]
+    if left:
+        raise Mistake(
+            f"batch {batch} of {query} has {len(parts)} parts now, and before {left[0].key} was done with it, with "
+            f"{left[0].messages} messages; {_told(qm, left[0])}, and what it had may be there twice: "
+            f"{_ways(query, batch)}"
+        )
+
+
+def _told(qm: Manager, mark: Mark) -> str:
+    """What is there of the batch."""
+    there = [one for one in listed(qm, mark.key.query) if one.batch == mark.batch and one.digest is not None]
+    some = ", ".join(f"{one.key.part} ({one.messages} messages)" for one in there[:A_LIST])
+    more = f" and {len(there) - A_LIST} more" if len(there) > A_LIST else ""
+    return f"done of this batch are the parts {some}{more}"
+
+
+def _older(mark: Mark, batch: int) -> Mistake:
+    return Mistake(
+        f"{mark.key} was done up to batch {mark.batch} before, at {mark.time:%Y-%m-%d %H:%M:%S} UTC, and now it comes "
+        f"with batch {batch}. A late attempt of a task that Spark has given up may fail so, which does no harm. "
+        f"Else: {_ways(mark.key.query, batch)}"
+    )
+
+
+def _ways(query: str, batch: int) -> str:
+    """Why it can be, and the ways out."""
+    return (
+        "the checkpoint was put back from an older copy, or its newest files are lost; or the batch is divided into "
+        "other partitions, or makes other rows each time. Run it with the checkpoint, data and settings of then; or "
+        f"have the whole batch put again (pipeline.marks.forget(qm, {query!r})); or go on behind it, which loses what "
+        f"it has that is not there yet (pipeline.marks.skip(qm, {query!r}, {batch}))"
+    )
+
+
 # ---- what operators do
 
 
-def listed(qm: Manager) -> list[Mark]:
-    """The marks that there are, by query and part."""
-    return sorted((mark for mark, _ in _browsed(qm)), key=lambda mark: mark.key)
+def listed(qm: Manager, query: str | None = None) -> list[Mark]:
+    """The marks that there are, or those of one query, by query and part."""
+    return sorted((mark for mark, _ in _browsed(qm, query)), key=lambda mark: mark.key)
+
+
+def skip(qm: Manager, query: str, batch: int) -> None:
+    """Let a query that is refused go on behind this batch: take the batch for done, whatever it has.
+
+    What it has that was not put, or consumed, before is left out by it for good. All other marks of the query are
+    deleted: the batches behind it are done, whatever was done under their numbers before.
+    """
+    define(qm)
+    key = Key(query, ALL)
+    with qm.begin() as unit:
+        _take(qm, unit, key)
+        _put(unit, key, batch, 0, None)
+    _delete(qm, [message_id for mark, message_id in _browsed(qm, query) if mark.key != key])
 
 
 def forget(qm: Manager, query: str | None = None, *, before: datetime.datetime | None = None) -> int:
@@ -195,25 +304,25 @@ def forget(qm: Manager, query: str | None = None, *, before: datetime.datetime |
     """
     if (query is None) == (before is None):
         raise Mistake("forget takes a query, or the moment before which the marks to be forgotten were made")
-    gone = [
-        message_id
-        for mark, message_id in _browsed(qm)
-        if (mark.key.query == query if before is None else mark.time < before)
-    ]
-    forgotten = 0
+    return _delete(qm, [message_id for mark, message_id in _browsed(qm, query) if before is None or mark.time < before])
+
+
+def _delete(qm: Manager, gone: list[bytes]) -> int:
+    """How many of these messages were there."""
+    deleted = 0
     for start in range(0, len(gone), A_FEW):
         with qm.begin() as unit:
             for message_id in gone[start : start + A_FEW]:
                 with contextlib.suppress(NoMessageAvailable):  # its query has replaced it
                     unit.get(QUEUE, message_id=message_id)
-                    forgotten += 1
-    return forgotten
+                    deleted += 1
+    return deleted
 
 
-def _browsed(qm: Manager) -> Iterator[tuple[Mark, bytes]]:
-    """The marks with the ids of their messages."""
+def _browsed(qm: Manager, query: str | None) -> Iterator[tuple[Mark, bytes]]:
+    """The marks, or those of one query, with the ids of their messages."""
     try:
-        for message in qm.browse(QUEUE):
+        for message in qm.browse(QUEUE) if query is None else qm.browse(QUEUE, group_id=_group(query)):
             yield decode(message), message.message_id
     except UnknownQueue:
         return

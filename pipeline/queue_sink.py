@@ -33,9 +33,11 @@ from pyspark.sql.types import (
 from logger.clock import SystemClock
 from logger.disk import PosixDisk
 from pipeline import marks
-from pipeline.marks import Claim, Key, Manager
+from pipeline.fingerprint import Fingerprint
+from pipeline.marks import Key, Manager, Unit
 from pipeline.reach import Reach, lowered, reach, seconds, whole
 from qmgr import BackedOut, Mistake, MQError, ResourceProblem, SyncpointLimit
+from qmgr.objects import check_name
 
 WHOLE = (ByteType, ShortType, IntegerType, LongType)
 TYPES: dict[str, tuple[type[DataType], ...]] = {
@@ -63,6 +65,7 @@ QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"  # propert
 A_DAY = 86400.0  # seconds that the marks of a writing without a writeId live: attempts may still be on their way
 A_CALL = 1000  # messages
 A_FRAME = 256 << 10  # bytes
+UNTIL = "until"  # microseconds since 1970-01-01 UTC: an expiry that is a moment
 LEAST_EXPIRY = 0.001  # seconds that a message has whose time is over when it is put
 WAY_OUT = (
     "each partition of a batch is one unit of work: make them smaller (repartition, or less in a batch), or give units "
@@ -107,40 +110,57 @@ def _is_texts(type_: DataType) -> bool:
     )
 
 
-Run = tuple[str, dict[str, Any], list[bytes]]  # queue, options, bodies
+Run = tuple[str | None, dict[str, Any], list[bytes]]  # column queue, what is said in the others, bodies
 
 
-def runs(rows: pa.RecordBatch, queue: str, now_us: int) -> Iterator[Run]:
+def runs(rows: pa.RecordBatch) -> Iterator[Run]:
     """The rows in their order, those that follow each other together which are put alike. Raises Mistake."""
     columns = {name.lower(): column for name, column in zip(rows.schema.names, rows.columns, strict=True)}
     bodies = columns.pop("body").cast(pa.binary()).to_pylist()
     if None in bodies:
         raise Mistake("a row has no body (null); a message has one, which may be empty: b''")
     queues = columns.pop("queue").to_pylist() if "queue" in columns else [None] * len(bodies)
-    names = [name for name in OPTIONS if name in columns]
-    values = [_values(name, columns[name], now_us) for name in names]
-    for (name, *given), group in groupby(zip(zip(queues, *values, strict=True), bodies, strict=True), itemgetter(0)):
-        target = name or queue
-        if not target:
-            raise Mistake("a row names no queue (null), and there is no option queue to say where such rows go")
-        options = dict(zip(names, given, strict=True))
-        if options.get("properties") is not None:
-            options["properties"] = dict(options["properties"])
+    values = dict(_values(name, columns[name]) for name in OPTIONS if name in columns)
+    for (name, *given), group in groupby(
+        zip(zip(queues, *values.values(), strict=True), bodies, strict=True), itemgetter(0)
+    ):
+        said = {name: value for name, value in zip(values, given, strict=True) if value is not None}
         for some in _calls(body for _, body in group):
-            yield target, options, some
+            yield name, said, some
 
 
-def _values(name: str, column: pa.Array, now_us: int) -> list[Any]:
-    """The values of a column as a put takes them, and as they can be compared."""
+def _values(name: str, column: pa.Array) -> tuple[str, list[Any]]:
+    """The values of a column as they can be compared, and what they say: a moment stays one."""
     if name == "properties":
-        return [value and tuple((key, text) for key, text in value if text is not None) for value in column.to_pylist()]
+        return name, [value if value is None else _properties(value) for value in column.to_pylist()]
     if name != "expiry":
-        found: list[Any] = column.to_pylist()
-        return found
+        return name, column.to_pylist()
     if pa.types.is_timestamp(column.type):
-        moments = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
-        return [None if us is None else max(LEAST_EXPIRY, (us - now_us) / 1e6) for us in moments]
-    return [None if value is None else float(value) for value in column.to_pylist()]
+        return UNTIL, column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
+    return name, [None if value is None else float(value) for value in column.to_pylist()]
+
+
+def _properties(items: list[tuple[str, str | None]]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((key, text) for key, text in items if text is not None))
+
+
+def target_of(name: str | None, queue: str) -> str:
+    """Where a row goes whose column queue has this name. Raises Mistake."""
+    target = queue if name is None else name
+    if name is None and not queue:
+        raise Mistake("a row names no queue (null), and there is no option queue to say where such rows go")
+    check_name(target, "queue")
+    return target
+
+
+def options_of(said: dict[str, Any], now_us: int) -> dict[str, Any]:
+    """The options of the put."""
+    options = {name: value for name, value in said.items() if name != UNTIL}
+    if UNTIL in said:
+        options["expiry"] = max(LEAST_EXPIRY, (said[UNTIL] - now_us) / 1e6)
+    if "properties" in said:
+        options["properties"] = dict(said["properties"])
+    return options
 
 
 def _calls(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
@@ -173,46 +193,40 @@ class Part:
         """Put the rows, in one unit of work, unless that was done. Raises MQError with the sentence for the user."""
         some = (rows for rows in batches if rows.num_rows)
         first = next(some, None)  # whatever has to be computed first is waited for here, while nothing is held
-        if first is None:
-            return Put(self.key, 0)
         with self.reach.connect(f"spark {self.key}") as qm:
-            return self.put_by(qm, chain([first], some))
+            return self.nothing(qm) if first is None else self.put_by(qm, chain([first], some))
+
+    def nothing(self, qm: Manager) -> Put:
+        """It is empty, which is not remembered; but it has to have been so before too."""
+        done = marks.done(qm, self.key, self.batch)
+        if done is not None:
+            marks.compare(qm, done, self.key, Fingerprint())
+        return Put(self.key, 0, before=done is not None)
 
     def put_by(self, qm: Manager, batches: Iterable[pa.RecordBatch]) -> Put:
-        """The same by this connection."""
+        """`put` of what is not empty, by this connection."""
         with marks.claim(qm, self.key, self.batch, patience=self.patience) as claimed:
             if claimed.done is not None:
-                count = sum(rows.num_rows for rows in batches)
-                self._compare(claimed, count)
-                return Put(self.key, count, before=True)
+                told = self._tell(batches, None)
+                marks.compare(qm, claimed.done, self.key, told)
+                return Put(self.key, told.rows, before=True)
             try:
-                count = self._put(claimed, batches)
-                claimed.commit(count, life=self.life)
+                told = self._tell(batches, claimed.unit)
+                claimed.commit(told, life=self.life)
             except (SyncpointLimit, ResourceProblem, BackedOut) as exc:
                 text = str(exc).removesuffix(f" ({exc.reason.value} MQRC_{exc.reason.name})")
                 raise MQError(f"{self.key} was not put: {text}; {WAY_OUT}", reason=exc.reason, name=exc.name) from exc
-            return Put(self.key, count)
+            return Put(self.key, told.rows)
 
-    def _put(self, claimed: Claim, batches: Iterable[pa.RecordBatch]) -> int:
-        clock = SystemClock()
-        put_many: Callable[..., object] = claimed.unit.put_many
-        count = 0
-        for rows in batches:
-            for queue, options, bodies in runs(rows, self.reach.queue, clock.wall_us()):
-                put_many(queue, bodies, **options)
-            count += rows.num_rows
-        return count
-
-    def _compare(self, claimed: Claim, count: int) -> None:
-        """What was put before has to be what would have been put now: else rows would be lost, or put twice."""
-        done = claimed.done
-        if done is not None and done.batch == self.batch and done.messages != count:
-            raise Mistake(
-                f"{self.key} was put with batch {self.batch} before, as {done.messages} messages, and now it has "
-                f"{count} rows: what is put again has to be divided as it was. Put it with the same data, number of "
-                f"partitions and settings as then, or have the marks of {self.key.query} forgotten "
-                f"(pipeline.marks.forget), which puts all of it again"
-            )
+    def _tell(self, batches: Iterable[pa.RecordBatch], unit: Unit | None) -> Fingerprint:
+        """What the rows are; they are put on the way, if there is a unit of work for it."""
+        clock, told = SystemClock(), Fingerprint()
+        put_many: Callable[..., object] | None = None if unit is None else unit.put_many
+        for name, said, bodies in chain.from_iterable(map(runs, batches)):
+            told.add((name, sorted(said.items())), bodies)
+            if put_many is not None:
+                put_many(target_of(name, self.reach.queue), bodies, **options_of(said, clock.wall_us()))
+        return told
 
 
 # ---- what Spark calls
@@ -245,7 +259,9 @@ class QueueWriter(DataSourceArrowWriter):
         return part.put(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """It is done."""
+        """It is done, unless it was divided otherwise before. Raises Mistake."""
+        if self.life is None:
+            _refuse_left_over(self.reach, messages, self.batch)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """What was put stays; with a writeId the next attempt puts the rest."""
@@ -270,10 +286,19 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
         return Part(reach=self.reach, key=key, batch=int(batch), patience=self.patience).put(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """It is done."""
+        """It is done, unless it was divided otherwise before. Raises Mistake."""
+        _refuse_left_over(self.reach, messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """What was put stays; Spark runs the batch again, which puts the rest."""
+
+
+def _refuse_left_over(place: Reach, messages: list[WriterCommitMessage | None], batch: int) -> None:
+    """No task has looked for parts behind the last one that there is now; the driver does."""
+    keys = [put.key for put in messages if isinstance(put, Put)]
+    if keys:
+        with place.connect("spark commit") as qm:
+            marks.refuse_left_over(qm, keys[0].query, batch, frozenset(key.part for key in keys))
 
 
 def _task() -> TaskContext:

@@ -50,10 +50,10 @@ def consuming(**options: Any) -> Consuming:
     return made
 
 
-def table(ids: list[bytes | None]) -> pa.Table:
+def table(ids: list[bytes | None], **more: pa.Array) -> pa.Table:
     """A batch of a stream, as far as it matters."""
     columns = {"message_id": pa.array(ids, pa.binary()), "backout_count": pa.array([0] * len(ids), pa.int32())}
-    return pa.table(columns | {"more": pa.array([f"row {number}" for number in range(len(ids))])})
+    return pa.table(columns | {"more": pa.array([f"row {number}" for number in range(len(ids))])} | more)
 
 
 def put(qm: Manager, *texts: bytes) -> list[bytes | None]:
@@ -81,16 +81,87 @@ def test_messages_are_taken_worked_on_and_remembered_together(face: Manager, qm:
     assert (mark.key, mark.batch, mark.messages) == (marks.Key(QUERY, "consume A"), 5, 2)
 
 
-def test_a_batch_that_is_done_is_not_even_looked_at(face: Manager, qm: qmgr.QueueManager) -> None:
-    ids = put(qm, b"1")
+def never(rows: pa.Table, uow: Effects) -> None:
+    raise AssertionError
+
+
+def test_a_batch_that_is_done_is_not_worked_on_again(face: Manager, qm: qmgr.QueueManager) -> None:
+    ids = put(qm, b"1", b"2")
     consuming().once(face, QUERY, 0, lambda: table(ids), copied)
+    for again in (ids, ids[::-1]):
+        consuming().once(face, QUERY, 0, lambda: table(again), never)  # noqa: B023 - it is called here
+    assert bodies(qm, "B") == [b"row 0", b"row 1"]
 
-    def never() -> pa.Table:
-        raise AssertionError
 
-    for batch in (0, 0):
-        consuming().once(face, QUERY, batch, never, copied)
-    assert bodies(qm, "B") == [b"row 0"]
+def test_a_batch_that_is_another_one_than_the_one_that_was_done_is_refused(
+    face: Manager, qm: qmgr.QueueManager
+) -> None:
+    """As after the loss of a checkpoint's newest files, when batches are planned again, with what has come since."""
+    ids = put(qm, b"1", b"2", b"3", b"4")
+    consuming().once(face, QUERY, 0, lambda: table(ids[:2]), copied)
+    with pytest.raises(Mistake, match=r"part consume A of query q was done with batch 0 before, with 2 messages, and"):
+        consuming().once(face, QUERY, 0, lambda: table(ids[:3]), never)
+    with pytest.raises(Mistake, match="and now it has 2 others"):
+        consuming().once(face, QUERY, 0, lambda: table(ids[1:3]), never)
+    consuming().once(face, QUERY, 1, lambda: table(ids[2:3]), copied)
+    with pytest.raises(Mistake, match=r"done up to batch 1 before.*skip\(qm, 'query q', 0\)"):
+        consuming().once(face, QUERY, 0, lambda: table(ids[:2]), never)
+    marks.skip(qm, QUERY, 0)
+    consuming().once(face, QUERY, 0, lambda: table(ids), never)
+    assert bodies(qm, "A") == [b"4"]  # which nobody will take: that is what it costs
+    consuming().once(face, QUERY, 1, lambda: table(put(qm, b"5")), copied)
+    assert (bodies(qm, "A"), qm.queue("B").depth) == ([b"4"], 4)
+
+
+def test_each_message_is_taken_once_and_all_rows_of_it_are_worked_on(face: Manager, qm: qmgr.QueueManager) -> None:
+    """A query may make several rows of a message."""
+    one, other, gone = put(qm, b"order of 3 lines", b"order of 1 line", b"gone")
+    qm.get("A", message_id=gone)
+    consuming().once(face, QUERY, 0, lambda: table([one, gone, other, one, gone, one]), copied)
+    assert (bodies(qm, "A"), bodies(qm, "B")) == ([], [b"row 0", b"row 2", b"row 3", b"row 5"])
+
+
+def streamed(*messages: qmgr.Message, **columns: pa.Array) -> pa.Table:
+    """A batch that says when messages were put, and how long they are."""
+    said = {
+        "put_time": pa.array([message.put_time for message in messages], pa.timestamp("us", tz="UTC")),
+        "body_length": pa.array([len(message.body) for message in messages], pa.int32()),
+    }
+    return table([message.message_id for message in messages], **(said | columns))
+
+
+def worked_on(into: list[str]) -> Any:
+    return lambda rows, uow: into.extend(rows.column("more").to_pylist())
+
+
+def test_of_messages_with_one_id_the_one_that_is_meant_is_taken(face: Manager, qm: qmgr.QueueManager) -> None:
+    first, second, third = (qm.put("A", text, message_id=b"X") for text in (b"first", b"second", b"third"))
+    found: list[str] = []
+    for batch, (message, more) in enumerate(((first, second), (second, third))):
+        with pytest.raises(Mistake, match=r"another message with the id 58.* is on queue 'A' before the one that is"):
+            consuming().once(face, QUERY, batch, lambda: streamed(more), never)  # noqa: B023
+        assert qm.queue("A").depth == 3 - batch and not qm.transactions()
+        consuming().once(face, QUERY, batch, lambda: streamed(message), worked_on(found))  # noqa: B023
+    assert (found, bodies(qm, "A")) == (["row 0", "row 0"], [b"third"])
+    consuming().once(face, QUERY, 2, lambda: streamed(first), never)  # somebody else has it; and the third stays
+    assert bodies(qm, "A") == [b"third"]
+    fourth = qm.put("A", b"fourth", message_id=b"X")
+    consuming().once(face, QUERY, 3, lambda: streamed(fourth, third, third), worked_on(found))
+    assert (found[2:], bodies(qm, "A")) == (["row 0", "row 1", "row 2"], [])
+
+
+def test_messages_that_are_alike_are_told_apart_by_their_place_in_the_log(face: Manager, qm: qmgr.QueueManager) -> None:
+    alike = [qm.put("A", b"x", message_id=b"X") for _ in range(3)]
+    batch = table([message.message_id for message in alike[:2]])
+    with pytest.raises(Mistake, match="nothing says which of them are meant; select put_time and body_length too"):
+        consuming().once(face, QUERY, 0, lambda: batch, never)
+    assert qm.queue("A").depth == 3 and not qm.transactions()
+    qm.get("A")
+    places = {"lsn": pa.array([7, 7, 7], pa.int64()), "position": pa.array([0, 1, 0], pa.int32())}
+    ids = [message.message_id for message in (*alike[:2], alike[0])]
+    found: list[str] = []
+    consuming().once(face, QUERY, 0, lambda: table(ids, **places), worked_on(found))
+    assert (sorted(found), bodies(qm, "A")) == (["row 0", "row 1", "row 2"], [])
 
 
 def test_what_somebody_else_took_is_not_given_to_the_work(face: Manager, qm: qmgr.QueueManager) -> None:
@@ -98,7 +169,7 @@ def test_what_somebody_else_took_is_not_given_to_the_work(face: Manager, qm: qmg
     qm.get("A", message_id=ids[0])
     unit = qm.begin()
     unit.get("A", message_id=ids[2])
-    consuming().once(face, QUERY, 0, lambda: table([*ids, ids[1], b"never put".ljust(24)]), copied)
+    consuming().once(face, QUERY, 0, lambda: table([*ids, b"never put".ljust(24)]), copied)
     assert bodies(qm, "B") == [b"row 1", b"row 3"]
     unit.backout()
     assert bodies(qm, "A") == [b"3"]

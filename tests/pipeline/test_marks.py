@@ -11,6 +11,7 @@ import pytest
 
 import qmgr
 from pipeline import marks
+from pipeline.fingerprint import Fingerprint
 from pipeline.marks import QUEUE, Claim, Key, Manager, claim
 from qmgr.daemon.shared import shared
 from qmgr.errors import BackedOut, Mistake, TryAgain, UnitOfWorkEnded
@@ -47,12 +48,18 @@ def face(request: pytest.FixtureRequest, qm: qmgr.QueueManager) -> Iterator[Face
         connection.close()
 
 
+def told(*rows: bytes) -> Fingerprint:
+    made = Fingerprint()
+    made.add("some rows", rows or (b"x",))
+    return made
+
+
 def attempt(qm: Manager, batch: int, body: bytes, key: Key = KEY) -> bool:
     """Put a message once for this part of the batch; False: it was done before."""
     with claim(qm, key, batch) as claimed:
         if claimed.done is None:
             claimed.unit.put("A", body)
-            claimed.commit(1)
+            claimed.commit(told())
             return True
         return False
 
@@ -68,11 +75,80 @@ def test_a_part_of_a_batch_is_done_once_and_the_next_batch_again(face: Face, qm:
     assert qm.queue(QUEUE).depth == 1  # the mark was replaced
 
 
-def test_a_late_attempt_at_an_older_batch_does_nothing(face: Face, qm: qmgr.QueueManager) -> None:
+def test_an_older_batch_is_refused_with_what_can_be_done(face: Face, qm: qmgr.QueueManager) -> None:
     attempt(face(), 7, b"7")
-    with claim(face(), KEY, 5) as late:
-        assert late.done is not None and late.done.batch == 7
-    assert bodies(qm, "A") == [b"7"]
+    for late in (lambda: claim(face(), KEY, 5), lambda: marks.done(face(), KEY, 5)):
+        with pytest.raises(
+            Mistake, match=r"part 3 of a query was done up to batch 7 before, .* comes with batch 5"
+        ) as no:
+            late()
+        assert "marks.forget(qm, 'a query')" in str(no.value) and "marks.skip(qm, 'a query', 5)" in str(no.value)
+    assert (bodies(qm, "A"), qm.transactions()) == ([b"7"], [])
+
+
+def test_a_look_tells_what_a_claim_would(face: Face) -> None:
+    one = face()
+    assert marks.done(one, KEY, 0) is None  # there is no queue yet
+    attempt(one, 3, b"3")
+    found = marks.done(one, KEY, 3)
+    assert found is not None and (found.key, found.batch, found.messages) == (KEY, 3, 1)
+    assert found.digest == told().digest
+    assert marks.done(one, KEY, 4) is None and marks.done(one, Key("another", "3"), 3) is None
+
+
+def test_other_rows_under_the_number_of_a_batch_that_was_done_are_refused(face: Face) -> None:
+    one = face()
+    with claim(one, Key("a query", "4"), 2) as another:
+        another.commit(told(b"y"))
+    with claim(one, KEY, 2) as claimed:
+        claimed.commit(told(b"1", b"2"))
+    mark = claim(one, KEY, 2).done
+    assert mark is not None
+    marks.compare(one, mark, KEY, told(b"2", b"1"))  # the order is nothing that Spark promises
+    for rows, sentence in (
+        (
+            (b"1",),
+            "with 2 messages, and now it has 1; done of this batch are the parts 3 .2 messages., 4 .1 messages.. ",
+        ),
+        ((b"1", b"1"), "and now it has 2 others; "),
+        ((b"1", b"2", b"2"), "and now it has 3; "),
+    ):
+        with pytest.raises(Mistake, match=f"part 3 of a query was done with batch 2 before, .*{sentence}"):
+            marks.compare(one, mark, KEY, told(*rows))
+    with pytest.raises(Mistake, match="and now it has 0; "):
+        marks.compare(one, mark, KEY, Fingerprint())
+
+
+def test_parts_that_a_batch_has_no_longer_are_refused(face: Face) -> None:
+    one = face()
+    for part in "012":
+        attempt(one, 6 if part == "1" else 5, b"x", Key("q", part))
+    marks.refuse_left_over(one, "q", 5, frozenset("0123"))
+    marks.refuse_left_over(one, "q", 6, frozenset("1"))
+    with pytest.raises(Mistake, match=r"batch 5 of q has 2 parts now, and before part 2 of q was done with it"):
+        marks.refuse_left_over(one, "q", 5, frozenset("01"))
+
+
+def test_who_skips_a_batch_goes_on_behind_it(face: Face, qm: qmgr.QueueManager) -> None:
+    one, other = face(), Key("a query", "4")
+    attempt(one, 7, b"7")
+    attempt(one, 7, b"of another query", Key("another", "3"))
+    marks.skip(one, "a query", 5)
+    for key in (KEY, other):
+        with claim(one, key, 5) as skipped:
+            assert skipped.done is not None and skipped.done.digest is None
+            marks.compare(one, skipped.done, key, told(b"whatever"))
+        found = marks.done(one, key, 5)
+        assert found is not None and found.digest is None
+        with pytest.raises(Mistake, match="done up to batch 5 before"):
+            claim(one, key, 4)
+    marks.refuse_left_over(one, "a query", 5, frozenset("3"))
+    assert attempt(one, 6, b"6") and not attempt(one, 6, b"6 again")
+    marks.skip(one, "a query", 8)
+    assert [attempt(one, batch, b"%d" % batch) for batch in (8, 9)] == [False, True]
+    assert bodies(qm, "A") == [b"7", b"of another query", b"6", b"9"]
+    assert [str(mark.key) for mark in marks.listed(one, "a query")] == ["part * of a query", "part 3 of a query"]
+    assert marks.forget(one, "a query") == 2 and attempt(one, 0, b"0")
 
 
 def test_parts_and_queries_have_marks_of_their_own(face: Face, qm: qmgr.QueueManager) -> None:
@@ -135,7 +211,7 @@ def test_of_two_attempts_at_once_the_second_waits_and_finds_it_done(face: Face, 
     second = Call(lambda: attempt(face(), 1, b"1 again"))
     second.join(0.3)
     assert second.is_alive()
-    first.commit(1)
+    first.commit(told())
     assert second.outcome() is False
     assert bodies(qm, "A") == [b"0", b"1"]
 
@@ -151,13 +227,20 @@ def test_of_two_attempts_at_once_the_second_goes_on_when_the_first_is_backed_out
     first.unit.backout()
     assert second.outcome() is True
     with pytest.raises(UnitOfWorkEnded):
-        first.commit(1)
+        first.commit(told())
     assert bodies(qm, "A") == [b"0 by the second"]
 
 
 def test_many_attempts_at_once_have_one_effect_for_each_batch(face: Face, qm: qmgr.QueueManager) -> None:
     def all_batches(worker: int) -> list[bool]:
-        return [attempt(face(), batch, b"%d" % batch) for batch in range(10)]
+        return [once(batch) for batch in range(10)]
+
+    def once(batch: int) -> bool:
+        try:
+            return attempt(face(), batch, b"%d" % batch)
+        except Mistake as exc:  # the others are further already
+            assert f"comes with batch {batch}" in str(exc)
+            return False
 
     calls = [Call(lambda worker=worker: all_batches(worker)) for worker in range(4)]  # type: ignore[misc]
     done = [call.outcome() for call in calls]
@@ -174,7 +257,7 @@ def test_an_attempt_that_was_rolled_back_to_free_the_log_can_not_commit(face: Fa
         qm._engine.back_out_locked(evicted)
     assert attempt(face(), 0, b"0 by the second")
     with pytest.raises(BackedOut), first:
-        first.commit(1)
+        first.commit(told())
     assert bodies(qm, "A") == [b"0 by the second"]
 
 
@@ -221,7 +304,7 @@ def test_the_queue_is_defined_when_it_is_first_used_also_by_two_at_once(face: Fa
 
 def test_marks_that_are_to_live_for_a_time_only_expire(qm: qmgr.QueueManager) -> None:
     with claim(qm, KEY, 0) as claimed:
-        claimed.commit(1, life=3600.0)
+        claimed.commit(told(), life=3600.0)
     [mark] = qm.browse(QUEUE)
     assert mark.expiry == pytest.approx(3600, abs=60)
     assert not attempt(qm, 0, b"x")
@@ -238,7 +321,7 @@ def test_marks_are_listed_and_forgotten(face: Face, qm: qmgr.QueueManager) -> No
     ]
     busy = claim(one, Key("old", "0"), 5)
     assert marks.forget(one, "old") == 2
-    busy.commit(1)  # it was at work meanwhile
+    busy.commit(told())  # it was at work meanwhile
     assert [str(mark.key) for mark in marks.listed(one) if mark.key.query == "old"] == ["part 0 of old"]
     now = datetime.datetime.now(datetime.UTC)
     assert marks.forget(one, before=now - datetime.timedelta(hours=1)) == 0
