@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +50,7 @@ def consuming(**options: Any) -> Consuming:
     return made
 
 
-def table(ids: list[bytes | None], **more: pa.Array) -> pa.Table:
+def table(ids: Sequence[bytes | None], **more: pa.Array) -> pa.Table:
     """A batch of a stream, as far as it matters."""
     columns = {"message_id": pa.array(ids, pa.binary()), "backout_count": pa.array([0] * len(ids), pa.int32())}
     return pa.table(columns | {"more": pa.array([f"row {number}" for number in range(len(ids))])} | more)

@@ -545,3 +545,32 @@ def test_a_stream_of_spark_puts_each_batch_once_whatever_is_killed_and_forgotten
         assert sorted(int(one.body) for one in qm.browse("B")) == list(range(50))
         assert qm.queue("A").depth == 50
         assert {mark.key.part for mark in marks.listed(qm)} == {"0", "1"}
+
+
+def test_a_stream_whose_checkpoint_lost_its_newest_files_is_refused_until_somebody_says_what_to_do(
+    spark: "SparkSession", qm: qmgr.QueueManager, tmp_path: Path
+) -> None:
+    """Spark plans the batch anew then, with the messages that have come since."""
+    checkpoint = tmp_path / "checkpoint"
+    stream = spark.readStream.format("qmgr.queue").options(**said(tmp_path)).load().select("body")
+
+    def run() -> None:
+        writing = stream.writeStream.format("qmgr.queue").options(**said(tmp_path, "B"))
+        query = writing.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    for batch in range(2):
+        qm.put("A", b"%d" % batch)
+        run()
+    for folder in ("offsets", "commits"):
+        emptied(checkpoint / folder)
+    qm.put("A", b"since")
+    with pytest.raises(PySparkException, match="was done with batch 1 before, with 1 messages, and now it has 2; done"):
+        run()
+    assert bodies(qm, "B") == [b"0", b"1"]
+    [query] = {mark.key.query for mark in marks.listed(qm)}
+    marks.skip(qm, query, 1)
+    run()
+    qm.put("A", b"later")
+    run()
+    assert bodies(qm, "B") == [b"0", b"1", b"later"]
