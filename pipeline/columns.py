@@ -144,16 +144,21 @@ class Columns:
             none = np.zeros(len(self._found) + 1, np.int32)
             buffers = [validity(self._is_put), pa.py_buffer(none), pa.py_buffer(b"")]
             return pa.Array.from_buffers(kind, len(self._found), buffers)
+        place = np.arange(len(begin))
+        if (begin[1:] < end[:-1]).any():  # of a few records that were read the long ones lie behind the others
+            order = np.argsort(begin, kind="stable")
+            begin, end = begin[order], end[order]
+            place[order] = place.copy()
         first = int(begin[0])
         borders = np.empty(2 * len(begin), np.int32)
         borders[::2], borders[1::2] = begin - first, end - first
         data = [None, pa.py_buffer(borders), pa.py_buffer(self._batch.data).slice(first)]
         among = pa.Array.from_buffers(kind, len(borders) - 1, data)  # each, and what lies before the next one
         if len(begin) == len(self._found):
-            return among.take(pa.array(2 * np.arange(len(begin))))
-        place = np.zeros(len(self._found), np.int64)
-        place[self._puts] = 2 * np.arange(len(begin))
-        return among.take(ints(place, pa.int64(), self._is_put))
+            return among.take(pa.array(2 * place))
+        places = np.zeros(len(self._found), np.int64)
+        places[self._puts] = 2 * place
+        return among.take(ints(places, pa.int64(), self._is_put))
 
     def _texts(self, kinds: tuple[int, ...], tell: Callable[[int, memoryview], str | None]) -> pa.Array:
         """What the few rows of these kinds say."""
