@@ -18,7 +18,7 @@ from logger.compressed import NEW, CompressedFile, Compression, ReadOnly, compre
 from logger.control import ControlState
 from logger.disk import NO_DESCRIPTORS, Disk, File
 from logger.errors import ExtentGone, LogDamaged
-from logger.extent import DATA, ExtentHeader, decode_header, file_name, linear_number, number_of
+from logger.extent import DATA, NUMBERS, ExtentHeader, decode_header, file_name, linear_number, number_of
 from logger.reader import LogReader, Settled, at_once
 
 SUFFIXES = ("", *(kind.suffix for kind in Compression))
@@ -93,9 +93,10 @@ class History:
         self._known: dict[int, Place] = {}
         self.damaged: list[str] = []  # files of extents that were cut or damaged, as of the last look
 
-    def copies(self, *, all_or_nothing: bool = True) -> dict[int, list[Place]]:
+    def copies(self, *, all_or_nothing: bool = True, since: int = 0) -> dict[int, list[Place]]:
         """Every file that counts, by rising sequence, the one to read first. Raises OSError.
 
+        Files whose names are of sequences before `since` are not opened.
         Unless `all_or_nothing`, one that the disk can't read is passed over as if it were not there: good for readers,
         who are told of the gap, and not for who removes the oldest. An error that says nothing of the file, but that
         the process can open no more, is always raised. There are two of a sequence while one is archived or
@@ -106,7 +107,8 @@ class History:
         for directory in self.directories:
             for name in self._disk.list(directory):
                 place = None
-                if extent_of(name) is not None:
+                number = extent_of(name)
+                if number is not None and not _before(number, since):
                     try:
                         place = self._place(directory, name)
                     except OSError as exc:
@@ -123,6 +125,11 @@ class History:
         """Where to read each sequence, rising; looks at the directories anew. Raises OSError."""
         self._known = {sequence: places[0] for sequence, places in self.copies(all_or_nothing=False).items()}
         return dict(self._known)
+
+    def places_from(self, sequence: int) -> dict[int, Place]:
+        """The same of this sequence and those behind it; only their files are opened, and nothing is remembered."""
+        found = self.copies(all_or_nothing=False, since=sequence)
+        return {one: places[0] for one, places in found.items() if one >= sequence}
 
     def open(self, sequence: int) -> File | None:
         """The extent, plain or decompressed as it is read; None when it is not there. Raises LogDamaged, OSError."""
@@ -254,6 +261,11 @@ class History:
                 path = f"{directory}/{file_name(linear_number(sequence))}{kind.suffix}"
                 with contextlib.suppress(FileNotFoundError):
                     read_header(self._disk, path)
+
+
+def _before(number: int, sequence: int) -> bool:
+    """Is the file of this number one of the past, seen from this sequence? Numbers begin again some day."""
+    return sequence > 0 and (number - linear_number(sequence)) % NUMBERS >= NUMBERS // 2
 
 
 class _Held:

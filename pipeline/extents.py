@@ -1,12 +1,14 @@
 """The extents of a log as a source of parts to read: where they lie, up to where they are durable, how to divide them.
 
 `LogFiles` says where a log is and can be sent to other processes; what it holds is looked up anew on each call. It
-changes nothing, and needs no queue manager: the files may be a copy, or belong to one that is running.
+needs no queue manager: the files may be a copy, or belong to one that is running. Nothing is changed; only a folder of
+extents, which has no queue manager to do that, is given the indexes that it lacks.
 """
 
 import contextlib
 import errno
 import json
+import struct
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -22,9 +24,10 @@ from logger.errors import ExtentGone, LogDamaged, LogError
 from logger.frame import FAR
 from logger.history import History, extent_of, read_header
 from logger.reader import LogReader
+from pipeline.columns import Columns, Names
 from pipeline.details import definitions
 from pipeline.filters import EVERYTHING, Filters, Wanted, wanted
-from pipeline.operations import Batch, of_record, of_window
+from pipeline.operations import NONE, Batch, of_record, of_window, operations
 from pipeline.windows import (
     WINDOW,
     Extents,
@@ -38,12 +41,12 @@ from pipeline.windows import (
     windows,
 )
 from qmgr import ini, locations
-from recovery import checkpoint
+from recovery import checkpoint, extent_index
 from recovery.errors import RecoveryError
 from recovery.extent_index import ExtentIndex
 from recovery.records import LAST, Kind
 
-__all__ = ["EVERYTHING", "Filters", "LogFiles", "Part", "find", "named", "plan"]
+__all__ = ["EVERYTHING", "Filters", "LogFiles", "Part", "divided", "find", "named", "plan"]
 
 PART = 64 << 20  # bytes of a part, at most, where an extent can be divided
 ROUNDS = 100  # readings of a log that others write, before its end is what was read by then
@@ -122,8 +125,9 @@ class LogFiles:
     def end(self, since: int | None = None, disk: Disk | None = None) -> int:
         """Up to where the log can be read and is durable: behind its last whole record.
 
-        That record may have been written and not been synced yet: so it is synced. `since`: an LSN where a record
-        ended, from which on to look; never is the end before that. Raises LogDamaged, LogError, OSError.
+        That record, and many before it, may have been written and not been synced yet: so all is synced that is not
+        known to be durable. `since`: an end that was told before, from which on to look; never is the end before
+        that. Raises LogDamaged, LogError, OSError.
         """
         disk = disk or PosixDisk()
         log = self.now(disk)
@@ -131,10 +135,17 @@ class LogFiles:
             found = _end(log, extents, since)
             if since is not None and found <= since:
                 return since
-            if _synced(log, disk, found if since is None else since, found):
+            proven = log.durable(disk) if since is None else since
+            if not proven:
+                proven = _told_durable(extents, 0, found)
+            if _synced(log, disk, min(proven, found), found):
                 return found
-            told = _told_durable(extents, found // log.extent_bytes * log.extent_bytes, found)
-            return told if since is None else max(since, told)
+            proven = max(proven, _told_durable(extents, proven, found))
+            return _last_end(extents, 0 if since is None else since, min(proven, found))
+
+    def durable(self, disk: Disk) -> int:
+        """An LSN that is durable, as the control file says; 0 where there is none."""
+        return control.read(disk, self.control)[1].durable if self.control else 0
 
     def at_time(self, us: int, disk: Disk | None = None) -> int:
         """An LSN before which no record is of this moment or later: that of the first such record, or the end."""
@@ -189,7 +200,7 @@ def _batches(extents: Extents, start: int, end: int, chosen: Wanted = ALL) -> It
 def _end(log: LogFiles, extents: Extents, since: int | None) -> int:
     """Where the last whole record ends."""
     size = log.extent_bytes
-    sequences = log.sequences(extents.history)
+    sequences = log.sequences(extents.history) if since is None else []
     at = since if since is not None else sequences[-1] * size
     resync = since is None
     patience = Patience()
@@ -218,24 +229,48 @@ def _end(log: LogFiles, extents: Extents, since: int | None) -> int:
 
 
 def _told_durable(extents: Extents, start: int, end: int) -> int:
-    """Where the last record ends of which a later one says that it was durable."""
-    told, ends = 0, [start]
-    for batch in _batches(extents, start, end):
-        back = batch.headers["back"].astype(np.int64)
-        durable = np.where(back == FAR, 0, batch.headers["lsn"] - back * 8)
-        told = max(told, int(durable.max()))
-        ends += batch.end_lsns.tolist()
-    return max((one for one in ends if one <= told), default=start)
+    """The last LSN before `end` of which a record behind `start` says that the log was durable up to there; or 0.
+
+    That is said by the last records, so it is those that are asked.
+    """
+    size = extents.history.extent_bytes
+    for sequence in range((end - 1) // size, max(start // size, 1) - 1, -1):
+        told = 0
+        try:
+            for batch in _batches(extents, max(start, sequence * size), min(end, (sequence + 1) * size)):
+                back = batch.headers["back"].astype(np.int64)
+                told = max(told, int(np.where(back == FAR, 0, batch.headers["lsn"] - back * 8).max()))
+        except ExtentGone:
+            return 0
+        if told:
+            return told
+    return 0
+
+
+def _last_end(extents: Extents, since: int, durable: int) -> int:
+    """Where the last record ends that ends at `durable` at the latest; `since` where none does behind that."""
+    size = extents.history.extent_bytes
+    first = max(since, min(extents.history.places(), default=1) * size)
+    for sequence in range((durable - 1) // size, first // size - 1, -1):
+        ends = _ends(extents, max(first, sequence * size), min(durable, (sequence + 1) * size))
+        near = int(np.searchsorted(ends, durable, "right"))
+        if near:
+            return int(ends[near - 1])
+    return first
 
 
 def _synced(log: LogFiles, disk: Disk, start: int, end: int) -> bool:
-    """Make durable what has been read, wherever it lies by now; False where the disk does not do that."""
-    places = log.history(disk).places()
-    for sequence in range(start // log.extent_bytes, end // log.extent_bytes + 1):
-        place = places.get(sequence)
-        if place is None:
-            continue  # nothing of it has been read, or it has gone into the archive, and is durable
-        file = disk.open_read(place.path)
+    """Make durable what has been read, wherever it lies by now; False where the disk does not do that.
+
+    The oldest first. What is gone meanwhile was moved into the archive, and is durable there.
+    """
+    for sequence, place in log.history(disk).places_from(start // log.extent_bytes).items():
+        if sequence > end // log.extent_bytes:
+            break
+        try:
+            file = disk.open_read(place.path)
+        except FileNotFoundError:
+            continue
         try:
             file.sync()
         except OSError as exc:
@@ -349,6 +384,16 @@ class _Known:
     upto: int
     names: dict[int, str]
     catalogued: bool  # all names from before have been told
+    keeps: bool = True  # indexes can be kept beside the extents
+    told: dict[int, int] = attrs.field(factory=dict)  # where the record is that tells a name, the first that was read
+
+    def take(self, at: int, names: dict[int, str]) -> None:
+        self.names |= names
+        self.told |= {number: min(at, self.told.get(number, at)) for number in names}
+
+    def before(self, end: int) -> dict[int, str]:
+        """What the log tells before `end`, whatever this process has read behind it."""
+        return {number: name for number, name in self.names.items() if self.told[number] < end}
 
 
 _known: dict[tuple[bytes, tuple[str, ...]], _Known] = {}
@@ -361,23 +406,76 @@ def named(log: LogFiles, end: int, disk: Disk | None = None) -> LogFiles:
     definitions. A queue that is named by neither has no name.
     """
     disk = disk or PosixDisk()
-    history = log.history(disk)
-    first = min(history.places(), default=0)
-    known = _known.setdefault(
-        (log.log_id, log.directories), _Known(first * log.extent_bytes, {}, catalogued=first == 1)
-    )
+    known = _known_of(log, disk)
     at, whole = known.upto, True
     with contextlib.closing(log.extents(disk)) as extents:
         while at < end:
             stop = min(end, (at // log.extent_bytes + 1) * log.extent_bytes)
             try:
+                _indexed(log, extents, known, at // log.extent_bytes, end)
                 _learn(extents, known, at, stop)
             except LogDamaged:
                 whole = False  # who reads that extent is told; it may be mended
             at = stop
             if whole:
                 known.upto = at
-    return attrs.evolve(log, names=log.names | known.names)
+    return attrs.evolve(log, names=log.names | known.before(end))
+
+
+def _named_within(log: LogFiles, start: int, end: int, disk: Disk) -> LogFiles:
+    """The log with the names of those queues of which the records in [start, end) speak, as far as it tells them.
+
+    Mostly these are known, or lie in there too, and what is before need not be read.
+    """
+    known = _known_of(log, disk)
+    here = attrs.evolve(known, catalogued=False)  # an image in there says nothing of queues deleted before it
+    numbers: set[int] = set()
+    with contextlib.closing(log.extents(disk)) as extents:
+        while start < end and start > known.upto:
+            stop = min(end, (start // log.extent_bytes + 1) * log.extent_bytes)
+            with contextlib.suppress(LogDamaged):  # who reads that extent is told
+                index = _indexed(log, extents, known, start // log.extent_bytes, end)
+                numbers |= _spoken_of(extents, start, stop) if index is None else {*index.queues}
+                if numbers - log.names.keys() - known.names.keys():
+                    _learn(extents, here, start, stop)
+            start = stop
+    names = log.names | known.before(end)
+    if start >= end and numbers <= names.keys():
+        return attrs.evolve(log, names=names)
+    return named(log, end, disk)
+
+
+def _known_of(log: LogFiles, disk: Disk) -> _Known:
+    key = log.log_id, log.directories
+    if key not in _known:
+        first = min(log.history(disk).places(), default=0)
+        _known[key] = _Known(first * log.extent_bytes, {}, catalogued=first == 1)
+    return _known[key]
+
+
+def _indexed(log: LogFiles, extents: Extents, known: _Known, sequence: int, end: int) -> ExtentIndex | None:
+    """The index of an extent. It is made where nobody else will, all of the extent is durable, and it can be kept."""
+    index = extents.index(sequence)
+    if index is not None or log.control or not known.keeps or (sequence + 1) * log.extent_bytes > end:
+        return index
+    place = extents.place(sequence)
+    index = extent_index.build(extents.reader(), place, log.log_id, log.extent_bytes)
+    try:
+        extent_index.keep(extents.disk, place, index)
+    except OSError:
+        known.keeps = False
+    return index
+
+
+def _spoken_of(extents: Extents, start: int, stop: int) -> set[int]:
+    """The numbers of the queues of which the records in [start, stop) speak; those that are understood."""
+    numbers: set[int] = set()
+    for batch in _batches(extents, start, stop):
+        with contextlib.suppress(ValueError, IndexError, KeyError, TypeError, struct.error):  # who reads it is told
+            found = Columns(batch, operations(batch), Names({}), extents.history.extent_bytes)
+            numbers.update(np.unique(found.numbers).tolist())
+    numbers.discard(NONE)
+    return numbers
 
 
 def _learn(extents: Extents, known: _Known, start: int, stop: int) -> None:
@@ -389,7 +487,7 @@ def _learn(extents: Extents, known: _Known, start: int, stop: int) -> None:
             kind = int(batch.headers["kind"][record])
             body = memoryview(batch.data)[int(batch.bodies[record]) : int(batch.ends[record])]
             if kind == Kind.DEFINE or not known.catalogued:
-                known.names |= dict(definitions(kind, body))
+                known.take(int(batch.headers["lsn"][record]), dict(definitions(kind, body)))
             if kind == Kind.CATALOG and body[0] & LAST:
                 known.catalogued = True
 
@@ -397,13 +495,24 @@ def _learn(extents: Extents, known: _Known, start: int, stop: int) -> None:
 # Dividing it
 
 
-def plan(log: LogFiles, start: int, end: int, filters: Filters = EVERYTHING, disk: Disk | None = None) -> list[Part]:
+def plan(
+    log: LogFiles,
+    start: int,
+    end: int,
+    filters: Filters = EVERYTHING,
+    disk: Disk | None = None,
+    *,
+    names: bool = True,
+) -> list[Part]:
     """The parts to read for the records that begin in [start, end), without what can't hold anything that is wanted.
 
-    Raises LogDamaged, ExtentGone where an extent is missing, OSError.
+    `names`: those of queues are wanted, or chosen by. Raises LogDamaged, ExtentGone where an extent is missing,
+    OSError.
     """
     disk = disk or PosixDisk()
-    log = named(log.now(disk), end, disk)
+    log = log.now(disk)
+    if names:
+        log = _named_within(log, start, end, disk)
     chosen = wanted(filters, log.names)
     start = max(start, filters.low_lsn or 0)
     end = end if filters.high_lsn is None else min(end, filters.high_lsn)
@@ -416,6 +525,27 @@ def plan(log: LogFiles, start: int, end: int, filters: Filters = EVERYTHING, dis
                 parts.append(Part(log, start, stop, stop - start))
             else:
                 parts += _divided(log, index, start, stop, chosen)
+            start = stop
+    return parts
+
+
+def divided(log: LogFiles, start: int, end: int, disk: Disk | None = None, *, names: bool = True) -> list[Part]:
+    """The parts to read for the records that begin in [start, end): the same for ever.
+
+    They follow from these two LSNs alone, and not from what has been indexed, moved or compressed by now: what is done
+    with a part may be remembered by its number. What is not wanted is left out when a part is read. Raises as `plan`.
+    """
+    disk = disk or PosixDisk()
+    log = log.now(disk)
+    if names:
+        log = _named_within(log, start, end, disk)
+    parts: list[Part] = []
+    with contextlib.closing(log.extents(disk)) as extents:
+        while start < end:
+            extents.place(start // log.extent_bytes)
+            begins = start // log.extent_bytes * log.extent_bytes
+            stop = min(end, begins + log.extent_bytes, begins + ((start - begins) // PART + 1) * PART)
+            parts.append(Part(log, start, stop, stop - start))
             start = stop
     return parts
 

@@ -18,6 +18,8 @@ class LimitedLogStream(LogStream, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         at = self.lsn(start)
         if self._last is not None and at >= self._last:
+            self.refuse_gone(at)
+            self.refuse_older(at, self._last)
             return start
         return self.offset(self.up_to(at, limit.max_bytes if isinstance(limit, ReadMaxBytes) else None, self._last))
 

@@ -176,10 +176,14 @@ def microseconds(moment: datetime.datetime) -> int:
     return (moment - EPOCH) // MICROSECOND
 
 
-def lsn_of(place: Place, log: LogFiles, disk: Disk | None = None) -> int:
-    """Where that is in the log by now. Raises NotInLog for an LSN before all that there is, LogDamaged, OSError."""
+def lsn_of(place: Place, log: LogFiles, disk: Disk | None = None, last: int | None = None) -> int:
+    """Where that is in the log by now.
+
+    `last`: where the log ends, and behind which there is nothing to begin with. Raises NotInLog for an LSN before all
+    that there is, Mistake for one behind `last`, LogDamaged, OSError.
+    """
     if place == LATEST:
-        return log.end(disk=disk)
+        return log.end(disk=disk) if last is None else last
     if isinstance(place, datetime.datetime):
         return log.at_time(microseconds(place), disk)
     if not isinstance(place, int):
@@ -193,6 +197,11 @@ def lsn_of(place: Place, log: LogFiles, disk: Disk | None = None) -> int:
             f"{file_name(linear_number(sequence))}, can't be read: put that extent and those behind it into "
             f"{' or '.join(log.directories)}, or begin with {OLDEST!r}",
             lsn=place,
+        )
+    if last is not None and place > last:
+        raise Mistake(
+            f"the log in {log.directories[0]} ends at {lsn.text(last)}, before {lsn.text(place)}: begin there or "
+            f"before, or with {LATEST!r}"
         )
     if sequence > oldest and sequence not in places:
         history.refuse_gap(sequence)

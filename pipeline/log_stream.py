@@ -6,6 +6,7 @@ queue manager nor one of the query can make it mean something else. It names the
 another one and mean something different there.
 """
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from time import monotonic, sleep
 
@@ -15,9 +16,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from logger import lsn
 from logger.disk import PosixDisk
 from logger.errors import ExtentGone, LogDamaged
-from pipeline.extents import LogFiles, plan
+from pipeline.extents import LogFiles, divided
 from pipeline.log_options import Asked, lsn_of
-from pipeline.log_table import LogPartition, rows_in
+from pipeline.log_table import LogPartition, needs_names, rows_in
 from qmgr.errors import Mistake
 
 LOOKED_EVERY = 0.1  # seconds; Spark would look a hundred times a second at a log to which nothing is added
@@ -37,17 +38,18 @@ class LogStream(DataSourceStreamReader):
 
     def initialOffset(self) -> Offset:
         """Raises NotInLog when the log does not reach back so far."""
-        return self.offset(lsn_of(self.asked.start, self.log()))
+        log = self.log()
+        return self.offset(lsn_of(self.asked.start, log, last=log.end() if isinstance(self.asked.start, int) else None))
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Raises LogDamaged where something is not there any more."""
+        """As many for these offsets whenever Spark asks. Raises LogDamaged where something is not there any more."""
         first, last = self.lsn(start), self.lsn(end)
         if first == last:
             return []
-        self.refuse_gone(first)
-        self.refuse_older(first, last)
+        self.check(first, last)
         filters = self.asked.filters
-        return [LogPartition(part, filters) for part in plan(self.log(), first, last, filters)]
+        parts = divided(self.log(), first, last, names=needs_names(self.target, filters))
+        return [LogPartition(part, filters) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Raises LogDamaged, OSError."""
@@ -80,9 +82,9 @@ class LogStream(DataSourceStreamReader):
         """
         sleep(max(0.0, self._idle + LOOKED_EVERY - monotonic()))
         log = self.log()
-        newest = self.refuse_gone(start)
-        near = self.seen is not None and start // log.extent_bytes >= newest
-        end = log.end(start if near else None)
+        self.refuse_gone(start)
+        known = self.seen is not None and start <= self.seen and self.is_there(self.seen)
+        end = log.end(self.seen if known else None)
         self.refuse_older(start, end)
         self.seen = end
         if end == start:
@@ -104,22 +106,34 @@ class LogStream(DataSourceStreamReader):
                 lsn=end,
             )
 
-    def refuse_gone(self, start: int) -> int:
-        """The newest extent's sequence. Raises LogDamaged when the one that `start` lies in is there no more."""
+    def check(self, first: int, last: int) -> None:
+        """Raise LogDamaged when the log is not the one any more whose offsets these are."""
+        self.refuse_gone(first)
+        self.refuse_older(first, last)
+        if self.seen is None or self.seen < last:  # a batch that is run again by a query that was started again
+            self.refuse_older(last, self.log().end())
+
+    def refuse_gone(self, start: int) -> None:
+        """Raise LogDamaged when the extent that `start` lies in is there no more."""
+        if self.is_there(start):
+            return
         log = self.log()
         history = log.history(PosixDisk())
-        places = history.places()
         sequence = start // log.extent_bytes
-        if sequence not in places:
-            try:
-                history.refuse_gap(sequence)
-            except ExtentGone as exc:
-                raise ExtentGone(
-                    f"{exc}; or begin a query with a new checkpoint, which reads what is there",
-                    path=exc.path,
-                    lsn=start,
-                ) from exc
-        return max(places, default=0)
+        if sequence in history.places():
+            return
+        try:
+            history.refuse_gap(sequence)
+        except ExtentGone as exc:
+            raise ExtentGone(
+                f"{exc}; or begin a query with a new checkpoint, which reads what is there", path=exc.path, lsn=start
+            ) from exc
+
+    def is_there(self, at: int) -> bool:
+        """Is the extent there in which this LSN lies, or at least the one that ends with it? No other is looked at."""
+        log = self.log()
+        with contextlib.closing(log.extents(PosixDisk())) as extents:
+            return extents.has(at // log.extent_bytes) or extents.has((at - 8) // log.extent_bytes)
 
 
 class UnlimitedLogStream(LogStream):

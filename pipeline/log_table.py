@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 
 from logger.disk import Disk
 from pipeline.extents import Filters, Part, plan
-from pipeline.log_options import Asked, lsn_of, microseconds
+from pipeline.log_options import LATEST, Asked, lsn_of, microseconds
 from pipeline.rows import batches
 
 
@@ -44,6 +44,11 @@ def rows_in(partition: InputPartition, target: pa.Schema, disk: Disk | None = No
         yield pa.RecordBatch.from_arrays(batch.columns, schema=target)
 
 
+def needs_names(target: pa.Schema, filters: Filters) -> bool:
+    """Have the names of queues to be known for these columns and rows?"""
+    return filters.objects is not None or "object" in map(str.lower, target.names)
+
+
 class LogTable(DataSourceReader):
     """Plans the reading of a log as it stands now, and reads it."""
 
@@ -58,9 +63,11 @@ class LogTable(DataSourceReader):
 
     def planned(self, disk: Disk | None = None) -> list[InputPartition]:
         log = self.asked.log(disk)
-        start = lsn_of(self.asked.start, log, disk)
-        end = lsn_of(self.asked.end, log, disk)
-        return [LogPartition(part, self.filters) for part in plan(log, start, end, self.filters, disk)]
+        last = log.end(disk=disk)
+        start = lsn_of(self.asked.start, log, disk, last)
+        end = last if self.asked.end == LATEST else min(last, lsn_of(self.asked.end, log, disk))
+        names = needs_names(self.target, self.filters)
+        return [LogPartition(part, self.filters) for part in plan(log, start, end, self.filters, disk, names=names)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Raises LogDamaged, OSError."""

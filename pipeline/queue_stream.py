@@ -10,8 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from pipeline import queue_rows
-from pipeline.extents import named, plan
-from pipeline.filters import Filters
+from pipeline.extents import named
 from pipeline.log_options import Asked
 from pipeline.log_stream import LogStream, Offset, UnlimitedLogStream
 from pipeline.queue_rows import Seen, seen_in_log
@@ -49,15 +48,15 @@ class QueueStream(LogStream):
         return super().initialOffset()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """One: the order of a queue is told by one after the other. Raises LogDamaged where something is gone."""
+        """One, whatever lies in it: the order of a queue is told by one after the other.
+
+        Raises LogDamaged where something is gone.
+        """
         first, last = self.lsn(start), self.lsn(end)
         if first == last:
             return []
-        self.refuse_gone(first)
-        parts = plan(self.log(), first, last, Filters(objects=frozenset([self.queue])))
-        if not parts:
-            return []
-        log = parts[0].log
+        self.check(first, last)
+        log = named(self.log(), last)
         numbers = self._numbers(log.names)
         return [
             QueuePartition(Range(log=log, queues=numbers, start=first, end=last, leave_out=self.leave_out), self.queue)

@@ -108,10 +108,20 @@ class Extents:
     epoch_from: int
     epoch: int
     _files: dict[int, tuple[Place, File]] = attrs.field(factory=dict)
+    _none_from: int | None = None  # the sequence from which on nothing was there, at the last look at directories
 
     def place(self, sequence: int) -> Place:
         """Where the extent is. Raises LogDamaged, ExtentGone where it is not."""
         return self._opened(sequence)[0]
+
+    def has(self, sequence: int) -> bool:
+        """Is the extent there, whole and under its name?"""
+        with contextlib.suppress(LogDamaged):
+            found = self._files.get(sequence) or self._by_name(sequence)
+            if found is not None:
+                self._files[sequence] = found
+                return True
+        return False
 
     def index(self, sequence: int) -> ExtentIndex | None:
         """What is in the extent, if that is told beside it."""
@@ -145,6 +155,7 @@ class Extents:
         for _, file in self._files.values():
             file.close()
         self._files.clear()
+        self._none_from = None
 
     def reader(self) -> LogReader:
         """A reader of the same files; it is closed with them."""
@@ -177,9 +188,18 @@ class Extents:
             self._opened(sequence)
             return _Reopened(self, sequence)
         except LogDamaged as exc:
-            if sequence <= max(self.history.places(), default=0):
+            if self._from(sequence):
                 raise exc
             return None
+
+    def _from(self, sequence: int) -> dict[int, Place]:
+        """What is there of this extent and those behind it."""
+        if self._none_from is not None and sequence >= self._none_from:
+            return {}
+        found = self.history.places_from(sequence)
+        if not found:
+            self._none_from = sequence
+        return found
 
     def _opened(self, sequence: int) -> tuple[Place, File]:
         with _told(sequence * self.history.extent_bytes):
@@ -191,18 +211,21 @@ class Extents:
 
     def _found(self, sequence: int) -> tuple[Place, File]:
         """Open the extent where it lies by now; others may be moving it."""
+        places: dict[int, Place] = {}
         for _ in range(LOOKS):
-            for directory in self.history.directories:
-                for suffix in SUFFIXES:
-                    found = self._open(f"{directory}/{file_name(linear_number(sequence))}{suffix}", sequence)
-                    if found is not None:
-                        return found
-        places = self.history.places()
-        if sequence in places:
-            file = self.history.open(sequence)
-            if file is not None:
-                return places[sequence], file
-        self.history.refuse_gap(sequence)
+            found = self._by_name(sequence)
+            if found is not None:
+                return found
+            places = self._from(sequence)
+            if not places:
+                break  # the log ends before it: there is nothing that anybody could be moving
+            if sequence in places:  # it has moved, or its header is damaged
+                file = self.history.open(sequence)
+                if file is not None:
+                    return places[sequence], file
+        if places:
+            self.history.places()  # of which it says what is there
+            self.history.refuse_gap(sequence)
         path, at = self.history.name(sequence), sequence * self.history.extent_bytes
         raise LogDamaged(
             f"log extent {path} is missing, or cut, or its header is damaged, and it should hold the log from "
@@ -210,6 +233,16 @@ class Extents:
             path=path,
             lsn=at,
         )
+
+    def _by_name(self, sequence: int) -> tuple[Place, File] | None:
+        if self._none_from is not None and sequence >= self._none_from:
+            return None
+        for directory in self.history.directories:
+            for suffix in SUFFIXES:
+                found = self._open(f"{directory}/{file_name(linear_number(sequence))}{suffix}", sequence)
+                if found is not None:
+                    return found
+        return None
 
     def _open(self, path: str, sequence: int) -> tuple[Place, File] | None:
         try:

@@ -6,6 +6,7 @@ import itertools
 import pickle
 import random
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from hypothesis import strategies as st
 import qmgr
 from logger import lsn as lsns
 from logger.compressed import Compression, compress
-from logger.disk import File, PosixDisk
+from logger.disk import Disk, File, PosixDisk
 from logger.errors import ExtentGone, LogDamaged, LogError
 from logger.extent import DATA as FRONT
+from logger.extent import file_name, linear_number
 from pipeline import extents, windows
-from pipeline.extents import Part
+from pipeline.extents import LogFiles, Part
 from pipeline.filters import Filters
 from pipeline.rows import batches
 from recovery import extent_index
@@ -30,7 +32,7 @@ from tests.logger.extents import content
 from tests.pipeline import reference
 from tests.pipeline.reference import Row
 from tests.pipeline.works import ACTIVE, Works, told, told_of
-from tests.qmgr.world import DATA, NAME
+from tests.qmgr.world import DATA, NAME, World
 from tests.sim.disk import SimDisk
 from tests.sim.loss import LOSE_ALL
 
@@ -336,6 +338,105 @@ def test_parts_say_how_much_they_read(day: tuple[Works, list[Row]]) -> None:
     assert sum(part.bytes for part in few) < 0.5 * (end - first)
 
 
+# ---- parts that stay the same, and names
+
+
+def pieces(parts: list[Part]) -> list[tuple[int, int]]:
+    return [(part.start, part.end) for part in parts]
+
+
+@pytest.mark.parametrize(
+    "chosen", [Filters(), Filters(objects=frozenset({"A"}), kinds=frozenset({"PUT"})), Filters(objects=frozenset("?"))]
+)
+def test_parts_of_a_stream_are_the_same_before_and_after_extents_are_indexed_and_moved(
+    chosen: Filters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extents, "PART", 96 << 10)  # fixed borders in extents of 256 KiB too
+    works = a_log(indexed=False)
+    disk = works.world.disk
+    rows = reference.rows(works.log(), disk)
+    start, end = rows[len(rows) // 5]["end_lsn"], rows[-1]["end_lsn"]
+
+    def seen() -> tuple[list[tuple[int, int]], list[list[Row]]]:
+        windows._indexes.clear()
+        extents._known.clear()
+        parts = extents.divided(works.log(), start, end, disk)
+        return pieces(parts), [told_of(part, disk, chosen) for part in parts]
+
+    before = seen()
+    wanted = [row for row in reference.passing(rows, chosen) if row["lsn"] >= start]
+    assert [row for part in before[1] for row in part] == wanted
+    assert [low for low, _ in before[0]] == [start, *(high for _, high in before[0][:-1])]
+    assert len(before[0]) > 2 * (end - start) // works.log().extent_bytes
+    assert len(index(works)) > 3
+    assert seen() == before
+    moved(works, [Compression.GZIP])
+    assert seen() == before
+
+
+def test_parts_of_a_stream_name_an_extent_that_is_missing() -> None:
+    works = a_log()
+    disk, log = works.world.disk, works.log()
+    end = log.end(disk=disk)
+    disk.remove(f"{ACTIVE}/S0000002.LOG")
+    with pytest.raises(LogDamaged, match=r"S0000002\.LOG"):
+        extents.divided(log, log.extent_bytes, end, disk)
+
+
+def test_names_that_are_known_or_not_wanted_are_not_looked_for_in_the_past(day: tuple[Works, list[Row]]) -> None:
+    works, rows = day
+    log, size = works.log(), works.log().extent_bytes
+    end = rows[-1]["lsn"] // size * size - size  # all of that is indexed
+    start = end - 2 * size
+    expected = [row for row in rows if start <= row["lsn"] < end]
+    for _ in range(2):
+        disk = Counting(works.world.disk)
+        parts = extents.divided(log, start, end, disk)
+        assert disk.bytes < size
+        assert [row for part in parts for row in told_of(part, works.disk)] == expected
+        extents._known.clear()
+    unnamed = attrs.evolve(log, names={})
+    disk = Counting(works.world.disk)
+    parts = extents.plan(unnamed, start, end, disk=disk, names=False)
+    assert disk.bytes < size
+    assert [row["lsn"] for part in parts for row in told_of(part, works.disk)] == [row["lsn"] for row in expected]
+    parts = extents.plan(unnamed, start, end, disk=works.disk)
+    assert [row for part in parts for row in told_of(part, works.disk)] == expected
+
+
+def test_a_folder_of_extents_is_given_the_indexes_that_it_lacks() -> None:
+    works = a_log(indexed=False)
+    disk = works.world.disk
+    rows = reference.rows(folder(disk), disk)
+    last = [row for row in rows if row["kind"] == "PUT"][-1]
+
+    def planned(on: Disk = disk) -> None:
+        windows._indexes.clear()
+        extents._known.clear()
+        extents.plan(folder(disk), last["lsn"], last["end_lsn"], disk=on)
+
+    def indexes() -> list[str]:
+        return [path for path in disk.files() if path.endswith(".IDX")]
+
+    planned()
+    assert len(indexes()) == last["end_lsn"] // works.log().extent_bytes - 1
+    counting = Counting(disk)
+    planned(counting)
+    assert counting.bytes < (last["lsn"] - rows[0]["lsn"]) / 2
+    assert told(folder(disk), disk) == rows
+    for path in indexes():
+        disk.remove(path)
+    disk.fail("write", errno.EROFS, where=lambda path: ".IDX" in path, once=False)
+    planned()
+    assert not indexes()
+    assert told(folder(disk), disk) == rows
+    disk.heal()
+    windows._indexes.clear()
+    extents._known.clear()
+    assert told(works.log(), disk) == rows
+    assert not indexes(), "a queue manager does that itself"
+
+
 # ---- the beginning, the end, and places between
 
 
@@ -358,6 +459,74 @@ def test_the_end_is_made_durable() -> None:
         end = works.log().end(disk=works.disk) if read else before
         assert (end > before) == read
         assert works.log().end(disk=works.world.disk.crash(LOSE_ALL)) == end
+
+
+def unforced(**options: Any) -> tuple[World, int]:
+    """A unit of work that goes over extents which nobody has forced; an LSN that was durable before."""
+    world = World(log_type="linear", log_primary_files=12, **options)
+    world.qm.define_queue("Q")
+    durable = extents.find(DATA, NAME, world.disk).end(disk=world.disk.snapshot(LOSE_ALL))
+    unit = world.qm.begin()
+    for _ in range(80):
+        unit.put("Q", b"y" * 7000)
+    return world, durable
+
+
+def folder(disk: SimDisk) -> LogFiles:
+    """The same extents, without a control file that says what is durable."""
+    return extents.find(ACTIVE, disk=disk)
+
+
+@pytest.mark.parametrize("find", [folder, lambda disk: extents.find(DATA, NAME, disk)])
+@pytest.mark.parametrize("from_before", [False, True])
+def test_the_end_is_made_durable_over_several_extents(find: Callable[[SimDisk], LogFiles], from_before: bool) -> None:
+    world, durable = unforced()
+    log, disk = find(world.disk), world.disk
+    assert find(disk).end(disk=disk.snapshot(LOSE_ALL)) < disk_end(disk) - log.extent_bytes
+    end = log.end(durable if from_before else None, disk)
+    assert end > durable + log.extent_bytes
+    after = disk.crash(LOSE_ALL)
+    assert log.end(durable, after) == end, "read from what had been durable before"
+    world.disk = after
+    world.start()
+    world.qm.put("Q", b"later")
+    found = [row for part in extents.divided(log, end, log.end(disk=after), after) for row in told_of(part, after)]
+    assert b"later" in [row["body"] for row in found]
+
+
+def disk_end(disk: SimDisk) -> int:
+    """Where the log ends, without anything made durable."""
+    return extents.find(DATA, NAME, disk).end(disk=disk.snapshot())
+
+
+def test_no_other_extents_are_synced_than_those_that_may_need_it() -> None:
+    for find in (folder, lambda disk: extents.find(DATA, NAME, disk)):
+        works = a_log()
+        log, disk = find(works.world.disk), works.world.disk
+        newest = log.end(disk=disk) // log.extent_bytes
+        older = f"{ACTIVE}/{file_name(linear_number(newest - 1))}"
+        disk.fail("sync", errno.EIO, where=older.__gt__, once=False)
+        assert log.end(disk=disk) // log.extent_bytes == newest
+        disk.fail("sync", errno.EIO, where=older.__lt__)
+        with pytest.raises(OSError, match=r"EIO|Input/output"):
+            log.end(disk=disk)
+        disk.heal()
+        assert newest > 5
+
+
+@pytest.mark.parametrize("find", [folder, lambda disk: extents.find(DATA, NAME, disk)])
+def test_a_disk_that_can_not_sync_tells_no_end_that_a_crash_takes_back(
+    find: Callable[[SimDisk], LogFiles],
+) -> None:
+    world, durable = unforced()
+    disk = world.disk
+    disk.fail("sync", errno.EROFS, where=lambda path: path.endswith(".LOG"), once=False)
+    found = find(disk).end(disk=disk)
+    disk.heal()
+    after = disk.crash(LOSE_ALL)
+    assert find(after).first(after) < found <= find(after).end(disk=after)
+    ends = {row["end_lsn"] for row in reference.rows(find(after), after)}
+    assert found in ends and found <= durable + 4096
 
 
 def test_a_disk_that_can_not_sync_is_read_up_to_what_the_log_says_was_durable() -> None:

@@ -240,6 +240,31 @@ def test_places_cut_the_table(path: Path, rows: list[logs.Row]) -> None:
     assert read(table(options(path, startingLsn="oldest", endingLsn="latest"))) == rows
 
 
+def test_a_table_ends_where_the_log_is_durable_and_begins_before_that(path: Path, rows: list[logs.Row]) -> None:
+    end = rows[-1]["end_lsn"]
+    for beyond in (end, end + 8, end + 4096, end + 5 * EXTENT):
+        assert read(table(options(path, endingLsn=str(beyond)))) == rows
+    assert read(table(options(path, startingLsn=str(end)))) == []
+    for beyond in (end + 8, end + 5 * EXTENT):
+        with pytest.raises(Mistake, match=r"the log in .*active ends at <0:0:\d+:\d+>, before <"):
+            read(table(options(path, startingLsn=str(beyond))))
+
+
+def test_rows_that_need_no_names_have_no_past_read(path: Path, tmp_path: Path, rows: list[logs.Row]) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for file in logs.files(path):
+        shutil.copy(file, folder)
+    columns = ("lsn", "kind", "object_number")
+    disk = logs.CountingDisk()
+    since = rows[-1]["lsn"] // EXTENT * EXTENT
+    last = table(asked({"path": str(folder), "startingLsn": str(since)}), columns=columns)
+    found = read(last, disk)
+    assert found == [{name: row[name] for name in columns} for row in rows if row["lsn"] >= since]
+    assert disk.of_extents < 6 * EXTENT  # of nine
+    assert not list(folder.glob("*.IDX"))
+
+
 def test_objects_and_kinds_are_options(path: Path, rows: list[logs.Row]) -> None:
     found = read(table(options(path, objects="Q0, Q2", kinds="GET,EXPIRE")))
     assert found == [row for row in rows if row["object"] in ("Q0", "Q2") and row["kind"] in ("GET", "EXPIRE")]

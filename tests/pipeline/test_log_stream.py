@@ -12,7 +12,11 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 import qmgr
+from logger import control
+from logger.disk import PosixDisk
 from logger.errors import ExtentGone, LogDamaged
+from logger.extent import file_name, linear_number
+from pipeline import windows
 from pipeline.limited_log_stream import LimitedLogStream
 from pipeline.log_options import asked, target_of
 from pipeline.log_source import LogSource
@@ -20,6 +24,7 @@ from pipeline.log_stream import LogStream, Offset, UnlimitedLogStream
 from pipeline.log_table import rows_in
 from pipeline.schema import ARROW, COLUMNS, arrow_of
 from qmgr.errors import Mistake
+from recovery import extent_index
 from tests.pipeline import logs
 from tests.pipeline.logs import EXTENT, options, read, table
 from tests.qmgr.world import NAME
@@ -318,6 +323,105 @@ def test_spark_4_1_gets_all_that_is_there(past: Path) -> None:
     assert reader.latestOffset() == end and batch(reader, end, end) == []
     with pytest.raises(LogDamaged, match="it is an older copy"):
         reader.partitions(reader.offset(int(end["lsn"]) + 80), end)
+
+
+def test_an_older_copy_is_refused_by_a_query_that_is_to_end_and_where_a_batch_is_run_again(past: Path) -> None:
+    reader = stream(past)
+    reader.prepareForTriggerAvailableNow()
+    first = reader.initialOffset()
+    end = reader.latestOffset(first, ReadAllAvailable())
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+    for ahead in (8, 5 * EXTENT):
+        with pytest.raises(LogDamaged, match="it is an older copy; put back the one that was read"):
+            reader.latestOffset(reader.offset(int(end["lsn"]) + ahead), ReadAllAvailable())
+        for again in (reader, stream(past)):
+            with pytest.raises(LogDamaged, match="it is an older copy"):
+                again.partitions(first, reader.offset(int(end["lsn"]) + ahead))
+
+
+def test_extents_that_are_gone_are_refused_by_a_query_that_is_to_end(past: Path, tmp_path: Path) -> None:
+    log = logs.copy(past, tmp_path / "log")
+    reader = LimitedLogStream(asked({"path": str(log)}), ARROW)
+    reader.prepareForTriggerAvailableNow()
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    for file in logs.files(log)[1:]:
+        file.unlink()
+    again = LimitedLogStream(asked({"path": str(log)}), ARROW)
+    again.prepareForTriggerAvailableNow()
+    with pytest.raises(LogDamaged, match="it is an older copy"):
+        again.latestOffset(end, ReadAllAvailable())
+    with pytest.raises(LogDamaged, match="it is an older copy"):
+        stream_of(log, reader).latestOffset(end, ReadAllAvailable())
+
+
+def stream_of(log: Path, seen: LimitedLogStream) -> LimitedLogStream:
+    """A query that has looked before."""
+    made = LimitedLogStream(asked({"path": str(log)}), ARROW)
+    made.seen = seen.seen
+    return made
+
+
+def test_a_beginning_behind_the_end_is_refused(past: Path) -> None:
+    end = stream(past).latestOffset(stream(past).initialOffset(), ReadAllAvailable())["lsn"]
+    assert stream(past, startingLsn=str(end)).initialOffset()["lsn"] == end
+    with pytest.raises(Mistake, match=r"the log in .* ends at <0:0:\d+:\d+>, before <"):
+        stream(past, startingLsn=str(int(end) + 8)).initialOffset()
+
+
+def test_partitions_are_the_same_before_and_after_extents_are_indexed(past: Path, tmp_path: Path) -> None:
+    log = logs.copy(past, tmp_path / "log")
+    for file in log.rglob("*.IDX"):
+        file.unlink()
+    one = LimitedLogStream(asked({"path": str(log), "objects": "Q1", "kinds": "PUT"}), ARROW)
+    first = one.initialOffset()
+    end = one.latestOffset(first, ReadAllAvailable())
+
+    def found() -> list[list[logs.Row]]:
+        windows._indexes.clear()
+        parts = one.partitions(first, end)
+        return [[row for made in rows_in(part, one.target) for row in made.to_pylist()] for part in parts]
+
+    before = found()
+    assert [row for rows in before for row in rows] == read(table(one.asked)) != []
+    assert [] in before, "a partition without rows keeps its number"
+    files, disk = one.log(), PosixDisk()
+    *sealed, _ = files.history(disk).places().values()
+    _, state = control.read(disk, files.control)
+    for place in sealed:
+        extent_index.load_or_build(disk, files.history(disk), state, place)
+    assert len(list(log.rglob("*.IDX"))) == len(sealed)
+    assert found() == before
+
+
+@pytest.mark.parametrize("where", ["", "folder"])
+def test_an_idle_look_opens_few_files_and_lists_directories_once(
+    past: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    log = logs.copy(past, tmp_path / "log")
+    if where:
+        (log / control.NAME).unlink()
+    reader = LimitedLogStream(asked({"path": str(log)}), ARROW)
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    opened: list[str] = []
+    listed: list[str] = []
+    opening, listing = PosixDisk.open_read, PosixDisk.list
+
+    def open_read(self: PosixDisk, path: str) -> Any:
+        if ".LOG" in path and Path(path).exists():
+            opened.append(Path(path).name)
+        return opening(self, path)
+
+    def names(self: PosixDisk, path: str) -> Any:
+        listed.append(path)
+        return listing(self, path)
+
+    monkeypatch.setattr(PosixDisk, "open_read", open_read)
+    monkeypatch.setattr(PosixDisk, "list", names)
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+    assert min(opened) == file_name(linear_number(int(end["lsn"]) // EXTENT)), "none of the past"
+    ahead = set(opened) - {min(opened)}  # files that are there for what comes
+    assert len(opened) <= 4 + 2 * len(ahead)
+    assert len(listed) == len(set(listed))
 
 
 @pytest.mark.parametrize("option", ["endingLsn", "endingTime"])
