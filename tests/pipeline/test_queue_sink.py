@@ -27,18 +27,20 @@ from pyspark.sql.types import (
 )
 
 import qmgr
-from pipeline import marks, queue_sink
+from pipeline import extents, marks, queue_sink
 from pipeline.marks import Key
 from pipeline.queue_sink import Part, Put, QueueStreamWriter, QueueWriter, check_columns
 from pipeline.reach import reach
+from pipeline.sharing import shared
 from qmgr.errors import Mistake, MQError, NotAuthorized, Reason
 from qmgr.users import Users
 from tests.commands import Commands
 from tests.daemon import serving as network
 from tests.daemon.daemons import Daemons
 from tests.daemon.test_client import far
+from tests.pipeline.logs import EXTENT, NEVER
 from tests.pipeline.queues import LINEAR, rows, said, serving
-from tests.qmgr.world import Call, bodies
+from tests.qmgr.world import NAME, Call, bodies
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -574,3 +576,41 @@ def test_a_stream_whose_checkpoint_lost_its_newest_files_is_refused_until_somebo
     qm.put("A", b"later")
     run()
     assert bodies(qm, "B") == [b"0", b"1", b"later"]
+
+
+def test_what_the_log_tells_of_a_queue_is_put_once_also_when_extents_were_indexed_meanwhile(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """A batch of several extents fails at its second part that has rows, as the queue is full, and is done again."""
+    qmgr.create(NAME, data_path=tmp_path, **(LINEAR | {"log_primary_files": 8}))
+    with qmgr.start(NAME, data_path=tmp_path, background=False) as qm, shared(qm):
+        for queue in ("A", "OTHERS"):
+            qm.define_queue(queue)
+        qm.define_queue("B", max_depth=3)
+        log = extents.find(str(tmp_path), NAME)
+
+        def filled(to: int) -> None:
+            while log.end() < to * EXTENT:
+                qm.put("OTHERS", b"x" * 7000)
+
+        filled(2)
+        start = log.end()
+        filled(3)  # an extent without anything that is wanted
+        qm.put_many("A", [b"first %d" % number for number in range(3)])
+        filled(4)
+        qm.put_many("A", [b"second %d" % number for number in range(2)])
+        options = {"qmgr": NAME, "objects": "A", "kinds": "PUT", "startingLsn": str(start)}
+        stream = spark.readStream.format("qmgr.log").options(**options).load(str(tmp_path)).select("body")
+
+        def run() -> None:
+            writing = stream.writeStream.format("qmgr.queue").options(**said(tmp_path, "B"))
+            query = writing.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+            query.start().awaitTermination()
+
+        with pytest.raises(PySparkException, match="queue 'B'"):
+            run()
+        assert qm.queue("B").depth in (2, 3)
+        qm.alter_queue("B", max_depth=100)
+        list(qm.replay("A", NEVER))  # extents get their indexes, as by the housekeeping at any time
+        run()
+        assert sorted(bodies(qm, "B")) == [*(b"first %d" % n for n in range(3)), *(b"second %d" % n for n in range(2))]
