@@ -27,6 +27,12 @@ LOCAL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+# A shuffle has 200 pieces unless it is told otherwise: so many files and tasks for a log of a few MB take longer than
+# all else. Large logs get as many as they take (`fit`), since a piece is sorted, or grouped, in the memory of one task.
+# Adaptive execution stays on: it puts small pieces together, and divides those that a busy queue makes too large.
+PIECES = "spark.sql.shuffle.partitions"
+LEAST_PIECES = "spark.qmgr.leastPieces"  # set where `fit` may choose
+PIECE_BYTES = 32 << 20  # of log, for a piece
 CONFIGURED = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
 
 
@@ -46,13 +52,20 @@ def spark(app: str, **conf: str) -> "SparkSession":
     settings = SETTINGS | conf
     builder = SparkSession.builder.appName(app)
     if not any(name in os.environ for name in CONFIGURED):
-        settings = LOCAL | _quietly(settings)
+        settings = LOCAL | _in_pieces(_quietly(settings))
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if "PYSPARK_GATEWAY_PORT" not in os.environ and "SPARK_REMOTE" not in os.environ:
         _prepare(_version())
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def fit(made: "SparkSession", size: int) -> None:
+    """Let shuffles have as many pieces as `size` bytes of log take, unless somebody else has said how many."""
+    least = made.conf.get(LEAST_PIECES, None)
+    if least is not None:
+        made.conf.set(PIECES, str(max(int(least), size // PIECE_BYTES)))
 
 
 def is_active() -> bool:
@@ -84,6 +97,14 @@ def _prepare(version: tuple[int, ...]) -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # not whatever `python3` is on the path
     if shutil.which("bash") is None:
         raise Mistake("Spark is started by bash, and there is none on the path: install it")
+
+
+def _in_pieces(settings: dict[str, str]) -> dict[str, str]:
+    """The same with a number of pieces for shuffles that small logs are done with soonest, unless one is given."""
+    if PIECES in settings:
+        return settings
+    least = str(2 * (os.cpu_count() or 1))
+    return settings | {PIECES: least, LEAST_PIECES: least}
 
 
 def _quietly(settings: dict[str, str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from logger import lsn as lsns
 from logger.errors import LogError, NotInLog
-from pipeline import extents
+from pipeline import extents, session
 from pipeline.extents import LogFiles
 from pipeline.session import INSTALL
 from qmgr.cli import command
@@ -117,7 +117,9 @@ def log_table(spark: "SparkSession", args: argparse.Namespace, columns: str | No
 
     Raises Failure, LogError, OSError.
     """
-    since, until = bounds(extents.find(args.path, args.qmgr), args)
+    log = extents.find(args.path, args.qmgr)
+    since, until = bounds(log, args)
+    session.fit(spark, until - (log.first() if since is None else since))
     return read_log(spark, args.path, args.qmgr, since, until, columns)
 
 

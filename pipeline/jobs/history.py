@@ -22,7 +22,7 @@ from pyspark.sql.types import MapType
 
 from logger import lsn as lsns
 from logger.disk import PosixDisk
-from pipeline import extents, manifest
+from pipeline import extents, manifest, session
 from pipeline.extents import LogFiles
 from pipeline.jobs import common, output
 from pipeline.jobs.common import DIFFERENT, GOOD, Failure, say, step
@@ -147,6 +147,7 @@ class _Lake:
         what = f"history: {lsns.text(start)} to {lsns.text(end)}"
         folder = f"run={start:020d}-{end:020d}-{secrets.token_hex(4)}"
         rows = common.read_log(self._spark, self._args.path, self._args.qmgr, start, end)
+        session.fit(self._spark, end - start)
         with step(self._spark, f"{what}, written"):
             write(rows, f"{self._folder}/{folder}")
         written = manifest.read_runs(self._spark, self._folder, [folder])

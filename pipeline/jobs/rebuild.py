@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from logger import lsn as lsns
 from logger.disk import absolute_path
 from logger.extent import file_name, linear_number
-from pipeline import built, extents
+from pipeline import built, extents, session
 from pipeline.built import LOCKED, READY, UNCOMMITTED, Content, Contents
 from pipeline.extents import LogFiles
 from pipeline.image_source import image_table
@@ -126,6 +126,7 @@ class _Rebuild:
         start = self._log.first()
         with step(self._spark, "rebuild: what there was"):
             until = self._until(start)
+            session.fit(self._spark, until - start)
             found = self._found(start, until)
         known, missing = known_queues(found, self._log)
         for sentence in missing:

