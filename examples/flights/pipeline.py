@@ -58,7 +58,7 @@ def analysed(data_path: str, reports: Path, console: Console) -> bool:
     """Run each job on the log; return whether all of them found what they should."""
     good = True
     for name in JOBS:
-        console.print(f"\n{name}: {job_of(name).HELP}", style="bold")
+        console.print(f"\n{name}: {job_of(name).HELP}", style="bold", soft_wrap=True)
         began = time.monotonic()
         status = job([name, data_path, "--qmgr", NAME, "--out", str(reports / name)])
         good = good and status == 0
