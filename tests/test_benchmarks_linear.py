@@ -29,14 +29,14 @@ SLOW: list[tuple[str, list[str]]] = [
         ],
     ),
     ("reading", ["zstd ÷ plain, read and decoded", "gzip ÷ plain, read and decoded"]),
-    ("logtype", ["commits, linear, Manual ÷ circular"]),
+    ("archiving", ["commits while extents are compressed with zstd ÷ while none are"]),
 ]
 
 
 @pytest.mark.parametrize(
     ("group", "figures"),
     [
-        ("archiving", ["commits while extents are compressed with zstd ÷ while none are"]),
+        ("logtype", ["commits, linear, Manual ÷ circular"]),
         *(SLOW if SOAK else []),
     ],
 )
