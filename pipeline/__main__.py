@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from pipeline import jobs, session
-from pipeline.jobs import common
-from pipeline.jobs.common import Failure
 from qmgr.cli import command
+
+try:
+    from pipeline.jobs import common
+    from pipeline.jobs.common import Failure
+except ModuleNotFoundError as exc:
+    sys.exit(f"AMQ6118S: the pipeline needs {exc.name}, which is not installed; {session.INSTALL}")
 
 PROGRAM = "python -m pipeline"
 CODES = """\
