@@ -172,6 +172,25 @@ class Engine(Holding):
             if deadline is not None and self.clock.elapsed_ns() >= deadline:
                 seconds = 0.0
 
+    def get_now(self, unit: Uow | None, name: str, limit: int, wanted: Wanted) -> tuple[list[Message], int] | None:
+        """Take up to `limit` of the messages that are there; nobody may hear of them before the log is safe up to the
+        LSN, 0: now. None where there is more to it, or segments have to be read: use `get` then.
+        """
+        queue = self._known(name)
+        if queue.name != name or wanted.logical_order or (wanted.backout_requeue and self.requeues(name)):
+            return None
+        try:
+            with self.lock:
+                found = self._get_locked(unit, queue, limit, wanted, False)
+        except Unindexed:
+            return None
+        except LogError as exc:
+            raise self.translated(exc) from exc
+        if found is None:
+            return [], 0
+        messages = [decode(head, body, name, backouts, found.now) for head, body, backouts in found.messages]
+        return messages, found.force if found.force > self.log.safe else 0
+
     def _move_away(self, queue: Queue, limit: int, wanted: Wanted, *, woken: bool) -> None:
         """Before a get outside a unit of work: what was backed out too often goes, for good."""
         try:

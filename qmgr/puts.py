@@ -100,12 +100,21 @@ class Puts(Definitions):
 
     def put_many(self, unit: Uow | None, name: str, bodies: Iterable[Any], options: verbs.PutOptions) -> list[Message]:
         """Put messages to one queue with one record: all of them or, where an error is raised, none."""
+        messages, end = self.put_many_later(unit, name, bodies, options)
+        if end:
+            self.force(end)
+        return messages
+
+    def put_many_later(
+        self, unit: Uow | None, name: str, bodies: Iterable[Any], options: verbs.PutOptions
+    ) -> tuple[list[Message], int]:
+        """The same without the force, as `put_later`."""
         queue, descriptor = self._described(name, options)
         if isinstance(bodies, (bytes, bytearray, memoryview, str)) or not isinstance(bodies, Iterable):
             raise Mistake(f"put_many takes several bodies, not one {type(bodies).__name__}", reason=Reason.MD_ERROR)
         bodies = [body if type(body) is bytes else check_body(body) for body in bodies]
         if not bodies:
-            return []
+            return [], 0
         self._check_many(queue, descriptor, bodies)  # before much is made of it
         now = self.clock.wall_us()
         given_id = options.get("message_id")
@@ -118,6 +127,7 @@ class Puts(Definitions):
         size = sum(map(len, bodies)) + len(bodies) * len(heads[0])
         persistent, priority, expires = descriptor.persistent, descriptor.priority, descriptor.expires
         entries = [Entry(head, body, persistent, priority, expires) for head, body in zip(heads, bodies, strict=True)]
+        end = 0
         if unit is not None:
             self._put_in_unit(unit, queue, entries, size, largest)
         else:
@@ -125,10 +135,8 @@ class Puts(Definitions):
             record = PutMany(queue.id, 0, list(zip(heads, bodies, strict=True)), entries)
             cost = self.log.cost(records.put_many_cost(size, count)) if persistent else 0
             end = self._put_now(record, queue, count, largest, cost, now)
-            if end:
-                self.force(end)
         name, expiry = queue.name, descriptor.expiry
-        return [Message(body, head, name, 0, expiry) for head, body in zip(heads, bodies, strict=True)]
+        return [Message(body, head, name, 0, expiry) for head, body in zip(heads, bodies, strict=True)], end
 
     def _check_many(self, queue: Queue, descriptor: Descriptor, bodies: list[bytes]) -> None:
         """May there be so many messages at all? What is there already is looked at later."""

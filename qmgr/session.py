@@ -19,7 +19,7 @@ from qmgr.infos import LOCAL, Peer
 from qmgr.locations import Location
 from qmgr.message import Message
 from qmgr.objects import check_name
-from qmgr.verbs import PutOptions
+from qmgr.verbs import GetOptions, PutOptions, check_limit, wanted
 from recovery.records import Xid
 from recovery.uows import ACTIVE, PREPARED
 
@@ -204,6 +204,23 @@ class Session:
         self._look_around()
         return done
 
+    def put_many_later(
+        self, unit: "UnitOfWork | None", queue: str, bodies: list[bytes], options: PutOptions
+    ) -> tuple[list[Message], int]:
+        self._require(PUT, queue)
+        done = self._engine.put_many_later(None if unit is None else unit._unit, queue, bodies, options)
+        self._look_around()
+        return done
+
+    def get_now(
+        self, unit: "UnitOfWork | None", queue: str, limit: int, options: GetOptions
+    ) -> tuple[list[Message], int] | None:
+        """Up to `limit` of the messages that are there; None where that may take waiting: see `get_many`."""
+        self._require(GET, queue)
+        found = self._engine.get_now(None if unit is None else unit._unit, queue, check_limit(limit), wanted(options))
+        self._look_around()
+        return found
+
     def commit_later(self, unit: "UnitOfWork") -> int:
         try:
             return self._engine.commit_later(unit._unit)
@@ -326,6 +343,12 @@ class Sessions:
             self._open[session.number] = session
             self._far += peer.channel != LOCAL
             return session
+
+    @property
+    def pressed(self) -> bool:
+        """Is the log nearly full, or do checkpoints not keep up? Then a call may come to wait for one."""
+        engine = self.manager._engine
+        return engine.urgent or engine.checkpointer.overdue()
 
     def overrun(self) -> bool:
         """Has so much come that checkpoints do not keep up? Who may not wait for one brings no more until then."""

@@ -20,6 +20,7 @@ from typing import Any
 from qmgr.wire import LEAST, LENGTH, ProtocolError
 
 AT_ONCE = 4096  # bytes: most frames come with one call
+AT_A_TIME = 64 << 10  # bytes that are received of one socket among many
 PIECE = 256 << 10  # bytes by which a long frame is received, so that nobody can make us reserve what never comes
 LONGEST_NAME = 100  # bytes of the path of a Unix socket; the system takes a few more
 BACKLOG = 1024
@@ -54,6 +55,29 @@ def receive(sock: Socket, most: int, seconds: float = 0.0, ticks: Ticks | None =
     if not data:
         return b""
     return _rest(sock, data, most, seconds, ticks)
+
+
+def receive_now(sock: Socket) -> bytes:
+    """What has come by a socket on which something has, a piece at most; b"" at its end. Raises OSError."""
+    return sock.recv(AT_A_TIME, socket.MSG_DONTWAIT)
+
+
+def is_frame(data: bytes, most: int) -> bool:
+    """Is it one frame, of `most` bytes at most, and nothing else?"""
+    return LEAST <= len(data) <= most and LENGTH.unpack_from(data)[0] + LENGTH.size == len(data)
+
+
+def receive_rest(sock: Socket, data: bytes, most: int, seconds: float, ticks: Ticks) -> bytes:
+    """The frame that began with this; as `receive`."""
+    return data if is_frame(data, most) else _rest(sock, data, most, seconds, ticks)
+
+
+def send_now(sock: Socket, data: bytes) -> bytes:
+    """Send what takes no waiting; what is left. Raises OSError."""
+    try:
+        return data[sock.send(data, socket.MSG_DONTWAIT) :]
+    except BlockingIOError:
+        return data
 
 
 def receive_one(sock: Socket, most: int) -> bytes:

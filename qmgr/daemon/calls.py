@@ -1,6 +1,7 @@
 """Calls: the requests that come by one socket, one after the other, each made a call of the session and answered."""
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -16,8 +17,8 @@ from qmgr.manager import UnitOfWork
 from qmgr.message import Message
 from qmgr.replay import Replay, Replayed
 from qmgr.session import ADMIN, INQUIRE, ServiceFace
-from qmgr.sockets import Socket
-from qmgr.verbs import PutOptions, check_wait, wanted
+from qmgr.sockets import Gone, Socket
+from qmgr.verbs import GetOptions, PutOptions, check_wait, wanted
 from qmgr.wire import OK, Begun, ProtocolError, Request
 from recovery.records import Xid
 from recovery.uows import ACTIVE, PREPARED
@@ -28,6 +29,8 @@ unpack_head = wire.REQUEST.unpack_from
 PUT, COMMIT, BEGIN = wire.PUT, wire.COMMIT, wire.BEGIN
 DONE = wire.reply(OK, b"")
 AT_WORK = wire.reply(wire.ALIVE, b"")
+A_FEW = 1000  # messages that are got at once while others wait for their turn
+QUICK = frozenset((PUT, COMMIT, wire.PUT_MANY, wire.GET, wire.GET_MANY, wire.BACKOUT, wire.BEGIN_UNIT, wire.STATE))
 Answer = bytes | Iterable[bytes]
 
 
@@ -35,22 +38,39 @@ class GaveUp(Exception):
     """Nobody waits for the answer any more."""
 
 
-class Calls:
-    """One socket of a client; a thread of its own serves it."""
+class TakesWaiting(Exception):
+    """The answer can't be had at once."""
 
-    def __init__(self, service: ServiceFace, client: Client, sock: Socket, watcher: Watcher, beats: Beats) -> None:
+
+class Calls:
+    """One socket of a client; one thread at a time serves it."""
+
+    def __init__(
+        self,
+        service: ServiceFace,
+        client: Client,
+        sock: Socket,
+        watcher: Watcher,
+        beats: Beats,
+        on_end: Callable[[Exception | None], None],
+    ) -> None:
+        """`on_end` is told when nobody serves the socket any more, and why, if not since its client has closed it."""
         self._service = service
+        self._on_end = on_end
         self._clock: Clock = service.clock
         self._client = client
         self._session = client.session
         self._units = client.units
-        self._sock = sock
+        self.sock = sock
         self._watcher = watcher
         self._beats = beats
         self._telling = threading.Lock()  # whole frames, where another thread may tell of a call that takes long
         self._long = False  # one is at work
         self.due = NEVER
         self._begun: Begun | None = None  # to be told with the answer
+        self._lsn = 0  # that must be safe before anybody hears the answer; 0: any time
+        self._committed: tuple[int, UnitOfWork] | None = None  # and counts from then on
+        self._may_wait = True
         self._watch: Watch | None = None  # while a call waits
         self._dismissed = False
         self.over = threading.Event()
@@ -73,13 +93,13 @@ class Calls:
 
     def hang_up(self) -> None:
         """The client is gone: give up what waits, and find the socket closed."""
-        sockets.hang_up(self._sock)
+        sockets.hang_up(self.sock)
         self._give_up()
 
     def dismiss(self) -> None:
         """The queue manager is ending: answer the call that is under way, and no other; one that waits hears why."""
         self._dismissed = True
-        sockets.hear_no_more(self._sock)
+        sockets.hear_no_more(self.sock)
         self._give_up()
 
     def _give_up(self) -> None:
@@ -87,55 +107,109 @@ class Calls:
         if watch is not None:
             watch.note()
 
+    # ---- from the socket and back
+
     def serve(self) -> None:
-        """Answer until the client closes the socket. Raises ProtocolError, what a lost connection raises."""
-        try:
-            self._serve()
-        finally:
-            self.over.set()
+        """Answer until the client closes the socket, in a thread that may wait. Raises as `attend`."""
+        sock, longest, idle, ticks = self.sock, self._longest, self._idle, self._clock.elapsed_ns
+        while frame := sockets.receive(sock, longest, idle, ticks):
+            self._attend(frame)
+            frame = b""  # given back before the next is waited for
 
-    def _serve(self) -> None:
-        sock, longest, idle, ticks = self._sock, self._longest, self._idle, self._clock.elapsed_ns
-        receive, answer = sockets.receive, self._answer
-        sockets.limit_send(sock, idle)
-        while True:
-            frame = receive(sock, longest, idle, ticks)
-            if not frame:
-                return
-            told = answer(frame)
-            if isinstance(told, bytes):
-                sock.sendall(told)
-            else:
-                for part in told:
-                    sock.sendall(part)
-            frame = told = b""  # given back before the next is waited for
+    def attend(self, data: bytes) -> bool:
+        """Answer the request that begins with `data`, in a thread that may wait; True.
 
-    def _answer(self, frame: bytes) -> Answer:
-        """What to answer. Raises ProtocolError for what is no request; Gone."""
-        self._begun = None
+        Raises ProtocolError, what a lost connection raises.
+        """
+        self._attend(sockets.receive_rest(self.sock, data, self._longest, self._idle, self._clock.elapsed_ns))
+        return True
+
+    def _attend(self, frame: bytes) -> None:
+        if self._service.sessions.pressed:
+            self._session.manager.look_around()
+        done = self.answer(frame)
+        assert done is not None, "this thread may wait"
+        told, lsn = done
+        if lsn:
+            refused: Exception | None = None
+            try:
+                self._session.manager.force(lsn)
+            except Exception as exc:
+                refused = exc
+            told = self.settled(told, refused)
+        if isinstance(told, bytes):
+            self.sock.sendall(told)
+        else:
+            for part in told:
+                self.sock.sendall(part)
+
+    def receive_now(self) -> bytes:
+        """What has come, where something has; b"" when the client has closed the socket. Raises OSError."""
+        return sockets.receive_now(self.sock)
+
+    def is_request(self, data: bytes) -> bool:
+        """Is it just one that may be answered at once?"""
+        return len(data) >= HEAD and data[4] in QUICK and sockets.is_frame(data, self._longest)
+
+    def send_now(self, told: Answer) -> Iterator[bytes] | None:
+        """Send an answer as far as that takes no waiting; what is left of it, if anything is. Raises OSError."""
+        parts = iter((told,) if isinstance(told, bytes) else told)
+        for part in parts:
+            left = sockets.send_now(self.sock, part)
+            if left:
+                return itertools.chain((left,), parts)
+        return None
+
+    def end(self, exc: Exception | None) -> None:
+        """Nobody serves the socket any more: `exc` says why, if not since its client has closed it."""
+        self.over.set()
+        self._on_end(exc)
+
+    def answer(self, frame: bytes, *, may_wait: bool = True) -> tuple[Answer, int] | None:
+        """(what to answer, the LSN to force before, 0: none); None where it takes waiting, and that may not be.
+
+        After a force the answer is what `settled` makes of it. Raises ProtocolError for what is no request; Gone.
+        """
+        self._begun, self._lsn, self._may_wait = None, 0, may_wait
         try:
-            if len(frame) >= HEAD:  # most often it is one of these
-                if frame[4] == PUT:
-                    return self._put(frame)
-                if frame[4] == COMMIT:
-                    return self._commit(frame[5], int.from_bytes(frame[8:HEAD], "little"))
-            request = wire.decode_request(frame)
-            made = self._answers.get(request.op)
-            if made is None:
-                raise ProtocolError(f"there is no request {request.op}")
-            return made(request, frame)
-        except ProtocolError:
+            return self._made_of(frame), self._lsn
+        except TakesWaiting:
+            return None
+        except (ProtocolError, *Gone):
             raise
-        except MQError as exc:
-            return wire.error_reply(exc, self._begun)
         except GaveUp:
             raise EOFError("the client is gone") from None
-        except (TypeError, ValueError) as exc:  # what a call was given does not fit to it
-            return wire.error_reply(Mistake(str(exc) or type(exc).__name__), self._begun)
         except Exception as exc:
-            text = f"a client's request {frame[4]} failed ({type(exc).__name__}: {exc})"
-            self._service.say("AMQ6118", text=text)
-            return wire.error_reply(MQError(f"the queue manager has an internal error: {text}"), self._begun)
+            return self._refusal(exc, frame[4]), 0
+
+    def settled(self, told: Answer, refused: Exception | None) -> Answer:
+        """What to answer now that the log is safe, or could not be forced."""
+        committed, self._committed = self._committed, None
+        if refused is not None:
+            return self._refusal(refused, COMMIT)
+        if committed is not None:
+            self._client.ended(*committed)
+        return told
+
+    def _made_of(self, frame: bytes) -> Answer:
+        if frame[4] == PUT and len(frame) >= HEAD:  # most often it is one of these
+            return self._put(frame)
+        if frame[4] == COMMIT and len(frame) >= HEAD:
+            return self._commit(frame[5], int.from_bytes(frame[8:HEAD], "little"))
+        request = wire.decode_request(frame)
+        made = self._answers.get(request.op)
+        if made is None:
+            raise ProtocolError(f"there is no request {request.op}")
+        return made(request, frame)
+
+    def _refusal(self, exc: Exception, op: int) -> bytes:
+        if isinstance(exc, MQError):
+            return wire.error_reply(exc, self._begun)
+        if isinstance(exc, (TypeError, ValueError)):  # what a call was given does not fit to it
+            return wire.error_reply(Mistake(str(exc) or type(exc).__name__), self._begun)
+        text = f"a client's request {op} failed ({type(exc).__name__}: {exc})"
+        self._service.say("AMQ6118", text=text)
+        return wire.error_reply(MQError(f"the queue manager has an internal error: {text}"), self._begun)
 
     # ---- calls that may take long
 
@@ -167,7 +241,7 @@ class Calls:
         if self._telling.acquire(blocking=False):  # else it is told how far the call has come, or has its answer
             try:
                 if self._long:
-                    sockets.send_at_once(self._sock, AT_WORK)
+                    sockets.send_at_once(self.sock, AT_WORK)
             finally:
                 self._telling.release()
 
@@ -195,20 +269,25 @@ class Calls:
         options = NO_OPTIONS
         if flags & wire.OPTIONS:
             options, at = wireoptions.decode_options(frame, at)
-        return wire.put_reply(self._session.put(unit, name, frame[at:], options), self._begun, name)
+        message, self._lsn = self._session.put_later(unit, name, frame[at:], options)
+        return wire.put_reply(message, self._begun, name)
 
     def _put_many(self, request: Request, frame: bytes) -> Answer:
         unit = self._unit(request)
         options, at = NO_OPTIONS, request.at
         if request.flags & wire.OPTIONS:
             options, at = wireoptions.decode_options(frame, at)
-        messages = self._session.put_many(unit, request.name, wire.decode_bodies(frame, at), options)
+        bodies = wire.decode_bodies(frame, at)
+        messages, self._lsn = self._session.put_many_later(unit, request.name, bodies, options)
         return wire.pages(messages, self._begun, bodies=False)
 
     def _get(self, request: Request, frame: bytes) -> bytes:
         (wait,) = wire.unpack(wire.SECONDS, frame, request.at)
         options = wireoptions.decode_wanted(request.flags, frame, request.at + wire.SECONDS.size)
         unit, session, name = self._unit(request), self._session, request.name
+        found = self._there(unit, name, 1, wait, options)
+        if found:
+            return wire.got_reply(found[0], self._begun, name)
 
         def get() -> Message | None:
             try:
@@ -229,6 +308,9 @@ class Calls:
         wait, limit = wire.unpack(wire.MANY, frame, request.at)
         options = wireoptions.decode_wanted(request.flags, frame, request.at + wire.MANY.size)
         unit, session, name = self._unit(request), self._session, request.name
+        found = self._there(unit, name, limit, wait, options)
+        if found or (found is not None and not wait):
+            return wire.pages(found, self._begun)
 
         def get() -> list[Message]:
             return session.get_many(unit, name, limit, **options)
@@ -237,6 +319,19 @@ class Calls:
         if not messages and wait:
             messages = self._wait(get, name, wait, selective=wanted(options).selective) or []
         return wire.pages(messages, self._begun)
+
+    def _there(
+        self, unit: UnitOfWork | None, name: str, limit: int, wait: float, options: GetOptions
+    ) -> list[Message] | None:
+        """What can be got at once; None where that can't be told. Raises TakesWaiting."""
+        now = self._session.get_now(unit, name, limit, options) if limit <= A_FEW else None
+        if now is not None:
+            found, self._lsn = now
+            if found or not wait:
+                return found
+        if not self._may_wait:
+            raise TakesWaiting
+        return None
 
     def _wait(self, get: Callable[[], Any], name: str, wait: float, *, selective: bool) -> Any:
         """Get again when there may be a message, until there is one or the time is over; then None.
@@ -247,7 +342,7 @@ class Calls:
         seconds = check_wait(None if wait == wire.FOR_EVER else wait)
         deadline = None if seconds is None else clock.elapsed_ns() + int(seconds * 1e9)
         word = threading.Event()
-        with self._watcher.watching(self._sock, word.set) as self._watch, self._taking_long():
+        with self._watcher.watching(self.sock, word.set) as self._watch, self._taking_long():
             watch = self._watch
             while not (watch.gone or self._client.closed):
                 waiter = _Waiter(word)
@@ -335,8 +430,11 @@ class Calls:
 
     def _commit(self, flags: int, number: int) -> bytes:
         unit, begun = self._units.get(number) or self._client.unit(number, flags)
-        self._session.commit(unit)
-        self._client.ended(number, unit)
+        self._lsn = self._session.commit_later(unit)
+        if self._lsn:
+            self._committed = number, unit
+        else:
+            self._client.ended(number, unit)
         return wire.reply(OK, b"", begun=begun) if flags & BEGIN else DONE
 
     def _backout(self, request: Request, frame: bytes) -> bytes:
@@ -345,7 +443,7 @@ class Calls:
             self._client.refuse(request.unit)
         else:
             try:
-                self._session.backout(known[0])
+                self._lsn = self._session.backout_later(known[0])
             finally:
                 if known[0].state is not ACTIVE and known[0].state is not PREPARED:
                     self._client.ended(request.unit, known[0])
@@ -399,7 +497,7 @@ class Calls:
     def _tell_progress(self, done: int, total: int) -> None:
         try:
             with self._telling:
-                self._sock.sendall(wire.reply(wire.PROGRESS, wire.STEP.pack(done, total)))
+                self.sock.sendall(wire.reply(wire.PROGRESS, wire.STEP.pack(done, total)))
         except OSError:
             raise GaveUp from None
 

@@ -1,10 +1,10 @@
-"""The listener of the client protocol: a Unix socket always, TCP where it is configured. A thread for each socket.
+"""The listener of the client protocol: a Unix socket always, TCP where it is configured.
 
-A client has a session with an anchor, which carries no calls and has no thread: when that closes the session ends, its
-units of work are backed out and its calls given up. Its other sockets carry one call at a time.
+A client has a session with an anchor, which carries no calls: when that closes the session ends, its units of work are
+backed out and its calls given up. Its other sockets carry one call at a time; one thread answers the quick ones of all
+sockets (rounds.py), but with TLS each socket has a thread of its own.
 """
 
-import contextlib
 import ssl
 import threading
 from collections.abc import Callable
@@ -17,6 +17,8 @@ from qmgr import sasl, sockets, values, wire
 from qmgr.daemon.beats import Beats
 from qmgr.daemon.calls import Calls
 from qmgr.daemon.client import Client
+from qmgr.daemon.hands import start_thread
+from qmgr.daemon.rounds import Rounds
 from qmgr.daemon.tls import certified, server_context
 from qmgr.daemon.watcher import Watcher
 from qmgr.errors import Mistake, MQError, NotAuthorized, Reason, Unavailable
@@ -28,24 +30,9 @@ from qmgr.sockets import Gone, Socket
 from qmgr.verbs import LONGEST_WAIT
 from qmgr.wire import ProtocolError
 
-STACK = 512 << 10  # bytes of a thread's stack; only what it uses is taken
 LAST_ANSWERS = 2_000_000_000  # nanoseconds that calls which are under way have at the end
 A_MOMENT = 0.1  # seconds
 STRANGERS = 200  # sockets at a time of which nobody knows yet whose they are
-
-_starting = threading.Lock()
-
-
-def start_thread(work: Callable[[], None], name: str) -> threading.Thread:
-    """A thread with a small stack, of which there may be thousands."""
-    thread = threading.Thread(target=work, name=name, daemon=True)
-    with _starting:
-        usual = threading.stack_size(STACK)
-        try:
-            thread.start()
-        finally:
-            threading.stack_size(usual)
-    return thread
 
 
 @attrs.frozen(kw_only=True)
@@ -140,23 +127,24 @@ class LocalListener:
             sockets.limit_send(sock, self._service.channels.connect_timeout)
             sock = self._place.welcome(accepted)
             kept = self._first(accepted, sock)
-        except ProtocolError as exc:
-            self._service.say("AMQ9207", peer=sockets.name_of(accepted, self._place.name), text=str(exc))
-            broken = Unavailable(f"the connection is closed: {exc}", reason=Reason.CONNECTION_BROKEN)
-            with contextlib.suppress(*Gone):
-                sock.sendall(wire.error_reply(broken))
-        except MQError as exc:
-            with contextlib.suppress(*Gone):
-                sock.sendall(wire.error_reply(exc))
-        except Gone:
-            pass
+        except Exception as exc:
+            self._say_why(accepted, sock, exc)
         finally:
             self._known(accepted)
             if not kept:
                 sockets.close(sock)
 
+    def _say_why(self, accepted: Socket, sock: Socket, exc: Exception) -> None:
+        """The last word on a socket that can't go on."""
+        if isinstance(exc, Gone):
+            return
+        if not isinstance(exc, MQError):
+            self._service.say("AMQ9207", peer=sockets.name_of(accepted, self._place.name), text=str(exc))
+            exc = Unavailable(f"the connection is closed: {exc}", reason=Reason.CONNECTION_BROKEN)
+        sockets.send_at_once(sock, wire.error_reply(exc))
+
     def _first(self, accepted: Socket, sock: Socket) -> bool:
-        """The first frame says what the socket is. True: it is an anchor, and nobody reads it."""
+        """The first frame says what the socket is. True: it is an anchor, which nobody reads, or others serve it."""
         service = self._service
         ticks, seconds = service.clock.elapsed_ns, service.channels.connect_timeout
         frame = sockets.receive(sock, wire.FIRST_FRAMES, seconds, ticks)
@@ -178,16 +166,29 @@ class LocalListener:
             self._welcome(sock, client, proof)
             return True
         client = self._clients.find(rest)
-        calls = Calls(service, client, sock, self._clients.watcher, self._clients.beats)
+
+        def on_end(exc: Exception | None) -> None:
+            client.leave(sock)
+            if exc is not None:
+                self._say_why(accepted, sock, exc)
+            sockets.close(sock)
+
+        calls = Calls(service, client, sock, self._clients.watcher, self._clients.beats, on_end)
         client.join(sock, calls)
+        lost: Exception | None = None
         try:
             self._known(accepted)
             sockets.limit_receive(sock, 0.0)
+            sockets.limit_send(sock, service.channels.idle_timeout)
             sock.sendall(wire.reply(wire.OK, b""))
+            if not isinstance(sock, ssl.SSLSocket):
+                self._clients.rounds.add(calls)
+                return True
             calls.serve()
-        finally:
-            client.leave(sock)
-        return False
+        except Exception as exc:
+            lost = exc
+        calls.end(lost)
+        return True
 
     def _hello(self, rest: bytes) -> dict[str, Any]:
         if self._refusing:
@@ -234,11 +235,13 @@ class Clients:
         self._service = service
         self.watcher = Watcher()
         self.beats = Beats(service.clock)
+        self.rounds = Rounds(service)
         self._clients: dict[bytes, Client] = {}
 
     def start(self) -> None:
         self.watcher.start()
         self.beats.start()
+        self.rounds.start()
 
     def open(self, anchor: Socket, peer: Peer, rights: Rights, told: dict[str, Any]) -> Client:
         """A new session. What it replaces is ended first."""
@@ -282,6 +285,7 @@ class Clients:
         for client in clients:
             sockets.close(client.anchor)
         self._clients.clear()
+        self.rounds.close()
         self.watcher.close()
         self.beats.close()
 

@@ -1,0 +1,57 @@
+"""Hands: threads for calls that may take long, one for each at a time; who has done one is there for the next."""
+
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+STACK = 512 << 10  # bytes of a thread's stack; only what it uses is taken
+LINGER = 2.0  # seconds that a thread waits for more to do
+
+Work = Callable[[], None]
+
+_starting = threading.Lock()
+
+
+def start_thread(work: Work, name: str) -> threading.Thread:
+    """A thread with a small stack, of which there may be thousands."""
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    with _starting:
+        usual = threading.stack_size(STACK)
+        try:
+            thread.start()
+        finally:
+            threading.stack_size(usual)
+    return thread
+
+
+class Hands:
+    """Thread-safe."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._work: SimpleQueue[Work] = SimpleQueue()
+        self._free = 0  # threads that wait, and nobody counts on
+        self._lock = threading.Lock()
+
+    def do(self, work: Work) -> None:
+        """Have a thread do it, which must not fail. Raises RuntimeError, MemoryError where the system has no more."""
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                self._work.put(work)
+                return
+        start_thread(lambda: self._run(work), self._name)
+
+    def _run(self, work: Work) -> None:
+        while True:
+            work()
+            with self._lock:
+                self._free += 1
+            try:
+                work = self._work.get(timeout=LINGER)
+            except Empty:
+                with self._lock:
+                    if self._free:
+                        self._free -= 1
+                        return
+                work = self._work.get()  # somebody has counted on this one at the last moment
