@@ -14,7 +14,9 @@ work, never twice in a session; 0 stands for none. The unit begins with the firs
 
 import math
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, cast
 
 import attrs
@@ -187,13 +189,10 @@ def decode_bodies(frame: bytes, at: int) -> list[bytes]:
     at = first + 4 * count
     if at > len(frame):
         raise ProtocolError(f"{count} lengths of messages do not fit into the request")
-    bodies = []
-    for length in struct.unpack_from(f"<{count}I", frame, first):
-        bodies.append(frame[at : at + length])
-        at += length
-    if at != len(frame):
+    places = list(accumulate(struct.unpack_from(f"<{count}I", frame, first), initial=at))
+    if places[-1] != len(frame):
         raise ProtocolError("the lengths of the messages do not come to that of the request")
-    return bodies
+    return [frame[begin:end] for begin, end in pairwise(places)]
 
 
 def unpack(form: struct.Struct, frame: bytes, at: int) -> tuple[Any, ...]:
@@ -285,10 +284,20 @@ def put_message(frame: bytes, told: Reply, queue: str, body: bytes) -> Message:
 
 def put_messages(answers: list[tuple[bytes, Reply]], queue: str, bodies: list[bytes]) -> list[Message]:
     """Those of PUT_MANY, whose bodies the client has."""
-    put = [one for answer, told in answers for one in page_messages(answer, told, queue)[0]]
-    for one, body in zip(put, bodies, strict=True):
-        one.body = body
-    return put
+    heads: list[bytes] = []
+    name, left = queue, None
+    for answer, told in answers:
+        count, _ = unpack(PAGE, answer, told.at)
+        if not count:
+            continue
+        first = told.at + PAGE.size
+        size, _, _, expiry = unpack(ITEM, answer, first)  # all are alike
+        at = first + ITEM.size * count
+        if not size or len(answer) != at + size * count:
+            raise ProtocolError("an answer ends too early")
+        heads += [answer[begin : begin + size] for begin in range(at, len(answer), size)]
+        name, left = told.name or queue, None if expiry != expiry else expiry
+    return [Message(body, head, name, 0, left) for body, head in zip(bodies, heads, strict=True)]
 
 
 def got_messages(answers: list[tuple[bytes, Reply]], queue: str) -> list[Message]:
@@ -304,16 +313,29 @@ def got_message(frame: bytes, told: Reply, queue: str) -> Message:
 # ---- pages: several messages of one queue
 
 
-def pages(messages: Sequence[Message], begun: Begun | None, *, cursor: int = 0, bodies: bool = True) -> Iterator[bytes]:
+def put_pages(messages: Sequence[Message], begun: Begun | None) -> Iterator[bytes]:
+    """Frames with all that one call has put, without bodies: the heads differ in the message id alone."""
+    return _pages(messages, begun, 0, [len(one.head) for one in messages], _heads)
+
+
+def pages(messages: Sequence[Message], begun: Begun | None, *, cursor: int = 0) -> Iterator[bytes]:
     """Frames with all of them; `cursor`: by which more can be asked for."""
-    start = 0
+    return _pages(messages, begun, cursor, [len(one.body) + len(one.head) for one in messages], _page)
+
+
+def _pages(
+    messages: Sequence[Message],
+    begun: Begun | None,
+    cursor: int,
+    sizes: list[int],
+    made: Callable[[Sequence[Message], int], bytes],
+) -> Iterator[bytes]:
+    start, ends = 0, list(accumulate(sizes))
     while True:
-        size, end = 0, start
-        while end < len(messages) and size < PAGE_BYTES:
-            size += len(messages[end].body) * bodies + len(messages[end].head)
-            end += 1
+        before = ends[start - 1] if start else 0
+        end = min(bisect_left(ends, before + PAGE_BYTES) + 1, len(messages))
         more = end < len(messages)
-        page = _page(messages[start:end], cursor, bodies=bodies)
+        page = made(messages[start:end], cursor)
         name = messages[start].queue.encode() if messages else b""
         yield reply(OK, page, flags=MORE if more else 0, begun=begun, name=name)
         if not more:
@@ -321,18 +343,20 @@ def pages(messages: Sequence[Message], begun: Begun | None, *, cursor: int = 0, 
         begun, start = None, end
 
 
-def _page(messages: Sequence[Message], cursor: int, *, bodies: bool = True) -> bytes:
+def _page(messages: Sequence[Message], cursor: int) -> bytes:
     table = [
-        ITEM.pack(
-            len(one.head),
-            len(one.body) * bodies,
-            one.backout_count,
-            NONE if one.expiry is None else one.expiry,
-        )
+        ITEM.pack(len(one.head), len(one.body), one.backout_count, NONE if one.expiry is None else one.expiry)
         for one in messages
     ]
-    data = [part for one in messages for part in ((one.head, one.body) if bodies else (one.head,))]
+    data = [part for one in messages for part in (one.head, one.body)]
     return b"".join((PAGE.pack(len(messages), cursor), *table, *data))
+
+
+def _heads(messages: Sequence[Message], cursor: int) -> bytes:
+    heads = [one.head for one in messages]
+    expiry = messages[0].expiry if messages else None
+    item = ITEM.pack(len(heads[0]) if heads else 0, 0, 0, NONE if expiry is None else expiry)
+    return b"".join((PAGE.pack(len(heads), cursor), item * len(heads), *heads))
 
 
 def page_messages(frame: bytes, told: Reply, queue: str = "") -> tuple[list[Message], int, int]:

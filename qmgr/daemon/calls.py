@@ -279,7 +279,7 @@ class Calls:
             options, at = wireoptions.decode_options(frame, at)
         bodies = wire.decode_bodies(frame, at)
         messages, self._lsn = self._session.put_many_later(unit, request.name, bodies, options)
-        return wire.pages(messages, self._begun, bodies=False)
+        return wire.put_pages(messages, self._begun)
 
     def _get(self, request: Request, frame: bytes) -> bytes:
         (wait,) = wire.unpack(wire.SECONDS, frame, request.at)
