@@ -8,6 +8,7 @@ sockets (rounds.py), but with TLS each socket has a thread of its own.
 import ssl
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import attrs
@@ -19,6 +20,7 @@ from qmgr.daemon.calls import Calls
 from qmgr.daemon.client import Client
 from qmgr.daemon.hands import start_thread
 from qmgr.daemon.rounds import Rounds
+from qmgr.daemon.strangers import Stranger, Strangers
 from qmgr.daemon.tls import certified, server_context
 from qmgr.daemon.watcher import Watcher
 from qmgr.errors import Mistake, MQError, NotAuthorized, Reason, Unavailable
@@ -32,7 +34,6 @@ from qmgr.wire import ProtocolError
 
 LAST_ANSWERS = 2_000_000_000  # nanoseconds that calls which are under way have at the end
 A_MOMENT = 0.1  # seconds
-STRANGERS = 200  # sockets at a time of which nobody knows yet whose they are
 
 
 @attrs.frozen(kw_only=True)
@@ -54,8 +55,8 @@ class LocalListener:
         self._clients = Clients(service)
         self._listening: Socket | None = None
         self._unbind: Callable[[], None] = lambda: None
-        self._strangers = threading.Semaphore(STRANGERS)
-        self._unknown: set[Socket] = set()
+        self._strangers = Strangers(service.clock.elapsed_ns, self._crowded)
+        self._unknown: dict[Socket, tuple[Stranger, Socket]] = {}  # and what hangs up: TLS takes the first one over
         self._refusing = self._closed = False
 
     def start(self) -> None:
@@ -81,25 +82,21 @@ class LocalListener:
         if listening is not None:
             self._unbind()
             sockets.close(listening)
-        for sock in list(self._unknown):
-            sockets.hang_up(sock)
+        for _, handle in list(self._unknown.values()):
+            sockets.hang_up(handle)
         self._clients.close()
 
     def _accept(self) -> None:
         listening = self._listening
         in_need = False  # of descriptors or threads: said once
         while listening is not None:
-            self._strangers.acquire()
             sock = None
             try:
                 sock, _ = listening.accept()
-                self._unknown.add(sock)
-                self._begin(sock)
+                self._let_in(sock)
                 in_need = False
             except (OSError, RuntimeError, MemoryError) as exc:  # a RuntimeError: the system has no more threads
-                if sock is None:
-                    self._strangers.release()
-                else:
+                if sock is not None:
                     self._known(sock)
                     sockets.close(sock)
                 if self._closed:
@@ -109,15 +106,23 @@ class LocalListener:
                 in_need = True
                 self._service.clock.wait(threading.Event(), A_MOMENT)  # some will come back
 
-    def _begin(self, sock: Socket) -> None:
-        """Serve it in a thread of its own. Raises RuntimeError, MemoryError."""
+    def _let_in(self, sock: Socket) -> None:
+        """Hear in a thread of its own who it is. Raises OSError, RuntimeError, MemoryError."""
+        handle = sock.dup()
+        while (stranger := self._strangers.come(partial(sockets.hang_up, handle))) is None:
+            self._service.clock.wait(threading.Event(), A_MOMENT)
+        self._unknown[sock] = stranger, handle
         start_thread(lambda: self._serve(sock), f"qmgr {self._place.name} client")
 
     def _known(self, sock: Socket) -> None:
         """It is no stranger any more."""
-        if sock in self._unknown:
-            self._unknown.discard(sock)
-            self._strangers.release()
+        known = self._unknown.pop(sock, None)
+        if known is not None:
+            self._strangers.leave(known[0])
+            known[1].close()
+
+    def _crowded(self) -> None:
+        self._service.say("AMQ9032", name=self._place.name, count=len(self._strangers))
 
     def _serve(self, accepted: Socket) -> None:
         """One socket, from its first frame to its end, unless it is an anchor."""

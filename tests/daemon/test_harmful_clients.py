@@ -160,14 +160,14 @@ def test_who_never_reads_is_left_and_blocks_nobody(tmp_path: Path) -> None:
 def test_row_76_what_a_connection_needs_runs_out_and_comes_back(
     served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch, exc: Exception
 ) -> None:
-    begin, failures = served.listener._begin, [exc, exc]
+    begin, failures = served.listener._let_in, [exc, exc]
 
     def scarce(sock: Any) -> None:
         if failures:
             raise failures.pop()
         begin(sock)
 
-    monkeypatch.setattr(served.listener, "_begin", scarce)
+    monkeypatch.setattr(served.listener, "_let_in", scarce)
     for _ in range(2):
         assert RawSocket(served.path).is_closed()
     connection.put("A", b"x")  # over a socket of before

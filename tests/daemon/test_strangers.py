@@ -1,11 +1,18 @@
 """Connections of which nobody knows whose they are: a bounded number of them, and who is known feels nothing of it."""
 
+from pathlib import Path
+
 import attrs
 import pytest
 
-from qmgr.daemon import strangers
+import qmgr
+from qmgr import sockets
+from qmgr.daemon import local, strangers
 from qmgr.daemon.strangers import PATIENCE, Stranger, Strangers
+from tests.daemon.certificates import Authority
+from tests.daemon.serving import LONG, serving, until
 from tests.daemon.stomp_world import Server, eventually
+from tests.daemon.test_client import listener
 
 
 @attrs.define
@@ -97,6 +104,35 @@ def test_row_76_strangers_take_no_room_from_those_who_are_known(
         one.close()
     server.all_gone()
     eventually(lambda: len(server.listener._strangers) == 0)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_row_76_nor_do_those_who_would_speak_the_client_protocol(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tls: bool
+) -> None:
+    monkeypatch.setattr(strangers, "PATIENCE", 0)
+    signer = Authority(tmp_path)
+    certificate, key = signer.issue("localhost")
+    options = {"tls_certificate": certificate, "tls_key": key} if tls else {}
+    with serving(tmp_path) as served:
+        listening = local.make(served.service, listener(authentication=("NONE",), **options))
+        listening.start()
+        listening._strangers._most = 5
+        host, port = listening.address[:2]
+        url, ca = f"qmgr{'s' * tls}://localhost:{port}/QM1", signer.path if tls else None
+        with qmgr.connect(url, ca=ca) as client:
+            silent = [sockets.connect_tcp(host, port, LONG) for _ in range(40)]
+            for one in silent[:-5]:
+                one.settimeout(LONG)
+                assert one.recv(1) == b""
+            client.put("A", b"served")
+            with qmgr.connect(url, ca=ca) as other:
+                assert other.get("A").body == b"served"
+        assert sum("AMQ9032" in line for line in served.service.said) == 1
+        for one in silent:
+            one.close()
+        until(lambda: not listening._unknown and not len(listening._strangers))
+        listening.close()
 
 
 def test_two_who_connect_at_once_where_there_is_room_for_one(server: Server) -> None:
