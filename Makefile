@@ -19,7 +19,10 @@ demo-pipeline: .venv/ready-pipeline  ## the same with linear logging, and what S
 	@$(PY) -m examples.flights.pipeline $(ARGS)
 
 # `loadgroup`: as tests/scheduling.py has it. The tests on Spark share one session and run in one worker.
+# Workers, and the many processes that tests start, read bytecode; the first line writes it, once instead of in each.
+test: export PYTHONDONTWRITEBYTECODE =
 test: lint  ## lint, types and all tests; ARGS="-k flights"
+	@$(PY) -m pytest --collect-only -qq >/dev/null
 	$(PY) -m pytest -n $(WORKERS) --dist loadgroup --durations=15 $(ARGS)
 
 lint: .venv/ready-pipeline  ## ruff and mypy

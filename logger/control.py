@@ -43,7 +43,7 @@ class ControlState:
     extents: tuple[tuple[int, int], ...]  # (file number, sequence) of every extent file; sequence 0: none yet
 
     def encode(self, number: int) -> bytes:
-        fields = attrs.asdict(self) | {"log_id": self.log_id.hex(), "log_type": self.log_type.value}
+        fields = attrs.asdict(self, recurse=False) | {"log_id": self.log_id.hex(), "log_type": self.log_type.value}
         content = json.dumps(fields).encode()
         length = HEADER.size + len(content)
         rest = HEADER.pack(MAGIC, 0, length, number)[12:] + content

@@ -139,9 +139,8 @@ class ErrorLog:
         self._sink = sink
         self._clock = clock
         render = self._as_json if form is ErrorLogFormat.JSON else self._as_text
-        self._log = structlog.wrap_logger(
-            sink, processors=[self._stamp, render], wrapper_class=structlog.BoundLogger, qmgr=qmgr, process=process
-        )
+        lazy = structlog.wrap_logger(sink, processors=[self._stamp, render], wrapper_class=structlog.BoundLogger)
+        self._log = lazy.bind(qmgr=qmgr, process=process)  # once, not for each message
 
     def say(self, amq: str, **inserts: Any) -> None:
         self._log.msg(amq, **inserts)

@@ -1,5 +1,6 @@
 """The text of an ini file: lines that name a stanza or give an attribute its value; what is no such line is refused."""
 
+import re
 from collections.abc import Iterator
 
 import attrs
@@ -9,6 +10,7 @@ from qmgr.errors import IniError
 MAX_FILE_BYTES = 1 << 20
 MAX_LINE_CHARS = 4096
 INDENT = "   "
+NO_TEXT = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters but the tab, and surrogates
 
 
 @attrs.frozen
@@ -50,9 +52,9 @@ def understood(number: int, line: str, path: str) -> Line | None:
     """What a line says; None if that is nothing. Raises IniError."""
     if len(line) > MAX_LINE_CHARS:
         raise complaint("AMQ6162", path, number, f"the line is longer than {MAX_LINE_CHARS} characters.")
-    for char in line:
-        if char != "\t" and (char < " " or "\x7f" <= char <= "\x9f" or "\ud800" <= char <= "\udfff"):
-            raise complaint("AMQ6162", path, number, f"character U+{ord(char):04X} can't stand in an ini file.")
+    wrong = NO_TEXT.search(line)
+    if wrong is not None:
+        raise complaint("AMQ6162", path, number, f"character U+{ord(wrong[0]):04X} can't stand in an ini file.")
     said = line.partition("#")[0].partition(";")[0].strip(" \t")
     name, equals, value = (part.strip(" \t") for part in said.partition("="))
     if equals and name:

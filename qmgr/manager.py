@@ -339,7 +339,7 @@ class QueueManager(Operations):
             if queue is None:
                 queue = base_of(self._engine.state, name)
             return QueueInfo(
-                **attrs.asdict(queue.definition),
+                **attrs.asdict(queue.definition, recurse=False),
                 depth=queue.depth,
                 uncommitted=queue.uncommitted,
                 last_put=queue.last_put,

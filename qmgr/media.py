@@ -34,7 +34,7 @@ from qmgr.errors import (
     UnknownQueue,
 )
 from qmgr.holding import Locks
-from qmgr.objects import check_name, decode_definition
+from qmgr.objects import check_name, read_definition
 from qmgr.queue import Queue
 from qmgr.rebuild import Rebuild, Skip
 from qmgr.retention import Retention
@@ -145,7 +145,7 @@ class Media:
 
     def _record(self, checkpoint: Checkpoint, fields: dict[str, Any]) -> str:
         """Write the image of one queue; "" if it is deleted meanwhile."""
-        definition = decode_definition(json.dumps(fields["definition"]).encode())
+        definition = read_definition(fields["definition"])
         self._log_record(ImageStart(definition.id, image.notes(fields, checkpoint.lsn, checkpoint.units)))
         queue = self._state.by_id.get(definition.id)
         if queue is None:

@@ -120,7 +120,7 @@ class QueueDefinition:
     buffer_size: int | None = attrs.field(default=None, validator=_buffer)  # bytes in memory; None: that of qm.ini
 
     def encode(self) -> bytes:
-        return json.dumps(attrs.asdict(self)).encode()
+        return json.dumps(attrs.asdict(self, recurse=False)).encode()
 
 
 @attrs.frozen(kw_only=True)
@@ -134,7 +134,7 @@ class AliasDefinition:
     get_enabled: bool = attrs.field(default=True, validator=_flag)  # GET
 
     def encode(self) -> bytes:
-        return json.dumps(attrs.asdict(self)).encode()
+        return json.dumps(attrs.asdict(self, recurse=False)).encode()
 
 
 def decode_alias(data: bytes) -> AliasDefinition:
@@ -195,8 +195,12 @@ def decode_qmgr(data: bytes) -> QmgrDefinition:
 ATTRIBUTES = frozenset(f.name for f in attrs.fields(QueueDefinition)) - {"name", "id"}
 
 
+def read_definition(fields: dict[str, Any]) -> QueueDefinition:
+    return QueueDefinition(**fields)
+
+
 def decode_definition(data: bytes) -> QueueDefinition:
-    return QueueDefinition(**json.loads(data))
+    return read_definition(json.loads(data))
 
 
 QMGR_ATTRIBUTES = frozenset(f.name for f in attrs.fields(QmgrDefinition))

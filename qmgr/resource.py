@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from qmgr.objects import AliasDefinition, decode_definition, read_qmgr
+from qmgr.objects import AliasDefinition, read_definition, read_qmgr
 from qmgr.segments import from_description
 from qmgr.snapshot import StateSnapshot
 from qmgr.store import Store
@@ -33,7 +33,7 @@ class Resource(Store):
                 self._load_queue(fields, volatile=unlogged)
 
     def _load_queue(self, fields: dict[str, Any], *, volatile: bool) -> None:
-        queue = self.new_queue(decode_definition(json.dumps(fields["definition"]).encode()))
+        queue = self.new_queue(read_definition(fields["definition"]))
         self.queues[queue.name] = queue
         self.by_id[queue.id] = queue
         queue.next_sequence = fields["next"]

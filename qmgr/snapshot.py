@@ -119,7 +119,7 @@ class _QueueSnapshot:
     def line(self) -> bytes:
         """The line of the catalogue."""
         fields = {
-            "definition": json.loads(self.definition.encode()),
+            "definition": attrs.asdict(self.definition, recurse=False),
             "next": self.next_sequence,
             "backouts": self.backouts,
             "damaged": self.damaged,

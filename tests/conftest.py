@@ -1,5 +1,6 @@
 """How deep the random tests look: `ci`, quick, unless HYPOTHESIS_PROFILE=soak or QMGR_SOAK is set. Small segments."""
 
+import gc
 import os
 import signal
 from typing import Any
@@ -23,6 +24,14 @@ settings.load_profile("soak" if SOAK else "ci")
 
 # Whoever starts tests in the background may have them ignore it, and what they start would ignore it too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """What is there now stays, so garbage need not be looked for in it; and lives make much that goes at once."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 @pytest.fixture

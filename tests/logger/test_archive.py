@@ -354,7 +354,7 @@ def test_row_23_a_copy_that_does_not_read_back_the_same_is_given_up(action: Acti
     def flip(kind: str, path: str) -> None:
         if kind == "sync" and path.endswith(".new"):
             node = disk._file(path)
-            node.live[len(node.live) // 2] ^= 1
+            node.own_live()[len(node.live) // 2] ^= 1
 
     disk.before_effect = flip
     with pytest.raises(ArchiveFailed, match=r"was not what .* holds when it was read back.*still where it was"):

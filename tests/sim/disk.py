@@ -2,8 +2,9 @@
 
 Operations: those of `logger.disk.Disk`. Goals: every state that the fault model allows after a crash at any call can
 be made, the same one for the same seed; thousands of lives a minute. Plan: a file is its durable bytes, the bytes that
-readers see, and the list of writes between the two, which is looked at sector by sector only in a crash. A directory
-is its durable names and its live ones; the name changes between them are one list for the whole disk, in order.
+readers see, and the list of writes between the two, which is looked at sector by sector only in a crash. What a crash
+or a snapshot leaves as it was is shared with the new disk until one of the two changes it. A directory is its durable
+names and its live ones; the name changes between them are one list for the whole disk, in order.
 
 What a sync promises is what `logger/disk.py` says: writes to *that* file *before it began*; names by `sync_dir` only,
 and a move between two directories once both are synced.
@@ -15,6 +16,7 @@ import posixpath
 import random
 import threading
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 import attrs
 
@@ -49,6 +51,33 @@ class FileNode:
     live: bytearray
     pending: list[Write] = attrs.field(factory=list)
     doomed: set[int] = attrs.field(factory=set)  # sectors of a sync that failed: no later sync makes them durable
+    durable_lent: bool = False  # these bytes are also another's, and copied before they change
+    live_lent: bool = False
+
+    @classmethod
+    def holding(cls, data: bytearray) -> "FileNode":
+        """A file that is durable as it is, with bytes that may be another's."""
+        return cls(data, data, durable_lent=True, live_lent=True)
+
+    def own_durable(self) -> bytearray:
+        """The durable bytes, to be changed."""
+        if self.durable_lent:
+            self.durable, self.durable_lent = bytearray(self.durable), False
+        return self.durable
+
+    def own_live(self) -> bytearray:
+        """The bytes that readers see, to be changed."""
+        if self.live_lent:
+            self.live, self.live_lent = bytearray(self.live), False
+        return self.live
+
+    def lend_durable(self) -> bytearray:
+        self.durable_lent = True
+        return self.durable
+
+    def lend_live(self) -> bytearray:
+        self.live_lent = True
+        return self.live
 
 
 @attrs.define(eq=False)
@@ -147,7 +176,7 @@ class SimFile:
             if size:
                 kept = bytes(data if size == len(data) else memoryview(data)[:size])
                 node.pending.append((offset, kept))
-                disk.used += _put(node.live, offset, kept)
+                disk.used += _put(node.own_live(), offset, kept)
         if plan is not None:
             raise plan[1]
 
@@ -174,7 +203,7 @@ class SimFile:
             return
         with disk.gate:
             node.pending = [part for one in node.pending if one is not written for part in _beside(one, written)]
-            _put(node.durable, offset, bytes(data))
+            _put(node.own_durable(), offset, bytes(data))
             node.doomed.difference_update(_sectors(offset, len(data)))
 
     def sync(self) -> None:
@@ -194,9 +223,9 @@ class SimFile:
         with disk.gate:
             for offset, data in node.pending[:count]:
                 if data is None:
-                    _cut(node.durable, offset)
+                    _cut(node.own_durable(), offset)
                     continue
-                _put(node.durable, offset, data)
+                _put(node.own_durable(), offset, data)
                 if node.doomed:
                     node.doomed.difference_update(_sectors(offset, len(data)))
             del node.pending[:count]
@@ -212,7 +241,7 @@ class SimFile:
             if grown > 0 and disk.capacity is not None and disk.used + grown > disk.capacity:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
             self.node.pending.append((size, None))
-            _cut(self.node.live, size)
+            _cut(self.node.own_live(), size)
             disk.used += grown
 
     def size(self) -> int:
@@ -382,7 +411,7 @@ class SimDisk:
         text = holder.encode() + b"\n"
         node.pending += [(0, None), (0, text)]
         self.used += len(text) - len(node.live)
-        node.live[:] = text
+        node.own_live()[:] = text
         self.locks[path] = holder
         return lock
 
@@ -468,7 +497,7 @@ class SimDisk:
                 else:
                     data = _after(child, loss, rng)
                     after.used += len(data)
-                    found[name] = FileNode(data, bytearray(data))
+                    found[name] = FileNode.holding(data)
             return DirNode(found, dict(found))
 
         with self.gate:
@@ -499,7 +528,7 @@ class SimDisk:
         parent, name = self._parent(path)
         old = parent.live.get(name)
         self.used += len(data) - (len(old.live) if isinstance(old, FileNode) else 0)
-        parent.live[name] = parent.durable[name] = FileNode(bytearray(data), bytearray(data))
+        parent.live[name] = parent.durable[name] = FileNode.holding(bytearray(data))
 
     def remove(self, path: str) -> None:
         """Take a file away, durably."""
@@ -551,11 +580,10 @@ class SimDisk:
 
     def _find(self, path: str) -> Node | None:
         node: Node | None = self.root
-        for name in path.split("/"):
-            if name:
-                if not isinstance(node, DirNode):
-                    return None
-                node = node.live.get(name)
+        for name in _names(path):
+            if not isinstance(node, DirNode):
+                return None
+            node = node.live.get(name)
         return node
 
     def _file(self, path: str) -> FileNode:
@@ -639,6 +667,12 @@ class SimDisk:
         return names
 
 
+@lru_cache(maxsize=1000)
+def _names(path: str) -> tuple[str, ...]:
+    """The names that lead to a file."""
+    return tuple(name for name in path.split("/") if name)
+
+
 def _put(content: bytearray, offset: int, data: bytes) -> int:
     """Write `data` into `content`, with zeros before it where it is short; return by how much it grew."""
     size = len(content)
@@ -695,11 +729,11 @@ def _versions(node: FileNode) -> tuple[dict[int, list[bytes]], set[int], list[in
 
 
 def _after(node: FileNode, loss: Loss, rng: random.Random) -> bytearray:
-    """One file's bytes after a crash."""
+    """One file's bytes after a crash, which may be its own as they are."""
     if not node.pending and not node.doomed:
-        return bytearray(node.durable)
+        return node.lend_durable()
     if loss.sectors == "new" and loss.sizes == "new":
-        return bytearray(node.live)
+        return node.lend_live()
     versions, written, sizes = _versions(node)
     size = loss.size(rng, sizes)
     content = bytearray(node.durable)
