@@ -16,6 +16,7 @@ from qmgr.daemon.hands import Hands
 from qmgr.session import ServiceFace
 
 ROUNDS = 4  # before a force, if there is enough to do
+LAST_FORCE = 5.0  # seconds that it may take at the end
 Waiting = dict[Calls, Answer]  # for a force, to be told this then
 
 
@@ -53,7 +54,9 @@ class Rounds:
             self._ended = True
         self._woken.send(b"x")
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(LAST_FORCE)
+            if self._thread.is_alive():  # the disk hangs, and nothing more can be said to anybody
+                return
         left = [key.data for key in self._selector.get_map().values() if key.data is not None]
         self._selector.close()
         self._wake.close()
