@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from pipeline import worker
 from pipeline.extents import find
 from pipeline.images import MESSAGE, Extent, batches, parts_of
 from pipeline.schema import SQL, arrow_of
@@ -58,3 +59,4 @@ class ImageReader(DataSourceReader):
         """Raises LogDamaged, OSError."""
         if partition.value is not None:  # Spark makes up a partition where there is nothing to read
             yield from batches(partition.value, frozenset(image.start for image in self.images))
+            worker.settle()

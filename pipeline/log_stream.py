@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from logger import lsn
 from logger.disk import PosixDisk
 from logger.errors import ExtentGone, LogDamaged
+from pipeline import worker
 from pipeline.extents import LogFiles, divided
 from pipeline.log_options import Asked, lsn_of
 from pipeline.log_table import LogPartition, needs_names, rows_in
@@ -53,7 +54,8 @@ class LogStream(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Raises LogDamaged, OSError."""
-        return rows_in(partition, self.target)
+        yield from rows_in(partition, self.target)
+        worker.settle()
 
     def log(self) -> LogFiles:
         if self._log is None:

@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
 )
 
 from logger.disk import Disk
+from pipeline import worker
 from pipeline.extents import Filters, Part, plan
 from pipeline.log_options import LATEST, Asked, lsn_of, microseconds
 from pipeline.rows import batches
@@ -71,7 +72,8 @@ class LogTable(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Raises LogDamaged, OSError."""
-        return rows_in(partition, self.target)
+        yield from rows_in(partition, self.target)
+        worker.settle()
 
 
 class PushedLogTable(LogTable):

@@ -1,6 +1,5 @@
 """Extents: finding a log, its beginning and its durable end, dividing it; what is damaged or missing is named."""
 
-import contextlib
 import errno
 import itertools
 import pickle
@@ -31,7 +30,7 @@ from recovery.extent_index import BLOCK
 from tests.logger.extents import content
 from tests.pipeline import reference
 from tests.pipeline.reference import Row
-from tests.pipeline.works import ACTIVE, Works, told, told_of
+from tests.pipeline.works import ACTIVE, Works, index, told, told_of
 from tests.qmgr.world import DATA, NAME, World
 from tests.sim.disk import SimDisk
 from tests.sim.loss import LOSE_ALL
@@ -60,18 +59,6 @@ def a_log(seed: int = 3, *, indexed: bool = True) -> Works:
     if indexed:
         index(works)
     return works
-
-
-def index(works: Works) -> list[str]:
-    """Build the indexes of all extents but the last two; their paths."""
-    disk, log = works.world.disk, works.log()
-    history = log.history(disk)
-    built = []
-    for place in list(history.places().values())[:-1]:
-        with contextlib.closing(log.reader(history)) as reader, contextlib.suppress(LogDamaged):
-            extent_index.keep(disk, place, extent_index.build(reader, place, log.log_id, log.extent_bytes))
-            built.append(extent_index.path_of(place))
-    return built
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """The log as a table: its columns, what is read for which question, logs in all forms, and what it says of damage."""
 
 import datetime
+import gc
 import pickle
 import shutil
 from collections.abc import Callable
@@ -415,6 +416,19 @@ def test_a_part_is_of_one_type_whatever_it_holds(path: Path) -> None:
     made = LogTable(options(path), arrow_of(("properties", "bases", "time")))
     found = {batch.schema for part in parts(made) for batch in made.read(part)}
     assert found == {made.target}
+
+
+def test_what_a_worker_has_loaded_is_not_looked_through_after_each_task(path: Path) -> None:
+    made = table(options(path), columns=("lsn",))
+    gc.unfreeze()
+    try:
+        assert [batch for part in parts(made) for batch in made.read(part)]
+        kept = gc.get_freeze_count()
+        assert kept > 10 * len(gc.get_objects())
+        assert [batch for part in parts(made) for batch in made.read(part)]
+        assert gc.get_freeze_count() <= kept, "only what the first task has left is kept"
+    finally:
+        gc.unfreeze()
 
 
 def test_a_table_is_read_while_the_queue_manager_works(tmp_path: Path) -> None:

@@ -1,16 +1,18 @@
 """Rows: what is decoded all at once is what is decoded record by record, whatever was logged, and wherever it lies."""
 
+import tracemalloc
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import extents, windows
+from pipeline import extents, rows, windows
 from pipeline.schema import COLUMNS
 from recovery.records import Kind
 from tests.pipeline import reference
-from tests.pipeline.works import Works, told
+from tests.pipeline.works import Works, index, told
 
 STEPS = sorted(Works().steps)
 
@@ -64,3 +66,32 @@ def test_each_column_is_the_same_alone(everything: Works) -> None:
     for column in COLUMNS:
         found = told(everything.log(), everything.disk, columns=(column,))
         assert found == [{column: row[column]} for row in rows]
+
+
+@pytest.mark.parametrize("with_index", [True, False])
+def test_no_more_is_held_of_a_large_extent_than_of_a_small_one(with_index: bool) -> None:
+    small, large = (most_held(pages, with_index) for pages in (2048, 6144))
+    assert large < small * 1.1
+    assert large < 6144 * 4096
+
+
+def most_held(pages: int, with_index: bool) -> int:
+    """The most bytes that the reading of an extent of so many pages has at once, its batches among them."""
+    works = Works(log_file_pages=pages, log_buffer_pages=4096)
+    log, disk = works.log(), works.disk
+    for _ in range(2 * log.extent_bytes // 1_000_000):
+        with works.qm.begin() as unit:
+            for _ in range(100):
+                unit.put("A", bytes(10_000))
+    works.stop()
+    if with_index:
+        index(works)
+    [part] = extents.plan(log, log.extent_bytes, 2 * log.extent_bytes, disk=disk)
+    before, held = pa.total_allocated_bytes(), 0
+    tracemalloc.start()
+    try:
+        for _ in rows.batches(part, COLUMNS, disk=disk):
+            held = max(held, pa.total_allocated_bytes() - before)
+        return held + tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

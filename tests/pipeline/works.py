@@ -9,11 +9,13 @@ import pyarrow as pa
 
 import qmgr
 from logger.disk import Disk
+from logger.errors import LogDamaged
 from pipeline import extents, rows, windows
 from pipeline.extents import LogFiles, Part
 from pipeline.filters import EVERYTHING, Filters
 from pipeline.schema import COLUMNS, MOMENT
 from qmgr.errors import NoMessageAvailable
+from recovery import extent_index
 from tests.pipeline.reference import Row
 from tests.qmgr.world import DATA, NAME, World
 
@@ -195,6 +197,18 @@ class Works:
     def crash(self) -> None:
         self.units.clear()
         self.world.crash()
+
+
+def index(works: Works) -> list[str]:
+    """Build the indexes of all extents but the last two; their paths."""
+    disk, log = works.world.disk, works.log()
+    history = log.history(disk)
+    built = []
+    for place in list(history.places().values())[:-1]:
+        with contextlib.closing(log.reader(history)) as reader, contextlib.suppress(LogDamaged):
+            extent_index.keep(disk, place, extent_index.build(reader, place, log.log_id, log.extent_bytes))
+            built.append(extent_index.path_of(place))
+    return built
 
 
 def told(log: LogFiles, disk: Disk, filters: Filters = EVERYTHING, columns: tuple[str, ...] = COLUMNS) -> list[Row]:
