@@ -34,11 +34,9 @@ format: .venv/ready  ## ruff puts the sources in shape
 	$(PY) -m ruff check --fix --exit-zero --quiet $(SOURCES)
 	$(PY) -m ruff format $(SOURCES)
 
-soak: .venv/ready  ## the crash tests with many more lives, for an hour or more
-	QMGR_SOAK=1 $(PY) -m pytest tests/test_log_life.py tests/test_machine.py tests/test_crash.py tests/test_disk_faults.py \
-		tests/test_disk_in_mid_run.py tests/test_sigkill.py tests/test_damage.py tests/test_media.py tests/test_extents.py tests/test_point_in_time.py \
-		tests/logger/test_archive.py tests/logger/test_migrate.py tests/recovery/test_repair.py \
-		tests/qmgr/test_interrupts.py --durations=15 $(ARGS)
+# All that have more to look at in the long form say so by this word.
+soak: .venv/ready-pipeline  ## the crash tests with many more lives and the parsers with far more garbage, for hours; ARGS="-k damage"
+	QMGR_SOAK=1 $(PY) -m pytest $$(grep -rl --include='test_*.py' SOAK tests | sort) --durations=15 $(ARGS)
 
 bench: .venv/ready  ## all figures, written to benchmarks/results; ARGS="--quick --only move"
 	@$(PY) -m benchmarks.run $(ARGS)
