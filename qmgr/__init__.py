@@ -10,51 +10,28 @@ with qmgr.start("QM1") as qm:
         order = uow.get("ORDERS", wait=5.0)
 """
 
+from typing import TYPE_CHECKING
+
 from qmgr import shadows
 
 shadows.check()
 
-from qmgr.client import Connection, connect  # noqa: E402
-from qmgr.creation import create, delete  # noqa: E402
-from qmgr.errors import (  # noqa: E402
-    AliasOfAlias,
-    AlreadyExists,
-    BackedOut,
-    BookmarkTooOld,
-    Damaged,
-    Inhibited,
-    IniError,
-    InUse,
-    MediaImageMissing,
-    MediaNotSupported,
-    MessageTooBig,
-    Mistake,
-    MQError,
-    NoMessageAvailable,
-    NotAuthorized,
-    NotImageRecoverable,
-    ObjectInUse,
-    QueueFull,
-    Reason,
-    ResourceProblem,
-    StorageFull,
-    SyncpointLimit,
-    TryAgain,
-    Unavailable,
-    UnitOfWorkEnded,
-    UnknownQueue,
-)
-from qmgr.infos import ConnectionInfo, Peer, QueueInfo, Status, TransactionInfo  # noqa: E402  # noqa: E402
-from qmgr.manager import QueueManager, UnitOfWork, start  # noqa: E402
-from qmgr.message import Message  # noqa: E402
-from qmgr.objects import AliasDefinition, QmgrDefinition  # noqa: E402
-from qmgr.pointintime import Recovered, recover_to  # noqa: E402
-from qmgr.replay import Replay, Replayed  # noqa: E402
-from recovery.records import Xid  # noqa: E402
-from recovery.restart import RestartReport  # noqa: E402
-from recovery.uows import UowState  # noqa: E402
+if TYPE_CHECKING:
+    from qmgr.public import *  # noqa: F403
+if not TYPE_CHECKING:
+    # Whoever imports one module of this package, as Spark's processes do for each query, loads that one alone.
+    def __getattr__(name: str) -> object:
+        if name in __all__:
+            from qmgr import public
 
-__all__ = [
+            return getattr(public, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted([*globals(), *__all__])
+
+
+__all__ = [  # noqa: F405
     "AliasDefinition",
     "AliasOfAlias",
     "AlreadyExists",

@@ -9,8 +9,6 @@ import json
 import threading
 from typing import Any
 
-import structlog
-
 from logger.clock import Clock
 from logger.disk import Disk, File, make_dirs
 from qmgr.ini import ErrorLogConfig, ErrorLogFormat
@@ -138,6 +136,8 @@ class ErrorLog:
     def __init__(self, sink: ErrorLogFile, clock: Clock, form: ErrorLogFormat, qmgr: str, process: str) -> None:
         self._sink = sink
         self._clock = clock
+        import structlog  # not before there is something to say: most processes never do, and it takes long to load
+
         render = self._as_json if form is ErrorLogFormat.JSON else self._as_text
         lazy = structlog.wrap_logger(sink, processors=[self._stamp, render], wrapper_class=structlog.BoundLogger)
         self._log = lazy.bind(qmgr=qmgr, process=process)  # once, not for each message

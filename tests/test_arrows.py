@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import pipeline
+import qmgr
 from pipeline import jobs
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -118,3 +121,20 @@ def test_every_module_is_imported_by_something() -> None:
     used |= {name for name in MODULES if name.endswith(".__main__")}  # run by `python -m`
     used |= {f"pipeline.jobs.{name}" for name in jobs.NAMES}  # imported by their names when they are run
     assert sorted(set(MODULES) - used - set(PACKAGES)) == []
+
+
+def test_reading_a_log_loads_no_queue_manager() -> None:
+    """Spark begins a process for each question to a source, so what that loads is waited for each time."""
+    script = "import sys, pipeline.log_source; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert {"pipeline.rows", "recovery.extent_index"} <= loaded
+    assert not loaded & {"qmgr.manager", "qmgr.client", "pipeline.marks", "structlog", "matplotlib", "ssl"}
+
+
+def test_what_the_packages_offer_is_found_where_it_is_made() -> None:
+    for package in (qmgr, pipeline):
+        assert set(package.__all__) <= set(dir(package))
+        assert all(getattr(package, name) is not None for name in package.__all__)
+        with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+            package.nothing  # noqa: B018

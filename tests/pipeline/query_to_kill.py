@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from pipeline import session
-from pipeline.consume import Effects, consume
+from pipeline.consuming import Effects, consume
 from tests.pipeline.queues import said
 from tests.qmgr.world import NAME
 

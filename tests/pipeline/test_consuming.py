@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 
 import qmgr
 from pipeline import marks
-from pipeline.consume import Consuming, Effects, consume
+from pipeline.consuming import Consuming, Effects, consume
 from pipeline.marks import Manager
 from qmgr.errors import Mistake, MQError, Reason
 from tests.daemon.serving import LONG, SPAWN, until
