@@ -7,18 +7,21 @@ from typing import NoReturn
 
 from pipeline import jobs, session
 from qmgr.cli import command
+from qmgr.errors import Mistake
 
 try:
+    session.check_packages("matplotlib")  # which a job would miss when all its work is done
     from pipeline.jobs import common
     from pipeline.jobs.common import Failure
-except ModuleNotFoundError as exc:
-    sys.exit(f"AMQ6118S: the pipeline needs {exc.name}, which is not installed; {session.INSTALL}")
+except (ModuleNotFoundError, Mistake) as exc:
+    sys.exit(f"AMQ6118S: {exc}")
 
 PROGRAM = "python -m pipeline"
 CODES = """\
 exit status:
   0    done, and all is as it should be
-  2    wrong words
+  1    a package that the pipeline needs is not installed
+  2    wrong words, --out is refused, or no Java fits
   10   differences or violations were found; the report lists them
   71   the log is damaged, or something else went wrong
   119  not authorised: the files belong to somebody else
@@ -54,7 +57,6 @@ def parser_of(job: jobs.Job) -> Parser:
 
 def run(words: Sequence[str]) -> int:
     """Do what the words say; the exit status. Raises whatever goes wrong."""
-    session.check_packages()  # before a job is imported, which needs them
     if not words or words[0] in ("-h", "--help"):
         print(listing())
         return 0
@@ -63,7 +65,7 @@ def run(words: Sequence[str]) -> int:
         raise Failure(f"there is no job {name!r}; there are {', '.join(jobs.NAMES)}.")
     job = jobs.job(name)
     args = parser_of(job).parse_args(rest)
-    common.check(args)  # at once, and not when Java has come up
+    job.check(args)  # at once, and not when Java has come up
     if not session.is_active():
         common.say("starting Spark …")
     return job.run(args, session.spark(f"qmgr {name}"))

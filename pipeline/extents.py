@@ -347,14 +347,18 @@ def _of_log_directory(directory: str, archives: list[str], disk: Disk) -> LogFil
 def _of_folder(path: str, disk: Disk) -> LogFiles:
     directories = (path, f"{path}/active", f"{path}/archive")
     found: dict[bytes, tuple[int, str]] = {}
+    named_so = []
     for directory in directories:
         for file in _listed(directory, disk):
             if extent_of(file) is None:
                 continue
+            named_so.append(f"{directory}/{file}")
             with contextlib.suppress(LogDamaged):
                 header, _, _ = read_header(disk, f"{directory}/{file}")
                 if header is not None:
                     found.setdefault(header.log_id, (header.extent_bytes, f"{directory}/{file}"))
+    if named_so and not found:
+        raise LogError(f"{named_so[0]} has no header of an extent that can be read, and no other one in {path} has")
     if not found:
         raise LogError(
             f"there is no log in {path}: no {control.NAME} and no extents such as S0000000.LOG; name the queue "

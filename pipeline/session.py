@@ -22,6 +22,7 @@ SETTINGS = {
 }
 LOCAL = {
     "spark.python.unix.domain.socket.enabled": "true",  # over TCP each task waits some 40 ms for delayed ACKs
+    "spark.python.daemon.module": "pipeline.forking",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
@@ -75,9 +76,9 @@ def is_active() -> bool:
     return SparkSession.getActiveSession() is not None
 
 
-def check_packages() -> None:
-    """Raise ModuleNotFoundError with a sentence unless the packages of the extra `pipeline` are there."""
-    for name in NEEDED:
+def check_packages(*more: str) -> None:
+    """Raise ModuleNotFoundError with a sentence unless the packages of the extra `pipeline` are there, and `more`."""
+    for name in (*NEEDED, *more):
         if find_spec(name) is None:
             raise ModuleNotFoundError(f"the pipeline needs {name}, which is not installed; {INSTALL}", name=name)
     if _version() < (4, 1):

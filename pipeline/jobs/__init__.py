@@ -21,6 +21,10 @@ class Job(Protocol):
         """Say which words the job takes; those that all take are in `pipeline.jobs.common`."""
 
     @staticmethod
+    def check(args: argparse.Namespace) -> None:
+        """Refuse what can be known to be wrong before Spark is started. Raises what goes wrong."""
+
+    @staticmethod
     def run(args: argparse.Namespace, spark: "SparkSession") -> int:
         """Do it; the exit status: 0 good, 10 differences or violations were found. Raises what goes wrong."""
 

@@ -433,6 +433,11 @@ def extent_of(log: DataFrame) -> Extent | None:
     return Extent(*row) if row is not None and row[0] is not None else None
 
 
+def check(args: argparse.Namespace) -> None:
+    common.check_some(args)
+    output.check(args, NAME, WRITES)
+
+
 def run(args: argparse.Namespace, spark: "SparkSession") -> int:
     """Audit the log; 10 if there are violations."""
     out = common.out_folder(args)

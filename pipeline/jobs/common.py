@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from logger import lsn as lsns
 from logger.errors import LogError, NotInLog
-from pipeline import extents, session
+from pipeline import extents, log_options, session
 from pipeline.extents import LogFiles
 from pipeline.session import INSTALL
 from qmgr.cli import command
@@ -65,7 +65,16 @@ def where_the_log_is(parser: argparse.ArgumentParser) -> None:
         help="a data path (with --qmgr), a log directory, or a folder of extents, plain or compressed",
     )
     parser.add_argument("--qmgr", metavar="NAME", help="the queue manager whose log is read; PATH is its data path")
-    parser.add_argument("--out", metavar="DIR", required=True, help="the folder for Parquet files and the report")
+    parser.add_argument(
+        "--out", metavar="DIR", type=directory, required=True, help="the folder for Parquet files and the report"
+    )
+
+
+def directory(text: str) -> str:
+    """What `--out` was given. Raises Failure."""
+    if not text or "://" in text:
+        raise Failure(f"--out was given {text!r}; name a directory that this machine and all workers have mounted.")
+    return text
 
 
 Place = int | datetime.datetime  # an LSN, or a moment
@@ -94,18 +103,32 @@ def micros(at: datetime.datetime) -> int:
     return (at - EPOCH) // datetime.timedelta(microseconds=1)
 
 
-def check(args: argparse.Namespace) -> None:
-    """Is there a log, and can there be an `--out`? Raises Failure, LogError, OSError."""
-    out_folder(args)
-    extents.find(args.path, args.qmgr)
+def check(args: argparse.Namespace) -> tuple[int, int]:
+    """Is there a log, and are `--from` and `--to` places in it? Where it begins and ends for this job.
+
+    Raises Failure, LogError, OSError.
+    """
+    log = extents.find(args.path, args.qmgr)
+    since, until = bounds(log, args)
+    return log_options.lsn_of(log_options.OLDEST if since is None else since, log), until
+
+
+def check_some(args: argparse.Namespace) -> None:
+    """The same, and there has to be something between the two."""
+    since, until = check(args)
+    if since >= until:
+        raise Failure("there is no record in this part of the log; look at --from and --to.")
 
 
 def out_folder(args: argparse.Namespace, *parts: str) -> str:
-    """The absolute path of a folder below `--out`, which is made. Raises Failure, OSError."""
-    if "://" in args.out:
-        raise Failure(f"--out was given {args.out!r}; name a directory that this machine and all workers have mounted.")
-    folder = Path(args.out).absolute().joinpath(*parts)
-    folder.mkdir(parents=True, exist_ok=True)
+    """The absolute path of a folder below `--out`, which is made. Raises Failure, PermissionError."""
+    folder = Path(directory(args.out)).absolute().joinpath(*parts)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except PermissionError:
+        raise
+    except OSError as exc:
+        raise Failure(f"--out was given {args.out!r}, which can't be made: {command.because(exc)}") from None
     return str(folder)
 
 
@@ -126,12 +149,17 @@ def log_table(spark: "SparkSession", args: argparse.Namespace, columns: str | No
 def bounds(log: LogFiles, args: argparse.Namespace) -> tuple[int | None, int]:
     """`--from` and `--to` as LSNs, `--to` no later than the durable end: behind that nothing is of the log yet.
 
-    Raises Failure for a `--from` behind that, LogError, OSError.
+    Raises Failure for a `--from` behind that, or behind `--to`, LogError, OSError.
     """
+    moments = isinstance(args.since, datetime.datetime) and isinstance(args.until, datetime.datetime)
+    if moments and args.since > args.until:
+        raise Failure(f"--from is {args.since:%Y-%m-%dT%H:%M:%SZ}, which lies behind --to.")
     since, until = (lsn_of(log, where) for where in (args.since, args.until))
     end = log.end()
     if since is not None and since > end:
         raise Failure(f"the log ends at {lsns.text(end)}, so {lsns.text(since)} (--from) is not in it.")
+    if since is not None and until is not None and since > until:
+        raise Failure(f"--from is {lsns.text(since)}, and that lies behind --to, which is {lsns.text(until)}.")
     return since, end if until is None else min(until, end)
 
 

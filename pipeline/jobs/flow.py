@@ -204,6 +204,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def check(args: argparse.Namespace) -> None:
+    common.check_some(args)
+    output.check(args, NAME, WRITES)
+
+
 def run(args: argparse.Namespace, spark: "SparkSession") -> int:
     """Write `messages`, `windows`, `queues` and the report."""
     out = common.out_folder(args)

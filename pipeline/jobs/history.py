@@ -46,20 +46,38 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--at-once",
         metavar="BYTES",
-        type=int,
+        type=at_once,
         default=AT_ONCE,
         help="log that one run reads and lets count, at most; the job goes on run by run (default: 16 GiB)",
     )
 
 
+def at_once(text: str) -> int:
+    """Bytes. Raises Failure."""
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise Failure(f"--at-once was given {text!r}; it is a number of bytes above 0.")
+    return int(text)
+
+
+def check(args: argparse.Namespace) -> None:
+    since, _ = common.check(args)
+    folder = common.out_folder(args)
+    known = lake_of(extents.find(args.path, args.qmgr), folder)
+    if known is not None and known.runs and args.since is not None:
+        refuse_gap(folder, known, since)
+    output.check(args, NAME, writes(folder))
+
+
 def run(args: argparse.Namespace, spark: "SparkSession") -> int:
-    if args.at_once < 1:
-        raise Failure(f"--at-once was given {args.at_once}; it is a number of bytes above 0.")
     log = extents.find(args.path, args.qmgr)
     folder = common.out_folder(args)
-    known = Path(folder, manifest.NAME).exists()  # then it is a lake, also a copy without names that begin with a dot
-    with output.owned(folder, NAME, () if known else (manifest.NAME, TEXT)):
+    with output.owned(folder, NAME, writes(folder)):
         return _Lake(spark, args, log, folder).advance()
+
+
+def writes(folder: str) -> tuple[str, ...]:
+    """The names in the folder that have to be this job's; a manifest makes it one, also where the marker is lost."""
+    return () if Path(folder, manifest.NAME).exists() else (manifest.NAME, TEXT)
 
 
 @attrs.frozen
@@ -118,19 +136,12 @@ class _Lake:
 
     def _known(self, since: int | None) -> Manifest:
         """What the lake has; or it begins now, by a manifest without runs."""
-        known = manifest.load(self._folder)
-        if known is None:
-            refuse_runs(self._folder)
-        elif known.log_id != self._log.log_id.hex():
-            raise Failure(f"the lake in {self._folder} is of another log; name another --out for this one.")
+        known = lake_of(self._log, self._folder)
         if known is None or not known.runs:
             known = Manifest(log_id=self._log.log_id.hex(), start=self._first(since))
             manifest.save(self._folder, known)  # before there is a folder of a run
-        elif since is not None and since > known.end:
-            raise Failure(
-                f"the lake in {self._folder} ends at {lsns.text(known.end)}, before --from: there would be a gap; "
-                f"leave --from away, or name another --out."
-            )
+        elif since is not None:
+            refuse_gap(self._folder, known, since)
         return known
 
     def _first(self, since: int | None) -> int:
@@ -195,6 +206,25 @@ class _Lake:
         rows = [(str(one.uow or "-"), one.extent, one.in_log, one.in_lake) for one in found.listed]
         report.table(("unit of work", "extent", "rows in the log", "rows in the files"), rows)
         say(f"history: {found.different} units of work differ from the log; see the report")
+
+
+def lake_of(log: LogFiles, folder: str) -> Manifest | None:
+    """What the lake in this folder has; None where there is none yet. Raises Failure for what is not this log's."""
+    known = manifest.load(folder)
+    if known is None:
+        refuse_runs(folder)
+    elif known.log_id != log.log_id.hex():
+        raise Failure(f"the lake in {folder} is of another log; name another --out for this one.")
+    return known
+
+
+def refuse_gap(folder: str, known: Manifest, since: int) -> None:
+    """Raise Failure where a run that begins there would leave something out."""
+    if since > known.end:
+        raise Failure(
+            f"the lake in {folder} ends at {lsns.text(known.end)}, before --from: there would be a gap; leave --from "
+            f"away, or name another --out."
+        )
 
 
 def refuse_runs(folder: str) -> None:

