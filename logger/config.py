@@ -1,7 +1,7 @@
 """The Log stanza of qm.ini as one frozen class: below it nobody meets text or defaults."""
 
 import enum
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
@@ -9,6 +9,17 @@ from logger.disk import PAGE
 
 DEFAULT_BUFFER_PAGES = 512
 MIN_BUFFER_PAGES = 18
+
+
+Choice = TypeVar("Choice", bound=enum.Enum)
+
+
+def chosen(name: str, choices: type[Choice], value: object) -> Choice:
+    """Which one of an enumeration is meant, in whatever case it is written. Raises ValueError."""
+    for one in choices:
+        if isinstance(value, str) and value.casefold() == str(one.value).casefold():
+            return one
+    raise ValueError(f"{name} is {value!r}; allowed: {', '.join(str(one.value) for one in choices)}")
 
 
 class LogType(enum.Enum):

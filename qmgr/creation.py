@@ -10,7 +10,7 @@ import attrs
 
 from logger import log as logs
 from logger.clock import Clock, SystemClock
-from logger.config import LogConfig, LogSync, LogType, WriteIntegrity
+from logger.config import LogConfig, LogSync, LogType, WriteIntegrity, chosen
 from logger.disk import (
     NO_DESCRIPTORS,
     NO_SPACE,
@@ -67,16 +67,16 @@ def create(
         config = Config(
             log=LogConfig(
                 path=location.log_dir,
-                log_type=LogType(log_type.upper()),
+                log_type=chosen("log_type", LogType, log_type),
                 primary_files=log_primary_files,
                 secondary_files=log_secondary_files,
                 file_pages=log_file_pages,
                 buffer_pages=log_buffer_pages,
-                write_integrity=WriteIntegrity(log_write_integrity),
-                sync=LogSync(log_sync),
+                write_integrity=chosen("log_write_integrity", WriteIntegrity, log_write_integrity),
+                sync=chosen("log_sync", LogSync, log_sync),
                 sync_interval_ms=log_sync_interval,
             ),
-            log_management=LogManagement(log_management.capitalize()),
+            log_management=chosen("log_management", LogManagement, log_management),
             tuning=Tuning(max_uncommitted_messages=max_uncommitted),
         )
         text = ini.render(config)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 
 from logger import control, migrate
-from logger.config import LogType
+from logger.config import LogType, chosen
 from logger.disk import Disk, Path, PosixDisk, absolute_path, make_dirs, read_whole, replace_file
 from logger.log import control_path
 from qmgr import ini, locations
@@ -38,8 +38,11 @@ def migrate_log(
     """
     disk = disk or PosixDisk()
     location = locations.find(name, data_path, disk)
-    wanted = None if log_type is None else LogType(log_type.upper())
-    management = None if log_management is None else LogManagement(log_management.capitalize())
+    try:
+        wanted = None if log_type is None else chosen("log_type", LogType, log_type)
+        management = None if log_management is None else chosen("log_management", LogManagement, log_management)
+    except ValueError as exc:
+        raise Mistake(f"the log of queue manager {name!r} can't be migrated: {exc}", name=name) from exc
     if not disk.exists(location.ini):
         raise Unavailable(
             f"there is no queue manager {name!r} in {location.data_root}", reason=Reason.Q_MGR_NAME_ERROR, name=name

@@ -142,7 +142,7 @@ def nursery() -> Iterator[Nursery]:
 @pytest.fixture(params=["circular", "linear"])
 def scene(request: pytest.FixtureRequest, tmp_path: Path, nursery: Nursery) -> Iterator[Scene]:
     linear = {"log_type": "linear", "log_secondary_files": 20} if request.param == "linear" else {}
-    roomy = {"log_file_pages": 512}  # so that the log reaches back to whatever is asked for
+    roomy = {"log_file_pages": 8192 if SOAK else 512}  # so that the log reaches back to whatever is asked for
     qmgr.create(NAME, data_path=tmp_path, **(SMALL | linear | roomy))
     made = Scene(nursery, tmp_path)
     yield made

@@ -7,7 +7,10 @@ import pytest
 
 import qmgr
 from qmgr import Reason
+from qmgr.migration import migrate_log
 from tests.qmgr.world import DATA, NAME, World, bodies, reason_of
+from tests.sim.clock import SimClock
+from tests.sim.disk import SimDisk
 
 ATTRIBUTES: dict[str, Any] = {
     "description": "orders of today",
@@ -335,3 +338,23 @@ def test_only_true_purges() -> None:
     with pytest.raises(qmgr.Mistake, match="several bodies"):
         world.qm.put_many("A", b"abc")  # type: ignore[arg-type]
     assert world.depths() == {"A": 1}
+
+
+@pytest.mark.parametrize(
+    ("keyword", "value", "allowed"),
+    [
+        ("log_type", "linar", "CIRCULAR, LINEAR"),
+        ("log_type", 3, "CIRCULAR, LINEAR"),
+        ("log_write_integrity", "x", "SingleWrite, DoubleWrite, TripleWrite"),
+        ("log_sync", None, "always, interval, os"),
+        ("log_management", "", "Manual, Automatic, Archive"),
+        ("log_primary_files", 1, "a whole number from 2 to 510"),
+    ],
+)
+def test_a_creation_says_what_may_be_chosen(keyword: str, value: Any, allowed: str) -> None:
+    disk = SimDisk()
+    with pytest.raises(qmgr.Mistake, match=f"is {value!r}; allowed: {allowed}"):
+        qmgr.create(NAME, data_path=DATA, disk=disk, clock=SimClock(), **{keyword: value})
+    qmgr.create(NAME, data_path=DATA, disk=disk, clock=SimClock(), log_type="Linear", log_sync="ALWAYS")
+    with pytest.raises(qmgr.Mistake, match="log_type is 'x'; allowed: CIRCULAR, LINEAR"):
+        migrate_log(NAME, data_path=DATA, disk=disk, log_type="x")
