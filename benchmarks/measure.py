@@ -32,9 +32,14 @@ def repeat(step: Callable[[], object], *, seconds: float = math.inf, count: floa
 
 def slice_of(ends: list[float]) -> Slice:
     """A turn of which this is known: when it began, and when each of its steps ended."""
-    took = sorted(after - before for before, after in pairwise(ends))
-    p50, p99 = (took[len(took) * percent // 100] * 1e6 for percent in (50, 99))
-    return Slice(rate=len(took) / (ends[-1] - ends[0]), p50=p50, p99=p99, steps=len(took))
+    return slice_of_steps([after - before for before, after in pairwise(ends)])
+
+
+def slice_of_steps(took: list[float]) -> Slice:
+    """A turn of which this is known: the seconds that each of its steps took."""
+    in_order = sorted(took)
+    p50, p99 = (in_order[len(took) * percent // 100] * 1e6 for percent in (50, 99))
+    return Slice(rate=len(took) / sum(took), p50=p50, p99=p99, steps=len(took))
 
 
 def by_turns(sides: Mapping[str, Callable[[], Slice]], turns: int) -> dict[str, list[Slice]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import qmgr
-from benchmarks.measure import Figure, Slice, at_least, at_most, by_turns, compare, repeat
+from benchmarks.measure import Figure, Slice, at_least, at_most, by_turns, compare, repeat, slice_of_steps
 from benchmarks.raw import RawFile, SharedRawFile, SqliteQueue
 
 BODY = 256  # bytes
@@ -64,6 +64,18 @@ def single(path: Path, turns: int = TURNS) -> list[Figure]:
             with qm.begin() as uow:
                 uow.get("Q")
 
+        def commits() -> Slice:
+            took, clock = [], time.perf_counter
+            last = clock() + SECONDS
+            while clock() < last:
+                uow = qm.begin()
+                uow.put("Q", body)
+                begin = clock()
+                uow.commit()
+                took.append(clock() - begin)
+            drain(qm, "Q")
+            return slice_of_steps(took)
+
         taken: dict[str, list[Slice]] = {side: [] for side in ("put", "get", "unit put", "unit get")}
         slices = by_turns(
             {
@@ -73,9 +85,11 @@ def single(path: Path, turns: int = TURNS) -> list[Figure]:
                 ),
                 "2 KiB": lambda: repeat(lambda: raw.force(HALF), seconds=SECONDS),
                 "unit": lambda: there_and_back(put_unit, get_unit, taken["unit put"], taken["unit get"]),
+                "commit": commits,
             },
             turns,
         )
+    raw_page = slices["4 KiB"]
     figures = []
     for what, text, least in (
         ("put", "put outside a unit of work", 0.85),
@@ -86,12 +100,12 @@ def single(path: Path, turns: int = TURNS) -> list[Figure]:
         ours = taken[what][1:]  # the first turn warms up
         figures.append(compare(f"{text} ÷ raw 2 KiB", ours, slices["2 KiB"], rate, unit="/s", wanted=at_least(least)))
         if "put" in what:
-            raw_page = slices["4 KiB"]
             figures += [
                 compare(f"{text} ÷ raw 4 KiB", ours, raw_page, rate, unit="/s", before=at_least(0.80)),
                 compare(f"{text}, p99 ÷ p99 of raw 4 KiB", ours, raw_page, p99, unit="µs", before=at_most(2.0)),
             ]
-    return figures
+    text = "commit of a unit of work of one put, p99 ÷ p99 of raw 4 KiB"
+    return [*figures, compare(text, slices["commit"], raw_page, p99, unit="µs", before=at_most(2.0))]
 
 
 def together(count: int, step: Callable[[], object]) -> Slice:
