@@ -1,7 +1,8 @@
 """Run the benchmarks of the pipeline: the log decoded to rows, by itself and through Spark; see docs/spark.md.
 
-The log is made for this: extents of 16 MiB with indexes, of puts outside units of work (each row has a message), or of
-units of work of one put and of one get, as applications have them.
+The log is made for this: extents with indexes, of puts outside units of work (each row has a message), or of units of
+work of one put and of one get, as applications have them. Spark's rates stand beside those of one plain Python process
+that makes the same Arrow batches and comes to the same count and sums of all columns.
 """
 
 import argparse
@@ -13,14 +14,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from zlib import crc32
 
 import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from benchmarks import machine, report
-from benchmarks.children import alone
+from benchmarks.children import alone, worked_below
 from benchmarks.deep import MB, quartiles
 from benchmarks.measure import Figure, Wanted, at_least, at_most
 from benchmarks.memory import highest, resident
@@ -36,7 +40,7 @@ from recovery.records import Commit, Define, Encoded, Put, run_of_gets, run_of_p
 
 RECORDS = 5_000_000
 TURNS = 3
-EXTENT = 4096 * PAGE
+FILE_PAGES = 4096  # LogFilePages as it is unless somebody sets it
 BODY = 256
 QUEUES = 50
 LOG_ID = b"benchmark of log"
@@ -70,37 +74,39 @@ def _message() -> tuple[bytes, bytes]:
     return describe(4, True, form="MQSTR").head(os.urandom(24), time.time_ns() // 1000), os.urandom(BODY)
 
 
-def write_log(path: Path, shape: str, count: int) -> None:
-    """A folder of extents with so many records, and an index beside each but the last."""
+def write_log(path: Path, shape: str, count: int, extent: int) -> None:
+    """A folder of extents of so many bytes with so many records, and an index beside each but the last."""
     path.mkdir(parents=True)
-    page, at, begun = memoryview(bytearray(EXTENT)), EXTENT, time.time_ns() // 1000
+    page, at, begun = memoryview(bytearray(extent)), extent, time.time_ns() // 1000
     last = at
     definitions = (Define(json.dumps({"name": f"Q{n}", "id": n}).encode()).encode() for n in range(1, QUEUES + 1))
     seed = crc32(LOG_ID)
     for records in (definitions, puts(count) if shape == "puts" else units(count)):
         for number, (kind, uow, head, data) in enumerate(records):
             length = frame.HEADER.size + len(head) + len(data)
-            if at % EXTENT + length + frame.HEADER.size > EXTENT - PAGE:
+            if at % extent + length + frame.HEADER.size > extent - PAGE:
                 now = begun + number
-                frame.encode_into(page, at % EXTENT, seed, 1, at, 0, now, 1, frame.PAD, frame.WHOLE, b"", b"")
-                _keep(path, at // EXTENT, page)
-                page, at = memoryview(bytearray(EXTENT)), (at // EXTENT + 1) * EXTENT
+                frame.encode_into(page, at % extent, seed, 1, at, 0, now, 1, frame.PAD, frame.WHOLE, b"", b"")
+                _keep(path, at // extent, page)
+                page, at = memoryview(bytearray(extent)), (at // extent + 1) * extent
             back = (at - last) // 8
             last = at
-            frame.encode_into(page, at % EXTENT, seed, 1, at, uow, begun + number, back, kind, frame.WHOLE, head, data)
+            frame.encode_into(page, at % extent, seed, 1, at, uow, begun + number, back, kind, frame.WHOLE, head, data)
             at = frame.after(at + length)
-    _keep(path, at // EXTENT, page)
+    _keep(path, at // extent, page)
     log, disk = extents.find(str(path)), PosixDisk()
     history = log.history(disk)
     for place in list(history.places().values())[:-1]:
         reader = log.reader(history)
-        extent_index.keep(disk, place, extent_index.build(reader, place, log.log_id, EXTENT))
+        extent_index.keep(disk, place, extent_index.build(reader, place, log.log_id, extent))
         reader.close()
 
 
 def _keep(path: Path, sequence: int, content: memoryview) -> None:
     number = linear_number(sequence)
-    header = ExtentHeader(number=number, log_id=LOG_ID, sequence=sequence, extent_bytes=EXTENT, epoch=1, time=sequence)
+    header = ExtentHeader(
+        number=number, log_id=LOG_ID, sequence=sequence, extent_bytes=len(content), epoch=1, time=sequence
+    )
     with (path / file_name(number)).open("wb") as file:
         file.write(header.encode().ljust(DATA, b"\0"))
         file.write(content)
@@ -198,6 +204,35 @@ def filtered(path: Path, records: int) -> list[Figure]:
 # ---- through Spark
 
 
+Sums = tuple[int, ...]  # the number of rows, and one of each column
+
+
+def total(column: pa.Array) -> int:
+    """What Spark comes to by `summed`."""
+    kind = column.type
+    if pa.types.is_map(kind):
+        return int(column.offsets[-1].as_py() - column.offsets[0].as_py())
+    if pa.types.is_string(kind):
+        column = pc.utf8_length(column)
+    elif pa.types.is_binary(kind):
+        column = pc.binary_length(column)
+    elif pa.types.is_timestamp(kind):
+        column = pc.divide(column.cast(pa.int64()), 1_000_000)
+    return pc.sum(column).as_py() or 0
+
+
+def added_up(path: Path, columns: tuple[str, ...]) -> tuple[Read, Sums]:
+    """Count and sums of all columns, by this process."""
+    log = extents.find(str(path))
+    before, begin, worked = resident(), time.perf_counter(), time.process_time()
+    sums = [0] * (1 + len(columns))
+    for part in extents.plan(log, log.first(), log.end()):
+        for batch in rows.batches(part, columns):
+            sums = [a + b for a, b in zip(sums, (batch.num_rows, *map(total, batch.columns)), strict=True)]
+    seconds, worked = time.perf_counter() - begin, time.process_time() - worked
+    return Read(sums[0], seconds, worked, before, highest()), tuple(sums)
+
+
 def summed(name: str) -> str:
     """What makes Spark look at all of a column."""
     kind = SQL[ARROW.field(name).type]
@@ -208,38 +243,55 @@ def summed(name: str) -> str:
     return f"sum(cast({name} as bigint))" if kind in ("BOOLEAN", "TIMESTAMP") else f"sum({name})"
 
 
-def through_spark(path: Path, cores: int, turns: int) -> dict[str, list[float]]:
-    """Rows a second, of each reading, by what is read. In a process of its own, which has the Java machine too."""
+def through_spark(path: Path, cores: int, turns: int) -> dict[str, list[tuple[Read, Sums]]]:
+    """Each reading, by what is read. In a process of its own, which has the Java machine and its Pythons below it."""
     spark = session.spark("benchmark", **{"spark.master": f"local[{cores}]", "spark.sql.shuffle.partitions": "2"})
-    found: dict[str, list[float]] = {}
+    found: dict[str, list[tuple[Read, Sums]]] = {}
     try:
         for turn in range(turns + 1):
             for shape in SHAPES:
                 for what, columns in KINDS.items():
                     table = spark.read.format("qmgr.log").option("columns", ",".join(columns)).load(str(path / shape))
-                    begin = time.perf_counter()
+                    begin, worked = time.perf_counter(), worked_below()
                     [row] = table.selectExpr("count(*)", *map(summed, columns)).collect()
+                    seconds, worked = time.perf_counter() - begin, worked_below() - worked
                     if turn:
-                        found.setdefault(f"{shape} {what}", []).append(row[0] / (time.perf_counter() - begin))
+                        read = Read(row[0], seconds, worked, 0, 0)
+                        found.setdefault(f"{shape} {what}", []).append((read, tuple(one or 0 for one in row)))
     finally:
         spark.stop()
     return found
 
 
 def spark(path: Path, turns: int) -> list[Figure]:
-    """The same readings by Spark, which sums up all columns; beside those of one plain process."""
+    """Count and sums of all columns by Spark, and by one plain process. Raises ValueError where they differ."""
     one, two = (alone(through_spark, path, cores, turns) for cores in (1, 2))
     found = []
     for shape in SHAPES:
         for what, columns in KINDS.items():
             name = f"{shape} {what}"
-            by_itself = statistics.median(alone(decode, path / shape, columns).rate for _ in range(turns))
+            plainly = [alone(added_up, path / shape, columns) for _ in range(turns)]
+            if len({sums for _, sums in (*one[name], *two[name], *plainly)}) != 1:
+                raise ValueError(f"Spark and plain Python do not come to the same sums of {name}")
+            by_one, by_two, by_itself = ([read for read, _ in reads] for reads in (one[name], two[name], plainly))
+            plain_rate = statistics.median(read.rate for read in by_itself)
             wanted = at_least(300_000 if columns == WITHOUT_BODY else 150_000) if shape == "puts" else None
-            found.append(rate(f"Spark, local[1], a log of {name}; one plain process", one[name], by_itself, wanted))
-            ratio = statistics.median(two[name]) / by_itself
+            rates = [read.rate for read in by_one]
+            both = [read.rate for read in by_two]
             found += [
-                rate(f"Spark, local[2], a log of {name}; local[1]", two[name], statistics.median(one[name])),
-                Figure(name="the same ÷ one plain process", ours=ratio, unit="", wanted=at_least(1.3)),
+                rate(f"Spark, local[1], a log of {name}; one plain process", rates, plain_rate, wanted),
+                rate(
+                    "the same, by processor time",
+                    [read.rows / read.worked for read in by_one],
+                    statistics.median(read.rows / read.worked for read in by_itself),
+                ),
+                rate(f"Spark, local[2], a log of {name}; local[1]", both, statistics.median(rates)),
+                Figure(
+                    name="the same ÷ one plain process",
+                    ours=statistics.median(both) / plain_rate,
+                    unit="",
+                    wanted=at_least(1.3),
+                ),
             ]
     return found
 
@@ -276,10 +328,19 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--records", type=int, default=RECORDS, metavar="N", help=f"that each log has (default: {RECORDS:,})"
     )
+    parser.add_argument(
+        "--file-pages",
+        type=int,
+        default=FILE_PAGES,
+        metavar="N",
+        help=f"of 4 KiB that an extent has, as LogFilePages says (default: {FILE_PAGES})",
+    )
     parser.add_argument("--path", type=Path, default=machine.ROOT / ".bench", help="where to measure (default: .bench)")
     args = parser.parse_args()
     if args.records < FEWEST:
         parser.error(f"--records {args.records}: {FEWEST} at least are needed")
+    if not 64 <= args.file_pages <= 65535:
+        parser.error(f"--file-pages {args.file_pages}: 64 to 65535")
     args.path = args.path.absolute()
     args.path.mkdir(parents=True, exist_ok=True)
     needed, free = 2 * args.records * EACH, shutil.disk_usage(args.path).free
@@ -288,13 +349,16 @@ def arguments() -> argparse.Namespace:
     return args
 
 
-def method(records: int, turns: int) -> list[str]:
+def method(records: int, turns: int, extent: int) -> list[str]:
     return [
         f"load     {os.getloadavg()[0]:.2f}, average of the minute before",
-        f"method   {records:,} records, {QUEUES} queues, bodies of {BODY} bytes, extents of 16 MiB with indexes;",
-        "         puts: all are puts outside units of work, a row each; units: units of work of one put, and of one",
-        f"         get, two rows each; all columns, made whole; medians of {turns} readings, the page cache is warm",
-        "         Spark: count and sums over all columns; one reading before, to warm it up",
+        f"method   {records:,} records, {QUEUES} queues, bodies of {BODY} bytes, extents of {extent >> 20} MiB with",
+        "         indexes; puts: all are puts outside units of work, a row each; units: units of work of one put, and",
+        f"         of one get, two rows each; all columns, made whole; medians of {turns} readings, the page cache",
+        "         is warm",
+        "         Spark: count and sums over all columns; one reading before, to warm it up; one plain process there:",
+        "         the same columns as Arrow batches, and the same count and sums by pyarrow; processor time: of all",
+        "         processes together, Java and Python",
     ]
 
 
@@ -303,11 +367,12 @@ def main() -> int:
     turns = 1 if args.quick else TURNS
     with tempfile.TemporaryDirectory(prefix="pipeline-", dir=args.path) as directory:
         home = Path(directory)
-        for shape in SHAPES:
-            alone(write_log, home / shape, shape, args.records)
+        extent = args.file_pages * PAGE
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda shape: alone(write_log, home / shape, shape, args.records, extent), SHAPES))
         groups = [partial(measure, name, home, args.records, turns) for name in args.only or GROUPS]
         kept_as = None if args.quick or args.only else "-pipeline"
-        report.run(args.path, method(args.records, turns), groups, kept_as=kept_as)
+        report.run(args.path, method(args.records, turns, extent), groups, kept_as=kept_as)
     return 0
 
 
