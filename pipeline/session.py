@@ -1,6 +1,7 @@
 """The Spark session: the one that is there, or one in this process that needs no set-up."""
 
 import os
+import re
 import shutil
 import sys
 from importlib.util import find_spec
@@ -34,6 +35,9 @@ LOCAL = {
 PIECES = "spark.sql.shuffle.partitions"
 LEAST_PIECES = "spark.qmgr.leastPieces"  # set where `fit` may choose
 PIECE_BYTES = 32 << 20  # of log, for a piece
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+TOLD_TO_JAVA = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")  # Java refuses to start with two
 CONFIGURED = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
 
 
@@ -53,7 +57,7 @@ def spark(app: str, **conf: str) -> "SparkSession":
     settings = SETTINGS | conf
     builder = SparkSession.builder.appName(app)
     if not any(name in os.environ for name in CONFIGURED):
-        settings = LOCAL | _in_pieces(_quietly(settings))
+        settings = LOCAL | _in_pieces(_at_full_speed(_quietly(settings)))
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if "PYSPARK_GATEWAY_PORT" not in os.environ and "SPARK_REMOTE" not in os.environ:
         _prepare(_version())
@@ -108,8 +112,15 @@ def _in_pieces(settings: dict[str, str]) -> dict[str, str]:
     return settings | {PIECES: least, LEAST_PIECES: least}
 
 
+def _at_full_speed(settings: dict[str, str]) -> dict[str, str]:
+    """The same with a collector that does no work beside the tasks, unless somebody has chosen one."""
+    given = [settings.get(JAVA_OPTIONS, ""), *(os.environ.get(name, "") for name in TOLD_TO_JAVA)]
+    if COLLECTOR.search(" ".join(given)):
+        return settings
+    return settings | {JAVA_OPTIONS: f"{settings.get(JAVA_OPTIONS, '')} -XX:+UseParallelGC".strip()}
+
+
 def _quietly(settings: dict[str, str]) -> dict[str, str]:
     """The same with a log that is silent; `spark.log.level` makes it speak again."""
-    name = "spark.driver.extraJavaOptions"
     quiet = f"-Dlog4j2.configurationFile=file:{QUIET}"
-    return settings | {name: f"{settings.get(name, '')} {quiet}".strip()}
+    return settings | {JAVA_OPTIONS: f"{settings.get(JAVA_OPTIONS, '')} {quiet}".strip()}

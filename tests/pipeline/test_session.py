@@ -81,6 +81,18 @@ def test_a_small_java_runs_behind_a_filter_that_keeps_all_other_words(tmp_path: 
     assert done.stdout.splitlines() == ["<-cp>", "<a b/*>", "<>", "<-->", "<it's>", "<$HOME>"]
 
 
+def test_one_collector_of_garbage_is_chosen_and_it_is_the_one_that_somebody_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "spark.driver.extraJavaOptions"
+    for variable in session.TOLD_TO_JAVA:
+        monkeypatch.delenv(variable, raising=False)
+    assert session._at_full_speed({name: "-Da=b"}) == {name: "-Da=b -XX:+UseParallelGC"}
+    assert session._at_full_speed({name: "-XX:+UseSerialGC -Da=b"}) == {name: "-XX:+UseSerialGC -Da=b"}
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:+UseG1GC")
+    assert session._at_full_speed({}) == {}
+
+
 def test_spark_runs_on_the_java_that_was_chosen(spark: "SparkSession") -> None:
     jvm = spark.sparkContext._jvm
     assert jvm is not None
