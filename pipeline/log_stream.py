@@ -85,8 +85,8 @@ class LogStream(DataSourceStreamReader):
         sleep(max(0.0, self._idle + LOOKED_EVERY - monotonic()))
         log = self.log()
         self.refuse_gone(start)
-        known = self.seen is not None and start <= self.seen and self.is_there(self.seen)
-        end = log.end(self.seen if known else None)
+        seen = self.seen if self.seen is not None and start <= self.seen and self.is_there(self.seen) else None
+        end = seen if seen is not None and not log.grown(seen) else log.end(seen)
         self.refuse_older(start, end)
         self.seen = end
         if end == start:

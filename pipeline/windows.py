@@ -36,6 +36,7 @@ WINDOW = 4 << 20  # bytes read at a time
 LOOKS = 6  # at what does not check out, before it is damage
 PAUSE = 0.002  # seconds before the second look; twice as much before each other one
 PADDING = bytes(192)  # so that a header can be taken whole wherever a record begins
+KIND_IN_HEADER = 8  # which of its fields
 LSN_AT, FLAGS_AT = 2, 46  # in a frame's header: the LSN is the third number of 8 bytes
 FEW = 4  # so many times as many bytes are read where few of them may be wanted
 NEAR = 2048  # bytes between two records that are read at once all the same
@@ -504,6 +505,23 @@ def last_record(extents: Extents, at: int) -> int | None:
         if reached == at or steps.padded:
             return found
         at, epoch = reached, steps.epoch
+
+
+def begins(extents: Extents, at: int) -> bool:
+    """Does a record seem to begin at `at`, or behind the padding there? A few pages are read, nothing is checked."""
+    size = extents.history.extent_bytes
+    for _ in range(2):
+        sequence = at // size
+        if not extents.has(sequence):
+            return False
+        view = extents.view(sequence)
+        header = view.read(at, frame.HEADER.size)
+        if frame.lsn_at(header) != at:
+            return False
+        if frame.HEADER.unpack_from(header)[KIND_IN_HEADER] != frame.PAD:
+            break
+        at = (sequence + 1) * size
+    return True
 
 
 def _is_frame(view: ExtentView, at: int, seed: int) -> bool:

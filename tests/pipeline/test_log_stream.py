@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 import qmgr
 from logger import control
-from logger.disk import PosixDisk
+from logger.disk import PosixDisk, PosixFile
 from logger.errors import ExtentGone, LogDamaged
 from logger.extent import file_name, linear_number
 from pipeline import windows
@@ -422,6 +422,35 @@ def test_an_idle_look_opens_few_files_and_lists_directories_once(
     ahead = set(opened) - {min(opened)}  # files that are there for what comes
     assert len(opened) <= 4 + 2 * len(ahead)
     assert len(listed) == len(set(listed))
+
+
+def test_an_idle_look_reads_little_and_the_next_record_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end of the log in the middle of an extent, and where the next extent is to be begun."""
+    qmgr.create(NAME, data_path=str(tmp_path), log_type="linear", log_file_pages=256)
+    with qmgr.start(NAME, data_path=str(tmp_path), background=False) as qm:
+        qm.define_queue("A")
+        reader = LimitedLogStream(asked({"path": str(tmp_path), "qmgr": NAME}), ARROW)
+        size, lengths, places = 256 * 4096, list[int](), set[bool]()
+        real, end = PosixFile.read, reader.initialOffset()
+
+        def read(self: PosixFile, offset: int, size: int) -> bytes:
+            data = real(self, offset, size)
+            lengths.append(len(data))
+            return data
+
+        def look() -> Offset:
+            return reader.latestOffset(end, ReadAllAvailable())
+
+        monkeypatch.setattr(PosixFile, "read", read)
+        for body in (b"", b"", bytes(900_000), *[bytes(9000)] * 20, b"", b""):
+            qm.put("A", body)
+            before, end = end, look()
+            assert int(end["lsn"]) > int(before["lsn"])
+            lengths.clear()
+            assert look() == end
+            assert sum(lengths) < 65536
+            places.add(int(end["lsn"]) // size > int(before["lsn"]) // size)
+        assert places == {True, False}
 
 
 @pytest.mark.parametrize("option", ["endingLsn", "endingTime"])
