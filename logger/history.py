@@ -8,7 +8,7 @@ when it is opened is looked for anew, and one that is open stays readable.
 import contextlib
 import enum
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from zlib import crc32
 
 import attrs
@@ -125,6 +125,16 @@ class History:
         """Where to read each sequence, rising; looks at the directories anew. Raises OSError."""
         self._known = {sequence: places[0] for sequence, places in self.copies(all_or_nothing=False).items()}
         return dict(self._known)
+
+    def take_in(self, sequence: int) -> None:
+        """Look at this sequence and those behind it alone; what was known of those before it is kept."""
+        kept = {one: place for one, place in self._known.items() if one < sequence}
+        self._known = kept | self.places_from(sequence)
+
+    @property
+    def known(self) -> Mapping[int, Place]:
+        """What the last looks at the directories have found: `places`, `take_in`."""
+        return self._known
 
     def places_from(self, sequence: int) -> dict[int, Place]:
         """The same of this sequence and those behind it; only their files are opened, and nothing is remembered."""

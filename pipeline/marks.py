@@ -47,7 +47,6 @@ PATIENCE = 600.0  # seconds that an attempt waits for another one to end
 A_MOMENT = 0.05
 ALL = "*"  # the part that stands for all parts of a query: what was skipped
 A_LIST = 20  # parts that a sentence names
-A_FEW = 500  # marks that are forgotten in one unit of work
 MESSAGES = 2  # of a unit of work: the mark that goes, and the one that comes
 
 Manager = QueueManager | Connection
@@ -283,39 +282,46 @@ def listed(qm: Manager, query: str | None = None) -> list[Mark]:
     return sorted((mark for mark, _ in _browsed(qm, query)), key=lambda mark: mark.key)
 
 
-def skip(qm: Manager, query: str, batch: int) -> None:
+def skip(qm: Manager, query: str, batch: int, *, patience: float = PATIENCE) -> None:
     """Let a query that is refused go on behind this batch: take the batch for done, whatever it has.
 
-    What it has that was not put, or consumed, before is left out by it for good. All other marks of the query are
-    deleted: the batches behind it are done, whatever was done under their numbers before.
+    What it has that was not put, or consumed, before is left out by it for good. All other marks that the query had are
+    deleted: the batches behind it are done, whatever was done under their numbers before. Raises TryAgain where the
+    query is at work, and goes on with that, for longer than `patience` seconds.
     """
     define(qm)
     key = Key(query, ALL)
-    with qm.begin() as unit:
+    before = [(mark, message_id) for mark, message_id in _browsed(qm, query) if mark.key != key]
+    with _begin(qm, key, patience, SystemClock()) as unit:
         _take(qm, unit, key)
         _put(unit, key, batch, 0, None)
-    _delete(qm, [message_id for mark, message_id in _browsed(qm, query) if mark.key != key])
+    _delete(qm, before, patience)  # and none that is made from now on
 
 
-def forget(qm: Manager, query: str | None = None, *, before: datetime.datetime | None = None) -> int:
+def forget(
+    qm: Manager,
+    query: str | None = None,
+    *,
+    before: datetime.datetime | None = None,
+    patience: float = PATIENCE,
+) -> int:
     """Delete the marks of a query that will never return, or those of all that were done before a moment; how many.
 
-    Should the query return nevertheless, the last batch of it may have its effect again.
+    Should the query return nevertheless, the last batch of it may have its effect again. Raises TryAgain as `skip`.
     """
     if (query is None) == (before is None):
         raise Mistake("forget takes a query, or the moment before which the marks to be forgotten were made")
-    return _delete(qm, [message_id for mark, message_id in _browsed(qm, query) if before is None or mark.time < before])
+    found = [(mark, message_id) for mark, message_id in _browsed(qm, query) if before is None or mark.time < before]
+    return _delete(qm, found, patience)
 
 
-def _delete(qm: Manager, gone: list[bytes]) -> int:
-    """How many of these messages were there."""
+def _delete(qm: Manager, gone: list[tuple[Mark, bytes]], patience: float) -> int:
+    """How many of these were there. No attempt is at work on a part while its mark is looked for."""
     deleted = 0
-    for start in range(0, len(gone), A_FEW):
-        with qm.begin() as unit:
-            for message_id in gone[start : start + A_FEW]:
-                with contextlib.suppress(NoMessageAvailable):  # its query has replaced it
-                    unit.get(QUEUE, message_id=message_id)
-                    deleted += 1
+    for mark, message_id in gone:
+        with _begin(qm, mark.key, patience, SystemClock()) as unit, contextlib.suppress(NoMessageAvailable):
+            unit.get(QUEUE, message_id=message_id)  # no other one: a newer mark is of something that was done since
+            deleted += 1
     return deleted
 
 

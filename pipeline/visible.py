@@ -8,7 +8,7 @@ of the two LSNs, so reading begins where the last checkpoint before that says th
 import contextlib
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import attrs
 
@@ -24,6 +24,7 @@ from recovery.records import Kind
 from recovery.replay import Batch, Puts
 
 LOOKS = 6  # at what others may be writing, before it counts as damage
+REMEMBERED = 4  # logs
 PAUSE = 0.004  # seconds before the second look; twice as much before each other one
 
 
@@ -42,28 +43,59 @@ class Range:
 
         Memory is bounded by what units of work in flight have put to the queues.
         """
-        return _Reading(self, disk or PosixDisk()).batches()
+        return _Reading(self, disk or PosixDisk(), _remembered(self) if disk is None else None).batches()
+
+
+# A process of Spark reads many batches of a log, and a look at each file of a long one takes longer than a small batch.
+_histories: dict[tuple[bytes, tuple[str, ...], int], History] = {}
+
+
+def _remembered(range_: Range) -> History:
+    """Where the extents of the log lie, as far as this process has looked; those that are new are looked for."""
+    log = range_.log
+    key = log.log_id, log.directories, log.extent_bytes
+    history = _histories.pop(key, None) or log.history(PosixDisk())
+    _histories[key] = history
+    while len(_histories) > REMEMBERED:
+        _histories.pop(next(iter(_histories)))
+    newest = max(history.known, default=0)
+    if range_.end // log.extent_bytes >= newest:
+        history.take_in(newest)
+    return history
 
 
 class _Reading:
     """Reads a range once."""
 
-    def __init__(self, range_: Range, disk: Disk) -> None:
+    def __init__(self, range_: Range, disk: Disk, history: History | None = None) -> None:
+        """`history`: what is known of where the extents lie, though some may have been moved or removed since."""
         self._range = range_
         self._disk = disk
         self._log = range_.log.now(disk)
         self._size = self._log.extent_bytes
-        self._history: History = self._log.history(disk)
-        self._places: dict[int, Place] = self._history.places()
-        sequence = range_.start // self._size
-        if sequence not in self._places:
-            self._history.refuse_gap(sequence)
-        self._first = self._history.reaches_back_to(sequence) * self._size  # from there on all is there
-        self._at, whole = self._begin(range_.start)
+        self._history = self._log.history(disk) if history is None else history
+        self._at, whole = self._start(anew=history is None)
         self._puts = [Puts(queue, self._at, whole=whole) for queue in sorted(range_.queues)]
         self._resync = True  # the rest of a record may come first
 
     # ---- where to begin
+
+    def _start(self, *, anew: bool) -> tuple[int, bool]:
+        """As `_begin`, by what is there. `anew`: look at the directories, whatever is known of them."""
+        if anew:
+            self._history.places()
+        self._places: Mapping[int, Place] = self._history.known
+        sequence = self._range.start // self._size
+        if sequence not in self._places:
+            if not anew:
+                return self._start(anew=True)
+            self._history.refuse_gap(sequence)
+        self._first = self._history.reaches_back_to(sequence) * self._size  # from there on all is there
+        at, whole = self._begin(self._range.start)
+        place = self._places.get(at // self._size)
+        if not anew and (place is None or not self._disk.exists(place.path)):  # the oldest goes first
+            return self._start(anew=True)
+        return at, whole
 
     def _begin(self, at: int) -> tuple[int, bool]:
         """Where reading has to begin, and whether all units of work that commit from `at` on are whole then."""

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -327,6 +328,41 @@ def test_marks_are_listed_and_forgotten(face: Face, qm: qmgr.QueueManager) -> No
     assert marks.forget(one, before=now - datetime.timedelta(hours=1)) == 0
     assert marks.forget(one, before=now + datetime.timedelta(hours=1)) == 4
     assert marks.listed(one) == []
+
+
+def test_what_is_done_while_a_batch_is_skipped_stays_done(
+    face: Face, qm: qmgr.QueueManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the mark that stands for all parts and the end of those that the query had."""
+    attempt(face(), 7, b"7")
+    other = face()
+    put = marks._put
+
+    def put_and_go_on(unit: marks.Unit, key: Key, *more: Any) -> None:
+        put(unit, key, *more)
+        if key.part == marks.ALL:
+            going.append(Call(lambda: attempt(other, 9, b"9")).outcome())
+
+    going: list[bool] = []
+    monkeypatch.setattr(marks, "_put", put_and_go_on)
+    marks.skip(face(), KEY.query, 8)
+    monkeypatch.undo()
+    assert going == [True]
+    assert {mark.key.part: mark.batch for mark in marks.listed(qm, KEY.query)} == {marks.ALL: 8, KEY.part: 9}
+    assert attempt(face(), 9, b"9") is False
+    assert bodies(qm, "A") == [b"7", b"9"]
+
+
+def test_a_mark_is_forgotten_when_no_attempt_has_it(face: Face, qm: qmgr.QueueManager) -> None:
+    attempt(face(), 7, b"7")
+    found = list(marks._browsed(qm, KEY.query))
+    with claim(qm, KEY, 8) as claimed:
+        with pytest.raises(TryAgain, match="another attempt has been at work on part 3 of a query"):
+            marks._delete(face(), found, 0.0)
+        waiting = Call(lambda: marks._delete(qm, found, LONG))
+        claimed.unit.backout()
+    assert waiting.outcome() == 1
+    assert marks.listed(qm) == []
 
 
 def test_forget_asks_which(qm: qmgr.QueueManager) -> None:
