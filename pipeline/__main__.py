@@ -1,7 +1,9 @@
 """The command: `python -m pipeline JOB PATH --qmgr NAME --out DIR …`; also the main file of a `spark-submit`."""
 
 import argparse
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -68,7 +70,11 @@ def run(words: Sequence[str]) -> int:
     job.check(args)  # at once, and not when Java has come up
     if not session.is_active():
         common.say("starting Spark …")
-    return job.run(args, session.spark(f"qmgr {name}"))
+    spark = session.spark(f"qmgr {name}")
+    if threading.current_thread() is threading.main_thread():
+        # Spark's own handler talks to Java in the middle of whatever is being said to it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    return job.run(args, spark)
 
 
 def attempt(words: Sequence[str]) -> int:

@@ -22,11 +22,13 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from logger import lsn
 from logger.disk import Disk
 from pipeline import worker
 from pipeline.extents import Filters, Part, plan
 from pipeline.log_options import LATEST, Asked, lsn_of, microseconds
 from pipeline.rows import batches
+from qmgr.errors import Mistake
 
 
 class LogPartition(InputPartition):
@@ -67,6 +69,8 @@ class LogTable(DataSourceReader):
         last = log.end(disk=disk)
         start = lsn_of(self.asked.start, log, disk, last)
         end = last if self.asked.end == LATEST else min(last, lsn_of(self.asked.end, log, disk))
+        if self.asked.end != LATEST and end < start:
+            raise Mistake(f"reading is to begin at {lsn.text(start)} and to end before that, at {lsn.text(end)}")
         names = needs_names(self.target, self.filters)
         return [LogPartition(part, self.filters) for part in plan(log, start, end, self.filters, disk, names=names)]
 

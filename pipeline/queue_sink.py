@@ -35,7 +35,7 @@ from logger.disk import PosixDisk
 from pipeline import marks
 from pipeline.fingerprint import Fingerprint
 from pipeline.marks import Key, Manager, Unit
-from pipeline.reach import Reach, lowered, reach, seconds, whole
+from pipeline.reach import Reach, lowered, reach, refuse_unknown, seconds, whole
 from qmgr import BackedOut, Mistake, MQError, ResourceProblem, SyncpointLimit
 from qmgr.objects import check_name
 
@@ -242,6 +242,7 @@ class QueueWriter(DataSourceArrowWriter):
 
     def __init__(self, options: dict[str, str], schema: StructType, overwrite: bool) -> None:
         refuse_overwrite(overwrite)
+        refuse_unknown(options, "writeId", "batchId", "attemptTimeout")
         self.reach = reach(options, needs_queue=False)
         check_columns(schema, self.reach.queue)
         self.patience = seconds(options, "attemptTimeout", marks.PATIENCE)
@@ -272,6 +273,7 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: dict[str, str], schema: StructType, overwrite: bool) -> None:
         refuse_overwrite(overwrite)
+        refuse_unknown(options, "attemptTimeout")
         self.reach = reach(options, needs_queue=False)
         check_columns(schema, self.reach.queue)
         self.patience = seconds(options, "attemptTimeout", marks.PATIENCE)

@@ -12,10 +12,11 @@ from pipeline.log_options import asked
 from pipeline.queue_rows import Seen
 from pipeline.queue_sink import QueueStreamWriter, QueueWriter
 from pipeline.queue_stream import UnlimitedQueueStream
-from pipeline.reach import Reach, lowered, reach
+from pipeline.reach import Reach, lowered, reach, refuse_unknown
 from qmgr import Mistake
 
 STREAM_OPTIONS = ("startingLsn", "startingTime", "maxBytesPerTrigger")
+INCOMPLETE = "leaveOutIncomplete"
 
 
 class QueueSource(DataSource):
@@ -30,6 +31,7 @@ class QueueSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Raises Mistake for wrong options or columns."""
+        refuse_unknown(self.options)
         return QueueTable(reach(self.options), queue_rows.target_of(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -72,6 +74,7 @@ class QueueTable(DataSourceReader):
 
 def stream(options: Mapping[str, str], target: pa.Schema) -> DataSourceStreamReader:
     """Raises Mistake."""
+    refuse_unknown(options, *STREAM_OPTIONS, INCOMPLETE)
     place, given = reach(options), lowered(options)
     if place.data_path is None:
         raise Mistake(
@@ -80,7 +83,7 @@ def stream(options: Mapping[str, str], target: pa.Schema) -> DataSourceStreamRea
         )
     of_log = {name: given[name.lower()] for name in STREAM_OPTIONS if name.lower() in given}
     wanted = asked({"path": place.data_path, "qmgr": place.name_or_url, **of_log})
-    leave_out = _switch(given.get("leaveoutincomplete", "false"))
+    leave_out = _switch(given.get(INCOMPLETE.lower(), "false"))
     if find_spec("pyspark.sql.streaming.datasource") is None:  # Spark 4.1
         return UnlimitedQueueStream(wanted, target, place.queue, leave_out)
     from pipeline.limited_queue_stream import LimitedQueueStream
@@ -90,5 +93,5 @@ def stream(options: Mapping[str, str], target: pa.Schema) -> DataSourceStreamRea
 
 def _switch(text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise Mistake(f"option leaveOutIncomplete is true or false, not {text!r}")
+        raise Mistake(f"option {INCOMPLETE} is true or false, not {text!r}")
     return text.lower() == "true"

@@ -8,6 +8,8 @@ from qmgr import Connection, Mistake, connect, locations
 from qmgr.objects import check_name
 
 IDENTITY = ("user", "password", "ca", "certificate", "key")
+OPTIONS = ("qmgr", "dataPath", "url", "queue", *IDENTITY)
+SPARKS = ("checkpointLocation",)  # which Spark hands on to a sink too
 
 
 @attrs.frozen(kw_only=True)
@@ -35,6 +37,17 @@ class Reach:
             key=self.key,
             application=application,
         )
+
+
+def refuse_unknown(options: Mapping[str, str], *more: str) -> None:
+    """Raise Mistake for an option that is neither one of `reach` nor one of `more`.
+
+    A name that was written wrong would else pass for one that was left out, such as the one by which a job is known.
+    """
+    known = {name.lower() for name in (*OPTIONS, *more, *SPARKS)}
+    for name in options:
+        if name.lower() not in known:
+            raise Mistake(f"qmgr.queue has no option {name!r} here; it has {', '.join((*OPTIONS, *more))}")
 
 
 def reach(options: Mapping[str, str], *, needs_queue: bool = True) -> Reach:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 TEXT = "report.txt"
 CHART_INCHES = (9.0, 4.5)
 DOTS_PER_INCH = 110
+FORMATS = ["%Y", "%b %Y", "%d %b", "%H:%M", "%H:%M", "%H:%M:%S.%f"]  # of ticks at years, months, days … seconds
 
 
 def new_chart(title: str, x: str = "", y: str = "") -> "tuple[Figure, Axes]":
@@ -26,6 +27,17 @@ def new_chart(title: str, x: str = "", y: str = "") -> "tuple[Figure, Axes]":
     axes.set_ylabel(y)
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
+
+
+def over_time(axes: "Axes") -> None:
+    """Let the x axis be one of moments, UTC, which is read together with the date at its end."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    locator = AutoDateLocator(maxticks=8)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    formatter = ConciseDateFormatter(locator, formats=FORMATS, zero_formats=FORMATS)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_formatter(formatter)
+    axes.set_xlabel("UTC")
 
 
 def shown(value: object) -> str:

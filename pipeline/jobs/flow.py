@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, Row
 
 from pipeline.jobs import common, lives, output
 from pipeline.jobs.common import Failure
-from pipeline.report import TEXT, Report
+from pipeline.report import TEXT, Report, over_time
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -330,8 +330,7 @@ def _figure(title: str, slots: range, curves: dict[str, Curve], names: list[str]
     else:
         axes.set_ylim(bottom=0)
     axes.set_title(title)
-    axes.set_xlabel("UTC")
+    over_time(axes)
     if axes.lines:
         axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
-    figure.autofmt_xdate()
     return figure

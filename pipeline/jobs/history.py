@@ -191,7 +191,9 @@ class _Lake:
         report.line("Rows and their checksums, by unit of work, are those of the log.")
         headers = ("from", "to", "rows", "folder")
         report.table(headers, [(lsns.text(one.start), lsns.text(one.end), one.rows, one.folder) for one in brought])
-        report.heading("By queue")
+        report.heading("By queue, of what was brought in now")
+        report.line("Puts and gets as they were logged, also those of units of work that were backed out: see flow.")
+        report.line()
         now = manifest.read_runs(self._spark, self._folder, [one.folder for one in brought])
         report.table(("queue", "days", "put", "got", "expired", "bytes put"), by_queue(now))
 

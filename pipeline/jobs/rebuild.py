@@ -173,7 +173,8 @@ class _Rebuild:
         for sentence in missing:
             say(f"rebuild: {sentence}")
         path = f"{self._shop.work}/{MESSAGES}"
-        with step(self._spark, f"rebuild: {len(known)} queues before {lsns.text(until)}"):
+        queues = "one queue" if len(known) == 1 else f"{len(known)} queues"
+        with step(self._spark, f"rebuild: {queues} before {lsns.text(until)}"):
             rows = self._content(known, until).withColumn("queue", F.col("object")).hint("rebalance", "queue")
             ordered = rows.sortWithinPartitions("queue", "priority", "sequence")
             ordered.write.partitionBy("queue").parquet(path)

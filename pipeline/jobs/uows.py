@@ -19,7 +19,7 @@ from pipeline.jobs import common, lives, output, sizing
 from pipeline.jobs.common import Failure
 from pipeline.jobs.flow import duration
 from pipeline.jobs.sizing import Seen
-from pipeline.report import TEXT, Report, named
+from pipeline.report import TEXT, Report, named, over_time
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -292,9 +292,8 @@ def draw(report: Report, marks: DataFrame) -> None:
         drawstyle="steps-pre",
         marker=".",
     )
-    axes.set_xlabel("UTC")
+    over_time(axes)
     axes.set_title("log that had to be kept active at the end of each checkpoint, MB")
     axes.set_ylim(bottom=0)
-    figure.autofmt_xdate()
     report.heading("Chart")
     report.chart("needed", figure)

@@ -239,6 +239,8 @@ def test_places_cut_the_table(path: Path, rows: list[logs.Row]) -> None:
     assert read(table(options(path, **moments))) == between
     assert read(table(options(path, startingTime="2999-01-01"))) == []
     assert read(table(options(path, startingLsn="oldest", endingLsn="latest"))) == rows
+    with pytest.raises(Mistake, match=r"reading is to begin at <0:0:\d+:\d+> and to end before that, at <0:0:\d+:\d+>"):
+        read(table(options(path, startingLsn=str(other["lsn"]), endingLsn=named)))
 
 
 def test_a_table_ends_where_the_log_is_durable_and_begins_before_that(path: Path, rows: list[logs.Row]) -> None:

@@ -451,9 +451,13 @@ def test_wrong_options_are_refused_with_one_sentence(tmp_path: Path) -> None:
         ({"attemptTimeout": "-1"}, "it is a number of seconds"),
         ({"batchId": "x", "writeId": "w"}, "option batchId is 'x'; it is a whole number"),
         ({"batchId": "3"}, "option writeId says of which"),
+        ({"write_id": "w"}, "qmgr.queue has no option 'write_id' here; it has qmgr, .* writeId, batchId, "),
+        ({"startingLsn": "1"}, "has no option 'startingLsn' here"),
     ):
         with pytest.raises(Mistake, match=sentence):
             QueueWriter(options | wrong, schema, False)
+    with pytest.raises(Mistake, match="has no option 'writeId' here"):  # a stream is known by its checkpoint
+        QueueStreamWriter(options | {"checkpointLocation": "/c", "writeId": "w"}, schema, False)
     for made in (QueueWriter, QueueStreamWriter):
         with pytest.raises(Mistake, match="can't be overwritten"):
             made(options, schema, True)

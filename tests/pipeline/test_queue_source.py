@@ -156,6 +156,8 @@ def test_wrong_queues_columns_and_queue_managers_are_told_before_there_are_tasks
             source.reader(StructType([StructField(name, kind)]))
     with pytest.raises(Mistake, match="name at least one"):
         source.streamReader(StructType([]))
+    with pytest.raises(Mistake, match="no option 'datapth' here; it has qmgr, dataPath, url, queue"):
+        QueueSource(said(tmp_path) | {"datapth": "x"}).reader(StructType([StructField("lsn", LongType())]))
     with pytest.raises(Mistake, match="option queue is missing"):
         QueueSource({"qmgr": NAME}).reader(StructType([StructField("lsn", LongType())]))
     qmgr.create("QM2", data_path=tmp_path)
@@ -429,6 +431,7 @@ def test_wrong_options_of_a_stream_are_refused_with_one_sentence(qm: qmgr.QueueM
         ({"maxBytesPerTrigger": "much"}, "maxBytesPerTrigger is a number of bytes"),
         ({"leaveOutIncomplete": "perhaps"}, "option leaveOutIncomplete is true or false, not 'perhaps'"),
         ({"url": "qmgr://host:1/QM1", "qmgr": ""}, "a url does not say where they lie"),
+        ({"startLsn": "1"}, "qmgr.queue has no option 'startLsn' here; it has qmgr, .* startingLsn, "),
     ):
         with pytest.raises(Mistake, match=sentence):
             stream(said(tmp_path) | wrong, queue_rows.ARROW)

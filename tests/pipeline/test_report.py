@@ -1,10 +1,12 @@
 """Reports: what was said stands in the text in its order, numbers can be read, charts lie beside it."""
 
+import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pipeline.report import Report, lines_of, named, new_chart, shown
+from pipeline.report import Report, lines_of, named, new_chart, over_time, shown
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
@@ -50,3 +52,18 @@ def test_a_report_is_written_with_its_charts_and_says_where(tmp_path: Path, caps
     ]
     assert (path.parent / "depth.png").read_bytes().startswith(SIGNATURE)
     assert capsys.readouterr().out == f"flow of QM1: {path}\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "first", "whole"),
+    [(2, "22:54:44.0", "2026-Nov-21 22:54"), (3000, "23:00", "2026-Nov-21"), (3_000_000, "22 Nov", "2026-Dec")],
+)
+def test_moments_of_a_chart_can_be_matched_with_others(seconds: int, first: str, whole: str) -> None:
+    _, axes = new_chart("depth")
+    begin = datetime.datetime(2026, 11, 21, 22, 54, 44, tzinfo=datetime.UTC)
+    moments: Any = [begin, begin + datetime.timedelta(seconds=seconds)]
+    axes.plot(moments, [1, 2])
+    over_time(axes)
+    axes.figure.draw_without_rendering()
+    assert first in [label.get_text() for label in axes.get_xticklabels()]
+    assert axes.xaxis.get_offset_text().get_text() == whole
