@@ -170,6 +170,8 @@ class Calls:
 
         After a force the answer is what `settled` makes of it. Raises ProtocolError for what is no request; Gone.
         """
+        if self._client.closed:  # what it had sent before nobody hears the answer of: it was not under way
+            raise EOFError("the client is gone")
         self._begun, self._lsn, self._may_wait = None, 0, may_wait
         try:
             return self._made_of(frame), self._lsn

@@ -77,6 +77,33 @@ def test_a_commit_whose_force_fails_is_told_to_have_failed_and_does_not_count(
         one.close()
 
 
+def test_what_a_client_had_sent_before_it_went_is_not_done(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lay in its socket while the thread was at work for another one."""
+    connection.put("A", BODY)
+    at_work, go_on, force = threading.Event(), threading.Event(), served.manager.force
+
+    def slow(lsn: int) -> None:
+        at_work.set()
+        assert go_on.wait(LONG)
+        force(lsn)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(served.manager, "force", slow)
+        busy, gone = Raw(served.path), Raw(served.path)
+        busy.calls.send(put())
+        assert at_work.wait(LONG)
+        gone.calls.send(get())
+        gone.close()
+        until(lambda: len(served.manager.sessions) == 2)
+        go_on.set()
+        assert busy.calls.receive()[1].op == wire.OK
+    connection.put("A", BODY)
+    busy.close()
+    assert bodies(served.manager, "A") == [BODY] * 3
+
+
 def test_who_waits_keeps_nobody_waiting(served: Served, connection: qmgr.Connection) -> None:
     raws = [Raw(served.path) for _ in range(3)]
     for one in raws:
