@@ -1,13 +1,15 @@
-"""Commands in a process each that is forked from one which has imported them: a start costs little then.
+"""Commands, or another module, in processes that are forked from one which has imported it: a start costs little then.
 
 Streams, environment, directory, process number and exit code are the command's own, and the interpreter ends as it
 always does; only its beginning is shared. Where that matters, with closed streams or encodings, commands are started.
 """
 
+import contextlib
 import json
 import os
 import runpy
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -20,33 +22,57 @@ MODULE = "qmgr.cli.main"
 REQUEST = 1 << 20
 
 
+class Started:
+    """A process that was forked."""
+
+    def __init__(self, tells: int) -> None:
+        self._told = os.fdopen(tells, "rb", buffering=0)
+        self.pid = int(self._told.readline())
+        self._code: int | None = None
+
+    def wait(self, seconds: float) -> int:
+        """Its exit code; negative: the number of the signal that killed it."""
+        if self._code is None:
+            if not select.select([self._told], [], [], seconds)[0]:
+                raise subprocess.TimeoutExpired(str(self.pid), seconds)
+            self._code = int(self._told.readline())
+            self._told.close()
+        return self._code
+
+    def kill(self) -> None:
+        if self._code is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+
 class Commands:
     """The process that has imported the commands, as the tests see it."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = MODULE) -> None:
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.commands", str(other.fileno())],
+                [sys.executable, "-m", "tests.commands", str(other.fileno()), module],
                 pass_fds=[other.fileno()],
                 stdin=subprocess.DEVNULL,
                 cwd=ROOT,
                 env={**os.environ, "PYTHONDEVMODE": ""},
             )
 
+    def start(self, words: list[str], environment: Mapping[str, str], out: int, err: int) -> Started:
+        """Begin `qm WORDS`, which writes to these files."""
+        ended, tells = os.pipe()
+        try:
+            request = json.dumps({"words": words, "environment": dict(environment)}).encode()
+            socket.send_fds(self._socket, [request], [out, err, tells])
+        finally:
+            os.close(tells)
+        return Started(ended)
+
     def run(self, words: list[str], environment: Mapping[str, str], seconds: float = 300) -> "Completed":
         """Run `qm WORDS`; what it said and ended with."""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            ended, tells = os.pipe()
-            try:
-                request = json.dumps({"words": words, "environment": dict(environment)}).encode()
-                socket.send_fds(self._socket, [request], [out.fileno(), err.fileno(), tells])
-            finally:
-                os.close(tells)
-            with open(ended, "rb") as told:
-                if not select.select([told], [], [], seconds)[0]:
-                    raise subprocess.TimeoutExpired(words, seconds)
-                code = int(told.read())
+            code = self.start(words, environment, out.fileno(), err.fileno()).wait(seconds)
             for file in (out, err):
                 file.seek(0)
             return subprocess.CompletedProcess(words, code, out.read().decode(), err.read().decode())
@@ -84,8 +110,9 @@ def serve(requests: socket.socket) -> list[str] | None:
         out, err, tells = given
         command = os.fork()
         if command:
+            os.write(tells, b"%d\n" % command)
             _, status = os.waitpid(command, 0)
-            os.write(tells, b"%d" % os.waitstatus_to_exitcode(status))
+            os.write(tells, b"%d\n" % os.waitstatus_to_exitcode(status))
             os._exit(0)
         os.close(tells)
         for number, stream in ((out, 1), (err, 2)):
@@ -99,12 +126,13 @@ def serve(requests: socket.socket) -> list[str] | None:
 
 
 if __name__ == "__main__":
-    runpy.run_module(MODULE)  # imports whatever it needs
-    sys.modules.pop(MODULE, None)
+    wanted = sys.argv[2]
+    runpy.run_module(wanted)  # imports whatever it needs
+    sys.modules.pop(wanted, None)
     with socket.socket(fileno=int(sys.argv[1])) as all_requests:
         asked_for = serve(all_requests)
     if asked_for is None:
         bury(0)
     else:
         sys.argv = ["qm", *asked_for]
-        runpy.run_module(MODULE, run_name="__main__", alter_sys=True)
+        runpy.run_module(wanted, run_name="__main__", alter_sys=True)

@@ -5,22 +5,30 @@ appends and the lock, not what a power failure loses.
 """
 
 import json
+import os
 import random
 import signal
-import subprocess
-import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
 import qmgr
+from tests.commands import Commands, Started
 from tests.conftest import SOAK
 from tests.kill_worker import NAME
 from tests.model import Model, Msg
 
-ROOT = Path(__file__).parent.parent
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Commands]:
+    """Worker after worker from a process that has imported what they need."""
+    made = Commands("tests.kill_worker")
+    yield made
+    made.close()
 
 
 class Book:
@@ -74,7 +82,8 @@ def call_xid(book: Book) -> set[str]:
 class Rounds:
     """Worker after worker on one queue manager."""
 
-    def __init__(self, base: Path, threads: int, **options: Any) -> None:
+    def __init__(self, workers: Commands, base: Path, threads: int, **options: Any) -> None:
+        self.workers = workers
         self.data, self.log, self.threads = str(base / "data"), str(base / "log"), threads
         self.books = [Book() for _ in range(threads)]
         for n, book in enumerate(self.books):
@@ -86,48 +95,51 @@ class Rounds:
 
     def round(self, seed: int, seconds: float) -> None:
         """Start a worker, compare what it found with the books, let it work for so long, kill it."""
-        worker = subprocess.Popen(
-            [sys.executable, "-m", "tests.kill_worker", self.data, self.log, str(seed), str(self.threads)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=ROOT,
-        )
-        assert worker.stdout is not None
-        assert worker.stderr is not None
-        try:
-            found: dict[str, dict[str, list[int]]] = {"found": {}, "resolved": {}}
-            in_doubt: set[str] = set()
-            for raw in worker.stdout:
-                line = json.loads(raw)
-                if line["do"] == "begin":
-                    break
-                if line["do"] == "in doubt":
-                    in_doubt = set(line["xids"])
-                else:
-                    found[line["do"]][line["queue"]] = line["bodies"]
+        said, says = os.pipe()
+        with open(said, "rb") as stdout, tempfile.TemporaryFile() as stderr:
+            try:
+                words = [self.data, self.log, str(seed), str(self.threads)]
+                worker = self.workers.start(words, os.environ, says, stderr.fileno())
+            finally:
+                os.close(says)
+            try:
+                self._follow(worker, stdout, stderr, seed, seconds)
+            finally:
+                worker.kill()
+                worker.wait(120)
+
+    def _follow(self, worker: Started, stdout: BinaryIO, stderr: BinaryIO, seed: int, seconds: float) -> None:
+        def errors() -> str:
+            stderr.seek(0)
+            return stderr.read().decode()
+
+        found: dict[str, dict[str, list[int]]] = {"found": {}, "resolved": {}}
+        in_doubt: set[str] = set()
+        for raw in stdout:
+            line = json.loads(raw)
+            if line["do"] == "begin":
+                break
+            if line["do"] == "in doubt":
+                in_doubt = set(line["xids"])
             else:
-                raise AssertionError(f"seed {seed}: the worker did not start: {worker.stderr.read().decode()}")
-            told = [self.compare(seed, book, found, in_doubt) for book in self.books]
-            assert in_doubt == set().union(*told), f"seed {seed}"
-            if seed < 0:
-                assert worker.wait(120) == 0
-                return
-            time.sleep(seconds)
-            worker.send_signal(signal.SIGKILL)
-            rest, errors = worker.stdout.read(), worker.stderr.read()
-            worker.wait(120)
-            assert worker.returncode == -signal.SIGKILL, f"seed {seed}: it died of itself: {errors.decode()}"
-            assert not errors, f"seed {seed}: {errors.decode()}"
-            for raw in rest.splitlines(keepends=True):
-                if raw.endswith(b"\n"):
-                    line = json.loads(raw)
-                    self.books[line["thread"]].hear(line)
-                    self.acknowledged += line["do"] == "done"
-        finally:
-            worker.kill()
-            worker.wait()
-            worker.stdout.close()
-            worker.stderr.close()
+                found[line["do"]][line["queue"]] = line["bodies"]
+        else:
+            raise AssertionError(f"seed {seed}: the worker did not start: {errors()}")
+        told = [self.compare(seed, book, found, in_doubt) for book in self.books]
+        assert in_doubt == set().union(*told), f"seed {seed}"
+        if seed < 0:
+            assert worker.wait(120) == 0
+            return
+        time.sleep(seconds)
+        worker.kill()
+        rest = stdout.read()
+        assert worker.wait(120) == -signal.SIGKILL, f"seed {seed}: it died of itself: {errors()}"
+        assert not errors(), f"seed {seed}: {errors()}"
+        for raw in rest.splitlines(keepends=True):
+            if raw.endswith(b"\n"):
+                line = json.loads(raw)
+                self.books[line["thread"]].hear(line)
+                self.acknowledged += line["do"] == "done"
 
     def compare(self, seed: int, book: Book, found: dict[str, dict[str, list[int]]], in_doubt: set[str]) -> set[str]:
         """What was found is the state after the last call that returned, or after the one that did not.
@@ -153,10 +165,10 @@ class Rounds:
 
 
 @pytest.mark.parametrize(("threads", "rounds"), [(1, 16), (4, 12)], ids=["one thread", "four threads"])
-def test_row_01_killed_at_random_moments(tmp_path: Path, threads: int, rounds: int) -> None:
+def test_row_01_killed_at_random_moments(workers: Commands, tmp_path: Path, threads: int, rounds: int) -> None:
     """Faults 1; a slow machine, on which little is done in a round, has more of them."""
     rng = random.Random(threads)
-    life = Rounds(tmp_path, threads)
+    life = Rounds(workers, tmp_path, threads)
     n = 0
     while n < rounds * (50 if SOAK else 1) or (life.acknowledged <= rounds * 5 and n < rounds * 80):
         n += 1
@@ -166,10 +178,12 @@ def test_row_01_killed_at_random_moments(tmp_path: Path, threads: int, rounds: i
 
 
 @pytest.mark.parametrize(("threads", "rounds"), [(1, 12), (4, 10)], ids=["one thread", "four threads"])
-def test_row_01_killed_at_random_moments_with_a_linear_log(tmp_path: Path, threads: int, rounds: int) -> None:
+def test_row_01_killed_at_random_moments_with_a_linear_log(
+    workers: Commands, tmp_path: Path, threads: int, rounds: int
+) -> None:
     """Faults 1, 24-26: images and queues built again; now and then every segment is gone at the next start."""
     rng = random.Random(100 + threads)
-    life = Rounds(tmp_path, threads, log_type="linear", log_management="Automatic")
+    life = Rounds(workers, tmp_path, threads, log_type="linear", log_management="Automatic")
     n = removed = 0
     while n < rounds * (50 if SOAK else 1) or ((life.acknowledged <= rounds * 5 or removed <= 5) and n < rounds * 80):
         n += 1

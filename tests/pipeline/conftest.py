@@ -10,6 +10,9 @@ from pipeline import session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# To compile the expressions of a query costs more than so few rows gain by it; sessions of other processes compile them.
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
 
 @pytest.fixture(scope="session", params=["spark"])  # which is in the names of tests: see `tests/scheduling.py`
 def spark() -> "Iterator[SparkSession]":
@@ -20,6 +23,7 @@ def spark() -> "Iterator[SparkSession]":
             "spark.master": "local[2]",
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xverify:none -Xlog:disable",
             "spark.sql.shuffle.partitions": "2",
+            **INTERPRETED,
             "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         },
     )
