@@ -56,15 +56,16 @@ def understood(number: int, line: str, path: str) -> Line | None:
     if wrong is not None:
         raise complaint("AMQ6162", path, number, f"character U+{ord(wrong[0]):04X} can't stand in an ini file.")
     said = line.partition("#")[0].partition(";")[0].strip(" \t")
-    name, equals, value = (part.strip(" \t") for part in said.partition("="))
+    if not said:
+        return None
+    name, equals, value = said.partition("=")
+    name = name.rstrip(" \t")
     if equals and name:
-        return Line(number, name, value)
+        return Line(number, name, value.lstrip(" \t"))
     if said.endswith(":") and said[:-1].strip(" \t"):
         return Line(number, said[:-1].strip(" \t"))
-    if said:
-        what = "is neither a stanza, `Name:`, nor an attribute, `Name=value`."
-        raise complaint("AMQ6162", path, number, f"{shown(said)} {what}")
-    return None
+    what = "is neither a stanza, `Name:`, nor an attribute, `Name=value`."
+    raise complaint("AMQ6162", path, number, f"{shown(said)} {what}")
 
 
 def lines(text: str | bytes, path: str) -> Iterator[Line]:

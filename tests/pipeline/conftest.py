@@ -10,7 +10,7 @@ from pipeline import session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# To compile the expressions of a query costs more than so few rows gain by it; sessions of other processes compile them.
+# To compile the expressions of a query costs more than so few rows gain; sessions of other processes compile them.
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
