@@ -10,6 +10,9 @@ from pipeline import session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xverify:none -Xlog:disable"
+# Else garbage is collected again and again for the code and the classes of so many queries, 48 MB of code at most.
+ROOM = "-XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=200m -Xms800m -Xmn300m"
 # To compile the expressions of a query costs more than so few rows gain; sessions of other processes compile them.
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
@@ -21,7 +24,7 @@ def spark() -> "Iterator[SparkSession]":
         "tests",
         **{
             "spark.master": "local[2]",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xverify:none -Xlog:disable",
+            "spark.driver.extraJavaOptions": f"{QUICK} {ROOM}",
             "spark.sql.shuffle.partitions": "2",
             **INTERPRETED,
             "spark.sql.streaming.noDataMicroBatches.enabled": "false",
