@@ -70,7 +70,7 @@ def test_a_random_life_keeps_every_promise(name: str) -> None:
     restarts = 0
     harmed = recreated = 0
     linear = name in SETUPS and SETUPS[name].linear
-    for seed in range(3000 if SOAK else 25 if linear else 14):
+    for seed in range(3000 if SOAK else 18 if linear else 14):
         setup = drawn(seed) if name == "drawn" else SETUPS[name]
         life = Life(setup, seed=seed)
         try:
@@ -468,7 +468,7 @@ def test_threads_lose_nothing_in_a_crash_at_any_moment(integrity: str, buffer: i
         paged_in = not buffer or tiny_segments.calls["_page_in"] > 20
         return looked > 10 and sum(w.moved for w in workers) > 200 and len(made) > setup.primary_files and paged_in
 
-    until = time.monotonic() + (300 if SOAK else 3)
+    until = time.monotonic() + (300 if SOAK else 1.5)
     while time.monotonic() < until or (looked < 2000 and not enough()):
         time.sleep(0.005)
         before = [(worker.put, worker.moved) for worker in workers]

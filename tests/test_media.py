@@ -1016,7 +1016,7 @@ def test_threads_work_on_a_real_disk_while_their_queues_are_recorded_and_recreat
             qm.define_queue(queue)
     for worker in workers:
         worker.start()
-    until = time.monotonic() + (60 if SOAK else 3)
+    until = time.monotonic() + (60 if SOAK else 1.5)
     recreated = 0
     while time.monotonic() < until or (
         recreated < 500 and (recreated <= 6 or sum(worker.moved for worker in workers) <= 20)

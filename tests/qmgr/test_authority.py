@@ -1,5 +1,6 @@
 """Rights: which profile decides, what the words stand for, that changes last and count at once; the commands."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import qmgr
 from qmgr.authority import Grant, UserRights, allowed, changed, without
 from qmgr.errors import Mistake, NameError_, NotAuthorized, Reason
 from qmgr.infos import Peer
+from tests.commands import Commands
 from tests.qmgr.world import World
 from tests.sim.loss import LOSE_ALL
 
@@ -116,17 +118,16 @@ def test_rights_last_count_at_once_and_refusals_are_heard_of() -> None:
     assert [one.kind for one in made.qm.attributes.authorities] == ["queue"]
 
 
-def test_the_commands(tmp_path: Path) -> None:
+def test_the_commands(tmp_path: Path, commands: Commands) -> None:
     qmgr.create("QM1", data_path=tmp_path)
 
     def run(*words: str, given: str = "") -> tuple[int, str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "qmgr.cli.main", *words, "--data-path", str(tmp_path)],
-            input=given,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        words = *words, "--data-path", str(tmp_path)
+        if given:
+            started = [sys.executable, "-m", "qmgr.cli.main", *words]
+            done = subprocess.run(started, input=given, capture_output=True, text=True, timeout=60)
+        else:
+            done = commands.run([*words], os.environ)
         return done.returncode, done.stdout + done.stderr
 
     aimed: tuple[str, ...] = ("-m", "QM1", "-t", "queue", "-n", "ORDERS.*", "-p", "mia")
