@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 NEEDED = ("pyspark", "pyarrow", "numpy")
 INSTALL = "get it with: pip install 'qmgr[pipeline]'"
+HERE = re.compile(r"local(\[.*\])?")  # a master that runs all tasks in the process of its Java
+PYTHON = Path(__file__).resolve().parent / "python_home" / "python"
 QUIET = Path(__file__).resolve().parent / "log4j2.properties"
 SETTINGS = {
     "spark.sql.python.filterPushdown.enabled": "true",  # `qmgr.log` passes over extents that hold nothing that is asked
@@ -56,11 +58,15 @@ def spark(app: str, **conf: str) -> "SparkSession":
         return active
     settings = SETTINGS | conf
     builder = SparkSession.builder.appName(app)
-    if not any(name in os.environ for name in CONFIGURED):
+    configured = any(name in os.environ for name in CONFIGURED)
+    if not configured:
         settings = LOCAL | _in_pieces(_at_full_speed(_quietly(settings)))
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if "PYSPARK_GATEWAY_PORT" not in os.environ and "SPARK_REMOTE" not in os.environ:
         _prepare(_version())
+        if not configured and HERE.fullmatch(conf.get("spark.master", "local")):
+            _fork_quietly()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # not whatever `python3` is on the path
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
@@ -99,9 +105,14 @@ def _version() -> tuple[int, ...]:
 def _prepare(version: tuple[int, ...]) -> None:
     """The environment of a Java that this process is going to start, and of the Pythons that it will start."""
     os.environ.update(java.environment(os.environ, newest=21 if version == (4, 1) else None))
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # not whatever `python3` is on the path
     if shutil.which("bash") is None:
         raise Mistake("Spark is started by bash, and there is none on the path: install it")
+
+
+def _fork_quietly() -> None:
+    """Let all workers be forked by `pipeline/forking.py`, unless somebody has said which Python they are to have."""
+    if "PYSPARK_PYTHON" not in os.environ:
+        os.environ |= {"PYSPARK_PYTHON": str(PYTHON), "QMGR_PYTHON": sys.executable}
 
 
 def _in_pieces(settings: dict[str, str]) -> dict[str, str]:

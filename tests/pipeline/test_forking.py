@@ -3,9 +3,12 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from pipeline import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,3 +36,21 @@ def test_a_worker_on_which_spark_has_hung_up_ends_without_a_traceback(which: str
 
 def test_workers_are_forked_by_it_in_this_machine_s_session(spark: "SparkSession") -> None:
     assert spark.sparkContext.getConf().get("spark.python.daemon.module") == "pipeline.forking"
+    parents = spark.sparkContext.parallelize([0], 1).map(lambda _: parent()).collect()
+    assert "pipeline.forking" in parents[0]
+    assert spark.sparkContext.pythonExec == str(session.PYTHON)
+
+
+def parent() -> str:
+    """The words of the process that has forked this one."""
+    return Path(f"/proc/{os.getppid()}/cmdline").read_text().replace("\0", " ")
+
+
+def test_the_python_of_spark_s_processes_is_this_one_with_all_its_words() -> None:
+    words = ["-c", "import sys; print(sys.executable, sys.argv[1:])", "a b", "", "-m"]
+    env = os.environ | {"QMGR_PYTHON": sys.executable}
+    done = subprocess.run([str(session.PYTHON), *words], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{sys.executable} ['a b', '', '-m']\n"
+    words = [str(session.PYTHON), "-m", "pyspark.daemon", "pyspark.sql.worker.create_data_source"]
+    said = subprocess.run(words, env={"QMGR_PYTHON": "/bin/echo"}, capture_output=True, text=True, check=True)
+    assert said.stdout == "-m pipeline.forking pyspark.sql.worker.create_data_source\n"
