@@ -33,7 +33,7 @@ def over_time(axes: "Axes") -> None:
     """Let the x axis be one of moments, UTC, which is read together with the date at its end."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    locator = AutoDateLocator(maxticks=8)  # type: ignore[no-untyped-call]
+    locator = AutoDateLocator()  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     formatter = ConciseDateFormatter(locator, formats=FORMATS, zero_formats=FORMATS)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_formatter(formatter)
