@@ -22,7 +22,7 @@ demo-pipeline: .venv/ready-pipeline  ## the same with linear logging, and what S
 # Workers, and the many processes that tests start, read bytecode; the first line writes it, once instead of in each.
 test: export PYTHONDONTWRITEBYTECODE =
 test: lint  ## lint, types and all tests; ARGS="-k flights"
-	@$(PY) -m pytest --collect-only -qq >/dev/null
+	@$(PY) -m pytest --collect-only -qq >/dev/null || :  # what is wrong there the tests say
 	$(PY) -m pytest -n $(WORKERS) --dist loadgroup --durations=15 $(ARGS)
 
 lint: .venv/ready-pipeline  ## ruff and mypy
