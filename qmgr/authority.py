@@ -157,6 +157,13 @@ class UserRights:
 
     def require(self, verb: str, name: str) -> None:
         """Raises NotAuthorized (2035), which the error log hears of."""
+        if not self.permits(verb, name):
+            self._denied(user=self.user, verb=verb, name=name)
+            what = f"queue {name!r}" if name else f"queue manager {self._manager.name!r}"
+            raise NotAuthorized(f"user {self.user!r} has no right {verb!r} on {what}; setmqaut gives it", name=name)
+
+    def permits(self, verb: str, name: str) -> bool:
+        """May the user do that? Nobody hears of it."""
         grants = self._manager.attributes.authorities
         if grants is not self._grants:
             self._grants, self._known = grants, {}
@@ -165,10 +172,7 @@ class UserRights:
             if len(self._known) > MOST:
                 self._known.clear()
             may = self._known[verb, name] = allowed(grants, self.user, verb, name)
-        if not may:
-            self._denied(user=self.user, verb=verb, name=name)
-            what = f"queue {name!r}" if name else f"queue manager {self._manager.name!r}"
-            raise NotAuthorized(f"user {self.user!r} has no right {verb!r} on {what}; setmqaut gives it", name=name)
+        return may
 
 
 class Denied(Protocol):

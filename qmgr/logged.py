@@ -5,6 +5,7 @@ as far as the reply promises.
 """
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 
 import attrs
@@ -32,6 +33,18 @@ class Surroundings:
     max_uncommitted: int
     make_space: Callable[[int, int], bool]  # (size, promise), without the lock: make room in the log; False: no way
     on_failure: Callable[[BaseException], None]
+
+
+class TakesWaiting(Exception):
+    """Nothing was done: it takes waiting, and whoever asked may not wait."""
+
+
+_here = threading.local()
+
+
+def never_wait_for_room() -> None:
+    """In this thread, from now on, a call that finds no room in the log raises TakesWaiting instead of making some."""
+    _here.hasty = True
 
 
 class Logged:
@@ -124,6 +137,8 @@ class Logged:
             self._find_room(size, promise + kept)
 
     def _find_room(self, size: int, kept: int) -> None:
+        if getattr(_here, "hasty", False):
+            raise TakesWaiting
         for _ in range(8):
             self.lock.release()
             more = False

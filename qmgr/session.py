@@ -54,6 +54,9 @@ class Rights(Protocol):
     def require(self, verb: str, name: str) -> None:
         """Raises NotAuthorized (2035). `name`: of a queue; "" for the queue manager."""
 
+    def permits(self, verb: str, name: str) -> bool:
+        """Would it not? Nobody hears of it."""
+
 
 @attrs.frozen
 class AllRights:
@@ -63,6 +66,9 @@ class AllRights:
 
     def require(self, verb: str, name: str) -> None:
         """Nothing is refused."""
+
+    def permits(self, verb: str, name: str) -> bool:
+        return True
 
 
 def _touched(method: str, args: tuple[Any, ...], options: dict[str, Any]) -> Iterator[str]:
@@ -194,6 +200,11 @@ class Session:
         for name in _touched(method, args, options):
             self.rights.require(right, name and check_name(name, "queue"))
         return verb(*args, **options) if callable(verb) else verb
+
+    @property
+    def tail(self) -> int:
+        """The LSN behind all that has been logged: once the log is safe up to there, so is all that memory says."""
+        return self._engine.log.buffer.tail
 
     # ---- for event loops: nothing waits for the disk; nobody is told before the log is safe up to the LSN returned
 

@@ -72,12 +72,13 @@ def receive_rest(sock: Socket, data: bytes, most: int, seconds: float, ticks: Ti
     return data if is_frame(data, most) else _rest(sock, data, most, seconds, ticks)
 
 
-def send_now(sock: Socket, data: bytes) -> bytes:
+def send_now(sock: Socket, data: bytes) -> bytes | memoryview:
     """Send what takes no waiting; what is left. Raises OSError."""
     try:
-        return data[sock.send(data, socket.MSG_DONTWAIT) :]
+        sent = sock.send(data, socket.MSG_DONTWAIT)
     except BlockingIOError:
         return data
+    return b"" if sent == len(data) else memoryview(data)[sent:]
 
 
 def receive_one(sock: Socket, most: int) -> bytes:

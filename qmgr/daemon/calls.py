@@ -12,7 +12,8 @@ from qmgr import sockets, values, wire, wireoptions
 from qmgr.daemon.beats import NEVER, Beats
 from qmgr.daemon.client import Client, Cursor
 from qmgr.daemon.watcher import Watch, Watcher
-from qmgr.errors import Mistake, MQError, NoMessageAvailable, Reason, Unavailable
+from qmgr.errors import Mistake, MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded
+from qmgr.logged import TakesWaiting
 from qmgr.manager import UnitOfWork
 from qmgr.message import Message
 from qmgr.replay import Replay, Replayed
@@ -21,7 +22,7 @@ from qmgr.sockets import Gone, Socket
 from qmgr.verbs import GetOptions, PutOptions, check_wait, wanted
 from qmgr.wire import OK, Begun, ProtocolError, Request
 from recovery.records import Xid
-from recovery.uows import ACTIVE, PREPARED
+from recovery.uows import ACTIVE, COMMITTED, PREPARED
 
 NO_OPTIONS: PutOptions = {}
 HEAD = wire.REQUEST.size
@@ -36,10 +37,6 @@ Answer = bytes | Iterable[bytes]
 
 class GaveUp(Exception):
     """Nobody waits for the answer any more."""
-
-
-class TakesWaiting(Exception):
-    """The answer can't be had at once."""
 
 
 class Calls:
@@ -68,6 +65,7 @@ class Calls:
         self._long = False  # one is at work
         self.due = NEVER
         self._begun: Begun | None = None  # to be told with the answer
+        self._op = 0  # what is asked for
         self._lsn = 0  # that must be safe before anybody hears the answer; 0: any time
         self._committed: tuple[int, UnitOfWork] | None = None  # and counts from then on
         self._may_wait = True
@@ -113,7 +111,7 @@ class Calls:
         """Answer until the client closes the socket, in a thread that may wait. Raises as `attend`."""
         sock, longest, idle, ticks = self.sock, self._longest, self._idle, self._clock.elapsed_ns
         while frame := sockets.receive(sock, longest, idle, ticks):
-            self._attend(frame)
+            self._serve_one(frame)
             frame = b""  # given back before the next is waited for
 
     def attend(self, data: bytes) -> bool:
@@ -121,10 +119,10 @@ class Calls:
 
         Raises ProtocolError, what a lost connection raises.
         """
-        self._attend(sockets.receive_rest(self.sock, data, self._longest, self._idle, self._clock.elapsed_ns))
+        self._serve_one(sockets.receive_rest(self.sock, data, self._longest, self._idle, self._clock.elapsed_ns))
         return True
 
-    def _attend(self, frame: bytes) -> None:
+    def _serve_one(self, frame: bytes) -> None:
         if self._service.sessions.pressed:
             self._session.manager.look_around()
         done = self.answer(frame)
@@ -151,7 +149,7 @@ class Calls:
         """Is it just one that may be answered at once?"""
         return len(data) >= HEAD and data[4] in QUICK and sockets.is_frame(data, self._longest)
 
-    def send_now(self, told: Answer) -> Iterator[bytes] | None:
+    def send_now(self, told: Answer) -> Iterator[bytes | memoryview] | None:
         """Send an answer as far as that takes no waiting; what is left of it, if anything is. Raises OSError."""
         parts = iter((told,) if isinstance(told, bytes) else told)
         for part in parts:
@@ -172,23 +170,25 @@ class Calls:
         """
         if self._client.closed:  # what it had sent before nobody hears the answer of: it was not under way
             raise EOFError("the client is gone")
-        self._begun, self._lsn, self._may_wait = None, 0, may_wait
+        self._op, self._begun, self._lsn, self._may_wait = frame[4], None, 0, may_wait
         try:
             return self._made_of(frame), self._lsn
         except TakesWaiting:
             return None
         except (ProtocolError, *Gone):
             raise
+        except UnitOfWorkEnded as exc:  # "is committed" must not be told before that is safe
+            return self._refusal(exc, self._op), self._session.tail
         except GaveUp:
             raise EOFError("the client is gone") from None
         except Exception as exc:
-            return self._refusal(exc, frame[4]), 0
+            return self._refusal(exc, self._op), 0
 
     def settled(self, told: Answer, refused: Exception | None) -> Answer:
         """What to answer now that the log is safe, or could not be forced."""
         committed, self._committed = self._committed, None
         if refused is not None:
-            return self._refusal(refused, COMMIT)
+            return self._refusal(refused, self._op)
         if committed is not None:
             self._client.ended(*committed)
         return told
@@ -271,6 +271,7 @@ class Calls:
         options = NO_OPTIONS
         if flags & wire.OPTIONS:
             options, at = wireoptions.decode_options(frame, at)
+        self._check_turn(sessions.PUT, name)
         message, self._lsn = self._session.put_later(unit, name, frame[at:], options)
         return wire.put_reply(message, self._begun, name)
 
@@ -280,6 +281,7 @@ class Calls:
         if request.flags & wire.OPTIONS:
             options, at = wireoptions.decode_options(frame, at)
         bodies = wire.decode_bodies(frame, at)
+        self._check_turn(sessions.PUT, request.name)
         messages, self._lsn = self._session.put_many_later(unit, request.name, bodies, options)
         return wire.put_pages(messages, self._begun)
 
@@ -290,6 +292,8 @@ class Calls:
         found = self._there(unit, name, 1, wait, options)
         if found:
             return wire.got_reply(found[0], self._begun, name)
+        if found is not None and not wait:
+            raise NoMessageAvailable(f"queue {name!r} has no message for this get", name=name)
 
         def get() -> Message | None:
             try:
@@ -322,10 +326,16 @@ class Calls:
             messages = self._wait(get, name, wait, selective=wanted(options).selective) or []
         return wire.pages(messages, self._begun)
 
+    def _check_turn(self, verb: str, name: str) -> None:
+        """What is refused is said in the error log, by a thread that may wait. Raises TakesWaiting."""
+        if not self._may_wait and not self._session.rights.permits(verb, name):
+            raise TakesWaiting
+
     def _there(
         self, unit: UnitOfWork | None, name: str, limit: int, wait: float, options: GetOptions
     ) -> list[Message] | None:
         """What can be got at once; None where that can't be told. Raises TakesWaiting."""
+        self._check_turn(sessions.GET, name)
         now = self._session.get_now(unit, name, limit, options) if limit <= A_FEW else None
         if now is not None:
             found, self._lsn = now
@@ -428,6 +438,8 @@ class Calls:
 
     def _state(self, request: Request, frame: bytes) -> bytes:
         unit, _ = self._client.unit(request.unit, 0)
+        if unit.state is COMMITTED:
+            self._lsn = self._session.tail  # it is told when that is safe
         return wire.reply(OK, values.dumps(unit.state))
 
     def _commit(self, flags: int, number: int) -> bytes:

@@ -5,6 +5,7 @@ backed out and its calls given up. Its other sockets carry one call at a time; o
 sockets (rounds.py), but with TLS each socket has a thread of its own.
 """
 
+import contextlib
 import ssl
 import threading
 from collections.abc import Callable
@@ -174,8 +175,9 @@ class LocalListener:
 
         def on_end(exc: Exception | None) -> None:
             client.leave(sock)
-            if exc is not None:
-                self._say_why(accepted, sock, exc)
+            with contextlib.suppress(Exception):  # there may be no memory for that
+                if exc is not None:
+                    self._say_why(accepted, sock, exc)
             sockets.close(sock)
 
         calls = Calls(service, client, sock, self._clients.watcher, self._clients.beats, on_end)

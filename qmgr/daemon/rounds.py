@@ -5,6 +5,7 @@ than what they do. So the sockets wait here together. What takes no waiting is a
 there, the ends of units of work. For anything else a thread has the socket until that is answered.
 """
 
+import contextlib
 import selectors
 import threading
 from collections.abc import Callable, Iterator
@@ -13,7 +14,9 @@ from functools import partial
 from qmgr import sockets
 from qmgr.daemon.calls import Answer, Calls
 from qmgr.daemon.hands import Hands
+from qmgr.logged import never_wait_for_room
 from qmgr.session import ServiceFace
+from qmgr.sockets import Gone
 
 ROUNDS = 4  # before a force, if there is enough to do
 LAST_FORCE = 5.0  # seconds that it may take at the end
@@ -25,6 +28,7 @@ class Rounds:
 
     def __init__(self, service: ServiceFace) -> None:
         self._manager = service.manager
+        self._say = service.say
         self._sessions = service.sessions
         self._hands = Hands("qmgr client call")
         self._selector = selectors.DefaultSelector()
@@ -65,17 +69,29 @@ class Rounds:
             calls.end(None)
 
     def _run(self) -> None:
+        never_wait_for_room()
+        waiting: Waiting = {}
         while not self._ended:
-            waiting: Waiting = {}
-            highest, patience = 0, None
-            for _ in range(ROUNDS):
-                there: list[Calls] = [key.data for key, _ in self._selector.select(patience) if key.data is not None]
-                if not there:
-                    break
-                highest = max(highest, self._round(there, waiting))
-                patience = 0.0  # what has come meanwhile goes with the same force
-            if waiting:
-                self._force(waiting, highest)
+            try:
+                self._go_round(waiting)
+            except Exception as exc:  # for want of memory, say: who waited for an answer must not wait for ever
+                for calls in list(waiting):
+                    del waiting[calls]
+                    self._end(calls, EOFError())
+                text = f"answers to clients are lost ({type(exc).__name__}: {exc})"
+                self._have_done(partial(self._say, "AMQ6118", text=text), _nothing)
+
+    def _go_round(self, waiting: Waiting) -> None:
+        """Answer what comes, and whatever has come meanwhile, with one force."""
+        highest, patience = 0, None
+        for _ in range(ROUNDS):
+            there: list[Calls] = [key.data for key, _ in self._selector.select(patience) if key.data is not None]
+            if not there:
+                break
+            highest = max(highest, self._round(there, waiting))
+            patience = 0.0
+        if waiting:
+            self._force(waiting, highest)
 
     def _round(self, there: list[Calls], waiting: Waiting) -> int:
         """Answer each of them once, those excepted that have to wait for a force; the LSN that this must reach."""
@@ -87,6 +103,8 @@ class Rounds:
             try:
                 data = calls.receive_now()
                 done = calls.answer(data, may_wait=False) if calls.is_request(data) and not pressed else None
+            except BlockingIOError:  # there was nothing after all
+                continue
             except Exception as exc:
                 self._end(calls, exc)
                 continue
@@ -107,49 +125,69 @@ class Rounds:
             self._manager.force(lsn)
         except Exception as exc:
             refused = exc
-        for calls, told in waiting.items():
-            self._tell(calls, calls.settled(told, refused))
+        for calls in list(waiting):
+            told = waiting.pop(calls)
+            try:
+                told = calls.settled(told, refused)
+            except Exception as exc:
+                self._end(calls, exc)
+            else:
+                self._tell(calls, told)
 
     def _tell(self, calls: Calls, told: Answer) -> None:
         """Send an answer; whoever does not read it is waited for elsewhere."""
         try:
             rest = calls.send_now(told)
-        except Exception as exc:
-            self._end(calls, exc)
+        except Exception:  # no other word can follow on a part of an answer
+            self._end(calls, EOFError())
             return
         if rest is not None:
             self._hand_over(calls, partial(_send_rest, calls, rest))
 
+    # ---- with other threads
+
+    def _have_done(self, work: Callable[[], None], otherwise: Callable[[], None]) -> None:
+        """What is not for this thread; `otherwise` where the system has no more of them."""
+        try:
+            self._hands.do(work)
+        except (RuntimeError, MemoryError):
+            otherwise()
+
     def _hand_over(self, calls: Calls, work: Callable[[], bool]) -> None:
         """A thread has the socket until it has done this."""
         self._forget(calls)
-        try:
-            self._hands.do(partial(self._attend, calls, work))
-        except (RuntimeError, MemoryError) as exc:  # the system has no more threads
-            calls.end(exc)
+        self._have_done(partial(self._do_and_take_back, calls, work), partial(calls.end, None))
 
-    def _attend(self, calls: Calls, work: Callable[[], bool]) -> None:
+    def _do_and_take_back(self, calls: Calls, work: Callable[[], bool]) -> None:
         """In a thread of its own: does it, and brings the socket back unless that was its end."""
         try:
-            goes_on = work()
+            if work():
+                self.add(calls)
+            else:
+                calls.end(None)
         except Exception as exc:
             calls.end(exc)
-            return
-        if goes_on:
-            self.add(calls)
-        else:
-            calls.end(None)
 
     def _end(self, calls: Calls, exc: Exception | None) -> None:
         self._forget(calls)
-        calls.end(exc)
+        if exc is None or isinstance(exc, Gone):
+            calls.end(exc)
+        else:  # which is said in the error log
+            self._have_done(partial(calls.end, exc), partial(calls.end, None))
 
     def _forget(self, calls: Calls) -> None:
-        with self._lock:
+        with self._lock, contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(calls.sock)
 
 
-def _send_rest(calls: Calls, rest: Iterator[bytes]) -> bool:
-    for part in rest:
-        calls.sock.sendall(part)
+def _send_rest(calls: Calls, rest: Iterator[bytes | memoryview]) -> bool:
+    try:
+        for part in rest:
+            calls.sock.sendall(part)
+    except Exception as exc:
+        raise EOFError("an answer broke off") from exc
     return True
+
+
+def _nothing() -> None:
+    """Nobody is there to hear it."""
