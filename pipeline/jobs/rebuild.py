@@ -87,8 +87,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    if args.into is not None and args.qmgr is None:
-        raise Failure("--into builds a queue manager, so it takes the data path of the original and --qmgr.")
+    refuse_folder(args)
     log = extents.find(args.path, args.qmgr)
     start, end = log.first(), log.end()
     if isinstance(args.at, int):
@@ -96,6 +95,12 @@ def check(args: argparse.Namespace) -> None:
     if args.into is not None:
         refuse_into(args.qmgr, args.path, args.into)
     output.check(args, NAME, WRITES)
+
+
+def refuse_folder(args: argparse.Namespace) -> None:
+    """Raise Failure where a queue manager is to be built of what is none."""
+    if args.into is not None and args.qmgr is None:
+        raise Failure("--into builds a queue manager, so it takes the data path of the original and --qmgr.")
 
 
 def refuse_elsewhere(log: LogFiles, at: int, start: int, end: int) -> None:
@@ -127,6 +132,7 @@ def refuse_into(qmgr: str, path: str, into: str) -> None:
 
 
 def run(args: argparse.Namespace, spark: "SparkSession") -> int:
+    refuse_folder(args)
     log = extents.find(args.path, args.qmgr)
     with output.workshop(common.out_folder(args), NAME, WRITES) as shop:
         return _Rebuild(spark, args, log, shop).run()
