@@ -1,6 +1,7 @@
 """The command: `python -m pipeline JOB PATH --qmgr NAME --out DIR …`; also the main file of a `spark-submit`."""
 
 import argparse
+import logging
 import signal
 import sys
 import threading
@@ -71,10 +72,19 @@ def run(words: Sequence[str]) -> int:
     if not session.is_active():
         common.say("starting Spark …")
     spark = session.spark(f"qmgr {name}")
-    if threading.current_thread() is threading.main_thread():
-        # Spark's own handler talks to Java in the middle of whatever is being said to it.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    return job.run(args, spark)
+    if threading.current_thread() is not threading.main_thread():
+        return job.run(args, spark)
+    before = signal.signal(signal.SIGINT, interrupted)
+    try:
+        return job.run(args, spark)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def interrupted(_number: int, _frame: object) -> NoReturn:
+    """End at Ctrl-C. Spark's own handler talks to Java in the middle of whatever is being said to it."""
+    logging.disable()  # py4j would log where it was, with a traceback
+    raise KeyboardInterrupt
 
 
 def attempt(words: Sequence[str]) -> int:
