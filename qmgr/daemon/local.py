@@ -242,7 +242,7 @@ class Clients:
         self._service = service
         self.watcher = Watcher()
         self.beats = Beats(service.clock)
-        self.rounds = Rounds(service)
+        self.rounds = Rounds(service, self.beats)
         self._clients: dict[bytes, Client] = {}
 
     def start(self) -> None:

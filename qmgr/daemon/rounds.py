@@ -2,7 +2,8 @@
 
 Where each socket has a thread, these hand Python's lock from one to the other with every frame, and that takes longer
 than what they do. So the sockets wait here together. What takes no waiting is answered here: puts, gets of what is
-there, the ends of units of work. For anything else a thread has the socket until that is answered.
+there, the ends of units of work. For anything else a thread has the socket until that is answered. Where a force takes
+long another thread goes on with those that do not wait for it.
 """
 
 import contextlib
@@ -11,35 +12,52 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 
+import attrs
+
 from qmgr import sockets
+from qmgr.daemon.beats import NEVER, Beats
 from qmgr.daemon.calls import Answer, Calls
-from qmgr.daemon.hands import Hands
+from qmgr.daemon.hands import Hands, start_thread
 from qmgr.logged import never_wait_for_room
 from qmgr.session import ServiceFace
 from qmgr.sockets import Gone
 
 ROUNDS = 4  # before a force, if there is enough to do
+PATIENCE = 250_000_000  # nanoseconds that others wait for a force
 LAST_FORCE = 5.0  # seconds that it may take at the end
 Waiting = dict[Calls, Answer]  # for a force, to be told this then
+
+
+@attrs.define(eq=False)
+class _Turn:
+    """Of a thread that serves the sockets; it is over when a force takes long, and another thread has the next one."""
+
+    relieve: Callable[["_Turn"], None]
+    waiting: Waiting = attrs.Factory(dict)
+    forcing: bool = False
+    over: bool = False
+    due: int = NEVER  # as of all that may take long; see beats.py
+
+    def tell(self, now: int) -> None:
+        self.relieve(self)
 
 
 class Rounds:
     """Thread-safe."""
 
-    def __init__(self, service: ServiceFace) -> None:
-        self._manager = service.manager
-        self._say = service.say
-        self._sessions = service.sessions
+    def __init__(self, service: ServiceFace, beats: Beats) -> None:
+        self._service = service
+        self._beats = beats
         self._hands = Hands("qmgr client call")
         self._selector = selectors.DefaultSelector()
         self._lock = threading.Lock()  # of what the selector knows
         self._wake, self._woken = sockets.pair()
         self._selector.register(self._wake, selectors.EVENT_READ)
         self._ended = False
-        self._thread = threading.Thread(target=self._run, name="qmgr client rounds", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        self._thread.start()
+        self._thread = self._begin()
 
     def add(self, calls: Calls) -> None:
         """Answer what comes by this socket from now on; `calls.end` is called at its end."""
@@ -57,9 +75,10 @@ class Rounds:
                 return
             self._ended = True
         self._woken.send(b"x")
-        if self._thread.is_alive():
-            self._thread.join(LAST_FORCE)
-            if self._thread.is_alive():  # the disk hangs, and nothing more can be said to anybody
+        thread = self._thread
+        if thread is not None:
+            thread.join(LAST_FORCE)
+            if thread.is_alive():  # the disk hangs, and nothing more can be said to anybody
                 return
         left = [key.data for key in self._selector.get_map().values() if key.data is not None]
         self._selector.close()
@@ -68,35 +87,54 @@ class Rounds:
         for calls in left:
             calls.end(None)
 
-    def _run(self) -> None:
-        never_wait_for_room()
-        waiting: Waiting = {}
-        while not self._ended:
+    def _begin(self) -> threading.Thread:
+        """A thread with a turn. Raises RuntimeError, MemoryError where the system has no more."""
+        turn = _Turn(self.relieve)
+        return start_thread(lambda: self._run(turn), "qmgr client rounds")
+
+    def relieve(self, turn: "_Turn") -> None:
+        """A force keeps its thread for long: another one serves the sockets, but for those that wait for that force."""
+        with self._lock:
+            turn.due = NEVER
+            if not turn.forcing or self._ended:
+                return
+            for calls in turn.waiting:
+                self._selector.unregister(calls.sock)
             try:
-                self._go_round(waiting)
+                self._thread = self._begin()
+                turn.over = True
+            except (RuntimeError, MemoryError):
+                for calls in turn.waiting:
+                    self._selector.register(calls.sock, selectors.EVENT_READ, calls)
+
+    def _run(self, turn: "_Turn") -> None:
+        never_wait_for_room()
+        while not (turn.over or self._ended):
+            try:
+                self._go_round(turn)
             except Exception as exc:  # for want of memory, say: who waited for an answer must not wait for ever
-                for calls in list(waiting):
-                    del waiting[calls]
+                for calls in list(turn.waiting):
+                    del turn.waiting[calls]
                     self._end(calls, EOFError())
                 text = f"answers to clients are lost ({type(exc).__name__}: {exc})"
-                self._have_done(partial(self._say, "AMQ6118", text=text), _nothing)
+                self._have_done(partial(self._service.say, "AMQ6118", text=text), _nothing)
 
-    def _go_round(self, waiting: Waiting) -> None:
+    def _go_round(self, turn: "_Turn") -> None:
         """Answer what comes, and whatever has come meanwhile, with one force."""
         highest, patience = 0, None
         for _ in range(ROUNDS):
             there: list[Calls] = [key.data for key, _ in self._selector.select(patience) if key.data is not None]
             if not there:
                 break
-            highest = max(highest, self._round(there, waiting))
+            highest = max(highest, self._round(there, turn.waiting))
             patience = 0.0
-        if waiting:
-            self._force(waiting, highest)
+        if turn.waiting:
+            self._force(turn, highest)
 
     def _round(self, there: list[Calls], waiting: Waiting) -> int:
         """Answer each of them once, those excepted that have to wait for a force; the LSN that this must reach."""
         highest = 0
-        pressed = self._sessions.pressed  # a call may have to wait for a checkpoint, and no other for that call
+        pressed = self._service.sessions.pressed  # a call may have to wait for a checkpoint, and no other for that call
         for calls in there:
             if calls in waiting:  # what it says before it has its answer can wait
                 continue
@@ -119,18 +157,25 @@ class Rounds:
                 self._tell(calls, done[0])
         return highest
 
-    def _force(self, waiting: Waiting, lsn: int) -> None:
+    def _force(self, turn: "_Turn", lsn: int) -> None:
         refused: Exception | None = None
+        turn.due, turn.forcing = self._service.clock.elapsed_ns() + PATIENCE, True
         try:
-            self._manager.force(lsn)
+            with self._beats.during(turn):
+                self._service.manager.force(lsn)
         except Exception as exc:
             refused = exc
-        for calls in list(waiting):
-            told = waiting.pop(calls)
+        with self._lock:
+            turn.forcing = False
+        for calls in list(turn.waiting):
+            told = turn.waiting.pop(calls)
             try:
                 told = calls.settled(told, refused)
             except Exception as exc:
                 self._end(calls, exc)
+                continue
+            if turn.over:
+                self._hand_over(calls, partial(_send_rest, calls, iter((told,) if isinstance(told, bytes) else told)))
             else:
                 self._tell(calls, told)
 

@@ -7,7 +7,7 @@ import pytest
 
 import qmgr
 from qmgr import sockets, wire
-from qmgr.daemon import hands
+from qmgr.daemon import hands, rounds
 from qmgr.daemon.calls import Calls
 from qmgr.daemon.hands import Hands
 from qmgr.errors import Reason, Unavailable
@@ -174,6 +174,40 @@ def test_who_outruns_checkpoints_waits_for_one_elsewhere(
     assert engine.checkpointer.count > taken
     assert not served.manager.sessions.pressed
     assert waited and ROUNDS not in waited
+
+
+def test_where_a_force_takes_long_others_are_served(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_work, go_on, force = threading.Event(), threading.Event(), served.manager.force
+
+    def slow(lsn: int) -> None:
+        at_work.set()
+        assert go_on.wait(LONG)
+        force(lsn)
+
+    connection.put("B", BODY)
+    raws = [Raw(served.path) for _ in range(3)]
+    monkeypatch.setattr(rounds, "PATIENCE", 1_000_000)
+    monkeypatch.setattr(served.manager, "force", slow)
+    for one in raws[:2]:
+        one.calls.send(put())
+        assert at_work.wait(LONG)
+        at_work.clear()
+        connection.put("B", BODY, persistent=False)
+        assert connection.queue("A").depth >= 1
+        with connection.begin() as unit:
+            unit.put("B", BODY)
+            unit.backout()
+    raws[1].anchor.close()  # while its put waits
+    go_on.set()
+    assert raws[0].calls.receive()[1].op == wire.OK
+    for one in (raws[0], raws[2]):
+        assert one.calls.ask(put())[1].op == wire.OK
+    until(lambda: sum(one.name == ROUNDS for one in threading.enumerate()) == 1)
+    for one in raws:
+        one.close()
+    assert len(bodies(served.manager, "A")) == 4
 
 
 def test_room_in_the_log_is_made_elsewhere(
