@@ -41,16 +41,22 @@ class Beats:
     @contextlib.contextmanager
     def during(self, call: Busy) -> Iterator[None]:
         """In the block the call is at work."""
+        self.add(call)
+        try:
+            yield
+        finally:
+            self.remove(call)
+
+    def add(self, call: Busy) -> None:
         with self._lock:
             self._busy[call] = None
             first = call.due < self._next
         if first:  # most often it is awake before then anyway
             self._wake.set()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._busy.pop(call, None)
+
+    def remove(self, call: Busy) -> None:
+        with self._lock:
+            self._busy.pop(call, None)
 
     def _run(self) -> None:
         while not self._ended:

@@ -32,14 +32,16 @@ Waiting = dict[Calls, Answer]  # for a force, to be told this then
 class _Turn:
     """Of a thread that serves the sockets; it is over when a force takes long, and another thread has the next one."""
 
-    relieve: Callable[["_Turn"], None]
+    relieve: Callable[["_Turn", int], None]
     waiting: Waiting = attrs.Factory(dict)
     forcing: bool = False
+    began: int = 0  # the last force: nanoseconds
     over: bool = False
-    due: int = NEVER  # as of all that may take long; see beats.py
+    watched: bool = False  # by the beats, which look now and then whether a force takes long
+    due: int = NEVER  # as of all that may take long
 
     def tell(self, now: int) -> None:
-        self.relieve(self)
+        self.relieve(self, now)
 
 
 class Rounds:
@@ -92,20 +94,26 @@ class Rounds:
         turn = _Turn(self.relieve)
         return start_thread(lambda: self._run(turn), "qmgr client rounds")
 
-    def relieve(self, turn: "_Turn") -> None:
-        """A force keeps its thread for long: another one serves the sockets, but for those that wait for that force."""
+    def relieve(self, turn: "_Turn", now: int) -> None:
+        """Where a force keeps its thread for long another one serves the sockets that do not wait for that force."""
         with self._lock:
-            turn.due = NEVER
-            if not turn.forcing or self._ended:
+            turn.due = turn.began + PATIENCE
+            if turn.forcing and now < turn.due:
                 return
+            turn.watched, turn.due = False, NEVER
+            if turn.forcing and not self._ended:
+                self._take_over(turn)
+        self._beats.remove(turn)
+
+    def _take_over(self, turn: "_Turn") -> None:
+        for calls in turn.waiting:
+            self._selector.unregister(calls.sock)
+        try:
+            self._thread = self._begin()
+            turn.over = True
+        except (RuntimeError, MemoryError):  # the system has no more threads
             for calls in turn.waiting:
-                self._selector.unregister(calls.sock)
-            try:
-                self._thread = self._begin()
-                turn.over = True
-            except (RuntimeError, MemoryError):
-                for calls in turn.waiting:
-                    self._selector.register(calls.sock, selectors.EVENT_READ, calls)
+                self._selector.register(calls.sock, selectors.EVENT_READ, calls)
 
     def _run(self, turn: "_Turn") -> None:
         never_wait_for_room()
@@ -159,10 +167,14 @@ class Rounds:
 
     def _force(self, turn: "_Turn", lsn: int) -> None:
         refused: Exception | None = None
-        turn.due, turn.forcing = self._service.clock.elapsed_ns() + PATIENCE, True
+        turn.began = self._service.clock.elapsed_ns()
+        with self._lock:
+            watched, turn.watched, turn.forcing = turn.watched, True, True
+        if not watched:
+            turn.due = turn.began + PATIENCE
+            self._beats.add(turn)
         try:
-            with self._beats.during(turn):
-                self._service.manager.force(lsn)
+            self._service.manager.force(lsn)
         except Exception as exc:
             refused = exc
         with self._lock:
