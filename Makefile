@@ -1,11 +1,14 @@
-# Everything here needs Python 3.11 or newer and, the first time, a package index; all of it stays below .venv and .bench.
+# Everything here needs Python 3.11 or newer and, the first time, a package index; all of it stays below .venv and .bench,
+# and what is compiled below .venv-compiled and build.
 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 PY := .venv/bin/python
 # Half of their time the tests wait for a disk or for a process of their own.
 WORKERS := $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
-SOURCES := logger recovery qmgr pipeline pyspark_qmgr_log pyspark_qmgr_queue examples benchmarks tests docs
+SOURCES := logger recovery qmgr pipeline pyspark_qmgr_log pyspark_qmgr_queue examples benchmarks tests docs hatch_build.py
+CORE := logger recovery qmgr conformance test_crash.py test_machine.py test_log_life.py test_deep_queues.py test_disk_faults.py \
+	test_disk_in_mid_run.py test_sigkill.py test_damage.py test_media.py test_promises_and_waits.py test_found_by_reading.py
 
 .PHONY: help demo demo-pipeline test lint format soak bench clean
 
@@ -63,8 +66,23 @@ test-node: .venv/ready  ## clients on Node against the STOMP listener; needs Nod
 	npm ci --silent --no-audit --no-fund --prefix tests/daemon/node
 	$(PY) -m pytest tests/daemon/node/check_stompjs.py $(ARGS)
 
+.PHONY: compiled
+compiled: .venv-compiled/ready  ## the modules of the hot path compiled with mypyc, installed in .venv-compiled; needs a C compiler
+
+.PHONY: test-compiled
+test-compiled: compiled  ## the tests of the core against what is compiled; ARGS="-k units"
+	rm -rf build/compiled && mkdir -p build/compiled
+	cp -R tests examples benchmarks docs README.md qm.ini.example pyproject.toml build/compiled
+	cd build/compiled && ../../.venv-compiled/bin/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interpreted" \
+		$(addprefix tests/,$(CORE)) $(ARGS)
+
+.PHONY: bench-compiled
+bench-compiled: compiled  ## `make bench` with what is compiled; ARGS="--quick --only move"
+	@mkdir -p build/bench && ln -sfn ../../benchmarks build/bench/benchmarks
+	@cd build/bench && ../../.venv-compiled/bin/python -m benchmarks.run $(ARGS)
+
 clean:  ## remove what all of this made
-	rm -rf .venv .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-compiled .bench build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 .venv/ready: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "qmgr needs Python 3.11 or newer; name one with make PYTHON=..." >&2; exit 1; }
@@ -75,4 +93,12 @@ clean:  ## remove what all of this made
 
 .venv/ready-pipeline: .venv/ready
 	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[pipeline]'
+	@touch $@
+
+# Not editable: what is installed is the wheel with the compiled modules. Tests and benchmarks are run where no sources lie.
+.venv-compiled/ready: pyproject.toml hatch_build.py $(wildcard logger/*.py recovery/*.py qmgr/*.py qmgr/*/*.py)
+	@test -n "$(PYTHON)" || { echo "qmgr needs Python 3.11 or newer; name one with make PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv --clear .venv-compiled
+	QMGR_COMPILE=1 .venv-compiled/bin/python -m pip install --quiet --disable-pip-version-check '.[dev]'
+	.venv-compiled/bin/qm --version
 	@touch $@

@@ -6,6 +6,8 @@ import platform
 import subprocess
 from pathlib import Path
 
+from qmgr.compiled import is_compiled
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -60,11 +62,12 @@ def busy() -> tuple[float, float]:
 
 def describe(path: Path, commit: str) -> list[str]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    built = ", compiled" if is_compiled() else ""
     return [
         f"date     {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
         f"commit   {commit}",
         f"machine  {os.cpu_count()} × {processor()}, {memory:.0f} GiB",
         f"disk     {disk(path)}",
         f"system   {platform.platform()}",
-        f"python   {platform.python_implementation()} {platform.python_version()}",
+        f"python   {platform.python_implementation()} {platform.python_version()}{built}",
     ]

@@ -13,6 +13,7 @@ from benchmarks.measure import Figure
 from benchmarks.memory import memory
 from benchmarks.put_get import BODY, SECONDS, TURNS, large, move, single, threads, units
 from benchmarks.restart import restart
+from qmgr.compiled import is_compiled
 
 GROUPS: dict[str, Callable[[Path, int], list[Figure]]] = {
     group.__name__: group for group in (single, threads, units, move, large, restart, memory)
@@ -50,7 +51,8 @@ def main() -> int:
     path.mkdir(parents=True, exist_ok=True)
     turns = 3 if args.quick else TURNS
     groups = [partial(measure, name, path, turns) for name in args.only or GROUPS]
-    report.run(path, method(turns), groups, kept_as=None if args.quick or args.only else "")
+    kept_as = "-compiled" if is_compiled() else ""
+    report.run(path, method(turns), groups, kept_as=None if args.quick or args.only else kept_as)
     return 0
 
 

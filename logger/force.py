@@ -132,10 +132,11 @@ class GroupCommit(ABC):
         turn.gate.acquire()
         if turn.after is not None:
             turn.after.wake()
-        if self._failure is not None:
+        failure = self._failure
+        if failure is not None:
             if self.safe >= turn.lsn:
                 return False
-            raise self._failure
+            raise failure
         if self._leader is not turn:
             return False
         with self.lock:

@@ -64,7 +64,7 @@ class Definitions(Units):
         self.heed()
         return changed
 
-    def delete(self, name: Any, *, purge: bool) -> None:
+    def delete(self, name: Any, *, purge: Any) -> None:
         def record() -> Record:
             queue = self.state.queues.get(name)
             if queue is None:

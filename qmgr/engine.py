@@ -15,6 +15,7 @@ from qmgr import verbs
 from qmgr.due import Waiter
 from qmgr.entry import COPY, READY, Entry
 from qmgr.errors import Inhibited, Mistake, ObjectInUse, Reason, Unavailable
+from qmgr.gathered import Position
 from qmgr.groups import in_logical_order
 from qmgr.holding import Holding
 from qmgr.ids import Unindexed
@@ -49,6 +50,13 @@ def a_few(entries: Iterable[Entry]) -> list[Entry]:
     return few
 
 
+def _between(queue: Queue, entries: Iterable[Entry], position: Position, before: int) -> Iterator[Entry]:
+    """Those behind a position that were put before the sequence `before`."""
+    for entry in entries:
+        if queue.position(entry) > position and entry.sequence < before:
+            yield entry
+
+
 @attrs.define
 class _Found:
     """What a get has taken."""
@@ -75,7 +83,7 @@ class Engine(Holding):
 
     # ---- gets
 
-    def get_first(self, unit: Uow | None, name: str) -> Message | None:
+    def get_first(self, unit: Uow | None, name: Any) -> Message | None:
         """The usual get: take the message at the front. None where that is not all there is to it: use `get` then."""
         queue = self._known(name)
         try:
@@ -115,7 +123,7 @@ class Engine(Holding):
         if unit.held >= self._hold:
             self._log_calls(unit)
 
-    def get(self, unit: Uow | None, name: str, limit: int, wait: Any, wanted: Wanted = ANY) -> list[Message]:
+    def get(self, unit: Uow | None, name: Any, limit: int, wait: Any, wanted: Wanted = ANY) -> list[Message]:
         """Take up to `limit` messages, waiting up to `wait` seconds for the first; [] when there is none."""
         queue = self._known(name)
         if wanted.logical_order and unit is None:
@@ -172,7 +180,7 @@ class Engine(Holding):
             if deadline is not None and self.clock.elapsed_ns() >= deadline:
                 seconds = 0.0
 
-    def get_now(self, unit: Uow | None, name: str, limit: int, wanted: Wanted) -> tuple[list[Message], int] | None:
+    def get_now(self, unit: Uow | None, name: Any, limit: int, wanted: Wanted) -> tuple[list[Message], int] | None:
         """Take up to `limit` of the messages that are there; nobody may hear of them before the log is safe up to the
         LSN, 0: now. None where there is more to it, or segments have to be read: use `get` then.
         """
@@ -203,7 +211,7 @@ class Engine(Holding):
 
     # ---- messages that a client holds before it acknowledges them; see delivery.py
 
-    def hold(self, holder: Uow, name: str, limit: int, waiter: Waiter | None) -> tuple[Queue, list[Held], int]:
+    def hold(self, holder: Uow, name: Any, limit: int, waiter: Waiter | None) -> tuple[Queue, list[Held], int]:
         """Lock up to `limit` messages for the holder; nobody may hear of them before the log is safe up to the LSN.
 
         Where there is none, `waiter` stands in line: it is set, once, when there may be one.
@@ -227,7 +235,7 @@ class Engine(Holding):
         messages = [decode(head, body, queue.name, backouts, found.now) for head, body, backouts in found.messages]
         return queue, list(zip(found.entries, messages, strict=True)), max(moved, found.force)
 
-    def stand(self, name: str, waiter: Waiter, *, selective: bool) -> str:
+    def stand(self, name: Any, waiter: Waiter, *, selective: bool) -> str:
         """The waiter stands in line, and is set once when there may be a message; the name of the queue, for `leave`.
 
         For who waits elsewhere than in `get`. Raises Unavailable (2161) when the queue manager is ending.
@@ -471,7 +479,7 @@ class Engine(Holding):
                 self._apply_only(Expire(queue.id, tuple([e.sequence for e in rest]), rest), wall)
         return removed
 
-    def browse(self, name: str, wanted: Wanted) -> Iterator[Message]:
+    def browse(self, name: Any, wanted: Wanted) -> Iterator[Message]:
         """The messages that can be got and were there when this was called, in the order of delivery.
 
         Each is looked at when its turn comes. `wanted` says ids, if anything.
@@ -492,8 +500,7 @@ class Engine(Holding):
                         entries = a_few(queue.after(position, before))
                     else:
                         found = queue.select(wanted.message_id, wanted.correlation_id, group_id=wanted.group_id)
-                        behind = (e for e in found if queue.position(e) > position and e.sequence < before)
-                        entries = a_few(behind)
+                        entries = a_few(_between(queue, found, position, before))
                 except BaseException as exc:
                     raise self.unreadable(queue, exc) from exc.__cause__
             if not entries:

@@ -33,7 +33,7 @@ class Holding(Requeue):
     def new_holder(self, owner: str, thread: int) -> Uow:
         holder = self.new_unit(owner, thread)
         holder.holds = True
-        holder.gets = Locks()  # type: ignore[assignment]  # it has what is asked of the list of a unit that holds
+        holder.gets = Locks()
         return holder
 
     def accept_later(self, holder: Uow, held: list[Pair], unit: Uow | None) -> int:

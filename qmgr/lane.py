@@ -15,7 +15,7 @@ from itertools import chain, islice
 
 from sortedcontainers import SortedDict
 
-from qmgr.entry import LOCKED, READY, Entry
+from qmgr.entry import LOCKED, NOWHERE, READY, Entry
 
 
 class Lane:
@@ -143,7 +143,7 @@ class Lane:
         if not self.paged and self.line and self.line[-1].sequence > self.low:
             return []  # nothing was paged any more, and the tail has become the line
         back = map(self.given_back.__getitem__, self.given_back.irange(self.low, self.high))
-        found = list(islice((entry for entry in back if entry.status == READY and entry.segment), most))
+        found = list(islice(filter(_may_leave, back), most))
         if found:
             self.end = self.tail
         return found
@@ -195,6 +195,10 @@ def _ready(entries: Iterable[Entry]) -> Iterator[Entry]:
         if entry.status == READY and entry is not last:
             last = entry
             yield entry
+
+
+def _may_leave(entry: Entry) -> bool:
+    return entry.status == READY and entry.segment != NOWHERE
 
 
 def _behind(line: deque[Entry], sequence: int) -> Iterator[Entry]:

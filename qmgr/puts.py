@@ -12,7 +12,7 @@ from qmgr.entry import OVERHEAD, Entry
 from qmgr.errors import Inhibited, MessageTooBig, Mistake, MQError, QueueFull, Reason, Unavailable
 from qmgr.events import Event, Events
 from qmgr.logged import Surroundings
-from qmgr.message import HEAD, Descriptor, Message, check_body, check_id
+from qmgr.message import HEAD, Descriptor, Message, check_body
 from qmgr.queue import Queue
 from qmgr.units import A_RECORD, FENCE, QUEUE_AND_SEQUENCE
 from recovery import records
@@ -30,7 +30,7 @@ class Puts(Definitions):
         self._id_prefix = b"AMQ " + given.name[:12].ljust(12).encode()
         self._message_numbers = itertools.count(given.log.epoch * FENCE + 1)
 
-    def _known(self, name: str, put: bool = False) -> Queue:
+    def _known(self, name: Any, put: bool = False) -> Queue:
         """The queue that a get, or a put, names by its name or by an alias."""
         if self.refusal is not None:
             raise self.refusal
@@ -64,27 +64,27 @@ class Puts(Definitions):
     def _no_more_ids(self) -> Unavailable:
         return Unavailable("this start has used up its message ids; end and start the queue manager")
 
-    def _described(self, name: str, options: verbs.PutOptions) -> tuple[Queue, Descriptor]:
+    def _described(self, name: Any, options: verbs.PutOptions) -> tuple[Queue, Descriptor]:
         """The queue that a put names, and what it says of its messages."""
         queue = self._known(name, put=True)
         if options or queue.definition.expiry_cap is not None:
             return queue, verbs.describe(queue, options, self._expires)
         return queue, queue.plain
 
-    def put(self, unit: Uow | None, name: str, body: Any, options: verbs.PutOptions) -> Message:
+    def put(self, unit: Uow | None, name: Any, body: Any, options: verbs.PutOptions) -> Message:
         """Put one message; outside a unit of work a persistent one is durable when this returns."""
         message, end = self.put_later(unit, name, body, options)
         if end:
             self.force(end)
         return message
 
-    def put_later(self, unit: Uow | None, name: str, body: Any, options: verbs.PutOptions) -> tuple[Message, int]:
+    def put_later(self, unit: Uow | None, name: Any, body: Any, options: verbs.PutOptions) -> tuple[Message, int]:
         """The same without the force: nobody may hear of it before the log is safe up to the LSN; 0: now."""
         queue, descriptor = self._described(name, options)
         if type(body) is not bytes:
             body = check_body(body)
-        given_id = options.get("message_id") if options else None
-        one_id = self.new_message_id() if given_id is None else check_id(given_id, "message_id")
+        given_id = verbs.given_id(options) if options else None
+        one_id = self.new_message_id() if given_id is None else given_id
         now = self.clock.wall_us()
         head = descriptor.head(one_id, now)
         size = len(head) + len(body)
@@ -98,7 +98,7 @@ class Puts(Definitions):
             end = self._put_now(record, queue, 1, len(body), cost, now)
         return Message(body, head, queue.name, 0, descriptor.expiry), end
 
-    def put_many(self, unit: Uow | None, name: str, bodies: Iterable[Any], options: verbs.PutOptions) -> list[Message]:
+    def put_many(self, unit: Uow | None, name: Any, bodies: Iterable[Any], options: verbs.PutOptions) -> list[Message]:
         """Put messages to one queue with one record: all of them or, where an error is raised, none."""
         messages, end = self.put_many_later(unit, name, bodies, options)
         if end:
@@ -106,7 +106,7 @@ class Puts(Definitions):
         return messages
 
     def put_many_later(
-        self, unit: Uow | None, name: str, bodies: Iterable[Any], options: verbs.PutOptions
+        self, unit: Uow | None, name: Any, bodies: Iterable[Any], options: verbs.PutOptions
     ) -> tuple[list[Message], int]:
         """The same without the force, as `put_later`."""
         queue, descriptor = self._described(name, options)
@@ -117,11 +117,8 @@ class Puts(Definitions):
             return [], 0
         self._check_many(queue, descriptor, bodies)  # before much is made of it
         now = self.clock.wall_us()
-        given_id = options.get("message_id")
-        if given_id is None:
-            ids = self._new_message_ids(len(bodies))
-        else:
-            ids = [check_id(given_id, "message_id")] * len(bodies)
+        given_id = verbs.given_id(options)
+        ids = self._new_message_ids(len(bodies)) if given_id is None else [given_id] * len(bodies)
         heads = descriptor.heads(ids, now)
         largest = max(map(len, bodies))
         size = sum(map(len, bodies)) + len(bodies) * len(heads[0])

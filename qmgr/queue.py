@@ -664,13 +664,18 @@ class Queue:
             if self._indexed:
                 self._remove_from_indexes(entry)
 
+    def _over(self, now: int) -> Iterator[Entry]:
+        """Ready entries in memory whose time is over."""
+        for entry in self.in_memory():
+            if 0 < entry.expires <= now and entry.status == READY:
+                yield entry
+
     def sweep(self, now: int, most: int) -> list[Entry]:
         """Ready entries whose time is over, those read from segments included: `most`, or what a block has more.
 
         Raises QueueDamaged, OSError.
         """
-        over = (e for e in self.in_memory() if 0 < e.expires <= now and e.status == READY)
-        found = {e.sequence: e for e in islice(over, most)}
+        found = {e.sequence: e for e in islice(self._over(now), most)}
         for lane in self._lanes.values():
             if not lane.paged:
                 continue

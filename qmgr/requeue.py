@@ -7,6 +7,7 @@ one of the two queues, whatever crashes. Where neither takes it, it stays and is
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import attrs
 
@@ -54,7 +55,7 @@ class Requeue(Puts):
 
     # ---- messages that were backed out too often
 
-    def requeues(self, name: str) -> bool:
+    def requeues(self, name: Any) -> bool:
         """May there be messages on the queue that were backed out too often?"""
         queue = self.state.queues.get(name) if isinstance(name, str) else None
         return queue is None or queue.definition.backout_threshold > 0

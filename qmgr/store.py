@@ -1,7 +1,6 @@
 """State with its segments: where the files of the queues lie, and which of them nothing refers to any more."""
 
 import errno
-import itertools
 from collections.abc import Callable
 
 from logger.disk import Disk
@@ -86,8 +85,10 @@ class Store(State):
         """Give a file another name under which nobody uses or deletes it; the name, or "" where it is not there."""
         if not path or not self.disk.exists(path):
             return ""
-        names = itertools.chain([f"{path}.damaged"], (f"{path}.damaged{n}" for n in itertools.count(2)))
-        aside = next(name for name in names if not self.disk.exists(name))
+        aside, number = f"{path}.damaged", 1
+        while self.disk.exists(aside):
+            number += 1
+            aside = f"{path}.damaged{number}"
         self.disk.rename(path, aside)
         self.disk.sync_dir(path.rsplit("/", 1)[0])
         return aside

@@ -186,6 +186,12 @@ def check_flag(options: Mapping[str, Any], name: str) -> bool:
     return bool(value)
 
 
+def given_id(options: PutOptions) -> bytes | None:
+    """The message id that a put names. Raises Mistake."""
+    message_id = options.get("message_id")
+    return None if message_id is None else m.check_id(message_id, "message_id")
+
+
 def describe(queue: Queue, options: PutOptions, expires_at: Callable[[float], int]) -> Descriptor:
     """What a put asks for, with the queue's defaults; `expires_at(seconds)` by the steady clock. Raises Mistake."""
     definition = queue.definition

@@ -84,20 +84,24 @@ class Kind(enum.IntEnum):
     END_CHECKPOINT = 1026
 
 
+def _is_format_id(xid: Any, field: Any, value: Any) -> None:
+    if not isinstance(value, int) or not -(2**31) <= value < 2**31:
+        raise ValueError(f"an Xid's format_id is a 32-bit whole number, not {value!r}")
+
+
+def _is_part(xid: Any, field: Any, value: Any) -> None:
+    least = 1 if field.name == "gtrid" else 0
+    if not isinstance(value, bytes) or not least <= len(value) <= MAX_XID_PART:
+        raise ValueError(f"an Xid's {field.name} is {least} to {MAX_XID_PART} bytes, not {value!r}")
+
+
 @attrs.frozen(order=True)
 class Xid:
     """The name of a global transaction: format id, global transaction id, branch qualifier (each at most 64 bytes)."""
 
-    format_id: int
-    gtrid: bytes
-    bqual: bytes
-
-    def __attrs_post_init__(self) -> None:
-        if not isinstance(self.format_id, int) or not -(2**31) <= self.format_id < 2**31:
-            raise ValueError(f"an Xid's format_id is a 32-bit whole number, not {self.format_id!r}")
-        for name, value, least in (("gtrid", self.gtrid, 1), ("bqual", self.bqual, 0)):
-            if not isinstance(value, bytes) or not least <= len(value) <= MAX_XID_PART:
-                raise ValueError(f"an Xid's {name} is {least} to {MAX_XID_PART} bytes, not {value!r}")
+    format_id: int = attrs.field(validator=_is_format_id)
+    gtrid: bytes = attrs.field(validator=_is_part)
+    bqual: bytes = attrs.field(validator=_is_part)
 
     def encode(self) -> bytes:
         return XID.pack(self.format_id, len(self.gtrid)) + self.gtrid + self.bqual

@@ -46,7 +46,7 @@ class Uow:
     first_lsn: int = 0  # of its first record; 0: nothing is logged
     logged: int = 0  # when its first record was logged
     puts: list[Any] = attrs.Factory(list)
-    gets: list[Any] = attrs.Factory(list)
+    gets: Any = attrs.Factory(list)  # a list; of one that `holds`, what has a list's `append` and `remove`
     touched: dict[int, Any] = attrs.Factory(dict)  # queues that it has put persistent messages to, by number
     lost: dict[int, list[bytes]] = attrs.Factory(dict)  # calls left out as a queue is damaged: by number, the runs
     persistent: int = 0  # messages that it has put and got

@@ -1121,6 +1121,7 @@ def test_a_browse_of_a_queue_that_is_deleted_says_so() -> None:
         world.qm.put("A", b"new")
 
 
+@pytest.mark.interpreted
 def test_a_browse_holds_few_large_messages() -> None:
     world = deep_world()
     for n in range(30):

@@ -33,6 +33,7 @@ from qmgr.cli import (
     strmqm,
 )
 from qmgr.cli.command import Failure, printed
+from qmgr.compiled import is_compiled
 
 COMMANDS = {
     each.name: each
@@ -108,7 +109,7 @@ def version() -> str:
 
 def _say(words: Sequence[str]) -> int:
     if words in (["--version"], ["-V"]):
-        print(f"qmgr {version()}")
+        print(f"qmgr {version()}{', compiled' if is_compiled() else ''}")
     elif not words or words[0] in ("--help", "-h", "help"):
         print(help_text(), end="")
     else:

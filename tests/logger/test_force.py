@@ -174,6 +174,7 @@ def as_follower(line_of: Callable[[Tracer | None], tuple[Line, Caller]], tracer:
     return line, [leader, first, *(Caller(line) for _ in range(3))]
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("role", [as_leader, as_follower])
 def test_an_interrupt_at_any_line_leaves_nobody_in_silence(
     role: Callable[[Callable[[Tracer | None], tuple[Line, Caller]], Tracer], tuple[Line, list[Caller]]],

@@ -18,6 +18,7 @@ import qmgr
 from logger.errors import LogError
 from qmgr.cli.command import Command, explain
 from qmgr.cli.main import COMMANDS, qm
+from qmgr.compiled import is_compiled
 from qmgr.errors import Unavailable
 from tests.commands import Commands
 
@@ -116,7 +117,9 @@ def test_help_of_a_command_ends_well(run: Run):
     assert run("dspmq --help").returncode == 0
     assert "dspmqtrn" in run("--help").stdout
     assert run("").returncode == 36
-    assert re.match(r"qmgr \S+", run("--version").stdout)
+    said = run("--version").stdout
+    assert re.match(r"qmgr \S+", said)
+    assert said.endswith(", compiled\n") == is_compiled()
 
 
 def test_commands_md_is_current():

@@ -205,6 +205,7 @@ def test_an_index_that_nobody_asks_for_is_dropped(qm: qmgr.QueueManager, monkeyp
     assert queue.gathered is None
 
 
+@pytest.mark.interpreted
 def test_a_put_does_not_make_a_get_look_at_the_whole_queue(
     qm: qmgr.QueueManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -143,6 +143,7 @@ def test_numbers_of_segments_that_a_checkpoint_did_not_need_are_used_later() -> 
     assert world.qm._store.next_segment <= before + 4
 
 
+@pytest.mark.interpreted
 def test_the_engine_keeps_the_form_that_is_quick(qm: qmgr.QueueManager) -> None:
     """With thirty attributes or more CPython looks each of them up more slowly."""
     assert len(vars(qm._engine)) < 30

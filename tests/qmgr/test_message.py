@@ -1,8 +1,12 @@
 """Messages as bytes: what is encoded is decoded; the head tells a queue what it needs to know."""
 
+import copy
 import datetime
+import pickle
+from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,6 +85,12 @@ def test_the_seconds_left_and_never_less_than_none() -> None:
 def test_put_time_is_an_aware_datetime() -> None:
     one = Message(b"", message.describe(0, True).head(bytes(24), 1_000_001), "Q")
     assert one.put_time == datetime.datetime(1970, 1, 1, 0, 0, 1, 1, tzinfo=datetime.UTC)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_it_can_be_copied_and_sent_to_another_process(copied: Callable[[Message], Message]) -> None:
+    one = Message(b"body", message.describe(3, True).head(bytes(24), 1), "Q", 2, 0.5)
+    assert attrs.astuple(copied(one)) == attrs.astuple(one)
 
 
 def test_what_callers_may_ask_for() -> None:

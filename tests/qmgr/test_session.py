@@ -257,6 +257,7 @@ def test_refusals_have_room_in_the_log_and_wait_for_no_checkpoint() -> None:
     assert made.qm.queue("A").depth > 400
 
 
+@pytest.mark.interpreted
 def test_where_the_log_is_full_refused_messages_return_uncounted(monkeypatch: pytest.MonkeyPatch) -> None:
     made = world()
     one = session(made)
@@ -323,6 +324,7 @@ def test_a_small_maxumsgs_holds_up_no_end_of_a_client() -> None:
     assert len(made.qm._engine.state.uows) == 0
 
 
+@pytest.mark.interpreted
 def test_a_client_that_can_not_be_refused_for_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     made = world()
     one = session(made)
