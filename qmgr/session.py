@@ -17,6 +17,7 @@ from qmgr.delivery import Delivery, Holder, Watch
 from qmgr.errors import Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.infos import LOCAL, Peer
 from qmgr.locations import Location
+from qmgr.logged import TakesWaiting
 from qmgr.message import Message
 from qmgr.objects import check_name
 from qmgr.verbs import GetOptions, PutOptions, check_limit, wanted
@@ -294,7 +295,8 @@ class Session:
 
     def _look_around(self) -> None:
         if self._engine.attention:
-            self.manager.look_around(may_wait=False)
+            with contextlib.suppress(TakesWaiting):  # the call has done its work, and is not to be made again for that
+                self.manager.look_around(may_wait=False)
 
     # ---- the end
 

@@ -11,6 +11,7 @@ from qmgr.daemon import hands, rounds
 from qmgr.daemon.calls import Calls
 from qmgr.daemon.hands import Hands
 from qmgr.errors import Reason, Unavailable
+from qmgr.logged import TakesWaiting
 from tests.daemon.raw import MOST, Raw
 from tests.daemon.serving import LONG, Served, serving, until, waits
 from tests.qmgr.world import bodies
@@ -229,6 +230,22 @@ def test_room_in_the_log_is_made_elsewhere(
         unit.get("A")
     assert made and ROUNDS not in made
     assert bodies(served.manager, "A") == [BODY]
+
+
+def test_a_call_is_not_made_again_for_what_follows_it(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is done, and what has to be looked after then finds no room in the log."""
+
+    def full(**how: object) -> None:
+        raise TakesWaiting
+
+    raw = Raw(served.path)
+    all_there(served, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(served.manager, "look_around", full)
+        served.manager._engine.attention = True
+        assert raw.calls.ask(put())[1].op == wire.OK
+    assert bodies(served.manager, "A") == [BODY]
+    raw.close()
 
 
 def test_what_comes_before_an_answer_is_answered_after_it(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
