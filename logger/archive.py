@@ -23,7 +23,7 @@ import attrs
 
 from logger import claims
 from logger.compressed import CHUNK, NEW, Compression, compress, compression_of, open_compressed
-from logger.disk import Disk, File, make_dirs, read_whole, replace_file, way_out
+from logger.disk import Disk, File, make_and_keep_dirs, read_whole, replace_file, way_out
 from logger.errors import ArchiveFailed, LogDamaged, LogError
 from logger.extent import NUMBERS, linear_number
 from logger.history import INDEX, NOTICES, Form, History, Place, belongs, extent_of, index_name, read_header
@@ -366,14 +366,9 @@ class Archive:
         """
         disk = self._disk
         if any(step.target for step in plan.steps):
-            make_dirs(disk, self.directory)
+            make_and_keep_dirs(disk, self.directory)
             if any(_directory(step.target) == self.directory for step in plan.steps):
                 self._claim()
-            above = self.directory
-            while above:
-                above = above.rpartition("/")[0]
-                with contextlib.suppress(PermissionError):  # and so nothing that this user made lies there
-                    disk.sync_dir(above or "/")
         for directory in self._history.directories if plan.steps else ():
             if disk.exists(directory):
                 disk.sync_dir(directory)

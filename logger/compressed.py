@@ -130,7 +130,7 @@ def codec(compression: Compression, path: str) -> Codec:
     except ImportError:
         raise LogError(
             f"{path} can't be read or written: Compression=zstd needs the package zstandard, which is not installed; "
-            f"install it (pip install 'qmgr[zstd]'), or compress with gzip"
+            f"install it (pip install zstandard), or compress with gzip"
         ) from None
     return Zstd(zstandard)
 

@@ -88,12 +88,20 @@ def create(disk: Disk, path: str, state: ControlState) -> None:
 
 
 class ControlFile:
-    """The control file, open for life: the descriptor that may have seen an error is the one that syncs."""
+    """The control file, open for life: the descriptor that may have seen an error is the one that syncs.
+
+    What it says when it is opened is durable: the older copy can be written over, and what it alone named can go.
+    """
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._number, self.state = read(disk, path)
         self.path = path
         self._file: File = disk.open(path)
+        try:
+            self._file.sync()  # the newest copy may be in memory only: who wrote it was killed before it was synced
+        except OSError:
+            self._file.close()
+            raise
 
     def write(self, state: ControlState) -> None:
         """Make `state` durable in the older copy. Raises OSError."""

@@ -9,6 +9,8 @@ import errno
 import fcntl
 import mmap
 import os
+import pwd
+import select
 import sys
 from collections.abc import Callable
 from typing import Protocol
@@ -21,7 +23,10 @@ HUGE_PAGE = 2 << 20
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 NO_MEANS = (*NO_SPACE, errno.EMFILE, errno.ENFILE)  # a call that fails for want of these can be tried again
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+NOBODY_MAKES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL)  # a directory in one whose sync says so
 NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS)
+NO_FULL_SYNC = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY)  # what file systems say that have none
+FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)  # macOS, where fsync stops at the drive's own memory
 
 Buffer = bytes | bytearray | memoryview
 Path = str | os.PathLike[str]  # as callers may give one
@@ -120,9 +125,33 @@ class Disk(Protocol):
         """This process in words, for lock files and messages: `pid 4711`."""
         ...
 
+    def stranger(self, path: str) -> str:
+        """Whose the file is, where this is root, and what root makes beside it is not that user's too; else ""."""
+        ...
+
     def on_fork(self, callback: Callable[[], None]) -> None:
         """Call `callback` in every child that this process forks."""
         ...
+
+
+def _sync_all(fd: int) -> None:
+    """Make a file, or the names in a directory, durable with all that belongs to it."""
+    if FULL_SYNC is not None:
+        try:
+            fcntl.fcntl(fd, FULL_SYNC)
+            return
+        except OSError as exc:
+            if exc.errno not in NO_FULL_SYNC:
+                raise
+    os.fsync(fd)  # a file system that has nothing better: a share of another machine's, say
+
+
+def _give_way() -> None:
+    """Let another process run."""
+    if hasattr(os, "sched_yield"):
+        os.sched_yield()
+    else:
+        select.select([], [], [], 0.001)
 
 
 class PosixFile:
@@ -174,14 +203,14 @@ class PosixFile:
             self.write(offset, data)
             self.sync()
 
-    if sys.platform == "darwin":  # where fsync stops at the drive's own memory
-
-        def sync(self) -> None:
-            fcntl.fcntl(self.fd, fcntl.F_FULLFSYNC)
-    else:
+    if FULL_SYNC is None and hasattr(os, "fdatasync"):
 
         def sync(self) -> None:
             os.fdatasync(self.fd)
+    else:
+
+        def sync(self) -> None:
+            _sync_all(self.fd)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self.fd, size)
@@ -255,7 +284,7 @@ class PosixDisk:
     def sync_dir(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(fd)
+            _sync_all(fd)
         finally:
             os.close(fd)
 
@@ -270,7 +299,7 @@ class PosixDisk:
                 break
             except OSError as exc:
                 if attempt + 1 < LOCK_ATTEMPTS and exc.errno == errno.EWOULDBLOCK:
-                    os.sched_yield()  # `locked_by` holds it for a moment
+                    _give_way()  # `locked_by` holds it for a moment
                     continue
                 owner = os.pread(fd, 200, 0).decode("utf-8", "replace").strip()
                 lock.release()
@@ -317,8 +346,40 @@ class PosixDisk:
     def process(self) -> str:
         return f"pid {os.getpid()}"
 
+    def stranger(self, path: str) -> str:
+        try:
+            owner = os.stat(path).st_uid
+        except OSError:
+            return ""
+        if os.geteuid() != 0 or owner == 0:
+            return ""
+        if _owner_of_new(path if os.path.isdir(path) else os.path.dirname(path)) in (owner, None):
+            return ""
+        try:
+            return pwd.getpwuid(owner).pw_name
+        except KeyError:
+            return str(owner)
+
     def on_fork(self, callback: Callable[[], None]) -> None:
         os.register_at_fork(after_in_child=callback)
+
+
+def _owner_of_new(directory: str) -> int | None:
+    """Whose a file is that is made there: on a share of another machine, say, not always that of who makes it.
+
+    None where none can be made; the call that wants to will say why.
+    """
+    name = f"{directory}/.owner-{os.getpid()}"
+    try:
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
+    try:
+        return os.fstat(fd).st_uid
+    finally:
+        os.close(fd)
+        with contextlib.suppress(FileNotFoundError):  # another thread has asked the same
+            os.unlink(name)
 
 
 def way_out(exc: OSError) -> str:
@@ -343,11 +404,26 @@ def make_dirs(disk: Disk, path: str) -> None:
         raise
 
 
+def make_and_keep_dirs(disk: Disk, path: str) -> None:
+    """Make `path`, and sync every name above it: who made those that are there may have been killed before his sync."""
+    make_dirs(disk, path)
+    while path:
+        path = path.rpartition("/")[0]
+        try:
+            disk.sync_dir(path or "/")
+        except OSError as exc:
+            if exc.errno not in NOBODY_MAKES:
+                raise
+
+
 def read_whole(disk: Disk, path: str) -> bytes:
     """All bytes of a file."""
     file = disk.open_read(path)
     try:
         return file.read(0, file.size())
+    except OSError as exc:
+        exc.filename = exc.filename or path  # a read knows none
+        raise
     finally:
         file.close()
 

@@ -183,6 +183,11 @@ class History:
         place = self._known.get(sequence)
         return place.path if place is not None else f"{self.directories[0]}/{file_name(linear_number(sequence))}"
 
+    @property
+    def where(self) -> str:
+        """The directories that are there, for whoever has an extent to put back."""
+        return " or ".join([one for one in self.directories if self._disk.exists(one)] or self.directories[:1])
+
     def refuse_gap(self, sequence: int) -> None:
         """Raise LogDamaged when this sequence is missing between others, or before all of them; no error at the end."""
         later = [other for other in self._known if other > sequence]
@@ -191,7 +196,7 @@ class History:
         path = self.name(sequence)
         text = (
             f"log extent {path} is missing, or cut, or its header is damaged, and it holds the log from "
-            f"{lsn.text(sequence * self.extent_bytes)}; restore it from a backup, into {' or '.join(self.directories)}"
+            f"{lsn.text(sequence * self.extent_bytes)}; restore it from a backup, into {self.where}"
         )
         if any(other < sequence for other in self._known):
             raise LogDamaged(text, path=path, lsn=sequence * self.extent_bytes)

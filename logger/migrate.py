@@ -14,15 +14,15 @@ import re
 import attrs
 
 from logger import control, extent, lsn
+from logger.at_rest import active_path, control_path, read_only, read_page
 from logger.claims import USED
 from logger.config import LogType
 from logger.control import ControlFile, ControlState
-from logger.disk import Disk, make_dirs, read_whole, write_whole
+from logger.disk import Disk, make_and_keep_dirs, make_dirs, read_whole, write_whole
 from logger.errors import LogClosed, LogDamaged
 from logger.extent import NUMBERS, ExtentHeader, decode_header, file_name, linear_number
 from logger.history import NOTICES
 from logger.linear import REUSABLE
-from logger.log import active_path, control_path, read_only, read_page
 
 CHUNK = 1 << 20
 MOVED_FROM = "moved.from"
@@ -230,7 +230,7 @@ def copy_log(disk: Disk, old: str, new: str) -> None:
     """
     _, state = control.read(disk, control_path(old))
     _refuse_another_log(disk, new, state.log_id)
-    _make_durable(disk, new)
+    make_and_keep_dirs(disk, new)
     if disk.exists(control_path(new)):  # from here on it is no log until it is whole
         remove(disk, new, [control.NAME])
     for part in DIRECTORIES:
@@ -249,15 +249,6 @@ def copy_log(disk: Disk, old: str, new: str) -> None:
     disk.sync_dir(new)
     copy(disk, control_path(old), control_path(new))
     disk.sync_dir(new)
-
-
-def _make_durable(disk: Disk, directory: str) -> None:
-    """Make a directory and sync all names above it: an attempt that failed may have made some and synced none."""
-    make_dirs(disk, directory)
-    while directory:
-        directory = directory.rpartition("/")[0]
-        with contextlib.suppress(PermissionError):  # nobody makes a directory in one that he can't even list
-            disk.sync_dir(directory or "/")
 
 
 def _refuse_another_log(disk: Disk, directory: str, log_id: bytes) -> None:

@@ -1,6 +1,7 @@
 """Creating and deleting a queue manager."""
 
 import contextlib
+import errno
 import json
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -8,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from logger import log as logs
+from logger import at_rest
 from logger.clock import Clock, SystemClock
 from logger.config import LogConfig, LogSync, LogType, WriteIntegrity, chosen
 from logger.disk import (
@@ -18,6 +19,7 @@ from logger.disk import (
     Lock,
     Path,
     PosixDisk,
+    make_and_keep_dirs,
     make_dirs,
     read_whole,
     replace_file,
@@ -26,10 +28,11 @@ from logger.disk import (
 from logger.errors import LogDamaged, LogError, LogInUse
 from qmgr import ini, locations, mqsini
 from qmgr.errors import AlreadyExists, Damaged, InUse, Mistake, MQError, Reason, Unavailable
-from qmgr.ini import Config, LogManagement, Tuning
+from qmgr.ini import AutoConfig, Config, LogManagement, Tuning
 from qmgr.locations import Location
 from qmgr.objects import QmgrDefinition, with_attributes
-from recovery.checkpoint import Checkpoint, encode_file, put_in_place, write_new
+from recovery import checkpoint
+from recovery.checkpoint import Checkpoint, decode_file, encode_file, put_in_place, write_new
 from recovery.errors import RecoveryError
 
 LOG_LOCK = "qm.lock"
@@ -50,13 +53,16 @@ def create(
     log_sync: str = "always",
     log_sync_interval: int = 1000,
     max_uncommitted: int = 10_000,
+    mqsc_config: str | None = None,
+    ini_config: str | None = None,
     attributes: Mapping[str, Any] = MappingProxyType({}),
     default: bool = False,
     disk: Disk | None = None,
     clock: Clock | None = None,
 ) -> None:
     """Create a queue manager (crtmqm). The keywords are the Log stanza of its qm.ini; `log_sync_interval` in ms.
-    `attributes` are those of the queue manager, as `QueueManager.alter` takes them.
+    `mqsc_config` and `ini_config` are of its AutoConfig stanza: absolute paths. `attributes` are those of the queue
+    manager, as `QueueManager.alter` takes them.
 
     It exists once its qm.ini does, which is made last: what an interrupted attempt left behind is made anew. Raises
     AlreadyExists (2100), Mistake, Unavailable when the disk is full or can't be written.
@@ -78,6 +84,7 @@ def create(
             ),
             log_management=chosen("log_management", LogManagement, log_management),
             tuning=Tuning(max_uncommitted_messages=max_uncommitted),
+            auto_config=AutoConfig(mqsc_config=mqsc_config, ini_config=ini_config),
         )
         text = ini.render(config)
         qmgr = with_attributes(QmgrDefinition(), dict(attributes))
@@ -86,26 +93,62 @@ def create(
     with translated(name, "created"):
         if disk.exists(location.ini):
             raise _exists(location)
+        refuse_root(disk, f"{location.data_root}/mqs.ini", name)
         mqsini.read(disk, f"{location.data_root}/mqs.ini")  # it can be added to, or nothing is done
-        make_dirs(disk, location.data_dir)
-        make_dirs(disk, location.log_dir)
+        make_and_keep_dirs(disk, location.data_dir)
+        make_and_keep_dirs(disk, location.log_dir)
         lock = own(disk, location, location.log_dir)
         try:
             if disk.exists(location.ini):
                 raise _exists(location)
-            if logs.in_use(disk, location.log_dir):
+            if _lacks_ini_only(disk, location):
+                raise AlreadyExists(
+                    f"{location.data_dir} holds a queue manager whose qm.ini is missing; put it back, have it made "
+                    f"anew (qm repair -m {name}), or move the directory away",
+                    name=name,
+                )
+            if at_rest.in_use(disk, location.log_dir):
                 raise AlreadyExists(
                     f"{location.log_dir} holds the log of another queue manager; give another log path", name=name
                 )
-            _make(disk, location, config.log, text, qmgr, (clock or SystemClock()).wall_us())
-        except OSError:  # whose room is wanted for something else, perhaps
-            with contextlib.suppress(OSError):
-                logs.delete(disk, location.log_dir)
-            raise
+            try:
+                _make(disk, location, config.log, text, qmgr, (clock or SystemClock()).wall_us())
+            except OSError:  # whose room is wanted for something else, perhaps
+                _unmake(disk, location)
+                raise
         finally:
             lock.release()
         entry = mqsini.Entry(name=name, prefix=location.data_root, directory=location.data_dir.rsplit("/", 1)[1])
         mqsini.add(disk, f"{location.data_root}/mqs.ini", entry, default=default)
+
+
+def _lacks_ini_only(disk: Disk, location: Location) -> bool:
+    """Do the queues of a queue manager lie there that has been started, and has lost its qm.ini?
+
+    What a creation that was interrupted leaves behind has none, and the checkpoint of an epoch that never began.
+    """
+    for path in (f"{location.data_dir}/{name}" for name in (checkpoint.NAME, checkpoint.PREVIOUS)):
+        found = decode_file(read_whole(disk, path)) if disk.exists(path) else None
+        if found is not None and found[0].epoch:
+            return True
+    return disk.exists(location.queues) and bool(disk.list(location.queues))
+
+
+def unknown(disk: Disk, location: Location) -> Unavailable:
+    """What to say of a queue manager that has no qm.ini."""
+    text = f"there is no queue manager {location.name!r} in {location.data_root}; create it first (crtmqm)"
+    if _lacks_ini_only(disk, location):
+        text = f"{location.ini} is missing; put it back, or have it made anew (qm repair -m {location.name})"
+    return Unavailable(text, reason=Reason.Q_MGR_NAME_ERROR, name=location.name)
+
+
+def _unmake(disk: Disk, location: Location) -> None:
+    """Remove what `_make` has made, as far as the disk lets it; the log only once there is no qm.ini for sure."""
+    with contextlib.suppress(OSError):
+        with contextlib.suppress(FileNotFoundError):
+            disk.unlink(location.ini)  # whose name could not be synced
+            disk.sync_dir(location.data_dir)
+        at_rest.delete(disk, location.log_dir)
 
 
 def _exists(location: Location) -> AlreadyExists:
@@ -118,7 +161,7 @@ def _exists(location: Location) -> AlreadyExists:
 def _make(disk: Disk, location: Location, log: LogConfig, text: str, qmgr: QmgrDefinition, now_us: int) -> None:
     """Make the files of a new queue manager; `text` is that of its qm.ini."""
     log_id = disk.entropy(16)
-    first = logs.create(disk, log, log_id)
+    first = at_rest.create(disk, log, log_id)
     start = Checkpoint(
         log_id=log_id.hex(),
         lsn=first,
@@ -148,19 +191,29 @@ def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None
             raise Unavailable(
                 f"there is no queue manager {name!r} in {location.data_root}", reason=Reason.Q_MGR_NAME_ERROR, name=name
             )
+        refuse_root(disk, f"{location.data_root}/mqs.ini", name)
         mqsini.read(disk, f"{location.data_root}/mqs.ini")  # it can be taken out there, or nothing is done
         log_dir = ini.parse(read_whole(disk, location.ini), location.ini).log.path
         lock = own(disk, location, log_dir)
         try:
             disk.unlink(location.ini)  # from here on it does not exist
             disk.sync_dir(location.data_dir)
-            logs.delete(disk, log_dir)
+            at_rest.delete(disk, log_dir)
             for path in (f"{log_dir}/{LOG_LOCK}", log_dir):
                 _remove_if_empty(disk, path)
             remove_tree(disk, location.data_dir)
         finally:
             lock.release()
         mqsini.remove(disk, f"{location.data_root}/mqs.ini", name)
+
+
+def refuse_root(disk: Disk, path: str, name: str) -> None:
+    """Root leaves files that the user whose files these are can't open any more. Raises Unavailable (2035)."""
+    owner = disk.stranger(path)
+    if owner:
+        why = f"this is user {owner!r}'s, who could not open what root leaves there; be that user"
+        denied = PermissionError(errno.EPERM, why, path)
+        raise Unavailable(f"{why}: {path}", reason=Reason.NOT_AUTHORIZED, name=name) from denied
 
 
 class Ownership:

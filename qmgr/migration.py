@@ -4,11 +4,11 @@ import json
 from collections.abc import Callable
 
 from logger import control, migrate
+from logger.at_rest import control_path
 from logger.config import LogType, chosen
 from logger.disk import Disk, Path, PosixDisk, absolute_path, make_dirs, read_whole, replace_file
-from logger.log import control_path
 from qmgr import ini, locations
-from qmgr.creation import LOG_LOCK, Ownership, lock_log, own, translated
+from qmgr.creation import LOG_LOCK, Ownership, lock_log, own, refuse_root, translated
 from qmgr.errors import Mistake, Reason, Unavailable
 from qmgr.ini import Config, LogManagement
 from qmgr.locations import Location
@@ -47,6 +47,7 @@ def migrate_log(
         raise Unavailable(
             f"there is no queue manager {name!r} in {location.data_root}", reason=Reason.Q_MGR_NAME_ERROR, name=name
         )
+    refuse_root(disk, location.data_dir, name)
     with translated(name, "migrated"):
         held = own(disk, location, _config(disk, location).log.path)
         try:
@@ -70,6 +71,7 @@ class _Migration:
 
     def run(self, wanted: LogType | None, management: LogManagement | None, log_path: Path | None) -> None:
         disk, directory = self._disk, _config(self._disk, self._location).log.path
+        disk.sync_dir(self._location.data_dir)  # a run that was killed may have left qm.ini's new name in memory only
         left = migrate.moved_from(disk, directory)
         if left is not None:
             self._leave(left, directory)

@@ -9,20 +9,19 @@ from collections.abc import Iterator
 
 import attrs
 
-from logger import control
-from logger import log as logs
+from logger import at_rest, control
 from logger import lsn as lsns
 from logger.archive import ArchivePolicy, Progress, no_progress
 from logger.clock import Clock, SystemClock
 from logger.config import LogType
 from logger.control import ControlState
-from logger.disk import Disk, Path, PosixDisk, make_dirs, read_whole, replace_file
+from logger.disk import Disk, Path, PosixDisk, make_and_keep_dirs, make_dirs, read_whole, replace_file
 from logger.errors import LogDamaged, LogFailed
 from logger.extent import file_name, linear_number
 from logger.log import Log
 from logger.reader import LogReader
 from qmgr import ini, locations, mqsini
-from qmgr.creation import own, remove_tree, translated
+from qmgr.creation import own, refuse_root, remove_tree, translated
 from qmgr.errors import AlreadyExists, Mistake, Reason, Unavailable
 from qmgr.locations import Location
 from qmgr.resource import Resource
@@ -75,6 +74,8 @@ def recover_to(
         )
     if disk.exists(target.data_dir) or disk.exists(target.log_dir):
         raise AlreadyExists(f"{target.data_root} has a queue manager {name!r} already; give an empty directory")
+    refuse_root(disk, source.data_dir, name)
+    refuse_root(disk, f"{target.data_root}/mqs.ini", name)
     with translated(name, "recovered"), contextlib.ExitStack() as owned:
         config = ini.parse(read_whole(disk, source.ini), source.ini)
         owned.callback(own(disk, source, config.log.path).release)
@@ -157,10 +158,10 @@ class _Recovery:
         Extents of a linear log are opened as they are read: one that is missing behind what is wanted does not matter.
         """
         disk, config = self._disk, self._config.log
-        _, state = control.read(disk, logs.control_path(config.path))
+        _, state = control.read(disk, at_rest.control_path(config.path))
         if state.log_type is not LogType.LINEAR:
-            return logs.read_past(disk, config)
-        history = logs.history_of(disk, config, state)
+            return at_rest.read_past(disk, config)
+        history = at_rest.history_of(disk, config, state)
         history.places()
         first = history.reaches_back_to(state.head // state.extent_bytes)
         return state, history.reader(state), first * state.extent_bytes
@@ -184,9 +185,9 @@ class _Recovery:
         log_config = attrs.evolve(self._config.log, path=target.log_dir, archive_path=None)
         # The ports stay the original's, which may run beside it.
         config = attrs.evolve(self._config, log=log_config, log_archive=ArchivePolicy(), listeners=())
-        make_dirs(disk, target.queues)
+        make_and_keep_dirs(disk, target.queues)
         make_dirs(disk, target.errors)
-        make_dirs(disk, target.log_dir)
+        make_and_keep_dirs(disk, target.log_dir)
         tuning = config.tuning
         buffers = tuning.default_q_buffer_size, tuning.default_pq_buffer_size
         like = Resource(disk, target.queues, log_id, self._clock.give_way, buffers, imaged=True)
@@ -201,7 +202,7 @@ class _Recovery:
         lines = rebuild.write_out()
         rebuild.catalog = 0  # so does the one of the definitions
         epoch = max(state.epoch, found.epoch)
-        first = logs.create(disk, config.log, log_id, epoch)
+        first = at_rest.create(disk, config.log, log_id, epoch)
         start = Checkpoint(
             log_id=log_id.hex(),
             lsn=first,

@@ -6,16 +6,15 @@ from collections.abc import Callable
 
 import attrs
 
-from logger import control, lsn
-from logger import log as logs
+from logger import at_rest, control, lsn
+from logger.at_rest import control_path
 from logger.clock import Clock
 from logger.config import LogConfig
 from logger.control import ControlState
 from logger.disk import PAGE, Disk, Path, PosixDisk, read_whole
 from logger.errors import LogDamaged
-from logger.log import control_path
 from qmgr import ini, locations
-from qmgr.creation import own, translated
+from qmgr.creation import own, refuse_root, translated
 from qmgr.errors import InUse, Reason, Unavailable
 from qmgr.ini import Config
 from qmgr.locations import Location
@@ -24,7 +23,8 @@ from qmgr.resource import Resource
 from qmgr.survey import Survey, rebuilt, survey
 from recovery import mend
 from recovery.checkpoint import Checkpoint, encode_file
-from recovery.repair import ROWS, Does, Examination, Finding, Put, examine
+from recovery.diagnosis import ROWS, Does, Examination, Finding, Put
+from recovery.repair import examine
 from recovery.restart import RestartReport
 
 SEGMENT = re.compile(r"(\d{8})\.seg")
@@ -97,6 +97,7 @@ def repair(
         log_dir = _log_dir(disk, location)
         if not disk.exists(log_dir):
             return Repair(examination=_no_log(log_dir))
+        refuse_root(disk, location.data_dir, name)
         held = own(disk, location, log_dir)
         try:
             done = _mend(disk, location, accept_loss)
@@ -195,7 +196,7 @@ def _images(
 ) -> Callable[[], bytes] | None:
     """What makes a checkpoint as of LSN `end`, of the images and definitions in the log; None where it lacks them."""
     try:
-        _, reader, start = logs.read_past(disk, config.log)
+        _, reader, start = at_rest.read_past(disk, config.log)
     except LogDamaged:
         return None
     with contextlib.closing(reader):
@@ -213,7 +214,7 @@ def _checkpoint_of(disk: Disk, location: Location, config: Config, state: Contro
     found.counters["segment"] = max(found.counters["segment"], counters["segment"])
     buffers = config.tuning.default_q_buffer_size, config.tuning.default_pq_buffer_size
     like = Resource(disk, location.queues, state.log_id, lambda: None, buffers, imaged=True)
-    _, reader, _ = logs.read_past(disk, config.log)
+    _, reader, _ = at_rest.read_past(disk, config.log)
     with contextlib.closing(reader):
         rebuild = rebuilt(found, like, reader)
     try:

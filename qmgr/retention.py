@@ -18,6 +18,7 @@ from typing import Any
 
 from logger import claims
 from logger.archive import DONE, Action, Archive, ArchivedNotices, ArchivePolicy, Outcome, Plan, Progress, last_written
+from logger.at_rest import active_path
 from logger.clock import Clock
 from logger.compressed import codec
 from logger.config import LogConfig, LogType
@@ -25,7 +26,7 @@ from logger.disk import Disk, make_dirs
 from logger.errors import LogError
 from logger.extent import file_name, linear_number, number_of
 from logger.history import History, Place
-from logger.log import Log, active_path
+from logger.log import Log
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog
 from qmgr.errors import IniError, MediaNotSupported, Mistake, ObjectInUse
@@ -105,7 +106,7 @@ class Retention:
         try:
             codec(self._policy.compression, "qm.ini")
         except LogError:
-            text = "Compression=zstd of qm.ini needs the package zstandard: pip install 'qmgr[zstd]', or use gzip"
+            text = "Compression=zstd of qm.ini needs the package zstandard: pip install zstandard, or use gzip"
             self._errors.say("AMQ9007", text=text)
 
     # ---- what is needed

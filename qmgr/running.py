@@ -14,7 +14,7 @@ from logger.config import LogSync, LogType
 from logger.disk import NO_MEANS, NO_SPACE, Disk
 from logger.errors import LogClosed, LogError
 from qmgr import autoconfig
-from qmgr.creation import Ownership, own
+from qmgr.creation import Ownership, own, refuse_root, unknown
 from qmgr.due import SteadyClock
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog, open_error_log
@@ -33,7 +33,7 @@ from qmgr.published import Publisher
 from qmgr.queue import Queue
 from qmgr.resource import Resource
 from qmgr.retention import Retention, name_of
-from recovery.checkpoint import Checkpointer, Hear, Triggers, read_files
+from recovery.checkpoint import Checkpoint, Checkpointer, Hear, Triggers, read_files
 from recovery.errors import RecoveryError
 from recovery.restart import RestartReport, restart
 from recovery.uows import ACTIVE
@@ -57,11 +57,8 @@ class Running(ABC):
         self._state = "starting"
         self._process = disk.process()
         if not disk.exists(location.ini):
-            raise Unavailable(
-                f"there is no queue manager {location.name!r} in {location.data_root}; create it first (crtmqm)",
-                reason=Reason.Q_MGR_NAME_ERROR,
-                name=location.name,
-            )
+            raise unknown(disk, location)
+        refuse_root(disk, location.data_dir, location.name)
         self.config = autoconfig.configuration(disk, location.ini)
         if not disk.exists(self.config.log.path):
             raise Unavailable(
@@ -76,6 +73,7 @@ class Running(ABC):
         self._started = clock.wall_us()
         try:
             own(disk, location, self.config.log.path, self._lock)
+            disk.sync_dir(location.data_dir)  # the name of qm.ini: who made it may have been killed before his sync
             self._errors = open_error_log(disk, clock, location.errors, self.config.error_log, self.name)
             self._restart(self._errors, background)
         except BaseException:
@@ -101,72 +99,17 @@ class Running(ABC):
         self._lock.release()
 
     def _restart(self, errors: ErrorLog, background: bool) -> None:
-        disk, clock, config = self._disk, self._clock, self.config
-        tuning = config.tuning
-        errors.say("AMQ6287", process=disk.process())
-        for note in config.ignored:
-            errors.say("AMQ7075", text=f"{note} is known to IBM MQ and has no effect here")
-        for text in config.complaints:
-            errors.say("AMQ9022", text=text)
-        if config.log.sync is not LogSync.ALWAYS:
-            errors.say("AMQ9001", sync=config.log.sync.value)
-        log = logs.Log(disk, clock, config.log)
+        self._tell_settings(errors)
+        log = logs.Log(self._disk, self._clock, self.config.log)
         try:
-            checkpoints = read_files(disk, self._location.data_dir, log.state.log_id)
-            buffers = tuning.default_q_buffer_size, tuning.default_pq_buffer_size
             linear = log.state.log_type is LogType.LINEAR
-            state = Resource(disk, self._location.queues, log.state.log_id, clock.give_way, buffers, imaged=linear)
-            checkpoint, report = restart(log, clock, state, checkpoints)
-            self._store = state
-            self._report(errors, report, state)
-            state.on_damage = self._damaged
-            triggers = Triggers(
-                records_max=tuning.checkpoint_log_records_max,
-                records_min=tuning.checkpoint_log_records_min,
-                wait_us=tuning.checkpoint_wait_minutes * 60_000_000,
-            )
-            steady = SteadyClock(clock, checkpoint.time)
-            checkpointer = Checkpointer(disk, clock, self._location.data_dir, log, state, triggers, steady.now_us)
-            checkpointer.heads = (checkpoint.head,) * 2
-            self.restart_report = report
-            self._log = log
-            self._checkpointer = checkpointer
-            self._engine = Engine(
-                Surroundings(
-                    name=self.name,
-                    log=log,
-                    clock=clock,
-                    steady=steady,
-                    state=state,
-                    checkpointer=checkpointer,
-                    max_uncommitted=tuning.max_uncommitted_messages,
-                    make_space=lambda size, promise: self._housekeeper.make_space(size, promise),
-                    on_failure=self._fail,
-                )
-            )
-            for unit in state.uows:
-                unit.promise = self._engine.promise_of(unit)
-            self._engine.count_promises()
-            self._engine.stuck.say = self._say
-            self._engine.events.process = self._process
-            self._retention = Retention(self._engine, disk, errors, config.log_management, config.log_archive)
-            self._housekeeper = Housekeeper(
-                self._engine,
-                checkpointer,
-                self._retention,
-                errors,
-                clock,
-                expiry_seconds=tuning.expiry_interval,
-                sync_ms=config.log.sync_interval_ms if config.log.sync is LogSync.INTERVAL else 0,
-                chores=lambda: self._chores(background),
-                on_failure=self._fail,
-            )
-            self._media = Media(self._engine, self._checkpoint, log.live_reader, self._retention)
+            checkpoint = self._replay(log, errors, linear)
+            self._assemble(log, checkpoint, errors, background)
             if self._housekeeper.checkpoint_if_possible():
-                state.sweep()
+                self._store.sweep()
             if linear:
                 self._recreate_damaged()
-                if not state.catalog:
+                if not self._store.catalog:
                     self._record_first_catalog()
         except BaseException:
             log.close(clean=False)
@@ -177,6 +120,75 @@ class Running(ABC):
         else:
             self._engine.watchful = self._engine.attention = True
         errors.say("AMQ8003")
+
+    def _tell_settings(self, errors: ErrorLog) -> None:
+        config = self.config
+        errors.say("AMQ6287", process=self._disk.process())
+        for note in config.ignored:
+            errors.say("AMQ7075", text=f"{note} is known to IBM MQ and has no effect here")
+        for text in config.complaints:
+            errors.say("AMQ9022", text=text)
+        if config.log.sync is not LogSync.ALWAYS:
+            errors.say("AMQ9001", sync=config.log.sync.value)
+
+    def _replay(self, log: logs.Log, errors: ErrorLog, linear: bool) -> Checkpoint:
+        """Bring the state back from the last checkpoint, which is returned, and the log."""
+        disk, tuning, log_id = self._disk, self.config.tuning, log.state.log_id
+        checkpoints = read_files(disk, self._location.data_dir, log_id)
+        buffers = tuning.default_q_buffer_size, tuning.default_pq_buffer_size
+        state = Resource(disk, self._location.queues, log_id, self._clock.give_way, buffers, imaged=linear)
+        checkpoint, report = restart(log, self._clock, state, checkpoints)
+        self._store = state
+        self._report(errors, report, state)
+        state.on_damage = self._damaged
+        self.restart_report = report
+        return checkpoint
+
+    def _assemble(self, log: logs.Log, checkpoint: Checkpoint, errors: ErrorLog, background: bool) -> None:
+        """Make what works on log and state."""
+        disk, clock, config, state = self._disk, self._clock, self.config, self._store
+        tuning = config.tuning
+        triggers = Triggers(
+            records_max=tuning.checkpoint_log_records_max,
+            records_min=tuning.checkpoint_log_records_min,
+            wait_us=tuning.checkpoint_wait_minutes * 60_000_000,
+        )
+        steady = SteadyClock(clock, checkpoint.time)
+        checkpointer = Checkpointer(disk, clock, self._location.data_dir, log, state, triggers, steady.now_us)
+        checkpointer.heads = (checkpoint.head,) * 2
+        self._log = log
+        self._checkpointer = checkpointer
+        self._engine = Engine(
+            Surroundings(
+                name=self.name,
+                log=log,
+                clock=clock,
+                steady=steady,
+                state=state,
+                checkpointer=checkpointer,
+                max_uncommitted=tuning.max_uncommitted_messages,
+                make_space=lambda size, promise: self._housekeeper.make_space(size, promise),
+                on_failure=self._fail,
+            )
+        )
+        for unit in state.uows:
+            unit.promise = self._engine.promise_of(unit)
+        self._engine.count_promises()
+        self._engine.stuck.say = self._say
+        self._engine.events.process = self._process
+        self._retention = Retention(self._engine, disk, errors, config.log_management, config.log_archive)
+        self._housekeeper = Housekeeper(
+            self._engine,
+            checkpointer,
+            self._retention,
+            errors,
+            clock,
+            expiry_seconds=tuning.expiry_interval,
+            sync_ms=config.log.sync_interval_ms if config.log.sync is LogSync.INTERVAL else 0,
+            chores=lambda: self._chores(background),
+            on_failure=self._fail,
+        )
+        self._media = Media(self._engine, self._checkpoint, log.live_reader, self._retention)
 
     def _report(self, errors: ErrorLog, report: RestartReport, state: Resource) -> None:
         say = errors.say

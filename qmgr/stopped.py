@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from logger import log as logs
+from logger import at_rest
 from logger.clock import Clock
 from logger.config import LogConfig, LogType
 from logger.control import ControlState
@@ -94,7 +94,7 @@ def _log(disk: Disk, config: LogConfig, state: ControlState, end: int, media: in
     size = state.extent_bytes
     config = attrs.evolve(config, file_pages=size // PAGE)
     extents = [(number, sequence, time_of(disk, config.path, number)) for number, sequence in state.extents]
-    extents += describe_inactive(disk, config.path, logs.inactive(disk, config.path, state))
+    extents += describe_inactive(disk, config.path, at_rest.inactive(disk, config.path, state))
     needed = state.head // size
     space = Space(size, config.max_files, len(state.extents), needed * size)
     linear = state.log_type is LogType.LINEAR
@@ -105,7 +105,7 @@ def _log(disk: Disk, config: LogConfig, state: ControlState, end: int, media: in
         found |= {
             "media": media or state.head,
             "media_bytes": wanted * (size + DATA),
-            "reuse_bytes": len(logs.reusable(disk, config.path)) * (size + DATA),
+            "reuse_bytes": len(at_rest.reusable(disk, config.path)) * (size + DATA),
         }
     return found | {
         "config": plain(config),

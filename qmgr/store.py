@@ -113,18 +113,25 @@ class Store(State):
         return ready
 
     def sweep(self) -> None:
-        """After the checkpoint of a restart: delete the segments that neither it nor the one before refers to."""
-        queues = {mangle(queue.name): queue for queue in self.by_id.values()}
-        doomed = {(mangle(name), number) for name, number in self.doomed}
+        """After the checkpoint of a restart: delete the segments that neither it nor the one before refers to.
+
+        Some file systems have one directory for the queues ORDERS and Orders; a number is of one segment there too.
+        """
+        directories = {_folded(queue.name) for queue in self.by_id.values()}
+        kept = {(_folded(queue.name), number) for queue in self.by_id.values() for number in queue.segments}
+        kept |= {(_folded(name), number) for name, number in self.doomed}
         for directory in self.disk.list(self.directory):
             path = f"{self.directory}/{directory}"
-            queue = queues.get(directory)
             for name in self.disk.list(path):
                 number = name.removesuffix(".seg")
                 if not name.endswith(".seg") or not number.isdigit():
                     continue
-                kept = queue is not None and int(number) in queue.segments
-                if not kept and (directory, int(number)) not in doomed:
+                if (directory.casefold(), int(number)) not in kept:
                     self.disk.unlink(f"{path}/{name}")
-            if queue is None and not self.disk.list(path):
+            if directory.casefold() not in directories and not self.disk.list(path):
                 self.disk.rmdir(path)
+
+
+def _folded(name: str) -> str:
+    """The name of a queue's directory, as compared where case makes no difference."""
+    return mangle(name).casefold()

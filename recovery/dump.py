@@ -11,8 +11,7 @@ from typing import Any
 
 import attrs
 
-from logger import control, lsn
-from logger import log as logs
+from logger import at_rest, control, lsn
 from logger.config import LogConfig, LogType
 from logger.control import ControlState
 from logger.disk import PAGE, Disk
@@ -191,8 +190,8 @@ def _details(record: records.Record, names: dict[int, str]) -> dict[str, Any]:
 def opened(disk: Disk, log_dir: str, reader: ReaderOf | None) -> tuple[ControlState, LogReader]:
     """What the control file says, and a reader of the log. Raises LogDamaged, OSError."""
     if reader is None:
-        return logs.read_only(disk, log_dir)
-    _, state = control.read(disk, logs.control_path(log_dir))
+        return at_rest.read_only(disk, log_dir)
+    _, state = control.read(disk, at_rest.control_path(log_dir))
     return state, reader(state)
 
 
@@ -332,9 +331,11 @@ def dump(
         if (
             extent is not None
             and reader is None
-            and not disk.exists(f"{logs.active_path(log_dir)}/{file_name(extent)}")
+            and not disk.exists(f"{at_rest.active_path(log_dir)}/{file_name(extent)}")
         ):
-            raise NotInLog(f"log extent {file_name(extent)} is not in {logs.active_path(log_dir)}; put it back there")
+            raise NotInLog(
+                f"log extent {file_name(extent)} is not in {at_rest.active_path(log_dir)}; put it back there"
+            )
         known = dict(names or {})
         begun = start_lsn is None
         shown = False

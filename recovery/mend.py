@@ -15,7 +15,7 @@ from logger.extent import DATA, SPARES
 from logger.forensics import plain
 from logger.history import extent_of, index_name
 from logger.migrate import copy
-from recovery.repair import Change, Examination, Put, PutCopy, PutCut, PutMade, Remove
+from recovery.diagnosis import Change, Examination, Put, PutCopy, PutCut, PutMade, Remove
 
 CHUNK = 1 << 20
 DIRECTORY = "repair-"
@@ -69,6 +69,7 @@ def prepare(disk: Disk, data_dir: str, log_dir: str, examination: Examination) -
 
 def carry_out(disk: Disk, directory: str) -> None:
     """Do what the plan in `directory` says; doing it twice is as good as once."""
+    disk.sync_dir(directory)  # who wrote the plan may have been killed before its name was durable
     steps = _steps(disk, directory)
     for step in steps:
         path, new = step["path"], step["new"]

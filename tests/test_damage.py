@@ -272,7 +272,7 @@ def blows(past: Past, damage: Callable[[random.Random, bytes], bytes], number: i
     for path in past.files:
         kinds.setdefault(kind_of(path), []).append(path)
     went: dict[str, int] = {}
-    for n in range(number * (30 if SOAK else 1)):
+    for n in range(number * (50 if SOAK else 1)):
         names = sorted(kinds)
         path = rng.choice(kinds[names[n % len(names)]] if n % 2 else past.files)
         before = past.disk.peek(path)
@@ -289,16 +289,16 @@ def test_the_disk_undamaged_is_recovered(past: Past) -> None:
 
 
 def test_row_40_bit_flips_in_every_kind_of_file(past: Past) -> None:
-    """Faults 40: 700 over all pasts."""
-    went = blows(past, flip, 180, 40)
+    """Faults 40: some hundreds over all pasts."""
+    went = blows(past, flip, 110, 40)
     assert went["refused"] >= 2
-    assert went[past.one_queue] > 10
-    assert went["recovered"] > 100  # second copies, spare pages, or nothing that counts
+    assert went[past.one_queue] > 6
+    assert went["recovered"] > 60  # second copies, spare pages, or nothing that counts
 
 
 def test_row_41_sectors_and_pages_zeroed_or_noise(past: Past) -> None:
     """Faults 41."""
-    went = blows(past, blot, 90, 410)
+    went = blows(past, blot, 60, 410)
     assert went["refused"] >= 2
     assert went[past.one_queue] >= 2
 
@@ -331,7 +331,7 @@ def test_row_43_each_file_replaced_by_an_older_copy(past: Past) -> None:
             disk = past.disk.snapshot(KEEP_ALL)
             disk.poke(path, older.peek(path))
             outcome(past, disk, f"{path} from snapshot {age}", also if kind_of(path) == "extent" else None)
-        for _ in range(10):
+        for _ in range(10 if SOAK else 5):
             two = rng.sample(there, min(2, len(there)))
             if {kind_of(path) for path in two} == {"segment"}:
                 continue  # two queues may be damaged then
@@ -343,9 +343,9 @@ def test_row_43_each_file_replaced_by_an_older_copy(past: Past) -> None:
 
 def test_row_44_pages_in_the_wrong_place(past: Past) -> None:
     """Faults 44: of the same file, and of another."""
-    blows(past, swap, 40, 44)
+    blows(past, swap, 25, 44)
     rng = random.Random(44)
-    for n in range(400 if SOAK else 25):
+    for n in range(400 if SOAK else 15):
         here, there = rng.sample(past.files, 2)
         data, other = past.disk.peek(here), past.disk.peek(there)
         at, source = spot(rng, data) // PAGE * PAGE, spot(rng, other) // PAGE * PAGE

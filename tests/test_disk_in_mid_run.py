@@ -99,7 +99,7 @@ def test_row_13_a_directory_that_a_killed_process_had_made() -> None:
 def test_row_55_a_disk_that_becomes_read_only(setup: Setup) -> None:
     """Faults 55: from the n-th change on, for good: it stops, and a restart has what was acknowledged."""
     stopped = 0
-    for nth in range(1, 500, 3 if SOAK else 23):
+    for nth in range(1, 500, 3 if SOAK else 31 if setup.linear else 29):
         life = Life(setup)
         born(life)
         fault = life.disk.fail(CHANGES, errno.EROFS, nth=nth, once=False)
@@ -202,7 +202,7 @@ def test_row_56_without_descriptors_calls_go_on(setup: Setup) -> None:
 def test_row_56_a_call_that_gets_no_descriptor(error: int, setup: Setup) -> None:
     """Faults 56: the n-th that needs one, for good: nothing is lost, and nothing stops."""
     kinds = ("open", "create", "list", "sync_dir")
-    for nth in range(1 + error % 2, 100, 1 if SOAK else 6):
+    for nth in range(1 + error % 2, 100, 1 if SOAK else 11 if setup.linear else 9):
         life = Life(setup)
         born(life)
         fault = life.disk.fail(kinds, error, nth=nth, once=False)
@@ -387,7 +387,7 @@ def test_row_58_a_sync_of_the_queue_files_hangs(setup: Setup) -> None:
 def test_row_61_storage_that_is_gone_in_mid_run(error: int, gone: str, setup: Setup) -> None:
     """Faults 61: every call fails from the n-th on: as a sync that fails; who ends it holds no lock afterwards."""
     fired = 0
-    for nth in range(1 + error % 7, 2000, 3 if SOAK else 31):
+    for nth in range(1 + error % 7, 2000, 3 if SOAK else 53 if setup.linear else 47):
         life = Life(setup)
         born(life)
         fault = life.disk.fail(
@@ -412,7 +412,7 @@ def test_row_61_a_start_on_storage_that_goes() -> None:
     life = Life(TRIPLE)
     born(life)
     busy(life)
-    for nth in range(1, 1000, 1 if SOAK else 5):
+    for nth in range(1, 1000, 1 if SOAK else 9):
         fork = life.fork(LOSE_ALL)
         fault = fork.disk.fail(EVERYTHING, errno.ESTALE, nth=nth, once=False)
         try:

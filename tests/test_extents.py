@@ -132,7 +132,7 @@ def test_row_70_the_numbers_begin_again_at_zero(setup: Setup) -> None:
     life.define("B")
     for n in range(4):
         life.put("A", priority=n % 2)
-    found = Sweep(life, lambda moment: [mixed(moment)], every=3 if SOAK else 41, deeper=from_the_log_alone)
+    found = Sweep(life, lambda moment: [mixed(moment)], every=3 if SOAK else 61, deeper=from_the_log_alone)
     with Lookout(life.disk, found.look):
         for _ in range(5):
             fill(life, 1.2)
@@ -390,7 +390,7 @@ def test_row_23_media_recovery_from_extents_that_went_elsewhere(actions: str) ->
     fill(life, 1.5)
     life.checkpoint()
     life.checkpoint()
-    found = Sweep(life, lambda moment: [mixed(moment)], every=2 if SOAK else 9, deeper=from_the_log_alone)
+    found = Sweep(life, lambda moment: [mixed(moment)], every=2 if SOAK else 15, deeper=from_the_log_alone)
     with Lookout(life.disk, found.look):
         for action in actions.split():
             life.keep_log(action)

@@ -8,8 +8,7 @@ import random
 import attrs
 import pytest
 
-from logger import control, extent, lsn
-from logger import log as logs
+from logger import at_rest, control, extent, lsn
 from logger.config import LogConfig, LogType, WriteIntegrity
 from logger.disk import PAGE
 from logger.errors import LogClosed, LogFailed
@@ -53,7 +52,7 @@ class LogLife:
         )
         self.disk = SimDisk(seed)
         self.clock = SimClock()
-        logs.create(self.disk, self.config, LOG_ID)
+        at_rest.create(self.disk, self.config, LOG_ID)
         self.appended: list[Entry] = []  # all since the head
         self.histories = [
             self.appended
@@ -297,7 +296,7 @@ def test_row_70_the_last_lsns() -> None:
     life.log.close(clean=True)
     size = life.config.extent_bytes
     start = lsn.LAST // size * size - 2 * size
-    path = logs.control_path(life.config.path)
+    path = at_rest.control_path(life.config.path)
     _, state = control.read(life.disk, path)
     state = attrs.evolve(
         state,
@@ -311,7 +310,7 @@ def test_row_70_the_last_lsns() -> None:
     control.create(life.disk, path, state)
     for number, _ in state.extents:
         header = ExtentHeader(number=number, log_id=LOG_ID, sequence=0, extent_bytes=size, epoch=0, time=0)
-        extent.create(life.disk, logs.active_path(life.config.path), header, direct=True).file.close()
+        extent.create(life.disk, at_rest.active_path(life.config.path), header, direct=True).file.close()
     life.disk.sync_dir(life.config.path)
     life.appended, life.forced = [], 0
     life.histories = [life.appended]

@@ -70,7 +70,7 @@ def test_a_random_life_keeps_every_promise(name: str) -> None:
     restarts = 0
     harmed = recreated = 0
     linear = name in SETUPS and SETUPS[name].linear
-    for seed in range(3000 if SOAK else 18 if linear else 14):
+    for seed in range(3000 if SOAK else 16 if linear else 10):
         setup = drawn(seed) if name == "drawn" else SETUPS[name]
         life = Life(setup, seed=seed)
         try:
@@ -83,10 +83,10 @@ def test_a_random_life_keeps_every_promise(name: str) -> None:
         harmed += life.harmed
         recreated += life.recreated
     assert not failed, "\n\n".join(failed)
-    assert restarts > 100
+    assert restarts > 60
     if linear:
-        assert harmed > 30
-        assert recreated > 30
+        assert harmed > 23
+        assert recreated > 23
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_a_life_that_once_broke_a_promise(name: str, seed: int) -> None:
 @pytest.mark.parametrize("name", ["triple", "single", "two secondaries", "automatic"])
 def test_a_long_life_goes_round_the_log_many_times(name: str) -> None:
     """P5, P6: the log wraps three times and more, with a crash now and then."""
-    for seed in range(50 if SOAK else 2):
+    for seed in range(50 if SOAK else 1):
         life = Life(SETUPS[name], seed=seed)
         try:
             random_life(life, random.Random(-seed - 1), 1100, crashes=0.03)
@@ -468,7 +468,7 @@ def test_threads_lose_nothing_in_a_crash_at_any_moment(integrity: str, buffer: i
         paged_in = not buffer or tiny_segments.calls["_page_in"] > 20
         return looked > 10 and sum(w.moved for w in workers) > 200 and len(made) > setup.primary_files and paged_in
 
-    until = time.monotonic() + (300 if SOAK else 1.5)
+    until = time.monotonic() + (300 if SOAK else 0.5)
     while time.monotonic() < until or (looked < 2000 and not enough()):
         time.sleep(0.005)
         before = [(worker.put, worker.moved) for worker in workers]

@@ -129,14 +129,14 @@ def test_row_24_extents_that_an_image_needs_are_never_used_again(setup: Setup) -
     life = Life(setup)
     furnished(life)
     found = Sweep(
-        life, lambda moment: [mixed(moment, atomic=setup.atomic)], every=2 if SOAK else 17, deeper=from_the_log_alone
+        life, lambda moment: [mixed(moment, atomic=setup.atomic)], every=2 if SOAK else 23, deeper=from_the_log_alone
     )
     with Lookout(life.disk, found.look):
         round_and_round(life)
     renamed = [path.rsplit("/", 1)[1] for kind, path in life.disk.trace if kind == "rename" and path.endswith(".LOG")]
     assert any(name.startswith("S") for name in renamed), "no extent was ever let go of"
     assert any(name.startswith("R") for name in renamed), "no extent was ever used again"
-    assert found.states > 30
+    assert found.states > 20
 
 
 def nth_calls() -> Iterator[int]:
@@ -177,7 +177,7 @@ def test_row_54_a_call_fails_in_recording_and_recreating(script: str, kind: str,
             start.disk.remove(path)
         start.suspects.add("A")
     fired = 0
-    step = 1 if SOAK else {"record": 5, "recreate": 5, "switch": 13}[script]
+    step = 1 if SOAK else {"record": 8, "recreate": 8, "switch": 23}[script]
     first = 1 if SOAK or kind in ("rename", "unlink", "list", "create") else 1 + (error == errno.EIO)
     for nth in range(first, 400, step):
         life = start.fork(KEEP_ALL)
@@ -352,7 +352,7 @@ def test_row_26_a_crash_at_any_moment_of_the_recreation_at_the_start(setup: Setu
         life,
         lambda moment: [mixed(moment, atomic=setup.atomic)],
         deeper=deeper(2, lambda moment: [mixed(moment + 7, atomic=setup.atomic)], 1 if SOAK else 17),
-        every=1 if SOAK else 7,
+        every=1 if SOAK else 11,
         offset=setup.atomic * 3,
     )
     with Lookout(life.disk, found.look):
@@ -447,7 +447,7 @@ def test_units_of_work_that_have_used_the_queue_end_while_it_is_recreated(end: s
                 call()
             assert caught.value.reason == qmgr.Reason.OBJECT_DAMAGED
 
-    found = Sweep(life, lambda moment: [mixed(moment)], every=1 if SOAK else 8)
+    found = Sweep(life, lambda moment: [mixed(moment)], every=1 if SOAK else 13)
     with Lookout(life.disk, found.look):
         recreate_while(life, "A", (lambda: None) if behind else ends, ends if behind else lambda: None)
     from_the_log_alone(life)
@@ -532,7 +532,7 @@ def test_work_goes_on_while_an_image_is_recorded(small_segments: Counted) -> Non
             life.resolve(XID, commit=True)
 
     for queue in ("A", None):
-        found = Sweep(life, lambda moment: [mixed(moment)], every=1 if SOAK else 14, deeper=from_the_log_alone)
+        found = Sweep(life, lambda moment: [mixed(moment)], every=1 if SOAK else 23, deeper=from_the_log_alone)
         with Lookout(life.disk, found.look):
             image_while(life, queue, meanwhile)
         from_the_log_alone(life)
@@ -939,7 +939,7 @@ def test_threads_work_while_images_are_recorded_and_the_log_alone_has_everything
         thread.start()
     looked = 0
     rng = random.Random(buffer)
-    while looked < (300 if SOAK else 16) or (
+    while looked < (300 if SOAK else 10) or (
         looked < 1000 and (images.recorded <= 6 or sum(worker.moved for worker in workers) <= 100)
     ):
         for thread in (*workers, images):
@@ -1016,7 +1016,7 @@ def test_threads_work_on_a_real_disk_while_their_queues_are_recorded_and_recreat
             qm.define_queue(queue)
     for worker in workers:
         worker.start()
-    until = time.monotonic() + (60 if SOAK else 1.5)
+    until = time.monotonic() + (60 if SOAK else 0.5)
     recreated = 0
     while time.monotonic() < until or (
         recreated < 500 and (recreated <= 6 or sum(worker.moved for worker in workers) <= 20)

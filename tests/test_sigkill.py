@@ -4,7 +4,6 @@ Faults 1, with the operating system instead of the simulated disk: what SIGKILL 
 appends and the lock, not what a power failure loses.
 """
 
-import json
 import os
 import random
 import signal
@@ -17,10 +16,10 @@ from typing import Any, BinaryIO
 import pytest
 
 import qmgr
+from tests.books import Books
 from tests.commands import Commands, Started
 from tests.conftest import SOAK
 from tests.kill_worker import NAME
-from tests.model import Model, Msg
 
 
 @pytest.fixture(scope="module")
@@ -31,65 +30,13 @@ def workers() -> Iterator[Commands]:
     made.close()
 
 
-class Book:
-    """What the worker of one thread was told, and the one call that it was in when it died."""
-
-    def __init__(self) -> None:
-        self.model = Model()
-        self.trying: dict[str, Any] | None = None
-
-    @staticmethod
-    def apply(model: Model, call: dict[str, Any]) -> Model:
-        """The model after this call, which it changes."""
-        if "resolve" in call:
-            model.commit(call["resolve"])
-            return model
-        unit = call.get("prepare")
-        if "get" in call:
-            model.get(call["get"], model.find(call["get"]))
-            return model
-        if unit is not None:
-            model.begin(unit)
-        for queue, number in call.get("gets", ()):
-            model.get(queue, [msg for msg in model.find(queue, 1 << 60) if msg.body == b"%d" % number], unit)
-        for queue, number, priority in call.get("puts", ()):
-            model.put(queue, [Msg(b"%d" % number, priority, True, b"")], unit)
-        if unit is not None:
-            model.units[unit].prepared = True
-        return model
-
-    def hear(self, line: dict[str, Any]) -> None:
-        if line["do"] == "try":
-            self.trying = line
-        elif line["do"] == "done" and self.trying is not None:
-            self.apply(self.model, self.trying)
-            self.trying = None
-        elif line["do"] == "none":
-            assert self.trying is not None
-            assert not self.model.find(self.trying["get"]), "a queue was said to be empty"
-            self.trying = None
-
-    def allowed(self) -> list[Model]:
-        return [self.model] if self.trying is None else [self.model, self.apply(self.model.copy(), self.trying)]
-
-
-def call_xid(book: Book) -> set[str]:
-    """What may be in doubt because of the call that did not return."""
-    trying = book.trying or {}
-    return {trying[what] for what in ("prepare", "resolve") if what in trying}
-
-
 class Rounds:
     """Worker after worker on one queue manager."""
 
     def __init__(self, workers: Commands, base: Path, threads: int, **options: Any) -> None:
         self.workers = workers
         self.data, self.log, self.threads = str(base / "data"), str(base / "log"), threads
-        self.books = [Book() for _ in range(threads)]
-        for n, book in enumerate(self.books):
-            book.model.define(f"T{n}.A")
-            book.model.define(f"T{n}.B")
-        self.acknowledged = 0
+        self.books = Books(threads)
         small = {"log_primary_files": 2, "log_secondary_files": 2, "log_file_pages": 64}
         qmgr.create(NAME, data_path=self.data, log_path=self.log, **(small | options))
 
@@ -113,20 +60,15 @@ class Rounds:
             stderr.seek(0)
             return stderr.read().decode()
 
-        found: dict[str, dict[str, list[int]]] = {"found": {}, "resolved": {}}
-        in_doubt: set[str] = set()
-        for raw in stdout:
-            line = json.loads(raw)
-            if line["do"] == "begin":
-                break
-            if line["do"] == "in doubt":
-                in_doubt = set(line["xids"])
+        try:
+            for raw in stdout:
+                if self.books.hear(raw) == "begin":
+                    break
             else:
-                found[line["do"]][line["queue"]] = line["bodies"]
-        else:
-            raise AssertionError(f"seed {seed}: the worker did not start: {errors()}")
-        told = [self.compare(seed, book, found, in_doubt) for book in self.books]
-        assert in_doubt == set().union(*told), f"seed {seed}"
+                raise AssertionError(f"the worker did not start: {errors()}")
+        except AssertionError as exc:
+            exc.add_note(f"seed {seed}")
+            raise
         if seed < 0:
             assert worker.wait(120) == 0
             return
@@ -137,31 +79,7 @@ class Rounds:
         assert not errors(), f"seed {seed}: {errors()}"
         for raw in rest.splitlines(keepends=True):
             if raw.endswith(b"\n"):
-                line = json.loads(raw)
-                self.books[line["thread"]].hear(line)
-                self.acknowledged += line["do"] == "done"
-
-    def compare(self, seed: int, book: Book, found: dict[str, dict[str, list[int]]], in_doubt: set[str]) -> set[str]:
-        """What was found is the state after the last call that returned, or after the one that did not.
-
-        Returns what was rightly in doubt.
-        """
-        report = []
-        for model in book.allowed():
-            mine = {str(xid) for xid in model.in_doubt()}
-            expected = {queue: [int(msg.body) for msg in model.find(queue, 1 << 60)] for queue in model.queues}
-            wrong = {q: (bodies, found["found"][q]) for q, bodies in expected.items() if found["found"][q] != bodies}
-            if wrong or not mine <= in_doubt or (call_xid(book) - mine) & in_doubt:
-                report.append(f"{wrong} in doubt: expected {mine}, found {in_doubt}")
-                continue
-            for xid in mine:
-                model.commit(xid)
-            for queue in model.queues:
-                assert [int(msg.body) for msg in model.find(queue, 1 << 60)] == found["resolved"][queue], f"seed {seed}"
-            book.model = model
-            book.trying = None
-            return mine
-        raise AssertionError(f"seed {seed}: (expected, found) is {' or '.join(report)}")
+                self.books.hear(raw)
 
 
 @pytest.mark.parametrize(("threads", "rounds"), [(1, 16), (4, 12)], ids=["one thread", "four threads"])
@@ -170,11 +88,11 @@ def test_row_01_killed_at_random_moments(workers: Commands, tmp_path: Path, thre
     rng = random.Random(threads)
     life = Rounds(workers, tmp_path, threads)
     n = 0
-    while n < rounds * (50 if SOAK else 1) or (life.acknowledged <= rounds * 5 and n < rounds * 80):
+    while n < rounds * (50 if SOAK else 1) or (life.books.acknowledged <= rounds * 5 and n < rounds * 80):
         n += 1
         life.round(n, rng.choice((0.01, 0.1, 0.25, 0.4)) * rng.random())
     life.round(-1, 0)
-    assert life.acknowledged > rounds * 5
+    assert life.books.acknowledged > rounds * 5
 
 
 @pytest.mark.parametrize(("threads", "rounds"), [(1, 12), (4, 10)], ids=["one thread", "four threads"])
@@ -185,7 +103,9 @@ def test_row_01_killed_at_random_moments_with_a_linear_log(
     rng = random.Random(100 + threads)
     life = Rounds(workers, tmp_path, threads, log_type="linear", log_management="Automatic")
     n = removed = 0
-    while n < rounds * (50 if SOAK else 1) or ((life.acknowledged <= rounds * 5 or removed <= 5) and n < rounds * 80):
+    while n < rounds * (50 if SOAK else 1) or (
+        (life.books.acknowledged <= rounds * 5 or removed <= 5) and n < rounds * 80
+    ):
         n += 1
         life.round(n, rng.choice((0.01, 0.1, 0.25, 0.4)) * rng.random())
         if rng.random() < 0.4:
@@ -193,5 +113,5 @@ def test_row_01_killed_at_random_moments_with_a_linear_log(
                 path.unlink()
                 removed += 1
     life.round(-1, 0)
-    assert life.acknowledged > rounds * 5
+    assert life.books.acknowledged > rounds * 5
     assert removed > 5

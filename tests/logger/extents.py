@@ -3,7 +3,7 @@
 import random
 from typing import Any
 
-from logger import log as logs
+from logger import at_rest
 from logger.config import LogConfig
 from logger.control import ControlState
 from logger.disk import PAGE
@@ -59,7 +59,7 @@ def written_by_the_log(bodies: list[tuple[int, int, bytes]], **options: Any) -> 
     """
     disk = SimDisk()
     config = LogConfig(path="/log", primary_files=16, secondary_files=1, file_pages=64, buffer_pages=256, **options)
-    logs.create(disk, config, ID)
+    at_rest.create(disk, config, ID)
     clock = SimClock()
     log = Log(disk, clock, config)
     reader, records = log.read(log.state.head, 0)
@@ -71,6 +71,6 @@ def written_by_the_log(bodies: list[tuple[int, int, bytes]], **options: Any) -> 
             assert log.reserve(log.cost(len(body)), 0)
             log.append(kind, uow, clock.wall_us(), body)
     log.close(clean=True)
-    state, reader = logs.read_only(disk, "/log")
+    state, reader = at_rest.read_only(disk, "/log")
     reader.close()
     return disk, state

@@ -388,7 +388,7 @@ def moments(work: Callable[[Disk], None], first: int = 1, every: int = 1) -> Ite
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_row_23_a_crash_at_any_call_loses_no_extent_and_the_work_can_be_done_again(loss: Loss) -> None:
-    for disk in moments(everything) if SOAK else moments(everything, 1 + LOSSES.index(loss) % 2, 2):
+    for disk in moments(everything) if SOAK else moments(everything, 1 + LOSSES.index(loss) % 4, 4):
         after = disk.crash(loss)
         check(after)
         everything(after)
@@ -411,7 +411,7 @@ def killed(moment: int) -> SimDisk:
 
 def test_row_23_killed_anywhere_and_then_a_power_failure_anywhere() -> None:
     """The first crash leaves names and bytes in memory only; whoever goes on must not build on them."""
-    for first in range(1, 75, 1 if SOAK else 5):
+    for first in range(1, 75, 1 if SOAK else 7):
         for second in range(1 + first % 6, 200, 6):
             disk = killed(first)
             disk.crash_after(second)
@@ -428,7 +428,7 @@ def test_row_23_killed_anywhere_and_then_a_power_failure_anywhere() -> None:
 @pytest.mark.parametrize("once", [True, False])
 def test_row_54_an_error_at_any_call_loses_nothing_and_says_what_to_do(error: int, once: bool) -> None:
     kinds = tuple(sorted(EFFECTS)) if error == errno.ENOSPC else (*sorted(EFFECTS), "read", "open", "size")
-    for nth in range(1 if SOAK else 1 + once, 2000, 1 if SOAK else 2):
+    for nth in range(1 if SOAK else 1 + once + 2 * (error == errno.EIO), 2000, 1 if SOAK else 4):
         disk = fresh()
         fault = disk.fail(kinds, error, nth=nth, once=once, part=0.5)
         try:

@@ -12,7 +12,7 @@ from logger.config import LogType
 from logger.control import COPY, ControlFile, ControlState
 from logger.errors import LogDamaged
 from tests.sim.disk import SimCrash, SimDisk
-from tests.sim.loss import KEEP_ALL, LOSE_ALL
+from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
 
 PATH = "/amqhlctl.lfh"
 
@@ -63,13 +63,30 @@ def test_a_write_spares_the_newest_copy_so_a_torn_one_costs_nothing() -> None:
     for epoch in range(2, 12):
         for seed in range(8):
             trial = disk.snapshot(KEEP_ALL)
+            opened = ControlFile(trial, PATH)
             trial.crash_after(1, part=seed / 8)  # the sync never happens
             with pytest.raises(SimCrash):
-                ControlFile(trial, PATH).write(state(epoch=epoch))
+                opened.write(state(epoch=epoch))
             after = trial.crash(seed)
             assert control.read(after, PATH)[1].epoch in (epoch - 1, epoch)
         file.write(state(epoch=epoch))
         assert control.read(disk.snapshot(LOSE_ALL), PATH)[1].epoch == epoch
+
+
+def test_a_copy_that_a_killed_process_left_in_memory_is_durable_before_the_other_is_written_over() -> None:
+    disk = SimDisk()
+    file = made(disk)
+    file.write(state(epoch=2))
+    disk.crash_after(2)  # the write, and not its sync
+    with pytest.raises(SimCrash):
+        file.write(state(epoch=3))
+    for seed in range(40):
+        killed = disk.crash(KEEP_ALL)
+        next_one = ControlFile(killed, PATH)
+        killed.crash_after(1 + seed % 2, part=0.5)
+        with pytest.raises(SimCrash):
+            next_one.write(state(epoch=4))
+        assert control.read(killed.crash(mixed(seed)), PATH)[1].epoch in (3, 4)
 
 
 def test_row_42_a_control_file_that_is_missing_or_wholly_damaged_is_named() -> None:

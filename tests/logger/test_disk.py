@@ -10,7 +10,7 @@ from logger import disk as disks
 from logger.disk import PAGE, PosixDisk
 from logger.errors import LogInUse
 from tests.sim.disk import SimDisk
-from tests.sim.loss import LOSE_ALL
+from tests.sim.loss import KEEP_ALL, LOSE_ALL
 
 
 def test_reads_and_writes_at_offsets(tmp_path: Path) -> None:
@@ -123,3 +123,31 @@ def test_row_56_a_directory_whose_name_was_not_synced_is_made_again() -> None:
     assert fault.fired
     disks.make_dirs(disk, "/a/b/c")
     assert disk.crash(LOSE_ALL).exists("/a/b/c")
+
+
+def test_directories_that_a_killed_process_left_in_memory_are_made_durable() -> None:
+    disk = SimDisk()
+    disk.mkdir("/a")
+    disk.mkdir("/a/b")
+    disk = disk.crash(KEEP_ALL)
+    disks.make_dirs(disk, "/a/b/c")
+    assert not disk.snapshot(LOSE_ALL).exists("/a")
+    disks.make_and_keep_dirs(disk, "/a/b/c")
+    assert disk.crash(LOSE_ALL).exists("/a/b/c")
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EROFS, errno.EINVAL])
+def test_a_directory_above_in_which_nobody_makes_any_need_not_be_synced(error: int) -> None:
+    disk = SimDisk()
+    disks.make_dirs(disk, "/a")
+    disk.fail("sync_dir", error, once=False, where=lambda path: path == "/")
+    disks.make_and_keep_dirs(disk, "/a/b/c")
+    assert disk.crash(LOSE_ALL).exists("/a/b/c")
+
+
+def test_a_directory_above_that_can_not_be_synced_is_an_error() -> None:
+    disk = SimDisk()
+    disks.make_dirs(disk, "/a")
+    disk.fail("sync_dir", errno.EIO, where=lambda path: path == "/")
+    with pytest.raises(OSError, match="Input/output"):
+        disks.make_and_keep_dirs(disk, "/a/b")

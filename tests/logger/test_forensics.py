@@ -3,8 +3,8 @@
 from collections import Counter
 
 from logger import control
+from logger.at_rest import control_path, read_only
 from logger.forensics import Evidence, look, most_common, sequence_inside
-from logger.log import control_path, read_only
 from tests.sim.disk import SimDisk
 from tests.sim.life import LOG, NAME, Life, Setup
 from tests.sim.loss import KEEP_ALL

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import attrs
 import pytest
 
+from logger import at_rest
 from logger import log as logs
 from logger.compressed import Compression, compress
 from logger.disk import PAGE
@@ -231,7 +232,7 @@ def lived() -> tuple[SimDisk, list[bytes], logs.ControlState]:
 
 def test_a_reader_reads_over_all_forms_with_few_files_open() -> None:
     disk, bodies, state = lived()
-    state, plain = logs.read_only(disk, "/log")
+    state, plain = at_rest.read_only(disk, "/log")
     assert bodies_of(plain, state.head) == bodies
     for sequence in range(1, 8):
         path = f"{ACTIVE}/{name(sequence)}"

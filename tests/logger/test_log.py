@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logger import log as logs
+from logger import at_rest
 from logger.config import LogConfig, LogSync, WriteIntegrity
 from logger.disk import PAGE
 from logger.errors import LogClosed, LogDamaged, LogError, LogFailed
@@ -32,7 +32,7 @@ def config(**options: Any) -> LogConfig:
 
 def made(**options: Any) -> tuple[SimDisk, Log]:
     disk = SimDisk()
-    logs.create(disk, config(**options), ID)
+    at_rest.create(disk, config(**options), ID)
     disk.sync_dir("/")
     return disk, begun(disk, **options)[1]
 
@@ -247,7 +247,7 @@ def test_a_reader_that_owns_nothing_sees_the_same() -> None:
     for body in bodies:
         log.force(append(log, body))
     effects = disk.effects
-    state, reader = logs.read_only(disk, "/log")
+    state, reader = at_rest.read_only(disk, "/log")
     assert isinstance(reader, LogReader)
     assert [bytes(record.body) for record in reader.records(state.head)] == bodies
     reader.close()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from logger import log as logs
+from logger import at_rest
 from logger.disk import PAGE
 from logger.errors import LogDamaged
 from logger.reader import ExtentView
@@ -38,7 +38,7 @@ def test_reading_from_the_middle_of_a_record_can_find_the_next_one() -> None:
     start = log.buffer.tail
     log.force(append(log, b"L" * 80_000))
     log.force(append(log, b"next"))
-    state, reader = logs.read_only(disk, "/log")
+    state, reader = at_rest.read_only(disk, "/log")
     frames = [start]
     while True:
         frame = reader._frame(frames[-1])
@@ -57,7 +57,7 @@ def test_the_next_one_that_is_found_from_the_middle_may_have_several_frames_itse
     bodies = [b"L" * 80_000, b"M" * 80_000, b"next"]
     for body in bodies:
         log.force(append(log, body))
-    _, reader = logs.read_only(disk, "/log")
+    _, reader = at_rest.read_only(disk, "/log")
     first = reader._frame(start)
     assert first is not None
     assert [bytes(r.body) for r in reader.records(first.end, resync=True)] == bodies[1:]
@@ -68,7 +68,7 @@ def test_damage_is_raised_when_more_is_known_to_have_been_durable() -> None:
     disk, log = made()
     end = append(log, b"x")
     log.force(end)
-    state, reader = logs.read_only(disk, "/log")
+    state, reader = at_rest.read_only(disk, "/log")
     with pytest.raises(LogDamaged, match="was durable up to"):
         list(reader.records(state.head, durable=end + 8))
     reader.close()

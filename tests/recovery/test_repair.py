@@ -13,16 +13,16 @@ import pytest
 
 import qmgr
 from logger import control, extent, frame, integrity, lsn
+from logger.at_rest import read_only
 from logger.compressed import Compression, compress
 from logger.disk import make_dirs
 from logger.extent import DATA, file_name
-from logger.log import read_only
 from logger.reader import Record
 from qmgr import repairing
 from qmgr.repairing import Repair
 from recovery import checkpoint, records
+from recovery.diagnosis import TABLE, Put
 from recovery.records import Kind
-from recovery.repair import TABLE, Put
 from tests.conftest import SOAK
 from tests.model import Model
 from tests.sim.disk import SimDisk
@@ -820,7 +820,7 @@ def test_crash_before_any_change_of_the_disk(case: str, blow: Callable[[Past, Li
         seen += 1
         if kind == "write" and seen % 4:  # the many writes of a copy are alike
             return
-        if not SOAK and (seen // 3 + BLOWS.index((case, blow))) % 4:
+        if not SOAK and (seen // 3 + BLOWS.index((case, blow))) % 7:
             return
         looked += 1
         loss = (KEEP_ALL, LOSE_ALL, mixed(seen))[seen % 3]
@@ -834,10 +834,34 @@ def test_crash_before_any_change_of_the_disk(case: str, blow: Callable[[Past, Li
     assert seen > 20 and looked > 3
 
 
+def test_a_plan_that_a_killed_repair_left_in_memory_is_durable_before_the_next_one_follows_it() -> None:
+    """Else a power failure in that one leaves files that were changed, and no word of where their originals are."""
+    life, _ = struck(of("circular-killed"), swapped)
+    followed = 0
+
+    def killed(kind: str, path: str) -> None:
+        if kind == "sync_dir" and life.disk.exists(f"{path}/plan") and not life.disk.exists(f"{path}/done"):
+            fork = life.fork(KEEP_ALL)
+            with Lookout(fork.disk, lambda kind, changed: following(fork, kind, changed, path)):
+                repair(fork, accept_loss=True)
+
+    def following(fork: Life, kind: str, changed: str, directory: str) -> None:
+        nonlocal followed
+        if kind in ("rename", "unlink", "write") and not changed.startswith(
+            (directory, f"{DATA_PATH}/qmgrs/{NAME}/err")
+        ):
+            followed += 1
+            assert fork.disk.snapshot(LOSE_ALL).exists(f"{directory}/plan"), f"before {kind} {changed}"
+
+    with Lookout(life.disk, killed):
+        repair(life, accept_loss=True)
+    assert followed
+
+
 @every_blow
 def test_a_repair_that_is_interrupted_again_and_again(case: str, blow: Callable[[Past, Life], None]) -> None:
     life, model = struck(of(case), blow)
-    for step in (4, 11, 25) if SOAK else (7, 25):
+    for step in (4, 11, 25) if SOAK else (7, 25)[BLOWS.index((case, blow)) % 2 :][:1]:
         fork = life.fork(KEEP_ALL)
         for turn in range(300):
             fork.disk.crash_after(step + turn)
@@ -1036,7 +1060,7 @@ def cut_short(life: Life, rng: random.Random) -> tuple[SimDisk, set[str]]:
 
 
 @pytest.mark.parametrize("setup", [CIRCULAR, LINEAR], ids=["circular", "linear"])
-@pytest.mark.parametrize("seed", [*range(120)] if SOAK else [0, 1, 2, 3, 5, 107])
+@pytest.mark.parametrize("seed", [*range(120)] if SOAK else [1, 2, 5, 107])
 def test_a_control_file_made_anew_says_what_the_lost_one_did(setup: Setup, seed: int) -> None:
     """After random lives with crashes and lost writes: the same end of the log, the same queues, the same in doubt."""
     life = Life(setup, seed=seed)

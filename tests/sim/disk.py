@@ -229,6 +229,8 @@ class SimFile:
                 if node.doomed:
                     node.doomed.difference_update(_sectors(offset, len(data)))
             del node.pending[:count]
+            if not node.pending and not node.doomed:
+                node.durable, node.durable_lent = node.lend_live(), True
 
     def truncate(self, size: int) -> None:
         disk = self.disk
@@ -439,6 +441,9 @@ class SimDisk:
     def process(self) -> str:
         return "sim"
 
+    def stranger(self, path: str) -> str:
+        return ""
+
     def on_fork(self, callback: Callable[[], None]) -> None:
         self.fork_callbacks.append(callback)
 
@@ -501,6 +506,10 @@ class SimDisk:
             return DirNode(found, dict(found))
 
         with self.gate:
+            if loss.alive:
+                after.root, after.changes = _twins(self.root, self.changes)
+                after.used = self.used
+                return after
             names = self._names_after(loss, rng)
             after.root = copy(self.root)
         return after
@@ -701,6 +710,36 @@ def _beside(write: Write, later: Write) -> list[Write]:
 
 def _sectors(offset: int, size: int) -> range:
     return range(offset // SECTOR, -(-(offset + size) // SECTOR))
+
+
+def _twins(root: DirNode, changes: list[NameChange]) -> tuple[DirNode, list[NameChange]]:
+    """The same names, files and bytes once more, with all that a crash may still take."""
+    made: dict[int, Node] = {}
+
+    def directory(node: DirNode) -> DirNode:
+        twin = made.get(id(node))
+        if not isinstance(twin, DirNode):
+            twin = made[id(node)] = DirNode()
+            twin.durable.update((name, any_node(child)) for name, child in node.durable.items())
+            twin.live.update((name, any_node(child)) for name, child in node.live.items())
+        return twin
+
+    def any_node(node: Node) -> Node:
+        if isinstance(node, DirNode):
+            return directory(node)
+        if id(node) not in made:
+            made[id(node)] = FileNode(
+                node.lend_durable(), node.lend_live(), list(node.pending), set(node.doomed), True, True
+            )
+        return made[id(node)]
+
+    def place(spot: tuple[DirNode, str] | None) -> tuple[DirNode, str] | None:
+        return None if spot is None else (directory(spot[0]), spot[1])
+
+    return directory(root), [
+        NameChange(any_node(one.node), place(one.gone), place(one.come), [directory(node) for node in one.waits_for])
+        for one in changes
+    ]
 
 
 def _versions(node: FileNode) -> tuple[dict[int, list[bytes]], set[int], list[int]]:

@@ -29,6 +29,7 @@ class Loss:
     sizes: str = "mixed"  # new, old, mixed: any size the file had since its last sync
     names: str = "mixed"  # new, old, mixed: each name change for itself
     atomic: bool = False  # a sector is old or new, never zero or noise: what SingleWrite asks of the storage
+    alive: bool = False  # the machine: what was not synced is in its memory still, and another crash may take it
     cut: int | None = None  # with prefix, suffix, hole: where in the file's unsynced sectors the cut lies
 
     def picture(self, rng: random.Random) -> str:
@@ -94,7 +95,8 @@ class Loss:
         return rng.random() < chance
 
 
-KEEP_ALL = Loss(sectors="new", sizes="new", names="new")  # the process died, the machine did not
+KEEP_ALL = Loss(sectors="new", sizes="new", names="new", alive=True)  # the process died, the machine did not
+ALL_WRITTEN = Loss(sectors="new", sizes="new", names="new")  # it died too, and had written everything by then
 LOSE_ALL = Loss(sectors="old", sizes="old", names="old")
 NAMES_ONLY = Loss(sectors="old", sizes="old", names="new")  # names durable, content not
 SIZES_ONLY = Loss(sectors="old", sizes="new", names="new")  # length durable, data not: a tail of zeros

@@ -13,7 +13,18 @@ from logger.disk import PosixDisk, make_dirs, read_whole, replace_file, write_wh
 from logger.errors import LogInUse
 from tests.sim.clock import SimClock
 from tests.sim.disk import SECTOR, SimCrash, SimDisk
-from tests.sim.loss import DATA_ONLY, KEEP_ALL, LOSE_ALL, NAMES_ONLY, NOISED, SIZES_ONLY, ZEROED, Loss, mixed
+from tests.sim.loss import (
+    ALL_WRITTEN,
+    DATA_ONLY,
+    KEEP_ALL,
+    LOSE_ALL,
+    NAMES_ONLY,
+    NOISED,
+    SIZES_ONLY,
+    ZEROED,
+    Loss,
+    mixed,
+)
 
 OLD = b"o" * SECTOR
 NEW = b"n" * SECTOR
@@ -280,6 +291,31 @@ def test_the_process_dies_in_the_middle_of_a_write() -> None:
         file.write(0, NEW * 8)
     assert disk.crash(KEEP_ALL).peek("/f") == NEW * 4 + OLD * 4
     assert disk.crash(LOSE_ALL).peek("/f") == OLD * 8
+
+
+def test_what_a_dead_process_had_not_synced_is_there_and_can_still_be_lost() -> None:
+    disk = disk_with(OLD)
+    disk.open("/f").write(0, NEW)
+    disk.open("/g", create=True)
+    after = disk.crash(KEEP_ALL)
+    assert (after.files(), after.peek("/f")) == (["/f", "/g"], NEW)
+    assert after.snapshot(LOSE_ALL).files() == ["/f"]
+    assert after.snapshot(LOSE_ALL).peek("/f") == OLD
+    after.open("/f").sync()
+    after.sync_dir("/")
+    assert after.crash(LOSE_ALL).files() == ["/f", "/g"]
+    assert after.crash(LOSE_ALL).peek("/f") == NEW
+    assert disk.crash(LOSE_ALL).peek("/f") == OLD  # another life of the same disk
+    assert disk.crash(ALL_WRITTEN).crash(LOSE_ALL).peek("/f") == NEW
+
+
+def test_a_sync_keeps_what_readers_see_whatever_was_cut_and_written_durably_before() -> None:
+    disk = disk_with(OLD * 2)
+    file = disk.open("/f")
+    file.truncate(0)
+    file.write_durably(0, NEW)
+    file.sync()
+    assert disk.crash(LOSE_ALL).peek("/f") == NEW
 
 
 def test_files_opened_before_a_crash_are_dead_after_it() -> None:

@@ -1,0 +1,175 @@
+"""A log that nobody works on, as files: made, looked at, read and deleted."""
+
+import contextlib
+
+from logger import claims, control, extent
+from logger.circular import Ring
+from logger.config import LogConfig, LogType
+from logger.control import ControlState
+from logger.disk import PAGE, Disk, File, make_dirs
+from logger.errors import LogDamaged
+from logger.extent import ExtentHeader
+from logger.extents import Extents
+from logger.history import NOTICES, History, belongs
+from logger.linear import REUSABLE, Line
+from logger.reader import LogReader, Settled, at_once
+
+
+def control_path(directory: str) -> str:
+    return f"{directory}/{control.NAME}"
+
+
+def active_path(directory: str) -> str:
+    return f"{directory}/active"
+
+
+def create(disk: Disk, config: LogConfig, log_id: bytes, epoch: int = 0) -> int:
+    """Make an empty log in `config.path`; return its first LSN. With the control file, made last, the log is there.
+
+    `epoch`: the highest that has been used.
+    """
+    make_dirs(disk, active_path(config.path))
+    for number in range(config.primary_files):
+        header = ExtentHeader(
+            number=number, log_id=log_id, sequence=0, extent_bytes=config.extent_bytes, epoch=0, time=0
+        )
+        extent.create(disk, active_path(config.path), header).file.close()
+    first = config.extent_bytes
+    state = ControlState(
+        log_id=log_id,
+        log_type=config.log_type,
+        extent_bytes=config.extent_bytes,
+        epoch=epoch,
+        epoch_from=first,
+        head=first,
+        checkpoint=first,
+        durable=first,
+        clean_end=first,
+        extents=tuple((number, 0) for number in range(config.primary_files)),
+    )
+    path = control_path(config.path)
+    if disk.exists(path):
+        disk.unlink(path)
+    control.create(disk, path, state)
+    disk.sync_dir(config.path)
+    return first
+
+
+def read_page(disk: Disk, path: str, number: int) -> bytes:
+    file = disk.open_read(path)
+    try:
+        return file.read(PAGE * number, PAGE)
+    finally:
+        file.close()
+
+
+def in_use(disk: Disk, directory: str) -> bool:
+    """Is there a log in `directory` that has been started? One that never was is what a creation left behind."""
+    for name in disk.list(active_path(directory)):
+        if extent.number_of(name) is not None:
+            header = extent.decode_header(read_page(disk, f"{active_path(directory)}/{name}", 0))
+            if header is not None and header.sequence:
+                return True
+    return False
+
+
+def delete(disk: Disk, directory: str) -> None:
+    """Delete the log in `directory`: the files that a log has, and nothing else; not an archive in another place."""
+    for held in (active_path(directory), f"{directory}/archive"):
+        if _is_of_another(disk, directory, held):
+            continue
+        for name in disk.list(held):
+            if belongs(name) or REUSABLE.fullmatch(name) or claims.MARK.fullmatch(name):
+                disk.unlink(f"{held}/{name}")
+        if disk.exists(held) and not disk.list(held):
+            disk.rmdir(held)
+    for path in (control_path(directory), f"{directory}/{NOTICES}", f"{directory}/{claims.USED}"):
+        if disk.exists(path):
+            disk.unlink(path)
+
+
+def _is_of_another(disk: Disk, directory: str, archive: str) -> bool:
+    """Has another log than the one in `directory` claimed the archive?"""
+    owners = claims.owners(disk, archive)
+    with contextlib.suppress(LogDamaged):
+        return bool(owners) and control.read(disk, control_path(directory))[1].log_id not in owners
+    return False
+
+
+def extents_of(disk: Disk, directory: str, state: ControlState, *, direct: bool) -> Extents:
+    """The extents of the log in `directory`, to be opened."""
+    kind = Line if state.log_type is LogType.LINEAR else Ring
+    return kind(disk, active_path(directory), state.log_id, state.extent_bytes, direct=direct)
+
+
+def inactive(disk: Disk, directory: str, state: ControlState) -> list[int]:
+    """The sequences of the extents that a restart of the log in `directory` does not need, oldest first."""
+    extents = extents_of(disk, directory, state, direct=False)
+    try:
+        extents.open(state, read_only=True)
+        return extents.inactive() if isinstance(extents, Line) else []
+    finally:
+        extents.close()
+
+
+def reusable(disk: Disk, directory: str) -> list[str]:
+    """The files of a linear log that are kept to be used again."""
+    return [name for name in disk.list(active_path(directory)) if REUSABLE.fullmatch(name)]
+
+
+def reader_of(extents: Extents, state: ControlState, settled: Settled = at_once) -> LogReader:
+    """A reader of these extents, with file descriptors of its own; `settled` as in `LogReader`."""
+    opened: dict[int, File] = {}
+
+    def open_extent(sequence: int) -> File | None:
+        if sequence not in opened:
+            file = extents.open_read(sequence)
+            if file is None:
+                return None
+            opened[sequence] = file
+        return opened[sequence]
+
+    def close() -> None:
+        for file in opened.values():
+            file.close()
+
+    return LogReader(
+        open_extent,
+        extent_bytes=state.extent_bytes,
+        log_id=state.log_id,
+        name=extents.name,
+        close=close,
+        last_epoch=(state.epoch_from, state.epoch),
+        settled=settled,
+    )
+
+
+def history_of(disk: Disk, config: LogConfig, state: ControlState) -> History:
+    """All extents of a linear log that are there, archived ones too."""
+    directories = active_path(config.path), config.archive_directory
+    return History(disk, directories, state.log_id, state.extent_bytes)
+
+
+def read_past(disk: Disk, config: LogConfig) -> tuple[ControlState, LogReader, int]:
+    """What the control file says, a reader that owns nothing, and the first LSN from which on it can read all."""
+    state, reader = read_only(disk, config.path)
+    sequence = state.head // state.extent_bytes
+    if state.log_type is LogType.LINEAR:
+        reader.close()
+        history = history_of(disk, config, state)
+        history.places()
+        sequence = history.reaches_back_to(sequence)
+        reader = history.reader(state)
+    return state, reader, sequence * state.extent_bytes
+
+
+def read_only(disk: Disk, directory: str) -> tuple[ControlState, LogReader]:
+    """What the control file says of the log in `directory`, and a reader of its extents that owns nothing."""
+    _, state = control.read(disk, control_path(directory))
+    extents = extents_of(disk, directory, state, direct=False)
+    try:
+        extents.open(state, read_only=True)
+    except BaseException:
+        extents.close()
+        raise
+    return state, reader_of(extents, state)

@@ -1,0 +1,327 @@
+"""Writer: which pages of the buffer go where, and their way to the disk. One thread at a time: the leader (`force.py`).
+
+After a failed write or sync nobody knows what reached the disk: the log closes for good.
+"""
+
+from zlib import crc32
+
+import attrs
+
+from logger import integrity, lsn
+from logger.at_rest import read_page
+from logger.buffer import FILLING, LogBuffer, Run
+from logger.clock import Clock
+from logger.config import LogConfig, LogSync, WriteIntegrity
+from logger.control import ControlFile, ControlState
+from logger.disk import PAGE, Disk
+from logger.errors import LogFailed
+from logger.extent import DATA, SPARES, Extent
+from logger.extents import Extents
+from logger.force import GroupCommit
+from logger.soon import Behind
+from logger.space import Space
+from logger.stats import LogStats
+
+NOWHERE = -1  # no page begins there
+
+
+Imaged = tuple[int, int, int, Extent | None]  # which page, how much of it, the CRC of that, and where it goes
+
+
+class _Output:
+    """What a leader has to do, kept until it is wholly done."""
+
+    __slots__ = ("guard", "new_extents", "run", "spare", "to_spare", "writes")
+
+    def __init__(self, run: Run, spare: int) -> None:
+        self.run = run
+        self.new_extents: list[Extent] = []
+        self.guard: tuple[Extent, memoryview] | None = None  # to the other spare page, and synced before all else
+        self.writes: list[tuple[Extent, int, memoryview]] = []  # extent, file offset, pages
+        self.spare = spare  # which of the spare pages the last of them goes to
+        self.to_spare = False  # if it does
+
+
+class Writer(GroupCommit):
+    """The writing side of a log. `Log` fills the buffer and minds the space, which it makes in `begin`."""
+
+    buffer: LogBuffer
+    space: Space
+
+    def __init__(self, disk: Disk, clock: Clock, config: LogConfig, control: ControlFile, extents: Extents) -> None:
+        super().__init__()
+        self._disk = disk
+        self._clock = clock
+        self._config = config
+        self._control = control
+        self._state = control.state
+        self._extents = extents
+        self._stats = LogStats()
+        self._seed = crc32(control.state.log_id)
+        self._always = config.sync is LogSync.ALWAYS
+        self._triple = config.write_integrity is not WriteIntegrity.SINGLE
+        self.epoch = control.state.epoch
+        self.durable = 0  # everything before this LSN is on stable storage
+        self._output: _Output | None = None
+        self._unsynced: set[Extent] = set()
+        self._spare = 0  # which of the spare pages is written next: not the one that holds the newest durable version
+        self._unsynced_spare = NOWHERE  # which was written since the last sync
+        self._extent_bytes = config.extent_bytes
+        self._elapsed_ns = clock.elapsed_ns
+        self._only_home = NOWHERE  # the partial page of which what is safe is at home, and in no spare page
+        self._small = False  # what was prepared is one page, in `_image`; else it is in `_output`
+        self._image = disk.buffer(PAGE)
+        self._imaged: Imaged = 0, 0, 0, None
+        self._behind = Behind(self._write_behind)
+        self.write_behind = False  # may a thread write full pages while others append?
+
+    def _prepare(self) -> None:
+        """Settle what the leader writes: what an interrupted one left undone, else all that the buffer holds.
+
+        Usually that is one partial page, which goes to a spare page. It stays in the buffer, so there is nothing to
+        remember while its image is written.
+        """
+        buffer = self.buffer
+        base, tail = buffer.base, buffer.tail
+        size = tail - base
+        self._small = False
+        if self._output is None and 0 < size <= integrity.BODY and self._triple:
+            page, held, crc, extent = self._imaged
+            if page != base:
+                held, crc, extent = 0, self._seed, self._extents.find(base // self._extent_bytes)
+            if extent is not None:
+                crc = buffer.copy_page(self._image, held, size, crc)
+                self._imaged = base, size, crc, extent
+                integrity.seal_spare(self._image, base, tail, self.epoch, crc)
+                self._small = True
+                return
+        self._take()
+
+    def _write(self) -> int:
+        """Write what was prepared, and sync it unless LogSync says no; return the LSN that is safe by that."""
+        if not self._small:
+            assert self._output is not None, "it was prepared"
+            return self._finish(self._output, sync=self._always)
+        base, size, _, extent = self._imaged
+        assert extent is not None, "it was prepared"
+        file, unsynced = extent.file, self._unsynced
+        began = self._elapsed_ns()
+        if self._always and not unsynced:
+            file.write_durably(PAGE + PAGE * self._spare, self._image)
+            self._spare = 1 - self._spare
+            self.durable = base + size
+        else:
+            file.write(PAGE + PAGE * self._spare, self._image)
+            self._unsynced_spare = self._spare
+            unsynced.add(extent)
+            if self._always:
+                self._sync()
+                self.durable = base + size
+        self._only_home = NOWHERE
+        self._stats.add(PAGE, self._elapsed_ns() - began, self._clock, base // self._extent_bytes)
+        return base + size
+
+    def _write_and_sync(self) -> None:
+        """Write all that the buffer holds and sync it, whatever LogSync says; as the leader."""
+        undone = True
+        while undone:
+            undone = self._output is not None
+            with self.lock:
+                self._take()
+            assert self._output is not None
+            self.safe = self._finish(self._output, sync=True)
+
+    def _sync(self) -> None:
+        """Sync what was written since the last sync; from then on the other spare page may be overwritten."""
+        unsynced = self._unsynced
+        for held in unsynced:
+            held.file.sync()
+        unsynced.clear()
+        if self._unsynced_spare != NOWHERE:
+            self._spare = 1 - self._unsynced_spare
+            self._unsynced_spare = NOWHERE
+
+    def _take(self, *, partial: bool = True) -> None:
+        """Take all that waits to be written, with a plan where it goes, unless there is something undone."""
+        if self._output is None:
+            try:
+                self._output = self._plan(self.buffer.take(partial=partial))
+            except BaseException as exc:  # pages that were taken and not planned are lost
+                raise self._fail(exc) from exc
+            if self._large:
+                self._changed.notify_all()
+
+    def _finish(self, output: _Output, *, sync: bool) -> int:
+        self._perform(output, sync=sync)
+        tail = max(output.run.tail, self.safe)  # without its partial page a run ends before what is safe of that
+        if sync:
+            self.durable = max(output.run.tail, self.durable)
+        last = lsn.page_of(output.run.tail)
+        self._only_home = last if last < output.run.tail and not output.to_spare else NOWHERE
+        self._output = None
+        return tail
+
+    def _plan(self, run: Run) -> _Output:
+        """Which pages go where. Takes extents from the ring for the parts of the stream that have none yet.
+
+        A page never overwrites the only copy of what is safe of it. So a partial last page goes to a spare page. Only
+        where the run is the rest of one page and the beginning of the next does that go home too, in the same write,
+        since nothing of it is safe yet; should home be overwritten before a spare page has it, a copy is made first.
+        Not so where forces do not sync: there a spare page has it for sure only much later.
+        """
+        extent_bytes = self._extent_bytes
+        output = _Output(run, self._spare)
+        base, pages = run.base, run.pages
+        last = lsn.page_of(run.tail)
+        home = len(pages)
+        if self._triple:
+            short = self._always and last - base == PAGE and last % extent_bytes != 0
+            short = short and self._only_home != base and last >= self.safe
+            output.to_spare = last < run.tail and not short
+            home = last - base if output.to_spare else len(pages)
+            if self._only_home == base and home > 0:
+                output.guard = self._extent_at(base, output), self._sealed(pages, base, self.safe)
+                output.spare = 1 - output.spare
+        at = 0
+        while at < home:
+            held = self._extent_at(base + at, output)
+            offset = (base + at) % extent_bytes
+            size = min(home - at, extent_bytes - offset)
+            output.writes.append((held, DATA + offset, pages[at : at + size]))
+            at += size
+        if output.to_spare:
+            held = self._extent_at(base + home, output)
+            image = pages[home:]
+            crc = crc32(image[: run.tail - base - home], self._seed)
+            integrity.seal_spare(image, base + home, run.tail, self.epoch, crc)
+            output.writes.append((held, PAGE * (1 + output.spare), image))
+        return output
+
+    def _sealed(self, pages: memoryview, page: int, tail: int) -> memoryview:
+        """A version for a spare page of the first of `pages`, up to the LSN `tail`."""
+        image = self._disk.buffer(PAGE)
+        image[: tail - page] = pages[: tail - page]
+        integrity.seal_spare(image, page, tail, self.epoch, crc32(image[: tail - page], self._seed))
+        return image
+
+    def _extent_at(self, at: int, output: _Output) -> Extent:
+        sequence = at // self._extent_bytes
+        try:
+            return self._extents.at(sequence)
+        except KeyError:
+            taken = self._extents.take(
+                sequence, self.space.floor // self._extent_bytes, self.epoch, self._clock.wall_us()
+            )
+            output.new_extents.append(taken)
+            return taken
+
+    def _perform(self, output: _Output, *, sync: bool) -> None:
+        """Do the writes and, if asked to, the syncs. Doing it twice is as good as once."""
+        elapsed_ns = self._clock.elapsed_ns
+        began = elapsed_ns()
+        if output.new_extents:
+            for held in output.new_extents:
+                held.write_header()
+            self._write_control(self._now())
+        unsynced = self._unsynced
+        if output.guard is not None:
+            held, image = output.guard
+            held.file.write(PAGE * (2 - output.spare), image)
+            self._unsynced_spare = 1 - output.spare
+            unsynced.add(held)
+            self._sync()
+            output.guard = None  # done: it is not overwritten while home is
+        size = 0
+        alone = sync and not unsynced and len(output.writes) == 1
+        for held, offset, pages in output.writes:
+            if alone:
+                held.file.write_durably(offset, pages)
+            else:
+                held.file.write(offset, pages)
+                unsynced.add(held)
+            size += len(pages)
+        if output.to_spare:
+            self._unsynced_spare = output.spare
+        if sync:
+            self._sync()
+        if size:
+            self._stats.add(size, elapsed_ns() - began, self._clock, output.run.base // self._config.extent_bytes)
+
+    def _now(self) -> ControlState:
+        return attrs.evolve(self._state, extents=self._extents.table(), durable=max(self.durable, self._state.durable))
+
+    def _write_control(self, state: ControlState) -> None:
+        self._control.write(state)
+        self._state = state
+
+    # ---- ahead of a force, and at the begin
+
+    def _write_full_pages(self) -> None:
+        """Write the full pages of the buffer, without a sync. The lock is held and nobody writes."""
+        assert not self._writing, "room was made before the record was appended"
+        try:
+            if self._output is not None:
+                self.safe = self._finish(self._output, sync=self._always)
+            self._perform(self._plan(self.buffer.take(partial=False)), sync=False)
+        except BaseException as exc:
+            raise self._fail(exc) from exc
+
+    def _filling(self) -> None:
+        """Much waits in the buffer: if nobody writes, let a thread begin, while the appender goes on. The lock is held.
+
+        The CRC of a large record, its copy and the write of the one before take about the same time, without the GIL.
+        """
+        if self.write_behind and self._leader is None:
+            self._behind.ask()
+
+    def _write_behind(self) -> None:
+        """Write the full pages without a sync, if nobody else leads. Fails as a force does: for good."""
+
+        def begin() -> bool:
+            buffer = self.buffer
+            if self._output is not None or buffer.tail - buffer.base < buffer.capacity // FILLING:
+                return False
+            self._take(partial=False)
+            return True
+
+        def work() -> None:
+            if self._output is not None:
+                self._perform(self._output, sync=False)
+                self._output = None
+
+        self._if_nobody_leads(begin, work)
+
+    def _keep_partial(self, tail: int, partial: bytes) -> None:
+        """Put the page that the log ended in into a spare page: it may be whole only at home, where it is rewritten.
+
+        Then wipe the other spare page if it speaks of this or a later page: a write that was lost left it behind.
+        """
+        sequence, page = tail // self._config.extent_bytes, lsn.page_of(tail)
+        if not self._extents.holds(sequence):
+            return  # the tail is where the next extent begins, and that one's spare pages are wiped when it is taken
+        held = self._extents.at(sequence)
+        images = [read_page(self._disk, held.path, n) for n in range(1, 1 + SPARES)]
+        spares = [integrity.open_spare(image, self._seed) for image in images]
+        self._spare = integrity.next_spare(images, spares, page)
+        kept = -1
+        if partial:
+            kept = self._spare if self._triple else -1
+            with self.lock:
+                output = self._plan(self.buffer.take(partial=True))
+            self._perform(output, sync=True)
+        zeros = self._disk.buffer(PAGE)
+        for n, spare in enumerate(spares):
+            if spare is not None and spare.page >= page and n != kept:
+                held.file.write(PAGE * (1 + n), zeros)
+        held.file.sync()
+
+    # ---- failing
+
+    def _fail(self, exc: BaseException) -> LogFailed:
+        """After this nothing is written any more. The lock is held."""
+        failure = LogFailed(
+            f"a write or sync of the log in {self._config.path} failed ({exc or type(exc).__name__}); the queue "
+            f"manager stops, because nobody knows what reached the disk: mend the disk and start it again"
+        )
+        self._stop(failure)
+        return failure

@@ -1,0 +1,209 @@
+"""What may be wrong with a log that a start refuses, as a table; what an examination says of it, and would change."""
+
+import datetime
+import enum
+from collections.abc import Callable
+
+import attrs
+
+from logger import lsn
+from logger.extent import ExtentHeader
+from logger.forensics import Evidence
+
+
+class Does(enum.Enum):
+    """What repair does with something that was found."""
+
+    KEEP = "keep"
+    REBUILD = "rebuild"
+    CUT = "cut"
+    REFUSE = "refuse"
+
+
+@attrs.frozen
+class Row:
+    """A row of the decision table; its test is `test_<name>` in tests/recovery/test_repair.py."""
+
+    name: str
+    found: str
+    does: Does
+    how: str  # what repair does
+    loses: str = "nothing"
+
+
+UNITS = "the units of work whose commits lie beyond"
+
+TABLE = (
+    Row("control_one_copy_torn", "one copy of the control file is not whole", Does.KEEP, "the other one counts"),
+    Row("control_no_whole_copy", "no copy of the control file is whole", Does.REBUILD, "it is made of the extents"),
+    Row("control_missing", "the control file is missing", Does.REBUILD, "it is made of the extents"),
+    Row("control_stale", "the control file is an older copy", Does.REBUILD, "it is made of the extents"),
+    Row("control_foreign", "the control file belongs to another log", Does.REBUILD, "it is made of the extents"),
+    Row("checkpoint_newest_damaged", "the newest checkpoint file is not whole", Does.KEEP, "the one before counts"),
+    Row("checkpoint_foreign", "a checkpoint file belongs to another queue manager", Does.KEEP, "the other one counts"),
+    Row(
+        "checkpoints_lost_log_complete",
+        "no checkpoint file can be used, and the log reaches back to its first record",
+        Does.REBUILD,
+        "everything is replayed from the first record",
+        "non-persistent messages",
+    ),
+    Row(
+        "checkpoints_lost_images_there",
+        "no checkpoint file can be used, and the log has images of the queues",
+        Does.REBUILD,
+        "the queues are rebuilt from their images and the log",
+        "non-persistent messages",
+    ),
+    Row(
+        "checkpoints_lost",
+        "no checkpoint file can be used, and the log does not reach back to its first record",
+        Does.REFUSE,
+        "restore data and log from one backup",
+    ),
+    Row("extent_missing", "an extent is missing", Does.CUT, "the log is cut before it", UNITS),
+    Row("extent_in_the_archive", "an extent that a restart needs is in the archive", Does.REBUILD, "it is put back"),
+    Row("extent_short", "an extent was cut", Does.CUT, "the log is cut where it ends", UNITS),
+    Row("extent_foreign", "an extent belongs to another log", Does.CUT, "the log is cut before it", UNITS),
+    Row("extent_stale", "an extent is an older copy", Does.CUT, "the log is cut before it", UNITS),
+    Row("extents_swapped", "extents lie under each other's names", Does.REBUILD, "they are put back"),
+    Row("extent_damaged_in_the_middle", "a record can't be read, later ones can", Does.CUT, "the log is cut", UNITS),
+    Row("extent_damaged_at_the_tail", "the last records can't be read", Does.CUT, "the log is cut", UNITS),
+    Row("extent_header_damaged", "the header of an extent is not whole", Does.KEEP, "each record says where it is"),
+    Row("extent_not_needed", "an extent that a restart does not need is bad", Does.REBUILD, "it is left out"),
+    Row(
+        "damaged_before_the_checkpoint",
+        "what a restart needs can't be read, and lies before the checkpoint",
+        Does.REFUSE,
+        "restore the extent, or data and log from one backup",
+    ),
+    Row(
+        "older_checkpoint_used",
+        "the log ends before the newest checkpoint, and not before the previous one",
+        Does.CUT,
+        "that one is used, and the log cut",
+        UNITS,
+    ),
+    Row("ini_missing", "qm.ini is missing", Does.REBUILD, "it is made of the log", "settings other than the log's"),
+    Row("ini_pages_differ", "LogFilePages in qm.ini is not that of the log", Does.REFUSE, "set it as the log has it"),
+    Row("ini_type_differs", "LogType in qm.ini is not that of the log", Does.REFUSE, "run migmqlog again"),
+    Row("whose_log", "the files are of several logs, and none has most", Does.REFUSE, "restore from one backup"),
+    Row("no_log", "there is no extent of a log", Does.REFUSE, "restore from one backup; or LogPath is wrong"),
+)
+ROWS = {row.name: row for row in TABLE}
+
+
+@attrs.frozen
+class Finding:
+    row: Row
+    where: str  # a file
+    text: str = ""  # more about it
+
+    def __str__(self) -> str:
+        more = f" ({self.text})" if self.text else ""
+        return f"{self.where}: {self.row.found}{more}"
+
+
+@attrs.frozen(kw_only=True)
+class Lost:
+    """What would be missing: from LSN `start` on."""
+
+    start: int
+    end: int  # the log went at least as far
+    records: int  # that can still be read
+    units: tuple[int, ...]  # units of work whose commit is among them
+    prepared: tuple[int, ...]  # units of work whose prepare is among them
+    alone: int  # records of calls outside of units of work
+    readable: int  # bytes of them all
+    first_time: int
+    last_time: int
+
+    def lines(self) -> list[str]:
+        size = self.end - self.start
+        unreadable = max(0, size - self.readable)
+        said = [
+            f"Lost: {lsn.text(self.start)} to {lsn.text(self.end)}, {size} bytes, of which {unreadable} can't be read."
+        ]
+        if self.records:
+            said.append(
+                f"Lost: {self.records} records that can still be read, from {moment(self.first_time)} to "
+                f"{moment(self.last_time)}; {self.alone} of them calls outside of units of work."
+            )
+        for what, numbers in (("commits", self.units), ("prepares", self.prepared)):
+            if numbers:
+                shown = ", ".join(f"0,{n}" for n in numbers[:20]) + (", ..." if len(numbers) > 20 else "")
+                said.append(f"Lost: the {what} of {len(numbers)} units of work: {shown}.")
+        return said
+
+
+def moment(us: int) -> str:
+    return (datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=us)).isoformat(" ", "milliseconds")
+
+
+# What is to be changed
+
+
+@attrs.frozen
+class Put:
+    """A file gets these bytes."""
+
+    path: str
+    data: bytes
+
+
+@attrs.frozen
+class PutCopy:
+    """A file gets the content of another, as it was."""
+
+    path: str
+    source: str
+
+
+@attrs.frozen
+class PutMade:
+    """A file gets bytes that take some time to make; what else is written for them nothing refers to until then."""
+
+    path: str
+    make: Callable[[], bytes]
+
+
+@attrs.frozen
+class PutCut:
+    """An extent is made anew: what readers see of it up to the LSN `end`, then zeros."""
+
+    path: str
+    header: ExtentHeader
+    end: int
+    evidence: Evidence  # which has it, unless nothing of it can be had
+
+
+@attrs.frozen
+class Remove:
+    path: str
+
+
+Change = Put | PutCopy | PutMade | PutCut | Remove
+
+
+@attrs.frozen(kw_only=True)
+class Examination:
+    """What was found, and what repair would do about it."""
+
+    findings: tuple[Finding, ...]
+    lost: Lost | None = None
+    changes: tuple[Change, ...] = ()
+    also_save: tuple[str, ...] = ()  # files that are not changed, and will be written over once work goes on
+
+    @property
+    def refused(self) -> bool:
+        return any(one.row.does is Does.REFUSE for one in self.findings)
+
+    def lines(self) -> list[str]:
+        refused = self.refused
+        said = [f"Found: {one}." for one in self.findings]
+        for row in dict.fromkeys(one.row for one in self.findings if not refused or one.row.does is Does.REFUSE):
+            said.append(f"Repair: {row.found}: {row.does.value}: {row.how}.")
+        for also in dict.fromkeys(one.row.loses for one in self.findings if one.row.does is Does.REBUILD):
+            if also != "nothing":
+                said.append(f"Lost: {also}.")
+        return said + (self.lost.lines() if self.lost else [])

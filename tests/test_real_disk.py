@@ -1,0 +1,272 @@
+"""The real disk beside the simulated one: what `PosixDisk` asks of the system guarantees what `SimDisk` promises.
+
+The crash tests run on `SimDisk`. Here the system calls of `PosixDisk` are recorded, and what they guarantee is compared
+with what `SimDisk` keeps when it loses all that it may; and a queue manager on the real disk, at any of its calls, with
+what it has acknowledged by then.
+"""
+
+import random
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import attrs
+import pytest
+
+import qmgr
+from logger.disk import Disk, File, PosixDisk, PosixFile, make_dirs, replace_file
+from tests.conftest import SOAK
+from tests.sim.calls import Calls
+from tests.sim.clock import SimClock
+from tests.sim.disk import SimDisk
+from tests.sim.loss import LOSE_ALL
+
+PAGE = 4096
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """What the real disk asks of the system from here on."""
+    recorded = Calls()
+    monkeypatch.setattr("logger.disk.os", recorded)
+    return recorded
+
+
+# -- call by call --------------------------------------------------------------------------------------------------
+
+
+class Pair:
+    """The same calls on both disks, which must promise the same after each."""
+
+    def __init__(self, calls: Calls, base: str) -> None:
+        self.calls = calls
+        self.base = base
+        self.real, self.simulated = PosixDisk(), SimDisk()
+        make_dirs(self.simulated, base)
+        self.pages = self.real.buffer(2 * PAGE)
+        self.open: dict[str, tuple[File, File]] = {}
+
+    def do(self, call: Callable[[Disk], object]) -> None:
+        for disk in (self.real, self.simulated):
+            call(disk)
+        self.compare()
+
+    def create(self, path: str, *, direct: bool = True) -> None:
+        self.open[path] = (
+            self.real.open(path, create=True, direct=direct),
+            self.simulated.open(path, create=True, direct=direct),
+        )
+        self.compare()
+
+    def on(self, path: str, call: Callable[[File], object]) -> None:
+        for file in self.open[path]:
+            call(file)
+        self.compare()
+
+    def compare(self) -> None:
+        after = self.simulated.snapshot(LOSE_ALL)
+        assert self.calls.promises.files() == {path: after.peek(path) for path in after.files()}, self.calls.asked[-5:]
+
+    def filled(self, byte: int, pages: int) -> memoryview:
+        """An aligned buffer, full of that byte."""
+        self.pages[:] = bytes([byte]) * len(self.pages)
+        return self.pages[: PAGE * pages]
+
+    def close(self) -> None:
+        for pair in self.open.values():
+            for file in pair:
+                file.close()
+
+
+def step(both: Pair, rng: random.Random, number: int) -> None:
+    """One call, whichever."""
+    places = [both.base, f"{both.base}/a", f"{both.base}/b"]
+    new, place = f"{rng.choice(places)}/{number}", rng.choice(places)
+    path = rng.choice([*both.open, ""])
+    data, at = both.filled(number + 1, rng.choice((1, 2))), PAGE * rng.randrange(4)
+    match rng.choice(("create", "replace", "sync_dir", "sync_dir", "directory", *("file",) * 6)):
+        case "create":
+            both.create(new, direct=number % 2 == 0)
+        case "replace":
+            both.do(lambda disk: replace_file(disk, f"{place}/whole", b"%d" % number))
+        case "sync_dir":
+            both.do(lambda disk: disk.sync_dir(place))
+        case "directory":
+            both.do(lambda disk: disk.rmdir(f"{place}/d") if disk.exists(f"{place}/d") else disk.mkdir(f"{place}/d"))
+        case "file" if path:
+            match rng.choice(
+                ("write", "write", "write_durably", "write_durably", "sync", "truncate", "rename", "unlink")
+            ):
+                case "write":
+                    both.on(path, lambda file: file.write(at, data))
+                case "write_durably":
+                    both.on(path, lambda file: file.write_durably(at, data))
+                case "sync":
+                    both.on(path, lambda file: file.sync())
+                case "truncate":
+                    both.on(path, lambda file: file.truncate(at))
+                case "rename":
+                    both.do(lambda disk: disk.rename(path, new))
+                    both.open[new] = both.open.pop(path)
+                case "unlink":
+                    both.do(lambda disk: disk.unlink(path))
+                    for file in both.open.pop(path):
+                        file.close()
+
+
+@pytest.mark.parametrize("seed", range(500 if SOAK else 25))
+def test_after_each_call_both_disks_promise_the_same(seed: int, calls: Calls, tmp_path: Path) -> None:
+    both = Pair(calls, str(tmp_path))
+    both.do(lambda disk: make_dirs(disk, f"{both.base}/a"))
+    both.do(lambda disk: make_dirs(disk, f"{both.base}/b"))
+    rng = random.Random(f"calls {seed}")
+    for number in range(60):
+        step(both, rng, number)
+    both.close()
+
+
+@pytest.mark.parametrize("way", ["short", "refused"])
+def test_a_durable_write_that_the_system_does_by_half_is_synced(way: str, calls: Calls, tmp_path: Path) -> None:
+    both = Pair(calls, str(tmp_path))
+    both.create(f"{tmp_path}/f")
+    both.do(lambda disk: disk.sync_dir(both.base))
+    calls.short = PAGE if way == "short" else None
+    calls.refused = way == "refused"
+    both.on(f"{tmp_path}/f", lambda file: file.write_durably(PAGE, both.filled(7, 2)))
+    assert calls.asked[-2:] == ["pwrite", "fdatasync"]
+    both.close()
+
+
+def test_a_durable_write_is_one_call_where_the_system_can_do_so(calls: Calls, tmp_path: Path) -> None:
+    both = Pair(calls, str(tmp_path))
+    both.create(f"{tmp_path}/f")
+    calls.asked.clear()
+    both.on(f"{tmp_path}/f", lambda file: file.write_durably(0, both.filled(7, 1)))
+    assert calls.asked == ["pwritev durably"]
+    both.close()
+
+
+# -- a queue manager -----------------------------------------------------------------------------------------------
+
+Queues = dict[str, list[bytes]]
+
+
+class Broken(AssertionError):
+    """Something that was acknowledged hangs on more than the system guarantees."""
+
+
+@attrs.define
+class Acknowledged:
+    """A queue manager on the real disk, and what a crash must leave of it: as before the call, or as after it."""
+
+    calls: Calls
+    base: str
+    every: int = 7  # of the system calls, a look before each of so many
+    allowed: list[Queues] = attrs.field(factory=lambda: [{}])
+    looks: int = 0
+    seen: int = 0
+
+    def create(self, integrity: str, log_type: str) -> "qmgr.QueueManager":
+        files = {"log_primary_files": 2, "log_secondary_files": 1, "log_file_pages": 64, "log_buffer_pages": 18}
+        named = {"log_type": log_type, "log_write_integrity": integrity, "log_management": "Automatic"}
+        place = {"data_path": f"{self.base}/data", "log_path": f"{self.base}/log"}
+        qmgr.create("REAL", **place, **files, **named)  # type: ignore[arg-type]
+        self.look()
+        self.calls.before = self.before
+        return self.start()
+
+    def start(self) -> "qmgr.QueueManager":
+        return qmgr.start("REAL", data_path=f"{self.base}/data", background=False)
+
+    def before(self) -> None:
+        self.seen += 1
+        if self.seen % self.every == 0:
+            self.look()
+
+    def call(self, after: Queues, call: Callable[[], object]) -> None:
+        """Make a call after which the queues hold that."""
+        self.allowed = [self.allowed[-1], after]
+        call()
+        self.allowed = [after]
+        self.look()
+
+    @property
+    def queues(self) -> Queues:
+        return {name: list(bodies) for name, bodies in self.allowed[-1].items()}
+
+    def look(self) -> None:
+        """Start a queue manager on nothing but what the system guarantees by now."""
+        self.looks += 1
+        disk = SimDisk()
+        for path, data in self.calls.promises.files().items():
+            make_dirs(disk, path.rpartition("/")[0])
+            disk.poke(path, data)
+        try:
+            with qmgr.start(
+                "REAL", data_path=f"{self.base}/data", disk=disk, clock=SimClock(), background=False
+            ) as found:
+                names = [queue.name for queue in found.queues() if not queue.name.startswith("SYSTEM.")]
+                queues = {name: [message.body for message in found.browse(name)] for name in names}
+        except qmgr.MQError as exc:
+            raise Broken(f"look {self.looks}, after {self.calls.asked[-5:]}: {exc}") from exc
+        if queues not in self.allowed:
+            raise Broken(f"look {self.looks}, after {self.calls.asked[-5:]}: {queues}")
+
+
+def live(found: Acknowledged, integrity: str, log_type: str) -> None:
+    """Every kind of acknowledgement, over more than a lap of the log, an end and a start."""
+    qm = found.create(integrity, log_type)
+    for name in ("A", "B"):
+        found.call(found.queues | {name: []}, partial(qm.define_queue, name))
+    for number in range(12):
+        round_of(found, qm, number)
+        if number % 3 == 2:
+            found.call(found.queues, qm.checkpoint)
+            left = found.queues["B"][2:]
+            found.call(found.queues | {"B": left}, partial(qm.get_many, "B", 2))
+        if number == 6:
+            found.call(found.queues, qm.end)
+            qm = found.start()
+    found.call(found.queues | {"C": []}, partial(qm.define_queue, "C"))
+    found.call({name: bodies for name, bodies in found.queues.items() if name != "C"}, partial(qm.delete_queue, "C"))
+    found.call(found.queues, qm.end)
+
+
+def round_of(found: Acknowledged, qm: "qmgr.QueueManager", number: int) -> None:
+    """A put, and a unit of work that moves a message."""
+    body = (b"%d " % number).ljust(900 * number * number % 60_000, b"x")
+    now = found.queues
+    found.call(now | {"A": [*now["A"], body]}, partial(qm.put, "A", body))
+    unit = qm.begin()
+    moved = unit.get("A").body
+    unit.put("B", moved)
+    now = found.queues
+    found.call({"A": now["A"][1:], "B": [*now["B"], moved]}, unit.commit)
+
+
+@pytest.mark.parametrize(
+    ("integrity", "log_type"), [("TripleWrite", "circular"), ("SingleWrite", "circular"), ("TripleWrite", "linear")]
+)
+def test_what_was_acknowledged_is_in_what_the_system_guarantees(
+    integrity: str, log_type: str, calls: Calls, tmp_path: Path
+) -> None:
+    found = Acknowledged(calls, str(tmp_path), every=1 if SOAK else 9)
+    live(found, integrity, log_type)
+    assert found.looks > 50
+
+
+LEFT_OUT = {
+    "RWF_DSYNC": (PosixFile, "write_durably", PosixFile.write),
+    "fdatasync": (PosixFile, "sync", lambda self: None),
+    "fsync of directories": (PosixDisk, "sync_dir", lambda self, path: None),
+}
+
+
+@pytest.mark.parametrize("what", LEFT_OUT)
+def test_a_sync_that_the_real_disk_leaves_out_is_noticed(
+    what: str, calls: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, name, instead = LEFT_OUT[what]
+    monkeypatch.setattr(owner, name, instead)
+    with pytest.raises(Broken):
+        live(Acknowledged(calls, str(tmp_path)), "TripleWrite", "circular")
