@@ -84,13 +84,13 @@ class Definitions(Units):
             if queue.damaged and not purge:
                 raise ObjectInUse(
                     f"queue {name!r} is damaged, and its messages may come back (rcrmqobj, or a backup); delete it "
-                    f"with purge=True if they are not wanted",
+                    f"with PURGE (purge=True) if they are not wanted",
                     reason=Reason.Q_NOT_EMPTY,
                     name=name,
                 )
             if queue.depth and not purge:
                 raise ObjectInUse(
-                    f"queue {name!r} holds {queue.depth} messages; get them, or delete it with purge=True",
+                    f"queue {name!r} holds {queue.depth} messages; get them, or delete it with PURGE (purge=True)",
                     reason=Reason.Q_NOT_EMPTY,
                     name=name,
                 )

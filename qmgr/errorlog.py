@@ -41,6 +41,7 @@ MESSAGES = {
     "AMQ7472": ("E", "Object {name}, type queue, is damaged: {text}"),
     "AMQ7485": ("W", "Transaction {number} was rolled forward to release log space."),
     "AMQ7486": ("I", "Transaction {number} was preventing log space from being released; it began to log at {since}."),
+    "AMQ7487": ("I", "Application {owner} was preventing log space from being released, by transaction {number}."),
     "AMQ7490": ("I", "Log extents of queue manager {qmgr!r}: {created} created, {reused} reused, {deleted} deleted."),
     "AMQ8003": ("I", "Queue manager {qmgr!r} started."),
     "AMQ8004": ("I", "Queue manager {qmgr!r} ended."),

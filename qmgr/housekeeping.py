@@ -293,6 +293,8 @@ class Housekeeper:
             elif not self._roll_forward(unit):
                 return False
         self._errors.say("AMQ7486", number=f"0,{unit.number}", since=since)
+        if unit.owner:  # which is not known of one that is in doubt since before the start
+            self._errors.say("AMQ7487", number=f"0,{unit.number}", owner=unit.owner)
         self._errors.say("AMQ7469" if active else "AMQ7485", number=f"0,{unit.number}")
         return True
 

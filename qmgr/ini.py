@@ -116,7 +116,7 @@ STANZAS: dict[str, tuple[Attribute, ...]] = {
         Attribute("RemoveAfter", "log_archive.remove_after", Unless("never", Age()),
                   "Age at which it is removed if nothing needs it, the oldest first; ours."),
         Attribute("Compression", "log_archive.compression", Choice(Compression),
-                  "zstd is quicker, and needs the package zstandard (qmgr[zstd]); ours."),
+                  "zstd is quicker, and needs the package zstandard (the extra `zstd`); ours."),
     ),
     "TuningParameters": (
         Attribute("CheckPointLogRecdMax", "tuning.checkpoint_log_records_max", Whole(1, 999_999_999),

@@ -31,8 +31,7 @@ from typing import Any
 
 import attrs
 
-from logger import extent
-from logger import log as logs
+from logger import at_rest, extent
 from logger.clock import Clock
 from logger.disk import Disk, read_whole
 from logger.errors import LogError
@@ -101,10 +100,10 @@ def describe_extents(
 
 def time_of(disk: Disk, log_dir: str, number: int) -> int:
     """When the extent took its part of the log; 0 where its header can't be read."""
-    path = f"{logs.active_path(log_dir)}/{extent.file_name(number)}"
+    path = f"{at_rest.active_path(log_dir)}/{extent.file_name(number)}"
     if not disk.exists(path):
         return 0
-    header = extent.decode_header(logs.read_page(disk, path, 0))
+    header = extent.decode_header(at_rest.read_page(disk, path, 0))
     return header.time if header is not None else 0
 
 

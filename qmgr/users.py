@@ -13,6 +13,7 @@ import attrs
 
 from logger.disk import Disk, read_whole, replace_file
 from qmgr.authority import check_user
+from qmgr.creation import refuse_root
 from qmgr.errors import IniError, Mistake, Reason
 from qmgr.locations import Location
 
@@ -65,6 +66,7 @@ class Users:
     def __init__(self, disk: Disk, location: Location) -> None:
         self._disk = disk
         self._path = location.users
+        self._location = location
 
     def find(self, name: str) -> Verifier | None:
         """Raises IniError when the file can't be understood."""
@@ -102,6 +104,7 @@ class Users:
             name: {field: value.hex() if isinstance(value, bytes) else value for field, value in fields.items()}
             for name, fields in ((name, attrs.asdict(one)) for name, one in sorted(known.items()))
         }
+        refuse_root(self._disk, self._location.data_dir, self._location.name)
         replace_file(self._disk, self._path, json.dumps({"format": FORMAT, "users": users}, indent=1).encode() + b"\n")
 
 

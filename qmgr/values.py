@@ -110,6 +110,8 @@ def _value(told: Any, depth: int) -> Any:
             return one[told["is"]]
         given = {name: _value(value, depth + 1) for name, value in told["with"].items()}
         return _made(one, given)
+    if len(told) != 1:
+        raise ValueError(f"an object has one key, such as map, and not {len(told)}")
     [(kind, value)] = told.items()
     return READ[kind](value, depth + 1)
 

@@ -88,9 +88,9 @@ def refuse_alias(state: State, name: object) -> None:
 
 
 def damaged(queue: Queue) -> Damaged:
-    way = "delete the queue (purge=True) or restore the queue manager from a backup"
+    way = "delete the queue with PURGE (purge=True), or restore the queue manager from a backup"
     if queue.image is not None:
-        way = "recreate it from its media image (rcrmqobj, or qm.recreate), or delete it (purge=True)"
+        way = "recreate it from its media image (rcrmqobj, or qm.recreate), or delete it with PURGE (purge=True)"
     return Damaged(f"queue {queue.name!r} is damaged: {queue.damaged}; {way}", name=queue.name)
 
 

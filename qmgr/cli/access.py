@@ -14,7 +14,7 @@ from logger.disk import PosixDisk, read_whole
 from logger.errors import LogError
 from logger.history import History
 from qmgr import ini, life, locations, mqsini, published, stopped
-from qmgr.cli.command import NAME_ERROR, NOT_AVAILABLE, UNEXPECTED, Failure, complain
+from qmgr.cli.command import ENDING, NAME_ERROR, NOT_AVAILABLE, UNEXPECTED, Failure, complain
 from qmgr.errors import IniError, InUse
 from qmgr.life import Stage
 from qmgr.locations import Location
@@ -36,6 +36,7 @@ the command says which one, and ends with 40; that application can use {method}.
 SILENT = "the queue manager is not available: it does not say how it stands"
 OWNED = "the queue manager is not available: another process has it"
 NOT_THERE = "the queue manager is not available: it is not running, or another process has it"
+GOES = {ENDING: "the queue manager is ending"}  # the code of each command that a daemon does
 
 Manager = qmgr.QueueManager | qmgr.Connection  # what a command works on: the same methods and errors
 

@@ -18,17 +18,19 @@ from typing import Any, NoReturn
 import attrs
 
 from logger.errors import LogError, NotInLog
-from qmgr.errors import IniError, InUse, Mistake, MQError, NameError_, ObjectInUse
+from qmgr.errors import IniError, InUse, Mistake, MQError, NameError_, ObjectInUse, Reason
 from recovery.errors import RecoveryError
 
 BAD_ARGUMENTS = 36
 NOT_AVAILABLE = 40
+ENDING = 49
 UNEXPECTED = 71
 NAME_ERROR = 72
 NOT_AUTHORISED = 119
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended
 
+ENDINGS = {Reason.Q_MGR_QUIESCING: "AMQ8156E", Reason.Q_MGR_STOPPING: "AMQ8146E"}
 COMMON_CODES = {
     0: "done",
     UNEXPECTED: "an unexpected error",
@@ -160,6 +162,8 @@ def explain(exc: Exception) -> tuple[int, str]:
         return NOT_AVAILABLE, f"AMQ8146E: {exc}"
     if isinstance(exc, MQError | LogError) and (denied := denial(exc)) is not None:
         return NOT_AUTHORISED, f"AMQ7077E: you are not authorised: {because(denied)}"
+    if isinstance(exc, MQError) and exc.reason in ENDINGS:
+        return ENDING, f"{ENDINGS[exc.reason]}: {exc}"
     if isinstance(exc, NotInLog):
         return BAD_ARGUMENTS, f"AMQ7076E: {exc}"
     if isinstance(exc, MQError):

@@ -2,11 +2,12 @@
 
 import argparse
 import errno
+from typing import NoReturn
 
 import qmgr
 from qmgr.cli import access
 from qmgr.cli.command import NOT_AVAILABLE, Command, Failure, Parser, absolute, because, complain, whole
-from qmgr.errors import AlreadyExists, NameError_, Unavailable
+from qmgr.errors import AlreadyExists, InUse, NameError_, Unavailable
 from qmgr.ini import ATTRIBUTES, Directory, Whole
 from qmgr.locations import data_root
 from qmgr.objects import check_name
@@ -50,6 +51,9 @@ def options(parser: Parser) -> None:
         ("-x", 1, "puts and gets that one unit of work may have; default 10000"),
     ]:
         parser.add_argument(option, metavar="N", type=whole(option, low, 999_999_999, BAD_PARAMETER), help=text)
+    parser.add_argument("-ic", metavar="FILE", type=there, help="MQSC commands for each start (MQSCConfig of qm.ini)")
+    parser.add_argument("-ii", metavar="FILE", type=there, help="laid over qm.ini at each start (IniConfig of qm.ini)")
+    parser.add_argument("-p", type=no_port, help=argparse.SUPPRESS)
     parser.add_argument("-q", action="store_true", help="make it the default queue manager")
     parser.add_argument("name", metavar="QMgrName", help="up to 48 characters of A-Z a-z 0-9 . / _ %%")
 
@@ -59,6 +63,19 @@ def log_directory(text: str) -> str:
         return Directory().read(absolute(text))
     except ValueError:
         raise Failure(BAD_LOG_PATH, "AMQ7064E", f"-ld was given {text!r}; allowed: {Directory.allowed}.") from None
+
+
+def there(text: str) -> str:
+    """A file that is there, or a directory of them."""
+    path = absolute(text)
+    if not access.DISK.exists(path):
+        raise Failure(BAD_PARAMETER, "AMQ6166E", f"{path}: no such file or directory.")
+    return path
+
+
+def no_port(text: str) -> NoReturn:
+    why = f"-p was given {text!r}; a queue manager listens on the ports that Listener stanzas of its qm.ini name."
+    raise Failure(BAD_PARAMETER, "AMQ7076E", why)
 
 
 def queue(text: str) -> str:
@@ -109,6 +126,8 @@ def _create(args: argparse.Namespace, data_path: str | None) -> None:
         "log_secondary_files": args.ls,
         "log_file_pages": args.lf,
         "max_uncommitted": args.x,
+        "mqsc_config": args.ic,
+        "ini_config": args.ii,
     }
     named = {"dead_letter_queue": args.u, "description": args.c, "max_handles": args.h}
     asked["attributes"] = {name: value for name, value in named.items() if value is not None}
@@ -125,6 +144,11 @@ def _create(args: argparse.Namespace, data_path: str | None) -> None:
         )
     except AlreadyExists as exc:
         raise Failure(EXISTS, "AMQ8110E", str(exc)) from exc
+    except InUse as exc:
+        if access.exists(args.name, data_path):
+            raise Failure(EXISTS, "AMQ8110E", f"queue manager {args.name!r} exists already.") from exc
+        text = f"queue manager {args.name!r} can't be created: {exc.holder or 'another process'} is about to."
+        raise Failure(NOT_AVAILABLE, "AMQ8146E", text) from exc
     except Unavailable as exc:
         system = exc.__cause__
         if not isinstance(system, OSError):
@@ -140,7 +164,7 @@ COMMAND = Command(
     name="crtmqm",
     purpose="Create a queue manager.",
     usage="[-lc | -ll | -lla | -lln] [-lp n] [-ls n] [-lf n] [-ld dir] [-md dir] [-u queue] [-d queue] [-c text]\n"
-    "              [-h n] [-t n] [-x n] [-q] [-z] [--data-path dir] QMgrName",
+    "              [-h n] [-t n] [-x n] [-ic file] [-ii file] [-q] [-z] [--data-path dir] QMgrName",
     example="crtmqm -lp 8 -lf 16384 -q QM1",
     codes={
         EXISTS: "the queue manager exists already",

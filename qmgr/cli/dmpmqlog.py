@@ -4,8 +4,8 @@ import argparse
 import json
 
 from logger import lsn
+from logger.at_rest import control_path
 from logger.config import LogType
-from logger.log import control_path
 from qmgr.cli import access
 from qmgr.cli.command import Command, Failure, Parser, absolute, whole
 from qmgr.cli.crtmqm import BAD_LOG_PATH

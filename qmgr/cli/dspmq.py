@@ -1,7 +1,9 @@
 """dspmq: the queue managers on a data path and what they are doing."""
 
 import argparse
+import os
 
+from qmgr import life
 from qmgr.cli import access
 from qmgr.cli.command import Command, Failure, Parser, complain
 from qmgr.errors import IniError
@@ -20,14 +22,16 @@ def options(parser: Parser) -> None:
         action="append",
         type=shown,
         metavar="WHAT",
-        help="show `status`, `default` (whether it is the default one) or `all` that is known; may be repeated",
+        help="show `status`, `default` (whether it is the default one), `standby` (not permitted here) or `all` that "
+        "is known; may be repeated",
     )
+    parser.add_argument("-x", action="store_true", help="show on a line of its own where one that runs does so")
     parser.add_argument("-n", action="store_true", help="no translation: there is none")
 
 
 def shown(text: str) -> str:
-    if text not in ("status", "default", "all"):
-        raise Failure(36, "AMQ7076E", f"-o was given {text!r}; allowed: status, default or all.")
+    if text not in ("status", "default", "standby", "all"):
+        raise Failure(36, "AMQ7076E", f"-o was given {text!r}; allowed: status, default, standby or all.")
     return text
 
 
@@ -46,12 +50,22 @@ def run(args: argparse.Namespace) -> int:
             fields.append(f"STATUS({access.status(location)})")
         if fields_shown & {"default", "all"}:
             fields.append(f"DEFAULT({'yes' if name == default else 'no'})")
+        if fields_shown & {"standby", "all"}:
+            fields.append("STANDBY(Not permitted)")
         if "all" in fields_shown:
             fields += [f"DATAPATH({location.data_dir})", f"LOGPATH({log_path(location)})"]
         print(f"QMNAME({name})".ljust(NAME_WIDTH), *fields)
+        if args.x and access.runs(location):
+            print(f"    INSTANCE({host(location)}) MODE(Active)")
     if not names:
         complain("AMQ8919I: there are no queue managers on this data path.")
     return ACTIVE if args.a and active else 0
+
+
+def host(location: Location) -> str:
+    """The machine, or container, that runs it."""
+    note = life.daemon(access.DISK, location)
+    return note.host if note is not None else os.uname().nodename
 
 
 def log_path(location: Location) -> str:
@@ -65,7 +79,7 @@ def log_path(location: Location) -> str:
 COMMAND = Command(
     name="dspmq",
     purpose="Show the queue managers on the data path, one on a line.",
-    usage="[-m QMgrName] [-a] [-s] [-o status|default|all] [-n] [--data-path dir]",
+    usage="[-m QMgrName] [-a] [-s] [-o status|default|standby|all] [-x] [-n] [--data-path dir]",
     example="dspmq -o all",
     codes={ACTIVE: "done, and with -a there is one that runs"},
     options=options,

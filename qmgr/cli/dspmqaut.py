@@ -25,7 +25,7 @@ COMMAND = Command(
     notes=RIGHTS,
     usage="[-m QMgrName] -t qmgr|queue [-n Queue] -p User [--offline] [--data-path dir]",
     example="dspmqaut -m QM1 -t queue -n ORDERS.EU -p mia",
-    codes={NOT_AVAILABLE: access.NOT_THERE},
+    codes={NOT_AVAILABLE: access.NOT_THERE, **access.GOES},
     options=options,
     run=run,
 )

@@ -60,6 +60,7 @@ COMMAND = Command(
     codes={
         NOT_RECOVERABLE: "an object is not media recoverable",
         NOT_AVAILABLE: access.OWNED,
+        **access.GOES,
         NOT_SUPPORTED: "media recovery is not supported: the log is circular",
         objects.NOTHING: "no objects processed",
         DAMAGED: "an object is damaged",

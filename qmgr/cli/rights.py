@@ -1,6 +1,7 @@
 """What the commands about the rights of users share: setmqaut and dspmqaut."""
 
 import argparse
+from typing import NoReturn
 
 from qmgr.authority import VERBS
 from qmgr.cli import access
@@ -14,8 +15,15 @@ def options(parser: Parser) -> None:
     parser.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
     parser.add_argument("-t", metavar="ObjectType", required=True, type=kind, help="qmgr or queue")
     parser.add_argument("-n", metavar="Profile", default="", help="name of queues, with ? * ** as wildcards")
-    parser.add_argument("-p", metavar="User", required=True, help="the user")
+    user = parser.add_mutually_exclusive_group(required=True)
+    user.add_argument("-p", metavar="User", help="the user")
+    user.add_argument("-g", metavar="Group", type=no_group, help=argparse.SUPPRESS)
     access.offline(parser)
+
+
+def no_group(text: str) -> NoReturn:
+    text = f"-g was given {text!r}; rights are those of users here, there are no groups: name each user with -p."
+    raise Failure(BAD_ARGUMENTS, "AMQ7076E", text)
 
 
 def kind(text: str) -> str:

@@ -65,6 +65,7 @@ COMMAND = Command(
         NOT_RESOLVED: "the transaction can't be resolved: it is not in doubt",
         NO_RESOURCE_MANAGER: "no such resource manager",
         NOT_AVAILABLE: access.OWNED,
+        **access.GOES,
         UNKNOWN_TRANSACTION: "no such transaction",
     },
     options=options,

@@ -68,7 +68,19 @@ def _available(name: str, data_path: str | None, seconds: int, *, offline: bool)
                     raise
             left -= 1
             access.pause(PAUSE)
-        yield manager.mqsc
+        yield _going_on(manager)
+
+
+def _going_on(manager: access.Manager) -> Execute:
+    """What runs commands, and tells of a connection that is lost as of anything else; the next command has another."""
+
+    def execute(text: str) -> mqsc.MqscResult:
+        try:
+            return manager.mqsc(text)
+        except MQError as exc:
+            return mqsc.undone(text, exc)
+
+    return execute
 
 
 def _converse(args: argparse.Namespace, lines: Iterator[str], execute: Execute, name: str = "") -> int:

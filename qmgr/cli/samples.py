@@ -6,11 +6,17 @@ import sys
 from collections.abc import Iterator
 
 from qmgr.cli import access
-from qmgr.cli.command import NOT_AVAILABLE, Failure, Parser
+from qmgr.cli.command import ENDING, NAME_ERROR, NOT_AUTHORISED, NOT_AVAILABLE, Parser, explain
 from qmgr.errors import MQError, Reason
 
 FAILED = 2  # MQCC_FAILED
-CODES = {FAILED: "a call failed; its reason code is printed", NOT_AVAILABLE: access.NOT_THERE}
+CONNECT = {  # exit code of a command that finds no queue manager -> reason code of the call that would have found it
+    NAME_ERROR: Reason.Q_MGR_NAME_ERROR,
+    NOT_AVAILABLE: Reason.Q_MGR_NOT_AVAILABLE,
+    ENDING: Reason.Q_MGR_QUIESCING,
+    NOT_AUTHORISED: Reason.NOT_AUTHORIZED,
+}
+CODES = {FAILED: "a call failed; its reason code is printed", NOT_AVAILABLE: access.NOT_THERE, **access.GOES}
 
 
 def options(parser: Parser) -> None:
@@ -38,13 +44,13 @@ def call(verb: str) -> Iterator[None]:
 @contextlib.contextmanager
 def opened(args: argparse.Namespace) -> Iterator[access.Manager]:
     """The queue manager, which has the queue. Raises CallFailed."""
-    name = access.named(args.name, args.data_path)
     with contextlib.ExitStack() as stack:
         try:
+            name = access.named(args.name, args.data_path)
             manager = stack.enter_context(access.running(name, args.data_path, offline=args.offline))
-        except Failure as exc:
-            if exc.code == NOT_AVAILABLE:
-                print(f"MQCONNX ended with reason code {Reason.Q_MGR_NOT_AVAILABLE.value}", flush=True)
+        except Exception as exc:
+            if (reason := CONNECT.get(explain(exc)[0])) is not None:
+                print(f"MQCONNX ended with reason code {reason.value}", flush=True)
             raise
         with call("MQOPEN"):
             manager.queue(args.queue)

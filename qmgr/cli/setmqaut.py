@@ -43,7 +43,7 @@ COMMAND = Command(
     usage="[-m QMgrName] -t qmgr|queue [-n Profile] -p User (-remove | +right|-right ...)\n"
     "                [--offline] [--data-path dir]",
     example="setmqaut -m QM1 -t queue -n 'ORDERS.*' -p mia +put +browse",
-    codes={NOT_AVAILABLE: access.NOT_THERE},
+    codes={NOT_AVAILABLE: access.NOT_THERE, **access.GOES},
     options=changes,
     run=run,
 )

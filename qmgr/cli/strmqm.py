@@ -4,6 +4,7 @@ import argparse
 
 from logger.disk import PosixDisk
 from qmgr import life, locations
+from qmgr.cli import access
 from qmgr.cli.command import Command, Failure, Parser
 from qmgr.daemon import starting
 from qmgr.life import Stage
@@ -13,16 +14,18 @@ BAD_PARAMETER = 39
 
 def options(parser: Parser) -> None:
     parser.add_argument("--foreground", action="store_true", help="run in this process until it has ended")
-    parser.add_argument("name", metavar="QMgrName", help="the queue manager")
+    parser.add_argument("name", metavar="QMgrName", nargs="?", help="the queue manager; else the default one")
 
 
 def run(args: argparse.Namespace) -> int:
-    print(f"Queue manager {args.name!r} starting.", flush=True)
+    name = access.named(args.name, args.data_path)
+    printer = starting.Printer()
+    printer.line(f"Queue manager {name!r} starting.")
     if args.foreground:
-        code, text = starting.foreground(args.name, args.data_path)
+        code, text = starting.foreground(name, args.data_path)
     else:
-        code, text = starting.background(args.name, args.data_path, print)
-    if code == starting.RUNNING and _ending(args.name, args.data_path):
+        code, text = starting.background(name, args.data_path, printer.line)
+    if code == starting.RUNNING and _ending(name, args.data_path):
         code = starting.STOPPING
     if text:
         amq, _, sentence = text.partition(": ")
@@ -42,7 +45,7 @@ COMMAND = Command(
 It runs in a process of its own until endmqm or a signal ends it. With --foreground it runs in this one, which is for
 systemd (examples/qmgr@.service) and containers; whoever asked for it with NOTIFY_SOCKET is told when it is ready.
 SIGTERM and SIGINT let the units of work end that are in flight; a second one backs them out; a third one kills.""",
-    usage="[--foreground] [-z] [--data-path dir] QMgrName",
+    usage="[--foreground] [-z] [--data-path dir] [QMgrName]",
     example="strmqm QM1",
     codes={
         BAD_PARAMETER: "arguments, or qm.ini, not valid",

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from qmgr.mqsc.answers import Answer, syntax_error
+from qmgr.errors import MQError
+from qmgr.mqsc.answers import Answer, refusal, syntax_error
 from qmgr.mqsc.interpreter import Interpreter
 from qmgr.mqsc.source import commands
 from qmgr.mqsc.syntax import Statement, parse
@@ -42,6 +43,14 @@ def run(manager: "QueueManager", text: str) -> MqscResult:
 def check(text: str) -> MqscResult:
     """Look for syntax errors only."""
     return _each(text, lambda statement: Answer(()))
+
+
+def undone(text: str, exc: MQError) -> MqscResult:
+    """Of commands that could not be brought to the queue manager, since the connection is lost, say."""
+    checked = check(text)
+    failures = checked.commands - checked.errors
+    told = f"{refusal(exc)}\n" if failures else ""
+    return attrs.evolve(checked, text=checked.text + told, failures=failures)
 
 
 def _each(text: str, run: Run) -> MqscResult:

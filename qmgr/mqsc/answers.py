@@ -23,7 +23,7 @@ NUMBERS = {
     Reason.NOT_AUTHORIZED: ("AMQ8135E", "Not authorized"),
     Reason.CONNECTION_BROKEN: ("AMQ8145E", "Connection broken"),
     Reason.Q_MGR_NOT_AVAILABLE: ("AMQ8146E", "Queue manager not available"),
-    Reason.Q_MGR_QUIESCING: ("AMQ8146E", "Queue manager not available"),
+    Reason.Q_MGR_QUIESCING: ("AMQ8156E", "Queue manager quiescing"),
     Reason.Q_MGR_STOPPING: ("AMQ8146E", "Queue manager not available"),
     Reason.STORAGE_MEDIUM_FULL: ("AMQ8139E", "Storage not available"),
     Reason.RESOURCE_PROBLEM: ("AMQ8139E", "Storage not available"),

@@ -99,7 +99,8 @@ def queue_manager(manager: "QueueManager") -> Fields:
 
 def queue_manager_status(manager: "QueueManager") -> Fields:
     shown = qmstatus.fields(manager.picture())
-    return {"TYPE": "QMGR", **shown, "CONNS": str(len(manager.connections()))}
+    none = {"CHINIT": "STOPPED", "CMDSERV": "STOPPED", "STANDBY": "NOPERMIT"}  # there are no such servers here
+    return {"TYPE": "QMGR", **none, **shown, "CONNS": str(len(manager.connections()))}
 
 
 def grant(one: Grant) -> Fields:
@@ -194,6 +195,22 @@ def handles(manager: "QueueManager") -> Iterator[Fields]:
                     **{word: of_unit[word] for word in ("QMURID", "URTYPE", "UOWSTATE")},
                     "URID": of_unit["EXTURID"],
                 }
+
+
+def connection_handles(manager: "QueueManager") -> Iterator[Fields]:
+    """The same, by connection."""
+    for one in handles(manager):
+        options = {"MQOO_INPUT_SHARED": one["INPUT"] != "NO", "MQOO_OUTPUT": one["OUTPUT"] != "NO"}
+        yield {
+            "CONN": one["CONN"],
+            "TYPE": "HANDLE",
+            "EXTCONN": one["EXTCONN"],
+            "OBJNAME": one["QUEUE"],
+            "OBJTYPE": "QUEUE",
+            "HSTATE": one["HSTATE"],
+            "OPENOPTS": ",".join(option for option, used in options.items() if used),
+            "QMURID": one["QMURID"],
+        }
 
 
 def _used_by_units(manager: "QueueManager") -> dict[int, dict[str, tuple[int, int]]]:

@@ -87,6 +87,7 @@ QLOCAL = table(
     idle("STREAMQ", Name(), ""),
     idle("CLUSTER", Name(), ""),
     idle("CLUSNL", Name(), ""),
+    idle("CLCHNAME", Name(), ""),
     idle("QSVCIEV", OneOf("NONE", "HIGH", "OK"), "NONE"),
     idle("DISTL", YES_NO, False),
     idle("SCOPE", OneOf("QMGR", "CELL"), "QMGR"),
@@ -120,6 +121,9 @@ QALIAS = table(
     idle("CLUSTER", Name(), ""),
     idle("CLUSNL", Name(), ""),
     idle("SCOPE", OneOf("QMGR", "CELL"), "QMGR"),
+    idle("CAPEXPRY", Tenths(), None),
+    harmless("CLWLPRTY", Whole(0, 9), 0),
+    harmless("CLWLRANK", Whole(0, 9), 0),
     harmless("DEFPRTY", Whole(0, 9), 0),
     harmless("DEFPSIST", YES_NO, False),
     harmless("DEFBIND", OneOf("OPEN", "NOTFIXED", "GROUP"), "OPEN"),
@@ -153,11 +157,19 @@ QMGR = table(
     idle("CHLAUTH", ENABLED, False),
     idle("PSMODE", OneOf("DISABLED", "COMPAT", "ENABLED"), "DISABLED"),
     idle("DEFXMITQ", Name(), ""),
+    idle("CONNAUTH", Name(), ""),
     idle("CCSID", Whole(1, 65_535), 1208),
     harmless("MARKINT", WholeOr("NOLIMIT"), 5000),
     harmless("TRIGINT", Whole(0, UNLIMITED), UNLIMITED),
+    harmless("TREELIFE", Whole(0, 604_000), 1800),
+    harmless("PSNPMSG", OneOf("DISCARD", "KEEP"), "DISCARD"),
+    harmless("PSNPRES", OneOf("NORMAL", "SAFE", "DISCARD", "KEEP"), "NORMAL"),
+    harmless("PSRTYCNT", Whole(0, UNLIMITED), 5),
+    harmless("PSSYNCPT", OneOf("IFPER", "YES"), "IFPER"),
     harmless("MONQ", OFF_ON, "OFF"),
+    harmless("MONCHL", OFF_ON, "OFF"),
     harmless("STATQ", OFF_ON, "OFF"),
+    harmless("STATCHL", OFF_ON, "OFF"),
     harmless("STATMQI", OneOf("OFF", "ON"), "OFF"),
     harmless("STATINT", Whole(0, 604_800), 1800),
     harmless("ACCTQ", OFF_ON, "OFF"),
@@ -181,6 +193,7 @@ CONN_SHOWS = (
     *("EXTCONN", "PID", "TID", "APPLTAG", "APPLTYPE", "CHANNEL", "CONNAME", "USERID", "UOWLOG", "UOWSTDA", "UOWSTTI"),
     *("UOWLOGDA", "UOWLOGTI", "URTYPE", "EXTURID", "QMURID", "UOWSTATE"),
 )
+CONN_HANDLE_SHOWS = ("OBJNAME", "OBJTYPE", "HSTATE", "OPENOPTS", "QMURID")
 LOG_SHOWS = (
     *("CURRLOG", "RECLOG", "MEDIALOG", "ARCHLOG", "ARCHSZ", "MEDIASZ", "RECSZ", "REUSESZ", "LOGINUSE", "LOGUTIL"),
     *("LOGEXTSZ", "LOGPRIM", "LOGSEC", "LOGTYPE", "LOGPATH", "LOGSTRL", "LOGSTRDA", "LOGSTRTI", "DISKLSN", "CHKPTCNT"),
@@ -188,8 +201,29 @@ LOG_SHOWS = (
 )
 BARE = frozenset({"SYNCPT", *(each.word for each in QLOCAL.values() if each.opposite)})  # shown without parentheses
 QMSTATUS_SHOWS = (
-    *("STATUS", "CONNS", "STARTDA", "STARTTI", *LOG_SHOWS, "QMFSSZ", "QMFSUSE", "DATFSSZ", "DATFSUSE", "DATPATH"),
+    *("STATUS", "CONNS", "CHINIT", "CMDSERV", "STANDBY", "STARTDA", "STARTTI"),
+    *LOG_SHOWS,
+    *("QMFSSZ", "QMFSUSE", "DATFSSZ", "DATFSUSE", "DATPATH"),
 )
+_NUMBERS = """
+    CURDEPTH MAXDEPTH CURFSIZE IPPROCS OPPROCS MSGAGE CONNS ARCHSZ MEDIASZ RECSZ REUSESZ LOGINUSE LOGUTIL LOGEXTSZ
+    LOGPRIM LOGSEC CHKPTCNT CHKPTOPS CHKPTSZ MAXPRTY
+"""
+NUMBERS = frozenset(_NUMBERS.split())  # of what is shown and can't be set: those that are numbers, or blank
+TABLES: Mapping[str, tuple[Table, ...]] = {
+    "QLOCAL": (QLOCAL,),
+    "QALIAS": (QALIAS,),
+    "QUEUE": (QLOCAL, QALIAS),
+    "QMGR": (QMGR,),
+}
+
+
+def compared(name: str, word: str) -> Value | None:
+    """What an attribute of such an object may be compared with by WHERE; None: with any text."""
+    row = next((table[word] for table in TABLES.get(name, ()) if word in table), None)
+    if word in NUMBERS or (row is not None and isinstance(row.value, Whole)):
+        return Whole(0, UNLIMITED)  # less than MAXMSGL can be is a good question all the same
+    return row.value if row is not None and isinstance(row.value, WholeOr | Tenths | Flag | OneOf) else None
 
 
 class Naming(enum.Enum):
@@ -284,8 +318,8 @@ COMMANDS = {
             "DISPLAY",
             "CONN",
             naming=Naming.GENERIC,
-            shows=CONN_SHOWS,
-            options={"TYPE": OneOf("CONN", "ALL")},
+            shows=tuple(dict.fromkeys((*CONN_SHOWS, *CONN_HANDLE_SHOWS))),
+            options={"TYPE": OneOf("CONN", "HANDLE", "ALL")},
         ),
         row(
             "RESET",
@@ -298,6 +332,7 @@ COMMANDS = {
         row("DELETE", "AUTHREC", options=AUTHREC, needs=("OBJTYPE", "PRINCIPAL")),
         row("DISPLAY", "AUTHREC", options=AUTHREC, shows=("AUTHLIST",)),
         row("PING", "QMGR"),
+        row("REFRESH", "SECURITY", options={"TYPE": OneOf("AUTHSERV", "CONNAUTH")}),
         row("STOP", "CONN", naming=Naming.NAME, options={"EXTCONN": Text(32)}),
     )
 }
@@ -314,6 +349,7 @@ OBJECTS = {
 SYNONYMS = {"TARGQ": "TARGET"}  # of attributes
 _ABSENT = """
     AUTHINFO AUTHSERV CHANNEL CHL CHLAUTH CHSTATUS CHS CLUSQMGR COMMINFO ENTAUTH LISTENER LSSTATUS NAMELIST NL POLICY
-    PROCESS PRO PUBSUB QMODEL QM QREMOTE QR SBSTATUS SERVICE SUB SVSTATUS TCLUSTER TOPIC TPSTATUS
+    PROCESS PRO PUBSUB QCLUSTER QC QMODEL QM QREMOTE QR SBSTATUS SERVICE SUB SVSTATUS TCLUSTER TOPIC TPSTATUS
 """
 OF_IBM_MQ = frozenset(_ABSENT.split())  # objects that there are none of here
+VERBS_OF_IBM_MQ = ("ARCHIVE", "BACKUP", "MOVE", "PURGE", "RECOVER", "RESOLVE", "RESUME", "START", "SUSPEND")

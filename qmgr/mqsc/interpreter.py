@@ -1,11 +1,12 @@
 """Runs statements against a queue manager: one method for each command. What it can't do it refuses in a sentence."""
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from logger.config import LogType
 from logger.errors import LogError
-from qmgr.errors import AlreadyExists, Mistake, MQError
+from qmgr.errors import AlreadyExists, Mistake, MQError, UnknownQueue
 from qmgr.infos import QueueInfo
 from qmgr.mqsc import answers, display, grammar
 from qmgr.mqsc.answers import Answer, Refused, records, said
@@ -16,6 +17,9 @@ from qmgr.objects import AliasDefinition
 
 if TYPE_CHECKING:
     from qmgr.manager import QueueManager
+
+
+TRIES = 20  # to define or alter what others delete and define
 
 
 class Interpreter:
@@ -42,6 +46,7 @@ class Interpreter:
             "RESET QMGR": self._reset,
             "SET LOG": self._set_log,
             "PING QMGR": self._ping,
+            "REFRESH SECURITY": self._refresh_rights,
             "STOP CONN": self._stop_connection,
             "SET AUTHREC": self._set_rights,
             "DELETE AUTHREC": self._delete_rights,
@@ -68,13 +73,28 @@ class Interpreter:
         of = _attributes(self._local(like), table) if like else _defaults(table)
         if self._is_alias(statement.name):
             raise Refused(answers.OTHER_TYPE, f"Object {statement.name} exists, and is an alias queue.")
-        try:
-            self._manager.define_queue(statement.name, **of | settings)
-        except AlreadyExists:
-            if "REPLACE" not in statement.options:
-                raise
-            self._manager.alter_queue(statement.name, **of | settings)
+        self._define(statement, self._manager.define_queue, self._manager.alter_queue, of | settings)
         return _done(statement, table, "AMQ8006I", "Queue created.")
+
+    def _define(
+        self,
+        statement: Statement,
+        define: Callable[..., object],
+        alter: Callable[..., object],
+        attributes: dict[str, Any],
+    ) -> None:
+        """Define an object; REPLACE alters the one that is there, unless somebody deletes it at this moment."""
+        for _ in range(TRIES):
+            try:
+                define(statement.name, **attributes)
+                return
+            except AlreadyExists:
+                if "REPLACE" not in statement.options:
+                    raise
+            with contextlib.suppress(UnknownQueue):
+                alter(statement.name, **attributes)
+                return
+        raise Refused(answers.IN_USE, f"Object {statement.name} is being defined and deleted by others all the time.")
 
     def _alter_queue(self, statement: Statement) -> Answer:
         settings = _python(statement, grammar.QLOCAL)
@@ -121,12 +141,7 @@ class Interpreter:
             raise Refused(answers.NEEDED, "DEFINE QALIAS needs TARGET(queue), or LIKE(alias).")
         if self._locals(statement.name):
             raise Refused(answers.OTHER_TYPE, f"Object {statement.name} exists, and is a local queue.")
-        try:
-            self._manager.define_alias(statement.name, **wanted)
-        except AlreadyExists:
-            if "REPLACE" not in statement.options:
-                raise
-            self._manager.alter_alias(statement.name, **wanted)
+        self._define(statement, self._manager.define_alias, self._manager.alter_alias, wanted)
         return _done(statement, table, "AMQ8006I", "Queue created.")
 
     def _alter_alias(self, statement: Statement) -> Answer:
@@ -209,6 +224,11 @@ class Interpreter:
         self._manager.authorize(options["PRINCIPAL"], _profile(statement), add=add, remove=remove)
         return said("AMQ8862I", "Authority record set.")
 
+    def _refresh_rights(self, statement: Statement) -> Answer:
+        """Rights count from the moment at which they are said."""
+        self._check()
+        return said("AMQ8560I", "Security cache refreshed.")
+
     def _delete_rights(self, statement: Statement) -> Answer:
         self._manager.unauthorize(statement.options["PRINCIPAL"], _profile(statement))
         return said("AMQ8863I", "Authority record deleted.")
@@ -273,8 +293,11 @@ class Interpreter:
 
     def _display_connections(self, statement: Statement) -> Answer:
         name = statement.name.upper()
-        found = [fields for fields in display.connections(self._manager) if fits(fields["CONN"], name)]
-        shown = _shown(statement, display.CONN, ("CONN", "TYPE"), found, always=grammar.CONN_SHOWS)
+        kind = statement.options.get("TYPE", "CONN")
+        found = [*display.connections(self._manager)] if kind != "HANDLE" else []
+        found += display.connection_handles(self._manager) if kind != "CONN" else ()
+        found = sorted((fields for fields in found if fits(fields["CONN"], name)), key=lambda fields: fields["CONN"])
+        shown = _shown(statement, display.CONN, ("CONN", "TYPE"), found, always=statement.row.shows)
         if not shown:
             raise Refused(answers.NO_CONNECTION, "Connection identifier not found.")
         return records(shown)

@@ -10,6 +10,7 @@ import attrs
 
 LONGEST_LINE = 2048
 LONGEST_COMMAND = 32_762
+BYTE_ORDER_MARK = "\ufeff"  # which some editors put at the beginning of a file
 LAST = ("END", "EXIT", "QUIT")
 
 
@@ -50,6 +51,8 @@ class Lines:
     def add(self, line: str) -> Command | None:
         """The command that ends with this line."""
         self._number += 1
+        if self._number == 1:
+            line = line.removeprefix(BYTE_ORDER_MARK)
         if line.startswith("*") or not line.strip():
             return None
         part = line.rstrip()

@@ -10,9 +10,10 @@ from qmgr.mqsc import grammar
 from qmgr.mqsc.grammar import COMMANDS, Naming, Row
 from qmgr.mqsc.source import Command
 from qmgr.mqsc.tokens import Kind, Parameter, SyntaxFault, Token, parameters
-from qmgr.mqsc.values import Name, Value, Whole, Words, either
+from qmgr.mqsc.values import Name, Value, Words, either
 from qmgr.mqsc.where import COMPARE, Condition
 
+NEAR = 0.7  # how much of two words is the same: what is less like is another attribute
 MOST_OF_A_WORD = 40  # characters that are compared with words that are known
 
 
@@ -48,7 +49,9 @@ def _row(words: list[Parameter], length: int) -> Row:
     first = words[0]
     verb = next((verb for verb in grammar.VERBS if _abbreviates(first.name, verb)), None)
     if verb is None:
-        raise SyntaxFault(first.word.end, f"there is no command {first.name}; there are {', '.join(grammar.VERBS)}")
+        there = any(_abbreviates(first.name, other) for other in grammar.VERBS_OF_IBM_MQ)
+        what = f"{first.name} exists in IBM MQ and not here" if there else f"there is no command {first.name}"
+        raise SyntaxFault(first.word.end, f"{what}; there are {', '.join(grammar.VERBS)}")
     if first.values is not None:
         raise SyntaxFault(first.end, f"{verb} has no parentheses; the object it acts on comes next")
     if len(words) == 1:
@@ -135,7 +138,7 @@ class _Statement:
         """What may have been meant, or what there is."""
         row = self.row
         known = [*row.options, *(["ALL", "WHERE"] if row.shows else []), *row.settings, *row.shows]
-        near = difflib.get_close_matches(name[:MOST_OF_A_WORD], known)
+        near = difflib.get_close_matches(name[:MOST_OF_A_WORD], known, cutoff=NEAR)
         if near:
             return f"did you mean {either(near)}?"
         return f"it has {', '.join(known)}" if known else "it has no keywords"
@@ -153,10 +156,10 @@ class _Statement:
             raise SyntaxFault(attribute.end, f"{self.row.words} has no {name}; {self._instead(name)}")
         if operator.value not in COMPARE or operator.kind is not Kind.WORD:
             raise SyntaxFault(operator.end, f"{operator.value} compares nothing; use {either(list(COMPARE))}")
-        known = next((table[name] for table in (grammar.QLOCAL, grammar.QALIAS, grammar.QMGR) if name in table), None)
-        if known is not None and isinstance(known.value, Whole) and operator.value not in ("LK", "NL"):
+        kind = grammar.compared(self.row.object, name)
+        if kind is not None and value.value.strip() and operator.value not in ("LK", "NL"):
             try:
-                known.value.read(value.value)
+                kind.read(value.value)
             except ValueError as exc:
                 raise SyntaxFault(value.end, f"{name} is {exc}, not {value.value}") from None
         return Condition(name, operator.value, value.value)

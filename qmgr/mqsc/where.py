@@ -1,6 +1,7 @@
 """WHERE(attribute operator value): which of the objects that a DISPLAY finds are shown.
 
 Values are compared as they are shown: numbers as numbers, else as text. LK and NL take a value with * at its end.
+A number and what is none, such as NOLIMIT or what is not known and therefore blank, differ, and neither is more.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,15 +11,20 @@ import attrs
 from qmgr.mqsc.values import order
 
 COMPARE: Mapping[str, Callable[[str, str], bool]] = {
-    "LT": lambda shown, value: order(shown) < order(value),
-    "GT": lambda shown, value: order(shown) > order(value),
+    "LT": lambda shown, value: alike(shown, value) and order(shown) < order(value),
+    "GT": lambda shown, value: alike(shown, value) and order(shown) > order(value),
     "EQ": lambda shown, value: order(shown) == order(value),
     "NE": lambda shown, value: order(shown) != order(value),
-    "LE": lambda shown, value: order(shown) <= order(value),
-    "GE": lambda shown, value: order(shown) >= order(value),
+    "LE": lambda shown, value: alike(shown, value) and order(shown) <= order(value),
+    "GE": lambda shown, value: alike(shown, value) and order(shown) >= order(value),
     "LK": lambda shown, value: fits(shown, value),
     "NL": lambda shown, value: not fits(shown, value),
 }
+
+
+def alike(shown: str, value: str) -> bool:
+    """Are both numbers, or neither?"""
+    return order(shown)[0] == order(value)[0]
 
 
 def fits(name: str, generic: str) -> bool:

@@ -1,10 +1,12 @@
 """strmqm, endmqm, dspmq, dltmqm and qm checkini, as people run them: exit codes and sentences."""
 
+import errno
 import os
 import re
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,15 +14,20 @@ from pathlib import Path
 import pytest
 
 import qmgr
+from logger.disk import PosixDisk
 from qmgr.cli.main import qm
+from qmgr.daemon import starting
 from qmgr.daemon.__main__ import main as module
+from qmgr.life import Stage
+from qmgr.users import Users
+from tests.commands import ROOT
 from tests.daemon.daemons import Daemons
 
 
 @pytest.mark.parametrize(
     "words, code, amq",
     [
-        ("strmqm", 39, "AMQ7006E"),
+        ("strmqm", 72, "AMQ7048E"),
         ("strmqm A B", 39, "AMQ7075E"),
         ("strmqm -foo A", 39, "AMQ7075E"),
         ("strmqm --foreground 'A B'", 72, "AMQ7048E"),
@@ -72,7 +79,24 @@ def test_z_says_nothing_of_errors(daemons: Daemons) -> None:
         assert (done.returncode, done.stderr) == (16, "")
 
 
+def test_strmqm_without_a_name_starts_the_default_queue_manager(daemons: Daemons) -> None:
+    daemons.make("OTHER")
+    daemons.make("USUAL", default=True)
+    done = daemons.run("strmqm")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "Queue manager 'USUAL' starting.")
+    assert (daemons.status("USUAL"), daemons.status("OTHER")) == ("Running", "Ended normally")
+
+
 # What keeps a queue manager from starting
+
+
+def test_what_the_system_refuses_is_said_without_its_number() -> None:
+    denied = PermissionError(errno.EACCES, "Permission denied", "/data/qmgrs/QM1/qm.ini")
+    code, text = starting.explain(denied)
+    assert code == 119
+    assert text == (
+        "AMQ7077E: you are not authorised to start the queue manager: Permission denied: /data/qmgrs/QM1/qm.ini"
+    )
 
 
 def spoil_log(data: Path) -> None:
@@ -156,6 +180,10 @@ def test_dspmq_shows_those_that_run(daemons: Daemons) -> None:
     done = daemons.run("dspmq -a")
     assert (done.returncode, done.stdout) == (5, "QMNAME(B)".ljust(58) + "STATUS(Running)\n")
     assert daemons.run("dspmq -m A -a").stdout == ""
+    lines = daemons.run("dspmq -o standby -o status -x").stdout.splitlines()
+    assert [line[58:] for line in lines if line.startswith("QMNAME(B)")] == ["STATUS(Running) STANDBY(Not permitted)"]
+    assert lines.index(f"    INSTANCE({os.uname().nodename}) MODE(Active)") == 2  # behind B, and nowhere else
+    assert len(lines) == 4
     assert daemons.run("dltmqm B").returncode == 5
     os.kill(process, signal.SIGKILL)
     daemons.ended("B")
@@ -246,3 +274,100 @@ def test_a_daemon_does_what_commands_ask_for(daemons: Daemons) -> None:
         assert daemons.run("rcrmqobj -m QM1 -t ql NONE").returncode == 128
         manager.put("Q", b"goes on")
     assert daemons.status() == "Running"
+
+
+def test_runmqsc_goes_on_when_its_queue_manager_is_killed_and_started_again(daemons: Daemons) -> None:
+    process = daemons.made()
+    words = [sys.executable, "-m", "qmgr.cli.main", "runmqsc", "-e", "QM1"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, **pipes, cwd=ROOT, env=daemons.environment, text=True) as console:
+        assert console.stdin is not None and console.stdout is not None and console.stderr is not None
+
+        def said(command: str) -> str:
+            console.stdin.write(f"{command}\n")
+            console.stdin.flush()
+            return next(line for line in console.stdout if line.startswith("AMQ"))
+
+        assert said("ping qmgr").startswith("AMQ8415I: ")
+        os.kill(process, signal.SIGKILL)
+        daemons.ended()
+        lost = said("ping qmgr")
+        assert lost.startswith("AMQ8145E: Connection broken: the connection to queue manager 'QM1' was lost (")
+        assert "Errno" not in lost
+        assert said("ping qmgr").startswith("AMQ8146E: Queue manager not available: ")
+        assert said("pnig qmgr").startswith("AMQ8405I: ")
+        daemons.start()
+        assert said("ping qmgr").startswith("AMQ8415I: ")
+        rest, errors = console.communicate("end\n", timeout=60)
+    assert (console.returncode, errors) == (10, "")
+    assert rest.endswith(
+        "5 MQSC commands read.\nOne command has a syntax error.\n2 valid MQSC commands could not be processed.\n"
+    )
+
+
+def test_root_leaves_nothing_among_the_files_of_another_user(daemons: Daemons) -> None:
+    if os.geteuid() != 0:
+        assert PosixDisk().stranger("/") == ""  # the files' modes refuse any other user, or let it in
+        return
+    daemons.make(log_type="linear")
+    for path in (daemons.data, *daemons.data.rglob("*")):
+        os.chown(path, 65534, 65534)
+    for words, code in (
+        ("strmqm QM1", 119),
+        ("strmqm --foreground QM1", 119),
+        ("dspmqtrn -m QM1", 119),
+        ("runmqsc --offline QM1", 20),
+        ("amqsput --offline Q QM1", 119),
+        ("rcdmqimg -m QM1 -t all *", 119),
+        ("migmqlog -m QM1 -lc", 119),
+        ("repair -m QM1", 119),
+        ("crtmqm QM2", 119),
+        ("dltmqm QM1", 119),
+        (f"recover-to -m QM1 --time 2000-01-01 --into {daemons.data}/then", 119),
+    ):
+        done = daemons.run(words)
+        assert (done.returncode, done.stderr[:8]) == (code, "AMQ7077E"), (words, done)
+        assert "this is user '" in done.stderr and "be that user: /" in done.stderr
+    for words in ("dspmq", "dmpmqlog -m QM1", "status -m QM1", "repair --check -m QM1", "checkini -m QM1"):
+        assert daemons.run(words).returncode == 0, words
+    with pytest.raises(qmgr.Unavailable, match="be that user"):
+        Users(PosixDisk(), daemons.where()).set("mia", "secret")
+    assert [path for path in daemons.data.rglob("*") if path.stat().st_uid == 0] == []
+
+
+def test_root_may_go_on_where_all_files_are_made_another_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on shares that map root to nobody, and in containers on directories of the host."""
+    path = tmp_path / "mqs.ini"
+    path.write_bytes(b"")
+    if os.geteuid() == 0:
+        os.chown(path, 65534, 65534)
+        assert PosixDisk().stranger(str(path))
+    monkeypatch.setattr("logger.disk._owner_of_new", lambda directory: path.stat().st_uid)
+    assert PosixDisk().stranger(str(path)) == ""
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_commands_that_come_while_it_quiesces_hear_that_it_does(daemons: Daemons) -> None:
+    daemons.make(log_type="linear")
+    daemons.start()
+    with daemons.connect() as manager:
+        manager.define_queue("Q")
+        unit = manager.begin()
+        unit.put("Q", b"in flight")
+        assert daemons.run("endmqm QM1").returncode == 0
+        daemons.until(Stage.QUIESCING)
+        for words, code in (
+            ("runmqsc QM1", 20),
+            ("amqsput Q QM1", 49),
+            ("setmqaut -m QM1 -t qmgr -p mia +connect", 49),
+            ("rcdmqimg -m QM1 -t ql Q", 49),
+            ("dspmqtrn -m QM1", 49),
+        ):
+            done = daemons.run(words)
+            assert (done.returncode, done.stderr) == (
+                code,
+                "AMQ8156E: queue manager 'QM1' is ending (2161 MQRC_Q_MGR_QUIESCING)\n",
+            )
+            assert ("MQCONNX ended with reason code 2161" in done.stdout) == words.startswith("amqs")
+        unit.commit()
+    daemons.ended()

@@ -62,6 +62,8 @@ SCENES: dict[str, tuple[Callable[[World], None], dict[str, str]]] = {
     "display": (with_messages, {}),
     "log_circular": (nothing, {}),
     "log_linear": (with_messages, {"log_type": "linear"}),
+    "conn_handle": (with_clients, {}),
+    "where": (with_messages, {}),
     "log_archive": (with_messages, {"log_type": "linear", "log_management": "Archive"}),
 }
 
@@ -90,6 +92,27 @@ def test_golden(path: Path) -> None:
         path.write_text(commands + LINE + output)
         return
     assert output == expected
+
+
+@pytest.mark.parametrize("kind", ["queue", "alias"])
+def test_replace_of_what_somebody_deletes_at_that_moment(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    what = "qlocal(A)" if kind == "queue" else "qalias(A) target(B)"
+    define = f"define {what} descr('x') replace"
+    delete = getattr(qmgr.QueueManager, f"delete_{kind}")
+    alter = getattr(qmgr.QueueManager, f"alter_{kind}")
+    deleted = []
+
+    def late(manager: qmgr.QueueManager, name: str, **attributes: object) -> object:
+        if not deleted:
+            deleted.append(delete(manager, name))
+        return alter(manager, name, **attributes)
+
+    world.qm.mqsc(define)
+    monkeypatch.setattr(qmgr.QueueManager, f"alter_{kind}", late)
+    assert world.qm.mqsc(define).text.startswith("AMQ8006I")
+    assert deleted
+    assert "DESCR(x)" in world.qm.mqsc("display queue(A) descr").text
 
 
 def test_every_scene_is_shown() -> None:

@@ -60,7 +60,7 @@ def test_commands_come_from_standard_input_and_are_echoed_with_their_numbers(run
         "rubbish\n"
         "      ^\n"
         "line 1, column 7: there is no command RUBBISH; there are DEFINE, ALTER, DELETE, CLEAR, DISPLAY, RESET, SET, "
-        "PING, STOP\n"
+        "PING, REFRESH, STOP\n"
         "     4 : end\n"
         "3 MQSC commands read.\n"
         "One command has a syntax error.\n"
@@ -93,6 +93,14 @@ def test_commands_come_from_a_file_and_can_be_verified_only(run: Run, data: Path
         assert manager.queue("A").description == "x"
         assert manager.queue("A").max_depth == 5000
         assert not manager.queue("A").default_persistence
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_command(run: Run, data: Path) -> None:
+    script = data / "script.mqsc"
+    for text in (b"def ql(A)\n", b"* a comment\ndef ql(B)\n"):
+        script.write_bytes(b"\xef\xbb\xbf" + text)
+        code, out, _ = run(f"runmqsc --offline -f {script} QM1")
+        assert (code, "One MQSC command read.\n" in out) == (0, True), out
 
 
 def test_nothing_is_run_where_there_is_nothing_to_run_it(run: Run, data: Path) -> None:
@@ -167,6 +175,10 @@ def test_samples_say_what_connecting_has_ended_with(run: Run, data: Path) -> Non
         code, out, err = run(words, b"x\n")
         assert (code, "MQCONNX ended with reason code 2059\n" in out) == (40, True)
         assert err.startswith("AMQ8146E: queue manager 'QM1' is not running; start it (strmqm QM1)")
+    for words in ("amqsput A qm1", "amqsget A", "amqsgbr A NO-NAME"):
+        code, out, err = run(words)
+        assert (code, "MQCONNX ended with reason code 2058\n" in out) == (72, True)
+        assert err.startswith("AMQ7048E: ")
     with qmgr.start("QM1", data_path=data, background=False) as manager:
         assert manager.queues() == []
 
@@ -225,6 +237,9 @@ def test_amqsblst_provokes_the_release_of_log_space(run: Run, data: Path) -> Non
     assert "was rolled back by the queue manager to release log space" in err
     said = (data / "qmgrs/QM1/errors/AMQERR01.LOG").read_text()
     assert "AMQ7486I: Transaction 0," in said
+    assert re.search(
+        r"AMQ7487I: Application .*pid \d+ was preventing log space from being released, by transaction 0,\d+\.\n", said
+    )
     assert "AMQ7469W: Transaction 0," in said
     code, out, _ = run("amqsblst --offline QM1 A -W -s 10000 -c 20 -u 10")
     assert code == 0

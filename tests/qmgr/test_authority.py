@@ -142,6 +142,9 @@ def test_the_commands(tmp_path: Path, commands: Commands) -> None:
         code, text = run("setmqaut", *aimed, *wrong)
         assert code == 36, text
         assert len(text.splitlines()) == 1
+    for command in ("setmqaut", "dspmqaut"):
+        code, text = run(command, "-m", "QM1", "-t", "qmgr", "-g", "mqm")
+        assert (code, text.startswith("AMQ7076E: -g was given 'mqm'; rights are those of users here")) == (36, True)
     assert run("setuser", "-m", "QM1", "mia", given="secret\n") == (0, "User mia set.\n")
     assert run("setuser", "-m", "QM1", "--list") == (0, "mia\n")
     code, text = run("setuser", "-m", "QM1", "tom", given="\n")

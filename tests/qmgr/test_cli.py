@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 import qmgr
+from logger.disk import PosixDisk
 from logger.errors import LogError
+from qmgr import creation, locations
 from qmgr.cli.command import Command, explain
 from qmgr.cli.main import COMMANDS, qm
 from qmgr.compiled import is_compiled
@@ -159,6 +161,8 @@ def test_every_command_that_ibm_mq_has_is_installed_under_its_own_name():
         ("crtmqm --data-path '' A", 39, "AMQ7076E"),
         ("crtmqm -md /x --data-path /y A", 39, "AMQ7076E"),
         (f"crtmqm -c {'x' * 65} A", 39, "AMQ7076E"),
+        ("crtmqm -p 1414 A", 39, "AMQ7076E"),
+        ("crtmqm -ic /not/there A", 39, "AMQ6166E"),
         ("crtmqm 'A B'", 72, "AMQ7048E"),
         ("crtmqm 'A;B'", 72, "AMQ7048E"),
         ("crtmqm ''", 72, "AMQ7048E"),
@@ -248,7 +252,10 @@ def test_a_queue_manager_is_created_shown_and_deleted(run: Run, data: Path):
     ]
     assert "DEFAULT(yes)" in run("dspmq -m saturn.queue/manager -o default").stdout
     everything = run("dspmq -o all -m A").stdout
-    assert f"STATUS(Ended normally) DEFAULT(no) DATAPATH({data}/qmgrs/A) LOGPATH({data}/log/A)" in everything
+    assert (
+        f"STATUS(Ended normally) DEFAULT(no) STANDBY(Not permitted) DATAPATH({data}/qmgrs/A) LOGPATH({data}/log/A)"
+        in everything
+    )
 
     gone = run("dltmqm saturn.queue/manager")
     assert (gone.returncode, gone.stdout) == (0, "Queue manager 'saturn.queue/manager' deleted.\n")
@@ -281,6 +288,28 @@ def test_options_become_attributes_and_those_without_effect_are_noted(run: Run, 
         with qmgr.start("QM1", data_path=data) as qm:
             said = qm.attributes
             assert (said.description, said.dead_letter_queue, said.max_handles) == ("The first", "DEAD", 6)
+
+
+def test_two_who_create_it_at_once_are_told_of_each_other(run: Run, data: Path):
+    location = locations.find("QM1", str(data))
+    for directory in (location.data_dir, location.log_dir):
+        Path(directory).mkdir(parents=True)
+    owned = creation.own(PosixDisk(), location, location.log_dir)
+    done = run(f"crtmqm {SMALL} QM1")
+    text = f"AMQ8146E: queue manager 'QM1' can't be created: pid {os.getpid()} is about to.\n"
+    assert (done.returncode, done.stderr) == (40, text)
+    owned.release()
+    assert run(f"crtmqm {SMALL} QM1").returncode == 0
+
+
+def test_files_for_each_start_are_named_when_it_is_created(run: Run, data: Path, tmp_path: Path):
+    (tmp_path / "a.mqsc").write_text("define qlocal(A)\n")
+    (tmp_path / "more").mkdir()
+    done = run(f"crtmqm {SMALL} -ic {tmp_path}/a.mqsc -ii {tmp_path}/more QM1")
+    assert (done.returncode, done.stderr) == (0, "")
+    text = (data / "qmgrs" / "QM1" / "qm.ini").read_text()
+    assert f"AutoConfig:\n   MQSCConfig={tmp_path}/a.mqsc\n   IniConfig={tmp_path}/more\n" in text
+    assert run("checkini -m QM1").returncode == 0
 
 
 def test_a_log_path_and_a_data_path_of_their_own(run: Run, tmp_path: Path):
