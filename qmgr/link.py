@@ -116,10 +116,13 @@ class Link:
 
     def _handshake(self, sock: Socket, frame: bytes) -> tuple[bytes, wire.Reply]:
         """The answer to a first frame. Raises what it says, or Unavailable."""
-        sockets.limit_receive(sock, HANDSHAKE if self.timeout is None else min(HANDSHAKE, self.timeout))
+        seconds = HANDSHAKE if self.timeout is None else min(HANDSHAKE, self.timeout)
+        sockets.limit_receive(sock, seconds)
         try:
             sock.sendall(frame)
             answer = sockets.receive(sock, LONGEST)
+        except BlockingIOError as exc:
+            raise self._unanswered(f"it has said nothing for {seconds:g} seconds") from exc
         except sockets.Gone as exc:
             raise self._unanswered(str(exc)) from exc
         if not answer:
@@ -198,7 +201,8 @@ class Link:
         self.close()
         if isinstance(exc, sockets.Late):
             return Broken(f"it has said nothing for {self.timeout:g} seconds")
-        return Broken(str(exc) or "the queue manager has closed it")
+        told = exc.strerror if isinstance(exc, OSError) else str(exc)
+        return Broken(told or "the queue manager has closed it")
 
     def _another(self) -> Socket:
         """A new socket of the session."""

@@ -66,15 +66,18 @@ class RemoteUnit:
 
     @property
     def id(self) -> int:
-        """The number of the unit of work: unique over all restarts. Asks the daemon for it before the first call."""
-        if not self._id:
+        """The number of the unit of work: unique over all restarts. Asks the daemon for it before the first call.
+
+        0 where the connection was lost before the daemon has told it.
+        """
+        if not self._id and not self._link.broken:
             self._check()
             self._ask(wire.request(wire.BEGIN_UNIT, wire.BEGIN, self._number, "", b""))
         return self._id
 
     @property
     def state(self) -> UowState:
-        """As the daemon has it."""
+        """As the daemon has it, or had it when the connection was lost: then `commit` and `backout` say more."""
         if self._state not in (ACTIVE, PREPARED) or self._begin or self._link.broken:
             return self._state
         answer, head = self._ask(wire.request(wire.STATE, 0, self._number))
@@ -109,8 +112,8 @@ class RemoteUnit:
                     f"end it with resolve(xid, …)"
                 )
             raise BackedOut(
-                f"unit of work {self._id or ''} was backed out when its connection was lost; back it out and start "
-                f"it again"
+                f"{f'unit of work {self._id}' if self._id else 'this unit of work'} was backed out when its connection "
+                f"was lost; back it out and start it again"
             )
 
     def _ask_for_outcome(self) -> str:

@@ -7,6 +7,7 @@ system calls and no more. Knows lengths of frames and nothing of what is in them
 # ruff: noqa: PTH101, PTH104, PTH108, PTH112
 
 import contextlib
+import errno
 import os
 import pwd
 import select
@@ -227,10 +228,13 @@ def hear_no_more(sock: Socket) -> None:
 
 @contextlib.contextmanager
 def _short(path: str) -> Iterator[str]:
-    """A name for `path` that is short enough for the system."""
-    if len(os.fsencode(path)) <= LONGEST_NAME or not os.path.isdir("/proc/self/fd"):
+    """A name for `path` that is short enough for the system. Raises OSError where there is none."""
+    if len(os.fsencode(path)) <= LONGEST_NAME:
         yield path
         return
+    if not os.path.isdir("/proc/self/fd"):
+        text = f"on this system the path of a Unix socket has {LONGEST_NAME} bytes at most; choose a shorter data path"
+        raise OSError(errno.ENAMETOOLONG, text, path)
     directory, name = os.path.split(path)
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -253,7 +257,8 @@ def listen_unix(path: str) -> tuple[Socket, int]:
         os.unlink(new)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        os.fchmod(sock.fileno(), 0o600)  # on Linux the file gets this mode, with no moment in between
+        with contextlib.suppress(OSError):  # of a socket others refuse it; nobody else gets into its directory anyway
+            os.fchmod(sock.fileno(), 0o600)  # on Linux the file gets this mode, with no moment in between
         with _short(new) as name:
             sock.bind(name)
         os.chmod(new, 0o600)

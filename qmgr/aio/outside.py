@@ -67,8 +67,8 @@ class OutsideUnit:
                     f"end it with resolve(xid, …)"
                 )
             raise BackedOut(
-                f"unit of work {self.number or ''} was backed out when its connection was lost; back it out and start "
-                f"it again"
+                f"{f'unit of work {self.number}' if self.number else 'this unit of work'} was backed out when its "
+                f"connection was lost; back it out and start it again"
             )
 
     def hear(self, answers: list[bytes]) -> Answers:

@@ -24,9 +24,11 @@ from qmgr.infos import Peer
 from qmgr.session import AllRights, Rights, ServiceFace, Session
 
 CHUNK = 65_536
+TLS = b"\x16\x03"  # how its first record begins
 BACKLOG = 100
 PAUSE = 0.005  # seconds until it is asked again whether there is room
 LINGER = 2.0  # seconds for a client to hear why it was refused
+CLOSED = (ssl.SSLEOFError, ssl.SSLZeroReturnError)  # in the middle of a handshake: which one goes by the Python
 
 
 def make(service: ServiceFace, config: ListenerConfig) -> "HttpListener":
@@ -152,7 +154,13 @@ class Connection:
     def _shake_hands(self) -> None:
         if self._listener.context is not None:
             self._socket.settimeout(self._service.channels.connect_timeout)
-            self._socket = self._listener.context.wrap_socket(self._socket, server_side=True)
+            try:
+                self._socket = self._listener.context.wrap_socket(self._socket, server_side=True)
+            except ssl.SSLError as exc:
+                if not isinstance(exc, CLOSED):  # by the client, as one does that only looks
+                    text = f"TLS with a client of listener {self._listener.config.name!r} failed: {exc}"
+                    self._service.say("AMQ9213", text=text)
+                raise
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -203,6 +211,8 @@ class Connection:
                 raise BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the head is over {MOST_HEAD} bytes long")
             if not self._more(within, MOST_HEAD):
                 return None
+            if self._read.startswith(TLS):  # its client would wait until the time is up
+                raise bad("this listener speaks HTTP without TLS, and the client begins with TLS")
         data, _, self._read = self._read.partition(END)
         return parse(data.lstrip(b"\r\n"), channels.max_frame_length)
 
@@ -259,7 +269,7 @@ class Connection:
 
     def _said(self, head: Head, response: Response) -> Response:
         if head.method not in ("GET", "HEAD") or head.length:
-            raise BadRequest(HTTPStatus.METHOD_NOT_ALLOWED, "use GET")
+            raise BadRequest(HTTPStatus.METHOD_NOT_ALLOWED, "use GET", Allow="GET, HEAD")
         return response
 
     def _admitted(self, head: Head) -> Session:

@@ -17,9 +17,10 @@ END = b"\r\n\r\n"
 class BadRequest(Exception):
     """What the client sent is no request that can be answered otherwise than with this status."""
 
-    def __init__(self, status: HTTPStatus, text: str) -> None:
+    def __init__(self, status: HTTPStatus, text: str, **headers: str) -> None:
         super().__init__(text)
         self.status = status
+        self.headers = headers  # that the answer has
 
 
 @attrs.frozen(kw_only=True)

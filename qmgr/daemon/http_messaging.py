@@ -35,6 +35,7 @@ PREFIX = ("ibmmq", "rest")
 VERSIONS = ("v1", "v2", "v3")
 TEXT = ("text/plain", "text/html", "text/xml", "application/json", "application/xml")
 BYTES = "application/octet-stream"
+CHARSETS = {"utf-8", "utf8", "us-ascii"}
 PLAIN = "!#$&'()*+/:<=>?@[]^`{|}"  # what stands for itself in a property
 QUERIES = {"messageId", "correlationId", "wait", "limit"}
 LONGEST_WAIT = 24 * 3600 * 1000  # milliseconds
@@ -54,7 +55,8 @@ def failure(exc: Exception) -> Response:
         "message": str(exc),
     }
     body = json.dumps({"error": [said]}).encode()
-    return Response(status=status, body=body, content_type="application/json;charset=utf-8")
+    headers = dict(exc.headers) if isinstance(exc, BadRequest) else {}
+    return Response(status=status, body=body, content_type="application/json;charset=utf-8", headers=headers)
 
 
 def status_of(exc: Exception) -> HTTPStatus:
@@ -91,7 +93,8 @@ class Messaging:
         }
         verb = verbs.get((head.method, what))
         if verb is None:
-            raise BadRequest(HTTPStatus.METHOD_NOT_ALLOWED, f"{head.method} does not go with {what}")
+            allowed = ", ".join(method for method, where in verbs if where == what)
+            raise BadRequest(HTTPStatus.METHOD_NOT_ALLOWED, f"{head.method} does not go with {what}", Allow=allowed)
         unknown = sorted(set(head.query) - QUERIES)
         if unknown:
             raise bad(f"there is no parameter {unknown[0][:40]!r}; there are {', '.join(sorted(QUERIES))}")
@@ -175,11 +178,7 @@ class Messaging:
 def put_options(head: Head) -> dict[str, Any]:
     """What the headers say of the message."""
     given = head.headers
-    kind = given.get("content-type", "text/plain").partition(";")[0].strip().lower()
-    if kind not in (*TEXT, BYTES):
-        allowed = ", ".join((*TEXT, BYTES))
-        raise BadRequest(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type is {kind[:60]!r}; allowed: {allowed}")
-    options: dict[str, Any] = {"format": "" if kind == BYTES else "MQSTR"}
+    options: dict[str, Any] = {"format": _format(given)}
     persistence = {"persistent": True, "nonpersistent": False}
     if "ibm-mq-md-persistence" in given:
         value = given["ibm-mq-md-persistence"].lower()
@@ -197,6 +196,23 @@ def put_options(head: Head) -> dict[str, Any]:
     if "ibm-mq-usr" in given:
         options["properties"] = properties(given["ibm-mq-usr"])
     return options
+
+
+def _format(given: Mapping[str, str]) -> str:
+    """Text is UTF-8, as it is said to be when it is got; what else a body may be nobody would hear who gets it."""
+    kind, *words = (word.strip().lower() for word in given.get("content-type", "text/plain").split(";"))
+    if kind not in (*TEXT, BYTES):
+        raise _unsupported(f"Content-Type is {kind[:60]!r}; allowed: {', '.join((*TEXT, BYTES))}")
+    if "content-encoding" in given:
+        raise _unsupported(f"a body has no Content-Encoding here, not {given['content-encoding'][:60]!r}")
+    for name, _, value in (word.partition("=") for word in words):
+        if kind != BYTES and name == "charset" and value.strip('"') not in CHARSETS:
+            raise _unsupported(f"text is UTF-8 here, not {value[:60]!r}; {BYTES} takes any bytes")
+    return "" if kind == BYTES else "MQSTR"
+
+
+def _unsupported(text: str) -> BadRequest:
+    return BadRequest(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text)
 
 
 def said_of(message: Message) -> dict[str, str]:

@@ -12,9 +12,10 @@ from typing import Any, Protocol
 from logger.clock import Clock, SystemClock
 from logger.disk import Disk, Path, PosixDisk
 from qmgr import autoconfig, ini, locations, mqsini
+from qmgr.creation import refuse_root, unknown
 from qmgr.daemon import autorun
 from qmgr.daemon.admission import Admission
-from qmgr.errors import Mistake, MQError, Reason, Unavailable
+from qmgr.errors import Mistake, MQError, Unavailable
 from qmgr.life import Life, Stage
 from qmgr.manager import QueueManager, start
 from qmgr.session import Sessions
@@ -97,11 +98,8 @@ class Service:
     def start(self) -> None:
         """Return when clients may come. Raises what `qmgr.start` raises, and Unavailable where a port is not free."""
         if not self.disk.exists(self.location.ini):
-            raise Unavailable(
-                f"there is no queue manager {self.name!r} in {self.location.data_root}; create it first (crtmqm)",
-                reason=Reason.Q_MGR_NAME_ERROR,
-                name=self.name,
-            )
+            raise unknown(self.disk, self.location)
+        refuse_root(self.disk, self.location.data_dir, self.name)
         self._life.begin()
         try:
             self.manager = start(

@@ -9,6 +9,7 @@ import json
 import os
 import resource
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,7 @@ BAD_INI, NO_STORAGE, UNEXPECTED, NAME_ERROR, BAD_LOG_PATH, NOT_AUTHORISED = 39, 
 
 ACTIVE = "active"  # where the extents of a log are
 STDIO = (0, 1, 2)
+OPEN_MAX = 10240  # descriptors
 
 
 # What a failure means
@@ -36,7 +38,7 @@ STDIO = (0, 1, 2)
 def explain(exc: BaseException) -> tuple[int, str]:
     """The exit code and the sentence for a start that has failed, or a daemon that has."""
     cause = exc.__cause__ if isinstance(exc, MQError) and exc.__cause__ is not None else exc
-    text = str(exc)
+    text = _because(exc) if isinstance(exc, OSError) else str(exc)
     if isinstance(exc, IniError):
         return BAD_INI, text if text.startswith("AMQ") else f"AMQ7076E: {text}"
     if isinstance(exc, NameError_):
@@ -46,7 +48,7 @@ def explain(exc: BaseException) -> tuple[int, str]:
     if isinstance(cause, LogError | RecoveryError):
         return LOG_NOT_AVAILABLE, f"AMQ7017E: {text}"
     if isinstance(cause, PermissionError):
-        return NOT_AUTHORISED, f"AMQ7077E: you are not authorised to start the queue manager: {text}"
+        return NOT_AUTHORISED, f"AMQ7077E: you are not authorised to start the queue manager: {_because(cause)}"
     if isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno in NO_SPACE):
         return NO_STORAGE, f"AMQ6708E: there is no room to start the queue manager: {text or 'no memory'}"
     if isinstance(cause, FileNotFoundError) and f"/{ACTIVE}/" in str(cause.filename):
@@ -56,6 +58,11 @@ def explain(exc: BaseException) -> tuple[int, str]:
     if isinstance(cause, OSError):
         return UNEXPECTED, f"AMQ7002S: {text}"
     return UNEXPECTED, f"AMQ6118S: internal error {exc!r}."
+
+
+def _because(exc: OSError) -> str:
+    """What the system says, without its number."""
+    return f"{exc.strerror}: {exc.filename}" if exc.strerror and exc.filename else exc.strerror or str(exc)
 
 
 def _by_reason(exc: MQError, text: str) -> tuple[int, str]:
@@ -70,11 +77,17 @@ def _by_reason(exc: MQError, text: str) -> tuple[int, str]:
 
 
 class Printer:
-    """A Teller for a terminal."""
+    """A Teller for a terminal: where nothing can be printed, a queue manager starts and ends all the same."""
 
     def line(self, text: str) -> None:
-        with contextlib.suppress(OSError):
+        try:
             print(text, flush=True)
+        except (
+            OSError
+        ):  # a full disk, or a pipe that nobody reads: what could not be printed goes nowhere, at the end too
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
 
     def ready(self) -> None:
         """Nobody waits."""
@@ -83,9 +96,14 @@ class Printer:
 def _raise_limit() -> None:
     """As many descriptors as this process may have: clients take some each, and log and checkpoints need theirs."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if soft == hard:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError):  # macOS says that there is no limit, and takes no more than this
+        if 0 <= soft < OPEN_MAX:
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_MAX, hard))
 
 
 def foreground(name: str, data_path: str | None) -> tuple[int, str]:
@@ -186,6 +204,20 @@ def _be_the_child(name: str, data_path: str, write: int) -> NoReturn:
         os._exit(code)  # what our parent would do at its end is not for us to do
 
 
+def _close_but(write: int) -> None:
+    """Close all descriptors but those of stdin, stdout and stderr, and this one."""
+    try:
+        found = [int(each.name) for each in Path("/dev/fd").iterdir()]
+    except OSError:  # neither /proc nor another file system tells which there are
+        os.closerange(len(STDIO), write)
+        os.closerange(write + 1, os.sysconf("SC_OPEN_MAX"))
+        return
+    for fd in found:
+        if fd not in (*STDIO, write):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+
 def _detach(write: int) -> int:
     """Keep nothing of the parent's but the pipe; its descriptor, which may be another now."""
     os.setsid()
@@ -195,10 +227,7 @@ def _detach(write: int) -> int:
     null = os.open(os.devnull, os.O_RDWR)
     for fd in STDIO:
         os.dup2(null, fd)
-    for fd in [int(each.name) for each in Path("/dev/fd").iterdir()]:
-        if fd not in (*STDIO, write):
-            with contextlib.suppress(OSError):
-                os.close(fd)
+    _close_but(write)
     os.chdir("/")
     os.umask(0o077)
     return write

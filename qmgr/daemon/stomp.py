@@ -129,7 +129,7 @@ class StompListener:
         except (OSError, ssl.SSLError) as exc:
             self._strangers.leave(stranger)
             client.close()
-            if self._tls is not None:
+            if self._tls is not None and str(exc):  # without words it was closed, as by one that only looks
                 self._service.say("AMQ9213", text=f"TLS with a client of listener {self._config.name!r} failed: {exc}")
 
     def _greeted(self, client: socket.socket, stranger: Stranger) -> Callable[[asyncio.Task[None]], None]:

@@ -158,6 +158,9 @@ class StompCommands:
         return session.accept(self._subscriptions.take(headers), unit)
 
     def _refuse(self, session: Session, headers: dict[str, str]) -> int:
+        if headers.get("requeue") == "false":
+            text = "NACK has requeue:false; what is refused goes back, or where BOTHRESH and BOQNAME of its queue say"
+            raise Mistake(f"{text}; ACK it to be rid of it")
         name = headers.get("transaction")
         if name is None:
             return session.reject(self._subscriptions.take(headers))

@@ -145,10 +145,11 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         self._stranger.cut = self.cut
         self._socket = transport.get_extra_info("socket")
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio does it for its own servers only
-        for option, value in KEEPALIVE:
-            self._socket.setsockopt(socket.IPPROTO_TCP, option, value)
+        with contextlib.suppress(OSError):  # macOS refuses it where the client has gone already
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio: for its own servers only
+            for option, value in KEEPALIVE:
+                self._socket.setsockopt(socket.IPPROTO_TCP, option, value)
         transport.set_write_buffer_limits(high=HIGH_WATER)
         peer = transport.get_extra_info("peername")
         self.address = f"{peer[0]}:{peer[1]}" if peer else ""
@@ -402,7 +403,8 @@ class Connection(asyncio.Protocol):
         unsent = self._transport.get_write_buffer_size()
         self._deadline = self._around.loop.time() + (timing.frame if unsent else timing.linger)
         if self._transport.can_write_eof():
-            self._transport.write_eof()  # and read on: to close with bytes unread would throw away what was sent
+            with contextlib.suppress(OSError):  # the client has just gone
+                self._transport.write_eof()  # and read on: to close with bytes unread would throw away what was sent
         else:
             self._transport.close()
 

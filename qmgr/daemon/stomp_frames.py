@@ -5,7 +5,8 @@
 The head (command and headers) is UTF-8. In 1.1 and 1.2 a header says `\\n` for LF, `\\c` for a colon and `\\\\` for a
 backslash, in 1.2 also `\\r` for CR; CONNECT and CONNECTED are not escaped, and 1.0 knows no escapes. Of repeated
 headers the first counts. A body ends at the first NUL, or after `content-length` bytes and may then have NULs. An EOL
-between frames is a heart-beat.
+between frames is a heart-beat. Our own frames have one behind them, as those of other servers do: there are clients
+that take it for part of the frame, and lose the next one where it is missing.
 
 What comes from a stranger is bounded before anything is made of it: see `Limits`.
 """
@@ -22,6 +23,7 @@ CLIENT_COMMANDS = frozenset(
 )
 UNESCAPED = frozenset({"CONNECT", "STOMP", "CONNECTED"})
 LONGEST_COMMAND = max(map(len, CLIENT_COMMANDS))
+END = b"\0\n"  # of a frame of ours
 NUL_IN_HEAD = "a frame has a NUL before the empty line that ends its headers"
 NO_BODY = 16  # bytes in the place of a body where there can be none: a stray EOL is overlooked
 
@@ -273,7 +275,7 @@ def _first_of(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 def encode(dialect: Dialect, command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
     """A frame as bytes; the caller gives `content-length` where the body may have NULs."""
-    return b"%b\n%b\n%b\0" % (command.encode(), encode_headers(dialect, headers, command), body)
+    return b"%b\n%b\n%b%b" % (command.encode(), encode_headers(dialect, headers, command), body, END)
 
 
 def encode_headers(dialect: Dialect, headers: Mapping[str, str], command: str = "") -> bytes:

@@ -63,7 +63,7 @@ class Login:
             raise
 
     def _user(self, said: Credentials) -> str:
-        if said.passcode is not None and PLAIN in self._ways:
+        if said.login and said.passcode is not None and PLAIN in self._ways:  # some write both headers, empty
             self._admission.check_password(said.login, said.passcode)
             return said.login
         if EXTERNAL in self._ways:

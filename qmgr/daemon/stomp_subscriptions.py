@@ -7,9 +7,10 @@ the client does not read) → sent → acknowledged, refused, or given back. Wit
 import enum
 from collections import deque
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Protocol
 
-from qmgr.daemon.stomp_frames import Dialect, encode_headers
+from qmgr.daemon.stomp_frames import END, Dialect, encode_headers
 from qmgr.daemon.stomp_messages import message_headers, queue_of
 from qmgr.delivery import Delivery, Watch
 from qmgr.errors import Mistake, MQError, Reason
@@ -21,12 +22,16 @@ MOST = 100  # subscriptions of a connection
 MOST_HELD = 5000  # messages that one connection holds
 BATCH = 32  # messages taken at a time
 LONGEST_ID = 255
+NOT_KEPT = ("browser", "exclusive", "activemq.exclusive")
 
 
 class Ack(enum.Enum):
     AUTO = "auto"
     CLIENT = "client"  # an ACK is for all that was sent before, too
     INDIVIDUAL = "client-individual"
+
+
+Sent = tuple[Delivery, list[str]]  # with all that an ACK may say of it
 
 
 class Channel(Protocol):
@@ -62,7 +67,8 @@ class Subscription:
     ) -> None:
         self.queue = queue
         self.ack = ack
-        self.sent: dict[str, Delivery] = {}  # by the id that an ACK will have, in the order of sending
+        self.name = name if named else None
+        self.sent: dict[int, Sent] = {}  # by the number of sending, in that order
         self._coming: deque[Delivery] = deque()
         self._waiting = 0  # of those, how many a force is waited for
         self._group = group
@@ -126,10 +132,7 @@ class Subscription:
         if self.ack is Ack.AUTO:  # what is coming was got for the client, so it is sent
             self._send_coming()
             return []
-        back = [*self.sent.values(), *self._coming]
-        for name in self.sent:
-            del self._group.by_ack_id[name]
-        self.sent.clear()
+        back = [*self._acknowledged(list(self.sent)), *self._coming]
         self._coming.clear()
         return back
 
@@ -137,20 +140,19 @@ class Subscription:
         """What the client can't have seen; none of what it got with ack:auto is given back."""
         return [] if self.ack is Ack.AUTO else list(self._coming)
 
-    def take(self, ack_id: str) -> list[Delivery]:
-        """What an ACK or NACK with this id is for."""
-        if self.ack is Ack.INDIVIDUAL:
-            names = [ack_id]
-        else:
-            names = []
-            for name in self.sent:
-                names.append(name)
-                if name == ack_id:
-                    break
-        for name in names:
-            del self._group.by_ack_id[name]
-        self._group.make_room(len(names), self)
-        return [self.sent.pop(name) for name in names]
+    def take(self, number: int) -> list[Delivery]:
+        """What an ACK or NACK of this one is for."""
+        numbers = [number] if self.ack is Ack.INDIVIDUAL else [*takewhile(number.__ge__, self.sent)]
+        self._group.make_room(len(numbers), self)
+        return self._acknowledged(numbers)
+
+    def _acknowledged(self, numbers: list[int]) -> list[Delivery]:
+        """Nobody acknowledges them again."""
+        done = [self.sent.pop(number) for number in numbers]
+        for _, ids in done:
+            for one in ids:
+                del self._group.waiting[one]
+        return [delivery for delivery, _ in done]
 
     # ----
 
@@ -184,20 +186,25 @@ class Subscription:
             else:
                 self._await_ack(delivery, headers)
             head = self._head + encode_headers(channel.dialect, headers)
-            channel.send(b"%b\n%b\0" % (head, message.body))
+            channel.send(b"%b\n%b%b" % (head, message.body, END))
 
     def _await_ack(self, delivery: Delivery, headers: dict[str, str]) -> None:
+        """An ACK says which one by `ack` in 1.2, else by `message-id`, which some clients of 1.2 say as well.
+
+        So where a putter gave the same id twice, that header says more.
+        """
         group = self._group
         group.sent += 1
-        ack_id = str(group.sent)
-        if group.by_message_id:  # 1.0 and 1.1 acknowledge by it; where a putter gave the same id twice, it says more
-            ack_id = headers["message-id"]
-            if ack_id in group.by_ack_id:
-                ack_id = headers["message-id"] = f"{ack_id}-{group.sent}"
-        else:
-            headers["ack"] = ack_id
-        self.sent[ack_id] = delivery
-        group.by_ack_id[ack_id] = self
+        number, one = group.sent, headers["message-id"]
+        if one in group.waiting:
+            one = headers["message-id"] = f"{one}-{number}"
+        ids = [one]
+        if not group.by_message_id:
+            headers["ack"] = str(number)
+            ids.append(headers["ack"])
+        self.sent[number] = delivery, ids
+        for each in ids:
+            group.waiting[each] = self, number
 
 
 class Subscriptions:
@@ -206,7 +213,7 @@ class Subscriptions:
     def __init__(self, channel: Channel, session: Session) -> None:
         self.channel = channel
         self.session = session
-        self.by_ack_id: dict[str, Subscription] = {}
+        self.waiting: dict[str, tuple[Subscription, int]] = {}  # for an ACK: by all that it may say, what it means
         self.by_message_id = channel.dialect.version != "1.2"
         self.held = 0  # messages that are coming, or sent and not acknowledged
         self.sent = 0  # messages so far that wait for an ACK
@@ -228,8 +235,7 @@ class Subscriptions:
         if len(self._by_name) >= MOST:
             text = f"a STOMP connection may have {MOST} subscriptions at a time; end some of them"
             raise Mistake(text, reason=Reason.HANDLE_NOT_AVAILABLE)
-        if "selector" in headers:
-            raise Mistake("SUBSCRIBE has a selector; there are none here", reason=Reason.SELECTOR_ERROR)
+        _check_kept(headers)
         new = Subscription(self, name, headers["destination"], queue, _ack(headers), _prefetch(headers), named)
         self._by_name[name] = new
         new.take_more()
@@ -246,17 +252,20 @@ class Subscriptions:
 
     def take(self, headers: dict[str, str]) -> list[Delivery]:
         """What an ACK or NACK is for. Raises Mistake (2209) where nothing waits for it."""
-        name = headers.get("message-id") if self.by_message_id else headers.get("id")
+        usual, other = ("message-id", "id") if self.by_message_id else ("id", "message-id")
+        name = headers.get(usual, headers.get(other))
         if name is None:
-            wanted = "message-id" if self.by_message_id else "id"
-            raise Mistake(f"an ACK or NACK of STOMP {self.channel.dialect.version} has a header {wanted}")
-        subscription = self.by_ack_id.get(name)
-        if subscription is None:
+            raise Mistake(
+                f"an ACK or NACK of STOMP {self.channel.dialect.version} has a header {usual}, "
+                f"as the MESSAGE has it in its header {'message-id' if self.by_message_id else 'ack'}"
+            )
+        subscription, number = self.waiting.get(name, (None, 0))
+        if subscription is None or headers.get("subscription", subscription.name) != subscription.name:
             raise Mistake(
                 f"no message waits for an acknowledgement with id {name[:100]!r}: it has had one, or was given back",
                 reason=Reason.NO_MSG_LOCKED,
             )
-        return subscription.take(name)
+        return subscription.take(number)
 
     def make_room(self, count: int, subscription: Subscription) -> None:
         """So many of the subscription's messages are acknowledged: it may take others."""
@@ -295,6 +304,15 @@ class Subscriptions:
             back = subscription.end()
             self.held -= len(back)
             self.session.release(back if in_order else unsent)
+
+
+def _check_kept(headers: dict[str, str]) -> None:
+    """What other servers promise to a subscriber and nobody keeps here: without it messages would go the wrong way."""
+    if "selector" in headers:
+        raise Mistake("SUBSCRIBE has a selector; there are none here", reason=Reason.SELECTOR_ERROR)
+    for name in NOT_KEPT:
+        if headers.get(name) == "true":
+            raise Mistake(f"SUBSCRIBE has {name}:true; here all subscribers of a queue take messages, and share them")
 
 
 def _ack(headers: dict[str, str]) -> Ack:

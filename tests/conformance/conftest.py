@@ -42,13 +42,13 @@ def queue(face: Face) -> str:
 
 
 @pytest.fixture(scope="module")
-def shared_by_face() -> dict[int, str]:
+def shared_by_face() -> dict[Face, str]:
     return {}
 
 
 @pytest.fixture
-def shared(face: Face, shared_by_face: dict[int, str]) -> str:
+def shared(face: Face, shared_by_face: dict[Face, str]) -> str:
     """A queue for tests that leave nothing in it."""
-    if id(face) not in shared_by_face:
-        shared_by_face[id(face)] = face.queue()
-    return shared_by_face[id(face)]
+    if face not in shared_by_face:
+        shared_by_face[face] = face.queue()
+    return shared_by_face[face]

@@ -221,9 +221,9 @@ class Client:
                     headers.setdefault(said(name), said(value))
                 length = headers.get("content-length")
                 at = int(length) if length is not None else rest.find(b"\0")
-                if 0 <= at < len(rest):
-                    assert rest[at] == 0
-                    self.received = rest[at + 1 :]
+                if 0 <= at < len(rest) - 1:
+                    assert rest[at : at + 2] == b"\0\n"
+                    self.received = rest[at + 2 :]
                     return Got(command, headers, rest[:at])
             data = self.socket.recv(1 << 16)
             assert data, f"the connection was closed; unread: {self.received!r}"

@@ -158,6 +158,15 @@ def test_a_session_that_was_lost_ends_when_its_client_comes_again(served: Served
     assert len(served.manager.sessions) == 1
 
 
+def test_a_unit_of_work_whose_number_never_came_says_so(served: Served, connection: qmgr.Connection) -> None:
+    unit = connection.begin()
+    connection._link.broken = True
+    assert unit.id == 0  # for a handler that only wants to log it
+    with pytest.raises(BackedOut, match=r"^this unit of work was backed out when its connection was lost"):
+        unit.put("A", b"x")
+    unit.backout()
+
+
 # ---- fencing
 
 

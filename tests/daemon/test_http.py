@@ -178,6 +178,8 @@ def test_bytes_of_any_length_come_back(server: Server, client: str) -> None:
         ("GET", "/", {}, 404, "there is"),
         ("PUT", f"{ROOT}/A/message", {}, 405, "PUT does not go"),
         ("POST", f"{ROOT}/A/message", {"Content_Type": "image/png"}, 415, "image/png"),
+        ("POST", f"{ROOT}/A/message", {"Content_Type": "text/plain; charset=ISO-8859-1"}, 415, "text is UTF-8"),
+        ("POST", f"{ROOT}/A/message", {"Content_Encoding": "gzip"}, 415, "no Content-Encoding here, not 'gzip'"),
         ("POST", f"{ROOT}/A/message", {"ibm_mq_md_priority": "ten"}, 400, "at most 9"),
         ("POST", f"{ROOT}/A/message", {"ibm_mq_md_persistence": "maybe"}, 400, "persistent or nonPersistent"),
         ("POST", f"{ROOT}/A/message", {"ibm_mq_md_correlationId": "ID:zz"}, 400, "48 hexadecimal"),
@@ -197,6 +199,28 @@ def test_what_is_wrong_is_said(
     (error,) = json.loads(answer.body)["error"]
     assert says in error["message"] + str(error["reasonCode"])
     assert server.qm.queue("A").depth == 0
+
+
+def test_a_method_that_does_not_go_is_told_which_do(server: Server) -> None:
+    assert server.ask("OPTIONS", f"{ROOT}/A/message").headers["allow"] == "POST, DELETE, GET, HEAD"
+    assert server.ask("POST", f"{ROOT}/A/messagelist").headers["allow"] == "GET"
+    answer = server.ask("OPTIONS", "/healthz")
+    assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
+
+
+@pytest.mark.parametrize("said", ['text/plain; charset="UTF-8"', "text/plain;charset=us-ascii", "application/json"])
+def test_text_that_is_utf_8(server: Server, said: str) -> None:
+    assert server.ask("POST", f"{ROOT}/A/message", b"x", Content_Type=said).status == 201
+    assert server.ask("GET", f"{ROOT}/A/message").headers["content-type"] == "text/plain;charset=utf-8"
+
+
+def test_a_client_that_begins_with_tls_is_told_at_once(server: Server) -> None:
+    hello = bytes.fromhex("1603010200010001fc0303")  # and no more comes before an answer
+    assert b"speaks HTTP without TLS" in server.raw(hello)
+    with pytest.raises(ssl.SSLError, match=r"(?i)wrong.version.number"):
+        ssl.create_default_context().wrap_socket(
+            socket.create_connection((server.host, server.port), timeout=30), server_hostname="localhost"
+        )
 
 
 def test_without_the_token_nothing_is_changed(server: Server) -> None:
@@ -455,6 +479,19 @@ def test_users_come_over_tls_with_their_rights(tmp_path: Path) -> None:
     assert said.count("AMQ8077") == 2
     assert said.count("AMQ9557") == 2
     assert _plain(server.port) == b""
+    server.end()
+
+
+def test_the_error_log_hears_why_tls_fails_and_nothing_of_who_only_looks(tmp_path: Path) -> None:
+    certificate, key = Authority(tmp_path).issue("localhost")
+    server = Server(tmp_path, tls_certificate=certificate, tls_key=key, authentication=("PLAIN",))
+    for _ in range(3):  # as what watches over ports does
+        socket.create_connection((server.host, server.port)).close()
+    connection = http.client.HTTPSConnection("localhost", server.port, timeout=30, context=ssl.create_default_context())
+    with pytest.raises(ssl.SSLError):
+        connection.request("GET", "/healthz")
+    until(lambda: bool(server.face.said))
+    assert [(amq, "unknown ca" in str(inserts)) for amq, inserts in server.face.said] == [("AMQ9213", True)]
     server.end()
 
 

@@ -107,6 +107,23 @@ def test_closed_streams_harm_nothing(daemons: Daemons, how: str) -> None:
     assert daemons.run("repair --check -m QM1").returncode == 0
 
 
+@pytest.mark.parametrize("how", ["", "--foreground"])
+@pytest.mark.parametrize("full", [True, False] if Path("/dev/full").exists() else [False])
+def test_it_starts_where_nothing_can_be_printed(daemons: Daemons, how: str, full: bool) -> None:
+    """The disk is full that its output goes to, or who has read it is gone."""
+    daemons.make()
+    read, write = os.pipe()
+    os.close(read)
+    with open("/dev/full", "wb") as disk, os.fdopen(write, "wb") as pipe:
+        words = [sys.executable, "-m", "qmgr.cli.main", "strmqm", *how.split(), "QM1"]
+        stdout, streams = disk if full else pipe, {"stderr": subprocess.PIPE, "cwd": ROOT, "env": daemons.environment}
+        process = subprocess.Popen(words, stdout=stdout, **streams)
+    wait_for(lambda: process.poll() not in (None, 0) or daemons.status() == "Running")
+    ended = daemons.run("endmqm -w QM1")
+    assert (process.communicate(timeout=PATIENCE), process.returncode) == ((None, b""), 0)
+    assert ended.returncode == 0
+
+
 def test_a_start_that_takes_too_long_can_be_given_up(daemons: Daemons, tmp_path: Path) -> None:
     """A file that nobody writes to keeps it from being ready."""
     os.mkfifo(tmp_path / "slow.mqsc")

@@ -327,6 +327,70 @@ def test_with_ack_client_one_acknowledges_all_before_it(server: Server, client: 
     assert server.counts("A") == {b"3": 0}
 
 
+@pytest.mark.parametrize("header", ["id", "message-id"])  # as stomp-php (NACK), as Net::Stomp (both)
+def test_in_1_2_a_message_can_be_acknowledged_by_its_own_id_too(server: Server, client: Client, header: str) -> None:
+    for number in range(3):
+        server.qm.put("A", b"%d" % number)
+    client.subscribe("A")
+    first, second, _ = client.message(), client.message(), client.message()
+    client.ask("NACK", **{header: second["message-id"]})
+    again = client.message()
+    assert (again["message-id"], again["redelivered"]) == (second["message-id"], "true")
+    assert again["ack"] != second["ack"]
+    client.ask("ACK", **{header: again["message-id"]})
+    client.ask("ACK", **{header: first["message-id"]})
+    client.say("ACK", **{header: first["message-id"]})
+    assert client.error()["reason-code"] == "2209"
+    server.all_gone()
+    assert server.counts("A") == {b"2": 1}
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_one_id_that_several_messages_have_acknowledges_the_one_that_is_meant(server: Server, version: str) -> None:
+    for queue in "AAB":
+        server.qm.put(queue, b"", message_id=b"same")
+    with server.client(accept_version=version) as client:
+        client.subscribe("A")
+        first, second = client.message(), client.message()
+        client.subscribe("B", id="s2")
+        third = client.message()
+        client.say("ACK", message_id=third["message-id"], subscription="s1")
+        assert client.error()["reason-code"] == "2209"
+    server.all_gone()
+    with server.client(accept_version=version) as client:
+        client.subscribe("B", id="s2")
+        third = client.message()
+        client.subscribe("A")
+        first, second = client.message(), client.message()
+        assert len({each["message-id"] for each in (first, second, third)}) == 3
+        client.ask("ACK", message_id=second["message-id"], subscription="s1")
+        client.ask("ACK", message_id=third["message-id"], subscription="s2")
+        client.say("ACK", message_id=third["message-id"], subscription="s2")
+        assert client.error()["reason-code"] == "2209"
+    server.all_gone()
+    assert (len(server.bodies("A")), server.bodies("B")) == (1, [])
+
+
+def test_an_acknowledgement_of_what_was_given_back_does_not_count_for_its_next_delivery(
+    server: Server, client: Client
+) -> None:
+    server.qm.put("A", b"")
+    client.subscribe("A")
+    first = client.message()
+    client.ask("UNSUBSCRIBE", id="s1")
+    client.subscribe("A", id="s2")
+    assert client.message()["message-id"] == first["message-id"]
+    client.say("ACK", message_id=first["message-id"], subscription="s1")
+    assert client.error()["reason-code"] == "2209"
+    server.all_gone()
+    assert server.bodies("A") == [b""]
+
+
+def test_an_acknowledgement_of_nothing_is_told_what_it_lacks(client: Client) -> None:
+    client.say("ACK", subscription="s1")
+    assert "a header id, as the MESSAGE has it in its header ack" in client.error()["message"]
+
+
 def test_prefetch_bounds_what_is_not_acknowledged(server: Server, client: Client) -> None:
     for number in range(5):
         server.qm.put("A", b"%d" % number)
@@ -415,6 +479,9 @@ def test_an_abrupt_end_counts_what_was_seen(server: Server, client: Client) -> N
         ({"id": "1", "destination": "A", "prefetch_count": "0"}, "2046"),
         ({"id": "1", "destination": "A", "prefetch_count": "1001"}, "2046"),
         ({"id": "1", "destination": "A", "selector": "a = 1"}, "2067"),
+        ({"id": "1", "destination": "A", "browser": "true"}, "2046"),  # ActiveMQ's: look, and take nothing
+        ({"id": "1", "destination": "A", "activemq.exclusive": "true"}, "2046"),
+        ({"id": "1", "destination": "A", "exclusive": "true"}, "2046"),
         ({"id": "s1", "destination": "B"}, "2042"),
     ],
 )
@@ -423,6 +490,29 @@ def test_subscriptions_that_can_not_be(client: Client, headers: dict[str, str], 
     client.say("SUBSCRIBE", **headers, receipt="9")
     error = client.error()
     assert (error["reason-code"], error["receipt-id"]) == (code, "9")
+
+
+def test_a_subscription_is_not_refused_for_what_it_does_not_want(server: Server, client: Client) -> None:
+    server.qm.put("A", b"1")
+    client.subscribe("A", browser="false", exclusive="false", durable="true")
+    assert client.message().body == b"1"
+
+
+def test_a_nack_that_would_not_have_the_message_back_is_refused(server: Server, client: Client) -> None:
+    """RabbitMQ's requeue:false; the message would come again and again."""
+    server.qm.put("A", b"1")
+    client.subscribe("A")
+    client.say("NACK", id=client.message()["ack"], requeue="false")
+    assert "has requeue:false" in client.error()["message"]
+    server.all_gone()
+    assert server.counts("A") == {b"1": 1}
+
+
+def test_a_nack_may_say_that_the_message_goes_back(server: Server, client: Client) -> None:
+    server.qm.put("A", b"1")
+    client.subscribe("A")
+    client.ask("NACK", id=client.message()["ack"], requeue="true")
+    assert client.message()["redelivered"] == "true"
 
 
 @pytest.mark.parametrize("command", ["ACK", "NACK"])

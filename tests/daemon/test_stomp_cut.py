@@ -1,11 +1,14 @@
 """A client that is gone after any byte of what it wanted to say: what it said wholly was done, and nothing else."""
 
+import asyncio
 import contextlib
 import socket
 import struct
+from asyncio import selector_events
 
 import pytest
 
+from qmgr.daemon.stomp_connection import SLICE
 from tests.conftest import SOAK
 from tests.daemon.stomp_world import Client, Server
 
@@ -122,3 +125,21 @@ def test_a_connect_that_is_cut_leaves_nothing(server: Server) -> None:
         client.raw(frame[:at])
         client.close()
     server.all_gone()
+
+
+def test_a_reset_in_the_middle_of_a_farewell_is_an_end_as_any(
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The client goes between what is written to it and the end of that."""
+    client = server.client()
+    write_eof = selector_events._SelectorSocketTransport.write_eof
+
+    def after_reset(transport: asyncio.WriteTransport) -> None:
+        reset(client)
+        write_eof(transport)
+
+    monkeypatch.setattr(selector_events._SelectorSocketTransport, "write_eof", after_reset)
+    client.raw(Client.frame("SEND", b"body", destination="A") * SLICE + Client.frame("NONSENSE", b""))
+    server.all_gone()
+    assert caplog.text == ""
+    assert server.bodies("A") == [b"body"] * SLICE

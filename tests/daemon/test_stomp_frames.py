@@ -150,10 +150,10 @@ def test_1_1_has_no_escape_for_cr() -> None:
 
 def test_what_each_version_escapes() -> None:
     headers = {"a:b": "x\ny\\z\r:"}
-    assert encode(V12, "MESSAGE", headers, b"m") == b"MESSAGE\na\\cb:x\\ny\\\\z\\r\\c\n\nm\0"
-    assert encode(V10, "MESSAGE", headers) == b"MESSAGE\na_b:x y\\z :\n\n\0"
-    assert encode(V12, "CONNECTED", {"server": "a/1:2"}) == b"CONNECTED\nserver:a/1:2\n\n\0"
-    assert encode(V12, "RECEIPT", {"receipt-id": "1"}) == b"RECEIPT\nreceipt-id:1\n\n\0"
+    assert encode(V12, "MESSAGE", headers, b"m") == b"MESSAGE\na\\cb:x\\ny\\\\z\\r\\c\n\nm\0\n"
+    assert encode(V10, "MESSAGE", headers) == b"MESSAGE\na_b:x y\\z :\n\n\0\n"
+    assert encode(V12, "CONNECTED", {"server": "a/1:2"}) == b"CONNECTED\nserver:a/1:2\n\n\0\n"
+    assert encode(V12, "RECEIPT", {"receipt-id": "1"}) == b"RECEIPT\nreceipt-id:1\n\n\0\n"
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)

@@ -112,6 +112,16 @@ def test_a_certificate_says_who_it_is(guarded: Guarded) -> None:
     assert guarded.amq() == ["AMQ9557"]
 
 
+def test_a_login_without_a_name_is_none(guarded: Guarded) -> None:
+    """A client that is configured with empty words, and has a certificate, writes both headers all the same."""
+    with guarded.server.stranger(guarded.context("mia")) as client:
+        client.connect(login="", passcode="")
+        client.send("A", b"x")
+    with guarded.server.stranger(guarded.context()) as client:
+        client.say("CONNECT", accept_version="1.2", login="", passcode="")
+        assert "the client has shown no certificate" in client.error()["message"]
+
+
 def test_frames_sent_before_the_password_was_checked_wait_for_it(guarded: Guarded) -> None:
     with guarded.server.stranger(guarded.context()) as client:
         frames = [
@@ -147,6 +157,18 @@ def test_who_leaves_while_its_password_is_checked_leaves_nothing(
         other.connect()
         other.ask("DISCONNECT")
     guarded.server.all_gone()
+
+
+def test_the_error_log_hears_why_tls_fails_and_nothing_of_who_only_looks(guarded: Guarded) -> None:
+    said = guarded.server.service.said
+    for _ in range(3):  # as what watches over ports does
+        socket.create_connection(("127.0.0.1", guarded.server.port)).close()
+    with pytest.raises(ssl.SSLError):
+        guarded.server.stranger(ssl.create_default_context())
+    eventually(lambda: bool(said))
+    guarded.server.all_gone()
+    ((amq, inserts),) = said
+    assert (amq, "unknown ca" in inserts["text"]) == ("AMQ9213", True)
 
 
 def test_who_does_not_finish_the_handshake_counts_and_is_cut_off(tmp_path: Path) -> None:
