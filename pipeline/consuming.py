@@ -29,7 +29,7 @@ from qmgr.verbs import GetOptions, PutOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 QUERY_ID = "sql.streaming.queryId"
 WAY_OUT = (
@@ -98,9 +98,7 @@ class Consuming:
 
     def __call__(self, batch: "DataFrame", batch_id: int) -> None:
         session = batch.sparkSession
-        query = session.sparkContext.getLocalProperty(QUERY_ID)
-        if query is None:
-            raise Mistake("pipeline.consume works in foreachBatch, where Spark says which query it is")
+        query = _query_of(session)
         if "message_id" not in batch.columns:
             raise Mistake("the batch has no column 'message_id', which says what to take; select it too")
 
@@ -202,6 +200,22 @@ class Consuming:
         if isinstance(self.qmgr, str):
             return connect(self.qmgr, data_path=self.data_path, application="spark consume")
         return nullcontext(self.qmgr)
+
+
+def _query_of(session: "SparkSession") -> str:
+    """The id of the query that a batch is of. Raises Mistake where nobody tells it."""
+    from pyspark.errors import PySparkAttributeError
+
+    try:
+        query: str | None = session.sparkContext.getLocalProperty(QUERY_ID)
+    except PySparkAttributeError as exc:
+        raise Mistake(
+            "Spark Connect does not tell which query a batch is of, and pipeline.consume has to know; start the query "
+            "by a driver of the usual kind, such as spark-submit makes"
+        ) from exc
+    if query is None:
+        raise Mistake("pipeline.consume works in foreachBatch, where Spark says which query it is")
+    return query
 
 
 # ---- what a batch names

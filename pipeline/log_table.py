@@ -27,6 +27,7 @@ from logger.disk import Disk
 from pipeline import worker
 from pipeline.extents import Filters, Part, plan
 from pipeline.log_options import LATEST, Asked, lsn_of, microseconds
+from pipeline.mounted import seen
 from pipeline.rows import batches
 from qmgr.errors import Mistake
 
@@ -40,11 +41,12 @@ class LogPartition(InputPartition):
 
 
 def rows_in(partition: InputPartition, target: pa.Schema, disk: Disk | None = None) -> Iterator[pa.RecordBatch]:
-    """The batches of a partition, with the columns of `target` and exactly its types. Raises LogDamaged, OSError."""
+    """The batches of a partition, with the columns of `target` and exactly its types. Raises LogError, OSError."""
     if not isinstance(partition, LogPartition):
         return  # where there is nothing to read Spark makes up a partition
-    for batch in batches(partition.value, tuple(map(str.lower, target.names)), partition.filters, disk):
-        yield pa.RecordBatch.from_arrays(batch.columns, schema=target)
+    with seen(partition.value.log, disk):
+        for batch in batches(partition.value, tuple(map(str.lower, target.names)), partition.filters, disk):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=target)
 
 
 def needs_names(target: pa.Schema, filters: Filters) -> bool:

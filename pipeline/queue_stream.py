@@ -13,6 +13,7 @@ from pipeline import queue_rows
 from pipeline.extents import named
 from pipeline.log_options import Asked
 from pipeline.log_stream import LogStream, Offset, UnlimitedLogStream
+from pipeline.mounted import seen
 from pipeline.queue_rows import Seen, seen_in_log
 from pipeline.visible import Range
 from qmgr import UnknownQueue
@@ -65,7 +66,8 @@ class QueueStream(LogStream):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Raises LogDamaged, LogError, OSError."""
         if isinstance(partition, QueuePartition):  # where there is nothing to read Spark makes up a partition
-            yield from queue_rows.batches(partition.messages(), self.target)
+            with seen(partition.value.log):
+                yield from queue_rows.batches(partition.messages(), self.target)
 
     def _numbers(self, names: Mapping[int, str]) -> frozenset[int]:
         """The numbers of the queues that have, or had, the name: one that is defined again is another one."""

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,7 +48,8 @@ def spark(app: str, **conf: str) -> "SparkSession":
     """The active session as it is; without one, a session for `app` with these settings beside ours.
 
     Under spark-submit, or where the environment says how Spark is set up (SPARK_HOME, SPARK_CONF_DIR …), master and
-    addresses are left to that; else Spark runs in this machine alone, on all its cores. Raises Mistake and
+    addresses are left to that, and addresses to Spark where `conf` has the master of a cluster, or a server of Spark
+    Connect (`spark.remote`); else Spark runs in this machine alone, on all its cores. Raises Mistake and
     ModuleNotFoundError with a sentence that says what is missing.
     """
     check_packages()
@@ -56,20 +58,34 @@ def spark(app: str, **conf: str) -> "SparkSession":
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    settings = SETTINGS | conf
+    settings = settings_of(conf)
     builder = SparkSession.builder.appName(app)
-    configured = any(name in os.environ for name in CONFIGURED)
-    if not configured:
-        settings = LOCAL | _in_pieces(_at_full_speed(_quietly(settings)))
+    if _alone(conf):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    if "PYSPARK_GATEWAY_PORT" not in os.environ and "SPARK_REMOTE" not in os.environ:
+    if not ({"PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"} & os.environ.keys() or "spark.remote" in conf):
         _prepare(_version())
-        if not configured and HERE.fullmatch(conf.get("spark.master", "local")):
+        if _alone(conf) and HERE.fullmatch(conf.get("spark.master", "local")):
             _fork_quietly()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # not whatever `python3` is on the path
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def settings_of(conf: Mapping[str, str]) -> dict[str, str]:
+    """These settings and ours beside them: of addresses, workers and Java only where Spark runs in this machine alone.
+
+    Workers on other machines reach no 127.0.0.1, and may have this package from Spark only, once they are there.
+    """
+    settings = SETTINGS | dict(conf)
+    return LOCAL | _in_pieces(_at_full_speed(_quietly(settings))) if _alone(conf) else settings
+
+
+def _alone(conf: Mapping[str, str]) -> bool:
+    """Does Spark run in this machine alone, as far as anybody says where it runs?"""
+    if "spark.remote" in conf or not conf.get("spark.master", "local").startswith("local"):
+        return False
+    return not any(name in os.environ for name in CONFIGURED)
 
 
 def fit(made: "SparkSession", size: int) -> None:

@@ -230,7 +230,7 @@ class Extents:
         path, at = self.history.name(sequence), sequence * self.history.extent_bytes
         raise LogDamaged(
             f"log extent {path} is missing, or cut, or its header is damaged, and it should hold the log from "
-            f"{lsn.text(at)}; restore it from a backup, into {' or '.join(self.history.directories)}",
+            f"{lsn.text(at)}; restore it from a backup, into {self.history.where}",
             path=path,
             lsn=at,
         )

@@ -24,7 +24,7 @@ from logger import lsn as lsns
 from logger.disk import PosixDisk
 from pipeline import extents, manifest, session
 from pipeline.extents import LogFiles
-from pipeline.jobs import common, output
+from pipeline.jobs import common, output, written
 from pipeline.jobs.common import DIFFERENT, GOOD, Failure, say, step
 from pipeline.manifest import Manifest, Run
 from pipeline.report import TEXT, Report
@@ -248,10 +248,10 @@ def sweep(folder: str, known: Manifest) -> None:
 
 
 def write(rows: "DataFrame", folder: str) -> None:
-    """As Parquet, by day and queue, each file in the order of the log."""
+    """As Parquet, by day and queue, each file in the order of the log. Raises Failure unless all of it is there."""
     placed = rows.withColumn("day", F.to_date("time")).withColumn("queue", F.col("object"))
     ordered = placed.hint("rebalance", "day", "queue").sortWithinPartitions("day", "queue", "lsn", "position")
-    ordered.write.partitionBy("day", "queue").parquet(folder)
+    written.parquet(ordered, folder, "day", "queue")
 
 
 def make_durable(folder: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from pyspark.sql import DataFrame
 
+from pipeline.jobs import written
 from pipeline.schema import ARROW, SQL
 
 FOREVER = (1 << 63) - 1  # an LSN behind all others
@@ -115,9 +116,10 @@ def query(text: str, words: dict[str, str] | None = None, **tables: DataFrame) -
 def kept(table: DataFrame, path: str) -> DataFrame:
     """The table, written to Parquet and read from there: what is used many times is made once.
 
-    Spark's own cache will not do, since SQL that names a table of a Python source does not find it there.
+    Spark's own cache will not do, since SQL that names a table of a Python source does not find it there. Raises
+    Failure where not all that was written can be read here.
     """
-    table.write.parquet(path)
+    written.parquet(table, path)
     return table.sparkSession.read.parquet(path)
 
 

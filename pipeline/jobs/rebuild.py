@@ -29,7 +29,7 @@ from pipeline.built import LOCKED, READY, UNCOMMITTED, Content, Contents
 from pipeline.extents import LogFiles
 from pipeline.image_source import image_table
 from pipeline.images import Extent, records_of
-from pipeline.jobs import common, output
+from pipeline.jobs import common, output, written
 from pipeline.jobs.common import DIFFERENT, GOOD, Failure, say, step
 from pipeline.jobs.content import (
     gets_of,
@@ -183,7 +183,7 @@ class _Rebuild:
         with step(self._spark, f"rebuild: {queues} before {lsns.text(until)}"):
             rows = self._content(known, until).withColumn("queue", F.col("object")).hint("rebalance", "queue")
             ordered = rows.sortWithinPartitions("queue", "priority", "sequence")
-            ordered.write.partitionBy("queue").parquet(path)
+            written.parquet(ordered, path, "queue")
             for kept in self._persisted:
                 kept.unpersist()
             counted = contents_of(self._spark.read.schema(ddl_of(CONTENT)).parquet(path))

@@ -6,11 +6,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkAttributeError, PySparkException
 
 import qmgr
 from pipeline import marks
@@ -267,6 +268,22 @@ def test_rows_without_a_message_id_are_refused(qm: qmgr.QueueManager) -> None:
         consume(lambda *_: None, qmgr=NAME, queue="no name")
 
 
+class Connected:
+    """A session of Spark Connect, as far as it has no part of the driver in it."""
+
+    @property
+    def sparkContext(self) -> None:
+        raise PySparkAttributeError(errorClass="JVM_ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": "-"})
+
+
+def test_a_batch_of_no_query_that_is_known_is_refused(spark: "SparkSession") -> None:
+    taken = consume(lambda *_: None, qmgr=NAME, queue="A")
+    with pytest.raises(Mistake, match="works in foreachBatch, where Spark says which query it is"):
+        taken(spark.createDataFrame([(b"m",)], "message_id BINARY"), 0)
+    with pytest.raises(Mistake, match=r"Spark Connect does not tell which query .*by a driver of the usual kind"):
+        taken(SimpleNamespace(sparkSession=Connected()), 0)  # type: ignore[arg-type]
+
+
 # ---- crashes
 
 
@@ -357,5 +374,11 @@ def test_a_query_that_is_killed_and_one_whose_work_fails_consume_once(
 
 
 def run_to_its_end(spark: "SparkSession", path: Path, checkpoint: str) -> None:
-    started = query_to_kill.query(spark, str(path), checkpoint).trigger(availableNow=True).start()
-    started.awaitTermination()
+    """Spark waits ten seconds for a Python process to begin; where that takes longer nothing was done."""
+    while True:
+        try:
+            query_to_kill.query(spark, str(path), checkpoint).trigger(availableNow=True).start().awaitTermination()
+            return
+        except PySparkException as exc:
+            if "Python worker failed to connect back" not in str(exc):
+                raise

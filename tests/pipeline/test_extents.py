@@ -637,6 +637,19 @@ def test_a_missing_extent_is_named() -> None:
     assert log.first(disk) == 3 * log.extent_bytes
 
 
+def test_a_missing_extent_of_a_folder_is_to_be_put_into_directories_that_are_there() -> None:
+    works = a_log()
+    disk, log = works.world.disk, folder(works.world.disk)
+    parts = extents.plan(log, log.first(disk), log.end(disk=disk), disk=disk)
+    disk.remove(f"{ACTIVE}/S0000002.LOG")
+    for fails in (lambda: log.first(disk), lambda: [told_of(part, disk) for part in parts]):
+        with pytest.raises(LogDamaged, match=f"restore it from a backup, into {ACTIVE}$"):
+            fails()
+    disk.mkdir(f"{ACTIVE}/archive")
+    with pytest.raises(LogDamaged, match=f"restore it from a backup, into {ACTIVE} or {ACTIVE}/archive$"):
+        folder(disk).first(disk)
+
+
 def test_an_index_that_is_stale_foreign_or_garbled_costs_time_only() -> None:
     works = a_log()
     disk, log = works.world.disk, works.log()
@@ -747,3 +760,15 @@ def test_log_files_and_parts_can_be_sent_to_others(indexed: tuple[Works, list[Ro
     parts = extents.plan(log, log.first(works.disk), log.end(disk=works.disk), disk=works.disk)
     assert pickle.loads(pickle.dumps(parts)) == parts
     assert pickle.loads(pickle.dumps(log)) == log
+
+
+def test_an_extent_that_goes_to_a_folder_made_later_is_read_there() -> None:
+    """What was planned is read by who looks at the directories again: they may come to be meanwhile."""
+    disk = a_log().world.disk
+    log = folder(disk)
+    parts = extents.plan(log, log.first(disk), log.end(disk=disk), disk=disk)
+    before = [told_of(part, disk) for part in parts]
+    disk.mkdir(f"{ACTIVE}/archive")
+    moved = sorted(path for path in disk.files() if path.startswith(f"{ACTIVE}/S"))[1]
+    disk.rename(moved, f"{ACTIVE}/archive/{moved.rpartition('/')[2]}")
+    assert [told_of(part, disk) for part in parts] == before

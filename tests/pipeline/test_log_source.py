@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 import qmgr
-from logger.errors import LogDamaged, NotInLog
+from logger.errors import LogDamaged, LogError, NotInLog
 from logger.extent import DATA
 from pipeline.extents import Filters
 from pipeline.log_options import asked, target_of
@@ -228,6 +228,19 @@ def test_a_missing_extent_is_named_and_never_jumped(path: Path, tmp_path: Path) 
     missing.unlink()
     with pytest.raises(LogDamaged, match=rf"{missing.name.removesuffix('.gz')} is missing.*restore it from a backup"):
         read(table(asked({"path": str(log)})))
+
+
+def test_a_machine_that_sees_nothing_of_the_log_says_so(path: Path, tmp_path: Path) -> None:
+    log = logs.copy(path, tmp_path / "log")
+    made = table(asked({"path": str(log)}))
+    [part, *_] = parts(made)
+    log.rename(tmp_path / "elsewhere")
+    said = rf"the machine \S+ sees no extent of the log in {log}/active or .*all machines .*under the same path"
+    with pytest.raises(LogError, match=said):
+        list(made.read(part))
+    (log / "active").mkdir(parents=True)  # where a disk would be mounted
+    with pytest.raises(LogError, match=said):
+        list(made.read(part))
 
 
 def test_places_cut_the_table(path: Path, rows: list[logs.Row]) -> None:

@@ -422,6 +422,9 @@ def test_a_missing_extent_is_named(tmp_path: Path) -> None:
     Path(places[0].path).unlink()
     with pytest.raises(ExtentGone, match="begin a query with a new checkpoint"):
         one.partitions({"lsn": start}, {"lsn": end})
+    (tmp_path / "log").rename(tmp_path / "elsewhere")  # as a machine has it where the log is not mounted
+    with pytest.raises(LogError, match=r"the machine \S+ sees no extent of the log in .*/active or "):
+        list(one.read(partition))
 
 
 def test_wrong_options_of_a_stream_are_refused_with_one_sentence(qm: qmgr.QueueManager, tmp_path: Path) -> None:

@@ -117,6 +117,27 @@ def test_an_active_session_is_used_as_it_is(spark: "SparkSession") -> None:
     assert spark.sparkContext.getConf().getAll() == before
 
 
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {"spark.master": "spark://one:7077"},
+        {"spark.master": "yarn"},
+        {"spark.remote": "sc://one"},
+        {"SPARK_HOME": "/s"},
+    ],
+)
+def test_addresses_workers_and_java_of_a_cluster_are_left_to_spark(
+    conf: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in session.CONFIGURED:
+        monkeypatch.delenv(variable, raising=False)
+    here = session.settings_of({"spark.master": "local-cluster[2,1,512]"})
+    assert here["spark.driver.host"] == "127.0.0.1" and here["spark.python.daemon.module"] == "pipeline.forking"
+    for name in conf.keys() & set(session.CONFIGURED):
+        monkeypatch.setenv(name, conf.pop(name))
+    assert session.settings_of(conf) == session.SETTINGS | conf
+
+
 class Conf(dict[str, str]):
     """The settings of a session, as `fit` uses them."""
 

@@ -1,0 +1,30 @@
+"""Parquet files that tasks write for a job, counted: a worker that lacks `--out` would write where nobody looks."""
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from pipeline.jobs.common import Failure
+
+ROWS = "rows"
+
+
+def parquet(table: DataFrame, path: str, *by: str) -> None:
+    """Write the table into a new folder, divided by these columns. Raises Failure unless all of it is seen here."""
+    told = Observation()
+    writer = table.observe(told, F.count(F.lit(1)).alias(ROWS)).write
+    (writer.partitionBy(*by) if by else writer).parquet(path)
+    refuse_lost(path, told.get[ROWS])
+
+
+def refuse_lost(path: str, rows: int) -> None:
+    """Raise Failure unless the files below the folder have so many rows."""
+    files = [file for file in Path(path).rglob("*.parquet") if file.is_file()]  # a queue may have such a name
+    there = sum(pq.read_metadata(file).num_rows for file in files)
+    if there != rows:
+        raise Failure(
+            f"tasks have written {rows} rows to {path}, and {there} are there: it is not the same folder on all "
+            f"machines that do work for Spark; have the one that --out names mounted on all of them."
+        )

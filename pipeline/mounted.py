@@ -1,0 +1,27 @@
+"""What a task says where its machine sees nothing of the log: it is not mounted there, and no backup is of any help."""
+
+import contextlib
+import platform
+from collections.abc import Iterator
+
+from logger.disk import Disk, PosixDisk
+from logger.errors import LogDamaged, LogError
+from pipeline.extents import LogFiles
+
+
+@contextlib.contextmanager
+def seen(log: LogFiles, disk: Disk | None = None) -> Iterator[None]:
+    """Read what was planned, maybe by another machine, of a log that is looked for only if that fails.
+
+    Raises LogError where there is no extent of it, else what went wrong.
+    """
+    try:
+        yield
+    except (LogDamaged, FileNotFoundError) as exc:
+        history = log.history(disk or PosixDisk())
+        if history.places() or history.damaged:
+            raise
+        raise LogError(
+            f"the machine {platform.node()} sees no extent of the log in {' or '.join(log.directories)}, and is to "
+            f"read it: all machines that do work for Spark need the log under the same path"
+        ) from exc
