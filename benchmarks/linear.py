@@ -31,7 +31,7 @@ from benchmarks.measure import Figure, Slice, Wanted, at_least, at_most, by_turn
 from benchmarks.memory import highest, resident
 from benchmarks.put_get import BODY, PAGE, UNIT, drain, manager, p99, rate
 from benchmarks.raw import RawFile
-from logger import log as logs
+from logger import at_rest
 from logger.archive import Action, Archive, Plan
 from logger.clock import SystemClock
 from logger.compressed import Compression
@@ -269,8 +269,8 @@ class Kept:
     def __init__(self, path: Path) -> None:
         disk = PosixDisk()
         config = parse(ini(path).read_bytes(), str(ini(path))).log
-        self._state, self._reader, _ = logs.read_past(disk, config)
-        self._history = logs.history_of(disk, config, self._state)
+        self._state, self._reader, _ = at_rest.read_past(disk, config)
+        self._history = at_rest.history_of(disk, config, self._state)
         places = {at: one for at, one in self._history.places().items() if one.form is not Form.ACTIVE}
         self.forms = {place.form for place in places.values()}
         self.size = sum(place.size for place in places.values())
@@ -363,7 +363,7 @@ class Archiving:
         log = qm.status().log
         self._disk = PosixDisk()
         active = Path(log.config.path) / "active"
-        state, reader = logs.read_only(self._disk, log.config.path)
+        state, reader = at_rest.read_only(self._disk, log.config.path)
         reader.close()
         self._stock = sorted(active.glob("S*.LOG"))[:STOCK]
         self._history = History(self._disk, [f"{path}/active", f"{path}/archive"], state.log_id, state.extent_bytes)

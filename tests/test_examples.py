@@ -1,11 +1,17 @@
 """The examples do what they say, in a process each, and stay short."""
 
+import contextlib
 import os
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+
+from qmgr import sockets
+from tests.daemon.serving import Served, serving
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
@@ -48,11 +54,17 @@ committed units lost: 0
 half units of work: 0
 in order: True
 """,
+    "outlive.py": """\
+an invoice for each order, in order: True
+left: 0
+""",
 }
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
+    """Run this Python, with its commands on the path."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
     return subprocess.run(
         [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
@@ -63,6 +75,56 @@ def test_an_example_says_what_it_should(name: str) -> None:
     done = run(str(EXAMPLES / name))
     assert (done.stdout, done.stderr, done.returncode) == (SAYS[name], "", 0)
     assert len((EXAMPLES / name).read_text().splitlines()) < 60
+
+
+class Relay:
+    """Between a daemon and its clients on this machine; once told so, passes on so many answers and cuts off one."""
+
+    def __init__(self, served: Served) -> None:
+        self.answers: int | None = None  # to pass on before the cut; None: all
+        at = Path(served.manager._location.socket)
+        self._real = str(at.rename(at.with_suffix(".real")))
+        self._listener, _ = sockets.listen_unix(str(at))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                daemon = sockets.connect_unix(self._real)
+                threading.Thread(target=self._pass, args=[client, daemon], daemon=True).start()
+                threading.Thread(target=self._pass, args=[daemon, client, True], daemon=True).start()
+
+    def _pass(self, source: socket.socket, target: socket.socket, answers: bool = False) -> None:
+        with source, contextlib.suppress(OSError):
+            while (data := source.recv(65536)) and not (answers and self._cuts()):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_RDWR)
+            source.shutdown(socket.SHUT_RDWR)
+
+    def _cuts(self) -> bool:
+        if self.answers is not None:
+            self.answers -= 1
+        return self.answers == -1
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+@pytest.mark.parametrize("answers", range(6))
+def test_an_order_is_put_once_whichever_answer_is_lost(tmp_path: Path, answers: int) -> None:
+    """Each of three orders takes two answers: to its put, and to its commit, which is done when that is cut off."""
+    from examples.outlive import put_once
+
+    orders = [b"1 table", b"3 chairs", b"2 lamps"]
+    with serving(tmp_path) as served, contextlib.closing(Relay(served)) as relay, served.connect() as qm:
+        qm.define_queue("ORDERS")
+        relay.answers = answers
+        for order in orders:
+            put_once(qm, order)
+        assert relay.answers < 0
+        assert [message.body for message in served.manager.browse("ORDERS")] == orders
 
 
 def test_flights_all_arrive_although_the_worker_is_killed() -> None:
