@@ -144,8 +144,10 @@ class Link:
 
         `waits`: it may take long, and we are told meanwhile that it is at work.
         """
-        if waits:
-            return self.stream(frame, waits=True)[0]
+        return self.stream(frame, waits=True)[0] if waits else self.answer(self.ask(frame))
+
+    def ask(self, frame: bytes) -> Socket:
+        """Ask; the socket by which the answer is to come, for `answer`. Raises as `exchange`."""
         if len(frame) > self.longest:
             raise wire.too_long(len(frame), self.longest)
         try:
@@ -154,6 +156,16 @@ class Link:
             sock = self._another()
         try:
             sock.sendall(frame)
+        except sockets.Gone as exc:
+            raise self._lost(sock, exc) from exc
+        except BaseException:
+            sockets.close(sock)
+            raise
+        return sock
+
+    def answer(self, sock: Socket) -> bytes:
+        """The answer to what was asked by this socket. Raises Broken."""
+        try:
             answer = sockets.receive(sock, LONGEST)
             if not answer:
                 raise EOFError

@@ -68,6 +68,19 @@ class UnitOfWork:
             self._manager.look_around()
         return message
 
+    def send(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> None:
+        """Put a message without waiting to hear of it: through a daemon many go together (an asynchronous put).
+
+        What is wrong with one is raised here, or by a later call of the unit of work, its commit at the latest; the
+        unit is backed out then.
+        """
+        try:
+            self.put(queue, body, **options)
+        except MQError:
+            if self._unit.state is ACTIVE or self._unit.evicted:
+                self.backout()
+            raise
+
     def put_many(self, queue: str, bodies: Iterable[bytes], **options: Unpack[PutOptions]) -> list[Message]:
         """Put a message for each body, all with the same options; all of them are put, or none."""
         return self._manager._put_many(self._unit, queue, bodies, options)

@@ -10,6 +10,7 @@ from qmgr import values, wire
 from qmgr.errors import BackedOut, Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.link import Broken, Link
 from qmgr.message import Message, check_body
+from qmgr.sends import Sends
 from qmgr.verbs import GetOptions, PutOptions, check_limit, check_wait
 from qmgr.wire import OK
 from recovery.records import Xid
@@ -60,6 +61,7 @@ class RemoteUnit:
         self._since = 0
         self._state = ACTIVE
         self._unknown = False  # the answer to a commit was lost
+        self._sends: Sends | None = None  # from the first one on
 
     def __repr__(self) -> str:
         return f"<RemoteUnit {self._id or 'not begun'} {self._state.value}>"
@@ -116,6 +118,21 @@ class RemoteUnit:
                 f"was lost; back it out and start it again"
             )
 
+        if self._sends is not None and self._sends.lost:
+            raise BackedOut(
+                f"a call of unit of work {self._id or ''} was interrupted, and whether what was sent before was put is "
+                f"not known; back it out and start it again"
+            )
+
+    def _go_on(self) -> None:
+        """As `_check`, when all that was sent before is put. Raises what was refused of it."""
+        self._check()
+        if self._sends is not None:
+            try:
+                self._sends.finish()
+            except Broken as exc:
+                raise self._connection.broken(exc) from exc
+
     def _ask_for_outcome(self) -> str:
         return (
             f"the connection was lost in the commit of unit of work {self._id}, and whether it was committed is not "
@@ -148,12 +165,34 @@ class RemoteUnit:
             raise wire.error(answer, head)
         return head
 
+    def _hear_sent(self, answer: bytes) -> None:
+        """Where one of several puts was refused, the daemon has backed out the unit of work."""
+        try:
+            self._hear(answer)
+        except UnitOfWorkEnded:
+            raise
+        except MQError:
+            self._over(BACKED_OUT)
+            raise
+
+    def _daemon_has_backed_out(self, sends: Sends) -> bool:
+        """When nothing of what was sent is on its way any more."""
+        try:
+            sends.forget()
+        except Broken:
+            self._over(BACKED_OUT)
+        return self._state is BACKED_OUT
+
+    def _over(self, state: UowState) -> None:
+        self._link.open_units.pop(self._number, None)
+        self._state = state
+
     # ---- calls
 
     def put(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> Message:
         """Put a message, which others see when the unit of work is committed; see `QueueManager.put`."""
-        if self._state is not ACTIVE or self._link.broken or self._unknown:
-            self._check()
+        if self._state is not ACTIVE or self._link.broken or self._unknown or self._sends is not None:
+            self._go_on()
         if type(body) is not bytes:
             body = check_body(body)
         frame = wire.put(self._begin, self._number, queue, body, options)
@@ -166,9 +205,36 @@ class RemoteUnit:
             return Message(body, answer[8:], queue)
         return wire.put_message(answer, self._hear(answer), queue, body)
 
+    def send(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> None:
+        """Put a message without waiting to hear of it: many go to the daemon together (an asynchronous put).
+
+        What is wrong with one is raised here, or by a later call of the unit of work, its commit at the latest; the
+        unit is backed out then.
+        """
+        if self._state is PREPARED:
+            self.put(queue, body, **options)  # which is refused
+        sends = self._sends
+        if sends is None or sends.lost or self._state is not ACTIVE or self._link.broken or self._unknown:
+            self._check()
+            sends = self._sends = sends or Sends(self._link, self._send_together, self._hear_sent)
+        self._asked = True
+        try:
+            checked = body if type(body) is bytes else check_body(body)
+            sends.add(wire.put(0, self._number, queue, checked, options))
+        except Broken as exc:
+            raise self._connection.broken(exc) from exc
+        except MQError:
+            if self._state is ACTIVE:
+                with contextlib.suppress(MQError):
+                    self.backout()
+            raise
+
+    def _send_together(self, puts: list[bytes]) -> bytes:
+        return wire.sends(self._begin, self._number, puts)
+
     def put_many(self, queue: str, bodies: Iterable[bytes], **options: Unpack[PutOptions]) -> list[Message]:
         """Put a message for each body, all with the same options; all of them are put, or none."""
-        self._check()
+        self._go_on()
         checked = check_bodies(bodies)
         answers = self._ask_many(wire.put_many(self._begin, self._number, queue, checked, options))
         return wire.put_messages(answers, queue, checked)
@@ -181,8 +247,8 @@ class RemoteUnit:
         **options: Unpack[GetOptions],
     ) -> Message:
         """Take a message, which is gone when the unit of work is committed; see `QueueManager.get`."""
-        if self._state is not ACTIVE or self._link.broken or self._unknown:
-            self._check()
+        if self._state is not ACTIVE or self._link.broken or self._unknown or self._sends is not None:
+            self._go_on()
         seconds = wire_wait(wait)
         frame = wire.get(self._begin, self._number, queue, seconds, options)
         answer, head = self._ask(frame, waits=seconds != 0.0)
@@ -197,14 +263,14 @@ class RemoteUnit:
         **options: Unpack[GetOptions],
     ) -> list[Message]:
         """Take up to `limit` messages, waiting for the first of them only; [] when there is none."""
-        self._check()
+        self._go_on()
         seconds = wire_wait(wait)
         frame = wire.get_many(self._begin, self._number, queue, check_limit(limit), seconds, options)
         return wire.got_messages(self._ask_many(frame, waits=seconds != 0.0), queue)
 
     def dead_letter(self, message: Message, reason: int) -> Message:
         """As `Connection.dead_letter`."""
-        self._check()
+        self._go_on()
         told = wire.call("dead_letter", [message, reason], {}, flags=self._begin, unit=self._number)
         answer, head = self._ask(told, waits=True)
         put: Message = values.loads(answer[head.at :])
@@ -214,7 +280,7 @@ class RemoteUnit:
 
     def prepare(self) -> None:
         """First phase: when this returns the unit of work is in doubt, whatever crashes, until it is resolved."""
-        self._check()
+        self._go_on()
         try:
             self._ask(wire.request(wire.PREPARE, self._begin, self._number))
         except Unavailable as exc:
@@ -228,7 +294,7 @@ class RemoteUnit:
 
         Unavailable (2009) when the connection was lost before the answer came: `Connection.outcome` tells what it was.
         """
-        self._check()
+        self._go_on()
         if not self._asked:  # nothing was done in it
             self._state = COMMITTED
             return
@@ -243,13 +309,14 @@ class RemoteUnit:
             raise Unavailable(text, reason=Reason.CONNECTION_BROKEN, name=self._connection.name) from exc
         if answer[4] != OK or self._begin:
             self._hear(answer)
-        self._link.open_units.pop(self._number, None)
-        self._state = COMMITTED
+        self._over(COMMITTED)
 
     def backout(self) -> None:
         """Undo all of it; messages that were got return to their places with a higher backout count."""
         if self._state is ACTIVE and not self._unknown and not self._link.forked and self._link.broken:
             self._state = BACKED_OUT  # the daemon did so when the connection was lost
+            return
+        if self._sends is not None and self._state is ACTIVE and self._daemon_has_backed_out(self._sends):
             return
         self._check()
         if self._asked:
@@ -258,8 +325,7 @@ class RemoteUnit:
             except Unavailable as exc:
                 if exc.reason != Reason.CONNECTION_BROKEN or self._state is PREPARED:
                     raise
-        self._link.open_units.pop(self._number, None)
-        self._state = BACKED_OUT
+        self._over(BACKED_OUT)
 
     def give_up(self) -> None:
         """Its queue manager is going to end, and this thread will not end it before, unless it is in doubt."""

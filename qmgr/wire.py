@@ -59,7 +59,7 @@ NONE = math.nan  # in the place of seconds
 
 # requests
 HELLO, JOIN, ANSWER = 1, 2, 3
-PUT, PUT_MANY, GET, GET_MANY, COMMIT, BACKOUT, PREPARE, BEGIN_UNIT, STATE = range(16, 25)
+PUT, PUT_MANY, GET, GET_MANY, COMMIT, BACKOUT, PREPARE, BEGIN_UNIT, STATE, SENDS = range(16, 26)
 BROWSE, REPLAY, NEXT, CLOSE, CALL = range(32, 37)
 
 # replies
@@ -108,6 +108,11 @@ def put_many(flags: int, unit: int, queue: str, bodies: Sequence[bytes], options
     flags |= OPTIONS if options else 0
     lengths = struct.pack(f"<I{len(bodies)}I", len(bodies), *map(len, bodies))
     return request(PUT_MANY, flags, unit, queue, b"".join((told, lengths, *bodies)))
+
+
+def sends(flags: int, unit: int, puts: Sequence[bytes]) -> bytes:
+    """Requests to put to one unit of work, which have one answer."""
+    return request(SENDS, flags, unit, "", b"".join(puts))
 
 
 def get(flags: int, unit: int, queue: str, wait: float, options: GetOptions) -> bytes:
@@ -193,6 +198,19 @@ def decode_bodies(frame: bytes, at: int) -> list[bytes]:
     if places[-1] != len(frame):
         raise ProtocolError("the lengths of the messages do not come to that of the request")
     return [frame[begin:end] for begin, end in pairwise(places)]
+
+
+def decode_sends(frame: bytes, at: int, unit: int) -> list[bytes]:
+    """The requests to put of SENDS, all to this unit of work."""
+    puts = []
+    while at < len(frame):
+        _, op, flags, _, number = unpack(REQUEST, frame, at)
+        end = at + LENGTH.size + unpack(LENGTH, frame, at)[0]
+        if op != PUT or flags & BEGIN or number != unit or not at + REQUEST.size <= end <= len(frame):
+            raise ProtocolError("what is sent together are whole puts to one unit of work")
+        puts.append(frame[at:end])
+        at = end
+    return puts
 
 
 def unpack(form: struct.Struct, frame: bytes, at: int) -> tuple[Any, ...]:

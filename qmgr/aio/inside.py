@@ -94,6 +94,9 @@ class Inside:
     async def put(self, unit: InsideUnit | None, queue: str, body: bytes, options: PutOptions) -> Message:
         return await self.run(lambda: (unit or self._manager).put(queue, body, **options))
 
+    async def send(self, unit: InsideUnit, queue: str, body: bytes, options: PutOptions) -> None:
+        await self.run(lambda: unit.send(queue, body, **options))
+
     async def put_many(
         self, unit: InsideUnit | None, queue: str, bodies: Iterable[bytes], options: PutOptions
     ) -> list[Message]:

@@ -17,6 +17,7 @@ from qmgr.link import Broken, Link, Target, messages
 from qmgr.message import Message, check_body
 from qmgr.remote import check_bodies, wire_wait
 from qmgr.replay import Where
+from qmgr.sends import TOGETHER, fits
 from qmgr.targets import Remote
 from qmgr.verbs import GetOptions, PutOptions, Wanted
 from recovery.records import Xid
@@ -40,6 +41,10 @@ class OutsideUnit:
         self.told = ACTIVE  # its state, as far as we have made it
         self.evicted = False  # rolled back by the queue manager, and not backed out by its application yet
         self.unknown = False  # the answer to its commit was lost
+        self.sends: list[bytes] = []  # puts that have not gone yet
+        self.size = 0  # of them: bytes
+        self.sending = asyncio.Lock()
+        self.lost = False  # nobody knows what of those that have gone was put: a call was cancelled
         self.given_up = False  # backed out, since nobody knows what a get in it that was cancelled has taken
 
     @property
@@ -57,6 +62,11 @@ class OutsideUnit:
             raise BackedOut(
                 f"unit of work {self.number} was backed out when a get in it was cancelled, which over TLS can't be "
                 f"undone by itself; back it out and start it again"
+            )
+        if self.lost and self.told is ACTIVE:
+            raise BackedOut(
+                f"a call of unit of work {self.number or ''} was cancelled, and whether what was sent before was put "
+                f"is not known; back it out and start it again"
             )
         if self.told in (COMMITTED, BACKED_OUT):
             raise UnitOfWorkEnded(f"unit of work {self.number or ''} is {self.told.value}; begin another one")
@@ -131,8 +141,11 @@ class Outside:
             name=self.name,
         )
 
-    async def _begun(self, unit: OutsideUnit) -> Pool:
-        """The session of a unit of work, which may go on. Raises UnitOfWorkEnded, BackedOut."""
+    async def _begun(self, unit: OutsideUnit, *, settled: bool = True) -> Pool:
+        """The session of a unit of work, which may go on; `settled`: when all that was sent before is put.
+
+        Raises UnitOfWorkEnded, BackedOut, and what was refused of that.
+        """
         unit.check()
         if unit.pool is None:
             pool = await self._there()
@@ -142,7 +155,31 @@ class Outside:
             request = wire.request(wire.BEGIN_UNIT, unit.begin, unit.asked_as, "", values.dumps(unit.xid))
             unit.asked = True
             unit.hear(await self._exchange(unit.pool, request))
+        if settled:
+            await self._settle(unit, unit.pool)
         return unit.pool
+
+    async def _settle(self, unit: OutsideUnit, pool: Pool) -> None:
+        """Have the daemon put what was sent. Where one of them is refused, it backs out the unit of work."""
+        if not (unit.sends or unit.sending.locked()):
+            return
+        async with unit.sending:
+            if unit.sends:
+                frame = wire.sends(unit.begin, unit.asked_as, unit.sends)
+                unit.sends, unit.size = [], 0
+                unit.asked = True
+                try:
+                    answers = await self._exchange(pool, frame)
+                except BaseException:
+                    unit.lost = True
+                    raise
+                try:
+                    unit.hear(answers)
+                except UnitOfWorkEnded:
+                    raise
+                except MQError:
+                    unit.told, unit.evicted = BACKED_OUT, False
+                    raise
 
     async def _exchange(self, pool: Pool, frame: bytes) -> list[bytes]:
         """Ask, and return the frames of the answer. Goes on when this task is cancelled; the answer is lost then."""
@@ -197,7 +234,7 @@ class Outside:
 
     async def commit(self, unit: OutsideUnit) -> None:
         unit.check()
-        if unit.pool is None or not unit.asked:  # nothing was done in it
+        if unit.pool is None or not (unit.asked or unit.sends):  # nothing was done in it
             unit.told = COMMITTED
             return
         committing = asyncio.ensure_future(self._commit(unit, unit.pool))
@@ -205,6 +242,8 @@ class Outside:
         await asyncio.shield(committing)
 
     async def _commit(self, unit: OutsideUnit, pool: Pool) -> None:
+        await self._settle(unit, pool)
+        unit.check()
         try:
             unit.hear(await self._exchange(pool, wire.request(wire.COMMIT, unit.begin, unit.asked_as)))
         except Unavailable as exc:
@@ -217,6 +256,7 @@ class Outside:
         unit.told = COMMITTED
 
     async def backout(self, unit: OutsideUnit) -> None:
+        unit.sends, unit.size, unit.lost = [], 0, False
         gone = unit.pool is None or unit.pool.link.broken or unit.given_up or not unit.asked
         if unit.told is ACTIVE and not unit.unknown and gone:
             unit.told, unit.evicted = BACKED_OUT, False  # the daemon did so, or has never heard of it
@@ -236,6 +276,24 @@ class Outside:
         checked = body if type(body) is bytes else check_body(body)
         [(answer, head)] = await self._ask(unit, lambda flags, number: wire.put(flags, number, queue, checked, options))
         return wire.put_message(answer, head, queue, checked)
+
+    async def send(self, unit: OutsideUnit, queue: str, body: bytes, options: PutOptions) -> None:
+        if unit.told is PREPARED:
+            await self.put(unit, queue, body, options)  # which is refused
+        try:
+            pool = await self._begun(unit, settled=False)
+            put = wire.put(0, unit.asked_as, queue, body if type(body) is bytes else check_body(body), options)
+            if not fits(put, unit.size, pool.link.longest):
+                await self._settle(unit, pool)
+            unit.sends.append(put)
+            unit.size += len(put)
+            if unit.size >= TOGETHER:
+                await self._settle(unit, pool)
+        except MQError as exc:
+            if unit.told is ACTIVE and exc.reason != Reason.CONNECTION_BROKEN:
+                with contextlib.suppress(MQError):
+                    await self.backout(unit)
+            raise
 
     async def put_many(
         self, unit: OutsideUnit | None, queue: str, bodies: Iterable[bytes], options: PutOptions

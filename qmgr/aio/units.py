@@ -95,6 +95,7 @@ class Way(Protocol):
         """If there is an error to be told of the begin, tell it."""
 
     async def put(self, unit: Any, queue: str, body: bytes, options: PutOptions) -> Message: ...
+    async def send(self, unit: Any, queue: str, body: bytes, options: PutOptions) -> None: ...
     async def put_many(self, unit: Any, queue: str, bodies: Iterable[bytes], options: PutOptions) -> list[Message]: ...
     async def get(self, unit: Any, queue: str, limit: int, wait: float | None, options: GetOptions) -> list[Message]:
         """Take up to `limit`. When it is cancelled it has taken none, or it returns what it took; see `to_the_end`."""
@@ -144,6 +145,14 @@ class UnitOfWork:
     async def put(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> Message:
         """Put a message, which others see when the unit of work is committed; see `Connection.put`."""
         return await self._way.put(self._unit, queue, body, options)
+
+    async def send(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> None:
+        """Put a message without waiting to hear of it: many go to a daemon together (an asynchronous put).
+
+        What is wrong with one is raised here, or by a later call of the unit of work, its commit at the latest; the
+        unit is backed out then.
+        """
+        await self._way.send(self._unit, queue, body, options)
 
     async def put_many(self, queue: str, bodies: Iterable[bytes], **options: Unpack[PutOptions]) -> list[Message]:
         """Put a message for each body, all with the same options; all of them are put, or none."""

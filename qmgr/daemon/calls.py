@@ -31,7 +31,9 @@ PUT, COMMIT, BEGIN = wire.PUT, wire.COMMIT, wire.BEGIN
 DONE = wire.reply(OK, b"")
 AT_WORK = wire.reply(wire.ALIVE, b"")
 A_FEW = 1000  # messages that are got at once while others wait for their turn
-QUICK = frozenset((PUT, COMMIT, wire.PUT_MANY, wire.GET, wire.GET_MANY, wire.BACKOUT, wire.BEGIN_UNIT, wire.STATE))
+QUICK = frozenset(
+    (PUT, COMMIT, wire.PUT_MANY, wire.GET, wire.GET_MANY, wire.BACKOUT, wire.BEGIN_UNIT, wire.STATE, wire.SENDS)
+)
 Answer = bytes | Iterable[bytes]
 
 
@@ -69,6 +71,7 @@ class Calls:
         self._lsn = 0  # that must be safe before anybody hears the answer; 0: any time
         self._committed: tuple[int, UnitOfWork] | None = None  # and counts from then on
         self._may_wait = True
+        self._sent = 0  # of SENDS that a thread that may wait goes on with, the puts that are done
         self._watch: Watch | None = None  # while a call waits
         self._dismissed = False
         self.over = threading.Event()
@@ -76,6 +79,7 @@ class Calls:
         self._idle: float = service.channels.idle_timeout
         self._answers: dict[int, Callable[[Request, bytes], Answer]] = {
             wire.PUT_MANY: self._put_many,
+            wire.SENDS: self._sends,
             wire.GET: self._get,
             wire.GET_MANY: self._get_many,
             wire.BACKOUT: self._backout,
@@ -284,6 +288,26 @@ class Calls:
         self._check_turn(sessions.PUT, request.name)
         messages, self._lsn = self._session.put_many_later(unit, request.name, bodies, options)
         return wire.put_pages(messages, self._begun)
+
+    def _sends(self, request: Request, frame: bytes) -> bytes:
+        """Puts of which the client has told its application nothing yet: where one is refused, none of them counts."""
+        unit = self._unit(request)
+        if unit is None:
+            raise ProtocolError("what is sent together is put to a unit of work")
+        begun, sent = self._begun, self._sent
+        self._sent = 0
+        try:
+            for put in wire.decode_sends(frame, request.at, request.unit)[sent:]:
+                self._put(put)
+                sent += 1
+        except TakesWaiting:
+            self._sent = sent
+            raise
+        except Exception:
+            if unit.state is ACTIVE or unit._unit.evicted:
+                self._backout(request, frame)
+            raise
+        return wire.reply(OK, b"", begun=begun)
 
     def _get(self, request: Request, frame: bytes) -> bytes:
         (wait,) = wire.unpack(wire.SECONDS, frame, request.at)

@@ -392,3 +392,114 @@ def test_an_open_unit_goes_with_a_crash(face: Face) -> None:
     with pytest.raises(qmgr.MQError):
         unit.commit()
     until(lambda: face.qm.transactions() == [])
+
+
+# ---- puts that nobody waits for
+
+
+def test_what_is_sent_is_put_in_order_with_all_else(face: Face) -> None:
+    qm, queue, other = face.qm, face.queue(), face.queue()
+    with qm.begin() as unit:
+        for number in range(30):
+            unit.send(queue, b"%d" % number)
+        unit.put(queue, b"put")
+        unit.send(other, b"elsewhere", priority=7, correlation_id=b"c" * 24)
+        unit.send(queue, b"sent")
+        unit.put_many(queue, [b"many", b"more"])
+        unit.send(queue, b"last")
+        assert bodies(qm, queue) == []
+    assert unit.state is UowState.COMMITTED
+    assert bodies(qm, queue) == [*(b"%d" % number for number in range(30)), b"put", b"sent", b"many", b"more", b"last"]
+    message = qm.get(other)
+    assert (message.body, message.priority, message.correlation_id) == (b"elsewhere", 7, b"c" * 24)
+
+
+def test_what_is_sent_is_backed_out_with_the_unit(qm: Manager, queue: str) -> None:
+    unit = qm.begin()
+    for number in range(40):
+        unit.send(queue, bytes(1000 + number))
+    unit.backout()
+    assert unit.state is UowState.BACKED_OUT
+    with pytest.raises(ValueError, match="mine"), qm.begin() as unit:
+        unit.send(queue, b"x")
+        raise ValueError("mine")
+    assert unit.state is UowState.BACKED_OUT
+    assert depths(qm, queue) == [(0, 0)]
+
+
+ENDS: dict[str, Callable[[Any, str], Any]] = {
+    "commit": lambda unit, queue: unit.commit(),
+    "put": lambda unit, queue: unit.put(queue, b"late"),
+    "put_many": lambda unit, queue: unit.put_many(queue, [b"late"]),
+    "get": lambda unit, queue: unit.get(queue),
+    "get_many": lambda unit, queue: unit.get_many(queue, 1),
+}
+
+
+@pytest.mark.parametrize("size", [1, 9000])
+@pytest.mark.parametrize("end", ENDS)
+def test_a_send_that_is_refused_backs_out_the_unit(face: Face, end: str, size: int) -> None:
+    """It is told at once or by the next call that waits for an answer; nothing of the unit is there afterwards."""
+    qm, source, target = face.qm, face.queue(), face.queue(max_depth=2)
+    qm.put(source, b"in")
+    unit = qm.begin()
+    assert unit.get(source).body == b"in"
+    with refused(qmgr.QueueFull, Reason.Q_FULL, name=target):
+        for _ in range(4):
+            unit.send(target, bytes(size))
+        ENDS[end](unit, target)
+    assert unit.state is UowState.BACKED_OUT
+    for call in (unit.commit, unit.backout, lambda: unit.send(target, b"y"), lambda: unit.put(target, b"y")):
+        with refused(qmgr.UnitOfWorkEnded, Reason.UOW_NOT_AVAILABLE):
+            call()
+    assert depths(qm, source, target) == [(1, 0), (0, 0)]
+
+
+def test_a_block_does_not_commit_what_was_not_put(face: Face) -> None:
+    qm, queue = face.qm, face.queue(max_depth=2)
+    with pytest.raises(qmgr.QueueFull), qm.begin() as unit:
+        for _ in range(3):
+            unit.send(queue, b"x")
+    assert unit.state is UowState.BACKED_OUT
+    assert depths(qm, queue) == [(0, 0)]
+
+
+@pytest.mark.parametrize("wrong", [("NO QUEUE", b""), ("NO.QUEUE", b""), ("", "text"), ("", b"x" * 65)])
+def test_whatever_is_wrong_with_a_send_backs_out(face: Face, wrong: tuple[str, Any]) -> None:
+    qm, queue = face.qm, face.queue(max_message_length=64)
+    name, body = wrong
+    unit = qm.begin()
+    unit.put(queue, b"good")
+    with pytest.raises(qmgr.MQError):
+        unit.send(name or queue, body)
+        unit.commit()
+    assert unit.state is UowState.BACKED_OUT
+    assert depths(qm, queue) == [(0, 0)]
+
+
+def test_a_unit_that_grows_too_large_by_sends_is_told(qm: Manager, queue: str) -> None:
+    with pytest.raises(qmgr.MQError) as caught, qm.begin() as unit:
+        for _ in range(OPTIONS["max_uncommitted"] + 1):
+            unit.send(queue, b"x")
+    assert caught.value.reason == Reason.SYNCPOINT_LIMIT_REACHED
+    assert (unit.state, depths(qm, queue)) == (UowState.BACKED_OUT, [(0, 0)])
+
+
+def test_a_prepared_unit_takes_no_sends_and_keeps_what_it_has(qm: Manager, queue: str) -> None:
+    with qm.begin(new_xid()) as unit:
+        unit.send(queue, b"1")
+        unit.send(queue, b"2")
+        unit.prepare()
+        assert unit.state is UowState.PREPARED
+        with pytest.raises(qmgr.UnitOfWorkEnded):
+            unit.send(queue, b"3")
+        unit.commit()
+    assert bodies(qm, queue) == [b"1", b"2"]
+
+
+def test_large_messages_are_sent_too(qm: Manager, queue: str) -> None:
+    sent = [bytes([number]) * (number * 3000) for number in range(12)]
+    with qm.begin() as unit:
+        for body in sent:
+            unit.send(queue, body)
+    assert bodies(qm, queue) == sent

@@ -41,6 +41,7 @@ OURS = [
     wire.hello(wire.JOIN, bytes(16)),
     wire.put(wire.BEGIN, 7, "A", b"body", {"priority": 3, "properties": {"a": 1}, "group_id": b"g", "expiry": 1.0}),
     wire.put_many(0, 0, "A", [b"one", b"two"], {"message_id": b"m"}),
+    wire.sends(wire.BEGIN, 7, [wire.put(0, 7, "A", b"one", {"priority": 3}), wire.put(0, 7, "B", b"two", {})]),
     wire.get(0, 0, "A", 5.0, {"correlation_id": b"c", "group_id": b"g"}),
     wire.request(wire.BEGIN_UNIT, wire.BEGIN, 1, "", values.dumps(Xid(1, b"g", b"b"))),
     wire.call("define_queue", ["A"], {"max_depth": 5}),
@@ -110,6 +111,8 @@ def ours(rng: random.Random) -> bool:
                     _, at = wireoptions.decode_options(frame, at)
                 if request.op == wire.PUT_MANY:
                     wire.decode_bodies(frame, at)
+            case wire.SENDS:
+                wire.decode_sends(frame, at, request.unit)
             case wire.GET:
                 wire.unpack(wire.SECONDS, frame, at)
                 wireoptions.decode_wanted(request.flags, frame, at + wire.SECONDS.size)
