@@ -91,26 +91,14 @@ def create(
     except (ValueError, TypeError, AttributeError) as exc:
         raise exc if isinstance(exc, MQError) else Mistake(f"queue manager {name!r} can't be created: {exc}") from exc
     with translated(name, "created"):
-        if disk.exists(location.ini):
-            raise _exists(location)
+        _refuse_what_exists(disk, location)
         refuse_root(disk, f"{location.data_root}/mqs.ini", name)
         mqsini.read(disk, f"{location.data_root}/mqs.ini")  # it can be added to, or nothing is done
         make_and_keep_dirs(disk, location.data_dir)
         make_and_keep_dirs(disk, location.log_dir)
         lock = own(disk, location, location.log_dir)
         try:
-            if disk.exists(location.ini):
-                raise _exists(location)
-            if _lacks_ini_only(disk, location):
-                raise AlreadyExists(
-                    f"{location.data_dir} holds a queue manager whose qm.ini is missing; put it back, have it made "
-                    f"anew (qm repair -m {name}), or move the directory away",
-                    name=name,
-                )
-            if at_rest.in_use(disk, location.log_dir):
-                raise AlreadyExists(
-                    f"{location.log_dir} holds the log of another queue manager; give another log path", name=name
-                )
+            _refuse_what_is_there(disk, location)
             try:
                 _make(disk, location, config.log, text, qmgr, (clock or SystemClock()).wall_us())
             except OSError:  # whose room is wanted for something else, perhaps
@@ -120,6 +108,26 @@ def create(
             lock.release()
         entry = mqsini.Entry(name=name, prefix=location.data_root, directory=location.data_dir.rsplit("/", 1)[1])
         mqsini.add(disk, f"{location.data_root}/mqs.ini", entry, default=default)
+
+
+def _refuse_what_exists(disk: Disk, location: Location) -> None:
+    if disk.exists(location.ini):
+        text = f"queue manager {location.name!r} exists in {location.data_root}; start it, or delete it first"
+        raise AlreadyExists(text, name=location.name)
+
+
+def _refuse_what_is_there(disk: Disk, location: Location) -> None:
+    """Nothing that somebody may still want is made anew. The locks are held. Raises AlreadyExists."""
+    _refuse_what_exists(disk, location)
+    if _lacks_ini_only(disk, location):
+        raise AlreadyExists(
+            f"{location.data_dir} holds a queue manager whose qm.ini is missing; put it back, have it made anew "
+            f"(qm repair -m {location.name}), or move the directory away",
+            name=location.name,
+        )
+    if at_rest.in_use(disk, location.log_dir):
+        text = f"{location.log_dir} holds the log of another queue manager; give another log path"
+        raise AlreadyExists(text, name=location.name)
 
 
 def _lacks_ini_only(disk: Disk, location: Location) -> bool:
@@ -149,13 +157,6 @@ def _unmake(disk: Disk, location: Location) -> None:
             disk.unlink(location.ini)  # whose name could not be synced
             disk.sync_dir(location.data_dir)
         at_rest.delete(disk, location.log_dir)
-
-
-def _exists(location: Location) -> AlreadyExists:
-    return AlreadyExists(
-        f"queue manager {location.name!r} exists in {location.data_root}; start it, or delete it first",
-        name=location.name,
-    )
 
 
 def _make(disk: Disk, location: Location, log: LogConfig, text: str, qmgr: QmgrDefinition, now_us: int) -> None:

@@ -41,6 +41,11 @@ class TooSlow(EOFError):
 Late = (TooSlow, BlockingIOError, TimeoutError, ssl.SSLWantReadError)  # what a bound of time raises
 
 
+def why(exc: OSError) -> str:
+    """What the system says of an error, without what Python adds."""
+    return os.strerror(exc.errno) if exc.errno and not isinstance(exc, socket.gaierror) else exc.strerror or str(exc)
+
+
 # ---- frames
 
 

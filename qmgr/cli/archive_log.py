@@ -48,7 +48,8 @@ def doing(action: Action) -> Callable[[argparse.Namespace], int]:
         for step in outcome.done:
             print(("would " if args.dry_run else "") + step.text())
         size = sum(step.size for step in outcome.done)
-        print(f"{len(outcome.done)} log extents, {size} bytes.")
+        count = len(outcome.done)
+        print(f"{count} log extent{'s' if count != 1 else ''}, {size} bytes.")
         for path in outcome.damaged:
             complain("AMQ9013W: " + MESSAGES["AMQ9013"][1].format(path=path))
         if outcome.held is not None:

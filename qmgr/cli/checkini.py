@@ -6,7 +6,7 @@ from logger.disk import read_whole
 from qmgr import autoconfig, ini, mqsini
 from qmgr.cli import access
 from qmgr.cli.access import DISK
-from qmgr.cli.command import Command, Parser, absolute, complain
+from qmgr.cli.command import UNEXPECTED, Command, Failure, Parser, absolute, complain
 from qmgr.configuration import Config
 from qmgr.errors import IniError
 
@@ -20,6 +20,8 @@ def options(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.file and not DISK.exists(args.file):
+        raise Failure(UNEXPECTED, "AMQ7002S", f"there is no file {args.file}; a queue manager is named with -m.")
     if args.file:
         path, wrong = args.file, of_file(args.file)
     else:

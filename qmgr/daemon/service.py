@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from logger.clock import Clock, SystemClock
 from logger.disk import Disk, Path, PosixDisk
-from qmgr import autoconfig, ini, locations, mqsini
+from qmgr import autoconfig, ini, locations, mqsini, sockets
 from qmgr.creation import refuse_root, unknown
 from qmgr.daemon import autorun
 from qmgr.daemon.admission import Admission
@@ -168,7 +168,7 @@ class Service:
                 listener = make(self, config)
                 self._start(listener)
             except OSError as exc:
-                text = exc.strerror or str(exc)
+                text = sockets.why(exc)
                 self.say("AMQ9218", name=config.name, address=config.address, port=config.port, text=text)
                 raise Unavailable(
                     f"listener {config.name!r} can't use {config.address}, port {config.port}: {text}", name=self.name

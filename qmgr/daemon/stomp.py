@@ -46,14 +46,10 @@ class StompListener:
         self.port = config.port  # the one that it is, once started
 
     def start(self) -> None:
-        """Bind and accept. Raises OSError that says which address."""
+        """Bind and accept. Raises OSError."""
         config = self._config
-        try:
-            family = socket.AF_INET6 if ":" in config.address else socket.AF_INET
-            self._socket = socket.create_server((config.address, config.port), family=family, backlog=BACKLOG)
-        except OSError as exc:
-            where = f"listener {config.name!r} can't listen on {config.address} port {config.port}"
-            raise OSError(exc.errno, f"{where}: {exc.strerror or exc}") from exc
+        family = socket.AF_INET6 if ":" in config.address else socket.AF_INET
+        self._socket = socket.create_server((config.address, config.port), family=family, backlog=BACKLOG)
         self._socket.setblocking(False)
         self.port = self._socket.getsockname()[1]
         self._thread = borrow(self._service.manager)
