@@ -394,6 +394,8 @@ def test_row_23_a_crash_at_any_call_loses_no_extent_and_the_work_can_be_done_aga
         everything(after)
         again = after.crash(LOSE_ALL)
         check(again)
+        if loss.alive:  # the killed one had removed an extent and not synced that: it is back, and is removed again
+            everything(again)
         assert list(held(again)) == [4, 5, 6]
         assert not [path for path in again.files("/log") if path.endswith(".new")]
 
