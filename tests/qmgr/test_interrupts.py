@@ -177,7 +177,7 @@ def test_row_57_no_memory_at_a_line_of_a_call_leaves_no_lock_and_no_half(
     call: Callable[[World, qmgr.UnitOfWork], None],
 ) -> None:
     """What catches errors, and not interrupts, must not take it for something else."""
-    struck_at_every_line(call, MemoryError, -1, 1 if SOAK else 8 if call in (put, get, commit) else 17)
+    struck_at_every_line(call, MemoryError, 0, 1 if SOAK else 8 if call in (put, get, commit) else 17)
 
 
 def struck_at_every_line(
