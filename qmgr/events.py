@@ -90,8 +90,10 @@ class _Since:
 class Events:
     """What is to be told of one queue manager. Its lock guards this."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, now_us: int) -> None:
         self._state = state
+        self._began_us = now_us
+        self._began = {queue.id: (queue.next_sequence, queue.depth) for queue in state.queues.values()}
         self.pending: deque[Event] = deque(maxlen=MOST)
         self._since: dict[int, _Since] = {}  # by queue
         self._extents: tuple[str, ...] = ()
@@ -104,27 +106,29 @@ class Events:
 
     # ---- depth
 
-    def rises(self, queue: Queue, depth: int, now_us: int) -> None:
-        """The queue comes to hold so many messages."""
-        if queue.armed & HIGH and depth >= queue.high_mark:
+    def rises(self, queue: Queue, count: int, now_us: int) -> None:
+        """So many messages are going to be put."""
+        if queue.armed & HIGH and queue.depth + count >= queue.high_mark:
             queue.arm(queue.armed & ~HIGH | LOW | FULL)
-            self._depth(queue, Reason.Q_DEPTH_HIGH, depth, now_us)
+            self._depth(queue, Reason.Q_DEPTH_HIGH, count, now_us)
 
     def falls(self, queue: Queue, now_us: int) -> None:
         if queue.armed & LOW and queue.depth <= queue.low_mark:
             queue.arm(queue.armed & ~LOW | HIGH | FULL)
-            self._depth(queue, Reason.Q_DEPTH_LOW, queue.depth, now_us)
+            self._depth(queue, Reason.Q_DEPTH_LOW, 0, now_us)
 
     def is_full(self, queue: Queue, now_us: int) -> None:
+        """A put was refused."""
         if queue.armed & FULL:
             queue.arm(queue.armed & ~FULL | LOW)
-            self._depth(queue, Reason.Q_FULL, queue.depth, now_us)
+            self._depth(queue, Reason.Q_FULL, 0, now_us)
 
-    def _depth(self, queue: Queue, reason: Reason, depth: int, now_us: int) -> None:
-        """Counts are made of sequences and depths, so that no put or get has to count."""
-        before = self._since.get(queue.id, _Since(now_us, queue.next_sequence, depth))
-        self._since[queue.id] = _Since(now_us, queue.next_sequence, depth)
-        put = queue.next_sequence - before.next_sequence
+    def _depth(self, queue: Queue, reason: Reason, coming: int, now_us: int) -> None:
+        """Counts are made of sequences and depths, so that no put or get has to count. `coming`: puts not done yet."""
+        before = self._since.get(queue.id) or _Since(self._began_us, *self._began.get(queue.id, (1, 0)))
+        depth, following = queue.depth + coming, queue.next_sequence + coming
+        self._since[queue.id] = _Since(now_us, following, depth)
+        put = max(0, following - before.next_sequence)
         self._note(
             PERFORMANCE,
             reason,

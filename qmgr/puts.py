@@ -26,7 +26,7 @@ class Puts(Definitions):
     def __init__(self, given: Surroundings) -> None:
         super().__init__(given)
         self.steady = given.steady
-        self.events = Events(self.state)
+        self.events = Events(self.state, given.clock.wall_us())
         self._id_prefix = b"AMQ " + given.name[:12].ljust(12).encode()
         self._message_numbers = itertools.count(given.log.epoch * FENCE + 1)
 
@@ -196,7 +196,7 @@ class Puts(Definitions):
             self._inhibited(exc)
             raise
         if queue.armed:
-            self.events.rises(queue, queue.depth + count, self.clock.wall_us())
+            self.events.rises(queue, count, self.clock.wall_us())
             self.attention = True
 
     def _inhibited(self, exc: Inhibited) -> None:

@@ -66,7 +66,7 @@ def test_an_event_says_what_amqsevt_prints(watched: qmgr.QueueManager, world: Wo
             "baseObjectName": "W",
             "timeSinceReset": 0,
             "highQueueDepth": 8,
-            "msgEnqCount": 0,
+            "msgEnqCount": 8,
             "msgDeqCount": 0,
         },
     }
@@ -76,7 +76,53 @@ def test_an_event_says_what_amqsevt_prints(watched: qmgr.QueueManager, world: Wo
     [event] = told(qm)
     data = event["eventData"]
     assert (data["timeSinceReset"], data["highQueueDepth"]) == (60, 8)
-    assert data["msgEnqCount"] + 8 - data["msgDeqCount"] == 2
+    assert (data["msgEnqCount"], data["msgDeqCount"]) == (1, 7)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_events_count_what_was_put_and_got_since_the_last_one(watched: qmgr.QueueManager, many: bool) -> None:
+    qm = watched
+
+    def counts() -> list[tuple[int, int]]:
+        return [(event["eventData"]["msgEnqCount"], event["eventData"]["msgDeqCount"]) for event in told(qm)]
+
+    def put(count: int) -> None:
+        if many:
+            qm.put_many("W", [b"x"] * count)
+        for _ in range(0 if many else count):
+            qm.put("W", b"x")
+
+    def get(count: int) -> None:
+        assert sum(len(qm.get_many("W", count if many else 1)) for _ in range(1 if many else count)) == count
+
+    put(8)
+    assert counts() == [(8, 0)]
+    put(2)
+    with pytest.raises(QueueFull):
+        qm.put("W", b"one more")
+    assert counts() == [(2, 0)]
+    get(8)
+    assert counts() == [(0, 8)]
+    put(6)
+    assert counts() == [(6, 0)]
+    get(6)
+    assert counts() == [(0, 6)]
+    put(3)
+    get(3)
+    put(6)
+    assert counts() == [(9, 3)]
+    get(6)
+    assert counts() == [(0, 6)]
+
+
+def test_events_count_from_the_start_where_a_queue_was_not_empty(watched: qmgr.QueueManager, world: World) -> None:
+    watched.put_many("W", [b"x"] * 7)
+    qm = world.restart()
+    for _ in range(5):
+        qm.get("W")
+    qm.put_many("W", [b"x"] * 6)
+    found = [event["eventData"] for event in told(qm)]
+    assert [(data["msgEnqCount"], data["msgDeqCount"]) for data in found] == [(0, 5), (6, 0)]
 
 
 @pytest.mark.parametrize("unit", [False, True])
