@@ -106,7 +106,7 @@ class Disk(Protocol):
         ...
 
     def free_bytes(self, path: str) -> tuple[int, int]:
-        """(free, total) bytes of the file system that holds `path`."""
+        """(free, total) bytes of the file system that holds `path`; the rest of the total is in use."""
         ...
 
     def same_file_system(self, one: str, other: str) -> bool: ...
@@ -324,8 +324,9 @@ class PosixDisk:
         return None
 
     def free_bytes(self, path: str) -> tuple[int, int]:
-        stat = os.statvfs(path)
-        return stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize
+        stat = os.statvfs(path)  # what is kept for root is neither free nor in use
+        used = stat.f_blocks - stat.f_bfree
+        return stat.f_bavail * stat.f_frsize, (used + stat.f_bavail) * stat.f_frsize
 
     def real_path(self, path: str) -> str:
         return os.path.realpath(path)

@@ -212,7 +212,9 @@ def test_a_user_shows_the_password_without_sending_it(tmp_path: Path) -> None:
         served.manager.authorize("mia", "A", add=["put"])
         url = f"qmgr://{place}"
         with qmgr.connect(url, user="mia", password="secret") as client:
-            client.put("A", b"x")
+            with client.begin() as unit:
+                unit.put("A", b"x")
+            assert client.outcome(unit.id) is qmgr.UowState.COMMITTED
             for refused in (lambda: client.get("A"), lambda: client.put("B", b""), lambda: client.end()):
                 with pytest.raises(NotAuthorized) as caught:
                     refused()

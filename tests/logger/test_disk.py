@@ -107,6 +107,14 @@ def test_the_data_path_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     assert disks.user_data_path("SOME_PATH", "app") == "/xdg/app"
 
 
+def test_what_is_kept_for_root_is_neither_free_nor_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As df counts: of a hundred blocks thirty are in use, and twenty are root's."""
+    stat = os.statvfs_result((4096, 4096, 100, 70, 50, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda path: stat)
+    free, total = PosixDisk().free_bytes("/")
+    assert (free, total - free) == (50 * 4096, 30 * 4096)
+
+
 def test_free_space_and_entropy(tmp_path: Path) -> None:
     free, total = PosixDisk().free_bytes(str(tmp_path))
     assert 0 <= free <= total
