@@ -74,7 +74,7 @@ class Link:
         self.timeout = timeout
         self._target = target
         self._idle: list[Socket] = []
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()  # of what the threads of a unit of work make but once
         self.units = itertools.count(1)
         self.open_units: dict[int, Any] = {}  # those that have begun and not ended, by number
         self.leftover: list[int] = []  # cursors that nobody reads any more

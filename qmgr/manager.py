@@ -76,7 +76,7 @@ class UnitOfWork:
         """
         try:
             self.put(queue, body, **options)
-        except MQError:
+        except Exception:
             if self._unit.state is ACTIVE or self._unit.evicted:
                 self.backout()
             raise

@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Protocol, Self, Unpack
 
@@ -61,6 +61,7 @@ class RemoteUnit:
         self._since = 0
         self._state = ACTIVE
         self._unknown = False  # the answer to a commit was lost
+        self._ending = False  # a commit or prepare is on its way, or was interrupted: nothing more can be sent
         self._sends: Sends | None = None  # from the first one on
 
     def __repr__(self) -> str:
@@ -118,12 +119,6 @@ class RemoteUnit:
                 f"was lost; back it out and start it again"
             )
 
-        if self._sends is not None and self._sends.lost:
-            raise BackedOut(
-                f"a call of unit of work {self._id or ''} was interrupted, and whether what was sent before was put is "
-                f"not known; back it out and start it again"
-            )
-
     def _go_on(self) -> None:
         """As `_check`, when all that was sent before is put. Raises what was refused of it."""
         self._check()
@@ -132,6 +127,20 @@ class RemoteUnit:
                 self._sends.finish()
             except Broken as exc:
                 raise self._connection.broken(exc) from exc
+            self._check()  # again, since another thread may have heard meanwhile that it is over
+
+    def _with_all(self, end: Callable[[], None]) -> None:
+        """Commit or prepare it, with what was sent before; who sends from now on hears that it is too late.
+
+        So it is where this is interrupted: the daemon may have done it or not.
+        """
+        self._ending = True  # before it is looked whether anything was sent
+        try:
+            self._go_on()
+            end()
+        except MQError:
+            self._ending = False
+            raise
 
     def _ask_for_outcome(self) -> str:
         return (
@@ -164,6 +173,22 @@ class RemoteUnit:
         if head.op == wire.ERROR:
             raise wire.error(answer, head)
         return head
+
+    def _begin_sends(self) -> Sends:
+        with self._link.lock:  # of several threads the first one makes it
+            if self._sends is None:
+                self._sends = Sends(self._link, self._check_sending, self._send_together, self._hear_sent)
+            return self._sends
+
+    def _check_sending(self) -> None:
+        if self._state is not ACTIVE or self._link.broken or self._unknown or self._ending:
+            self._check()
+            raise UnitOfWorkEnded(f"unit of work {self._id or ''} is being committed or prepared; begin another one")
+
+    def _send_together(self, puts: list[bytes]) -> bytes:
+        self._asked = True
+        self._link.open_units[self._number] = self  # begun by the time of the answer, which may be heard late
+        return wire.sends(self._begin, self._number, puts)
 
     def _hear_sent(self, answer: bytes) -> None:
         """Where one of several puts was refused, the daemon has backed out the unit of work."""
@@ -214,23 +239,21 @@ class RemoteUnit:
         if self._state is PREPARED:
             self.put(queue, body, **options)  # which is refused
         sends = self._sends
-        if sends is None or sends.lost or self._state is not ACTIVE or self._link.broken or self._unknown:
+        if sends is None or self._link.broken:
             self._check()
-            sends = self._sends = sends or Sends(self._link, self._send_together, self._hear_sent)
-        self._asked = True
+            sends = self._begin_sends()
         try:
             checked = body if type(body) is bytes else check_body(body)
             sends.add(wire.put(0, self._number, queue, checked, options))
         except Broken as exc:
             raise self._connection.broken(exc) from exc
-        except MQError:
+        except (UnitOfWorkEnded, BackedOut):  # which may mean that it is prepared, and that is not ours to undo
+            raise
+        except Exception:
             if self._state is ACTIVE:
                 with contextlib.suppress(MQError):
                     self.backout()
             raise
-
-    def _send_together(self, puts: list[bytes]) -> bytes:
-        return wire.sends(self._begin, self._number, puts)
 
     def put_many(self, queue: str, bodies: Iterable[bytes], **options: Unpack[PutOptions]) -> list[Message]:
         """Put a message for each body, all with the same options; all of them are put, or none."""
@@ -280,7 +303,9 @@ class RemoteUnit:
 
     def prepare(self) -> None:
         """First phase: when this returns the unit of work is in doubt, whatever crashes, until it is resolved."""
-        self._go_on()
+        self._with_all(self._prepare)
+
+    def _prepare(self) -> None:
         try:
             self._ask(wire.request(wire.PREPARE, self._begin, self._number))
         except Unavailable as exc:
@@ -294,7 +319,9 @@ class RemoteUnit:
 
         Unavailable (2009) when the connection was lost before the answer came: `Connection.outcome` tells what it was.
         """
-        self._go_on()
+        self._with_all(self._commit)
+
+    def _commit(self) -> None:
         if not self._asked:  # nothing was done in it
             self._state = COMMITTED
             return
@@ -314,11 +341,13 @@ class RemoteUnit:
     def backout(self) -> None:
         """Undo all of it; messages that were got return to their places with a higher backout count."""
         if self._state is ACTIVE and not self._unknown and not self._link.forked and self._link.broken:
-            self._state = BACKED_OUT  # the daemon did so when the connection was lost
-            return
-        if self._sends is not None and self._state is ACTIVE and self._daemon_has_backed_out(self._sends):
+            self._over(BACKED_OUT)  # the daemon did so when the connection was lost
+            if self._sends is not None:
+                self._sends.drop()
             return
         self._check()
+        if self._sends is not None and self._state is ACTIVE and self._daemon_has_backed_out(self._sends):
+            return
         if self._asked:
             try:
                 self._ask(wire.request(wire.BACKOUT, 0, self._number))

@@ -8,8 +8,8 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
-from qmgr import wire
-from qmgr.errors import MQError
+from qmgr import sockets, wire
+from qmgr.errors import BackedOut, MQError
 from qmgr.link import Link
 from qmgr.sockets import Socket
 
@@ -25,22 +25,37 @@ def fits(put: bytes, others: int, longest: int) -> bool:
 
 
 class Sends:
-    """Thread-safe. Raises Broken, and what the daemon has refused, of which it has backed out the unit of work."""
+    """Thread-safe. Raises Broken, and what the daemon has refused, of which it has backed out the unit of work.
 
-    def __init__(self, link: Link, request: Callable[[list[bytes]], bytes], hear: Callable[[bytes], object]) -> None:
-        """`request` makes one of several puts, `hear` is told the answer, and raises the error that it is."""
+    When something went wrong with any of them there can be no commit without it: all that is left then is a backout.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        check: Callable[[], None],
+        request: Callable[[list[bytes]], bytes],
+        hear: Callable[[bytes], object],
+    ) -> None:
+        """`check` raises what speaks against one more, while no other thread sends or finishes.
+
+        `request` makes one of several puts, `hear` is told the answer, and raises the error that it is.
+        """
         self._link = link
+        self._check = check
         self._request = request
         self._hear = hear
         self._lock = threading.Lock()
         self._puts: list[bytes] = []
         self._size = 0
         self._asked: Socket | None = None  # where an answer is to come
-        self.lost = False  # nobody knows what of them was put: a call was interrupted
+        self._lost = False  # nobody knows what of them was put, or not all of them is wanted any more
 
     def add(self, put: bytes) -> None:
         """One more."""
         with self._lock:
+            self._check()
+            self._check_lost()
             if not fits(put, self._size, self._link.longest):
                 self._go()
             self._puts.append(put)
@@ -51,16 +66,37 @@ class Sends:
     def finish(self) -> None:
         """Return when the daemon has done all of them."""
         with self._lock:
+            self._check_lost()
             self._go()
             self._await()
 
     def forget(self) -> None:
-        """None of them is wanted any more: the unit of work is going to be backed out."""
+        """None of them is wanted any more: the unit of work is going to be backed out, and nothing else, if that fails.
+
+        Returns when none is on its way.
+        """
         with self._lock:
+            self._lost = True
             self._puts, self._size = [], 0
             with contextlib.suppress(MQError):
                 self._await()
-            self.lost = False
+
+    def drop(self) -> None:
+        """The connection is lost: nobody waits for an answer, unless a thread does just now."""
+        if self._lock.acquire(blocking=False):
+            try:
+                sock, self._asked = self._asked, None
+                if sock is not None:
+                    sockets.close(sock)
+            finally:
+                self._lock.release()
+
+    def _check_lost(self) -> None:
+        if self._lost:
+            raise BackedOut(
+                "a call of this unit of work was interrupted or failed, and whether what was sent before was put is "
+                "not known; back it out and start it again"
+            )
 
     def _go(self) -> None:
         self._await()
@@ -74,13 +110,12 @@ class Sends:
         if self._asked is not None:
             with self._unless_lost():
                 sock, self._asked = self._asked, None
-                answer = self._link.answer(sock)
-            self._hear(answer)
+                self._hear(self._link.answer(sock))
 
     @contextlib.contextmanager
     def _unless_lost(self) -> Iterator[None]:
         try:
             yield
         except BaseException:
-            self.lost = True
+            self._lost = True
             raise

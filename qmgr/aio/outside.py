@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from qmgr import values, wire
@@ -44,7 +44,8 @@ class OutsideUnit:
         self.sends: list[bytes] = []  # puts that have not gone yet
         self.size = 0  # of them: bytes
         self.sending = asyncio.Lock()
-        self.lost = False  # nobody knows what of those that have gone was put: a call was cancelled
+        self.lost = False  # nobody knows what of those that have gone was put, or not all is wanted any more
+        self.ending = False  # a commit or prepare is on its way, or was cancelled: nothing more can be sent
         self.given_up = False  # backed out, since nobody knows what a get in it that was cancelled has taken
 
     @property
@@ -63,11 +64,6 @@ class OutsideUnit:
                 f"unit of work {self.number} was backed out when a get in it was cancelled, which over TLS can't be "
                 f"undone by itself; back it out and start it again"
             )
-        if self.lost and self.told is ACTIVE:
-            raise BackedOut(
-                f"a call of unit of work {self.number or ''} was cancelled, and whether what was sent before was put "
-                f"is not known; back it out and start it again"
-            )
         if self.told in (COMMITTED, BACKED_OUT):
             raise UnitOfWorkEnded(f"unit of work {self.number or ''} is {self.told.value}; begin another one")
         if self.pool is not None and self.pool.link.broken:
@@ -80,6 +76,33 @@ class OutsideUnit:
                 f"{f'unit of work {self.number}' if self.number else 'this unit of work'} was backed out when its "
                 f"connection was lost; back it out and start it again"
             )
+
+    def check_whole(self) -> None:
+        """The same for a call that counts on all that was sent."""
+        self.check()
+        if self.lost:
+            raise BackedOut(
+                f"a call of unit of work {self.number or ''} was cancelled or failed, and whether what was sent before "
+                f"was put is not known; back it out and start it again"
+            )
+
+    def take(self, put: bytes) -> None:
+        """One more put that is to go."""
+        self.check_whole()
+        if self.ending:
+            raise UnitOfWorkEnded(f"unit of work {self.number or ''} is being committed or prepared; begin another one")
+        self.sends.append(put)
+        self.size += len(put)
+
+    @contextlib.contextmanager
+    def nothing_more(self) -> Iterator[None]:
+        """In the block it is committed or prepared with what was sent before; who sends now hears that it is late."""
+        self.ending = True
+        try:
+            yield
+        except MQError:
+            self.ending = False
+            raise
 
     def hear(self, answers: list[bytes]) -> Answers:
         """The frames of an answer with their heads. Raises the error that it is."""
@@ -146,7 +169,7 @@ class Outside:
 
         Raises UnitOfWorkEnded, BackedOut, and what was refused of that.
         """
-        unit.check()
+        unit.check_whole()
         if unit.pool is None:
             pool = await self._there()
             if unit.pool is None:  # another task was not quicker
@@ -160,7 +183,10 @@ class Outside:
         return unit.pool
 
     async def _settle(self, unit: OutsideUnit, pool: Pool) -> None:
-        """Have the daemon put what was sent. Where one of them is refused, it backs out the unit of work."""
+        """Have the daemon put what was sent. Where one of them is refused, it backs out the unit of work.
+
+        Raises as `check_whole`: another task may have heard that, or was cancelled.
+        """
         if not (unit.sends or unit.sending.locked()):
             return
         async with unit.sending:
@@ -176,10 +202,12 @@ class Outside:
                 try:
                     unit.hear(answers)
                 except UnitOfWorkEnded:
+                    unit.lost = True
                     raise
                 except MQError:
                     unit.told, unit.evicted = BACKED_OUT, False
                     raise
+        unit.check_whole()
 
     async def _exchange(self, pool: Pool, frame: bytes) -> list[bytes]:
         """Ask, and return the frames of the answer. Goes on when this task is cancelled; the answer is lost then."""
@@ -224,16 +252,17 @@ class Outside:
     async def prepare(self, unit: OutsideUnit) -> None:
         if unit.told is PREPARED:
             raise UnitOfWorkEnded(f"unit of work {unit.number} is prepared; commit it or back it out")
-        try:
-            await self._ask(unit, lambda flags, number: wire.request(wire.PREPARE, flags, number))
-        except Unavailable as exc:
-            if exc.reason == Reason.CONNECTION_BROKEN:
-                unit.told = PREPARED  # or not: to say that it was backed out would be a guess
-            raise
-        unit.told = PREPARED
+        with unit.nothing_more():
+            try:
+                await self._ask(unit, lambda flags, number: wire.request(wire.PREPARE, flags, number))
+            except Unavailable as exc:
+                if exc.reason == Reason.CONNECTION_BROKEN:
+                    unit.told = PREPARED  # or not: to say that it was backed out would be a guess
+                raise
+            unit.told = PREPARED
 
     async def commit(self, unit: OutsideUnit) -> None:
-        unit.check()
+        unit.check_whole()
         if unit.pool is None or not (unit.asked or unit.sends):  # nothing was done in it
             unit.told = COMMITTED
             return
@@ -242,21 +271,24 @@ class Outside:
         await asyncio.shield(committing)
 
     async def _commit(self, unit: OutsideUnit, pool: Pool) -> None:
-        await self._settle(unit, pool)
-        unit.check()
-        try:
-            unit.hear(await self._exchange(pool, wire.request(wire.COMMIT, unit.begin, unit.asked_as)))
-        except Unavailable as exc:
-            if exc.reason == Reason.CONNECTION_BROKEN and unit.told is not PREPARED:
-                unit.unknown = True
-                self._unknown[unit.number] = unit.since
-                if len(self._unknown) > REMEMBERED:
-                    self._unknown.popitem(last=False)
-            raise
-        unit.told = COMMITTED
+        with unit.nothing_more():
+            await self._settle(unit, pool)
+            unit.check_whole()
+            try:
+                unit.hear(await self._exchange(pool, wire.request(wire.COMMIT, unit.begin, unit.asked_as)))
+            except Unavailable as exc:
+                if exc.reason == Reason.CONNECTION_BROKEN and unit.told is not PREPARED:
+                    unit.unknown = True
+                    self._unknown[unit.number] = unit.since
+                    if len(self._unknown) > REMEMBERED:
+                        self._unknown.popitem(last=False)
+                raise
+            unit.told = COMMITTED
 
     async def backout(self, unit: OutsideUnit) -> None:
-        unit.sends, unit.size, unit.lost = [], 0, False
+        if unit.told is ACTIVE and (unit.sends or unit.sending.locked()):
+            unit.lost = True  # where this fails the unit of work can't be committed without them
+        unit.sends, unit.size = [], 0
         gone = unit.pool is None or unit.pool.link.broken or unit.given_up or not unit.asked
         if unit.told is ACTIVE and not unit.unknown and gone:
             unit.told, unit.evicted = BACKED_OUT, False  # the daemon did so, or has never heard of it
@@ -285,12 +317,14 @@ class Outside:
             put = wire.put(0, unit.asked_as, queue, body if type(body) is bytes else check_body(body), options)
             if not fits(put, unit.size, pool.link.longest):
                 await self._settle(unit, pool)
-            unit.sends.append(put)
-            unit.size += len(put)
+            unit.take(put)
             if unit.size >= TOGETHER:
                 await self._settle(unit, pool)
-        except MQError as exc:
-            if unit.told is ACTIVE and exc.reason != Reason.CONNECTION_BROKEN:
+        except UnitOfWorkEnded:  # which may mean that it is prepared, and that is not ours to undo
+            raise
+        except Exception as exc:
+            unit.lost = True
+            if unit.told is ACTIVE and getattr(exc, "reason", None) != Reason.CONNECTION_BROKEN:
                 with contextlib.suppress(MQError):
                     await self.backout(unit)
             raise

@@ -1,8 +1,13 @@
 """Puts that go to the daemon together: how few requests they take, and nothing of them counts where one is not done."""
 
 import asyncio
+import contextlib
+import gc
+import os
+import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +15,13 @@ import pytest
 import qmgr
 import qmgr.aio
 from qmgr import UowState, link, sockets, wire
+from qmgr.aio.channel import Pool
 from qmgr.daemon.calls import Calls
+from qmgr.daemon.client import Client
 from qmgr.logged import TakesWaiting
-from qmgr.sends import TOGETHER
+from qmgr.sends import TOGETHER, Sends
 from tests.daemon.raw import Raw
-from tests.daemon.serving import LONG, Served, until
+from tests.daemon.serving import LONG, Served, daemon, until
 from tests.qmgr.world import NAME, Call, bodies
 
 BODY = b"x" * 256
@@ -202,3 +209,324 @@ def test_tasks_that_send_and_commit_at_once_lose_nothing(served: Served) -> None
                 await awaited.get_many("A", 11)
 
     asyncio.run(main())
+
+
+# ---- what is taken is in the unit of work, or the unit is never committed
+
+
+@pytest.mark.parametrize("end", [wire.COMMIT, wire.PREPARE])
+@pytest.mark.parametrize("before", [True, False])
+def test_a_send_while_the_unit_ends_is_refused_and_not_lost(
+    connection: qmgr.Connection, served: Served, monkeypatch: pytest.MonkeyPatch, end: int, before: bool
+) -> None:
+    exchange, refused = link.Link.exchange, []
+
+    def meanwhile(self: link.Link, frame: bytes, **options: Any) -> bytes:
+        if frame[4] == end:
+            with pytest.raises(qmgr.UnitOfWorkEnded) as caught:
+                Call(lambda: unit.send("A", b"late")).outcome()
+            refused.append(caught.value)
+        return exchange(self, frame, **options)
+
+    unit = connection.begin(qmgr.Xid(1, b"global", b"branch"))
+    unit.put("A", b"put")
+    if before:
+        unit.send("A", b"sent")
+    monkeypatch.setattr(link.Link, "exchange", meanwhile)
+    if end == wire.PREPARE:
+        unit.prepare()
+    unit.commit()
+    assert len(refused) == 1
+    assert bodies(served.manager, "A") == [b"put", b"sent"][: 1 + before]
+
+
+def test_threads_that_send_while_another_one_commits_know_what_was_taken(
+    connection: qmgr.Connection, served: Served
+) -> None:
+    for _ in range(10):
+        unit, taken, begun = connection.begin(), [], threading.Event()
+
+        def send(unit: Any = unit, taken: list[int] = taken, begun: threading.Event = begun) -> None:
+            with contextlib.suppress(qmgr.UnitOfWorkEnded):
+                while True:
+                    unit.send("A", b"")
+                    taken.append(1)
+                    begun.set()
+
+        sending = Call(send)
+        begun.wait(LONG)
+        unit.commit()
+        sending.outcome()
+        assert len(connection.get_many("A", 100_000)) == len(taken)
+
+
+def test_the_first_sends_of_threads_are_all_there(connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, both = Sends.__init__, threading.Barrier(2)
+
+    def slow(self: Sends, *args: Any) -> None:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.2)  # for another thread that makes one at the same time
+        made(self, *args)
+
+    monkeypatch.setattr(Sends, "__init__", slow)
+    with connection.begin() as unit:
+        for call in [Call(lambda: unit.send("A", BODY)) for _ in range(2)]:
+            call.outcome()
+    assert connection.queue("A").depth == 2
+
+
+def no_socket(*_: object) -> Any:
+    raise qmgr.Unavailable("too many open files", reason=qmgr.Reason.RESOURCE_PROBLEM)
+
+
+def test_where_neither_the_send_nor_its_backout_finds_a_socket_there_is_no_commit(
+    connection: qmgr.Connection, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit = connection.begin()
+    unit.put("A", BODY)
+    with monkeypatch.context() as patched:
+        patched.setattr(link.Link, "ask", no_socket)
+        with pytest.raises(qmgr.Unavailable, match="too many"):
+            unit.send("A", bytes(TOGETHER))
+    for call in (unit.commit, unit.prepare, lambda: unit.put("A", BODY)):
+        with pytest.raises(qmgr.BackedOut):
+            call()
+    unit.backout()
+    assert unit.state is UowState.BACKED_OUT
+    assert served.manager.transactions() == [] and bodies(served.manager, "A") == []
+
+
+def test_an_interrupted_backout_has_forgotten_what_was_sent_and_can_only_be_repeated(
+    connection: qmgr.Connection, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def strike(*args: Any, **options: Any) -> Any:
+        raise KeyboardInterrupt
+
+    unit = connection.begin()
+    unit.put("A", BODY)
+    unit.send("A", BODY)
+    with monkeypatch.context() as patched:
+        patched.setattr(link.Link, "exchange", strike)
+        with pytest.raises(KeyboardInterrupt):
+            unit.backout()
+    with pytest.raises(qmgr.BackedOut):
+        unit.commit()
+    unit.backout()
+    assert served.manager.transactions() == [] and bodies(served.manager, "A") == []
+
+
+def test_a_thread_that_waits_to_commit_hears_of_an_interrupt_in_another_one(
+    connection: qmgr.Connection, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting, strike, answer = threading.Event(), threading.Event(), link.Link.answer
+
+    def interrupted(self: link.Link, sock: sockets.Socket) -> bytes:
+        if threading.current_thread() is threading.main_thread():
+            return answer(self, sock)
+        waiting.set()
+        strike.wait(LONG)
+        sockets.close(sock)
+        raise KeyboardInterrupt
+
+    unit = connection.begin()
+    unit.put("A", BODY)
+    with served.manager._engine.lock:
+        unit.send("A", bytes(TOGETHER))  # on its way
+        monkeypatch.setattr(link.Link, "answer", interrupted)
+        sending = Call(lambda: unit.send("A", bytes(TOGETHER)))
+        assert waiting.wait(LONG)
+        committing = Call(unit.commit)
+        committing.join(0.1)
+        strike.set()
+        with pytest.raises(KeyboardInterrupt):
+            sending.outcome()
+        with pytest.raises(qmgr.BackedOut):
+            committing.outcome()
+    unit.backout()
+    until(lambda: served.manager.transactions() == [])
+    assert bodies(served.manager, "A") == []
+
+
+@pytest.mark.parametrize("served_here", [True, False])
+def test_a_send_with_an_option_that_there_is_not_backs_out(
+    connection: qmgr.Connection, served: Served, served_here: bool
+) -> None:
+    unit = served.manager.begin() if served_here else connection.begin()
+    unit.put("A", BODY)
+    with pytest.raises(TypeError):
+        unit.send("A", BODY, nonsense=1)  # type: ignore[call-arg]
+    assert unit.state is UowState.BACKED_OUT
+    assert bodies(served.manager, "A") == []
+
+
+def test_a_refused_send_leaves_a_unit_alone_that_was_prepared(
+    connection: qmgr.Connection, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def strike(answer: bytes) -> Any:
+        raise KeyboardInterrupt
+
+    xid = qmgr.Xid(1, b"global", b"branch")
+    unit = connection.begin(xid)
+    unit.put("A", BODY)
+    with monkeypatch.context() as patched:
+        patched.setattr(unit, "_hear", strike)
+        with pytest.raises(KeyboardInterrupt):
+            unit.prepare()  # which the daemon has done
+    with pytest.raises(qmgr.UnitOfWorkEnded):
+        unit.send("A", bytes(TOGETHER))
+    assert connection.in_doubt() == [xid]
+    connection.resolve(xid, True)
+    assert bodies(served.manager, "A") == [BODY]
+
+
+def test_units_that_never_went_to_the_daemon_are_backed_out_without_it(
+    connection: qmgr.Connection, asked: list[int]
+) -> None:
+    connection.put("A", BODY)
+    asked.clear()
+    unit = connection.begin()
+    unit.send("A", BODY)
+    unit.backout()
+    unit = connection.begin()
+    with pytest.raises(qmgr.Mistake):
+        unit.send("A", "text")  # type: ignore[arg-type]
+    assert asked == [] and unit.state is UowState.BACKED_OUT
+    (client,) = [one for one in gc.get_objects() if type(one) is Client and not one.closed]
+    assert client._unbegun == set()
+
+
+# ---- its connection
+
+
+def test_the_queue_manager_is_ended_by_who_has_sends_on_their_way(tmp_path: Path) -> None:
+    with daemon(tmp_path) as one, one.connect() as client:
+        ended: list[None] = []
+
+        def send_and_end() -> None:
+            unit = client.begin()
+            unit.send("A", bytes(TOGETHER))
+            ended.append(client.end())
+
+        call = Call(send_and_end)
+        call.join(LONG)
+        assert ended == [None], "it waits for a unit of work that nobody will end"
+
+
+@pytest.mark.parametrize("way", ["backout", "with"])
+def test_a_forked_child_hears_no_answer_of_its_parent(tmp_path: Path, way: str) -> None:
+    with daemon(tmp_path) as one, one.connect(timeout=LONG / 3) as client:
+        unit = client.begin()
+        unit.put("A", b"put")
+        assert one.process.pid is not None
+        os.kill(one.process.pid, signal.SIGSTOP)
+        unit.send("A", bytes(TOGETHER))
+        child = os.fork()
+        if not child:
+            try:
+                if way == "backout":
+                    with contextlib.suppress(qmgr.Unavailable):
+                        unit.backout()
+                else:
+                    unit.__exit__(KeyError, KeyError(), None)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "it waits for no answer"
+        os.kill(one.process.pid, signal.SIGCONT)
+        unit.commit()
+        assert client.queue("A").depth == 2
+
+
+def test_a_lost_connection_leaves_no_socket_of_what_was_sent(served: Served) -> None:
+    with served.connect() as client:
+        unit = client.begin()
+        unit.send("A", bytes(TOGETHER))
+        sock = unit._sends._asked
+        assert sock is not None
+        served.manager.stop_connection(unit._link.number)
+        with pytest.raises(qmgr.Unavailable):
+            client.begin().put("A", BODY)
+        unit.backout()
+        assert sock.fileno() == -1
+
+
+# ---- the same of tasks
+
+
+def test_a_task_that_sends_while_another_one_commits_knows_what_was_taken(served: Served) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(LONG), qmgr.aio.connect(NAME, data_path=served.path) as awaited:
+            unit = await awaited.begin()
+            await unit.send("A", BODY)
+            taken, committing = 1, asyncio.create_task(unit.commit())
+            with pytest.raises(qmgr.UnitOfWorkEnded):
+                while True:
+                    await unit.send("A", b"")
+                    taken += 1
+                    await asyncio.sleep(0)
+            await committing
+            assert (await awaited.queue("A")).depth == taken
+
+    asyncio.run(main())
+
+
+def test_a_task_whose_send_and_backout_find_no_socket_can_not_commit(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def none(self: Pool) -> Any:
+        return no_socket()
+
+    async def main() -> None:
+        async with asyncio.timeout(LONG), qmgr.aio.connect(NAME, data_path=served.path) as awaited:
+            unit = await awaited.begin()
+            await unit.put("A", BODY)
+            with monkeypatch.context() as patched:
+                patched.setattr(Pool, "take", none)
+                with pytest.raises(qmgr.Unavailable, match="too many"):
+                    await unit.send("A", bytes(TOGETHER))
+            with pytest.raises(qmgr.BackedOut):
+                await unit.commit()
+            await unit.backout()
+            unit = await awaited.begin()
+            await unit.put("A", BODY)
+            with monkeypatch.context() as patched:
+                patched.setattr(Pool, "take", none)
+                with pytest.raises(qmgr.Mistake):
+                    await unit.send("A", "text")  # type: ignore[arg-type]
+            with pytest.raises(qmgr.BackedOut):
+                await unit.commit()
+            await unit.backout()
+            other = await awaited.begin()
+            await other.put("A", BODY)
+            await other.send("A", BODY)
+            with monkeypatch.context() as patched:
+                patched.setattr(Pool, "take", none)
+                with pytest.raises(qmgr.Unavailable):
+                    await other.backout()
+            with pytest.raises(qmgr.BackedOut):
+                await other.commit()
+            await other.backout()
+
+    asyncio.run(main())
+    assert served.manager.transactions() == [] and bodies(served.manager, "A") == []
+
+
+def test_a_task_that_waits_to_prepare_hears_that_a_flush_was_cancelled(served: Served) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(LONG), qmgr.aio.connect(NAME, data_path=served.path) as awaited:
+            unit = await awaited.begin(qmgr.Xid(1, b"global", b"branch"))
+            await unit.send("A", BODY)
+            with served.manager._engine.lock:
+                putting = asyncio.create_task(unit.put("A", BODY))
+                await asyncio.sleep(0.05)
+                preparing = asyncio.create_task(unit.prepare())
+                await asyncio.sleep(0.05)
+                putting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await putting
+                with pytest.raises(qmgr.BackedOut):
+                    await preparing
+            await unit.backout()
+
+    asyncio.run(main())
+    assert served.manager.in_doubt() == [] and bodies(served.manager, "A") == []
