@@ -119,6 +119,8 @@ def _refuse_what_exists(disk: Disk, location: Location) -> None:
 def _refuse_what_is_there(disk: Disk, location: Location) -> None:
     """Nothing that somebody may still want is made anew. The locks are held. Raises AlreadyExists."""
     _refuse_what_exists(disk, location)
+    if disk.exists(location.deleted_ini):
+        raise AlreadyExists(_half_deleted(location), name=location.name)
     if _lacks_ini_only(disk, location):
         raise AlreadyExists(
             f"{location.data_dir} holds a queue manager whose qm.ini is missing; put it back, have it made anew "
@@ -145,9 +147,16 @@ def _lacks_ini_only(disk: Disk, location: Location) -> bool:
 def unknown(disk: Disk, location: Location) -> Unavailable:
     """What to say of a queue manager that has no qm.ini."""
     text = f"there is no queue manager {location.name!r} in {location.data_root}; create it first (crtmqm)"
-    if _lacks_ini_only(disk, location):
+    if disk.exists(location.deleted_ini):
+        text = _half_deleted(location)
+    elif _lacks_ini_only(disk, location):
         text = f"{location.ini} is missing; put it back, or have it made anew (qm repair -m {location.name})"
     return Unavailable(text, reason=Reason.Q_MGR_NAME_ERROR, name=location.name)
+
+
+def _half_deleted(location: Location) -> str:
+    where = f"queue manager {location.name!r} in {location.data_root}"
+    return f"the deletion of {where} was interrupted; repeat it (dltmqm)"
 
 
 def _unmake(disk: Disk, location: Location) -> None:
@@ -184,25 +193,33 @@ def _make(disk: Disk, location: Location, log: LogConfig, text: str, qmgr: QmgrD
 
 
 def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None) -> None:
-    """Delete a queue manager with its log and all its messages (dltmqm). It must not be running."""
+    """Delete a queue manager with its log and all its messages (dltmqm). It must not be running.
+
+    One that was interrupted can be repeated: what says where the log lies goes last.
+    """
     disk = disk or PosixDisk()
     location = locations.find(name, data_path, disk)
     with translated(name, "deleted"):
-        if not disk.exists(location.ini):
+        goes_on = not disk.exists(location.ini)
+        if goes_on and not disk.exists(location.deleted_ini):
             raise Unavailable(
                 f"there is no queue manager {name!r} in {location.data_root}", reason=Reason.Q_MGR_NAME_ERROR, name=name
             )
+        path = location.deleted_ini if goes_on else location.ini
         refuse_root(disk, f"{location.data_root}/mqs.ini", name)
         mqsini.read(disk, f"{location.data_root}/mqs.ini")  # it can be taken out there, or nothing is done
-        log_dir = ini.parse(read_whole(disk, location.ini), location.ini).log.path
+        log_dir = ini.parse(read_whole(disk, path), path).log.path
+        if goes_on:
+            make_dirs(disk, log_dir)  # for its lock
         lock = own(disk, location, log_dir)
         try:
-            disk.unlink(location.ini)  # from here on it does not exist
+            if not goes_on:
+                disk.rename(location.ini, location.deleted_ini)  # from here on it does not exist
             disk.sync_dir(location.data_dir)
             at_rest.delete(disk, log_dir)
             for path in (f"{log_dir}/{LOG_LOCK}", log_dir):
                 _remove_if_empty(disk, path)
-            remove_tree(disk, location.data_dir)
+            remove_tree(disk, location.data_dir, last=location.deleted_ini.rpartition("/")[2])
         finally:
             lock.release()
         mqsini.remove(disk, f"{location.data_root}/mqs.ini", name)
@@ -286,10 +303,10 @@ def _remove_if_empty(disk: Disk, path: str) -> None:
         pass
 
 
-def remove_tree(disk: Disk, path: str) -> None:
-    """Remove what is below `path`, and it."""
+def remove_tree(disk: Disk, path: str, *, last: str = "") -> None:
+    """Remove what is below `path`, and it; of what lies in it the one named `last` when all else is gone."""
     if disk.exists(path):
-        for name in disk.list(path):
+        for name in sorted(disk.list(path), key=lambda name: name == last):
             try:
                 disk.unlink(f"{path}/{name}")
             except (IsADirectoryError, PermissionError):

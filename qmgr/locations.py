@@ -23,6 +23,11 @@ class Location:
         return f"{self.data_dir}/qm.ini"
 
     @property
+    def deleted_ini(self) -> str:
+        """What qm.ini is while the queue manager is being deleted."""
+        return f"{self.data_dir}/qm.ini.deleted"
+
+    @property
     def lock(self) -> str:
         return f"{self.data_dir}/qm.lock"
 

@@ -547,3 +547,30 @@ def test_a_queue_manager_that_has_lost_its_ini_is_not_created_over() -> None:
     with pytest.raises(qmgr.Unavailable, match=f"qm.ini is missing; put it back, or .* .qm repair -m {NAME}"):
         qmgr.start(NAME, data_path=DATA, disk=disk, clock=SimClock())
     assert {path: disk.peek(path) for path in disk.files() if not path.endswith(".lock")} == before
+
+
+def test_a_deletion_that_failed_anywhere_is_repeated() -> None:
+    failed = 0
+    while True:
+        life = Life()
+        born(life)
+        life.end()
+        disk, location = life.disk, f"{DATA}/qmgrs/{NAME}"
+        disk.fail(("rename", "unlink", "rmdir", "sync_dir"), errno.EIO, nth=failed + 1)
+        try:
+            qmgr.delete(NAME, data_path=DATA, disk=disk)
+            break
+        except qmgr.MQError:
+            failed += 1
+        disk.heal()
+        if disk.exists(f"{location}/qm.ini.deleted"):
+            with pytest.raises(qmgr.AlreadyExists, match="interrupted; repeat it"):
+                qmgr.create(NAME, data_path=DATA, log_path=LOG, disk=disk, clock=SimClock())
+            with pytest.raises(qmgr.Unavailable, match="interrupted; repeat it"):
+                qmgr.start(NAME, data_path=DATA, disk=disk, clock=SimClock())
+        if disk.exists(f"{location}/qm.ini.deleted") or disk.exists(f"{location}/qm.ini"):
+            qmgr.delete(NAME, data_path=DATA, disk=disk)
+        qmgr.create(NAME, data_path=DATA, log_path=LOG, disk=disk, clock=SimClock())
+        with qmgr.start(NAME, data_path=DATA, disk=disk, clock=SimClock(), background=False) as qm:
+            assert qm.queues() == []
+    assert failed > 10
