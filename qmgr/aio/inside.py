@@ -97,6 +97,9 @@ class Inside:
     async def send(self, unit: InsideUnit, queue: str, body: bytes, options: PutOptions) -> None:
         await self.run(lambda: unit.send(queue, body, **options))
 
+    async def settle(self, unit: InsideUnit) -> None:
+        """It is put already."""
+
     async def put_many(
         self, unit: InsideUnit | None, queue: str, bodies: Iterable[bytes], options: PutOptions
     ) -> list[Message]:

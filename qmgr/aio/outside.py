@@ -329,6 +329,11 @@ class Outside:
                     await self.backout(unit)
             raise
 
+    async def settle(self, unit: OutsideUnit) -> None:
+        if unit.pool is not None and (unit.sends or unit.sending.locked()):
+            unit.check_whole()
+            await self._settle(unit, unit.pool)
+
     async def put_many(
         self, unit: OutsideUnit | None, queue: str, bodies: Iterable[bytes], options: PutOptions
     ) -> list[Message]:

@@ -96,6 +96,9 @@ class Way(Protocol):
 
     async def put(self, unit: Any, queue: str, body: bytes, options: PutOptions) -> Message: ...
     async def send(self, unit: Any, queue: str, body: bytes, options: PutOptions) -> None: ...
+    async def settle(self, unit: Any) -> None:
+        """Have all put that was sent. Where it is cancelled the unit of work can only be backed out."""
+
     async def put_many(self, unit: Any, queue: str, bodies: Iterable[bytes], options: PutOptions) -> list[Message]: ...
     async def get(self, unit: Any, queue: str, limit: int, wait: float | None, options: GetOptions) -> list[Message]:
         """Take up to `limit`. When it is cancelled it has taken none, or it returns what it took; see `to_the_end`."""
@@ -175,8 +178,10 @@ class UnitOfWork:
     async def commit(self) -> None:
         """Return when all of it is durable. Raises BackedOut (2003) when the queue manager has rolled it back.
 
-        A commit that is cancelled goes on; `qm.outcome(unit.id)` tells what became of it.
+        A commit that is cancelled goes on; `qm.outcome(unit.id)` tells what became of it. Where it is cancelled before
+        all that was sent is put, the unit of work can only be backed out.
         """
+        await self._way.settle(self._unit)  # and then it has a number to ask for
         self._committing = True
         try:
             await self._way.commit(self._unit)

@@ -530,3 +530,34 @@ def test_a_task_that_waits_to_prepare_hears_that_a_flush_was_cancelled(served: S
 
     asyncio.run(main())
     assert served.manager.in_doubt() == [] and bodies(served.manager, "A") == []
+
+
+def test_a_commit_that_is_cancelled_before_all_that_was_sent_is_put_is_backed_out(served: Served) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(LONG), qmgr.aio.connect(NAME, data_path=served.path) as awaited:
+            units = [awaited.begin(), awaited.begin()]
+
+            async def by_a_block() -> None:
+                async with units[0]:
+                    await units[0].send("A", BODY)
+
+            async def by_itself() -> None:
+                await units[1].send("A", BODY)
+                await units[1].commit()
+
+            with served.manager._engine.lock:
+                tasks = [asyncio.create_task(one()) for one in (by_a_block, by_itself)]
+                await asyncio.sleep(0.05)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.sleep(0.05)
+                assert tasks[1].cancelled(), "which waits for nobody"
+            await asyncio.wait(tasks)
+            assert tasks[0].cancelled() and units[0].state is UowState.BACKED_OUT
+            with pytest.raises(qmgr.BackedOut, match="cancelled"):
+                await units[1].commit()
+            await units[1].backout()
+            assert await awaited.transactions() == []
+
+    asyncio.run(main())
+    assert bodies(served.manager, "A") == []
