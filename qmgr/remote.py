@@ -80,8 +80,13 @@ class RemoteUnit:
 
     @property
     def state(self) -> UowState:
-        """As the daemon has it, or had it when the connection was lost: then `commit` and `backout` say more."""
+        """As the daemon has it, or had it when the connection was lost: then `commit` and `backout` say more.
+
+        Where it may have refused what was sent, it is active until a call has said so.
+        """
         if self._state not in (ACTIVE, PREPARED) or self._begin or self._link.broken:
+            return self._state
+        if self._sends is not None and self._sends.unheard:
             return self._state
         answer, head = self._ask(wire.request(wire.STATE, 0, self._number))
         state: UowState = values.loads(answer[head.at :])

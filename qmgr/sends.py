@@ -51,6 +51,11 @@ class Sends:
         self._asked: Socket | None = None  # where an answer is to come
         self._lost = False  # nobody knows what of them was put, or not all of them is wanted any more
 
+    @property
+    def unheard(self) -> bool:
+        """Is there any that may be refused, as far as the application has been told?"""
+        return bool(self._puts) or self._asked is not None or self._lost or self._lock.locked()
+
     def add(self, put: bytes) -> None:
         """One more."""
         with self._lock:

@@ -395,6 +395,33 @@ def test_units_that_never_went_to_the_daemon_are_backed_out_without_it(
     assert client._unbegun == set()
 
 
+def test_a_unit_is_active_until_somebody_has_heard_what_was_refused(
+    connection: qmgr.Connection, served: Served
+) -> None:
+    unit = connection.begin()
+    unit.put("A", BODY)
+    unit.send("NOT.THERE", bytes(TOGETHER))
+    until(lambda: served.manager.transactions() == [])
+    assert unit.state is UowState.ACTIVE
+    with pytest.raises(qmgr.UnknownQueue):
+        unit.commit()
+    assert unit.state is UowState.BACKED_OUT
+
+
+@pytest.mark.parametrize("raised", [None, KeyError])
+def test_who_consumes_hears_what_was_refused_and_keeps_his_own_error(
+    connection: qmgr.Connection, served: Served, raised: type[Exception] | None
+) -> None:
+    connection.put("A", b"consumed")
+    with pytest.raises(raised or qmgr.UnknownQueue), connection.consume("A", wait=0.0) as consumer:
+        for _, unit in consumer:
+            unit.send("NOT.THERE", bytes(TOGETHER))
+            until(lambda: served.manager.transactions() == [])
+            if raised:
+                raise raised
+    assert bodies(served.manager, "A") == [b"consumed"]
+
+
 # ---- its connection
 
 
