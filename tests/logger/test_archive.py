@@ -466,6 +466,20 @@ def test_row_54_a_full_disk_leaves_the_extent_and_nothing_half_done() -> None:
 # Notices
 
 
+def test_the_names_above_an_archive_elsewhere_are_durable_before_anything_is_moved_there() -> None:
+    """Also those that somebody has made before who was killed, and could not sync them."""
+    far = "/another/disk/archive"
+    disk = with_extents(range(1, LAST + 1))
+    disk.mkdir("/another")
+    history = History(disk, [ACTIVE, far], ID, SMALL)
+    archive = Archive(disk, history, far)
+    before = history.places()
+    archive.run(archive.plan(Action.ARCHIVE, after=0, now_us=NOW, active_from=LAST - 1))
+    after = History(disk.crash(LOSE_ALL), [ACTIVE, far], ID, SMALL).places()
+    assert set(after) == set(before)
+    assert any(place.path.startswith(far) for place in after.values())
+
+
 def test_notices_are_kept_over_a_crash() -> None:
     disk = fresh()
     notices = ArchivedNotices(disk, "/log", ID)
