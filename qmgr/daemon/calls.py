@@ -291,11 +291,11 @@ class Calls:
 
     def _sends(self, request: Request, frame: bytes) -> bytes:
         """Puts of which the client has told its application nothing yet: where one is refused, none of them counts."""
-        unit = self._unit(request)
+        sent, self._sent = self._sent, 0
+        unit = self._unit(request._replace(flags=request.flags & ~BEGIN) if sent else request)  # it has begun by then
         if unit is None:
             raise ProtocolError("what is sent together is put to a unit of work")
-        begun, sent = self._begun, self._sent
-        self._sent = 0
+        begun = self._begun
         try:
             for put in wire.decode_sends(frame, request.at, request.unit)[sent:]:
                 self._put(put)

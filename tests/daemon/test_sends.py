@@ -89,6 +89,27 @@ def test_where_it_takes_waiting_another_thread_goes_on_from_there(
     assert len(threads) == 2
 
 
+def test_a_unit_that_was_forgotten_in_the_middle_is_not_begun_again_with_the_rest(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = Calls._check_turn
+
+    def picky(self: Calls, verb: str, name: str) -> None:
+        if not self._may_wait and name == "B":
+            unit, _ = self._client.units.pop(1)
+            unit.backout()
+            raise TakesWaiting
+        check(self, verb, name)
+
+    monkeypatch.setattr(Calls, "_check_turn", picky)
+    raw = Raw(served.path)
+    puts = [wire.put(0, 1, name, b"x", {}) for name in ("A", "B")]
+    assert isinstance(raw.calls.refused(together(1, *puts)), qmgr.UnitOfWorkEnded)
+    assert isinstance(raw.calls.refused(wire.request(wire.COMMIT, 0, 1)), qmgr.UnitOfWorkEnded)
+    raw.close()
+    assert bodies(served.manager, "A") == bodies(served.manager, "B") == []
+
+
 @pytest.mark.parametrize("where", ["receive", "sendall"])
 def test_after_an_interrupt_the_unit_can_only_be_backed_out(
     connection: qmgr.Connection, served: Served, monkeypatch: pytest.MonkeyPatch, where: str
