@@ -11,6 +11,7 @@ import pytest
 
 from qmgr import public
 from qmgr.objects import ALIAS_ATTRIBUTES, ATTRIBUTES
+from qmgr.session import ADMIN, BROWSE, CALLS, GET, NAMED, PUT
 from qmgr.verbs import GetOptions, PutOptions
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -140,3 +141,22 @@ def test_the_page_of_the_api_shows_an_example_that_runs() -> None:
     example = (ROOT / "examples" / "outlive.py").read_text()
     shown = [block.code for block in blocks(API) if block.code.startswith("def ")]
     assert len(shown) == 2 and all(code in example for code in shown)
+
+
+RIGHTS = ROOT / "docs" / "users.md"
+MESSAGES = {
+    **dict.fromkeys(("put", "put_many", "send", "dead_letter"), PUT),
+    **dict.fromkeys(("get", "get_many", "consume"), GET),
+    **dict.fromkeys(("browse", "replay"), BROWSE),
+}
+
+
+def test_the_page_about_rights_has_each_call_with_its_right() -> None:
+    chapter = RIGHTS.read_text().partition("## What needs which right")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in chapter.splitlines() if line[:3] == "| `"]
+    said = {call: (right, on) for calls, right, on in rows for call in re.findall(r"`(\w+)`", calls)}
+    offered = {call: right for call, right in CALLS.items() if hasattr(public.Connection, call)}
+    for call, right in {**offered, **MESSAGES, "end": ADMIN}.items():
+        assert said[call][0] == right, call
+        on_manager = call not in NAMED and call not in MESSAGES
+        assert said[call][1].startswith("the queue manager") == on_manager, call
