@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from qmgr import public
+from qmgr import errors, public
 from qmgr.objects import ALIAS_ATTRIBUTES, ATTRIBUTES
 from qmgr.session import ADMIN, BROWSE, CALLS, GET, NAMED, PUT
 from qmgr.verbs import GetOptions, PutOptions
@@ -141,6 +141,16 @@ def test_the_page_of_the_api_shows_an_example_that_runs() -> None:
     example = (ROOT / "examples" / "outlive.py").read_text()
     shown = [block.code for block in blocks(API) if block.code.startswith("def ")]
     assert len(shown) == 2 and all(code in example for code in shown)
+
+
+def test_the_page_of_the_api_has_every_error_with_its_reason() -> None:
+    table = API.read_text().partition("## Errors")[2]
+    for name, error in vars(errors).items():
+        if isinstance(error, type) and issubclass(error, errors.MQError):
+            row = re.search(rf"^\|[^|]*`{name}`[^|]*\|([^|]*)\|", table, re.MULTILINE)
+            assert row, name
+            if error not in (errors.MQError, errors.TryAgain):
+                assert str(error.default_reason.value) in row[1], name
 
 
 RIGHTS = ROOT / "docs" / "users.md"
