@@ -19,7 +19,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 SET_UP = re.compile(
-    r"^(make|git|pip|python3? -m (pip|venv)|source|cd)\b"
+    r"^((\S+/)?pip|make|git|python3? -m (pip|venv)|source|cd|ln)\b"
 )  # what a reader does once; not run again here
 
 
@@ -170,3 +170,10 @@ def test_the_page_about_rights_has_each_call_with_its_right() -> None:
         assert said[call][0] == right, call
         on_manager = call not in NAMED and call not in MESSAGES
         assert said[call][1].startswith("the queue manager") == on_manager, call
+
+
+def test_the_unit_for_systemd_finds_the_commands_where_the_readme_links_them() -> None:
+    unit = (ROOT / "examples" / "qmgr@.service").read_text()
+    install = (ROOT / "README.md").read_text().partition("## Install")[2].partition("\n## ")[0]
+    (place,) = set(re.findall(r"^Exec\w+=(/.*)/\w+mqm ", unit, re.MULTILINE))
+    assert re.search(rf"^ln -s .* {place}/", install, re.MULTILINE)
