@@ -214,6 +214,12 @@ def test_text_that_is_utf_8(server: Server, said: str) -> None:
     assert server.ask("GET", f"{ROOT}/A/message").headers["content-type"] == "text/plain;charset=utf-8"
 
 
+def test_bytes_that_are_no_utf_8_come_back_as_they_were(server: Server) -> None:
+    assert server.ask("POST", f"{ROOT}/A/message", b"caf\xe9\0\xff", Content_Type="text/plain").status == 201
+    answer = server.ask("DELETE", f"{ROOT}/A/message")
+    assert (answer.body, answer.headers["content-type"]) == (b"caf\xe9\0\xff", "text/plain;charset=utf-8")
+
+
 def test_a_client_that_begins_with_tls_is_told_at_once(server: Server) -> None:
     hello = bytes.fromhex("1603010200010001fc0303")  # and no more comes before an answer
     assert b"speaks HTTP without TLS" in server.raw(hello)
@@ -539,6 +545,22 @@ def test_health_and_metrics(tmp_path: Path) -> None:
     server.qm.abandon()
     assert server.ask("GET", "/healthz").status == 503
     server.listener.close()
+
+
+def test_health_while_the_queue_manager_quiesces(server: Server) -> None:
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=30)
+    connection.request("GET", "/healthz")
+    assert connection.getresponse().read() == b"ok\n"
+    unit = server.qm.begin()
+    unit.put("A", b"x")
+    server.listener.refuse()  # as the daemon does
+    server.qm.quiesce()
+    with pytest.raises(OSError):
+        socket.create_connection((server.host, server.port), timeout=5)
+    connection.request("GET", "/healthz")
+    response = connection.getresponse()
+    assert (response.status, response.getheader("Connection")) == (503, "close")
+    unit.commit()
 
 
 def test_refusing_and_closing(server: Server) -> None:
