@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+from qmgr.configuration import Tuning
+from qmgr.objects import QmgrDefinition
 from tests.daemon.raw import RawSocket
 from tests.daemon.serving import Served
 from tests.qmgr.world import bodies
@@ -45,3 +47,10 @@ def test_a_plain_object_is_told_what_a_value_looks_like(served: Served, tmp_path
     refused = sock.refused(len(frame).to_bytes(4, "little") + frame)
     assert "an object has one key, such as map, and not 2" in str(refused)
     sock.close()
+
+
+def test_the_limits_of_units_of_work_are_those_that_a_client_meets() -> None:
+    limits = DOCUMENT.read_text(encoding="utf-8").partition("## Limits")[2]
+    assert f"MAXHANDS of the queue manager, {QmgrDefinition().max_handles} unless altered: 2017" in limits
+    most = f"{Tuning().max_uncommitted_messages:,}".replace(",", " ")
+    assert f"MAXUMSGS, {most} unless altered: 2024" in limits
