@@ -117,9 +117,12 @@ def pattern(profile: str) -> re.Pattern[str]:
 
 
 def specific(profile: str) -> tuple[int, ...]:
-    """How specific a profile is: the first wildcard as late as can be, and the narrower the better."""
-    wide = {"?": 1, "*": 0}
-    return tuple(wide.get(char, 2) for char in profile)
+    """How specific a profile is: the first wildcard as late as can be, and the narrower the better.
+
+    A name that ends goes before one that a wildcard goes on from there.
+    """
+    wide = {"?": 2, "*": 1, "**": 0}
+    return (*(wide.get(part, 3) for part in re.findall(r"\*\*|.", profile)), 4)
 
 
 def allowed(grants: Iterable[Grant], user: str, verb: str, name: str) -> bool:

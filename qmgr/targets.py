@@ -3,7 +3,7 @@
 import ssl
 import sys
 import threading
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import attrs
 
@@ -140,7 +140,8 @@ def find(name_or_url: str, data_path: Path | None, identity: Identity) -> Local 
         raise _bad(name_or_url, "it has no host or no port")
     name = check_name(url.path.strip("/"), "queue manager", Reason.Q_MGR_NAME_ERROR)
     if url.username:
-        identity = attrs.evolve(identity, user=url.username, password=url.password or "")
+        user, password = unquote(url.username), unquote(url.password or "")
+        identity = attrs.evolve(identity, user=user, password=password)
     return Remote(name, host, port, _context(identity) if url.scheme == "qmgrs" else None, identity)
 
 

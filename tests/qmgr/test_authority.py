@@ -55,6 +55,25 @@ def test_the_most_specific_profile_decides_also_where_it_allows_less() -> None:
     assert allowed(made, "mia", "browse", "A.B")
 
 
+@pytest.mark.parametrize(
+    "name, narrow, wide",
+    [
+        ("AB", "AB", "AB*"),
+        ("AB", "AB", "AB**"),
+        ("AB", "AB", "A?"),
+        ("A.C", "A.*", "A.**"),
+        ("A.C", "A.?", "A.*"),
+        ("A.C", "?.C", "*.C"),
+        ("A.C", "*.C", "**"),
+        ("A.C", "A.C", "**.C"),
+        ("A.CD", "A.C*", "A.*"),
+    ],
+)
+def test_the_narrower_of_two_profiles_decides(name: str, narrow: str, wide: str) -> None:
+    for made in (grants((narrow, "put"), (wide, "get")), grants((wide, "get"), (narrow, "put"))):
+        assert [allowed(made, "mia", verb, name) for verb in ("put", "get")] == [True, False]
+
+
 def test_words_and_administrators() -> None:
     made = grants(("A", "allmqi"), ("B", "ALL"))
     assert not allowed(made, "mia", "admin", "A")
