@@ -53,6 +53,10 @@ class Target(Protocol):
     def name(self) -> str:
         """Of the queue manager."""
 
+    @property
+    def hint(self) -> str:
+        """What may be the matter where it closes the connection without a word; "" if nothing is likely."""
+
     def open(self) -> Socket:
         """A new socket. Raises MQError with the sentence for the user."""
 
@@ -124,14 +128,18 @@ class Link:
         except BlockingIOError as exc:
             raise self._unanswered(f"it has said nothing for {seconds:g} seconds") from exc
         except sockets.Gone as exc:
-            raise self._unanswered(str(exc)) from exc
+            raise self._closed(sock, str(exc)) from exc
         if not answer:
-            raise self._unanswered("the connection was closed")
+            raise self._closed(sock, "the connection was closed")
         head = wire.decode_reply(answer)
         if head.op == wire.ERROR:
             raise wire.error(answer, head)
         sockets.limit_receive(sock, 0.0)
         return answer, head
+
+    def _closed(self, sock: Socket, why: str) -> Unavailable:
+        hint = self._target.hint if sock is self._anchor else ""  # what is joined has been there already
+        return self._unanswered(f"{why}; {hint}" if hint else why)
 
     def _unanswered(self, why: str) -> Unavailable:
         name = self._target.name

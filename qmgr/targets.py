@@ -45,6 +45,10 @@ class Local:
     def name(self) -> str:
         return self.location.name
 
+    @property
+    def hint(self) -> str:
+        return ""
+
     def open(self) -> Socket:
         try:
             return sockets.connect_unix(self.location.socket)
@@ -96,6 +100,14 @@ class Remote:
     port: int
     tls: ssl.SSLContext | None
     identity: Identity
+
+    @property
+    def hint(self) -> str:
+        if self.tls is None:
+            return "this port may speak TLS: use qmgrs://"
+        if self.identity.certificate:
+            return "the certificate was perhaps not accepted"
+        return "it may ask for a certificate: name certificate and key"
 
     def open(self) -> Socket:
         place = f"{self.host}:{self.port}"

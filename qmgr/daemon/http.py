@@ -18,7 +18,7 @@ from qmgr.daemon import metrics
 from qmgr.daemon.http_frames import END, MOST_HEAD, BadRequest, Head, Response, bad, parse
 from qmgr.daemon.http_messaging import Messaging, failure
 from qmgr.daemon.strangers import Stranger, Strangers
-from qmgr.daemon.tls import certified, server_context
+from qmgr.daemon.tls import certified, say_why, server_context
 from qmgr.errors import MQError, NotAuthorized, Unavailable
 from qmgr.infos import Peer
 from qmgr.session import AllRights, Rights, ServiceFace, Session
@@ -28,7 +28,6 @@ TLS = b"\x16\x03"  # how its first record begins
 BACKLOG = 100
 PAUSE = 0.005  # seconds until it is asked again whether there is room
 LINGER = 2.0  # seconds for a client to hear why it was refused
-CLOSED = (ssl.SSLEOFError, ssl.SSLZeroReturnError)  # in the middle of a handshake: which one goes by the Python
 
 
 def make(service: ServiceFace, config: ListenerConfig) -> "HttpListener":
@@ -156,10 +155,8 @@ class Connection:
             self._socket.settimeout(self._service.channels.connect_timeout)
             try:
                 self._socket = self._listener.context.wrap_socket(self._socket, server_side=True)
-            except ssl.SSLError as exc:
-                if not isinstance(exc, CLOSED):  # by the client, as one does that only looks
-                    text = f"TLS with a client of listener {self._listener.config.name!r} failed: {exc}"
-                    self._service.say("AMQ9213", text=text)
+            except (ssl.SSLError, TimeoutError) as exc:
+                say_why(self._service, self._listener.config, exc)
                 raise
 
     def close(self) -> None:

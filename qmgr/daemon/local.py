@@ -22,7 +22,7 @@ from qmgr.daemon.client import Client
 from qmgr.daemon.hands import start_thread
 from qmgr.daemon.rounds import Rounds
 from qmgr.daemon.strangers import Stranger, Strangers
-from qmgr.daemon.tls import certified, server_context
+from qmgr.daemon.tls import certified, say_why, server_context
 from qmgr.daemon.watcher import Watcher
 from qmgr.errors import Mistake, MQError, NotAuthorized, Reason, Unavailable
 from qmgr.infos import Peer
@@ -42,6 +42,7 @@ class Place:
     """Where a listener listens, and how it knows who comes."""
 
     name: str  # for errors and threads
+    listener: str  # for operators
     bind: Callable[[], tuple[Socket, Callable[[], None]]]  # and what undoes it
     welcome: Callable[[Socket], Socket]  # makes a socket that was accepted ready for frames
     peer: Callable[[Socket, dict[str, Any]], tuple[Peer, Rights, bytes]]  # and a proof; raises NotAuthorized
@@ -123,7 +124,7 @@ class LocalListener:
             known[1].close()
 
     def _crowded(self) -> None:
-        self._service.say("AMQ9032", name=self._place.name, count=len(self._strangers))
+        self._service.say("AMQ9032", name=self._place.listener, count=len(self._strangers))
 
     def _serve(self, accepted: Socket) -> None:
         """One socket, from its first frame to its end, unless it is an anchor."""
@@ -317,6 +318,7 @@ def _unix(service: ServiceFace) -> Place:
 
     return Place(
         name=path,
+        listener=path,
         bind=bind,
         welcome=lambda sock: sock,
         peer=peer,
@@ -333,8 +335,13 @@ def _tcp(service: ServiceFace, config: ListenerConfig) -> Place:
 
     def welcome(sock: Socket) -> Socket:
         sockets.tune(sock)
-        seconds = service.channels.connect_timeout
-        return sock if context is None else sockets.with_tls(sock, context, seconds)
+        if context is None:
+            return sock
+        try:
+            return sockets.with_tls(sock, context, service.channels.connect_timeout)
+        except OSError as exc:  # an SSLError is one
+            say_why(service, config, exc)
+            raise
 
     def peer(sock: Socket, told: dict[str, Any]) -> tuple[Peer, Rights, bytes]:
         address = _address(sock)
@@ -347,6 +354,7 @@ def _tcp(service: ServiceFace, config: ListenerConfig) -> Place:
 
     return Place(
         name=f"{config.address}:{config.port}",
+        listener=config.name,
         bind=lambda: (sockets.listen_tcp(config.address, config.port), lambda: None),
         welcome=welcome,
         peer=peer,

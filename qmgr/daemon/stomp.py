@@ -12,7 +12,7 @@ from qmgr.daemon.stomp_commands import Shared, StompCommands
 from qmgr.daemon.stomp_connection import Connection, Surroundings, Timing
 from qmgr.daemon.stomp_login import Login
 from qmgr.daemon.strangers import Stranger, Strangers
-from qmgr.daemon.tls import server_context
+from qmgr.daemon.tls import say_why, server_context
 from qmgr.errors import MQError, Reason, Unavailable
 from qmgr.session import ServiceFace
 
@@ -125,8 +125,8 @@ class StompListener:
         except (OSError, ssl.SSLError) as exc:
             self._strangers.leave(stranger)
             client.close()
-            if self._tls is not None and str(exc):  # without words it was closed, as by one that only looks
-                self._service.say("AMQ9213", text=f"TLS with a client of listener {self._config.name!r} failed: {exc}")
+            if self._tls is not None:
+                say_why(self._service, self._config, exc)
 
     def _greeted(self, client: socket.socket, stranger: Stranger) -> Callable[[asyncio.Task[None]], None]:
         def over(task: asyncio.Task[None]) -> None:

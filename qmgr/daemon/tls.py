@@ -4,6 +4,9 @@ import ssl
 
 from qmgr.configuration import ListenerConfig
 from qmgr.errors import IniError
+from qmgr.session import ServiceFace
+
+CLOSED = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionResetError)  # in the middle of a handshake
 
 
 def server_context(config: ListenerConfig) -> ssl.SSLContext | None:
@@ -22,6 +25,12 @@ def server_context(config: ListenerConfig) -> ssl.SSLContext | None:
         files = ", ".join(filter(None, [config.tls_certificate, config.tls_key, config.tls_client_ca]))
         raise IniError(f"AMQ9255E: listener {config.name!r} can't use {files} for TLS: {exc}") from exc
     return context
+
+
+def say_why(service: ServiceFace, config: ListenerConfig, exc: OSError) -> None:
+    """Tell the error log why a handshake failed, unless the client closed the connection, as one that only looks."""
+    if not isinstance(exc, CLOSED):
+        service.say("AMQ9213", text=f"TLS with a client of listener {config.name!r} failed: {exc}")
 
 
 def certified(connection: ssl.SSLSocket | ssl.SSLObject) -> str | None:

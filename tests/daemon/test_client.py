@@ -19,7 +19,7 @@ from qmgr.users import Users
 from tests.conftest import SOAK
 from tests.daemon.certificates import Authority
 from tests.daemon.raw import RawSocket
-from tests.daemon.serving import Served, serving
+from tests.daemon.serving import Served, serving, until
 from tests.qmgr.test_interrupts import Tracer
 from tests.qmgr.world import NAME, bodies
 
@@ -258,6 +258,43 @@ def test_tls_shows_both_sides(tmp_path: Path) -> None:
             qmgr.connect(f"qmgr://{place}")  # without TLS
     with pytest.raises(Unavailable, match="nobody listens"):
         qmgr.connect(f"qmgr://{place}")
+
+
+def test_the_error_log_hears_why_tls_fails_and_the_client_what_may_be_the_matter(tmp_path: Path) -> None:
+    signer, theirs = Authority(tmp_path), tmp_path / "theirs"
+    theirs.mkdir()
+    certificate, key = signer.issue("localhost")
+    other = Authority(theirs).issue("mia")
+    tls = {"tls_certificate": certificate, "tls_key": key, "tls_client_ca": signer.path}
+    mine = {"ca": signer.path}
+    wrong = [
+        ("qmgr://{}", {}, r"this port may speak TLS: use qmgrs://\)"),
+        ("qmgrs://{}", mine, r"it may ask for a certificate: name certificate and key\)"),
+        (
+            "qmgrs://{}",
+            mine | {"certificate": other[0], "key": other[1]},
+            r"the certificate was perhaps not accepted\)",
+        ),
+    ]
+    with (
+        serving(tmp_path, channels={"connect_timeout": 1}) as served,
+        far(served, authentication=("EXTERNAL",), **tls) as place,
+    ):
+        said = served.service.said
+        for count, (url, options, why) in enumerate(wrong, 1):
+            with pytest.raises(Unavailable, match=why):
+                qmgr.connect(url.format(place), **options)
+            until(lambda count=count: len(said) == count)  # type: ignore[misc]
+        host, port = place.split("/")[0].split(":")
+        for _ in range(3):  # as what watches over ports does
+            socket.create_connection((host, int(port))).close()
+        with socket.create_connection((host, int(port))) as silent:
+            assert silent.recv(100) == b""
+        until(lambda: len(said) == 4)
+        assert all(
+            line.startswith("AMQ9213") and "TLS with a client of listener 'far' failed: " in line for line in said
+        )
+        assert "timed out" in said[3]
 
 
 def test_a_handshake_that_stops_has_its_time(tmp_path: Path) -> None:

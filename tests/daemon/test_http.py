@@ -490,9 +490,16 @@ def test_users_come_over_tls_with_their_rights(tmp_path: Path) -> None:
 
 def test_the_error_log_hears_why_tls_fails_and_nothing_of_who_only_looks(tmp_path: Path) -> None:
     certificate, key = Authority(tmp_path).issue("localhost")
-    server = Server(tmp_path, tls_certificate=certificate, tls_key=key, authentication=("PLAIN",))
+    hasty = ChannelsConfig(connect_timeout=1)
+    server = Server(tmp_path, hasty, tls_certificate=certificate, tls_key=key, authentication=("PLAIN",))
     for _ in range(3):  # as what watches over ports does
         socket.create_connection((server.host, server.port)).close()
+    with socket.create_connection((server.host, server.port), timeout=30) as silent:
+        assert silent.recv(1) == b""
+    until(lambda: bool(server.face.said))
+    [(amq, inserts)] = server.face.said
+    assert (amq, "timed out" in str(inserts)) == ("AMQ9213", True)
+    server.face.said.clear()
     connection = http.client.HTTPSConnection("localhost", server.port, timeout=30, context=ssl.create_default_context())
     with pytest.raises(ssl.SSLError):
         connection.request("GET", "/healthz")
