@@ -6,7 +6,7 @@ does not use are accepted and named in `Config.ignored`, so that a file brought 
 """
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NoReturn
 
 import attrs
@@ -281,7 +281,8 @@ class _Reader:
     def read_all(self, text: Text, path: str, overlays: Sequence[tuple[Text, str]]) -> Iterator[IniError]:
         """Read the files; each thing that is wrong, as it is found."""
         self.main.start = _Place(path, None)
-        yield from self._read(text, path)
+        if not (yield from self._read(text, path)):
+            return
         for over, its_path in overlays:
             reader = _Reader(overlay=True)
             yield from reader._read(over, its_path)
@@ -292,7 +293,8 @@ class _Reader:
         yield from self._check_channels()
         yield from self._check_listeners()
 
-    def _read(self, text: Text, path: str) -> Iterator[IniError]:
+    def _read(self, text: Text, path: str) -> Generator[IniError, None, bool]:
+        """Read one file; False where it as a whole is no text, so that nobody knows what is missing."""
         self.path = path
         try:
             for number, raw in numbered(text, path):
@@ -302,8 +304,10 @@ class _Reader:
                         self._take(line)
                 except IniError as exc:
                     yield exc
+            return True
         except IniError as exc:
             yield exc
+            return False
 
     def _lay_over(self, other: "_Reader") -> None:
         self.main.lay_over(other.main)

@@ -8,6 +8,7 @@ from qmgr.cli import access
 from qmgr.cli.access import DISK
 from qmgr.cli.command import UNEXPECTED, Command, Failure, Parser, absolute, complain
 from qmgr.configuration import Config
+from qmgr.daemon.tls import server_context
 from qmgr.errors import IniError
 
 WRONG = 10
@@ -55,7 +56,8 @@ def of_file(path: str) -> list[str]:
     wrong += [plain(exc) for exc in ini.complaints(text, path, [(content, name) for name, content in overlays.files])]
     config = autoconfig.configuration(DISK, path)
     wrong += autoconfig.files(DISK, config.auto_config.mqsc_config, ".mqsc").complaints
-    return wrong + missing(config, path) + [f"AMQ7075W: {path}: {each} has no effect here." for each in config.ignored]
+    wrong += missing(config, path) or unusable(config)
+    return wrong + [f"AMQ7075W: {path}: {each} has no effect here." for each in config.ignored]
 
 
 def plain(exc: IniError) -> str:
@@ -76,6 +78,17 @@ def missing(config: Config, path: str) -> list[str]:
     ]
 
 
+def unusable(config: Config) -> list[str]:
+    """The listeners whose files TLS can't use: a key is another certificate's, say."""
+    wrong = []
+    for each in config.listeners:
+        try:
+            server_context(each)
+        except IniError as exc:
+            wrong.append(plain(exc))
+    return wrong
+
+
 def of_mqs_ini(path: str) -> list[str]:
     """What is wrong with an mqs.ini."""
     try:
@@ -92,7 +105,7 @@ def of_mqs_ini(path: str) -> list[str]:
 COMMAND = Command(
     name="checkini",
     purpose="Check the configuration of a queue manager without starting it.",
-    notes="It says all that is wrong, a line each, and that the files are there which are named.",
+    notes="It says all that is wrong, a line each: also which files that are named are not there, or not good for TLS.",
     usage="[-m QMgrName | FILE] [--data-path dir]",
     example="qm checkini -m QM1",
     codes={WRONG: "something is wrong, and was said"},

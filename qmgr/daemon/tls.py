@@ -2,6 +2,7 @@
 
 import ssl
 
+from logger.disk import PosixDisk
 from qmgr.configuration import ListenerConfig
 from qmgr.errors import IniError
 from qmgr.session import ServiceFace
@@ -22,7 +23,8 @@ def server_context(config: ListenerConfig) -> ssl.SSLContext | None:
             needed = config.authentication == ("EXTERNAL",)
             context.verify_mode = ssl.CERT_REQUIRED if needed else ssl.CERT_OPTIONAL
     except (OSError, ssl.SSLError) as exc:
-        files = ", ".join(filter(None, [config.tls_certificate, config.tls_key, config.tls_client_ca]))
+        named = list(filter(None, [config.tls_certificate, config.tls_key, config.tls_client_ca]))
+        files = ", ".join([file for file in named if not PosixDisk().exists(file)] or named)
         raise IniError(f"AMQ9255E: listener {config.name!r} can't use {files} for TLS: {exc}") from exc
     return context
 

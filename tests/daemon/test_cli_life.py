@@ -21,6 +21,7 @@ from qmgr.daemon.__main__ import main as module
 from qmgr.life import Stage
 from qmgr.users import Users
 from tests.commands import ROOT
+from tests.daemon.certificates import Authority
 from tests.daemon.daemons import Daemons
 
 
@@ -225,6 +226,31 @@ def test_checkini_says_all_that_is_wrong(daemons: Daemons, tmp_path: Path) -> No
     ):
         assert words in bad.stderr
     assert bad.stderr.count("\n") == 5
+
+
+def test_checkini_says_what_is_not_good_for_tls(daemons: Daemons, tmp_path: Path) -> None:
+    signer = Authority(tmp_path)
+    certificate, key = signer.issue("localhost")
+    other = signer.issue("other")[1]
+    text = "Listener:\nName=far\nProtocol=QMGR\nPort=0\nTLSCertificate={}\nTLSKey={}\n"
+    path = Path(daemons.make().ini)
+    log = path.read_text()
+    path.write_text(log + text.format(certificate, key))
+    assert daemons.run("checkini -m QM1").returncode == 0
+    path.write_text(log + text.format(certificate, other))
+    bad = daemons.run("checkini -m QM1")
+    assert (bad.returncode, bad.stdout) == (10, "")
+    assert bad.stderr.startswith("AMQ9255E: listener 'far' ") and "key values mismatch" in bad.stderr
+    assert daemons.run("strmqm QM1").stderr.startswith(bad.stderr.rstrip())
+    path.write_text(log + text.format(certificate, "/no/key"))
+    assert daemons.run("strmqm QM1").stderr.startswith("AMQ9255E: listener 'far' can't use /no/key for TLS: ")
+
+
+def test_checkini_says_nothing_of_what_a_file_that_is_no_text_has_not(daemons: Daemons) -> None:
+    path = Path(daemons.make().ini)
+    path.write_bytes(path.read_bytes() + b"# caf\xe9\n")
+    bad = daemons.run("checkini -m QM1").stderr
+    assert (bad[:9], bad.count("\n"), "not UTF-8" in bad) == ("AMQ6162E:", 1, True)
 
 
 def test_checkini_knows_mqs_ini(daemons: Daemons, tmp_path: Path) -> None:
