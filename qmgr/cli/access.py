@@ -216,6 +216,8 @@ def status(location: Location) -> str:
     """What it is doing, in the words of dspmq."""
     note = life.last(DISK, location)
     if DISK.locked_by(life.path(location)) is not None:
+        if note is None and locations.running(location, DISK):  # it has said what it does, and that is damaged
+            return "Status not available"
         return note.stage if note is not None else Stage.STARTING
     if locations.running(location, DISK):  # an application has it
         return Stage.RUNNING

@@ -71,6 +71,10 @@ def daemon_of(location: Location) -> Note:
         if DISK.locked_by(life.path(location)) is None:
             break
         access.pause(access.PAUSE)
+    else:
+        text = f"queue manager {location.name!r} is a daemon, and {life.path(location)}, which names its process, is"
+        process = locations.running(location, DISK) or "that process"
+        raise Failure(NOT_AVAILABLE, "AMQ8146E", f"{text} damaged; end it with SIGTERM to {process}.")
     holder = locations.running(location, DISK)
     if holder is not None:
         text = f"queue manager {location.name!r} is no daemon: {holder} has started it with qmgr.start(); end it there."

@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         code, text = starting.background(name, args.data_path, printer.line)
     if code == starting.RUNNING and _ending(name, args.data_path):
-        code = starting.STOPPING
+        code, text = starting.STOPPING, f"AMQ8156E: queue manager {name!r} is ending; start it when it has ended."
     if text:
         amq, _, sentence = text.partition(": ")
         raise Failure(code, amq, sentence)

@@ -15,6 +15,7 @@ import pytest
 
 import qmgr
 from logger.disk import PosixDisk
+from qmgr import life
 from qmgr.cli.main import qm
 from qmgr.daemon import starting
 from qmgr.daemon.__main__ import main as module
@@ -171,6 +172,24 @@ def test_what_keeps_it_from_starting_is_one_sentence(
 
 
 # dspmq and dltmqm
+
+
+def test_of_a_daemon_whose_note_is_damaged_the_truth_is_said(daemons: Daemons) -> None:
+    process = daemons.made()
+    path = Path(life.path(daemons.where()))
+    path.write_text("rubbish")
+    try:
+        assert daemons.status() == "Status not available"
+        done = daemons.run("endmqm -i QM1")
+        assert done.returncode == 40
+        assert done.stderr.startswith("AMQ8146E: queue manager 'QM1' is a daemon, ")
+        assert done.stderr.endswith(
+            f"{path}, which names its process, is damaged; end it with SIGTERM to pid {process}.\n"
+        )
+    finally:
+        os.kill(process, signal.SIGTERM)
+    daemons.ended()
+    assert daemons.status() == "Ended normally"
 
 
 def test_dspmq_shows_those_that_run(daemons: Daemons) -> None:
