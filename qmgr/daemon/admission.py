@@ -33,16 +33,16 @@ class Admission:
         try:
             return self.users.find(user)
         except (IniError, OSError) as exc:
-            self._say("AMQ9557", user=user, text=str(exc), address="?")
-            raise NotAuthorized("the queue manager can't tell who you are; its error log says why") from exc
+            raise NotAuthorized("the queue manager can't tell who you are; its error log says why", name=user) from exc
 
     def rights(self, user: str) -> UserRights:
         """What the user may do; what is refused is said in the error log."""
         return UserRights(self._manager, user, self._denied)
 
-    def refused(self, user: str, why: str, address: str) -> None:
-        """Somebody could not show who it is."""
-        self._say("AMQ9557", user=user, text=why, address=address)
+    def refused(self, user: str, exc: NotAuthorized, address: str) -> None:
+        """Somebody could not show who it is; where that is the file's fault, what is wrong with it is said."""
+        why = exc.__cause__ if isinstance(exc.__cause__, IniError | OSError) else exc
+        self._say("AMQ9557", user=user, text=str(why), address=address)
 
     def _denied(self, *, user: str, verb: str, name: str) -> None:
         self._say("AMQ8077", user=user, verb=verb, name=name or self._manager.name)

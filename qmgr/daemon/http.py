@@ -301,7 +301,7 @@ class Connection:
             self._service.authority.check_password(user, password)
             return user
         except NotAuthorized as exc:
-            self._service.authority.refused(user, str(exc), self._address)
+            self._service.authority.refused(user, exc, self._address)
             unknown = "the user is not known, or the password is wrong"
             text = unknown if user else "say who you are (Authorization: Basic, or a certificate)"
             raise BadRequest(HTTPStatus.UNAUTHORIZED, text) from exc

@@ -385,7 +385,7 @@ def authenticate(service: ServiceFace, config: ListenerConfig, sock: Socket, tol
         try:
             answer = exchange.step(data)
         except NotAuthorized as exc:
-            service.authority.refused(exc.name, str(exc), _address(sock))
+            service.authority.refused(exc.name, exc, _address(sock))
             raise
         if answer.user is not None:
             return answer.user, answer.data

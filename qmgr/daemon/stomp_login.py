@@ -27,7 +27,7 @@ class Admission(Protocol):
 
     def rights(self, user: str) -> UserRights: ...
 
-    def refused(self, user: str, why: str, address: str) -> None: ...
+    def refused(self, user: str, exc: NotAuthorized, address: str) -> None: ...
 
 
 @attrs.frozen
@@ -59,7 +59,7 @@ class Login:
         try:
             return self._admission.rights(self._user(said))
         except NotAuthorized as exc:
-            self._admission.refused(said.login, str(exc), said.address)
+            self._admission.refused(said.login, exc, said.address)
             raise
 
     def _user(self, said: Credentials) -> str:

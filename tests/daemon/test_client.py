@@ -228,6 +228,12 @@ def test_a_user_shows_the_password_without_sending_it(tmp_path: Path) -> None:
             qmgr.connect(url)
         assert bodies(served.manager, "A") == [b"x", b"y"]
         assert sum("AMQ9557" in line for line in served.service.said) == 2
+        Path(served.service.location.users).write_text("{")
+        with pytest.raises(NotAuthorized, match="can't tell who you are; its error log says why"):
+            qmgr.connect(url, user="mia", password="secret")
+        [*_, said] = [line for line in served.service.said if "AMQ9557" in line]
+        assert "AMQ6162E" in said and "127.0.0.1:" in said
+        assert sum("AMQ9557" in line for line in served.service.said) == 3
 
 
 def test_tls_shows_both_sides(tmp_path: Path) -> None:

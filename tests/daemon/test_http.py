@@ -593,5 +593,7 @@ def test_a_stranger_hears_no_path_when_the_users_can_not_be_read(tmp_path: Path)
     with pytest.raises(NotAuthorized) as caught:
         made.authority.check_password("mia", "x")
     assert str(tmp_path) not in str(caught.value)
-    assert any(str(tmp_path) in inserts["text"] for amq, inserts in made.said if amq == "AMQ9557")
+    made.authority.refused("mia", caught.value, "192.0.2.1:7")
+    [(amq, inserts)] = made.said
+    assert (amq, inserts["address"], str(tmp_path) in inserts["text"]) == ("AMQ9557", "192.0.2.1:7", True)
     made.manager.end()
