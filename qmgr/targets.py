@@ -150,7 +150,10 @@ def find(name_or_url: str, data_path: Path | None, identity: Identity) -> Local 
         raise _bad(name_or_url, "its scheme is not qmgr or qmgrs")
     if not host or port is None:
         raise _bad(name_or_url, "it has no host or no port")
-    name = check_name(url.path.strip("/"), "queue manager", Reason.Q_MGR_NAME_ERROR)
+    name = url.path.strip("/")
+    if not name:
+        raise _bad(name_or_url, "the name of the queue manager is missing behind the port")
+    check_name(name, "queue manager", Reason.Q_MGR_NAME_ERROR)
     if url.username:
         user, password = unquote(url.username), unquote(url.password or "")
         identity = attrs.evolve(identity, user=user, password=password)

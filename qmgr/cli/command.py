@@ -51,14 +51,22 @@ class Parser(argparse.ArgumentParser):
     """An ArgumentParser that knows no abbreviations and leaves exit codes and message ids to its command."""
 
     bad_arguments = BAD_ARGUMENTS
+    words: Sequence[str] = ()  # what is parsed
 
     def error(self, message: str) -> NoReturn:
         amq = "AMQ7076E"
+        if "required" in message and (unknown := self._unknown()):  # which may be what was meant
+            message = f"unrecognized arguments: {' '.join(unknown)}"
         if message.startswith("unrecognized"):
             amq = "AMQ7075E"
         elif "required" in message or "expected" in message:
             amq = "AMQ7006E"
         raise Failure(self.bad_arguments, amq, f"{message}; see {self.prog} --help.")
+
+    def _unknown(self) -> list[str]:
+        """The words that can only be options, and are none; a value may follow an option without a blank."""
+        known = tuple(self._option_string_actions)
+        return [word for word in self.words if re.match("--?[A-Za-z]", word) and not word.startswith(known)]
 
 
 @attrs.frozen(kw_only=True)
@@ -108,7 +116,9 @@ class Command:
         return printed(lambda: self._run(words), quiet=self.quiet and "-z" in words)
 
     def _run(self, words: Sequence[str]) -> int:
-        args = self.parser().parse_args(words)
+        parser = self.parser()
+        parser.words = words
+        args = parser.parse_args(words)
         try:
             return self.run(args)
         except (IniError, NameError_, ObjectInUse):

@@ -37,6 +37,9 @@ def test_without_a_daemon_it_says_what_to_do(tmp_path: Path) -> None:
         qmgr.connect(NAME, data_path=tmp_path)
     with pytest.raises(Mistake, match="qmgr://host:port/QM1"):
         qmgr.connect("http://localhost:1/QM1")
+    for url in ("qmgr://localhost:1", "qmgrs://localhost:1/"):
+        with pytest.raises(Mistake, match=r"name of the queue manager is missing behind the port; write .*/QM1"):
+            qmgr.connect(url)
 
 
 def test_the_socket_is_this_users_and_a_dead_ones_is_replaced(tmp_path: Path) -> None:

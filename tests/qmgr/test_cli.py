@@ -150,6 +150,8 @@ def test_every_command_that_ibm_mq_has_is_installed_under_its_own_name():
         ("crtmqm", 39, "AMQ7006E"),
         ("crtmqm A B", 39, "AMQ7075E"),
         ("crtmqm -foo A", 39, "AMQ7075E"),
+        ("crtmqm --nope", 39, "AMQ7075E: unrecognized arguments: --nope;"),
+        ("dltmqm -foo", 36, "AMQ7075E: unrecognized arguments: -foo;"),
         ("crtmqm -lp", 39, "AMQ7006E"),
         ("crtmqm -lp 1 A", 115, "AMQ7076E"),
         ("crtmqm -ls 0 A", 115, "AMQ7076E"),
