@@ -442,8 +442,17 @@ def write_whole(disk: Disk, path: str, data: Buffer) -> None:
 
 
 def replace_file(disk: Disk, path: str, data: Buffer) -> None:
-    """Put `data` in the place of the file at `path`: after any crash it holds the old bytes or the new."""
-    write_whole(disk, path + ".new", data)
+    """Put `data` in the place of the file at `path`: after any crash it holds the old bytes or the new.
+
+    Where they can't be written, the OSError names the file, and nothing is left beside it.
+    """
+    try:
+        write_whole(disk, path + ".new", data)
+    except OSError as exc:
+        exc.filename = exc.filename or path
+        with contextlib.suppress(OSError):
+            disk.unlink(path + ".new")
+        raise
     disk.rename(path + ".new", path)
     disk.sync_dir(path.rsplit("/", 1)[0])
 

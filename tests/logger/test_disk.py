@@ -98,6 +98,24 @@ def test_replace_file_leaves_no_trace_of_its_work(tmp_path: Path) -> None:
     assert disk.list(f"{tmp_path}/none") == []
 
 
+def test_replace_file_on_a_full_disk_names_the_file_and_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, path = PosixDisk(), f"{tmp_path}/f"
+    disks.replace_file(disk, path, b"one")
+
+    def full(*args: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        with pytest.raises(OSError, match="No space left on device") as caught:
+            disks.replace_file(disk, path, b"two")
+    assert caught.value.filename == path
+    assert disk.list(str(tmp_path)) == ["f"]
+    assert disks.read_whole(disk, path) == b"one"
+
+
 def test_the_data_path_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_PATH", "/some/where")
     assert disks.user_data_path("SOME_PATH", "app") == "/some/where"
