@@ -5,6 +5,7 @@ start goes: a JSON object on a line for each thing. Whoever has asked waits for 
 """
 
 import contextlib
+import errno
 import json
 import os
 import resource
@@ -27,6 +28,7 @@ from recovery.errors import RecoveryError
 DONE, RUNNING, UNKNOWN, LOG_NOT_AVAILABLE, STILL_USED, STOPPING = 0, 5, 16, 23, 24, 49
 BAD_INI, NO_STORAGE, UNEXPECTED, NAME_ERROR, BAD_LOG_PATH, NOT_AUTHORISED = 39, 69, 71, 72, 100, 119
 
+NO_THREAD = "can't start new thread"  # what Python says where there is no memory for its stack
 ACTIVE = "active"  # where the extents of a log are
 STDIO = (0, 1, 2)
 OPEN_MAX = 10240  # descriptors
@@ -49,7 +51,11 @@ def explain(exc: BaseException) -> tuple[int, str]:
         return LOG_NOT_AVAILABLE, f"AMQ7017E: {text}"
     if isinstance(cause, PermissionError):
         return NOT_AUTHORISED, f"AMQ7077E: you are not authorised to start the queue manager: {_because(cause)}"
-    if isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno in NO_SPACE):
+    if (
+        isinstance(cause, MemoryError)
+        or (isinstance(cause, OSError) and cause.errno in (*NO_SPACE, errno.ENOMEM))
+        or (isinstance(cause, RuntimeError) and NO_THREAD in str(cause))
+    ):
         return NO_STORAGE, f"AMQ6708E: there is no room to start the queue manager: {text or 'no memory'}"
     if isinstance(cause, FileNotFoundError) and f"/{ACTIVE}/" in str(cause.filename):
         return LOG_NOT_AVAILABLE, f"AMQ7017E: {text}"
@@ -134,7 +140,10 @@ def _serve(name: str, data_path: str | None, teller: Teller, *, background: bool
             service.say("AMQ6118", text=f"{args.exc_value!r} in {args.thread.name if args.thread else 'a thread'}")
 
     threading.excepthook = stray
-    error = Daemon(service, teller, background=background).run()
+    try:
+        error = Daemon(service, teller, background=background).run()
+    except (RuntimeError, MemoryError) as exc:  # a RuntimeError: the system has no more threads
+        error = exc
     return (DONE, "") if error is None else explain(error)
 
 

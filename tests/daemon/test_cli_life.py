@@ -101,6 +101,22 @@ def test_what_the_system_refuses_is_said_without_its_number() -> None:
     )
 
 
+@pytest.mark.parametrize("how", [[], ["--foreground"]])
+def test_without_memory_for_a_thread_it_says_so(daemons: Daemons, how: list[str]) -> None:
+    daemons.make()
+    code = (
+        "import sys, threading\nfrom qmgr.cli.main import qm\n"
+        'def none(thread): raise RuntimeError("can\'t start new thread")\n'
+        "threading.Thread.start = none\nsys.exit(qm(sys.argv[1:]))"
+    )
+    words = [sys.executable, "-c", code, "strmqm", *how, "QM1"]
+    done = subprocess.run(
+        words, capture_output=True, text=True, cwd=ROOT, env=daemons.environment, timeout=300, check=False
+    )
+    assert done.returncode == 69
+    assert done.stderr == "AMQ6708E: there is no room to start the queue manager: can't start new thread\n"
+
+
 def spoil_log(data: Path) -> None:
     (data / "log/QM1/amqhlctl.lfh").write_bytes(b"rubbish")
 

@@ -305,6 +305,8 @@ def test_row_60_what_can_not_be_said_stops_nothing() -> None:
     "exc, code",
     [
         (MemoryError(), 69),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), 69),
+        (RuntimeError("can't start new thread"), 69),
         (qmgr.InUse("the log in /l of queue manager 'Q' is running already: pid 1 holds it"), 24),
         (Unavailable("LogPath in /q/qm.ini is /l, and there is no such directory"), 100),
         (RuntimeError("a mistake of ours"), 71),
