@@ -22,7 +22,7 @@ from tests.test_crash import EVERY_LOG, XID, born, checkpoints, everything, laps
 REFUSALS = (qmgr.MQError, LogError, RecoveryError)
 Where = Callable[[str], bool]
 
-LOG_FILES: Where = lambda path: path.endswith((".LOG", ".lfh"))  # noqa: E731
+LOG_FILES: Where = lambda path: path.endswith((".LOG", ".lfh")) and "/errors/" not in path  # noqa: E731
 QUEUE_FILES: Where = lambda path: path.endswith(".seg") or "amqalchk" in path  # noqa: E731
 
 

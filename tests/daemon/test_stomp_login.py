@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from logger.disk import PosixDisk
-from qmgr import locations
+from qmgr import locations, sockets
 from qmgr.configuration import Clash
 from qmgr.daemon.admission import Admission
 from qmgr.daemon.stomp import StompListener, make
@@ -200,9 +200,10 @@ def test_a_certificate_that_can_not_be_used_is_named(tmp_path: Path) -> None:
             make(service, config_of(tls_certificate="/none.pem", tls_key="/none.key"))
 
 
-def test_an_address_that_is_taken_is_named(tmp_path: Path) -> None:
+def test_an_address_that_is_taken_is_an_error(tmp_path: Path) -> None:
     with queue_manager(tmp_path) as manager, serving(manager) as server:
         other = StompListener(server.service, config_of(port=server.port))
-        with pytest.raises(OSError, match=f"127.0.0.1 port {server.port}: Address already in use"):
+        with pytest.raises(OSError) as caught:
             other.start()
+        assert sockets.why(caught.value) == "Address already in use"
         other.close()
