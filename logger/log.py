@@ -151,10 +151,11 @@ class Log(Writer):
 
     # ---- beginning and ending
 
-    def begin(self, tail: int, epoch: int, partial: bytes, head: int = EVERYTHING) -> None:
+    def begin(self, tail: int, epoch: int, partial: bytes, head: int = EVERYTHING, room: int = 0) -> None:
         """The log ends at `tail`, whose page so far is `partial`: start a new epoch there and accept records.
 
         `head` is where the restart began to read: nothing from there on is overwritten before a checkpoint says so.
+        `room` is what has to be logged before anything else: bytes that were promised in the life before.
 
         What was read may be in the system's memory only, so it is synced before anything is built on it.
         """
@@ -169,10 +170,11 @@ class Log(Writer):
         floor = self.floor_of(min(self._state.head, head))
         self._extents.retire(floor // config.extent_bytes)
         self._extents.reach(floor // config.extent_bytes)
-        self._have_primaries(tail - floor)
+        self._extents.sweep()
+        self.space = Space(config.extent_bytes, config.max_files, len(self._extents), floor)
+        self._have_extents(tail, room)
         for sequence in self._extents.sequences():
             self._extents.at(sequence).file.sync()
-        self.space = Space(config.extent_bytes, config.max_files, len(self._extents), floor)
         half = config.buffer_bytes
         self.buffer = LogBuffer(
             (self._disk.buffer(half), self._disk.buffer(half)),
@@ -189,16 +191,21 @@ class Log(Writer):
         self._started_at = tail
         self._write_control(attrs.evolve(self._state, epoch=self.epoch, epoch_from=tail, durable=tail, clean_end=0))
         self._keep_partial(tail, partial)
-        self._extents.sweep()
 
-    def _have_primaries(self, used: int) -> None:
-        """Have as many extents as there are primaries. Where the disk has no room for more than what is there, a start
-        is no reason to insist, if the log, of which so many bytes are in use, has room: others are made later."""
+    def _have_extents(self, tail: int, room: int) -> None:
+        """Have as many extents as there are primaries, and room behind `tail`: a secondary may have given it that held
+        nothing yet, so that the control file had not heard of it.
+
+        Where the disk has no room for more than what is there, a start is no reason to insist, if the log has room:
+        others are made later.
+        """
+        extents, space = self._extents, self.space
         try:
-            while len(self._extents) < self._config.primary_files:
-                self._extents.add(self._extents.make())
+            while space.files < self._config.primary_files or (not space.fits(tail, room, 0) and space.can_grow()):
+                extents.add(extents.make())
+                space.set_files(len(extents))
         except OSError as exc:
-            if exc.errno not in NO_SPACE or len(self._extents) * self._extent_bytes <= used:
+            if exc.errno not in NO_SPACE or not space.fits(tail, room, 0):
                 raise
 
     def close(self, *, clean: bool) -> None:

@@ -12,7 +12,7 @@ import attrs
 from logger import lsn
 from logger.clock import Clock
 from logger.errors import LogDamaged
-from logger.log import Log
+from logger.log import FRAME_COST, Log
 from recovery.checkpoint import Checkpoint
 from recovery.errors import NotRecoverable
 from recovery.records import Backout, decode
@@ -81,8 +81,8 @@ def restart(
     resource.set_counters(checkpoint.counters)
     end, epoch, partial, replayed = replay(log, resource, checkpoint)
     was_clean = log.state.clean_end == end
-    log.begin(end, max(epoch, checkpoint.epoch), partial, checkpoint.head)
     in_flight = [unit for unit in resource.uows if unit.state is ACTIVE]
+    log.begin(end, max(epoch, checkpoint.epoch), partial, checkpoint.head, FRAME_COST * len(in_flight))
     recovered = sum(len(unit.puts) + len(unit.gets) for unit in in_flight)
     for unit in in_flight:
         back_out(log, clock, resource, unit)

@@ -17,7 +17,7 @@ from logger.log import Log
 from tests.conftest import SOAK
 from tests.sim.clock import SimClock
 from tests.sim.disk import SECTOR, SimCrash, SimDisk
-from tests.sim.loss import LOSE_ALL, Loss, mixed
+from tests.sim.loss import KEEP_ALL, LOSE_ALL, Loss, mixed
 
 LOG_ID = b"0123456789abcdef"
 KIND = 257
@@ -248,6 +248,36 @@ class LinearLife(LogLife):
             self.look_back()
         else:
             super().step()
+
+
+@pytest.mark.parametrize("loss", [LOSE_ALL, KEEP_ALL], ids=["lost", "kept"])
+@pytest.mark.parametrize("log_type", LogType)
+@pytest.mark.parametrize("left", [0, 100, 4000, 15_000])
+def test_a_restart_has_room_where_a_secondary_had_given_it(log_type: LogType, left: int, loss: int) -> None:
+    """It held nothing yet, so the control file had not heard of it; the tail had gone on beyond the limit."""
+    life = LogLife(1, WriteIntegrity.TRIPLE, log_type)
+    log, end = life.log, 3 * life.config.extent_bytes
+    with pytest.raises(NoRoom):
+        while True:
+            life.append(3000)
+    life.force()
+    assert log.grow()
+    while log.buffer.tail < end - left - 3100:
+        life.append(3000)
+    life.append(end - left - log.buffer.tail - 48)
+    life.force()
+    assert log.buffer.tail <= end and len(log.state.extents) == 2
+    for _ in range(2):  # each start logs a little, and may be cut off before a checkpoint
+        life.disk = life.disk.crash(loss)
+        life.start()
+    for _ in range(16):
+        life.append(1000, reserve=False)
+    life.force()
+    assert life.log.space.files == 3
+
+
+def test_seed_890_an_advance_that_a_secondary_made_room_for() -> None:
+    LinearLife(890, WriteIntegrity.TRIPLE).live(150)
 
 
 @pytest.mark.parametrize("integrity", [WriteIntegrity.TRIPLE, WriteIntegrity.SINGLE], ids=["triple", "single"])
