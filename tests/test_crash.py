@@ -771,6 +771,22 @@ def test_row_30_a_long_unit_of_work_meets_the_full_log(setup: Setup) -> None:
     life.check()
 
 
+def test_row_30_the_backout_count_of_a_unit_that_was_rolled_back_is_durable_when_its_backout_returns() -> None:
+    """Faults 29, 30; P3: whoever backs a unit of work out may believe the count, whoever has rolled it back."""
+    life = Life()
+    life.create()
+    life.start()
+    life.define("A")
+    life.put("A", size=10)
+    owner = life.qm.begin()
+    owner.get("A")
+    life.qm._housekeeper._release_unit(owner._unit)
+    owner.backout()
+    life.crash(LOSE_ALL)
+    life.start()
+    assert [m.backout_count for m in life.qm.browse("A")] == [1]
+
+
 @MANY_OF_EVERY_LOG
 def test_row_31_commit_and_backout_when_the_log_is_full(setup: Setup) -> None:
     """Faults 31: many open units fill the log; every commit and backout of one that is still there succeeds."""
