@@ -578,6 +578,34 @@ def test_row_17_recover_work_on_crash_again(setup: Setup) -> None:
     assert states >= 100
 
 
+@EVERY_LOG
+def test_row_17_what_a_killed_process_left_in_memory_is_durable_before_the_log_goes_on(setup: Setup) -> None:
+    """Faults 1, 16, 17: killed with two extents written and not synced; the power fails while the next one starts."""
+    alive = Loss(sectors="new", sizes="new", names="new", alive=True)
+    life = Life(attrs.evolve(setup, primary_files=3, secondary_files=2))
+    life.create()
+    life.start()
+    life.define("A")
+    life.put("A", size=10)
+    long = life.begin()
+    for _ in range(60):
+        life.put("A", size=9000, unit=long)
+    extent_bytes = life.setup.file_pages * PAGE
+    log = life.qm.status().log
+    assert log.tail // extent_bytes > log.head // extent_bytes
+    killed = life.fork(alive)
+    killed.disk.crash_after(1 << 30)
+    before = killed.disk.effects
+    killed.start()
+    for moment in range(1, killed.disk.effects - before + 1):
+        again = life.fork(alive)
+        again.disk.crash_after(moment)
+        with pytest.raises(SimCrash):
+            again.start()
+        again.crash(LOSE_ALL)
+        again.restart()
+
+
 @EVERY_SETUP
 def test_row_18_a_checkpoint_half_done(setup: Setup) -> None:
     """Faults 18: the old checkpoint is good until the new one is wholly durable."""

@@ -207,6 +207,12 @@ def test_what_a_linear_log_does_not_have_is_refused(world: World) -> None:
     assert dump.sequence_of(attrs.evolve(state, extents=((3, 10_000_004),)), 3) == 10_000_004
 
 
+def test_a_linear_log_that_was_never_written_to_says_so() -> None:
+    made = World(start=False, log_type="linear")
+    with pytest.raises(LogDamaged, match=r"has no extent S0000000\.LOG yet: nothing was written to it"):
+        list(dump.dump(made.disk, LOG, extent=0))
+
+
 def test_the_header_of_a_linear_log_names_its_extents(world: World) -> None:
     reader, state, all_ = linear(world)
     fields = dump.header(world.disk, LOG, reader=reader)
