@@ -114,11 +114,10 @@ def moment(us: int) -> tuple[str, str]:
     return f"{when:%Y-%m-%d}", f"{when:%H.%M.%S}"
 
 
-def _extent_names(log: Mapping[str, Any]) -> dict[str, str]:
-    """The extents that a linear log begins and ends with, for each purpose."""
-    names = dict.fromkeys(("CURRLOG", "RECLOG", "MEDIALOG", "ARCHLOG"), BLANK)
+def extent_numbers(log: Mapping[str, Any]) -> dict[str, int]:
+    """The numbers of the files that a linear log begins and ends with, for each purpose; without those it has not."""
     if log["config"]["log_type"] != "LINEAR":
-        return names
+        return {}
     size = log["extent_bytes"]
     sequences = {
         "CURRLOG": max(log["head"] // size, (log["tail"] - 1) // size),
@@ -126,7 +125,12 @@ def _extent_names(log: Mapping[str, Any]) -> dict[str, str]:
         "MEDIALOG": (log.get("media") or 0) // size,
         "ARCHLOG": log.get("archived_from") or 0,
     }
-    return names | {name: file_name(linear_number(sequence)) for name, sequence in sequences.items() if sequence}
+    return {name: linear_number(sequence) for name, sequence in sequences.items() if sequence}
+
+
+def _extent_names(log: Mapping[str, Any]) -> dict[str, str]:
+    names = dict.fromkeys(("CURRLOG", "RECLOG", "MEDIALOG", "ARCHLOG"), BLANK)
+    return names | {name: file_name(number) for name, number in extent_numbers(log).items()}
 
 
 def _sizes(log: Mapping[str, Any]) -> dict[str, str]:

@@ -6,6 +6,8 @@ Where it counts what this queue manager does not, there is no metric of that nam
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from qmgr import qmstatus
+
 if TYPE_CHECKING:
     from qmgr.manager import QueueManager
 
@@ -55,7 +57,7 @@ def _samples(picture: Mapping[str, Any], connections: int) -> Iterator[Sample]:
 
 
 def _of_log(log: Mapping[str, Any]) -> list[tuple[str, str, str, float | None]]:
-    writes, config = log["writes"], log["config"]
+    writes, config, extents = log["writes"], log["config"], qmstatus.extent_numbers(log)
     primary = config["primary_files"] * log["extent_bytes"]
     peak = log.get("peak", log["used"])
     return [
@@ -73,8 +75,10 @@ def _of_log(log: Mapping[str, Any]) -> list[tuple[str, str, str, float | None]]:
         ("log_required_for_media_recovery_bytes", "gauge", "MEDIASZ", log.get("media_bytes")),
         ("log_occupied_by_reusable_extents_bytes", "gauge", "REUSESZ", log.get("reuse_bytes")),
         ("log_occupied_by_extents_waiting_to_be_archived_bytes", "gauge", "ARCHSZ", log.get("archive_bytes")),
-        ("log_extent_current", "gauge", "Number of the extent that is written", log["tail"] // log["extent_bytes"]),
-        ("log_extent_restart", "gauge", "The oldest that a restart needs", log["head"] // log["extent_bytes"]),
+        ("log_extent_current", "gauge", "Number of the extent CURRLOG", extents.get("CURRLOG")),
+        ("log_extent_restart", "gauge", "Number of the extent RECLOG", extents.get("RECLOG")),
+        ("log_extent_media", "gauge", "Number of the extent MEDIALOG", extents.get("MEDIALOG")),
+        ("log_extent_archive", "gauge", "Number of the extent ARCHLOG", extents.get("ARCHLOG")),
     ]
 
 
@@ -86,6 +90,7 @@ def _of_disks(found: Mapping[str, Any]) -> list[tuple[str, str, str, float | Non
             samples += [
                 (f"{name}_in_use_bytes", "gauge", "Of the file system", total - free),
                 (f"{name}_max_bytes", "gauge", "Of the file system", total),
+                (f"{name}_free_space_bytes", "gauge", "Of the file system", free),
                 (f"{name}_free_space_percentage", "gauge", "Of the file system", 100 * free / total if total else 0),
             ]
     return samples

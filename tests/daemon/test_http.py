@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from qmgr.configuration import ChannelsConfig, Clash, Protocol
 from qmgr.daemon import http as listeners
-from qmgr.daemon import strangers
+from qmgr.daemon import metrics, strangers
 from qmgr.daemon.http_frames import BadRequest, Head, parse
 from qmgr.daemon.http_messaging import properties, said_of
 from qmgr.errors import IniError, NotAuthorized
@@ -568,6 +568,22 @@ def test_health_while_the_queue_manager_quiesces(server: Server) -> None:
     response = connection.getresponse()
     assert (response.status, response.getheader("Connection")) == (503, "close")
     unit.commit()
+
+
+@pytest.mark.parametrize("log_type", ["circular", "linear"])
+def test_metrics_say_of_the_log_what_display_says(tmp_path: Path, log_type: str) -> None:
+    with face(tmp_path, log_type=log_type).manager as qm:
+        if log_type == "linear":
+            qm.advance_log()
+        lines = metrics.exposition(qm, 0).splitlines()
+        shown = qm.mqsc("display qmstatus log").text
+    samples = {line.partition("{")[0]: line.rpartition(" ")[2] for line in lines if not line.startswith("#")}
+    extents = {"current": "CURRLOG", "restart": "RECLOG", "media": "MEDIALOG", "archive": "ARCHLOG"}
+    for name, attribute in extents.items():
+        number = samples.get(f"ibmmq_qmgr_log_extent_{name}")
+        assert f"{attribute}({' ' if number is None else f'S{int(number):07}.LOG'})" in shown, (name, number, shown)
+    assert ("ibmmq_qmgr_log_extent_current" in samples) == (log_type == "linear")
+    assert int(samples["ibmmq_qmgr_log_file_system_free_space_bytes"]) > 0
 
 
 def test_refusing_and_closing(server: Server) -> None:
