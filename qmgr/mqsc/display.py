@@ -55,7 +55,8 @@ def queue(info: QueueInfo) -> Fields:
 
 
 def alias(definition: AliasDefinition) -> Fields:
-    return {"QUEUE": definition.name, "TYPE": "QALIAS", **_defined(grammar.QALIAS, definition)}
+    blank = dict.fromkeys(grammar.ALIAS_SHOWS, BLANK)
+    return {"QUEUE": definition.name, "TYPE": "QALIAS", **blank, **_defined(grammar.QALIAS, definition)}
 
 
 def queue_status(info: QueueInfo, media: str) -> Fields:
@@ -94,12 +95,14 @@ def queue_manager(manager: "QueueManager") -> Fields:
     fields = _defined(grammar.QMGR, manager.attributes)
     if manager.attributes.max_uncommitted is None:
         fields["MAXUMSGS"] = str(manager.config.tuning.max_uncommitted_messages)
-    return {"QMNAME": manager.name, **fields, "PLATFORM": "UNIX", "MAXPRTY": "9", "SYNCPT": "SYNCPT"}
+    none = {"COMMANDQ": BLANK, "DISTL": "NO"}  # there is no command server here, nor are there distribution lists
+    return {"QMNAME": manager.name, **fields, **none, "PLATFORM": "UNIX", "MAXPRTY": "9", "SYNCPT": "SYNCPT"}
 
 
 def queue_manager_status(manager: "QueueManager") -> Fields:
     shown = qmstatus.fields(manager.picture())
     none = {"CHINIT": "STOPPED", "CMDSERV": "STOPPED", "STANDBY": "NOPERMIT"}  # there are no such servers here
+    none |= dict.fromkeys(("UNICLUS", "INSTNAME", "QMFSENC"), BLANK)
     return {"TYPE": "QMGR", **none, **shown, "CONNS": str(len(manager.connections()))}
 
 
