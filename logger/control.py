@@ -87,6 +87,10 @@ def create(disk: Disk, path: str, state: ControlState) -> None:
     write_whole(disk, path, state.encode(1).ljust(COPY, b"\0") + state.encode(2).ljust(COPY, b"\0"))
 
 
+class TakenOver(OSError):
+    """Another process has begun an epoch of the log that this one has open, to which that is as a disk that is gone."""
+
+
 class ControlFile:
     """The control file, open for life: the descriptor that may have seen an error is the one that syncs.
 
@@ -111,6 +115,16 @@ class ControlFile:
         self._file.write(COPY * ((number - 1) % 2), data)
         self._file.sync()
         self._number, self.state = number, state
+
+    def taken_over(self) -> int:
+        """The epoch that another process has begun since, which has opened this log too; 0 if none has."""
+        for at in (0, COPY):
+            head = self._file.read(at, HEADER.size)
+            if len(head) == HEADER.size and HEADER.unpack(head)[3] > self._number:
+                found = decode(self._file.read(at, COPY))
+                if found is not None and found[1].epoch > self.state.epoch:
+                    return found[1].epoch
+        return 0
 
     def close(self) -> None:
         self._file.close()

@@ -307,6 +307,10 @@ class Log(Writer):
         """Return at once; a thread calls `callback(None)` when `target` is safe, or `callback(error)`."""
         self._forcer.ask(target, callback)
 
+    def make_sure(self) -> None:
+        """Before other files are written for good: raises LogFailed where another process has the log by now."""
+        self._exclusively(self._check_ours)
+
     # ---- room and the head
 
     def floor_of(self, head: int) -> int:

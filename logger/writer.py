@@ -3,6 +3,7 @@
 After a failed write or sync nobody knows what reached the disk: the log closes for good.
 """
 
+import contextlib
 from zlib import crc32
 
 import attrs
@@ -12,7 +13,7 @@ from logger.at_rest import read_page
 from logger.buffer import FILLING, LogBuffer, Run
 from logger.clock import Clock
 from logger.config import LogConfig, LogSync, WriteIntegrity
-from logger.control import ControlFile, ControlState
+from logger.control import ControlFile, ControlState, TakenOver
 from logger.disk import PAGE, Disk
 from logger.errors import LogFailed
 from logger.extent import DATA, SPARES, Extent
@@ -23,6 +24,7 @@ from logger.space import Space
 from logger.stats import LogStats
 
 NOWHERE = -1  # no page begins there
+SURE = 50_000_000  # nanoseconds for which the log is surely still ours: nobody can start a queue manager in less
 
 
 Imaged = tuple[int, int, int, Extent | None]  # which page, how much of it, the CRC of that, and where it goes
@@ -68,6 +70,7 @@ class Writer(GroupCommit):
         self._unsynced_spare = NOWHERE  # which was written since the last sync
         self._extent_bytes = config.extent_bytes
         self._elapsed_ns = clock.elapsed_ns
+        self._sure_until = 0  # by the clock: then this process may have been stopped, and the log be another's
         self._only_home = NOWHERE  # the partial page of which what is safe is at home, and in no spare page
         self._small = False  # what was prepared is one page, in `_image`; else it is in `_output`
         self._image = disk.buffer(PAGE)
@@ -106,6 +109,8 @@ class Writer(GroupCommit):
         assert extent is not None, "it was prepared"
         file, unsynced = extent.file, self._unsynced
         began = self._elapsed_ns()
+        if began > self._sure_until:
+            self._check_ours()
         if self._always and not unsynced:
             file.write_durably(PAGE + PAGE * self._spare, self._image)
             self._spare = 1 - self._spare
@@ -118,7 +123,11 @@ class Writer(GroupCommit):
                 self._sync()
                 self.durable = base + size
         self._only_home = NOWHERE
-        self._stats.add(PAGE, self._elapsed_ns() - began, self._clock, base // self._extent_bytes)
+        ended = self._elapsed_ns()
+        if ended > began + SURE:
+            self._check_ours()
+        self._sure_until = ended + SURE
+        self._stats.add(PAGE, ended - began, self._clock, base // self._extent_bytes)
         return base + size
 
     def _write_and_sync(self) -> None:
@@ -219,6 +228,8 @@ class Writer(GroupCommit):
         """Do the writes and, if asked to, the syncs. Doing it twice is as good as once."""
         elapsed_ns = self._clock.elapsed_ns
         began = elapsed_ns()
+        if began > self._sure_until:
+            self._check_ours()
         if output.new_extents:
             for held in output.new_extents:
                 held.write_header()
@@ -244,13 +255,32 @@ class Writer(GroupCommit):
             self._unsynced_spare = output.spare
         if sync:
             self._sync()
+        ended = elapsed_ns()
+        if ended > began + SURE:
+            self._check_ours()
+        self._sure_until = ended + SURE
         if size:
-            self._stats.add(size, elapsed_ns() - began, self._clock, output.run.base // self._config.extent_bytes)
+            self._stats.add(size, ended - began, self._clock, output.run.base // self._config.extent_bytes)
+
+    def _check_ours(self) -> None:
+        """A process that was stopped for a while may find that another one has the log now. Raises TakenOver.
+
+        Whoever leads calls it, before it writes and, where that has taken long, before anybody hears that it is safe.
+        """
+        epoch = 0
+        with contextlib.suppress(OSError):  # that a read fails tells nothing of it
+            epoch = self._control.taken_over()
+        if epoch:
+            raise TakenOver(
+                f"another process has started this queue manager (epoch {epoch} of the log in {self._config.path}; "
+                f"this process has {self.epoch}) while this one was stopped or had lost its lock; it writes no more"
+            )
 
     def _now(self) -> ControlState:
         return attrs.evolve(self._state, extents=self._extents.table(), durable=max(self.durable, self._state.durable))
 
     def _write_control(self, state: ControlState) -> None:
+        self._check_ours()
         self._control.write(state)
         self._state = state
 
@@ -320,7 +350,9 @@ class Writer(GroupCommit):
     def _fail(self, exc: BaseException) -> LogFailed:
         """After this nothing is written any more. The lock is held."""
         failure = LogFailed(
-            f"a write or sync of the log in {self._config.path} failed ({exc or type(exc).__name__}); the queue "
+            str(exc)
+            if isinstance(exc, TakenOver)
+            else f"a write or sync of the log in {self._config.path} failed ({exc or type(exc).__name__}); the queue "
             f"manager stops, because nobody knows what reached the disk: mend the disk and start it again"
         )
         self._stop(failure)

@@ -265,8 +265,8 @@ def check_unit(unit: Uow, count: int, most: int) -> None:
         raise ended(unit)
     if len(unit.puts) + len(unit.gets) + count > most:
         raise SyncpointLimit(
-            f"a unit of work has at most {most} messages (MaxUncommittedMsgs); commit it or back it out, and go on in "
-            f"another"
+            f"a unit of work has at most {most} messages (MAXUMSGS, MaxUncommittedMsgs); commit it or back it out, and "
+            f"go on in another"
         )
 
 

@@ -236,6 +236,7 @@ class Checkpointer:
                         units=units,
                     )
                     data = encode_file(checkpoint, catalogue)
+                    log.make_sure()
                     write_new(self._disk, self._directory, data)
                     named = True
                     put_in_place(self._disk, self._directory)

@@ -171,6 +171,32 @@ def test_a_stopped_owner_is_still_the_owner(daemons: Daemons, client: Connection
     assert client.get("Q").body == b"goes on"
 
 
+def test_a_stopped_owner_whose_locks_are_gone_is_fenced(daemons: Daemons, client: Connection) -> None:
+    """Row 63: another process has the log when it goes on; what it acknowledges nobody would find."""
+    location, process = daemons.where(), daemons.note().process
+    client.put("Q", b"before")
+    os.kill(process, signal.SIGSTOP)
+    try:
+        for path in (location.lock, f"{location.log_dir}/qm.lock", f"{location.data_dir}/daemon.json"):
+            os.unlink(path)
+        rival = daemons.start()
+        other = daemons.connect()
+        other.put("Q", b"rival's")
+    finally:
+        os.kill(process, signal.SIGCONT)
+    with pytest.raises(MQError):
+        client.put("Q", b"lost")
+    wait_for(
+        lambda: not Path(f"/proc/{process}").exists() or "Z (zombie)" in Path(f"/proc/{process}/status").read_text()
+    )
+    other.put("Q", b"goes on")
+    assert "another process has started this queue manager (epoch 2" in daemons.errors()
+    os.kill(rival, signal.SIGKILL)
+    daemons.ended()
+    daemons.start()
+    assert [message.body for message in daemons.connect().browse("Q")] == [b"before", b"rival's", b"goes on"]
+
+
 def test_a_killed_owner_is_none(daemons: Daemons, client: Connection) -> None:
     """Row 62."""
     client.put("Q", b"kept")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logger import at_rest
-from logger.config import LogConfig, LogSync, WriteIntegrity
+from logger.config import LogConfig, LogSync, LogType, WriteIntegrity
 from logger.disk import PAGE
 from logger.errors import LogClosed, LogDamaged, LogError, LogFailed
 from logger.log import Log
@@ -429,3 +429,43 @@ def test_records_of_many_threads_are_all_there_when_pages_are_written_behind() -
         assert not thread.is_alive()
     log._behind.end()
     assert set(kept) <= set(restarted(disk))
+
+
+@pytest.mark.parametrize("log_type", LogType)
+def test_row_63_who_was_stopped_while_another_took_over_writes_nothing_more(log_type: LogType) -> None:
+    """The epoch in the control file says so; an hour later, as after SIGCONT, nothing is acknowledged."""
+    disk, clock = SimDisk(), SimClock()
+    at_rest.create(disk, config(log_type=log_type), ID)
+
+    def begin() -> Log:
+        log = Log(disk, clock, config(log_type=log_type))
+        reader, records = log.read(log.state.head, 0)
+        assert [bytes(one.body) for one in records] == [b"before"] * log.state.epoch
+        log.begin(reader.end, reader.epoch, reader.page_up_to(reader.end))
+        reader.close()
+        return log
+
+    def put(log: Log, body: bytes) -> None:
+        with log.lock:
+            assert log.reserve(log.cost(len(body)), 0)
+            log.append(257, 0, 0, b"", body)
+        log.force(log.buffer.tail)
+
+    old = begin()
+    put(old, b"before")
+    rival = begin()
+    put(rival, b"rival's")
+    clock.advance(3600)
+    files = {path: disk.peek(path) for path in disk.files()}
+    for call in (
+        lambda: put(old, b"lost"),
+        lambda: put(old, bytes(100_000)),
+        lambda: old.move_head(old.state.head, old.durable),
+        old.make_sure,
+        lambda: old.close(clean=True),
+    ):
+        with pytest.raises(LogFailed, match="another process has started this queue manager"):
+            call()
+    assert {path: disk.peek(path) for path in disk.files()} == files
+    put(rival, b"goes on")
+    rival.close(clean=True)
