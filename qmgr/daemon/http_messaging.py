@@ -47,12 +47,16 @@ def failure(exc: Exception) -> Response:
     """What went wrong, as IBM MQ's REST interface says it."""
     reason = exc.reason if isinstance(exc, MQError) else Reason.UNEXPECTED_ERROR
     status = exc.status if isinstance(exc, BadRequest) else status_of(exc)
+    what, _, way_out = str(exc).removesuffix(f" ({reason.value} MQRC_{reason.name})").partition("; ")
     said = {
         "type": "qmgr" if isinstance(exc, MQError) else "rest",
         "msgId": "AMQ8101S" if isinstance(exc, MQError) else "MQWB0001E",
         "completionCode": 2 if isinstance(exc, MQError) else 0,
         "reasonCode": int(reason) if isinstance(exc, MQError) else 0,
         "message": str(exc),
+        "explanation": what,
+        "action": way_out
+        or ("try again later" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "change what was asked for"),
     }
     body = json.dumps({"error": [said]}).encode()
     headers = dict(exc.headers) if isinstance(exc, BadRequest) else {}

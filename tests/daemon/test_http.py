@@ -198,6 +198,8 @@ def test_what_is_wrong_is_said(
     assert answer.status == status, answer.body
     (error,) = json.loads(answer.body)["error"]
     assert says in error["message"] + str(error["reasonCode"])
+    assert error["message"].startswith(error["explanation"]) and "MQRC_" not in error["explanation"] + error["action"]
+    assert error["action"]
     assert server.qm.queue("A").depth == 0
 
 
