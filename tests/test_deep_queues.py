@@ -272,10 +272,14 @@ def test_threads_get_each_message_once_by_its_id_while_segments_are_rewritten(
         qm.put("A", body(n), message_id=tag(n), correlation_id=tag(n % 50))
     got: list[list[bytes]] = [[], [], []]
 
+    rewritten = threading.Semaphore(0)
+
     def by_id(mine: list[bytes], seed: int) -> None:
         numbers = [n for n in range(count) if n % 2]
         random.Random(seed).shuffle(numbers)
-        for n in numbers:
+        for k, n in enumerate(numbers):
+            if k % 50 == 49:  # a checkpoint comes between them, whoever is quicker
+                assert rewritten.acquire(timeout=60)
             with contextlib.suppress(qmgr.NoMessageAvailable):
                 mine.append(qm.get("A", message_id=tag(n)).body)
 
@@ -288,6 +292,7 @@ def test_threads_get_each_message_once_by_its_id_while_segments_are_rewritten(
     def checkpoints() -> None:
         while not done.wait(0.002):
             qm.checkpoint()
+            rewritten.release()
 
     rewriter = Call(checkpoints)
     calls = [Call(lambda: by_id(got[0], 1)), Call(lambda: by_id(got[1], 2)), Call(lambda: by_group(got[2]))]
