@@ -53,6 +53,7 @@ ASKED = struct.Struct("<II")
 FIRST_FRAMES = 4096  # bytes of a frame before the client is known
 TOKEN = 16  # bytes that name a session to its own client only
 LEAST = 8  # bytes of any frame
+RUN_BYTES = 32 << 10  # of requests that become one call
 PAGE_BYTES = 1 << 20  # beyond this a reply is continued in another frame
 FOR_EVER = -1.0
 NONE = math.nan  # in the place of seconds
@@ -211,6 +212,22 @@ def decode_sends(frame: bytes, at: int, unit: int) -> list[bytes]:
         puts.append(frame[at:end])
         at = end
     return puts
+
+
+def run_of(puts: Sequence[bytes], first: int) -> tuple[bytes, list[bytes]]:
+    """The queue of one of these requests, and the bodies of those from there on that are like it but for the body.
+
+    One that has options stands for itself, and so does what is large.
+    """
+    _, _, flags, size, _ = REQUEST.unpack_from(puts[first])
+    end = REQUEST.size + size
+    head, bodies, left = puts[first][LENGTH.size : end], [puts[first][end:]], RUN_BYTES - len(puts[first])
+    for at in range(first + 1, 0 if flags else len(puts)):
+        left -= len(puts[at])
+        if left < 0 or puts[at][LENGTH.size : end] != head:
+            break
+        bodies.append(puts[at][end:])
+    return head[len(head) - size :], bodies
 
 
 def unpack(form: struct.Struct, frame: bytes, at: int) -> tuple[Any, ...]:

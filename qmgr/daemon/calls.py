@@ -297,9 +297,16 @@ class Calls:
             raise ProtocolError("what is sent together is put to a unit of work")
         begun = self._begun
         try:
-            for put in wire.decode_sends(frame, request.at, request.unit)[sent:]:
-                self._put(put)
-                sent += 1
+            puts = wire.decode_sends(frame, request.at, request.unit)
+            while sent < len(puts):
+                queue, bodies = wire.run_of(puts, sent)
+                if len(bodies) > 1:
+                    name = queue.decode()
+                    self._check_turn(sessions.PUT, name)
+                    self._session.put_many_later(unit, name, bodies, NO_OPTIONS)
+                else:
+                    self._put(puts[sent])
+                sent += len(bodies)
         except TakesWaiting:
             self._sent = sent
             raise

@@ -75,6 +75,27 @@ def test_many_bodies_arrive_in_their_order(bodies: list[bytes], given_options: d
     assert wire.decode_bodies(frame, at) == bodies
 
 
+@given(st.lists(st.tuples(st.sampled_from(["", "A", "B"]), st.sampled_from([0, 1, 20_000]), st.booleans()), min_size=1))
+def test_runs_of_sends_are_all_of_them_in_their_order(sent: list[tuple[str, int, bool]]) -> None:
+    puts = [
+        wire.put(0, 7, "A", bytes([n % 256]) * size, {"priority": 3} if option else {})
+        if queue == "A"
+        else wire.request(wire.PUT, 0, 7, queue, bytes([n % 256]) * size)
+        for n, (queue, size, option) in enumerate(sent)
+    ]
+    frame = wire.sends(wire.BEGIN, 7, puts)
+    assert wire.decode_sends(frame, wire.decode_request(frame).at, 7) == puts
+    at = 0
+    while at < len(puts):
+        queue, bodies = wire.run_of(puts, at)
+        run = puts[at : at + len(bodies)]
+        assert [wire.decode_request(one).name for one in run] == [queue.decode()] * len(run)
+        assert all(one.endswith(body) for one, body in zip(run, bodies, strict=True))
+        assert len(run) == 1 or (sum(map(len, run)) <= wire.RUN_BYTES and not any(one[5] & wire.OPTIONS for one in run))
+        at += len(run)
+    assert at == len(puts)
+
+
 @given(messages(), st.none() | st.tuples(st.integers(0, 2**63), st.integers(0, 2**63)), st.sampled_from(["A", "ALIAS"]))
 def test_a_message_that_was_got_is_the_same(message: Message, begun: wire.Begun | None, asked: str) -> None:
     frame = wire.got_reply(message, begun, asked)
