@@ -150,6 +150,25 @@ class TlsSocket(ssl.SSLSocket):
             self.settimeout(before)
 
 
+class UnixSocket(socket.socket):
+    """A client's. It waits in poll: who waits in recv is woken also when the other end takes what it was sent.
+
+    That is for nothing, and takes as long as the answer to a small call.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.receiving: int | None = None  # milliseconds
+        waiting = select.poll()
+        waiting.register(self, select.POLLIN)
+        self._wait = waiting.poll
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        if not self._wait(self.receiving):
+            raise BlockingIOError(errno.EAGAIN, "nothing has come in time")
+        return super().recv(size, flags)
+
+
 def with_tls(sock: Socket, context: ssl.SSLContext, seconds: float, host: str | None = None) -> Socket:
     """The same connection over TLS; the handshake has so many seconds. `host`: of the server, for its client."""
     context.sslsocket_class = TlsSocket
@@ -163,6 +182,8 @@ def limit_receive(sock: Socket, seconds: float) -> None:
     """A receive waits so long at most; 0: for ever."""
     if isinstance(sock, TlsSocket):
         sock.settimeout(seconds or None)
+    elif isinstance(sock, UnixSocket):
+        sock.receiving = max(1, int(seconds * 1000)) if seconds else None
     else:
         _limit(sock, socket.SO_RCVTIMEO, seconds)
 
@@ -285,7 +306,7 @@ def remove_unix(path: str, number: int) -> None:
 
 def connect_unix(path: str) -> Socket:
     """Raises OSError; FileNotFoundError and ConnectionRefusedError where nobody listens."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock = UnixSocket()
     try:
         limit_send(sock, CONNECT)  # a daemon that is stopped accepts nobody
         with _short(path) as name:
