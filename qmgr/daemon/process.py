@@ -5,6 +5,7 @@ SIGUSR2, SIGUSR1 and SIGQUIT ask for one of the three, however often they come. 
 moment, also while a restart takes long or a disk hangs. *Plan*: the main thread never does what may take long.
 """
 
+import gc
 import os
 import signal
 import threading
@@ -32,6 +33,7 @@ CALM = 2
 PATIENCE = 5.0  # seconds between two words to the service manager that it takes its time
 MOMENT = 0.5  # seconds that a kill may be late
 EXTENSION = 30_000_000  # µs that are asked for each time
+A_LOT = 20_000  # objects that are made before Python looks for cycles among them: a message is a few, and in none
 
 
 class Teller(Protocol):
@@ -102,6 +104,8 @@ class Daemon:
             self._notifier.say(EXTEND_TIMEOUT_USEC=EXTENSION)
         error = self._done["start"].error
         if error is None:
+            gc.freeze()  # what is there by now stays: it is not looked at again and again
+            gc.set_threshold(A_LOT)
             for line in start_lines(service.name, service.manager.restart_report):
                 self._teller.line(line)
             self._notifier.say(READY=1, STATUS=f"Queue manager {service.name}: {Stage.RUNNING}")
