@@ -23,6 +23,7 @@ from qmgr.session import ServiceFace
 from qmgr.sockets import Gone
 
 ROUNDS = 4  # before a force, if there is enough to do
+LINGER = 100_000  # nanoseconds in which a client often has its next call: to sleep and be woken takes as long
 PATIENCE = 250_000_000  # nanoseconds that others wait for a force
 LAST_FORCE = 5.0  # seconds that it may take at the end
 Waiting = dict[Calls, Answer]  # for a force, to be told this then
@@ -129,15 +130,25 @@ class Rounds:
 
     def _go_round(self, turn: "_Turn") -> None:
         """Answer what comes, and whatever has come meanwhile, with one force."""
-        highest, patience = 0, None
-        for _ in range(ROUNDS):
-            there: list[Calls] = [key.data for key, _ in self._selector.select(patience) if key.data is not None]
+        highest = 0
+        for done in range(ROUNDS):
+            there = self._ready(0.0) if done else self._linger() or self._ready(None)
             if not there:
                 break
             highest = max(highest, self._round(there, turn.waiting))
-            patience = 0.0
         if turn.waiting:
             self._force(turn, highest)
+
+    def _linger(self) -> list[Calls]:
+        """Those by whom something comes right after the round before."""
+        ticks = self._service.clock.elapsed_ns
+        end = ticks() + LINGER
+        while not (there := self._ready(0.0)) and ticks() < end:
+            pass
+        return there
+
+    def _ready(self, patience: float | None) -> list[Calls]:
+        return [key.data for key, _ in self._selector.select(patience) if key.data is not None]
 
     def _round(self, there: list[Calls], waiting: Waiting) -> int:
         """Answer each of them once, those excepted that have to wait for a force; the LSN that this must reach."""
