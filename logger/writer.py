@@ -176,7 +176,8 @@ class Writer(GroupCommit):
         A page never overwrites the only copy of what is safe of it. So a partial last page goes to a spare page. Only
         where the run is the rest of one page and the beginning of the next does that go home too, in the same write,
         since nothing of it is safe yet; should home be overwritten before a spare page has it, a copy is made first.
-        Not so where forces do not sync: there a spare page has it for sure only much later.
+        Not so where the next run, if it is as long, would do that; nor where forces do not sync: there a spare page
+        has it for sure only much later.
         """
         extent_bytes = self._extent_bytes
         output = _Output(run, self._spare)
@@ -186,6 +187,7 @@ class Writer(GroupCommit):
         if self._triple:
             short = self._always and last - base == PAGE and last % extent_bytes != 0
             short = short and self._only_home != base and last >= self.safe
+            short = short and 2 * run.tail - self.safe <= last + integrity.BODY
             output.to_spare = last < run.tail and not short
             home = last - base if output.to_spare else len(pages)
             if self._only_home == base and home > 0:

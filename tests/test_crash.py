@@ -269,7 +269,7 @@ def test_row_05_a_page_that_began_at_home_is_copied_before_it_is_overwritten(los
         for n in range(24):
             log = life.qm._log
             page, begun_at_home = log.buffer.base, log._only_home == log.buffer.base
-            life.put("A", size=1700 + 173 * (n % 7))
+            life.put("A", size=3600 if begun_at_home else 900 + 173 * (n % 3))
             copies += begun_at_home and log.buffer.base > page
         assert copies > 3
 
