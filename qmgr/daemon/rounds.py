@@ -22,7 +22,7 @@ from qmgr.logged import never_wait_for_room
 from qmgr.session import ServiceFace
 from qmgr.sockets import Gone
 
-ROUNDS = 4  # before a force, if there is enough to do
+ROUNDS = 8  # before a force, if there is enough to do
 LINGER = 100_000  # nanoseconds in which a client often has its next call: to sleep and be woken takes as long
 PATIENCE = 250_000_000  # nanoseconds that others wait for a force
 LAST_FORCE = 5.0  # seconds that it may take at the end
