@@ -1,17 +1,20 @@
 """The process that test_sigkill kills: works on a queue manager and says on standard output what was acknowledged.
 
-    python -m tests.kill_worker <data> <log> <seed> <threads>
+    python -m tests.kill_worker <data> <log> <seed> <threads> [daemon]
 
-It prints one JSON line for each queue that it found (`found`), one for what is in doubt, then, for every call, a line
-before it (`try`) and a line when it has returned (`done`). Each thread has two queues of its own.
+With `daemon` it is the client of one that it starts, a child of its own. It prints one JSON line for each queue that it
+found (`found`), one for what is in doubt, then, for every call, a line before it (`try`) and a line when it has
+returned (`done`). Each thread has two queues of its own.
 """
 
 import contextlib
 import json
 import os
 import random
+import subprocess
 import sys
 import threading
+import time
 
 import qmgr
 from logger.config import LogType
@@ -28,7 +31,18 @@ def number_of(message: qmgr.Message) -> int:
     return int(message.body.split()[0])
 
 
-def work(qm: qmgr.QueueManager, thread: int, seed: int, start: int) -> None:
+def through_daemon(data: str) -> qmgr.Connection:
+    """A daemon of this process, when it is ready."""
+    served = subprocess.Popen([sys.executable, "-m", "qmgr.daemon", NAME, data], stdout=subprocess.DEVNULL)
+    while True:
+        try:
+            return qmgr.connect(NAME, data_path=data)
+        except qmgr.Unavailable:
+            assert served.poll() is None, "the daemon did not start"
+            time.sleep(0.05)
+
+
+def work(qm: qmgr.QueueManager | qmgr.Connection, thread: int, seed: int, start: int) -> None:
     """Random calls for ever."""
     rng = random.Random(seed * 100 + thread)
     linear = qm.status().log.config.log_type is LogType.LINEAR
@@ -93,8 +107,8 @@ def work(qm: qmgr.QueueManager, thread: int, seed: int, start: int) -> None:
 
 def main() -> None:
     data, log, seed, threads = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    qm = qmgr.start(NAME, data_path=data)
     del log
+    qm = through_daemon(data) if "daemon" in sys.argv[5:] else qmgr.start(NAME, data_path=data)
     there = {queue.name for queue in qm.queues()}
     for thread in range(threads):
         for name in (f"T{thread}.A", f"T{thread}.B"):

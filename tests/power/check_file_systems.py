@@ -1,9 +1,10 @@
 """Power failures below real file systems: what a disk may hold at any moment is mounted, and the next worker audits it.
 
-Workers (tests/kill_worker.py) work on a file system on a disk that keeps all writes and flushes (recorder.py), and are
-killed and started again meanwhile. For moments in that record the disk is made that a power failure leaves: everything
-before the last flush, and of what was written after it nothing, all, the first few, some, or some sectors. The kernel
-mounts that and repairs it by its journal. Then everything that workers were told up to this moment must be there.
+Workers (tests/kill_worker.py), in process or as clients of a daemon, work on a file system on a disk that keeps all
+writes and flushes (recorder.py), and are killed and started again meanwhile. For moments in that record the disk is
+made that a power failure leaves: everything before the last flush, and of what was written after it nothing, all, the
+first few, some, or some sectors. The kernel mounts that and repairs it by its journal. Then everything that workers
+were told up to this moment must be there.
 
 Needs Linux, root for mounting, FUSE 3, and mkfs for each file system: `make test-power`.
 """
@@ -80,12 +81,13 @@ def recorded(base: Path, record: Path) -> Iterator[Path]:
         assert server.wait(60) == 0
 
 
-def worker(mount: Path, seed: int, stdout: int) -> subprocess.Popen[bytes]:
-    words = [str(mount / "data"), str(mount / "log"), str(seed), str(THREADS)]
-    return subprocess.Popen([sys.executable, "-m", "tests.kill_worker", *words], stdout=stdout)
+def worker(mount: Path, seed: int, through: str, stdout: int) -> subprocess.Popen[bytes]:
+    """In a session of its own, with its daemon."""
+    words = [str(mount / "data"), str(mount / "log"), str(seed), str(THREADS), through]
+    return subprocess.Popen([sys.executable, "-m", "tests.kill_worker", *words], stdout=stdout, start_new_session=True)
 
 
-def live(base: Path, mount: Path, file_system: str, log: str) -> list[Event]:
+def live(base: Path, mount: Path, file_system: str, log: str, through: str) -> list[Event]:
     """What workers did to a disk, and were told."""
     make, kind, options = FILE_SYSTEMS[file_system]
     record = base / "record"
@@ -97,12 +99,14 @@ def live(base: Path, mount: Path, file_system: str, log: str) -> list[Event]:
             said = os.open(recorder / "said", os.O_WRONLY)
             try:
                 for seed in range(1, 1 + WORKERS):
-                    one = worker(mount, seed, said)
-                    while record.read_bytes().count(b'"begin"') < seed:
-                        assert one.poll() is None, "it died of itself"
-                        time.sleep(0.2)
-                    time.sleep(SECONDS)
-                    one.kill()
+                    one = worker(mount, seed, through, said)
+                    try:
+                        while record.read_bytes().count(b'"begin"') < seed:
+                            assert one.poll() is None, "it died of itself"
+                            time.sleep(0.2)
+                        time.sleep(SECONDS)
+                    finally:
+                        os.killpg(one.pid, signal.SIGKILL)
                     assert one.wait(60) == -signal.SIGKILL, "it died of itself"
             finally:
                 os.close(said)
@@ -143,15 +147,16 @@ def test_this_machine_has_what_is_needed() -> None:
     assert Path("/dev/fuse").exists() and Path("/dev/loop-control").exists()
 
 
+@pytest.mark.parametrize("through", ["process", "daemon"])
 @pytest.mark.parametrize("log", LOGS)
 @pytest.mark.parametrize("file_system", FILE_SYSTEMS)
-def test_what_was_told_is_there_after_a_power_failure(tmp_path: Path, file_system: str, log: str) -> None:
+def test_what_was_told_is_there_after_a_power_failure(tmp_path: Path, file_system: str, log: str, through: str) -> None:
     _, kind, options = FILE_SYSTEMS[file_system]
     mount = tmp_path / "mount"  # the same in the record and after it: qm.ini has the log's path
     mount.mkdir()
-    past = live(tmp_path, mount, file_system, log)
+    past = live(tmp_path, mount, file_system, log, through)
     begun = next(n for n, event in enumerate(past) if event.kind == SAID)
-    rng = random.Random(f"{file_system} {log}")
+    rng = random.Random(f"{file_system} {log} {through}")
     moments = set(rng.sample(range(begun, len(past)), MOMENTS))
     durable, failing = tmp_path / "durable", tmp_path / "failing"
     durable.write_bytes(b"")
