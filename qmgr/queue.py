@@ -427,6 +427,25 @@ class Queue:
         if self.waiters.line:
             self.waiters.wake_one()
 
+    def add_run(self, entries: list[Entry], sequence: int, lsn: int) -> None:
+        """The same for the messages of one call, which have all but bodies and ids in common, in places that follow."""
+        if self._indexed or self._gathered is not None or self.waiters.line:
+            for place, entry in enumerate(entries, sequence):
+                self.add(entry, place, lsn)
+            return
+        for place, entry in enumerate(entries, sequence):
+            entry.sequence = place
+            entry.lsn = lsn
+        first, count = entries[0], len(entries)
+        self.next_sequence = max(self.next_sequence, sequence + count)
+        kind = first.persistent
+        self._lane(first).end.extend(entries)
+        self.held[kind] += sum([len(entry.head) + len(entry.body) for entry in entries]) + OVERHEAD * count
+        self.fresh[kind].extend(entries)
+        self.changed = True
+        if first.expires:
+            self.expiring += count
+
     def lock(self, entry: Entry) -> None:
         """A unit of work gets the message: nobody else sees it."""
         if entry.status == COPY:

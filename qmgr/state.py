@@ -109,8 +109,7 @@ class State(ABC):
             queue.last_put = time
             queue.depth += len(record.messages)
             entries = record.found or [read_entry(head, body) for head, body in record.messages]
-            for sequence, entry in enumerate(entries, record.sequence):
-                queue.add(entry, sequence, end)
+            queue.add_run(entries, record.sequence, end)
 
     def _get(self, record: records.Get | records.Expire, lsn: int, end: int, time: int) -> None:
         queue = self.by_id[record.queue]
