@@ -15,7 +15,7 @@ from typing import cast
 
 from qmgr.configuration import ListenerConfig
 from qmgr.daemon import metrics
-from qmgr.daemon.http_frames import END, MOST_HEAD, BadRequest, Head, Response, bad, parse
+from qmgr.daemon.http_frames import END, MOST_HEAD, BadRequest, Head, Response, bad, check_begin, parse
 from qmgr.daemon.http_messaging import Messaging, failure
 from qmgr.daemon.strangers import Stranger, Strangers
 from qmgr.daemon.tls import certified, say_why, server_context
@@ -210,6 +210,7 @@ class Connection:
                 return None
             if self._read.startswith(TLS):  # its client would wait until the time is up
                 raise bad("this listener speaks HTTP without TLS, and the client begins with TLS")
+            check_begin(self._read)
         data, _, self._read = self._read.partition(END)
         return parse(data.lstrip(b"\r\n"), channels.max_frame_length)
 

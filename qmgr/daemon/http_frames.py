@@ -11,6 +11,7 @@ MOST_HEAD = 16_384  # bytes of request line and headers
 MOST_HEADERS = 100
 TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 REQUEST = re.compile(rb"([A-Z]{1,20}) (/[!-~]*) HTTP/1\.([01])")
+BEGIN = re.compile(rb"[A-Z]{1,20}( [!-~ ]*)?\r?")  # of such a line
 END = b"\r\n\r\n"
 
 
@@ -61,6 +62,13 @@ class Response:
 
 def bad(text: str) -> BadRequest:
     return BadRequest(HTTPStatus.BAD_REQUEST, text)
+
+
+def check_begin(data: bytes) -> None:
+    """Can what has come of a request become one? Else its client would wait for the rest of the time. Raises."""
+    line, end, _ = data.lstrip(b"\r\n").partition(b"\n")
+    if (line and not BEGIN.fullmatch(line)) or (end and not REQUEST.fullmatch(line.removesuffix(b"\r"))):
+        raise bad("the request line is not that of HTTP/1.1")
 
 
 def parse(data: bytes, longest: int) -> Head:

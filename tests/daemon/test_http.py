@@ -299,6 +299,15 @@ def test_row_72_who_speaks_something_else_is_answered_and_closed(server: Server,
     assert server.ask("GET", "/healthz").body == b"ok\n"
 
 
+@pytest.mark.parametrize("data", [b"CONNECT\naccept-version:1.2\n\n\0", b"AMQP\0\1\0\0", b"\x2d\0\0\0\1"])
+def test_who_speaks_something_else_and_waits_for_an_answer_has_it_at_once(tmp_path: Path, data: bytes) -> None:
+    server = Server(tmp_path, ChannelsConfig(connect_timeout=600))
+    with socket.create_connection((server.host, server.port), timeout=30) as connection:
+        connection.sendall(data)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 400")
+    server.end()
+
+
 def test_row_74_a_request_that_is_cut_off_anywhere_does_nothing(server: Server) -> None:
     head = f"HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n{next(iter(TOKEN))}: 1\r\n\r\n"
     post = f"POST {ROOT}/A/message {head}".encode() + b"body"
