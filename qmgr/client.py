@@ -295,9 +295,9 @@ class Connection:
         found: list[ConnectionInfo] = self._call("connections")
         return found
 
-    def stop_connection(self, number: int) -> None:
-        """End a client's connection, as STOP CONN does: what it has begun is backed out. Raises Mistake."""
-        self._call("stop_connection", number)
+    def stop_connection(self, number: int, *, quiesce: bool = False) -> None:
+        """End a client's connection, as STOP CONN does; see `QueueManager.stop_connection`."""
+        self._call("stop_connection", number, quiesce=quiesce)
 
     # ---- objects
 

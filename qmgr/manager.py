@@ -302,12 +302,18 @@ class QueueManager(Operations):
         here = Peer(user="", application=self._process, channel="")
         return [ConnectionInfo(number=0, peer=here, began=self._started, units=tuple(units.values())), *clients]
 
-    def stop_connection(self, number: int) -> None:
-        """End a client's connection, as STOP CONN does: what it has begun is backed out. Raises Mistake."""
+    def stop_connection(self, number: int, *, quiesce: bool = False) -> None:
+        """End a client's connection, as STOP CONN does: what it has begun is backed out. Raises Mistake.
+
+        `quiesce`: ask it to end. It can end what it has begun; its waits, and what it would begin, raise 2202.
+        """
         self._engine.check()
         session = next((one for one in self.sessions if one.number == number), None)
         if session is None:
             raise Mistake(f"no client has the connection {number}", name=self.name)
+        if quiesce:
+            session.quiesce()
+            return
         self._say("AMQ9033", number=number, owner=session.peer.owner)
         session.stop()
 

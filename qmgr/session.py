@@ -103,6 +103,8 @@ class Session:
         self._lock = threading.Lock()
         self._owner = peer.owner
         self.on_stop: Callable[[], None] = self.close  # ends the connection too; any thread
+        self.on_quiesce: Callable[[], None] = lambda: None  # lets who waits look whether to go on; any thread
+        self.quiescing = False  # no unit of work or wait can begin any more
         self._closed = False
 
     # ---- units of work
@@ -112,6 +114,8 @@ class Session:
         with self._lock:
             if self._closed:
                 raise Unavailable("the connection is closed", reason=Reason.CONNECTION_BROKEN)
+            if self.quiescing:
+                raise self.told_to_end()
             most = self.manager.attributes.max_handles
             if len(self.units) >= most and self._count_open(most) >= most:
                 text = f"a connection may have {most} units of work at a time (MAXHANDS); end some of them"
@@ -303,6 +307,17 @@ class Session:
     def stop(self) -> None:
         """An operator ends it, and its connection with it."""
         self.on_stop()
+
+    def quiesce(self) -> None:
+        """An operator wants it to end: its client is told so by what it begins from now on, or waits for."""
+        self.quiescing = True
+        self.on_quiesce()
+
+    def told_to_end(self) -> Unavailable:
+        return Unavailable(
+            "an operator has asked this connection to end (STOP CONN); end what is begun, and close it",
+            reason=Reason.CONNECTION_QUIESCING,
+        )
 
     def close(self) -> None:
         """Back out what it has not ended, units of work in doubt excepted; a second time does nothing."""

@@ -136,9 +136,9 @@ class Connection:
         found: list[ConnectionInfo] = await self._way.call("connections")
         return found
 
-    async def stop_connection(self, number: int) -> None:
-        """End a client's connection, as STOP CONN does: what it has begun is backed out. Raises Mistake."""
-        await self._way.call("stop_connection", number)
+    async def stop_connection(self, number: int, *, quiesce: bool = False) -> None:
+        """End a client's connection, as STOP CONN does; see `QueueManager.stop_connection`."""
+        await self._way.call("stop_connection", number, quiesce=quiesce)
 
     # ---- objects
 

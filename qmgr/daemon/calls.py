@@ -104,6 +104,10 @@ class Calls:
         sockets.hear_no_more(self.sock)
         self._give_up()
 
+    def look_again(self) -> None:
+        """What waits looks whether it is to go on."""
+        self._give_up()
+
     def _give_up(self) -> None:
         watch = self._watch
         if watch is not None:
@@ -387,7 +391,7 @@ class Calls:
         word = threading.Event()
         with self._watcher.watching(self.sock, word.set) as self._watch, self._taking_long():
             watch = self._watch
-            while not (watch.gone or self._client.closed):
+            while not (watch.gone or self._client.closed or self._session.quiescing):
                 waiter = _Waiter(word)
                 queue = engine.stand(name, waiter, selective=selective)
                 looked = False  # since it was woken
@@ -408,6 +412,8 @@ class Calls:
                 finally:
                     if not looked:  # whoever is next may have to take what it was woken for
                         engine.leave(queue, waiter)
+        if self._session.quiescing and not self._client.closed:
+            raise self._session.told_to_end()
         if self._dismissed:
             name = self._session.manager.name
             raise Unavailable(f"queue manager {name!r} is ending", reason=Reason.Q_MGR_STOPPING, name=name)

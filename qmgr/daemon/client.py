@@ -40,6 +40,9 @@ class Hangable(Protocol):
     def hang_up(self) -> None:
         """Nobody is there any more: close it, and give up what waits."""
 
+    def look_again(self) -> None:
+        """What waits looks whether it is to go on."""
+
     def dismiss(self) -> None:
         """Answer the call that is under way, and no other; give up what waits."""
 
@@ -116,6 +119,13 @@ class Client:
     def leave(self, sock: Socket) -> None:
         with self._lock:
             self._sockets.pop(sock, None)
+
+    def look_again(self) -> None:
+        """Its calls that wait look whether they are to go on."""
+        with self._lock:
+            there = list(self._sockets.values())
+        for calls in there:
+            calls.look_again()
 
     def close(self, *, kindly: bool = False) -> list[threading.Event]:
         """The client is gone: its units of work are backed out at once, its sockets closed.

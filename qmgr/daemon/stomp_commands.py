@@ -116,6 +116,7 @@ class StompCommands:
                 connection.beats = (connection.beats[0], max(theirs, timing.wanted_beat))
             self._session = session
             session.on_stop = lambda: connection.next_turn_threadsafe(lambda: connection.fail(_stopped()))
+            session.on_quiesce = lambda: connection.next_turn_threadsafe(connection.stop_deliveries)
             self._subscriptions = Subscriptions(connection, session)
             self._transactions = Transactions(session)
             offers = f"{timing.beat * 1000:.0f},{timing.wanted_beat * 1000:.0f}"
@@ -175,6 +176,8 @@ class StompCommands:
         self._connection.finish()
 
     def _check_not_ending(self) -> None:
+        if self._session is not None and self._session.quiescing:
+            raise self._session.told_to_end()
         if self._shared.ending:
             raise Unavailable("the queue manager is ending; nothing new can begin", reason=Reason.Q_MGR_QUIESCING)
 

@@ -334,7 +334,7 @@ COMMANDS = {
         row("DISPLAY", "AUTHREC", options=AUTHREC, shows=("AUTHLIST",)),
         row("PING", "QMGR"),
         row("REFRESH", "SECURITY", options={"TYPE": OneOf("AUTHSERV", "CONNAUTH")}),
-        row("STOP", "CONN", naming=Naming.NAME, options={"EXTCONN": Text(32)}),
+        row("STOP", "CONN", naming=Naming.NAME, options={"EXTCONN": Text(32), "MODE": OneOf("FORCE", "QUIESCE")}),
     )
 }
 

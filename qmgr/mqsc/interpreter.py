@@ -207,7 +207,7 @@ class Interpreter:
         external = statement.options.get("EXTCONN", display.external_name(self._manager)).upper()
         if not found or external != display.external_name(self._manager):
             raise Refused(answers.NO_CONNECTION, "Connection identifier not found.")
-        self._manager.stop_connection(found[0])
+        self._manager.stop_connection(found[0], quiesce=statement.options.get("MODE") == "QUIESCE")
         return said("AMQ8457I", "Connection stopped.")
 
     def _check(self) -> None:

@@ -70,6 +70,39 @@ def test_a_client_over_stomp(server: Server, client: Client) -> None:
     assert server.bodies("A") == []
 
 
+def test_a_client_that_is_asked_to_end_can_end_what_it_has_begun(served: Served, connection: qmgr.Connection) -> None:
+    [other] = [one for one in connection.connections() if one.number]
+    unit = connection.begin()
+    unit.put("A", b"x")
+    waiting = Call(lambda: connection.get("B", wait=None))
+    until(lambda: bool(served.manager._engine.state.queues["B"].waiters.line))
+    assert "AMQ8457I: Connection stopped." in stop(served.manager, other.number, "mode(quiesce)")
+    for call in (waiting.outcome, lambda: connection.get("B", wait=None), lambda: connection.begin().put("A", b"y")):
+        with pytest.raises(Unavailable) as caught:
+            call()
+        assert caught.value.reason is Reason.CONNECTION_QUIESCING
+    unit.put("A", b"z")
+    unit.commit()
+    assert bodies(served.manager, "A") == [b"x", b"z"]
+    with served.connect() as another:
+        another.put("A", b"not asked")
+
+
+def test_a_client_over_stomp_that_is_asked_to_end(server: Server, client: Client) -> None:
+    client.ask("SUBSCRIBE", id="1", destination="/queue/B")
+    client.ask("BEGIN", transaction="t")
+    client.send("A", b"x", transaction="t")
+    [one] = server.qm.sessions
+    server.qm.stop_connection(one.number, quiesce=True)
+    until(lambda: not server.qm._engine.state.queues["B"].waiters.line)
+    server.qm.put("B", b"stays")
+    client.ask("COMMIT", transaction="t")
+    client.say("BEGIN", transaction="u")
+    assert client.error()["reason-code"] == "2202"
+    server.all_gone()
+    assert (server.bodies("A"), server.bodies("B")) == ([b"x"], [b"stays"])
+
+
 def test_a_client_over_http(tmp_path: Path) -> None:
     made = face(tmp_path, None)
     listener = listeners.make(made, listening(Protocol.HTTP))  # type: ignore[arg-type]
