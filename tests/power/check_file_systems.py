@@ -51,6 +51,14 @@ def do(*words: str) -> str:
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
 
 
+def unmount(where: Path) -> None:
+    """A process that was killed, and is nobody's child any more, may not be gone yet."""
+    tries = 100
+    while subprocess.run(["umount", str(where)], capture_output=tries > 1, check=tries == 1).returncode:
+        tries -= 1
+        time.sleep(0.1)
+
+
 @contextmanager
 def mounted(file: Path, where: Path, kind: str, options: str) -> Iterator[None]:
     """The disk in `file` as a loop device, mounted."""
@@ -60,7 +68,7 @@ def mounted(file: Path, where: Path, kind: str, options: str) -> Iterator[None]:
         try:
             yield
         finally:
-            do("umount", str(where))
+            unmount(where)
     finally:
         do("losetup", "--detach", device)
 
