@@ -16,7 +16,7 @@ from logger.log import Log
 from logger.reader import LogReader
 from tests.sim.clock import SimClock
 from tests.sim.disk import SimDisk
-from tests.sim.loss import KEEP_ALL, LOSE_ALL
+from tests.sim.loss import KEEP_ALL, LOSE_ALL, Loss
 
 ID = b"identity of 16 b"
 EXTENT = 64 * PAGE
@@ -174,6 +174,63 @@ def test_row_21_many_laps(integrity: WriteIntegrity) -> None:
             found, log = begun(disk, write_integrity=integrity)
             assert found == [b"after %d" % n]
     assert log.buffer.tail > 3 * 3 * EXTENT
+
+
+@pytest.mark.parametrize("integrity", [WriteIntegrity.TRIPLE, WriteIntegrity.SINGLE])
+@pytest.mark.parametrize("before", [[4048], [4048, 500]], ids=["at a border", "in a page"])
+def test_row_07_a_spare_page_that_outlived_the_pages_before_it_hides_nothing_later(
+    integrity: WriteIntegrity, before: list[int]
+) -> None:
+    """Faults 3, 7: of one run only the last page was kept, in a spare page; then that page goes home with other
+    records, which a restart reads: it must not take the spare page for a newer version.
+    """
+    disk, log = made()
+    for size in before:
+        log.force(append(log, bytes(size)))
+    end = append(log, b"lost" * 2500)
+    found: list[SimDisk] = []
+
+    def look(kind: str, path: str) -> None:
+        if kind == "sync" and not found:
+            found.append(disk.snapshot(Loss(sectors="prefix", cut=PAGE // 512)))
+
+    disk.before_effect = look
+    log.force(end)
+    bodies, log = begun(found[0], write_integrity=integrity)
+    assert bodies == [bytes(size) for size in before], "the pages before it were lost"
+    page = -log.buffer.tail % PAGE or PAGE
+    bodies += [b"a" * (page - 48), b"b" * 4048, b"c" * 4048]
+    for body in bodies[-3:]:
+        end = append(log, body)
+    assert end % PAGE == 0
+    log.force(end)
+    assert restarted(found[0], write_integrity=integrity) == bodies
+
+
+def test_row_43_what_a_restart_has_read_is_active_again_though_the_head_was_beyond_it() -> None:
+    """Faults 43: it began with an older checkpoint. Until the next one nobody may take away those extents."""
+    linear = config(log_type=LogType.LINEAR)
+    disk = SimDisk()
+    at_rest.create(disk, linear, ID)
+    log = Log(disk, SimClock(), linear)
+    log.begin(log.state.head, 0, b"")
+    first = log.buffer.tail
+    bodies = [bytes([n]) * 4000 for n in range(100)]
+    for body in bodies:
+        log.force(append(log, body))
+    log.move_head(log.buffer.tail, log.buffer.tail)
+    assert log.inactive() == [1]
+    disk = disk.crash(LOSE_ALL)
+    log = Log(disk, SimClock(), linear)
+    reader, records = log.read(first, 0)
+    assert [bytes(record.body) for record in records] == bodies
+    log.begin(reader.end, reader.epoch, reader.page_up_to(reader.end), first)
+    reader.close()
+    assert log.inactive() == [], "a crash now needs it again"
+    assert sorted(sequence for _, sequence, _ in log.extents() if sequence) == [1, 2]
+    status = log.status()
+    assert status.capacity >= status.used, "it is counted"
+    log.force(append(log, b"goes on"))
 
 
 def test_epochs_and_lsns_only_grow() -> None:
