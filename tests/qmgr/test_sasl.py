@@ -79,6 +79,25 @@ def test_row_79_what_was_overheard_proves_nothing_a_second_time() -> None:
             again.step(words)
 
 
+@pytest.mark.parametrize("wrong", [("r=", "r=other"), ("c=biws", "c=eSws"), ("c=biws,", "")])
+def test_row_79_a_proof_of_another_exchange_is_refused_though_its_password_is_right(wrong: tuple[str, str]) -> None:
+    """RFC 5802, 5.1: the nonce that a client says at last, and the header that it repeats, are those of this one."""
+    other = ScramServer(find, entropy)
+    bare = "n=m=2Ci=3Da,r=nonce"
+    challenge = other.step(f"n,,{bare}".encode()).data.decode()
+    nonce = challenge.split(",")[0]
+    key = sasl.keyed(sasl.salted("s3kr=t,", b"salt", COUNT), b"Client Key")
+
+    def final(without: str) -> bytes:
+        signed = sasl.keyed(sasl.digest(key), f"{bare},{challenge},{without}".encode())
+        return f"{without},p={sasl._b64(sasl._xor(key, signed))}".encode()
+
+    right = f"c=biws,{nonce}"
+    with pytest.raises(NotAuthorized, match="not known, or the password is wrong"):
+        other.step(final(right.replace(*wrong)))
+    assert other.step(final(right)).user == "m,i=a"
+
+
 def test_a_server_that_does_not_know_the_password_is_found_out() -> None:
     client, other = Client(SCRAM, "m,i=a", "s3kr=t,", entropy), ScramServer(find, entropy)
     client.answer(other.step(client.first()).data)
