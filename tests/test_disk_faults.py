@@ -218,6 +218,28 @@ def test_row_52_a_call_on_the_queue_files_fails(kind: str, error: int, setup: Se
     assert fired
 
 
+@pytest.mark.parametrize("by_itself", [False, True], ids=["asked for", "by itself"])
+@pytest.mark.parametrize(
+    ("kind", "ending"), [("sync", ".seg"), ("sync", "amqalchk.fil.new"), ("sync_dir", "/queues/A")]
+)
+def test_row_52_after_a_checkpoint_whose_sync_failed_nothing_is_acknowledged(
+    kind: str, ending: str, by_itself: bool
+) -> None:
+    """Faults 52: once, and as good as before afterwards: nobody knows what that sync should have made durable."""
+    life = Life(Setup(checkpoint_records=20) if by_itself else TRIPLE)
+    born(life)
+    fault = life.disk.fail(kind, errno.EIO, where=lambda path: path.endswith(ending))
+    if by_itself:
+        assert until_it_fails(life, lambda life: [life.put("A") for _ in range(100)].clear()) is not None
+    else:
+        with pytest.raises(qmgr.Unavailable, match="has stopped: .*; start it again"):
+            life.qm.checkpoint()
+    assert fault.fired
+    assert life.qm.refusal is not None
+    assert_stopped(life)
+    restarts_whole(life, 52)
+
+
 def test_row_52_creation_on_a_disk_that_fails() -> None:
     """Faults 52, 54: the n-th change of the disk fails while the queue manager is made; then it can be made."""
     for kind in ("create", "write", "sync", "sync_dir", "mkdir", "rename"):

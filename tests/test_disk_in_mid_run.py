@@ -353,6 +353,39 @@ def test_row_58_a_sync_of_the_log_hangs(error: int, setup: Setup) -> None:
         assert sorted(bodies(again.qm, "B")) == [b"committed", b"first", b"one", b"two"]
 
 
+LOOKS: dict[str, Callable[[qmgr.QueueManager, qmgr.UnitOfWork], qmgr.Message]] = {
+    "browse": lambda qm, unit: next(qm.browse("B")),
+    "get": lambda qm, unit: unit.get("B"),
+    "get with a wait": lambda qm, unit: unit.get("B", wait=60.0),
+    "get many": lambda qm, unit: unit.get_many("B", 2)[0],
+    "get by correlation": lambda qm, unit: unit.get("B", correlation_id=b"c"),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_row_58_nobody_sees_a_message_that_a_crash_may_still_take(look: str) -> None:
+    """Faults 2, 58: the sync of its put hangs, and whoever finds it waits for that too."""
+    life = Life()
+    born(life)
+    qm = life.qm
+    soon(lambda: qm.get_many("B", 100))
+    unit = qm.begin()
+    disk = Hanging(life.disk, ".LOG")
+    put = Call(lambda: qm.put("B", b"not safe", correlation_id=b"c"))
+    assert disk.hangs.wait(120)
+    looking = Call(lambda: LOOKS[look](qm, unit).body)
+    never = threading.Event()
+    while looking.is_alive() and not life.qm._log._waiting:
+        never.wait(0.001)
+    assert looking.is_alive(), "it was shown"
+    other = Life(disk=life.disk.snapshot(LOSE_ALL))
+    other.start()
+    assert bodies(other.qm, "B") == []
+    disk.go_on.set()
+    assert looking.outcome() == b"not safe"
+    put.outcome()
+
+
 @EVERY_LOG
 def test_row_58_a_sync_of_the_queue_files_hangs(setup: Setup) -> None:
     """Faults 58: a checkpoint that hangs holds up nobody, and what they were told is true whatever it does."""

@@ -1,5 +1,6 @@
 """The control file: two copies in turn; the newest whole one counts."""
 
+import errno
 from typing import Any
 
 import attrs
@@ -29,6 +30,16 @@ def made(disk: SimDisk) -> ControlFile:
     control.create(disk, PATH, state())
     disk.sync_dir("/")
     return ControlFile(disk, PATH)
+
+
+def test_row_52_a_control_file_that_can_not_be_synced_is_not_left_open() -> None:
+    disk = SimDisk()
+    made(disk).close()
+    assert disk.open_files == 0
+    disk.fail("sync", errno.EIO)
+    with pytest.raises(OSError, match="Input/output error"):
+        ControlFile(disk, PATH)
+    assert disk.open_files == 0
 
 
 @given(st.binary(min_size=16, max_size=16), st.integers(1, 2**40), st.integers(0, 2**63), st.integers(1, 2**50))

@@ -83,6 +83,10 @@ def put(world: World, unit: qmgr.UnitOfWork) -> None:
     world.qm.put("A", b"new")
 
 
+def put_fleeting(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm.put("A", b"new", persistent=False)
+
+
 def put_many(world: World, unit: qmgr.UnitOfWork) -> None:
     world.qm.put_many("A", [b"new", b"new too"])
 
@@ -128,6 +132,7 @@ UNCHANGED: Contents = (OLD, [])
 # call -> what A and B hold after it, as others see them: at once, and after a crash
 CALLS: dict[Callable[[World, qmgr.UnitOfWork], None], tuple[Contents, Contents]] = {
     put: (([*OLD, b"new"], []), ([*OLD, b"new"], [])),
+    put_fleeting: (([*OLD, b"new"], []), UNCHANGED),
     put_many: (([*OLD, b"new", b"new too"], []), ([*OLD, b"new", b"new too"], [])),
     get: ((OLD[1:], []), (OLD[1:], [])),
     unit_put: (UNCHANGED, UNCHANGED),
@@ -138,6 +143,8 @@ CALLS: dict[Callable[[World, qmgr.UnitOfWork], None], tuple[Contents, Contents]]
     with_block: ((OLD[1:], [b"moved"]), (OLD[1:], [b"moved"])),
     checkpoint: (UNCHANGED, UNCHANGED),
 }
+
+IN_A_UNIT = (unit_put, unit_get, with_block)  # they leave something uncommitted, which counts in the depth
 
 
 def made() -> World:
@@ -168,7 +175,7 @@ def test_a_signal_in_a_loop_of_one_line_meets_its_handlers() -> None:
 def test_row_65_an_interrupt_at_every_line_leaves_no_lock_and_no_half(
     call: Callable[[World, qmgr.UnitOfWork], None],
 ) -> None:
-    step = (1 if call in (put, get, commit) else 3) if SOAK else 5 if call in (put, get, commit) else 11
+    step = (1 if call in (put, put_fleeting, get, commit) else 3) if SOAK else 5 if call in (put, put_fleeting, get, commit) else 11
     struck_at_every_line(call, KeyboardInterrupt, 0 if SOAK else -([*CALLS].index(call) % 5), step)
 
 
@@ -177,7 +184,7 @@ def test_row_57_no_memory_at_a_line_of_a_call_leaves_no_lock_and_no_half(
     call: Callable[[World, qmgr.UnitOfWork], None],
 ) -> None:
     """What catches errors, and not interrupts, must not take it for something else."""
-    struck_at_every_line(call, MemoryError, 0, 1 if SOAK else 8 if call in (put, get, commit) else 17)
+    struck_at_every_line(call, MemoryError, 0, 1 if SOAK else 8 if call in (put, put_fleeting, get, commit) else 17)
 
 
 def struck_at_every_line(
@@ -206,6 +213,8 @@ def struck_at_every_line(
             live = None
         else:
             assert live in ([done] if returned else [UNCHANGED, done]), what
+            if call not in IN_A_UNIT:
+                assert world.qm.queue("A").depth == len(live[0]), what
         world.crash(LOSE_ALL)
         found = bodies(world.qm, "A"), bodies(world.qm, "B")
         if live is not None:
