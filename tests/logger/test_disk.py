@@ -1,6 +1,7 @@
 """The real disk: what the protocol promises, on files of this machine."""
 
 import errno
+import fcntl
 import os
 from pathlib import Path
 
@@ -87,6 +88,21 @@ def test_a_lock_has_one_holder_and_dies_with_it(tmp_path: Path) -> None:
     lock.release()
     assert disk.locked_by(path) is None
     disk.lock(path, "next").release()
+
+
+def test_row_62_who_only_looks_whether_it_is_locked_keeps_nobody_from_locking_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`locked_by` holds the lock itself for a moment."""
+    disk, path = PosixDisk(), f"{tmp_path}/lock"
+    disk.lock(path, "before").release()
+    looks = os.open(path, os.O_RDWR)
+    fcntl.flock(looks, fcntl.LOCK_SH)
+    monkeypatch.setattr(disks, "_give_way", lambda: fcntl.flock(looks, fcntl.LOCK_UN))
+    lock = disk.lock(path, "somebody")
+    assert disk.locked_by(path) == "somebody"
+    lock.release()
+    os.close(looks)
 
 
 def test_replace_file_leaves_no_trace_of_its_work(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Who owns a queue manager: one process at a time, one manager in it; forks and failures."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -93,6 +94,21 @@ def test_row_62_a_start_that_is_refused_leaves_the_lock_free(world: World) -> No
     with pytest.raises(qmgr.MQError):
         world.start()
     assert world.disk.locked_by(f"{DATA}/qmgrs/{NAME}/qm.lock") is None
+
+
+def test_row_62_a_copy_of_the_data_can_not_be_started_beside_the_original(real: Real, tmp_path: Path) -> None:
+    """Its qm.ini leads to the same log, which has a lock of its own."""
+    real().end()
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path / "qmgrs", copy / "qmgrs")
+    qm = real()
+    qm.define_queue("A")
+    qm.put("A", b"the original's")
+    with pytest.raises(qmgr.InUse, match=rf"^the log in {tmp_path}.* is running already: pid {os.getpid()} holds it"):
+        qmgr.start(NAME, data_path=copy)
+    assert locations.running(locations.find(NAME, copy), PosixDisk()) is None
+    qm.end()
+    assert bodies(real(), "A") == [b"the original's"]
 
 
 # ---- fork

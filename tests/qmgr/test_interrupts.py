@@ -144,6 +144,7 @@ CALLS: dict[Callable[[World, qmgr.UnitOfWork], None], tuple[Contents, Contents]]
     checkpoint: (UNCHANGED, UNCHANGED),
 }
 
+OFTEN = (put, put_fleeting, get, commit)  # struck at more lines than the others
 IN_A_UNIT = (unit_put, unit_get, with_block)  # they leave something uncommitted, which counts in the depth
 
 
@@ -175,7 +176,8 @@ def test_a_signal_in_a_loop_of_one_line_meets_its_handlers() -> None:
 def test_row_65_an_interrupt_at_every_line_leaves_no_lock_and_no_half(
     call: Callable[[World, qmgr.UnitOfWork], None],
 ) -> None:
-    step = (1 if call in (put, put_fleeting, get, commit) else 3) if SOAK else 5 if call in (put, put_fleeting, get, commit) else 11
+    often = call in OFTEN
+    step = (1 if often else 3) if SOAK else 5 if often else 11
     struck_at_every_line(call, KeyboardInterrupt, 0 if SOAK else -([*CALLS].index(call) % 5), step)
 
 
@@ -184,7 +186,7 @@ def test_row_57_no_memory_at_a_line_of_a_call_leaves_no_lock_and_no_half(
     call: Callable[[World, qmgr.UnitOfWork], None],
 ) -> None:
     """What catches errors, and not interrupts, must not take it for something else."""
-    struck_at_every_line(call, MemoryError, 0, 1 if SOAK else 8 if call in (put, put_fleeting, get, commit) else 17)
+    struck_at_every_line(call, MemoryError, 0, 1 if SOAK else 8 if call in OFTEN else 17)
 
 
 def struck_at_every_line(
