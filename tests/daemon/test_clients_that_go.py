@@ -144,6 +144,30 @@ def test_the_session_goes_on_when_a_socket_of_a_call_is_lost(served: Served) -> 
     raw.close()
 
 
+@pytest.mark.parametrize("threads", [True, False], ids=["a thread", "no thread"])
+def test_rows_64_and_74_when_the_anchor_is_lost_calls_that_wait_are_given_up(
+    served: Served, monkeypatch: pytest.MonkeyPatch, threads: bool
+) -> None:
+    """The other sockets are closed, so that their client hears of it too; also where the system has no threads."""
+    raw = Raw(served.path)
+    raw.calls.ask(wire.put(wire.BEGIN, 1, "A", b"x", {}))
+    idle = raw.join()
+    raw.calls.send(wire.get(0, 1, "B", wire.FOR_EVER, {}))
+    waits(served, "B")
+
+    def none_left(work: object, name: str) -> None:
+        raise RuntimeError("can't start new thread")
+
+    if not threads:
+        monkeypatch.setattr("qmgr.daemon.local.start_thread", none_left)
+    raw.anchor.close()
+    assert raw.calls.is_closed()
+    assert idle.is_closed()
+    waits(served, "B", count=0)
+    until(lambda: nobody_is_there(served))
+    assert served.manager.transactions() == []
+
+
 def test_a_session_that_was_lost_ends_when_its_client_comes_again(served: Served, connection: qmgr.Connection) -> None:
     """Row 78."""
     connection.put("A", b"held")

@@ -106,6 +106,8 @@ def test_row_62_a_copy_of_the_data_can_not_be_started_beside_the_original(real: 
     qm.put("A", b"the original's")
     with pytest.raises(qmgr.InUse, match=rf"^the log in {tmp_path}.* is running already: pid {os.getpid()} holds it"):
         qmgr.start(NAME, data_path=copy)
+    with pytest.raises(qmgr.InUse, match=rf"^the log in {tmp_path}"):
+        qmgr.delete(NAME, data_path=copy)
     assert locations.running(locations.find(NAME, copy), PosixDisk()) is None
     qm.end()
     assert bodies(real(), "A") == [b"the original's"]
