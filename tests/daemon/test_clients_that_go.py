@@ -4,13 +4,14 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 
 import pytest
 
 import qmgr
+from logger.clock import SystemClock
 from qmgr import wire
 from qmgr.errors import (
     BackedOut,
@@ -116,6 +117,36 @@ def test_a_client_that_is_killed_while_it_waits_takes_nothing(
     assert connection.get("B").body == b"for others"
     assert served.manager.transactions() == []
     assert bodies(served.manager, "A") == []
+
+
+class Late(SystemClock):
+    """Who waits finds, when it is woken, what `before` has done meanwhile; once."""
+
+    def __init__(self) -> None:
+        self.before: Callable[[], None] = lambda: None
+
+    def wait(self, event: threading.Event, seconds: float | None) -> bool:
+        before, self.before = self.before, lambda: None
+        before()
+        return super().wait(event, seconds)
+
+
+def test_row_64_a_message_that_comes_when_the_client_has_just_gone_stays(served: Served) -> None:
+    clock = served.service.clock = Late()
+    raw = Raw(served.path)
+    [theirs] = served.listener._clients._clients.values()
+    [calls] = theirs._sockets.values()
+
+    def goes_and_a_message_comes() -> None:
+        raw.calls.close()
+        until(lambda: calls._watch is not None and calls._watch.gone)  # type: ignore[attr-defined]
+        served.manager.put("B", b"for others")
+
+    clock.before = goes_and_a_message_comes
+    raw.calls.send(wire.get(0, 0, "B", wire.FOR_EVER, {}))
+    until(lambda: not theirs._sockets)
+    assert bodies(served.manager, "B") == [b"for others"]
+    raw.close()
 
 
 def test_what_was_prepared_outlives_its_client(served: Served, connection: qmgr.Connection) -> None:

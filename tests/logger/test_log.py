@@ -265,6 +265,33 @@ def test_row_52_after_a_failed_write_or_sync_nothing_is_written_any_more(kind: s
     assert restarted(disk)[:1] == [b"good"]
 
 
+@pytest.mark.parametrize("way", ["force", "sync", "append", "behind"])
+def test_rows_57_and_65_pages_that_were_taken_and_not_planned_end_the_log(
+    monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """They are not in the buffer any more and nowhere else: what comes behind them must not count."""
+    disk, log = made()
+    log.force(append(log, b"good"))
+    if way == "behind":
+        behind(log)
+    plan, failures = log._plan, [MemoryError()]
+
+    def scarce(run: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return plan(run)
+
+    monkeypatch.setattr(log, "_plan", scarce)
+    with pytest.raises((MemoryError, LogFailed)):
+        if way in ("append", "behind"):
+            append(log, bytes(100_000))
+        log.force(append(log, bytes(10_000)), sync=way == "sync")
+    assert not failures
+    with pytest.raises(LogFailed):
+        log.force(append(log, b"behind them"))
+    assert restarted(disk, KEEP_ALL) == [b"good"]
+
+
 def test_row_47_a_clean_end_names_the_exact_end() -> None:
     disk, log = made()
     append(log, b"one")

@@ -1,5 +1,6 @@
 """Who owns a queue manager: one process at a time, one manager in it; forks and failures."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -220,6 +221,50 @@ def test_row_66_a_child_may_own_another_queue_manager(real: Real, tmp_path: Path
     assert in_child(work) == "ok"
     with qmgr.start("QM2", data_path=tmp_path) as other:
         assert bodies(other, "A") == [b"x"]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="this system does not say what is open")
+def test_row_66_a_child_has_nothing_open_of_the_queue_manager_of_its_parent(real: Real, tmp_path: Path) -> None:
+    qm = real()
+    qm.define_queue("A")
+    qm.put("A", b"x")
+
+    def files() -> list[str]:
+        found = []
+        for fd in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(FileNotFoundError):  # that of the list itself
+                found.append(os.readlink(f"/proc/self/fd/{fd}"))
+        return [path for path in found if path.startswith(str(tmp_path))]
+
+    def work() -> None:
+        assert files() == []
+
+    assert len(files()) > 3
+    assert in_child(work) == "ok"
+    qm.put("A", b"goes on")
+
+
+def test_rows_62_and_66_a_child_that_lives_on_keeps_no_lock_of_its_parent(real: Real) -> None:
+    qm = real()
+    qm.define_queue("A")
+    out, into = os.pipe()
+    until, end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(end)
+        os.write(into, b"lives")
+        os.read(until, 1)
+        os._exit(0)
+    try:
+        assert os.read(out, 10) == b"lives"
+        qm.put("A", b"x")
+        qm.abandon()  # as if it were killed
+        assert bodies(real(), "A") == [b"x"]
+    finally:
+        os.close(end)
+        os.waitpid(pid, 0)
+        for fd in (out, into, until):
+            os.close(fd)
 
 
 def test_row_66_a_fork_after_the_end_is_nobodys_business(real: Real, tmp_path: Path) -> None:

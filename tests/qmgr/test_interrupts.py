@@ -145,7 +145,6 @@ CALLS: dict[Callable[[World, qmgr.UnitOfWork], None], tuple[Contents, Contents]]
 }
 
 OFTEN = (put, put_fleeting, get, commit)  # struck at more lines than the others
-IN_A_UNIT = (unit_put, unit_get, with_block)  # they leave something uncommitted, which counts in the depth
 
 
 def made() -> World:
@@ -215,8 +214,11 @@ def struck_at_every_line(
             live = None
         else:
             assert live in ([done] if returned else [UNCHANGED, done]), what
-            if call not in IN_A_UNIT:
-                assert world.qm.queue("A").depth == len(live[0]), what
+            if call in (unit_put, unit_get):
+                unit.backout()
+            if call is not with_block:  # which may have left something uncommitted, that counts in the depth
+                info = world.qm.queue("A")
+                assert (info.depth, info.uncommitted) == (len(bodies(world.qm, "A")), 0), what
         world.crash(LOSE_ALL)
         found = bodies(world.qm, "A"), bodies(world.qm, "B")
         if live is not None:
@@ -227,6 +229,68 @@ def struck_at_every_line(
             assert found == (durable if live is None or live == done else UNCHANGED), what
         world.qm.put("A", b"goes on")
     assert n > 20, "the call has lines"
+
+
+class Strike(Tracer):
+    """Raises KeyboardInterrupt at one line of one function: the first of which `when` is true."""
+
+    def __init__(self, function: CodeType, when: Callable[[FrameType], bool]) -> None:
+        super().__init__(1)
+        self.function = function
+        self.when = when
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if frame.f_code is self.function and event == "line" and not self.where and self.when(frame):
+            self.where = f"line {frame.f_lineno}"
+            raise self.kind
+        return self
+
+
+@pytest.mark.parametrize("call", [commit, backout, prepare], ids=lambda call: call.__name__)
+def test_row_65_what_an_interrupt_between_two_lines_leaves_promised_is_counted_again_by_a_checkpoint(
+    call: Callable[[World, qmgr.UnitOfWork], None],
+) -> None:
+    world = made()
+    world.start()
+    unit = world.qm.begin(qmgr.Xid(1, b"x", b""))
+    unit.put("B", b"mine")
+    engine, before = world.qm._engine, -1
+
+    def between(frame: FrameType) -> bool:
+        nonlocal before
+        if before < 0:
+            before = engine.log.space.promised
+        return engine.log.space.promised != before
+
+    strike = Strike(type(engine)._promise.__code__, between)
+    assert not interrupted(strike, lambda: call(world, unit))
+    assert strike.where
+    world.qm.checkpoint()
+    with engine.lock:
+        assert engine.log.space.promised == sum(unit.promise for unit in engine.state.uows)
+
+
+def test_row_65_an_interrupt_between_the_counts_of_a_put_in_a_unit_stops_it() -> None:
+    world = made()
+    world.start()
+    unit, queue = world.qm.begin(), world.qm._engine.state.queues["A"]
+    strike = Strike(type(world.qm._engine.state).hold_put.__code__, lambda frame: queue.depth > len(OLD))
+    assert not interrupted(strike, lambda: unit.put("A", b"new"))
+    assert strike.where
+    with pytest.raises(qmgr.Unavailable, match="start it again"):
+        world.qm.put("A", b"next")
+    world.crash(LOSE_ALL)
+    assert bodies(world.qm, "A") == OLD
+    assert world.qm.queue("A").depth == len(OLD)
+
+
+def test_row_65_an_interrupt_at_the_last_moment_of_a_start_leaves_no_lock() -> None:
+    world = made()
+    strike = Strike(qmgr.start.__code__, lambda frame: frame.f_locals.get("manager") is not None)
+    assert not interrupted(strike, world.start)
+    assert strike.where
+    soon(world.start)
+    assert bodies(world.qm, "A") == OLD
 
 
 @pytest.mark.parametrize(("kind", "first"), [(KeyboardInterrupt, 0), (MemoryError, 7)])
