@@ -221,6 +221,29 @@ def test_row_57_a_leader_without_memory_for_a_while_leaves_nobody_in_silence(ste
     line._force(line.append())
 
 
+@pytest.mark.parametrize("step", ["_wake_safe", "_pass_on"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_row_67_a_leader_that_is_interrupted_while_it_gives_up_leaves_nobody_in_silence(step: str, times: int) -> None:
+    line, leader = led()
+    followers = [Caller(line) for _ in range(3)]
+    queued(line, 3)
+    left, done = [KeyboardInterrupt()] * times, getattr(line, step)
+
+    def interrupted_here() -> None:
+        if left and threading.current_thread() is leader:
+            raise left.pop()
+        done()
+
+    setattr(line, step, interrupted_here)
+    line.go.set()
+    for caller in (leader, *followers):
+        caller.ended()
+    assert [caller.raised for caller in followers] == [None] * 3
+    assert isinstance(leader.raised, KeyboardInterrupt)
+    assert line._leader is None
+    line._force(line.append())
+
+
 def test_row_57_without_any_memory_the_others_hear_that_it_is_over() -> None:
     line, leader = led()
     followers = [Caller(line) for _ in range(3)]
