@@ -13,6 +13,7 @@ import pytest
 import qmgr
 from logger.clock import SystemClock
 from qmgr import wire
+from qmgr.daemon.client import REMEMBERED
 from qmgr.errors import (
     BackedOut,
     UnitOfWorkEnded,
@@ -255,4 +256,22 @@ def test_a_first_call_that_comes_after_the_backout_has_no_effect(served: Served)
     assert raw.calls.ask(wire.request(wire.BACKOUT, 0, 1))[1].op == wire.OK
     assert isinstance(raw.join().refused(wire.put(wire.BEGIN, 1, "A", b"late", {})), UnitOfWorkEnded)
     assert served.manager.transactions() == []
+    raw.close()
+
+
+def test_row_77_units_of_work_that_were_rolled_back_are_forgotten_though_their_client_never_asks(
+    served: Served,
+) -> None:
+    served.manager.alter(max_handles=2)
+    raw, engine = Raw(served.path), served.manager._engine
+    [theirs] = served.listener._clients._clients.values()
+    for number in range(1, 3 * REMEMBERED):
+        assert raw.calls.ask(wire.put(wire.BEGIN, number, "A", b"x", {}))[1].op == wire.OK
+        unit = theirs.units[number][0]._unit
+        with engine.lock:
+            unit.evicted = True
+            engine.back_out_locked(unit)
+    assert len(theirs.units) < 2 * REMEMBERED
+    error = raw.calls.refused(wire.request(wire.COMMIT, 0, number))
+    assert isinstance(error, BackedOut), "the last ones are known"
     raw.close()
