@@ -12,12 +12,14 @@ import pytest
 
 import qmgr
 from logger.clock import SystemClock
-from qmgr import wire
+from qmgr import sockets, wire
 from qmgr.daemon.client import REMEMBERED
 from qmgr.errors import (
     BackedOut,
     UnitOfWorkEnded,
 )
+from qmgr.infos import Peer
+from qmgr.session import AllRights
 from recovery.records import Xid
 from recovery.uows import UowState
 from tests.daemon.raw import Raw, RawSocket, hello
@@ -275,3 +277,34 @@ def test_row_77_units_of_work_that_were_rolled_back_are_forgotten_though_their_c
     error = raw.calls.refused(wire.request(wire.COMMIT, 0, number))
     assert isinstance(error, BackedOut), "the last ones are known"
     raw.close()
+
+
+def test_row_77_of_units_of_work_that_have_ended_the_last_ones_are_remembered(served: Served) -> None:
+    raw = Raw(served.path)
+    [theirs] = served.listener._clients._clients.values()
+    last = REMEMBERED + 10
+    for number in range(1, last + 1):
+        raw.calls.ask(wire.put(wire.BEGIN, number, "B", b"x", {"persistent": False}))
+        assert raw.calls.ask(wire.request(wire.COMMIT, 0, number))[1].op == wire.OK
+    assert len(theirs._ended) == REMEMBERED
+    assert not theirs.units
+    assert "is committed" in str(raw.calls.refused(wire.request(wire.COMMIT, 0, last)))
+    raw.close()
+
+
+def test_row_78_a_session_is_replaced_by_its_own_user_only(served: Served, connection: qmgr.Connection) -> None:
+    """Whoever knows its token is not yet who it is."""
+    connection.begin().put("A", b"mine")
+    clients = served.listener._clients
+    [theirs] = clients._clients.values()
+    told = {"replaces": theirs.token.hex(), "patience": 0.0}
+    ours, far = sockets.pair()
+    other = clients.open(ours, Peer(user="somebody else", application="", process=0), AllRights(), told)
+    assert not theirs.closed
+    assert len(served.manager.transactions()) == 1
+    clients.end(other)
+    own = clients.open(ours, Peer(user=theirs.session.peer.user, application="", process=0), AllRights(), told)
+    assert theirs.closed
+    assert served.manager.transactions() == []
+    clients.end(own)
+    far.close()

@@ -135,6 +135,45 @@ def test_row_43_the_checkpoint_before_will_do_while_the_log_reaches_back(world: 
     assert bodies(world.qm, "A") == [b"%d" % n for n in range(6)]
 
 
+def test_row_43_the_segments_of_the_checkpoint_before_are_there_as_long_as_it_may_be_needed(world: World) -> None:
+    """What the newest one refers to no more goes only when there is a newer one still."""
+    world.qm.put_many("A", [b"got later"] * 3)
+    world.qm.checkpoint()
+    segments = [path for path in world.disk.files(f"{DATA}/qmgrs/{QM}/queues") if path.endswith(".seg")]
+    assert segments
+    world.qm.get_many("A", 3)
+    world.qm.put("A", b"stays")
+    world.qm.checkpoint()
+    before = world.disk.snapshot()
+    before.poke(f"{DATA}/qmgrs/{QM}/{NAME}", b"damaged")
+    assert all(before.exists(path) for path in segments)
+    qm = qmgr.start(QM, data_path=DATA, disk=before, clock=world.clock, background=False)
+    assert bodies(qm, "A") == [b"stays"]
+    world.qm.put("A", b"more")
+    world.qm.checkpoint()
+    assert not any(world.disk.exists(path) for path in segments)
+
+
+def test_row_63_who_was_stopped_in_a_checkpoint_while_another_took_over_leaves_his_checkpoints(world: World) -> None:
+    """It goes on when it has written its segments; what the other one has written counts."""
+    world.qm.put("A", b"x")
+    old, disk, files = world.qm, world.disk, {}
+
+    def stopped(kind: str, path: str) -> None:
+        if kind == "sync" and path.endswith(".seg"):
+            disk.before_effect = None
+            disk.locks.clear()
+            world.start()
+            files.update({path: disk.peek(path) for path in disk.files(f"{DATA}/qmgrs/{QM}") if "amqalchk" in path})
+
+    disk.before_effect = stopped
+    with pytest.raises(qmgr.Unavailable, match="another process has started this queue manager"):
+        old.checkpoint()
+    assert files
+    assert {path: disk.peek(path) for path in files} == files
+    assert not disk.exists(f"{DATA}/qmgrs/{QM}/{NAME}.new")
+
+
 @pytest.fixture
 def world() -> World:
     made = World()
