@@ -311,6 +311,10 @@ class Log(Writer):
         """Before other files are written for good: raises LogFailed where another process has the log by now."""
         self._exclusively(self._check_ours)
 
+    def still_ours(self) -> None:
+        """The same in the middle of writing them, without a turn of its own. Raises TakenOver, an OSError."""
+        self._check_ours()
+
     # ---- room and the head
 
     def floor_of(self, head: int) -> int:

@@ -58,6 +58,7 @@ class Rebuild(Store):
         super().__init__(like.disk, like.directory, like.log_id, like.give_way, like.buffers, imaged=like.imaged)
         self.arrays = like.arrays
         self._like = like
+        self.fence = like.fence
         self._likes_lock = lock
         self._taken: list[int] = []  # numbers of segments
         self._since: dict[int, _Since] = {}
@@ -95,7 +96,7 @@ class Rebuild(Store):
                         raise used_up()
                     made.append(Segment(numbers[0]))
                     directory = self.queue_directory(queue.name)
-                    writer = SegmentWriter(self.disk, directory, self.log_id, queue.id, made[-1])
+                    writer = SegmentWriter(self.disk, directory, self.log_id, queue.id, made[-1], self.fence)
                 self._copy(part, writer)
             if writer is not None:
                 _finish(writer)

@@ -30,7 +30,7 @@ import struct
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -263,12 +263,23 @@ def encode_header(log_id: bytes, queue: int, number: int) -> bytes:
     return MAGIC + crc32(rest).to_bytes(4, "little") + rest
 
 
+Fence = Callable[[], None]  # raises an OSError where the files are another process's by now
+
+
+def no_fence() -> None:
+    """They are nobody else's."""
+
+
 class SegmentWriter:
     """Appends cells to one segment of a queue; durable when `finish` has returned."""
 
-    def __init__(self, disk: Disk, directory: str, log_id: bytes, queue: int, segment: Segment) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, log_id: bytes, queue: int, segment: Segment, fence: Fence = no_fence
+    ) -> None:
         """Open the segment, cutting off what the last checkpoint does not know, or make it. Raises OSError."""
+        fence()
         path = segment_path(directory, segment.number)
+        self._fence = fence
         self._disk = disk
         self._directory = directory
         self._path = path
@@ -326,6 +337,7 @@ class SegmentWriter:
                 self._flush()
 
     def _flush(self) -> None:
+        self._fence()
         self._file.write(self.length, b"".join(self._ended))
         self.length += self._held
         self._ended.clear()
@@ -344,6 +356,7 @@ class SegmentWriter:
     def abandon(self) -> None:
         """Give back what the disk has taken, if it can be: nothing knows of it."""
         with contextlib.suppress(OSError):
+            self._fence()
             if self._new:
                 self._disk.unlink(self._path)
             else:

@@ -230,7 +230,8 @@ class StateSnapshot:
 
     def _writer(self, queue: Queue, segment: Segment) -> SegmentWriter:
         state = self._state
-        return SegmentWriter(state.disk, state.queue_directory(queue.name), state.log_id, queue.id, segment)
+        directory = state.queue_directory(queue.name)
+        return SegmentWriter(state.disk, directory, state.log_id, queue.id, segment, state.fence)
 
     def _append(self, snapshot: _QueueSnapshot, target: Segment, batch: Iterable[tuple[Entry, bytes]]) -> None:
         writer = self._writer(snapshot.queue, target)
@@ -391,6 +392,7 @@ class StateSnapshot:
                     state.retired.append((queue.name, number))
                 else:
                     with contextlib.suppress(OSError):  # nothing knows of it, and the disk may be full
+                        state.fence()
                         state.disk.unlink(segment_path(state.queue_directory(queue.name), number))
 
     def clean_up(self) -> None:

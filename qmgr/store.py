@@ -8,7 +8,7 @@ from qmgr.entry import GONE, LOCKED
 from qmgr.ids import Arrays
 from qmgr.objects import QueueDefinition, mangle
 from qmgr.queue import Queue
-from qmgr.segments import SegmentReader
+from qmgr.segments import SegmentReader, no_fence
 from qmgr.state import State
 
 LAST_SEGMENT = (1 << 32) - 1  # numbers are never used again, and have 32 bits in files and log
@@ -39,6 +39,7 @@ class Store(State):
         """
         super().__init__(imaged=imaged)
         self.give_way = give_way
+        self.fence = no_fence  # who writes segments asks it first
         self.disk = disk
         self.directory = directory
         self.log_id = log_id

@@ -273,6 +273,36 @@ def test_a_file_that_no_checkpoint_knows_of_is_made_anew() -> None:
     assert len(disk.peek(PATH)) == segment.length
 
 
+@pytest.mark.parametrize("new", [True, False], ids=["new", "known"])
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_row_63_whose_files_are_anothers_by_now_writes_and_removes_nothing(new: bool, steps: int) -> None:
+    """From whichever step on: opened, written, given up."""
+    disk, segment, asked = SimDisk(), Segment(5), 0
+    append(disk, segment, plain(b"one"))
+
+    def fence() -> None:
+        nonlocal asked
+        asked += 1
+        if asked > steps:
+            raise OSError("another process has started this queue manager")
+
+    done: list[int] = []
+    with pytest.raises(OSError, match="another process"):
+        writer = SegmentWriter(disk, "/q", ID, 7, Segment(5) if new else segment, fence)
+        done.append(disk.effects)
+        writer.append(2, 0, 0, bytes(9000))
+        writer._end_block()
+        writer._flush()
+        done.append(disk.effects)
+        fence()
+    if done:
+        writer.abandon()
+        assert disk.effects == done[-1]
+        assert disk.open_files == 0
+    else:
+        assert messages(disk, segment) == [b"one"]
+
+
 def test_what_is_given_up_takes_no_room() -> None:
     disk, segment = SimDisk(), Segment(5)
     writer = SegmentWriter(disk, "/q", ID, 7, Segment(5))

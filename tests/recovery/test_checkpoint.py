@@ -174,6 +174,31 @@ def test_row_63_who_was_stopped_in_a_checkpoint_while_another_took_over_leaves_h
     assert not disk.exists(f"{DATA}/qmgrs/{QM}/{NAME}.new")
 
 
+def test_row_63_who_was_stopped_between_two_segments_while_another_took_over_leaves_his_segments(world: World) -> None:
+    """They have the same numbers. What the other one has put since is in no log any more: it must stay."""
+    world.qm.define_queue("B")
+    world.qm.put("A", b"x")
+    world.qm.put("B", b"x")
+    old, disk = world.qm, world.disk
+
+    def stopped(kind: str, path: str) -> None:
+        if kind == "sync" and path.endswith(".seg"):
+            disk.before_effect = None
+            disk.locks.clear()
+            world.start()
+            for queue in ("A", "B"):
+                world.qm.put(queue, b"y" * 5000)
+            world.qm.checkpoint()
+
+    disk.before_effect = stopped
+    with pytest.raises(qmgr.Unavailable, match="another process has started this queue manager"):
+        old.checkpoint()
+    old.abandon()
+    world.crash()
+    for queue in ("A", "B"):
+        assert bodies(world.qm, queue) == [b"x", b"y" * 5000]
+
+
 @pytest.fixture
 def world() -> World:
     made = World()
