@@ -308,3 +308,14 @@ def test_row_78_a_session_is_replaced_by_its_own_user_only(served: Served, conne
     assert served.manager.transactions() == []
     clients.end(own)
     far.close()
+
+
+def test_row_77_units_of_work_that_end_before_they_begin_are_bounded(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qmgr.daemon.client.MOST_UNBEGUN", 3)
+    raw = Raw(served.path)
+    for number in range(1, 4):
+        assert raw.calls.ask(wire.request(wire.BACKOUT, 0, number))[1].op == wire.OK
+    assert "too many calls were interrupted" in str(raw.calls.refused(wire.request(wire.BACKOUT, 0, 4)))
+    raw.close()

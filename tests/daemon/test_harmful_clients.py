@@ -5,6 +5,7 @@ import errno
 import os
 import resource
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 import qmgr
 from qmgr import values, wire
+from qmgr.daemon import local
 from qmgr.errors import (
     Mistake,
     Reason,
@@ -194,6 +196,34 @@ def test_row_77_units_of_work_that_a_client_leaks_are_bounded(served: Served, co
     until(lambda: len(served.manager.sessions) == 0)
     assert bodies(served.manager, "A") == [b"others are not counted", b"x", b"now"]
     assert served.manager.transactions() == []
+
+
+def test_row_76_a_stranger_for_whom_there_is_no_thread_takes_no_room(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, failures = local.start_thread, [RuntimeError("can't start new thread"), MemoryError()]
+
+    def scarce(work: Callable[[], None], name: str) -> None:
+        if failures:
+            raise failures.pop()
+        start(work, name)
+
+    monkeypatch.setattr(local, "start_thread", scarce)
+    for _ in range(2):
+        assert RawSocket(served.path).is_closed()
+    with served.connect() as other:
+        other.put("A", b"x")
+    until(lambda: not served.listener._unknown)
+    assert len(served.listener._strangers) == 0
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_row_73_a_frame_that_is_too_short_for_any_is_refused(served: Served, size: int) -> None:
+    raw = Raw(served.path)
+    error = raw.calls.refused(size.to_bytes(4, "little") + b"x" * size)
+    assert f"a frame of {4 + size} bytes is not one of" in str(error)
+    assert raw.calls.is_closed()
+    raw.close()
 
 
 def test_sockets_of_one_session_are_bounded(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

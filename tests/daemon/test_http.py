@@ -1,6 +1,7 @@
 """Messages over HTTP: the verbs with their headers and statuses, bounds, garbage, who is let in, metrics."""
 
 import base64
+import errno
 import http.client
 import json
 import shutil
@@ -355,6 +356,32 @@ def test_row_76_a_connection_for_which_there_is_no_thread_is_closed_and_the_next
     until(lambda: not server.listener._open)
 
 
+def test_row_76_while_there_are_no_descriptors_the_next_one_waits(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept, failures = socket.socket.accept, [OSError(errno.EMFILE, "Too many open files")] * 2
+    ours = server.listener._socket
+
+    def scarce(self: socket.socket) -> Any:
+        if self is ours and failures:
+            raise failures.pop()
+        return accept(self)
+
+    monkeypatch.setattr(socket.socket, "accept", scarce)
+    for _ in range(2):  # the first was awaited before
+        assert server.ask("GET", "/healthz").body == b"ok\n"
+    assert not failures
+
+
+def test_row_76_a_peer_that_is_gone_unheard_is_found_out(server: Server) -> None:
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=30)
+    connection.request("GET", f"{ROOT}/A/messagelist")
+    connection.getresponse().read()
+    [theirs] = server.listener._open
+    assert theirs._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    connection.close()
+
+
 def test_two_that_differ_in_what_they_read_are_refused(server: Server) -> None:
     """Row 72."""
     head = f"POST {ROOT}/A/message HTTP/1.1\r\nHost: x\r\nibm-mq-rest-csrf-token: 1\r\n"
@@ -364,6 +391,9 @@ def test_two_that_differ_in_what_they_read_are_refused(server: Server) -> None:
         "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         "Content-Length : 1\r\n\r\nx",
         " folded: 1\r\n\r\n",
+        "Host: y\r\n\r\n",
+        "y: a\nContent-Length: 1\r\n\r\nx",
+        "y: a\0b\r\n\r\n",
     ):
         said = server.raw((head + wrong).encode())
         assert said.startswith((b"HTTP/1.1 400", b"HTTP/1.1 411")), said

@@ -199,6 +199,20 @@ def test_row_63_who_was_stopped_between_two_segments_while_another_took_over_lea
         assert bodies(world.qm, queue) == [b"x", b"y" * 5000]
 
 
+def test_segments_that_no_checkpoint_knows_go_with_the_first_one_of_a_start(world: World) -> None:
+    """A crash has left them behind; what is not a segment is nobody's."""
+    world.qm.put("A", b"x")
+    world.qm.checkpoint()
+    directory = f"{DATA}/qmgrs/{QM}/queues/A"
+    [kept] = world.disk.files(directory)
+    world.disk = world.disk.crash()
+    for name in ("00000099.seg", "99.seg.damaged"):
+        world.disk.poke(f"{directory}/{name}", b"left behind")
+    world.start()
+    assert set(world.disk.files(directory)) == {kept, f"{directory}/99.seg.damaged"}
+    assert bodies(world.qm, "A") == [b"x"]
+
+
 @pytest.fixture
 def world() -> World:
     made = World()
