@@ -167,6 +167,7 @@ def test_the_error_log_hears_why_tls_fails_and_nothing_of_who_only_looks(guarded
         guarded.server.stranger(ssl.create_default_context())
     eventually(lambda: bool(said))
     guarded.server.all_gone()
+    eventually(lambda: len(guarded.server.listener._strangers) == 0)
     ((amq, inserts),) = said
     assert (amq, "unknown ca" in inserts["text"]) == ("AMQ9213", True)
 
