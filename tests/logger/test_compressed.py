@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 import zstandard
 from hypothesis import given
@@ -96,6 +97,28 @@ def test_row_51_a_flip_anywhere_is_refused_by_name(kind: Compression) -> None:
                 whole(disk, path)
             assert caught.value.path == path
     assert disk.open_files == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_row_51_a_chunk_that_does_not_become_what_was_compressed_is_refused(kind: Compression) -> None:
+    """It was packed from bytes that memory had changed: whole in itself, and wrong."""
+    data = text_of(3500)
+    wrong = data[:1500] + bytes([data[1500] ^ 1]) + data[1501:]
+    tables = []
+    for content in (data, wrong):
+        disk, path = packed(content, kind)
+        file = disk.open_read(path)
+        tables.append(compressed.read_table(file, path))
+        file.close()
+    right, found = tables
+    entries = [(*theirs[:2], ours[2]) for ours, theirs in zip(right.entries, found.entries, strict=True)]
+    mixed = attrs.evolve(found, entries=tuple(entries))
+    disk.poke(path, disk.peek(path).replace(found.encode(), mixed.encode()))
+    opened = open_compressed(disk, path)
+    assert opened.read(0, CHUNK) == data[:CHUNK]
+    with pytest.raises(LogDamaged, match="do not become what was compressed"):
+        opened.read(CHUNK, CHUNK)
+    opened.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)

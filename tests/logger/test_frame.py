@@ -1,5 +1,7 @@
 """Frames: one record as bytes, and what is no whole frame."""
 
+from zlib import crc32
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,6 +73,24 @@ def test_row_48_a_length_that_lies_is_no_frame() -> None:
         page = encoded(0, 4096, b"body")
         page[8:12] = length.to_bytes(4, "little")
         assert frame.decode(page, 0, 4096, SEED) is None
+
+
+def test_rows_39_and_48_what_lies_is_no_frame_though_its_crc_is_right() -> None:
+    """A length less than that of its own header, or beyond what there is; another version; another magic."""
+
+    def lies(at: int, data: bytes) -> memoryview:
+        page = encoded(0, 4096, b"body")
+        page[at : at + len(data)] = data
+        length = int.from_bytes(page[8:12], "little")
+        page[4:8] = crc32(page[8:length], SEED).to_bytes(4, "little")
+        return page
+
+    whole = lies(8, (frame.HEADER.size + 4).to_bytes(4, "little"))
+    assert frame.decode(whole, 0, 4096, SEED) is not None
+    for length in (0, 8, frame.HEADER.size - 1, PAGE + 1, 2**31, 2**32 - 1):
+        assert frame.decode(lies(8, length.to_bytes(4, "little")), 0, 4096, SEED) is None
+    assert frame.decode(lies(47, b"\2"), 0, 4096, SEED) is None
+    assert frame.decode(lies(0, b"HLRX"), 0, 4096, SEED) is None
 
 
 @given(st.integers(0, 2**40))

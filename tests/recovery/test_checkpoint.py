@@ -213,6 +213,17 @@ def test_segments_that_no_checkpoint_knows_go_with_the_first_one_of_a_start(worl
     assert bodies(world.qm, "A") == [b"x"]
 
 
+def test_row_50_what_is_set_aside_takes_the_place_of_nothing_that_was(world: World) -> None:
+    path, names = f"{DATA}/qmgrs/{QM}/queues/A/00000001.seg", []
+    world.qm.put("A", b"x")
+    world.qm.checkpoint()
+    for number in range(3):
+        world.disk.poke(path, b"damaged %d" % number)
+        names.append(world.qm._store.set_aside(path))
+    assert [world.disk.peek(name) for name in names] == [b"damaged 0", b"damaged 1", b"damaged 2"]
+    assert not world.disk.exists(path)
+
+
 @pytest.fixture
 def world() -> World:
     made = World()
