@@ -38,7 +38,11 @@ class Line(Extents):
         Raises LogDamaged when an extent that is needed is not there, and for a gap.
         """
         super().open(state, read_only=read_only)
-        last = max(self._by_sequence, default=state.head // self._extent_bytes - 1)
+        first = state.head // self._extent_bytes
+        last = max(self._by_sequence, default=first - 1)
+        for sequence in range(first, last):  # of which an older copy says that they hold nothing yet
+            if linear_number(sequence) not in self._extents:
+                raise self._missing(self.path_of(linear_number(sequence)), sequence)
         later = self._found_beyond(last)
         for sequence in sorted(later):
             if sequence != last + 1:

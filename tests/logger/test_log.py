@@ -325,6 +325,64 @@ def test_row_46_damage_in_the_middle_is_not_the_torn_tail() -> None:
     assert caught.value.lsn == ends[9]
 
 
+def test_row_46_two_damaged_spare_pages_are_no_torn_tail() -> None:
+    """A crash tears the one that is being written; the other one has what was durable before."""
+    disk, log = made()
+    log.force(append(log, bytes(4048)))
+    for n in range(3):
+        log.force(append(log, b"%d" % n))
+    path = "/log/active/S0000000.LOG"
+    good = disk.peek(path)
+    disk.poke(path, good[:PAGE] + b"\1" * (2 * PAGE) + good[3 * PAGE :])
+    with pytest.raises(LogDamaged, match="both spare pages") as caught:
+        restarted(disk, KEEP_ALL)
+    assert caught.value.path == path
+    newer = 1 - log._spare
+    torn = good[: PAGE * (1 + newer)] + b"\1" * PAGE + good[PAGE * (2 + newer) :]
+    disk.poke(path, torn)
+    assert restarted(disk, KEEP_ALL) == [bytes(4048), b"0", b"1"]
+
+
+def test_rows_42_and_43_a_gap_behind_what_an_older_control_file_knows_is_not_jumped() -> None:
+    linear = LogConfig(path="/log", log_type=LogType.LINEAR, primary_files=6, file_pages=64, buffer_pages=18)
+    disk = SimDisk()
+    at_rest.create(disk, linear, ID)
+    log = Log(disk, SimClock(), linear)
+    log.begin(log.state.head, 0, b"")
+    log.force(append(log, b"first"))
+    older = disk.peek(at_rest.control_path("/log"))
+    for _ in range(70):
+        log.force(append(log, bytes(15_000)))
+    paths = [held.path for held in log._extents.in_order(1)]
+    assert len(paths) >= 4
+    log.close(clean=False)
+    disk = disk.crash(KEEP_ALL)
+    disk.poke(at_rest.control_path("/log"), older)
+    copy = disk.peek(paths[2])
+    disk.remove(paths[2])
+    with pytest.raises(LogDamaged, match=f"{paths[2]} is missing"):
+        Log(disk, SimClock(), linear)
+    disk.poke(paths[2], copy)
+    log = Log(disk, SimClock(), linear)
+    reader, records = log.read(log.state.head, 0)
+    assert len(list(records)) == 71
+    reader.close()
+
+
+@pytest.mark.parametrize("log_type", LogType)
+def test_row_44_two_extents_that_have_changed_places_are_refused(log_type: LogType) -> None:
+    disk, log = made(log_type=log_type)
+    log.force(append(log, bytes(4000)))
+    log.close(clean=False)
+    disk = disk.crash(KEEP_ALL)
+    one, other = disk.files("/log/active")[:2]
+    contents = disk.peek(one), disk.peek(other)
+    disk.poke(one, contents[1])
+    disk.poke(other, contents[0])
+    with pytest.raises(LogDamaged, match=f"{one} belongs to another log or another place"):
+        Log(disk, SimClock(), config(log_type=log_type))
+
+
 def test_a_reader_that_owns_nothing_sees_the_same() -> None:
     disk, log = made()
     bodies = [bytes([n]) * 2000 for n in range(10)]
