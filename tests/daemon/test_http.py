@@ -406,6 +406,8 @@ def test_heads_and_bodies_are_bounded_before_they_are_read(tmp_path: Path) -> No
     server = Server(tmp_path, ChannelsConfig(max_frame_length=65_536))
     said = server.raw(f"GET {ROOT}/A/message HTTP/1.1\r\nx: {'y' * 20_000}\r\n\r\n".encode())
     assert said.startswith(b"HTTP/1.1 431")
+    many = "".join(f"x{number}: y\r\n" for number in range(101))
+    assert server.raw(f"GET {ROOT}/A/message HTTP/1.1\r\n{many}\r\n".encode()).startswith(b"HTTP/1.1 431")
     said = server.raw(f"POST {ROOT}/A/message HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n".encode())
     assert said.startswith(b"HTTP/1.1 413")
     server.end()
