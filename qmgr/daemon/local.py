@@ -369,12 +369,21 @@ def _address(sock: Socket) -> str:
 def authenticate(service: ServiceFace, config: ListenerConfig, sock: Socket, told: dict[str, Any]) -> tuple[str, bytes]:
     """(who is at the other end, what shows the client that we know that). Raises NotAuthorized.
 
-    The client has named a mechanism and sent its first part; challenges and answers follow until it is known.
+    Whatever it is for which somebody is not let in, the error log says so too.
     """
+    try:
+        return _shown(service, config, sock, told)
+    except NotAuthorized as exc:
+        service.authority.refused(exc.name, exc, _address(sock))
+        raise
+
+
+def _shown(service: ServiceFace, config: ListenerConfig, sock: Socket, told: dict[str, Any]) -> tuple[str, bytes]:
+    """The client has named a mechanism and sent its first part; challenges and answers follow until it is known."""
     mechanism = told["mechanism"]
     if mechanism not in config.authentication:
         ways = ", ".join(config.authentication)
-        raise NotAuthorized(f"listener {config.name!r} takes {ways} for who comes, and not {mechanism[:40]}")
+        raise NotAuthorized(f"listener {config.name!r} takes {ways} for who comes, and not {mechanism[:40]!r}")
     if mechanism == "NONE":
         return "", b""
     if mechanism == sasl.PLAIN and not config.tls:
@@ -383,11 +392,7 @@ def authenticate(service: ServiceFace, config: ListenerConfig, sock: Socket, tol
     exchange = service.authority.exchange(mechanism, shown)
     data = told["first"]
     while True:
-        try:
-            answer = exchange.step(data)
-        except NotAuthorized as exc:
-            service.authority.refused(exc.name, exc, _address(sock))
-            raise
+        answer = exchange.step(data)
         if answer.user is not None:
             return answer.user, answer.data
         sock.sendall(wire.reply(wire.CHALLENGE, answer.data))
