@@ -5,9 +5,11 @@ from collections.abc import Callable
 from logger.disk import Disk
 from qmgr import sasl
 from qmgr.authority import UserRights
-from qmgr.errors import IniError, NotAuthorized
+from qmgr.errors import IniError, NotAuthorized, Reason, Unavailable
+from qmgr.infos import Peer
 from qmgr.locations import Location
 from qmgr.manager import QueueManager
+from qmgr.session import Rights, Session
 from qmgr.users import Users, Verifier
 
 
@@ -19,6 +21,19 @@ class Admission:
         self.users = Users(disk, location)
         self._entropy = disk.entropy
         self._say = say
+        self._full: set[str] = set()  # listeners that refuse clients, of which the error log has been told
+
+    def open(self, listener: str, peer: Peer, rights: Rights) -> Session:
+        """A new client. Where there are too many the error log says so, once until there is room again."""
+        try:
+            session = self._manager.sessions.open(peer, rights)
+        except Unavailable as exc:
+            if exc.reason == Reason.MAX_CONNS_LIMIT_REACHED and listener not in self._full:
+                self._full.add(listener)
+                self._say("AMQ9513", name=listener, count=self._manager.sessions.limit)
+            raise
+        self._full.discard(listener)
+        return session
 
     def exchange(self, mechanism: str, certified: str | None = None) -> sasl.Server:
         """The server's side of saying who one is. `certified`: who the client's certificate says that it is."""

@@ -287,7 +287,7 @@ class Connection:
         peer = Peer(
             user=user, application=head.headers.get("user-agent", "")[:64], channel="HTTP", address=self._address
         )
-        self._session = self._service.sessions.open(peer, rights)
+        self._session = self._service.authority.open(self._listener.config.name, peer, rights)
         self._session.on_stop = self.close
         self.be_known()
         self._credentials = credentials

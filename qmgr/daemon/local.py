@@ -28,7 +28,7 @@ from qmgr.errors import Mistake, MQError, NotAuthorized, Reason, Unavailable
 from qmgr.infos import Peer
 from qmgr.ini import ListenerConfig
 from qmgr.link import product
-from qmgr.session import AllRights, Rights, ServiceFace
+from qmgr.session import AllRights, Rights, ServiceFace, Session
 from qmgr.sockets import Gone, Socket
 from qmgr.verbs import LONGEST_WAIT
 from qmgr.wire import ProtocolError
@@ -54,7 +54,7 @@ class LocalListener:
     def __init__(self, service: ServiceFace, place: Place) -> None:
         self._service = service
         self._place = place
-        self._clients = Clients(service)
+        self._clients = Clients(service, place.listener)
         self._listening: Socket | None = None
         self._unbind: Callable[[], None] = lambda: None
         self._strangers = Strangers(service.clock.elapsed_ns, self._crowded)
@@ -239,8 +239,9 @@ class LocalListener:
 class Clients:
     """The clients of one listener, by the token that each of them has been given."""
 
-    def __init__(self, service: ServiceFace) -> None:
+    def __init__(self, service: ServiceFace, listener: str) -> None:
         self._service = service
+        self._listener = listener
         self.watcher = Watcher()
         self.beats = Beats(service.clock)
         self.rounds = Rounds(service, self.beats)
@@ -256,7 +257,7 @@ class Clients:
         old = self._clients.get(bytes.fromhex(told["replaces"])) if told["replaces"] else None
         if old is not None and old.session.peer.user == peer.user:
             self.end(old)
-        session = self._service.sessions.open(peer, rights)
+        session: Session = self._service.authority.open(self._listener, peer, rights)
         token = PosixDisk().entropy(wire.TOKEN)
         client = self._clients[token] = Client(session, anchor, token, told["patience"])
         session.on_stop = lambda: self._end_soon(client)
@@ -398,6 +399,8 @@ def _shown(service: ServiceFace, config: ListenerConfig, sock: Socket, told: dic
         sock.sendall(wire.reply(wire.CHALLENGE, answer.data))
         seconds = service.channels.connect_timeout
         frame = sockets.receive(sock, wire.FIRST_FRAMES, seconds, service.clock.elapsed_ns)
+        if not frame:
+            raise EOFError("the client has closed the connection before it was known")
         request = wire.decode_request(frame)
         if request.op != wire.ANSWER:
             raise ProtocolError("a challenge is answered before anything else")

@@ -12,14 +12,15 @@ import attrs
 import pytest
 
 import qmgr
+from qmgr import sockets, wire
 from qmgr.configuration import ListenerConfig, Protocol
 from qmgr.daemon import local
 from qmgr.errors import IniError, Mistake, NotAuthorized, Reason, Unavailable
 from qmgr.users import Users
 from tests.conftest import SOAK
 from tests.daemon.certificates import Authority
-from tests.daemon.raw import RawSocket
-from tests.daemon.serving import Served, serving, until
+from tests.daemon.raw import MOST, RawSocket, hello
+from tests.daemon.serving import LONG, Served, serving, until
 from tests.qmgr.test_interrupts import Tracer
 from tests.qmgr.world import NAME, bodies
 
@@ -202,6 +203,32 @@ def test_row_76_peers_that_are_gone_unheard_are_found_out(tmp_path: Path) -> Non
             for sock in (*theirs._sockets, theirs.anchor):
                 assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         made.close()
+
+
+def test_row_76_the_error_log_hears_of_clients_for_whom_there_is_no_room(tmp_path: Path) -> None:
+    with serving(tmp_path) as served, far(served, authentication=("NONE",)) as place:
+        served.service.sessions.limit = 1
+        url = f"qmgr://{place}"
+        for count in (1, 2):
+            with qmgr.connect(url):
+                for _ in range(2):
+                    with pytest.raises(Unavailable) as caught:
+                        qmgr.connect(url)
+                    assert caught.value.reason == Reason.MAX_CONNS_LIMIT_REACHED
+            until(lambda: not len(served.service.sessions))
+            assert served.service.said == ["AMQ9513 {'name': 'far', 'count': 1}"] * count
+
+
+def test_a_client_that_goes_before_it_is_known_is_none_that_sends_nonsense(tmp_path: Path) -> None:
+    with serving(tmp_path) as served, far(served, authentication=("SCRAM-SHA-256",)) as place:
+        host, port = place.split("/")[0].split(":")
+        with sockets.connect_tcp(host, int(port), LONG) as sock:
+            sock.sendall(hello(mechanism="SCRAM-SHA-256", first=b"n,,n=mia,r=abcdef"))
+            assert wire.decode_reply(sockets.receive(sock, MOST)).op == wire.CHALLENGE
+            sock.shutdown(socket.SHUT_WR)
+            sock.settimeout(LONG)
+            sock.recv(1)
+        assert served.service.said == []
 
 
 def test_a_user_shows_the_password_without_sending_it(tmp_path: Path) -> None:

@@ -437,6 +437,7 @@ def test_there_are_no_more_connections_than_allowed(tmp_path: Path) -> None:
     connection.getresponse().read()
     refused = server.ask("GET", f"{ROOT}/A/messagelist")
     assert (refused.status, json.loads(refused.body)["error"][0]["reasonCode"]) == (503, 2025)
+    assert server.face.said == [("AMQ9513", {"name": "test", "count": 1})]
     assert server.ask("GET", "/healthz").status == 200
     connection.close()
     until(lambda: server.ask("GET", f"{ROOT}/A/messagelist").status == 200)
