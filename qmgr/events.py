@@ -15,6 +15,7 @@ import datetime
 import json
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -96,7 +97,7 @@ class Events:
         self._began = {queue.id: (queue.next_sequence, queue.depth) for queue in state.queues.values()}
         self.pending: deque[Event] = deque(maxlen=MOST)
         self._since: dict[int, _Since] = {}  # by queue
-        self._extents: tuple[str, ...] = ()
+        self._extents: tuple[int, str, str] | None = None
         self.process = ""  # that runs the queue manager
         self.caller = threading.local()  # `name`: whose call a thread makes, where that is a client's
 
@@ -163,15 +164,25 @@ class Events:
 
     # ---- the log
 
-    def extents(self, current: str, restart: str, media: str, path: str) -> None:
-        """The names of the extent that is written, and of the oldest that a restart, and media recovery, need."""
+    def extents(self, current: int, restart: str, media: str, path: str, name: Callable[[int], str]) -> None:
+        """Number of the extent that is written, `name` of a number; the oldest that restart and media recovery need.
+
+        One is told of each extent that has been the current one, also where several were filled since the last look.
+        """
         if self._extents != (current, restart, media):
+            before = self._extents[0] if self._extents is not None else current
             self._extents = current, restart, media
-            self._note(
-                LOGGER,
-                Reason.LOGGER_STATUS,
-                currentLogExtentName=current,
-                restartLogExtentName=restart,
-                mediaLogExtentName=media,
-                logPath=path,
-            )
+            for number in range(max(min(before + 1, current), current - MOST + 1), current + 1):
+                extent = name(number)
+                self._note(
+                    LOGGER,
+                    Reason.LOGGER_STATUS,
+                    currentLogExtentName=extent,
+                    restartLogExtentName=min(restart, extent),
+                    mediaLogExtentName=min(media, extent),
+                    logPath=path,
+                )
+
+    def extents_untold(self) -> None:
+        """Nobody wants to hear of them now."""
+        self._extents = None

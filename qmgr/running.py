@@ -275,11 +275,13 @@ class Running(ABC):
 
     def _tell(self) -> None:
         """Put the events that there are to be told."""
-        if self._engine.state.qmgr.logger_events and self._linear and self._engine.refusal is None:
+        if not self._engine.state.qmgr.logger_events:
+            self._engine.events.extents_untold()
+        elif self._linear and self._engine.refusal is None:
             restart, media = self._retention.oldest()
             with self._engine.lock:
-                current = name_of((self._log.buffer.tail - 1) // self._log.state.extent_bytes)
-                self._engine.events.extents(current, restart, media, self.config.log.path)
+                current = (self._log.buffer.tail - 1) // self._log.state.extent_bytes
+                self._engine.events.extents(current, restart, media, self.config.log.path, name_of)
         self._engine.tell()
 
     @property

@@ -233,13 +233,29 @@ def test_extents_of_a_linear_log() -> None:
     }
     for _ in range(14):
         qm.put("A", bytes(30_000))
-    currents = [one["eventData"]["currentLogExtentName"] for one in told(qm, LOGGER)]
-    assert "S0000001.LOG" in currents
+    assert "S0000001.LOG" in currents(qm)
     drain(qm, "A")
     qm.record_image()
     qm.put("A", b"")
     last = told(qm, LOGGER)[-1]["eventData"]
     assert last["mediaLogExtentName"] > "S0000000.LOG" and last["restartLogExtentName"] > "S0000000.LOG"
+
+
+def currents(qm: qmgr.QueueManager) -> list[str]:
+    return [one["eventData"]["currentLogExtentName"] for one in told(qm, LOGGER)]
+
+
+def test_each_extent_is_told_where_a_call_fills_several() -> None:
+    qm = World(log_type="linear", log_management="Automatic", log_primary_files=10).qm
+    qm.define_queue("A")
+    qm.alter(logger_events=True)
+    assert currents(qm) == ["S0000000.LOG"]
+    qm.put("A", bytes(900_000))
+    assert currents(qm) == ["S0000001.LOG", "S0000002.LOG", "S0000003.LOG"]
+    qm.alter(logger_events=False)
+    qm.put("A", bytes(600_000))
+    qm.alter(logger_events=True)
+    assert len(currents(qm)) == 1  # those that were filled while nobody wanted to hear of them are not told later
 
 
 def test_logger_events_need_a_linear_log(qm: qmgr.QueueManager) -> None:
