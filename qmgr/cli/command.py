@@ -82,6 +82,7 @@ class Command:
     run: Callable[[argparse.Namespace], int]
     notes: str = ""
     bad_arguments: int = BAD_ARGUMENTS
+    common_codes: Mapping[int, str] = attrs.field(factory=COMMON_CODES.copy)
     quiet: bool = False  # has -z
     own_name: bool = True  # installed under its name too; else under `qm` only
 
@@ -127,7 +128,7 @@ class Command:
             raise Failure(self.bad_arguments, "AMQ7076E", str(exc)) from exc
 
     def _code_lines(self) -> str:
-        codes = {**COMMON_CODES, self.bad_arguments: "arguments not valid", **self.codes}
+        codes = {**self.common_codes, self.bad_arguments: "arguments not valid", **self.codes}
         return "\n".join(f"  {code:>3}  {meaning}" for code, meaning in sorted(codes.items()))
 
 

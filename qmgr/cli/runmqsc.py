@@ -9,7 +9,7 @@ from pathlib import Path
 from logger.errors import LogError
 from qmgr import mqsc
 from qmgr.cli import access
-from qmgr.cli.command import Command, Failure, Parser, explain, whole
+from qmgr.cli.command import COMMON_CODES, UNEXPECTED, Command, Failure, Parser, explain, whole
 from qmgr.errors import MQError
 from qmgr.mqsc.console import Console, Execute
 from recovery.errors import RecoveryError
@@ -57,16 +57,15 @@ def run(args: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def _available(name: str, data_path: str | None, seconds: int, *, offline: bool) -> Iterator[Execute]:
     """What runs commands of the queue manager; waits for it so long."""
-    left = seconds / PAUSE
+    deadline = access.CLOCK.elapsed_ns() + seconds * 1_000_000_000  # one that is there and silent takes long to say no
     with contextlib.ExitStack() as stack:
         while True:
             try:
                 manager = stack.enter_context(access.running(name, data_path, offline=offline))
                 break
             except (Failure, MQError):
-                if left <= 0:
+                if access.CLOCK.elapsed_ns() >= deadline:
                     raise
-            left -= 1
             access.pause(PAUSE)
         yield _going_on(manager)
 
@@ -140,6 +139,7 @@ COMMAND = Command(
     usage="[-e] [-v] [-n] [-f file] [-p prompt] [-w sec] [-x] [-m QMgrName] [--offline] [--data-path dir] [QMgrName]",
     example="runmqsc -e -f queues.mqsc QM1",
     codes={mqsc.COMMANDS_FAILED: "some had errors", NOT_RUN: "nothing was run"},
+    common_codes={code: COMMON_CODES[code] for code in (0, UNEXPECTED)},  # with the others nothing was run
     options=options,
     run=run,
     bad_arguments=NOT_RUN,

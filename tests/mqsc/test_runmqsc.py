@@ -7,13 +7,16 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import qmgr
+from qmgr.cli import access, runmqsc
 from qmgr.cli.main import qm
+from qmgr.errors import Unavailable
 from qmgr.verbs import PutOptions
 
 ROOT = Path(__file__).parents[2]
@@ -135,6 +138,27 @@ def test_it_waits_for_a_queue_manager_that_somebody_else_starts_or_has(run: Run,
         assert run("runmqsc --offline -w 60 QM1", b"ping qmgr\n")[0] == 0
     finally:
         ending.join()
+
+
+def test_one_that_takes_long_to_say_no_is_not_asked_more_often_than_there_is_time(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def silent(name: str, *_: object, **__: object) -> None:
+        asked.append(name)
+        time.sleep(0.4)
+        raise Unavailable("it has said nothing")
+
+    monkeypatch.setattr(access, "running", silent)
+    code, _, err = run("runmqsc -w 1 QM1", b"ping qmgr\n")
+    assert (code, "it has said nothing" in err) == (20, True)
+    assert 1 < len(asked) <= 3
+
+
+def test_help_names_the_exit_codes_that_there_are() -> None:
+    codes = runmqsc.COMMAND.parser().format_help().partition("Exit codes:\n")[2].splitlines()
+    assert [int(line.split()[0]) for line in codes] == [0, 10, 20, 71]
 
 
 def test_it_waits_for_a_daemon(run: Run, data: Path) -> None:
