@@ -97,6 +97,8 @@ class ErrorLogFile:
         with self._lock, contextlib.suppress(OSError):
             if self._file is None or self._length + len(data) > self._config.size:
                 self._open(len(data))
+            elif not self._disk.exists(self._path(1)):
+                self._begin_anew(len(data))
             assert self._file is not None
             self._file.write(self._length, data)
             self._length += len(data)
@@ -106,16 +108,30 @@ class ErrorLogFile:
         make_dirs(self._disk, self._directory)
         newest = self._path(1)
         if self._disk.exists(newest):
-            self._file = self._disk.open(newest)
-            self._length = self._file.size()
-            if self._length + size <= self._config.size:
-                return
+            with contextlib.suppress(PermissionError):  # one that may not be written is put aside as a full one is
+                self._file = self._disk.open(newest)
+                self._length = self._file.size()
+                if self._length + size <= self._config.size:
+                    return
             self.close()
             for number in range(FILES - 1, 0, -1):
                 if self._disk.exists(self._path(number)):
                     self._disk.rename(self._path(number), self._path(number + 1))
         self._file = self._disk.open(newest, create=True)
         self._length = 0
+
+    def _begin_anew(self, size: int) -> None:
+        """Somebody has taken it away, or nobody may look where it is: then what is said goes on into that one."""
+        taken, length = self._file, self._length
+        self._file = None
+        try:
+            self._open(size)
+        except OSError:
+            self._file, self._length = taken, length
+        else:
+            assert taken is not None
+            with contextlib.suppress(OSError):
+                taken.close()
 
     def _path(self, number: int) -> str:
         return f"{self._directory}/AMQERR{number:02d}.LOG"

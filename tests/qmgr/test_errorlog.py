@@ -52,6 +52,35 @@ def test_a_restart_goes_on_in_the_same_file() -> None:
     assert all(f"start {n}" in written for n in range(3))
 
 
+def test_one_that_was_taken_away_is_begun_anew() -> None:
+    disk = SimDisk()
+    log = open_error_log(disk, SimClock(), "/errors", ErrorLogConfig(), "QM1")
+    log.say("AMQ6709", text="before")
+    disk.rename("/errors/AMQERR01.LOG", "/errors/OLD.LOG")
+    disk.fail(("create",), errno.EACCES)
+    log.say("AMQ6709", text="while no other can be made")
+    log.say("AMQ6709", text="after")
+    log.close()
+    taken = disk.peek("/errors/OLD.LOG").decode()
+    assert "before" in taken and "while no other can be made" in taken
+    written = disk.peek("/errors/AMQERR01.LOG").decode()
+    assert "after" in written and "before" not in written
+
+
+def test_one_that_may_not_be_written_is_put_aside() -> None:
+    """As where its owner is another, or has made it read-only."""
+    disk = SimDisk()
+    for text in ("before", "after", "and on"):
+        log = open_error_log(disk, SimClock(), "/errors", ErrorLogConfig(), "QM1")
+        log.say("AMQ6709", text=text)
+        log.close()
+        if text == "before":
+            disk.fail(("open",), errno.EACCES, where=lambda path: path.endswith("AMQERR01.LOG"))
+    assert "before" in disk.peek("/errors/AMQERR02.LOG").decode()
+    written = disk.peek("/errors/AMQERR01.LOG").decode()
+    assert "after" in written and "and on" in written
+
+
 def test_row_60_an_error_log_that_can_not_be_written_stops_nothing() -> None:
     world = World()
     world.qm.define_queue("A")
