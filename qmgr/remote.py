@@ -102,6 +102,11 @@ class RemoteUnit:
         """Begin it now, with an xid."""
         self._ask(wire.request(wire.BEGIN_UNIT, wire.BEGIN, self._number, "", values.dumps(xid)))
 
+    @property
+    def _named(self) -> str:
+        """It has no number before its first call."""
+        return f"unit of work {self._id}" if self._id else "this unit of work"
+
     def _check(self) -> None:
         """May it go on? Raises UnitOfWorkEnded, BackedOut, Unavailable (2018: a forked child's parent has it)."""
         if self._link.forked:
@@ -112,7 +117,7 @@ class RemoteUnit:
         if self._unknown:
             raise UnitOfWorkEnded(self._ask_for_outcome())
         if self._state is COMMITTED or self._state is BACKED_OUT:
-            raise UnitOfWorkEnded(f"unit of work {self._id or ''} is {self._state.value}; begin another one")
+            raise UnitOfWorkEnded(f"{self._named} is {self._state.value}; begin another one")
         if self._link.broken:
             if self._state is PREPARED:
                 raise UnitOfWorkEnded(
@@ -120,8 +125,7 @@ class RemoteUnit:
                     f"end it with resolve(xid, …)"
                 )
             raise BackedOut(
-                f"{f'unit of work {self._id}' if self._id else 'this unit of work'} was backed out when its connection "
-                f"was lost; back it out and start it again"
+                f"{self._named} was backed out when its connection was lost; back it out and start it again"
             )
 
     def _go_on(self) -> None:
@@ -188,7 +192,7 @@ class RemoteUnit:
     def _check_sending(self) -> None:
         if self._state is not ACTIVE or self._link.broken or self._unknown or self._ending:
             self._check()
-            raise UnitOfWorkEnded(f"unit of work {self._id or ''} is being committed or prepared; begin another one")
+            raise UnitOfWorkEnded(f"{self._named} is being committed or prepared; begin another one")
 
     def _send_together(self, puts: list[bytes]) -> bytes:
         self._asked = True

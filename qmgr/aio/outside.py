@@ -52,6 +52,11 @@ class OutsideUnit:
     def state(self) -> UowState:
         return BACKED_OUT if self.evicted else self.told
 
+    @property
+    def named(self) -> str:
+        """It has no number before its first call."""
+        return f"unit of work {self.number}" if self.number else "this unit of work"
+
     def check(self) -> None:
         """May it go on? Raises UnitOfWorkEnded, BackedOut."""
         if self.unknown:
@@ -65,32 +70,29 @@ class OutsideUnit:
                 f"undone by itself; back it out and start it again"
             )
         if self.told in (COMMITTED, BACKED_OUT):
-            raise UnitOfWorkEnded(f"unit of work {self.number or ''} is {self.told.value}; begin another one")
+            raise UnitOfWorkEnded(f"{self.named} is {self.told.value}; begin another one")
         if self.pool is not None and self.pool.link.broken:
             if self.told is PREPARED:
                 raise UnitOfWorkEnded(
                     f"the connection of unit of work {self.number} was lost; if in_doubt() names it, it is in doubt: "
                     f"end it with resolve(xid, …)"
                 )
-            raise BackedOut(
-                f"{f'unit of work {self.number}' if self.number else 'this unit of work'} was backed out when its "
-                f"connection was lost; back it out and start it again"
-            )
+            raise BackedOut(f"{self.named} was backed out when its connection was lost; back it out and start it again")
 
     def check_whole(self) -> None:
         """The same for a call that counts on all that was sent."""
         self.check()
         if self.lost:
             raise BackedOut(
-                f"a call of unit of work {self.number or ''} was cancelled or failed, and whether what was sent before "
-                f"was put is not known; back it out and start it again"
+                f"a call of {self.named} was cancelled or failed, and whether what was sent before was put is not "
+                f"known; back it out and start it again"
             )
 
     def take(self, put: bytes) -> None:
         """One more put that is to go."""
         self.check_whole()
         if self.ending:
-            raise UnitOfWorkEnded(f"unit of work {self.number or ''} is being committed or prepared; begin another one")
+            raise UnitOfWorkEnded(f"{self.named} is being committed or prepared; begin another one")
         self.sends.append(put)
         self.size += len(put)
 

@@ -44,6 +44,10 @@ def test_over_tcp(tmp_path: Path) -> None:
     async def main(url: str) -> None:
         async with asyncio.timeout(30), qmgr.aio.connect(url, application="till") as qm:
             await work(qm)
+            unit = qm.begin()
+            await unit.commit()
+            with pytest.raises(UnitOfWorkEnded, match=r"^this unit of work is committed"):  # it never had a number
+                await unit.commit()
 
     with serving(tmp_path) as served, far(served, authentication=("NONE",)) as place:
         asyncio.run(main(f"qmgr://{place}"))

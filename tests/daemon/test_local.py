@@ -96,6 +96,11 @@ def test_an_ended_unit_says_what_it_is(connection: qmgr.Connection) -> None:
     for call in (unit.commit, unit.backout, unit.prepare, lambda: unit.put("A", b""), lambda: unit.get_many("A", 2)):
         with pytest.raises(UnitOfWorkEnded, match=f"unit of work {unit.id} is committed"):
             call()
+    without_a_call = connection.begin()
+    without_a_call.commit()
+    for call in (without_a_call.commit, lambda: without_a_call.send("A", b"")):
+        with pytest.raises(UnitOfWorkEnded, match=r"^this unit of work is committed"):
+            call()
 
 
 def test_errors_are_those_of_the_queue_manager_itself(served: Served, connection: qmgr.Connection) -> None:
