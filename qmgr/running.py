@@ -243,6 +243,11 @@ class Running(ABC):
                 self._engine.check()
                 self._say("AMQ7042", name=queue.name, text=str(exc))
 
+    def damaged(self) -> dict[str, str]:
+        """The queues that nothing can be done with, and why."""
+        with self._engine.lock:
+            return {queue.name: queue.damaged for queue in self._engine.state.by_id.values() if queue.damaged}
+
     def say(self, amq: str, **inserts: Any) -> None:
         """Say it in the error log."""
         self._say(amq, **inserts)

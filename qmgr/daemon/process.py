@@ -9,7 +9,7 @@ import gc
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import attrs
@@ -106,7 +106,7 @@ class Daemon:
         if error is None:
             gc.freeze()  # what is there by now stays: it is not looked at again and again
             gc.set_threshold(A_LOT)
-            for line in start_lines(service.name, service.manager.restart_report):
+            for line in start_lines(service.name, service.manager.restart_report, service.manager.damaged()):
                 self._teller.line(line)
             self._notifier.say(READY=1, STATUS=f"Queue manager {service.name}: {Stage.RUNNING}")
             self._teller.ready()
@@ -186,8 +186,8 @@ class Daemon:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def start_lines(name: str, report: RestartReport) -> list[str]:
-    """What a restart has done, as people see it who start a queue manager."""
+def start_lines(name: str, report: RestartReport, damaged: Mapping[str, str]) -> list[str]:
+    """What a restart has done, as people see it who start a queue manager; `damaged`: which queues, and why."""
     lines = [
         f"{report.records_replayed} log records accessed on queue manager {name!r} during the log replay phase.",
         f"Log replay for queue manager {name!r} complete.",
@@ -200,5 +200,6 @@ def start_lines(name: str, report: RestartReport) -> list[str]:
     return [
         *lines,
         f"Transaction manager state recovered for queue manager {name!r}.",
+        *(f"AMQ7472E: Object {queue}, type queue, is damaged: {why}" for queue, why in sorted(damaged.items())),
         f"Queue manager {name!r} started.",
     ]

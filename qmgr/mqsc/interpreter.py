@@ -252,8 +252,7 @@ class Interpreter:
         if kind != "QALIAS":
             for info in self._locals(statement.name):
                 found.append(display.queue(info))
-                if info.damaged:
-                    damage.append(f"AMQ8149E: Object {info.name} damaged: {info.damaged}")
+                damage += _damage(info)
         if kind != "QLOCAL":
             aliases = self._manager.aliases()
             found += [display.alias(alias) for alias in aliases if fits(alias.name, statement.name)]
@@ -278,7 +277,8 @@ class Interpreter:
         shown = _shown(statement, display.QSTATUS, first, found, always=("CURDEPTH",))
         if not shown:
             raise Refused(answers.NO_STATUS, "Queue Status not found.")
-        return records(shown)
+        damage = [line for info in infos for line in _damage(info)]
+        return records([*damage, *shown], done=not damage)
 
     def _display_manager(self, statement: Statement) -> Answer:
         found = [display.queue_manager(self._manager)]
@@ -301,6 +301,11 @@ class Interpreter:
         if not shown:
             raise Refused(answers.NO_CONNECTION, "Connection identifier not found.")
         return records(shown)
+
+
+def _damage(info: QueueInfo) -> list[str]:
+    """A depth alone would not tell a damaged queue from an empty one."""
+    return [f"AMQ8149E: Object {info.name} damaged: {info.damaged}"] if info.damaged else []
 
 
 def _profile(statement: Statement) -> str:

@@ -20,7 +20,18 @@ def new_name() -> str:
 
 
 INSIDE = {  # what only the process that runs it can use
-    *("abandon", "begin_for", "busy", "force", "healthy", "look_around", "not_authorized", "picture", "quiesce"),
+    *(
+        "abandon",
+        "begin_for",
+        "busy",
+        "damaged",
+        "force",
+        "healthy",
+        "look_around",
+        "not_authorized",
+        "picture",
+        "quiesce",
+    ),
     *("refusal", "say"),
 }
 

@@ -159,6 +159,22 @@ def listen_nowhere(data: Path) -> None:
         file.write("Listener:\nName=far\nProtocol=QMGR\nAddress=192.0.2.1\nPort=1414\n")
 
 
+def test_a_queue_that_is_damaged_is_told_by_strmqm(daemons: Daemons) -> None:
+    """It stops no start, and who starts it would else hear of it from the first program that gets 2101."""
+    daemons.make()
+    with qmgr.start("QM1", data_path=daemons.data) as manager:
+        for name in ("ORDERS", "INVOICES"):
+            manager.define_queue(name)
+            manager.put(name, b"1")
+    (segment,) = (daemons.data / "qmgrs/QM1/queues/ORDERS").glob("*.seg")
+    segment.unlink()
+    done = daemons.run("strmqm QM1")
+    told = [line for line in done.stdout.splitlines() if line.startswith("AMQ")]
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "Queue manager 'QM1' started.")
+    assert len(told) == 1 and told[0].startswith("AMQ7472E: Object ORDERS, type queue, is damaged: "), done.stdout
+    assert segment.name in told[0]
+
+
 @pytest.mark.parametrize(
     "spoil, code, words",
     [
