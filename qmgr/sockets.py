@@ -43,7 +43,12 @@ Late = (TooSlow, BlockingIOError, TimeoutError, ssl.SSLWantReadError)  # what a 
 
 def why(exc: OSError) -> str:
     """What the system says of an error, without what Python adds."""
-    return os.strerror(exc.errno) if exc.errno and not isinstance(exc, socket.gaierror) else exc.strerror or str(exc)
+    if exc.errno is not None and exc.errno > 0 and not isinstance(exc, socket.gaierror):
+        return os.strerror(exc.errno)
+    said = exc.strerror or str(
+        exc
+    )  # of a name that is not found: `socket.create_server` makes an OSError of a gaierror
+    return said.partition(" (while attempting ")[0]
 
 
 # ---- frames

@@ -122,7 +122,10 @@ class Remote:
             return sockets.with_tls(sock, self.tls, CONNECT, self.host)
         except OSError as exc:  # an SSLError is one
             sockets.close(sock)
-            raise Unavailable(f"no TLS with queue manager {self.name!r} at {place}: {exc}", name=self.name) from exc
+            hint = "; ca= names a file with who signs it" if isinstance(exc, ssl.SSLCertVerificationError) else ""
+            raise Unavailable(
+                f"no TLS with queue manager {self.name!r} at {place}: {exc}{hint}", name=self.name
+            ) from exc
 
     def proof(self) -> tuple[str, sasl.Client | None]:
         """A password is never sent: SCRAM shows that we know it. Without one a certificate speaks for us."""
@@ -150,6 +153,10 @@ def find(name_or_url: str, data_path: Path | None, identity: Identity) -> Local 
         raise _bad(name_or_url, "its scheme is not qmgr or qmgrs")
     if not host or port is None:
         raise _bad(name_or_url, "it has no host or no port")
+    try:
+        host.encode("idna")  # as the resolver is going to
+    except UnicodeError:
+        raise _bad(name_or_url, f"{host!r} can't be the name of a host") from None
     name = url.path.strip("/")
     if not name:
         raise _bad(name_or_url, "the name of the queue manager is missing behind the port")

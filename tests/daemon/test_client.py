@@ -289,10 +289,20 @@ def test_tls_shows_both_sides(tmp_path: Path) -> None:
                 qmgr.connect(url, **wrong)
         with pytest.raises(Mistake, match=r"TLS files .* can't be used"):
             qmgr.connect(url, ca=str(tmp_path / "none.pem"))
+        with pytest.raises(
+            Unavailable, match=r"certificate verify failed.*; ca= names a file with who signs it \(2059"
+        ):
+            qmgr.connect(url)  # the system knows nobody who signed it
         with pytest.raises(Unavailable):
             qmgr.connect(f"qmgr://{place}")  # without TLS
     with pytest.raises(Unavailable, match="nobody listens"):
         qmgr.connect(f"qmgr://{place}")
+
+
+def test_what_can_be_no_name_of_a_host_is_a_mistake() -> None:
+    for host in ("a..b", "x" * 64):
+        with pytest.raises(Mistake, match=f"'{host}' can't be the name of a host; write qmgr://host:port/QM1"):
+            qmgr.connect(f"qmgr://mia:secret@{host}:1414/QM1")
 
 
 def test_the_error_log_hears_why_tls_fails_and_the_client_what_may_be_the_matter(tmp_path: Path) -> None:

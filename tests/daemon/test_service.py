@@ -4,6 +4,7 @@ import errno
 import itertools
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -200,6 +201,14 @@ def test_an_application_that_has_it_keeps_it() -> None:
     given.service = given.another()
     given.service.start()
     given.service.end(at_once=True)
+
+
+def test_of_a_host_that_is_not_known_the_resolver_is_quoted() -> None:
+    """`socket.create_server` makes an OSError of a gaierror, whose number is none of the system's."""
+    bind = " (while attempting to bind on address ('none.invalid', 61613))"
+    given = Given(STOMP, OSError(socket.EAI_NONAME, f"Name or service not known{bind}"))
+    with pytest.raises(Unavailable, match=r"can't use 127.0.0.1, port 61613: Name or service not known [(]2059"):
+        given.service.start()
 
 
 def test_a_port_that_is_taken_ends_the_start_in_order() -> None:
