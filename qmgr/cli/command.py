@@ -143,7 +143,7 @@ def printed(run: Callable[[], int], *, quiet: bool = False) -> int:
     """Do `run`, which prints; return its exit code, or that of what went wrong, having said so on stderr."""
     _make_printable()
     code, text = _attempt(run)
-    if lost := _flushed():
+    if (lost := _flushed(done=code == 0)) and not text:  # what went wrong before is the better answer
         code, text = lost
     if text and not quiet:
         complain(text)
@@ -186,7 +186,8 @@ def explain(exc: Exception) -> tuple[int, str]:
     if isinstance(exc, PermissionError):
         return NOT_AUTHORISED, f"AMQ7077E: you are not authorised: {because(exc)}"
     if isinstance(exc, OSError):
-        return UNEXPECTED, f"AMQ7002S: a file can't be used: {because(exc)}"
+        what = "a file" if exc.filename else "a file, or standard output,"
+        return UNEXPECTED, f"AMQ7002S: {what} can't be used: {because(exc)}"
     if os.environ.get("QMGR_TRACEBACK"):
         traceback.print_exc()
     return (
@@ -223,7 +224,7 @@ def _make_printable() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _flushed() -> tuple[int, str] | None:
+def _flushed(*, done: bool) -> tuple[int, str] | None:
     """Write out what was printed; the exit code and line of an error if it can't be."""
     if sys.stdout is None:
         return None
@@ -233,7 +234,10 @@ def _flushed() -> tuple[int, str] | None:
     except OSError as exc:
         with contextlib.suppress(OSError):
             sys.stdout.close()  # else the interpreter tries once more, and complains
-        return explain(exc)
+        if isinstance(exc, BrokenPipeError):
+            return explain(exc)
+        but = "the command did its work, but " if done else ""
+        return UNEXPECTED, f"AMQ7002S: {but}standard output can't be written: {because(exc)}"
 
 
 class Bar:

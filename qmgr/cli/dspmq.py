@@ -3,7 +3,7 @@
 import argparse
 import os
 
-from qmgr import life
+from qmgr import life, locations
 from qmgr.cli import access
 from qmgr.cli.command import Command, Failure, Parser, complain
 from qmgr.errors import IniError
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         if args.x and access.runs(location):
             print(f"    INSTANCE({host(location)}) MODE(Active)")
     if not names:
-        complain("AMQ8919I: there are no queue managers on this data path.")
+        complain(f"AMQ8919I: there are no queue managers on the data path {locations.data_root(args.data_path)}.")
     return ACTIVE if args.a and active else 0
 
 

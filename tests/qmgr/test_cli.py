@@ -267,10 +267,10 @@ def test_a_queue_manager_is_created_shown_and_deleted(run: Run, data: Path):
     assert run("dspmq").stdout.count("QMNAME") == 1
 
 
-def test_without_queue_managers_dspmq_shows_nothing(run: Run):
+def test_without_queue_managers_dspmq_shows_nothing_and_says_where(run: Run, data: Path):
     done = run("dspmq")
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr.startswith("AMQ8919I")
+    assert done.stderr == f"AMQ8919I: there are no queue managers on the data path {data}.\n"
 
 
 def test_creating_twice_is_refused_and_harms_nothing(run: Run, data: Path):
@@ -496,11 +496,20 @@ def test_a_reader_that_leaves_is_no_error(run: Run, in_doubt: tuple[qmgr.Xid, qm
     os.close(write)
 
 
-def test_a_full_disk_behind_stdout_is_said(run: Run):
+@pytest.mark.parametrize(
+    "unbuffered, what",
+    [
+        ("", "the command did its work, but standard output can't be written"),
+        ("1", "a file, or standard output, can't be used"),
+    ],
+)
+def test_a_full_disk_behind_stdout_is_said(run: Run, data: Path, unbuffered: str, what: str):
+    env = {**os.environ, "QMGR_DATA_PATH": str(data), "PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "w") as full:
-        assert run(f"crtmqm {SMALL} QM1", capture_output=False, stdout=full, stderr=subprocess.PIPE).returncode == 71
-        done = run("dspmq", capture_output=False, stdout=full, stderr=subprocess.PIPE)
-    assert done.stderr.startswith("AMQ7002S")
+        for words in (f"crtmqm {SMALL} QM1", "dspmq"):
+            done = run(words, capture_output=False, stdout=full, stderr=subprocess.PIPE, env=env)
+            assert (done.returncode, done.stderr) == (71, f"AMQ7002S: {what}: No space left on device.\n")
+    assert run("dspmq").stdout.startswith("QMNAME(QM1)")
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&-"])
