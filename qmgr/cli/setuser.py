@@ -4,6 +4,7 @@ import argparse
 import getpass
 import sys
 
+from qmgr.authority import check_user
 from qmgr.cli import access
 from qmgr.cli.command import BAD_ARGUMENTS, Command, Failure, Parser
 from qmgr.users import Users
@@ -30,6 +31,7 @@ def run(args: argparse.Namespace) -> int:
         users.remove(args.user)
         print(f"User {args.user} removed. What the user might do stays said: setmqaut -remove forgets it.")
     else:
+        check_user(args.user)  # before anybody is asked for a password
         users.set(args.user, password(args.user))
         print(f"User {args.user} set.")
     return 0
@@ -38,7 +40,10 @@ def run(args: argparse.Namespace) -> int:
 def password(user: str) -> str:
     """Asked for twice on a terminal; else the first line of standard input."""
     if sys.stdin is None or not sys.stdin.isatty():
-        return sys.stdin.readline().rstrip("\n") if sys.stdin is not None else ""
+        given = sys.stdin.readline().rstrip("\n") if sys.stdin is not None else ""
+        if not given:
+            raise Failure(BAD_ARGUMENTS, "AMQ7076E", f"no password for {user}: it is the first line of standard input.")
+        return given
     first = getpass.getpass(f"Password of {user}: ")
     if getpass.getpass("Once more: ") != first:
         raise Failure(BAD_ARGUMENTS, "AMQ7076E", "the two passwords differ; nothing was changed.")

@@ -167,8 +167,9 @@ def test_the_commands(tmp_path: Path, commands: Commands) -> None:
     assert run("setuser", "-m", "QM1", "mia", given="secret\n") == (0, "User mia set.\n")
     assert run("setuser", "-m", "QM1", "--list") == (0, "mia\n")
     code, text = run("setuser", "-m", "QM1", "tom", given="\n")
-    assert code != 0
-    assert len(text.splitlines()) == 1
+    assert (code, text) == (36, "AMQ7076E: no password for tom: it is the first line of standard input.\n")
+    code, text = run("setuser", "-m", "QM1", "tom smith", given="")
+    assert (code, len(text.splitlines()), "'tom smith'" in text) == (36, 1, True)
     assert "secret" not in (tmp_path / "qmgrs" / "QM1" / "users.json").read_text()
     assert (tmp_path / "qmgrs" / "QM1" / "users.json").stat().st_mode & 0o777 == 0o600
 
