@@ -98,7 +98,8 @@ class Messaging:
         verb = verbs.get((head.method, what))
         if verb is None:
             allowed = ", ".join(method for method, where in verbs if where == what)
-            raise BadRequest(HTTPStatus.METHOD_NOT_ALLOWED, f"{head.method} does not go with {what}", Allow=allowed)
+            text = f"{head.method} does not go with {what}; use {allowed}"
+            raise BadRequest(HTTPStatus.METHOD_NOT_ALLOWED, text, Allow=allowed)
         unknown = sorted(set(head.query) - QUERIES)
         if unknown:
             raise bad(f"there is no parameter {unknown[0][:40]!r}; there are {', '.join(sorted(QUERIES))}")

@@ -177,7 +177,7 @@ def test_bytes_of_any_length_come_back(server: Server, client: str) -> None:
         ("GET", "/ibmmq/rest/v9/messaging/qmgr/QM1/queue/A/message", {}, 404, "there is"),
         ("GET", f"{ROOT}/A", {}, 404, "add /message"),
         ("GET", "/", {}, 404, "there is"),
-        ("PUT", f"{ROOT}/A/message", {}, 405, "PUT does not go"),
+        ("PUT", f"{ROOT}/A/message", {}, 405, "PUT does not go with message; use POST, DELETE, GET, HEAD"),
         ("POST", f"{ROOT}/A/message", {"Content_Type": "image/png"}, 415, "image/png"),
         ("POST", f"{ROOT}/A/message", {"Content_Type": "text/plain; charset=ISO-8859-1"}, 415, "text is UTF-8"),
         ("POST", f"{ROOT}/A/message", {"Content_Encoding": "gzip"}, 415, "no Content-Encoding here, not 'gzip'"),
