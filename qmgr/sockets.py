@@ -45,9 +45,7 @@ def why(exc: OSError) -> str:
     """What the system says of an error, without what Python adds."""
     if exc.errno is not None and exc.errno > 0 and not isinstance(exc, socket.gaierror):
         return os.strerror(exc.errno)
-    said = exc.strerror or str(
-        exc
-    )  # of a name that is not found: `socket.create_server` makes an OSError of a gaierror
+    said = exc.strerror or str(exc)  # `socket.create_server` has added to what the resolver says of a name
     return said.partition(" (while attempting ")[0]
 
 
