@@ -23,6 +23,7 @@ from qmgr.wire import LEAST, LENGTH, ProtocolError
 AT_ONCE = 4096  # bytes: most frames come with one call
 AT_A_TIME = 64 << 10  # bytes that are received of one socket among many
 PIECE = 256 << 10  # bytes by which a long frame is received, so that nobody can make us reserve what never comes
+LONGEST_POLL = (2**31 - 1) // 1000  # seconds, 24 days: poll takes no more
 LONGEST_NAME = 100  # bytes of the path of a Unix socket; the system takes a few more
 BACKLOG = 1024
 CONNECT = 30.0  # seconds that a connection may take
@@ -182,7 +183,9 @@ def with_tls(sock: Socket, context: ssl.SSLContext, seconds: float, host: str | 
 
 
 def limit_receive(sock: Socket, seconds: float) -> None:
-    """A receive waits so long at most; 0: for ever."""
+    """A receive waits so long at most; 0, and what poll can't wait for: for ever."""
+    if seconds > LONGEST_POLL:
+        seconds = 0.0
     if isinstance(sock, TlsSocket):
         sock.settimeout(seconds or None)
     elif isinstance(sock, UnixSocket):
@@ -193,6 +196,8 @@ def limit_receive(sock: Socket, seconds: float) -> None:
 
 def limit_send(sock: Socket, seconds: float) -> None:
     """The same for a send: a reader that never reads is lost then."""
+    if seconds > LONGEST_POLL:
+        seconds = 0.0
     if isinstance(sock, TlsSocket):
         sock.sending = seconds
     else:

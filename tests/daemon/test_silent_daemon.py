@@ -16,6 +16,7 @@ import qmgr.aio
 from logger.clock import SystemClock
 from qmgr.daemon.beats import NEVER, Beats
 from qmgr.errors import BackedOut, Mistake, Reason, Unavailable
+from qmgr.verbs import LONGEST_WAIT
 from recovery.uows import UowState
 from tests.daemon.serving import Daemon, Served, daemon, until
 from tests.qmgr.world import NAME, Call, bodies
@@ -181,6 +182,18 @@ def test_who_has_no_timeout_hears_nothing_and_waits(served: Served) -> None:
         waiting.join(SOON)
         served.manager.put("A", b"x")
         assert waiting.outcome().body == b"x"
+
+
+@pytest.mark.parametrize("timeout", [2_147_483.9, 4_294_967.5, LONGEST_WAIT])
+def test_a_timeout_of_months_is_for_ever(served: Served, timeout: float) -> None:
+    with served.connect(timeout=timeout) as client:
+        client.put("A", b"x")
+        assert client.get("A").body == b"x"
+        waiting = Call(lambda: client.get("A", wait=None))
+        waiting.join(2 * SOON)
+        assert waiting.is_alive()
+        served.manager.put("A", b"y")
+        assert waiting.outcome().body == b"y"
 
 
 @pytest.mark.parametrize("timeout", [0, -1, "5", True, 1e30, float("nan")])
