@@ -417,6 +417,7 @@ class Connection(asyncio.Protocol):
     def _end_session(self, *, in_order: bool) -> None:
         if not self.closed:
             self.closed = True
+            self._parser = Parser(STRANGER)  # gives back what has come of a frame, not only when Python finds cycles
             if self._commands is not None:
                 self._commands.end(in_order=in_order)
 

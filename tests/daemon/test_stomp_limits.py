@@ -1,8 +1,10 @@
 """What a slow, silent, greedy or hostile client meets: bounds, time-outs, and that others do not feel it."""
 
 import errno
+import gc
 import socket
 import struct
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +145,25 @@ def test_a_frame_that_was_begun_must_come_to_its_end(tmp_path: Path) -> None:
             assert "not complete within" in client.error()["message"]
             other.ask("SEND", b"x", destination="A")
         assert manager.transactions() == []
+
+
+def test_what_came_of_a_frame_is_given_back_when_its_client_goes(server: Server) -> None:
+    """Also where Python does not look for cycles for long."""
+    size, count = 1 << 20, 8
+    gc.disable()
+    tracemalloc.start()
+    try:
+        for _ in range(count):
+            with server.client() as client:
+                client.raw(b"SEND\ndestination:A\ncontent-length:%d\n\n" % size + bytes(size - 1))
+                [connection] = server.listener._connections
+                eventually(lambda parser=connection._parser: len(parser._buffer) >= size - 1)
+                del connection
+            server.all_gone()
+        assert tracemalloc.get_traced_memory()[0] < 2 * size
+    finally:
+        tracemalloc.stop()
+        gc.enable()
 
 
 def test_a_byte_at_a_time_does_not_help_nor_disturb_others(tmp_path: Path) -> None:
