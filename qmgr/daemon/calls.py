@@ -189,8 +189,8 @@ class Calls:
             return self._refusal(exc, self._op), self._session.tail
         except GaveUp:
             raise EOFError("the client is gone") from None
-        except Exception as exc:
-            return self._refusal(exc, self._op), 0
+        except Exception as exc:  # with it a unit of work may have been backed out
+            return self._refusal(exc, self._op), self._lsn
 
     def settled(self, told: Answer, refused: Exception | None) -> Answer:
         """What to answer now that the log is safe, or could not be forced."""

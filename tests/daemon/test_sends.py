@@ -18,6 +18,7 @@ from qmgr import UowState, link, sockets, wire
 from qmgr.aio.channel import Pool
 from qmgr.daemon.calls import Calls
 from qmgr.daemon.client import Client
+from qmgr.errors import QueueFull
 from qmgr.logged import TakesWaiting
 from qmgr.sends import TOGETHER, Sends
 from tests.daemon.raw import Raw
@@ -185,6 +186,34 @@ def test_what_is_refused_backs_out_the_unit_whoever_has_sent_it(served: Served) 
     assert isinstance(raw.calls.refused(together(1, wire.put(0, 1, "A", BODY, {}))), qmgr.UnitOfWorkEnded)
     raw.close()
     assert bodies(served.manager, "A") == []
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_what_a_refused_send_gives_back_has_its_count_when_that_is_told(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    """A higher backout count is as safe then as where the client backs out itself."""
+    served.manager.alter_queue("B", max_depth=1)
+    for queue in ("A", "B"):
+        served.manager.put(queue, b"x")
+    if waits:  # it goes on in a thread that may wait
+        put_later, tries = served.manager._engine.put_later, [True]
+
+        def hasty(*given: Any) -> Any:
+            if tries:
+                tries.clear()
+                raise TakesWaiting
+            return put_later(*given)
+
+        monkeypatch.setattr(served.manager._engine, "put_later", hasty)
+    unit = connection.begin()
+    unit.get("A")
+    with pytest.raises(QueueFull):
+        unit.send("B", bytes(TOGETHER))
+        unit.commit()
+    log = served.manager._engine.log
+    assert log.safe == log.buffer.tail
+    assert [message.backout_count for message in served.manager.browse("A")] == [1]
 
 
 def test_cut_off_in_a_send_nothing_is_there(served: Served) -> None:
