@@ -708,3 +708,24 @@ def test_wait_for_ages_is_a_wait(world: World) -> None:
     assert world.qm.get("A", wait=1e300).body == b"x"
     assert world.qm.get_many("A", 1, wait=5) == []
     assert world.clock.waited == [5.0]
+
+
+@pytest.mark.parametrize("expiry", [None, 100.0])
+@pytest.mark.parametrize("known", [False, True])
+def test_put_many_leaves_a_queue_as_puts_do(*, known: bool, expiry: float | None) -> None:
+    """Also where messages are found by their ids, and so have been looked for before."""
+    together, alone = World(), World()
+    for world in (together, alone):
+        world.qm.define_queue("A")
+        if known:
+            assert not world.qm.get_many("A", 1, correlation_id=b"c" * 24)
+        world.qm.checkpoint()
+    together.qm.put_many("A", [b"1", b"22"], correlation_id=b"c" * 24, expiry=expiry)
+    for body in (b"1", b"22"):
+        alone.qm.put("A", body, correlation_id=b"c" * 24, expiry=expiry)
+    queues = [world.qm._engine.state.queues["A"] for world in (together, alone)]
+    for what in ("depth", "next_sequence", "expiring", "held", "changed"):
+        assert getattr(queues[0], what) == getattr(queues[1], what), what
+    assert [len(entries) for entries in queues[0].fresh] == [len(entries) for entries in queues[1].fresh]
+    for body in (b"1", b"22"):
+        assert together.qm.get("A", correlation_id=b"c" * 24).body == body
