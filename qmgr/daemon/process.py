@@ -33,7 +33,6 @@ CALM = 2
 PATIENCE = 5.0  # seconds between two words to the service manager that it takes its time
 MOMENT = 0.5  # seconds that a kill may be late
 EXTENSION = 30_000_000  # µs that are asked for each time
-A_LOT = 20_000  # objects that are made before Python looks for cycles among them: a message is a few, and in none
 
 
 class Teller(Protocol):
@@ -105,7 +104,6 @@ class Daemon:
         error = self._done["start"].error
         if error is None:
             gc.freeze()  # what is there by now stays: it is not looked at again and again
-            gc.set_threshold(A_LOT)
             for line in start_lines(service.name, service.manager.restart_report, service.manager.damaged()):
                 self._teller.line(line)
             self._notifier.say(READY=1, STATUS=f"Queue manager {service.name}: {Stage.RUNNING}")
