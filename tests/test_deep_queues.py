@@ -272,27 +272,40 @@ def test_threads_get_each_message_once_by_its_id_while_segments_are_rewritten(
         qm.put("A", body(n), message_id=tag(n), correlation_id=tag(n % 50))
     got: list[list[bytes]] = [[], [], []]
 
-    rewritten = threading.Semaphore(0)
+    half_way = threading.Barrier(3)  # most of each segment is gone by then, and not all
+    taken, changed = 0, threading.Condition()
+
+    def await_checkpoint() -> None:
+        """One that begins from now on."""
+        with changed:
+            enough = taken + 2
+            assert changed.wait_for(lambda: taken >= enough, timeout=60)
 
     def by_id(mine: list[bytes], seed: int) -> None:
         numbers = [n for n in range(count) if n % 2]
         random.Random(seed).shuffle(numbers)
         for k, n in enumerate(numbers):
-            if k % 50 == 49:  # a checkpoint comes between them, whoever is quicker
-                assert rewritten.acquire(timeout=60)
+            if k == len(numbers) // 2:
+                half_way.wait(60)
+            if k % 50 == 0:
+                await_checkpoint()
             with contextlib.suppress(qmgr.NoMessageAvailable):
                 mine.append(qm.get("A", message_id=tag(n)).body)
 
     def by_group(mine: list[bytes]) -> None:
         for k in range(0, 50, 2):
             mine += [message.body for message in qm.get_many("A", 1000, correlation_id=tag(k))]
+        half_way.wait(60)
 
     done = threading.Event()
 
     def checkpoints() -> None:
+        nonlocal taken
         while not done.wait(0.002):
             qm.checkpoint()
-            rewritten.release()
+            with changed:
+                taken += 1
+                changed.notify_all()
 
     rewriter = Call(checkpoints)
     calls = [Call(lambda: by_id(got[0], 1)), Call(lambda: by_id(got[1], 2)), Call(lambda: by_group(got[2]))]
