@@ -237,9 +237,10 @@ class Session:
         self._look_around()
         return found
 
-    def commit_later(self, unit: "UnitOfWork") -> int:
+    def commit_later(self, unit: "UnitOfWork", *, puts: bool = True) -> int:
+        """`puts` that other units of work hold back are logged first; else before the force, by `log_held`."""
         try:
-            return self._engine.commit_later(unit._unit)
+            return self._engine.commit_later(unit._unit, puts=puts)
         finally:
             self._forget(unit)
             self._look_around()
@@ -377,6 +378,13 @@ class Sessions:
         """Is the log nearly full, or do checkpoints not keep up? Then a call may come to wait for one."""
         engine = self.manager._engine
         return engine.urgent or engine.checkpointer.overdue()
+
+    def log_held(self) -> None:
+        """Log the calls that units of work have held back: before a force, where commits have left that over."""
+        engine = self.manager._engine
+        if engine.state.holding:
+            with engine.translating(), engine.lock:
+                engine.log_held()
 
     def overrun(self) -> bool:
         """Has so much come that checkpoints do not keep up? Who may not wait for one brings no more until then."""

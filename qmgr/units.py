@@ -152,14 +152,15 @@ class Units(Logged):
         self.state.hold_back(unit, parts, cost)
         self._promise(unit, self.promise_of(unit))
 
-    def log_held(self, but: Uow | None = None) -> None:
+    def log_held(self, but: Uow | None = None, *, puts: bool = True) -> None:
         """Log the calls that units of work have held back. The lock is held; it may be let go of while room is made.
 
         Whoever appends a record does this first, `but` for the unit whose outcome it is: so calls are in the log
-        before all that came after them, and a unit that lasts holds the head.
+        before all that came after them, and a unit that lasts holds the head. Without `puts` those who have only put
+        are left out, and the caller does that before it forces: puts come to pass in the order of the outcomes.
         """
         for unit in list(self.state.holding):
-            if unit is not but:
+            if unit is not but and (puts or unit.gets):
                 self._log_calls(unit)
 
     def _log_calls(self, unit: Uow) -> None:
@@ -186,14 +187,17 @@ class Units(Logged):
         if end:
             self.force(end)
 
-    def commit_later(self, unit: Uow) -> int:
-        """The same without the force: nobody may hear of it before the log is safe up to the LSN; 0: now."""
+    def commit_later(self, unit: Uow, *, puts: bool = True) -> int:
+        """The same without the force: nobody may hear of it before the log is safe up to the LSN; 0: now.
+
+        `puts` of others are logged first, as `log_held` says.
+        """
         end = 0
         try:
             with self.lock:
                 holding = self.state.holding
                 if len(holding) > 1 or (holding and unit not in holding):
-                    self.log_held(unit)
+                    self.log_held(unit, puts=puts)
                 self.make_room_for_end(unit)
                 if self.refusal is not None:
                     raise self.refusal

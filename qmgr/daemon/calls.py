@@ -481,7 +481,7 @@ class Calls:
 
     def _commit(self, flags: int, number: int) -> bytes:
         unit, begun = self._units.get(number) or self._client.unit(number, flags)
-        self._lsn = self._session.commit_later(unit)
+        self._lsn = self._session.commit_later(unit, puts=self._may_wait)  # the rounds log them once for all
         if self._lsn:
             self._committed = number, unit
         else:

@@ -185,6 +185,7 @@ class Rounds:
             turn.due = turn.began + PATIENCE
             self._beats.add(turn)
         try:
+            self._service.sessions.log_held()
             self._service.manager.force(lsn)
         except Exception as exc:
             refused = exc

@@ -94,6 +94,27 @@ def test_a_commit_whose_force_fails_is_told_to_have_failed_and_does_not_count(
         one.close()
 
 
+def test_a_commit_leaves_the_puts_of_others_until_its_force(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most are committed by then, and are in the log with their outcome; who lasts holds the head from then on."""
+    raws = [Raw(served.path) for _ in range(3)]
+    all_there(served, 3)
+    for one in raws:
+        one.calls.ask(put(unit=1))
+    engine = served.manager._engine
+    logged: list[int] = []
+    log_calls = engine._log_calls
+    monkeypatch.setattr(engine, "_log_calls", lambda unit: [logged.append(unit.number), log_calls(unit)])
+    with engine.lock:
+        for one in raws[:2]:
+            one.calls.send(wire.request(wire.COMMIT, 0, 1))
+    for one in raws[:2]:
+        assert one.calls.receive()[1].op == wire.OK
+    [left] = served.manager.transactions()
+    assert logged == [left.number] and left.first_lsn
+    for one in raws:
+        one.close()
+
+
 def test_what_a_client_had_sent_before_it_went_is_not_done(
     served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
