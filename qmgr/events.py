@@ -164,9 +164,12 @@ class Events:
 
     # ---- the log
 
-    def extents(self, current: int, restart: str, media: str, path: str, name: Callable[[int], str]) -> None:
+    def extents(
+        self, current: int, restart: str, media: str, archive: str | None, path: str, name: Callable[[int], str]
+    ) -> None:
         """Number of the extent that is written, `name` of a number; the oldest that restart and media recovery need.
 
+        `archive`: the oldest that waits to be reported as archived, "" where none does, None where none has to.
         One is told of each extent that has been the current one, also where several were filled since the last look.
         """
         if self._extents != (current, restart, media):
@@ -180,6 +183,7 @@ class Events:
                     currentLogExtentName=extent,
                     restartLogExtentName=min(restart, extent),
                     mediaLogExtentName=min(media, extent),
+                    **({} if archive is None else {"archiveLogExtentName": archive}),
                     logPath=path,
                 )
 

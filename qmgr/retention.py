@@ -136,6 +136,18 @@ class Retention:
             media = self._engine.state.media_lsn() or restart
         return name_of(restart // extent_bytes), name_of(min(media, restart) // extent_bytes)
 
+    def awaits_archiving(self) -> str | None:
+        """The name of the oldest extent that waits to be reported as archived, "" where none does.
+
+        None unless LogManagement=Archive.
+        """
+        if self._management is not LogManagement.ARCHIVE:
+            return None
+        with contextlib.suppress(OSError):
+            sequence = self.facts().get("archived_from")
+            return name_of(sequence) if sequence else ""
+        return ""
+
     @contextlib.contextmanager
     def reading_from(self, lsn: int) -> Iterator["Reading"]:
         """In the block nothing from this LSN on goes; the reader may move it forward."""

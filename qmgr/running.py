@@ -283,10 +283,10 @@ class Running(ABC):
         if not self._engine.state.qmgr.logger_events:
             self._engine.events.extents_untold()
         elif self._linear and self._engine.refusal is None:
-            restart, media = self._retention.oldest()
+            (restart, media), archive = self._retention.oldest(), self._retention.awaits_archiving()
             with self._engine.lock:
                 current = (self._log.buffer.tail - 1) // self._log.state.extent_bytes
-                self._engine.events.extents(current, restart, media, self.config.log.path, name_of)
+                self._engine.events.extents(current, restart, media, archive, self.config.log.path, name_of)
         self._engine.tell()
 
     @property

@@ -241,6 +241,21 @@ def test_extents_of_a_linear_log() -> None:
     assert last["mediaLogExtentName"] > "S0000000.LOG" and last["restartLogExtentName"] > "S0000000.LOG"
 
 
+def test_with_archiving_the_oldest_extent_that_waits_for_it_is_told() -> None:
+    qm = World(log_type="linear", log_management="Archive", log_primary_files=10).qm
+    qm.define_queue("A")
+    qm.alter(logger_events=True)
+    qm.put("A", bytes(900_000))
+    assert {one["eventData"]["archiveLogExtentName"] for one in told(qm, LOGGER)} == {""}  # a restart needs all
+    drain(qm, "A")
+    qm.checkpoint()
+    qm.put("A", bytes(300_000))
+    assert told(qm, LOGGER)[-1]["eventData"]["archiveLogExtentName"] == "S0000000.LOG"
+    qm.note_archived("S0000001.LOG", all_before=True)
+    qm.put("A", bytes(300_000))
+    assert told(qm, LOGGER)[-1]["eventData"]["archiveLogExtentName"] == "S0000002.LOG"
+
+
 def currents(qm: qmgr.QueueManager) -> list[str]:
     return [one["eventData"]["currentLogExtentName"] for one in told(qm, LOGGER)]
 
