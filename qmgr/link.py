@@ -57,6 +57,10 @@ class Target(Protocol):
     def hint(self) -> str:
         """What may be the matter where it closes the connection without a word; "" if nothing is likely."""
 
+    @property
+    def if_silent(self) -> str:
+        """What to do where it takes the connection and says nothing."""
+
     def open(self) -> Socket:
         """A new socket. Raises MQError with the sentence for the user."""
 
@@ -126,7 +130,7 @@ class Link:
             sock.sendall(frame)
             answer = sockets.receive(sock, LONGEST)
         except BlockingIOError as exc:
-            raise self._unanswered(f"it has said nothing for {seconds:g} seconds") from exc
+            raise self._unanswered(f"it has said nothing for {seconds:g} seconds", self._target.if_silent) from exc
         except sockets.Gone as exc:
             raise self._closed(sock, str(exc)) from exc
         if not answer:
@@ -141,9 +145,9 @@ class Link:
         hint = self._target.hint if sock is self._anchor else ""  # what is joined has been there already
         return self._unanswered(f"{why}; {hint}" if hint else why)
 
-    def _unanswered(self, why: str) -> Unavailable:
+    def _unanswered(self, why: str, way: str = "") -> Unavailable:
         name = self._target.name
-        return Unavailable(f"queue manager {name!r} does not answer ({why})", name=name)
+        return Unavailable(f"queue manager {name!r} does not answer ({why}){way and f'; {way}'}", name=name)
 
     # ---- calls
 

@@ -64,6 +64,7 @@ class Running(ABC):
             raise Unavailable(
                 f"LogPath in {location.ini} is {self.config.log.path}, and there is no such directory; correct it, or "
                 f"bring the log back",
+                reason=Reason.FILE_SYSTEM_ERROR,
                 name=location.name,
             )
         self.on_failure: Callable[[], None] = lambda: None  # by any thread; it only passes the word on

@@ -49,6 +49,10 @@ class Local:
     def hint(self) -> str:
         return ""
 
+    @property
+    def if_silent(self) -> str:
+        return f"its process is stopped, or its disk hangs: let it go on, or end it with endmqm -p {self.name}"
+
     def open(self) -> Socket:
         try:
             return sockets.connect_unix(self.location.socket)
@@ -108,6 +112,10 @@ class Remote:
         if self.identity.certificate:
             return "the certificate was perhaps not accepted"
         return "it may ask for a certificate: name certificate and key"
+
+    @property
+    def if_silent(self) -> str:
+        return "its process, or its machine, is stopped or has too much to do: look there"
 
     def open(self) -> Socket:
         place = f"{self.host}:{self.port}"

@@ -35,7 +35,8 @@ this process, with all that a restart does, and ends it in order. Where an appli
 the command says which one, and ends with 40; that application can use {method}."""
 SILENT = "the queue manager is not available: it does not say how it stands"
 OWNED = "the queue manager is not available: another process has it"
-NOT_THERE = "the queue manager is not available: it is not running, or another process has it"
+NO_ANSWER = f"{OWNED}, or it does not answer"
+NOT_THERE = "the queue manager is not available: it is not running, does not answer, or another process has it"
 GOES = {ENDING: "the queue manager is ending"}  # the code of each command that a daemon does
 
 Manager = qmgr.QueueManager | qmgr.Connection  # what a command works on: the same methods and errors

@@ -69,7 +69,7 @@ def command(action: Action, purpose: str, notes: str) -> Command:
         usage=f"[-m QMgrName] {age_given} [--dry-run] [--data-path dir]",
         example=f"qm {name} -m QM1 --older-than 7d",
         own_name=False,
-        codes={NOT_AVAILABLE: access.OWNED, **access.GOES, NOT_SUPPORTED: "the log is circular"},
+        codes={NOT_AVAILABLE: access.NO_ANSWER, **access.GOES, NOT_SUPPORTED: "the log is circular"},
         options=removal if action is Action.REMOVE else options,
         run=doing(action),
     )

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import attrs
 
 from logger.errors import LogError, NotInLog
-from qmgr.errors import IniError, InUse, Mistake, MQError, NameError_, ObjectInUse, Reason
+from qmgr.errors import IniError, InUse, Mistake, MQError, NameError_, ObjectInUse, Reason, Unavailable
 from recovery.errors import RecoveryError
 
 BAD_ARGUMENTS = 36
@@ -30,6 +30,7 @@ NOT_AUTHORISED = 119
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended
 
+GONE = {Reason.Q_MGR_NOT_AVAILABLE: "AMQ8146E", Reason.CONNECTION_BROKEN: "AMQ8145E"}
 ENDINGS = {Reason.Q_MGR_QUIESCING: "AMQ8156E", Reason.Q_MGR_STOPPING: "AMQ8146E"}
 COMMON_CODES = {
     0: "done",
@@ -175,6 +176,8 @@ def explain(exc: Exception) -> tuple[int, str]:
         return NOT_AUTHORISED, f"AMQ7077E: you are not authorised: {because(denied)}"
     if isinstance(exc, MQError) and exc.reason in ENDINGS:
         return ENDING, f"{ENDINGS[exc.reason]}: {exc}"
+    if isinstance(exc, Unavailable) and exc.reason in GONE and not _is_of_this_process(exc):
+        return NOT_AVAILABLE, f"{GONE[exc.reason]}: {exc}"
     if isinstance(exc, NotInLog):
         return BAD_ARGUMENTS, f"AMQ7076E: {exc}"
     if isinstance(exc, MQError):
@@ -193,6 +196,14 @@ def explain(exc: Exception) -> tuple[int, str]:
     return (
         UNEXPECTED,
         f"AMQ6118S: internal error {exc!r}; run the command with QMGR_TRACEBACK=1 and report what it says.",
+    )
+
+
+def _is_of_this_process(exc: Unavailable) -> bool:
+    """Could the queue manager not be run here? Else it is another process that has it, and does not answer."""
+    cause = exc.__cause__
+    return isinstance(cause, (LogError, RecoveryError, OSError)) and not isinstance(
+        cause, (BlockingIOError, ConnectionError)
     )
 
 

@@ -68,7 +68,7 @@ COMMAND = Command(
     "rsvmqtrn resolves is forgotten at once, so -h shows none either. Dates and times are UTC.",
     usage="[-e] [-h] [-i] [-a] [-q] [-m QMgrName] [--data-path dir]",
     example="dspmqtrn -m QM1",
-    codes={NOT_AVAILABLE: access.OWNED, **access.GOES, NO_TRANSACTIONS: "no such transactions"},
+    codes={NOT_AVAILABLE: access.NO_ANSWER, **access.GOES, NO_TRANSACTIONS: "no such transactions"},
     options=options,
     run=run,
 )

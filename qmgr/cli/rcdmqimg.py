@@ -59,7 +59,7 @@ COMMAND = Command(
     example="rcdmqimg -m QM1 -l -t ql 'ORDERS.*'",
     codes={
         NOT_RECOVERABLE: "an object is not media recoverable",
-        NOT_AVAILABLE: access.OWNED,
+        NOT_AVAILABLE: access.NO_ANSWER,
         **access.GOES,
         NOT_SUPPORTED: "media recovery is not supported: the log is circular",
         objects.NOTHING: "no objects processed",

@@ -59,7 +59,7 @@ COMMAND = Command(
     example="rcrmqobj -m QM1 -t ql ORDERS",
     codes={
         NOT_RECOVERABLE: "an object is not media recoverable",
-        NOT_AVAILABLE: access.OWNED,
+        NOT_AVAILABLE: access.NO_ANSWER,
         **access.GOES,
         NO_IMAGE: "a media image, or an extent that it needs, is not available",
         NOT_SUPPORTED: "media recovery is not supported: the log is circular",

@@ -64,7 +64,7 @@ COMMAND = Command(
     codes={
         NOT_RESOLVED: "the transaction can't be resolved: it is not in doubt",
         NO_RESOURCE_MANAGER: "no such resource manager",
-        NOT_AVAILABLE: access.OWNED,
+        NOT_AVAILABLE: access.NO_ANSWER,
         **access.GOES,
         UNKNOWN_TRANSACTION: "no such transaction",
     },

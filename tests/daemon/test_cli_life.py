@@ -15,10 +15,12 @@ import pytest
 
 import qmgr
 from logger.disk import PosixDisk
-from qmgr import life
+from qmgr import life, link
+from qmgr.cli.command import explain
 from qmgr.cli.main import qm
 from qmgr.daemon import starting
 from qmgr.daemon.__main__ import main as module
+from qmgr.errors import Unavailable
 from qmgr.life import Stage
 from qmgr.users import Users
 from tests.commands import ROOT
@@ -448,3 +450,31 @@ def test_commands_that_come_while_it_quiesces_hear_that_it_does(daemons: Daemons
             assert ("MQCONNX ended with reason code 2161" in done.stdout) == words.startswith("amqs")
         unit.commit()
     daemons.ended()
+
+
+@pytest.mark.parametrize("words, code", [("dspmqtrn -m QM1", 40), ("runmqsc -e QM1", 20), ("amqsput A QM1", 40)])
+def test_a_daemon_that_says_nothing_is_not_available(
+    daemons: Daemons, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str, code: int
+) -> None:
+    process = daemons.made()
+    monkeypatch.setenv("QMGR_DATA_PATH", str(daemons.data))
+    monkeypatch.setattr(link, "HANDSHAKE", 0.1)
+    os.kill(process, signal.SIGSTOP)
+    try:
+        assert qm(shlex.split(words)) == code
+        said = capsys.readouterr()
+    finally:
+        os.kill(process, signal.SIGCONT)
+    assert said.err.startswith("AMQ8146E: queue manager 'QM1' does not answer") and "endmqm -p QM1" in said.err
+    assert ("MQCONNX ended with reason code 2059" in said.out) == ("amqsput" in words)
+
+
+def test_a_daemon_that_dies_during_a_command_is_not_available(daemons: Daemons) -> None:
+    process = daemons.made()
+    with daemons.connect() as connection:
+        connection.queues()
+        os.kill(process, signal.SIGKILL)
+        daemons.ended()
+        with pytest.raises(Unavailable) as caught:
+            connection.queues()
+    assert explain(caught.value)[0] == 40
