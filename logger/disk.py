@@ -61,6 +61,10 @@ class File(Protocol):
 class Lock(Protocol):
     """Ownership of a lock file, held until released or until the process ends."""
 
+    def write(self, data: bytes) -> None:
+        """Write over what it leaves for others: in this file, also where another one has its name by now."""
+        ...
+
     def release(self) -> None: ...
 
 
@@ -229,6 +233,9 @@ class PosixLock:
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
+
+    def write(self, data: bytes) -> None:
+        os.pwrite(self.fd, data, 0)
 
     def release(self) -> None:
         fd, self.fd = self.fd, -1

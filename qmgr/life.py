@@ -106,7 +106,8 @@ class Life:
         """What it is doing now. A disk that can't take it is nobody's problem."""
         self.note = attrs.evolve(self.note, stage=stage, epoch=self.note.epoch if epoch is None else epoch)
         with contextlib.suppress(OSError):
-            write(self._disk, self._location, self.note)
+            for lock in self._locks:  # were the file removed meanwhile, the one of that name would be another daemon's
+                lock.write(self.note.encode())
 
     def close(self) -> None:
         """Somebody else may start the queue manager now."""

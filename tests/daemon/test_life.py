@@ -191,6 +191,7 @@ def test_a_stopped_owner_whose_locks_are_gone_is_fenced(daemons: Daemons, client
     )
     other.put("Q", b"goes on")
     assert "another process has started this queue manager (epoch 2" in daemons.errors()
+    assert (daemons.note().process, daemons.status()) == (rival, "Running")  # else nobody could end it
     os.kill(rival, signal.SIGKILL)
     daemons.ended()
     daemons.start()

@@ -266,6 +266,13 @@ class SimLock:
         self.disk = disk
         self.path = path
 
+    def write(self, data: bytes) -> None:
+        file = self.disk.open(self.path)
+        try:
+            file.write(0, data)
+        finally:
+            file.close()
+
     def release(self) -> None:
         self.disk.locks.pop(self.path, None)
 
