@@ -2,10 +2,10 @@
 
 import argparse
 
-from logger.disk import PosixDisk
 from qmgr import life, locations
 from qmgr.cli import access
 from qmgr.cli.command import Command, Failure, Parser
+from qmgr.creation import unknown
 from qmgr.daemon import starting
 from qmgr.life import Stage
 
@@ -19,6 +19,9 @@ def options(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     name = access.named(args.name, args.data_path)
+    location = locations.find(name, args.data_path)
+    if not access.DISK.exists(location.ini):
+        raise _failure(*starting.explain(unknown(access.DISK, location)))
     printer = starting.Printer()
     printer.line(f"Queue manager {name!r} starting.")
     if args.foreground:
@@ -28,13 +31,17 @@ def run(args: argparse.Namespace) -> int:
     if code == starting.RUNNING and _ending(name, args.data_path):
         code, text = starting.STOPPING, f"AMQ8156E: queue manager {name!r} is ending; start it when it has ended."
     if text:
-        amq, _, sentence = text.partition(": ")
-        raise Failure(code, amq, sentence)
+        raise _failure(code, text)
     return code
 
 
+def _failure(code: int, text: str) -> Failure:
+    amq, _, sentence = text.partition(": ")
+    return Failure(code, amq, sentence)
+
+
 def _ending(name: str, data_path: str | None) -> bool:
-    note = life.daemon(PosixDisk(), locations.find(name, data_path))
+    note = life.daemon(access.DISK, locations.find(name, data_path))
     return note is not None and note.stage in (Stage.QUIESCING, Stage.ENDING, Stage.KILLING)
 
 
