@@ -6,6 +6,8 @@ manager ends in order.
 """
 
 import contextlib
+import errno
+import socket
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -21,6 +23,12 @@ from qmgr.manager import QueueManager, start
 from qmgr.session import Sessions
 
 MODES = ("quiesce", "immediate", "preemptive")
+WAYS_OUT = {  # where a listener can't have its address and port
+    errno.EADDRINUSE: "; end the program that has it, or give the listener another Port in {}",
+    errno.EADDRNOTAVAIL: "; this machine has no such address, now at least: correct Address in {}",
+    errno.EACCES: "; ports below 1024 are for privileged users: give the listener another Port in {}",
+    socket.EAI_NONAME: "; correct Address in {}",
+}
 
 
 class Listener(Protocol):
@@ -168,11 +176,10 @@ class Service:
                 listener = make(self, config)
                 self._start(listener)
             except OSError as exc:
-                text = sockets.why(exc)
+                text = sockets.why(exc) + WAYS_OUT.get(exc.errno or 0, "").format(self.location.ini)
                 self.say("AMQ9218", name=config.name, address=config.address, port=config.port, text=text)
-                raise Unavailable(
-                    f"listener {config.name!r} can't use {config.address}, port {config.port}: {text}", name=self.name
-                ) from exc
+                text = f"AMQ9218E: listener {config.name!r} can't use {config.address}, port {config.port}: {text}"
+                raise Unavailable(text, name=self.name) from exc
             port = _port(listener, config)
             self.say("AMQ5026", name=config.name, protocol=config.protocol.value, address=config.address, port=port)
 

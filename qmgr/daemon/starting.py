@@ -47,6 +47,8 @@ def explain(exc: BaseException) -> tuple[int, str]:
         return NAME_ERROR, f"AMQ7048E: {text}"
     if isinstance(exc, InUse):
         return (STILL_USED, f"AMQ8146E: {text}") if text.startswith("the log in") else (RUNNING, f"AMQ8041E: {text}")
+    if text.startswith("AMQ9218E"):
+        return (NOT_AUTHORISED if isinstance(cause, PermissionError) else UNEXPECTED), text
     if isinstance(cause, LogError | RecoveryError):
         return LOG_NOT_AVAILABLE, f"AMQ7017E: {text}"
     if isinstance(cause, PermissionError):

@@ -188,7 +188,7 @@ def test_a_queue_that_is_damaged_is_told_by_strmqm(daemons: Daemons) -> None:
         (spoil_ini, 39, "AMQ7075E.*line [0-9]+.*'Lag'"),
         (block_errors, 0, "^$"),
         (take_the_name_of_the_socket, 71, "AMQ.*qm.sock"),
-        (listen_nowhere, 71, "AMQ8101S.*listener 'far' can't use 192.0.2.1, port 1414"),
+        (listen_nowhere, 71, "AMQ9218E.*listener 'far' can't use 192.0.2.1, port 1414"),
     ],
 )
 def test_what_keeps_it_from_starting_is_one_sentence(
