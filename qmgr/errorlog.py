@@ -72,6 +72,7 @@ MESSAGES = {
     "AMQ9022": ("W", "Automatic configuration: {text}"),
     "AMQ9023": ("I", "Automatic configuration: the commands of {path} were run."),
     "AMQ9218": ("E", "Listener {name!r} can't use {address}, port {port}: {text}"),
+    "AMQ9633": ("W", "Bad certificate: {text}"),
     "AMQ9207": ("E", "The data received from {peer} is not valid: {text}"),
     "AMQ9001": ("W", "LogSync is {sync}: after a crash of the machine the last moments of the log may be missing."),
     "AMQ9002": ("E", "A checkpoint could not be taken, the one before counts on: {text}"),

@@ -5,10 +5,10 @@ import argparse
 from logger.disk import read_whole
 from qmgr import autoconfig, ini, mqsini
 from qmgr.cli import access
-from qmgr.cli.access import DISK
+from qmgr.cli.access import CLOCK, DISK
 from qmgr.cli.command import UNEXPECTED, Command, Failure, Parser, absolute, complain
 from qmgr.configuration import Config
-from qmgr.daemon.tls import server_context
+from qmgr.daemon.tls import outdated, server_context
 from qmgr.errors import IniError
 
 WRONG = 10
@@ -79,11 +79,12 @@ def missing(config: Config, path: str) -> list[str]:
 
 
 def unusable(config: Config) -> list[str]:
-    """The listeners whose files TLS can't use: a key is another certificate's, say."""
+    """The listeners whose files TLS can't use: a key is another certificate's, say, or a certificate is too old."""
     wrong = []
     for each in config.listeners:
         try:
             server_context(each)
+            wrong += [f"AMQ9633E: {text}." for text in outdated(each, CLOCK.wall_us())]
         except IniError as exc:
             wrong.append(plain(exc))
     return wrong

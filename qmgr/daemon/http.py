@@ -18,7 +18,7 @@ from qmgr.daemon import metrics
 from qmgr.daemon.http_frames import END, MOST_HEAD, BadRequest, Head, Response, bad, check_begin, parse
 from qmgr.daemon.http_messaging import Messaging, failure
 from qmgr.daemon.strangers import Stranger, Strangers
-from qmgr.daemon.tls import certified, say_why, server_context
+from qmgr.daemon.tls import certified, context_of, say_why
 from qmgr.errors import MQError, NotAuthorized, Unavailable
 from qmgr.infos import Peer
 from qmgr.session import AllRights, Rights, ServiceFace, Session
@@ -40,7 +40,7 @@ class HttpListener:
     def __init__(self, service: ServiceFace, config: ListenerConfig) -> None:
         self.service = service
         self.config = config
-        self.context = server_context(config)
+        self.context = context_of(service, config)
         self.address: tuple[str, int] | None = None  # once it listens
         self.refusing = False
         self._socket: socket.socket | None = None

@@ -22,7 +22,7 @@ from qmgr.daemon.client import Client
 from qmgr.daemon.hands import start_thread
 from qmgr.daemon.rounds import Rounds
 from qmgr.daemon.strangers import Stranger, Strangers
-from qmgr.daemon.tls import certified, say_why, server_context
+from qmgr.daemon.tls import certified, context_of, say_why
 from qmgr.daemon.watcher import Watcher
 from qmgr.errors import Mistake, MQError, NotAuthorized, Reason, Unavailable
 from qmgr.infos import Peer
@@ -328,7 +328,7 @@ def _unix(service: ServiceFace) -> Place:
 
 
 def _tcp(service: ServiceFace, config: ListenerConfig) -> Place:
-    context = server_context(config)
+    context = context_of(service, config)
     if "NONE" in config.authentication and not sockets.is_loopback(config.address):
         raise Mistake(
             f"listener {config.name!r} at {config.address} would let in anybody from other machines "

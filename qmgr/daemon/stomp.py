@@ -12,7 +12,7 @@ from qmgr.daemon.stomp_commands import Shared, StompCommands
 from qmgr.daemon.stomp_connection import Connection, Surroundings, Timing
 from qmgr.daemon.stomp_login import Login
 from qmgr.daemon.strangers import Stranger, Strangers
-from qmgr.daemon.tls import say_why, server_context
+from qmgr.daemon.tls import context_of, say_why
 from qmgr.errors import MQError, Reason, Unavailable
 from qmgr.session import ServiceFace
 
@@ -32,7 +32,7 @@ class StompListener:
         self._config = config
         self._timing = timing or Timing(connect=channels.connect_timeout, frame=channels.idle_timeout)
         self._login = Login(config, service.authority)
-        self._tls = server_context(config)
+        self._tls = context_of(service, config)
         self._full = False  # the error log has been told
         self._strangers = Strangers(service.clock.elapsed_ns, self._crowded)
         self._connections: set[Connection] = set()

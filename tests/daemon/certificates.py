@@ -1,5 +1,6 @@
 """Certificates for tests, made by an authority of their own."""
 
+import datetime
 from pathlib import Path
 
 import trustme
@@ -14,9 +15,9 @@ class Authority:
         self.path = str(directory / "authority.pem")
         self._authority.cert_pem.write_to_path(self.path)
 
-    def issue(self, name: str) -> tuple[str, str]:
-        """The paths of a certificate with this common name, and of its key."""
-        made = self._authority.issue_cert(name, common_name=name)
+    def issue(self, name: str, **of_time: datetime.datetime) -> tuple[str, str]:
+        """The paths of a certificate with this common name, and of its key; `of_time`: not_before, not_after."""
+        made = self._authority.issue_cert(name, common_name=name, **of_time)
         certificate, key = (str(self._directory / f"{name}.{kind}") for kind in ("pem", "key"))
         for at, blob in enumerate(made.cert_chain_pems):
             blob.write_to_path(certificate, append=at > 0)

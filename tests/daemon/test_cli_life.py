@@ -1,5 +1,6 @@
 """strmqm, endmqm, dspmq, dltmqm and qm checkini, as people run them: exit codes and sentences."""
 
+import datetime
 import errno
 import os
 import re
@@ -294,10 +295,20 @@ def test_checkini_says_what_is_not_good_for_tls(daemons: Daemons, tmp_path: Path
     path.write_text(log + text.format(certificate, other))
     bad = daemons.run("checkini -m QM1")
     assert (bad.returncode, bad.stdout) == (10, "")
-    assert bad.stderr.startswith("AMQ9255E: listener 'far' ") and "key values mismatch" in bad.stderr
+    assert bad.stderr.startswith(f"AMQ9255E: listener 'far' can't use {other} (TLSKey) for TLS: it is not the key of")
     assert daemons.run("strmqm QM1").stderr.startswith(bad.stderr.rstrip())
     path.write_text(log + text.format(certificate, "/no/key"))
-    assert daemons.run("strmqm QM1").stderr.startswith("AMQ9255E: listener 'far' can't use /no/key for TLS: ")
+    assert daemons.run("strmqm QM1").stderr.startswith("AMQ9255E: listener 'far' can't use /no/key (TLSKey) for ")
+    old, key = signer.issue("old", not_after=datetime.datetime(2020, 1, 2, tzinfo=datetime.UTC))
+    path.write_text(log + text.format(old, key))
+    bad = daemons.run("checkini -m QM1")
+    assert (bad.returncode, bad.stdout) == (10, "")
+    assert bad.stderr == (
+        f"AMQ9633E: the certificate in {old} (TLSCertificate of listener 'far') was good until 2020-01-02 00:00:00 "
+        f"UTC: clients refuse it; have it renewed.\n"
+    )
+    assert daemons.run("strmqm QM1").returncode == 0  # the others work on
+    assert f"AMQ9633W: Bad certificate: the certificate in {old} " in daemons.errors()
 
 
 def test_checkini_says_nothing_of_what_a_file_that_is_no_text_has_not(daemons: Daemons) -> None:

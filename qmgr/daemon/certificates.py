@@ -1,0 +1,58 @@
+"""From when to when certificates are good, read from their bytes: Python's ssl tells that of a peer's only.
+
+A certificate in DER is elements in elements, each a tag, a length and what it holds. Only what comes before the two
+times is passed over; whether the rest is right is for OpenSSL to say.
+
+    Certificate { TBSCertificate { [0] version, serialNumber, signature, issuer, validity { notBefore, notAfter } …
+"""
+
+import datetime
+import re
+import ssl
+
+PEM = re.compile(b"-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----(.*?)-----END", re.DOTALL)
+VERSION, UTC_TIME = 0xA0, 0x17
+LONG = 0x80  # in the first byte of a length: so many bytes of length follow
+
+Span = tuple[datetime.datetime, datetime.datetime]
+
+
+def spans(pem: bytes) -> list[Span]:
+    """From when to when each of the certificates is good, in the order of the file; without what is none."""
+    found = []
+    for match in PEM.finditer(pem):
+        text = match[1].decode("ascii", "replace").strip()
+        try:
+            found.append(span(ssl.PEM_cert_to_DER_cert(f"{ssl.PEM_HEADER}\n{text}\n{ssl.PEM_FOOTER}\n")))
+        except (ValueError, IndexError):
+            continue
+    return found
+
+
+def span(der: bytes) -> Span:
+    """The same of one. Raises ValueError, IndexError for what is none."""
+    at = _inside(der, _inside(der, 0))
+    if der[at] == VERSION:
+        at = _behind(der, at)
+    for _ in ("serialNumber", "signature", "issuer"):
+        at = _behind(der, at)
+    first = _inside(der, at)
+    return _moment(der, first), _moment(der, _behind(der, first))
+
+
+def _moment(der: bytes, at: int) -> datetime.datetime:
+    text = der[_inside(der, at) : _behind(der, at)].decode("ascii")
+    form = "%y%m%d%H%M%SZ" if der[at] == UTC_TIME else "%Y%m%d%H%M%SZ"
+    return datetime.datetime.strptime(text, form).replace(tzinfo=datetime.UTC)
+
+
+def _inside(der: bytes, at: int) -> int:
+    """Where the content of the element begins."""
+    return at + 2 + (der[at + 1] & ~LONG if der[at + 1] & LONG else 0)
+
+
+def _behind(der: bytes, at: int) -> int:
+    """Where the next element begins."""
+    inside = _inside(der, at)
+    length = int.from_bytes(der[at + 2 : inside], "big") if der[at + 1] & LONG else der[at + 1]
+    return inside + length
