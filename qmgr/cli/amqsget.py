@@ -1,9 +1,10 @@
 """amqsget: get all messages of a queue, and wait a while for more."""
 
 import argparse
+import sys
 
-from qmgr.cli import samples
-from qmgr.cli.command import Command, Parser, whole
+from qmgr.cli import access, samples
+from qmgr.cli.command import UNEXPECTED, Command, Failure, Parser, whole
 from qmgr.cli.samples import FAILED, CallFailed
 from qmgr.errors import NoMessageAvailable
 
@@ -22,16 +23,15 @@ def options(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if sys.stdout is None:
+        raise Failure(
+            UNEXPECTED, "AMQ7002S", "standard output is closed, so messages would go nowhere; give it a file."
+        )
     print("Sample AMQSGET0 start", flush=True)
     try:
         with samples.opened(args) as manager:
-            while True:
-                with samples.call("MQGET"):
-                    try:
-                        message = manager.get(args.queue, wait=args.w)
-                    except NoMessageAvailable:
-                        break
-                print(f"message <{samples.shown(message.body)}>", flush=True)
+            while got_one(manager, args.queue, args.w):
+                pass
         print("no more messages")
     except CallFailed:
         return FAILED
@@ -40,10 +40,26 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def got_one(manager: access.Manager, queue: str, seconds: int) -> bool:
+    """Get a message and print it, or leave it where it is; False when there is none. Raises CallFailed, OSError."""
+    with manager.begin() as unit:
+        with samples.call("MQGET"):
+            try:
+                message = unit.get(queue, wait=seconds)
+            except NoMessageAvailable:
+                return False
+        print(f"message <{samples.shown(message.body)}>", flush=True)
+        with samples.call("MQCMIT"):
+            unit.commit()
+    return True
+
+
 COMMAND = Command(
     name="amqsget",
     purpose="Get all messages of a queue, print them, and wait a while for more.",
-    notes="Each message is got outside a unit of work: it is gone when it is printed.",
+    notes="""\
+Each message is got in a unit of work of its own, which is committed when it is printed: what can't be printed stays on
+the queue, with a higher backout count.""",
     usage="[-w sec] [--offline] [--data-path dir] QName [QMgrName]",
     example="amqsget ORDERS QM1",
     codes=samples.CODES,

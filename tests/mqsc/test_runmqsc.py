@@ -4,6 +4,7 @@ import io
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -192,6 +193,29 @@ def test_the_samples(run: Run) -> None:
         assert code == 2
         assert "MQOPEN ended with reason code 2085\n" in out
         assert "there is no queue 'NONE'" in err
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_amqsget_leaves_what_it_can_not_print(data: Path, closed: bool) -> None:
+    with qmgr.start("QM1", data_path=data, background=False) as manager:
+        manager.define_queue("A")
+        manager.put_many("A", [bytes(100_000), b"two"])  # the first is longer than a pipe
+    words = [sys.executable, "-m", "qmgr.cli.main", "amqsget", "--offline", "-w", "0", "A", "QM1"]
+    if closed:
+        shell = f"{shlex.join(words)} >&-"
+        done = subprocess.run(["sh", "-c", shell], cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False)
+        assert (done.returncode, "standard output is closed" in done.stderr) == (71, True)
+    else:
+        with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            assert process.stdout is not None and process.stderr is not None
+            assert process.stdout.readline() == b"Sample AMQSGET0 start\n"
+            process.stdout.read(50)
+            process.stdout.close()
+            assert process.stderr.read() == b""
+        assert process.returncode == 141
+    with qmgr.start("QM1", data_path=data, background=False) as manager:
+        left = [(len(message.body), message.backout_count) for message in manager.browse("A")]
+    assert left == [(100_000, 0 if closed else 1), (3, 0)]
 
 
 def test_samples_say_what_connecting_has_ended_with(run: Run, data: Path) -> None:
