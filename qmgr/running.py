@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from logger import log as logs
+from logger import lsn
 from logger.clock import Clock
 from logger.config import LogSync, LogType
 from logger.disk import NO_MEANS, NO_SPACE, Disk
@@ -194,6 +195,8 @@ class Running(ABC):
 
     def _report(self, errors: ErrorLog, report: RestartReport, state: Resource) -> None:
         say = errors.say
+        if report.torn_tail:
+            say("AMQ9034", text=lsn.text(report.end_lsn))
         say("AMQ7229", count=report.records_replayed)
         say("AMQ7230")
         say("AMQ7231", count=report.records_recovered)

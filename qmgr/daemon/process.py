@@ -14,6 +14,7 @@ from typing import Protocol
 
 import attrs
 
+from logger import lsn
 from qmgr.daemon.service import Service
 from qmgr.daemon.systemd import Notifier
 from qmgr.daemon.wakeups import Wakeups
@@ -186,7 +187,10 @@ class Daemon:
 
 def start_lines(name: str, report: RestartReport, damaged: Mapping[str, str]) -> list[str]:
     """What a restart has done, as people see it who start a queue manager; `damaged`: which queues, and why."""
-    lines = [
+    lines = []
+    if report.torn_tail:
+        lines.append(f"Queue manager {name!r} had not ended in order: its log goes up to {lsn.text(report.end_lsn)}.")
+    lines += [
         f"{report.records_replayed} log records accessed on queue manager {name!r} during the log replay phase.",
         f"Log replay for queue manager {name!r} complete.",
     ]

@@ -6,6 +6,7 @@ import pytest
 
 import qmgr
 from logger.disk import make_dirs
+from logger.lsn import text
 from qmgr import Reason, UowState, Xid
 from tests.qmgr.world import World, bodies
 from tests.sim.loss import LOSE_ALL
@@ -324,6 +325,8 @@ def test_the_restart_report_and_the_error_log_agree(world: World) -> None:
     assert (report.in_flight, report.resolved, report.in_doubt) == (2, 1, 1)
     assert report.head_lsn <= report.checkpoint_lsn <= report.end_lsn
     errors = world.errors()
+    assert f"AMQ9034W: Queue manager 'QM1' had not ended in order: its log goes up to {text(report.end_lsn)}." in errors
+    assert errors.count("AMQ9034W") == 1  # that of the first start had nothing to say
     assert f"AMQ7229I: {report.records_replayed} log records" in errors
     assert f"AMQ7231I: {report.records_recovered} log records" in errors
     assert "AMQ7233I: 1 out of 2 in-flight transactions resolved" in errors
