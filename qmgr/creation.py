@@ -147,11 +147,17 @@ def _lacks_ini_only(disk: Disk, location: Location) -> bool:
 def unknown(disk: Disk, location: Location) -> Unavailable:
     """What to say of a queue manager that has no qm.ini."""
     text = f"there is no queue manager {location.name!r} in {location.data_root}; create it first (crtmqm)"
-    if disk.exists(location.deleted_ini):
-        text = _half_deleted(location)
-    elif _lacks_ini_only(disk, location):
-        text = f"{location.ini} is missing; put it back, or have it made anew (qm repair -m {location.name})"
+    text = remains(disk, location) or text
     return Unavailable(text, reason=Reason.Q_MGR_NAME_ERROR, name=location.name)
+
+
+def remains(disk: Disk, location: Location) -> str:
+    """What there is of a queue manager that has no qm.ini, and what to do; "" where there is nothing."""
+    if disk.exists(location.deleted_ini):
+        return _half_deleted(location)
+    if _lacks_ini_only(disk, location):
+        return f"{location.ini} is missing; put it back, or have it made anew (qm repair -m {location.name})"
+    return ""
 
 
 def _half_deleted(location: Location) -> str:
@@ -195,23 +201,20 @@ def _make(disk: Disk, location: Location, log: LogConfig, text: str, qmgr: QmgrD
 def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None) -> None:
     """Delete a queue manager with its log and all its messages (dltmqm). It must not be running.
 
-    One that was interrupted can be repeated: what says where the log lies goes last.
+    One that was interrupted can be repeated: what says where the log lies goes last. Where qm.ini is wrong it does as
+    long as it says that.
     """
     disk = disk or PosixDisk()
     location = locations.find(name, data_path, disk)
     with translated(name, "deleted"):
         goes_on = not disk.exists(location.ini)
         if goes_on and not disk.exists(location.deleted_ini):
-            raise Unavailable(
-                f"there is no queue manager {name!r} in {location.data_root}", reason=Reason.Q_MGR_NAME_ERROR, name=name
-            )
+            raise unknown(disk, location)
         path = location.deleted_ini if goes_on else location.ini
         refuse_root(disk, f"{location.data_root}/mqs.ini", name)
         mqsini.read(disk, f"{location.data_root}/mqs.ini")  # it can be taken out there, or nothing is done
-        log_dir = ini.parse(read_whole(disk, path), path).log.path
-        if goes_on:
-            make_dirs(disk, log_dir)  # for its lock
-        lock = own(disk, location, log_dir)
+        log_dir = ini.log_path(read_whole(disk, path), path)
+        lock = own(disk, location, log_dir if disk.exists(log_dir) else None)  # it may be lost
         try:
             if not goes_on:
                 disk.rename(location.ini, location.deleted_ini)  # from here on it does not exist
@@ -245,15 +248,16 @@ class Ownership:
             lock.release()
 
 
-def own(disk: Disk, location: Location, log_dir: str, held: Ownership | None = None) -> Ownership:
+def own(disk: Disk, location: Location, log_dir: str | None, held: Ownership | None = None) -> Ownership:
     """Own the queue manager until the locks are released or the process ends. Raises InUse, saying who has it.
 
-    The log has a lock of its own, since a copy of the data would lead to the same log.
+    The log, if there is one, has a lock of its own, since a copy of the data would lead to the same log.
     """
     held = held or Ownership()
     try:
         _lock(disk, location, location.lock, "", held)
-        lock_log(disk, location, log_dir, held)
+        if log_dir is not None:
+            lock_log(disk, location, log_dir, held)
         return held
     except BaseException:
         held.release()

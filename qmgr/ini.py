@@ -235,6 +235,18 @@ def complaints(text: Text, path: str, overlays: Sequence[tuple[Text, str]] = ())
     return list(_Reader().read_all(text, path, overlays))
 
 
+def log_path(data: bytes, path: str) -> str:
+    """LogPath, also where other lines are wrong. Raises IniError where it can't be told."""
+    reader = _Reader()
+    text = data.decode("utf-8", "surrogateescape").removeprefix("\ufeff")  # then only the line where it stands is wrong
+    wrong = list(reader.read_all(text, path, ()))
+    if "log.path" not in reader.main.said or any("LogPath" in str(exc) for exc in wrong):
+        raise next((exc for exc in wrong if "LogPath" in str(exc)), wrong[0])
+    found = reader.main.said["log.path"][1]
+    assert isinstance(found, str)
+    return found
+
+
 @attrs.frozen
 class _Place:
     path: str

@@ -15,6 +15,7 @@ from logger.errors import LogError
 from logger.history import History
 from qmgr import ini, life, locations, mqsini, published, stopped
 from qmgr.cli.command import ENDING, NAME_ERROR, NOT_AVAILABLE, UNEXPECTED, Failure, complain
+from qmgr.creation import remains
 from qmgr.errors import IniError, InUse
 from qmgr.life import Stage
 from qmgr.locations import Location
@@ -65,7 +66,9 @@ def known(name: str, data_path: str | None, *, code: int = NAME_ERROR, amq: str 
     """Where the queue manager is; ends the command with `code` when there is none of that name."""
     location = locations.find(name, data_path)
     if not DISK.exists(location.ini):
-        raise Failure(code, amq, f"queue manager {name!r} does not exist: there is no {location.ini}.")
+        text = f"queue manager {name!r} does not exist: there is no {location.ini}; dspmq shows those that do."
+        what = remains(DISK, location)
+        raise Failure(code, amq, f"{what}." if what else text)
     return location
 
 

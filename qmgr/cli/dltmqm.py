@@ -3,6 +3,7 @@
 import argparse
 
 import qmgr
+from qmgr import locations
 from qmgr.cli import access
 from qmgr.cli.command import Command, Failure, Parser
 from qmgr.errors import InUse
@@ -16,7 +17,9 @@ def options(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    access.known(args.name, args.data_path, code=UNKNOWN, amq="AMQ8118E")
+    location = locations.find(args.name, args.data_path)
+    if not access.DISK.exists(location.deleted_ini):  # of a deletion that was interrupted
+        access.known(args.name, args.data_path, code=UNKNOWN, amq="AMQ8118E")
     access.registry(args.data_path)  # a damaged mqs.ini is better heard of before than after
     try:
         qmgr.delete(args.name, data_path=args.data_path)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -386,6 +387,55 @@ def test_a_damaged_mqs_ini_is_explained_before_anything_is_done(run: Run, data: 
         assert (done.returncode, done.stdout) == (71, "")
         assert done.stderr.startswith(f"AMQ6162E: {data}/mqs.ini, line 1: ")
     assert sorted(each.name for each in (data / "qmgrs").iterdir()) == ["A"]
+
+
+@pytest.mark.parametrize(
+    "spoil", [b"Lag:\n", b"rubbish\n", b"# caf\xe9\n", b"Log:\nLogPrimaryFiles=0\n", b"Listener:\n"]
+)
+def test_a_queue_manager_whose_qm_ini_is_wrong_can_be_deleted(run: Run, data: Path, spoil: bytes):
+    run(f"crtmqm {SMALL} QM1")
+    with (data / "qmgrs/QM1/qm.ini").open("ab") as file:
+        file.write(spoil)
+    assert (run("dltmqm QM1").returncode, list((data / "qmgrs").iterdir()), list((data / "log").iterdir())) == (
+        0,
+        [],
+        [],
+    )
+
+
+def test_where_qm_ini_does_not_say_where_the_log_is_nothing_is_deleted(run: Run, data: Path):
+    run(f"crtmqm {SMALL} QM1")
+    path = data / "qmgrs/QM1/qm.ini"
+    text = path.read_text()
+    for spoilt, words in [
+        (text.replace("LogPath", "LogPass"), "LogPath"),
+        (text.replace("LogPath=/", "LogPath="), "LogPath"),
+        (text + "Log:\nLogPath=/nowhere\n", "LogPath"),
+    ]:
+        path.write_text(spoilt)
+        done = run("dltmqm QM1")
+        assert (done.returncode, words in done.stderr, done.stderr.count("\n")) == (71, True, 1)
+    path.write_text(text)
+    assert run("dltmqm QM1").returncode == 0
+
+
+def test_a_queue_manager_whose_log_is_lost_can_be_deleted(run: Run, data: Path):
+    run(f"crtmqm {SMALL} QM1")
+    shutil.rmtree(data / "log/QM1")
+    assert (run("dltmqm QM1").returncode, list((data / "qmgrs").iterdir())) == (0, [])
+
+
+def test_a_deletion_that_was_interrupted_is_said_and_can_be_repeated(run: Run, data: Path):
+    run(f"crtmqm {SMALL} QM1")
+    (data / "qmgrs/QM1/qm.ini").rename(data / "qmgrs/QM1/qm.ini.deleted")
+    for words, code in [("runmqsc QM1", 20), ("dspmqtrn -m QM1", 72), ("endmqm QM1", 16), ("strmqm QM1", 16)]:
+        done = run(words)
+        assert (done.returncode, "was interrupted; repeat it (dltmqm)" in done.stderr) == (code, True)
+    assert (run("dltmqm QM1").returncode, list((data / "qmgrs").iterdir()), list((data / "log").iterdir())) == (
+        0,
+        [],
+        [],
+    )
 
 
 def test_strange_directories_are_not_shown(run: Run, data: Path):
