@@ -290,6 +290,11 @@ def translated(name: str, done: str) -> Iterator[None]:
         raise Damaged(f"queue manager {name!r} can't be {done}: {exc}{way}", name=name) from exc
     except LogError as exc:
         raise Unavailable(f"queue manager {name!r} can't be {done}: {exc}", name=name) from exc
+    except PermissionError as exc:
+        what = exc.filename or exc.strerror or exc
+        text = f"queue manager {name!r} can't be {done}: this user may not use {what}; be the user whose it is"
+        text += ", or give another data path" if done == "created" else ""
+        raise Unavailable(text, reason=Reason.NOT_AUTHORIZED, name=name) from exc
     except OSError as exc:
         reason = Reason.STORAGE_MEDIUM_FULL if exc.errno in NO_SPACE else Reason.FILE_SYSTEM_ERROR
         way = f"; nothing is lost by that: {way_out(exc)} and try again" if exc.errno in NO_DESCRIPTORS else ""

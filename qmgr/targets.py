@@ -57,14 +57,19 @@ class Local:
         try:
             return sockets.connect_unix(self.location.socket)
         except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
-            raise self._nobody() from None
+            try:
+                raise self._nobody() from None
+            except PermissionError as exc:
+                raise self._denied(exc) from exc
         except PermissionError as exc:
-            raise NotAuthorized(
-                f"this user may not connect to queue manager {self.name!r}: {self.location.socket} is another user's",
-                name=self.name,
-            ) from exc
+            raise self._denied(exc) from exc
         except OSError as exc:
             raise Unavailable(f"queue manager {self.name!r} can't be reached: {exc}", name=self.name) from exc
+
+    def _denied(self, exc: PermissionError) -> NotAuthorized:
+        what = exc.filename or self.location.socket  # a socket's error names none
+        text = f"this user may not connect to queue manager {self.name!r}: {what} is another user's; be that user, or"
+        return NotAuthorized(f"{text} connect over TCP (a listener of qm.ini)", name=self.name)
 
     def _nobody(self) -> Unavailable:
         disk = PosixDisk()

@@ -173,7 +173,7 @@ def explain(exc: Exception) -> tuple[int, str]:
     if isinstance(exc, InUse):
         return NOT_AVAILABLE, f"AMQ8146E: {exc}"
     if isinstance(exc, MQError | LogError) and (denied := denial(exc)) is not None:
-        return NOT_AUTHORISED, f"AMQ7077E: you are not authorised: {because(denied)}"
+        return NOT_AUTHORISED, _not_authorised(denied)
     if isinstance(exc, MQError) and exc.reason in ENDINGS:
         return ENDING, f"{ENDINGS[exc.reason]}: {exc}"
     if isinstance(exc, Unavailable) and exc.reason in GONE and not _is_of_this_process(exc):
@@ -187,7 +187,7 @@ def explain(exc: Exception) -> tuple[int, str]:
     if isinstance(exc, LogError | RecoveryError):
         return UNEXPECTED, f"{exc.amq}S: {exc}"
     if isinstance(exc, PermissionError):
-        return NOT_AUTHORISED, f"AMQ7077E: you are not authorised: {because(exc)}"
+        return NOT_AUTHORISED, _not_authorised(exc)
     if isinstance(exc, OSError):
         what = "a file" if exc.filename else "a file, or standard output,"
         return UNEXPECTED, f"AMQ7002S: {what} can't be used: {because(exc)}"
@@ -205,6 +205,11 @@ def _is_of_this_process(exc: Unavailable) -> bool:
     return isinstance(cause, (LogError, RecoveryError, OSError)) and not isinstance(
         cause, (BlockingIOError, ConnectionError)
     )
+
+
+def _not_authorised(exc: PermissionError) -> str:
+    way = "; be the user whose it is." if exc.errno == errno.EACCES else "."
+    return f"AMQ7077E: you are not authorised: {because(exc).removesuffix('.')}{way}"
 
 
 def denial(exc: BaseException) -> PermissionError | None:

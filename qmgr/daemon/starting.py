@@ -52,7 +52,8 @@ def explain(exc: BaseException) -> tuple[int, str]:
     if isinstance(cause, LogError | RecoveryError):
         return LOG_NOT_AVAILABLE, f"AMQ7017E: {text}"
     if isinstance(cause, PermissionError):
-        return NOT_AUTHORISED, f"AMQ7077E: you are not authorised to start the queue manager: {_because(cause)}"
+        way = "; be the user whose it is" if cause.errno == errno.EACCES else ""  # else it says what to do
+        return NOT_AUTHORISED, f"AMQ7077E: you are not authorised to start the queue manager: {_because(cause)}{way}"
     if (
         isinstance(cause, MemoryError)
         or (isinstance(cause, OSError) and cause.errno in (*NO_SPACE, errno.ENOMEM))

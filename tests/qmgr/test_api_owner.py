@@ -1,6 +1,7 @@
 """Who owns a queue manager: one process at a time, one manager in it; forks and failures."""
 
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -428,3 +429,27 @@ def test_a_wrong_mode_of_ending_ends_nothing(world: World, mode: str) -> None:
         world.qm.end(mode)
     world.qm.put("A", b"x")
     assert bodies(world.qm, "A") == [b"x"]
+
+
+@pytest.mark.parametrize("kind, path", [("open", "qm.ini"), ("lock", "qm.lock")])
+def test_another_user_hears_what_it_may_not_use_and_who_may(kind: str, path: str) -> None:
+    world = World(start=False)
+    world.disk.fail(kind, errno.EACCES, where=lambda each: each.endswith(path))
+    with pytest.raises(qmgr.Unavailable) as caught:
+        world.start()
+    assert caught.value.reason == Reason.NOT_AUTHORIZED
+    said = str(caught.value)
+    assert f"{path}; be the user whose it is (2035" in said and "Errno" not in said
+    world.start().end()
+
+
+def test_another_user_who_connects_hears_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody runs it: what says so is another user's."""
+    qmgr.create(NAME, data_path=tmp_path, **SMALL)
+
+    def denied(disk: PosixDisk, path: str) -> str | None:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(PosixDisk, "locked_by", denied)
+    with pytest.raises(qmgr.NotAuthorized, match=r"qm.lock is another user's; be that user, or connect over TCP"):
+        qmgr.connect(NAME, data_path=tmp_path)

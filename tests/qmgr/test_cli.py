@@ -334,7 +334,10 @@ def test_what_a_user_may_not_do_has_a_code_of_its_own_however_deep_it_was_found(
     denied.__cause__ = LogError("can't be read")
     denied.__cause__.__cause__ = PermissionError(13, "Permission denied", "/log/amqhlctl.lfh")
     code, text = explain(denied)
-    assert (code, text) == (119, "AMQ7077E: you are not authorised: Permission denied: /log/amqhlctl.lfh.")
+    assert (code, text) == (
+        119,
+        "AMQ7077E: you are not authorised: Permission denied: /log/amqhlctl.lfh; be the user whose it is.",
+    )
 
 
 def test_a_path_that_is_a_file_is_refused(run: Run, data: Path):
