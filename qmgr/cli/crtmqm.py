@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _create(args: argparse.Namespace, data_path: str | None) -> None:
     if access.exists(args.name, data_path):
-        raise Failure(EXISTS, "AMQ8110E", f"queue manager {args.name!r} exists already.")
+        raise _exists(args.name)
     access.registry(data_path)  # a damaged mqs.ini is better heard of before than after
     asked = {
         "log_primary_files": args.lp,
@@ -146,7 +146,7 @@ def _create(args: argparse.Namespace, data_path: str | None) -> None:
         raise Failure(EXISTS, "AMQ8110E", str(exc)) from exc
     except InUse as exc:
         if access.exists(args.name, data_path):
-            raise Failure(EXISTS, "AMQ8110E", f"queue manager {args.name!r} exists already.") from exc
+            raise _exists(args.name) from exc
         text = f"queue manager {args.name!r} can't be created: {exc.holder or 'another process'} is about to."
         raise Failure(NOT_AVAILABLE, "AMQ8146E", text) from exc
     except Unavailable as exc:
@@ -158,6 +158,11 @@ def _create(args: argparse.Namespace, data_path: str | None) -> None:
         if args.ld and str(system.filename).startswith(args.ld):
             raise Failure(BAD_LOG_PATH, "AMQ7064E", f"the log path can't be used: {because(system)}") from exc
         raise system from None
+
+
+def _exists(name: str) -> Failure:
+    way = f"start it (strmqm {name}), or delete it first (dltmqm {name})"
+    return Failure(EXISTS, "AMQ8110E", f"queue manager {name!r} exists already; {way}.")
 
 
 COMMAND = Command(

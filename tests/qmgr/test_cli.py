@@ -279,6 +279,7 @@ def test_creating_twice_is_refused_and_harms_nothing(run: Run, data: Path):
     before = (data / "qmgrs" / "QM1" / "qm.ini").read_bytes()
     again = run("crtmqm -lp 9 QM1")
     assert (again.returncode, again.stderr[:8]) == (8, "AMQ8110E")
+    assert "exists already; start it (strmqm QM1), or delete it first (dltmqm QM1)." in again.stderr
     assert (data / "qmgrs" / "QM1" / "qm.ini").read_bytes() == before
     assert run("dspmqtrn -m QM1").returncode == 102
 
