@@ -1,6 +1,7 @@
 """qm checkini: say all that is wrong with qm.ini, and with what it names, without starting anything."""
 
 import argparse
+import contextlib
 
 from logger.disk import read_whole
 from qmgr import autoconfig, ini, mqsini
@@ -9,7 +10,7 @@ from qmgr.cli.access import CLOCK, DISK
 from qmgr.cli.command import UNEXPECTED, Command, Failure, Parser, absolute, complain
 from qmgr.configuration import Config
 from qmgr.daemon.tls import outdated, server_context
-from qmgr.errors import IniError
+from qmgr.errors import IniError, NameError_
 
 WRONG = 10
 
@@ -17,16 +18,19 @@ WRONG = 10
 def options(parser: Parser) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("-m", metavar="QMgrName", help="its qm.ini and mqs.ini; the default: those of the default one")
-    what.add_argument("file", metavar="FILE", nargs="?", type=absolute, help="a qm.ini or mqs.ini that lies anywhere")
+    text = "the same, or a qm.ini or mqs.ini that lies anywhere; a queue manager comes first (else say ./FILE)"
+    what.add_argument("name", metavar="QMgrName|FILE", nargs="?", help=text)
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.file and not DISK.exists(args.file):
-        raise Failure(UNEXPECTED, "AMQ7002S", f"there is no file {args.file}; a queue manager is named with -m.")
-    if args.file:
-        path, wrong = args.file, of_file(args.file)
+    if args.name and not _is_queue_manager(args.name, args.data_path):
+        path = absolute(args.name)
+        if not DISK.exists(path):
+            text = f"there is neither a queue manager {args.name!r} nor a file {path}; dspmq shows queue managers."
+            raise Failure(UNEXPECTED, "AMQ7002S", text)
+        wrong = of_file(path)
     else:
-        location = access.known(access.named(args.m, args.data_path), args.data_path)
+        location = access.known(access.named(args.m or args.name, args.data_path), args.data_path)
         path = location.ini
         wrong = of_mqs_ini(f"{location.data_root}/mqs.ini") + of_file(path)
     for text in wrong:
@@ -35,6 +39,12 @@ def run(args: argparse.Namespace) -> int:
         print(f"{path} is good.")
         return 0
     return WRONG
+
+
+def _is_queue_manager(name: str, data_path: str | None) -> bool:
+    with contextlib.suppress(NameError_):
+        return access.exists(name, data_path)
+    return False
 
 
 def amq_severity(text: str) -> str:
@@ -107,8 +117,8 @@ COMMAND = Command(
     name="checkini",
     purpose="Check the configuration of a queue manager without starting it.",
     notes="It says all that is wrong, a line each: also which files that are named are not there, or not good for TLS.",
-    usage="[-m QMgrName | FILE] [--data-path dir]",
-    example="qm checkini -m QM1",
+    usage="[-m QMgrName | QMgrName | FILE] [--data-path dir]",
+    example="qm checkini QM1",
     codes={WRONG: "something is wrong, and was said"},
     options=options,
     run=run,

@@ -284,6 +284,17 @@ def test_checkini_says_all_that_is_wrong(daemons: Daemons, tmp_path: Path) -> No
     assert bad.stderr.count("\n") == 5
 
 
+def test_checkini_takes_the_name_as_other_commands_do(daemons: Daemons, tmp_path: Path) -> None:
+    path = Path(daemons.make().ini)
+    for words in ("checkini QM1", "checkini -m QM1", f"checkini {path}"):
+        assert daemons.run(words).stdout == f"{path} is good.\n"
+    (tmp_path / "QM2").write_text("rubbish\n")
+    done = daemons.run(f"checkini {tmp_path}/QM2")
+    assert (done.returncode, f"{tmp_path}/QM2, line 1" in done.stderr) == (10, True)
+    done = daemons.run("checkini NOSUCH")
+    assert (done.returncode, "neither a queue manager 'NOSUCH' nor a file " in done.stderr) == (71, True)
+
+
 def test_checkini_says_what_is_not_good_for_tls(daemons: Daemons, tmp_path: Path) -> None:
     signer = Authority(tmp_path)
     certificate, key = signer.issue("localhost")
