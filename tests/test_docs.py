@@ -100,7 +100,21 @@ def test_links_lead_somewhere(path: Path) -> None:
 def anchors(path: Path) -> set[str]:
     """The names that a document's headings get on GitHub."""
     headings = re.findall(r"^#+ +(.*?) *$", FENCE.sub("", path.read_text()), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    named = set(re.findall(r'<a id="([^"]+)"></a>', path.read_text()))
+    return named | {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_readme_links_the_words_that_are_explained_where_it_first_uses_them() -> None:
+    prose = re.sub("`[^`]*`", "", FENCE.sub("", (ROOT / "README.md").read_text()))
+    links = {
+        anchor: (words, at.start())
+        for at in re.finditer(r"\[([^]]+)]\(docs/terms\.md#([^)]+)\)", prose)
+        for words, anchor in [at.groups()]
+    }
+    assert set(links) == set(re.findall(r'<a id="([^"]+)"></a>', (ROOT / "docs/terms.md").read_text()))
+    for words, at in links.values():
+        first = re.search(rf"\b{words}\b", prose, re.IGNORECASE)
+        assert first is not None and first.start() == at + 1, f"{words} is used before its link"
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name)
