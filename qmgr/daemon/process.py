@@ -89,7 +89,7 @@ class Daemon:
         try:
             return self._start() or self._serve() or self._end()
         finally:
-            self._wakeups.close()
+            self._wakeups.close(deaf=True)  # it has ended, and the moment until its process does is not to be cut short
 
     # ---- the three parts of its life
 
@@ -174,7 +174,7 @@ class Daemon:
                 self._step += 1
             else:
                 self._step = max(self._step, STEP_OF.get(word, NOTHING))
-        if self._step >= KILL:
+        if self._step >= KILL and "end" not in self._done:
             self._kill()
 
     def _kill(self) -> None:

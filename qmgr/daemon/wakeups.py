@@ -43,11 +43,11 @@ class Wakeups:
             found.append(self._words.popleft())
         return found
 
-    def close(self) -> None:
-        """As it was before."""
+    def close(self, *, deaf: bool = False) -> None:
+        """As it was before; or signals mean nothing from now on."""
         signal.set_wakeup_fd(self._wakeup)
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if deaf else handler)
         for fd in (self._read, self._write):
             os.close(fd)
 

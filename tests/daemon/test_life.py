@@ -1,5 +1,6 @@
 """The life of a daemon: started, asked to end in every way, stopped, killed and started again. Real processes."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -323,6 +324,22 @@ def test_in_the_foreground_a_signal_ends_it_in_order(daemons: Daemons, number: i
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1] == "Queue manager 'QM1' started."
     assert daemons.status() == "Ended normally"
+
+
+def test_a_signal_after_the_end_changes_nothing(daemons: Daemons) -> None:
+    """The interpreter takes a moment to end, and a signal would kill it then."""
+    daemons.make()
+    process = daemons.foreground()
+    number = daemons.note().process
+    os.kill(number, signal.SIGTERM)
+    daemons.ended()
+    pause = threading.Event()
+    while not process.done():
+        pause.wait(0.005)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(number, signal.SIGTERM)
+    done = process.result(PATIENCE)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

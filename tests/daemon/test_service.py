@@ -15,7 +15,7 @@ import pytest
 import qmgr
 from logger.clock import SystemClock
 from qmgr import ini, life
-from qmgr.daemon.process import Daemon
+from qmgr.daemon.process import IMPATIENT, STEP_OF, Daemon
 from qmgr.daemon.service import Makers, Service
 from qmgr.daemon.starting import explain
 from qmgr.daemon.systemd import Notifier
@@ -469,7 +469,7 @@ class Quiet:
 def in_main(given: Given, then: Callable[[], None], background: bool = True) -> BaseException | None:
     """Run the daemon in this thread, and `then` in another once it is ready."""
     teller = Quiet()
-    before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (*IMPATIENT, *STEP_OF, signal.SIGHUP)}
     daemon = Daemon(given.service, teller, background=background)
 
     def later() -> None:
