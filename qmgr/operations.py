@@ -251,6 +251,7 @@ class Operations(Running):
             extents, space = log.extents(), describe_space(log.space)
             queues = list(engine.state.queues.values())
             records = self._checkpointer.records
+            committed, backed_out = engine.state.committed, engine.state.backed_out
             media = engine.state.media_lsn()
         extents += describe_inactive(self._disk, status.log.config.path, log.inactive())
         extent_bytes = status.log.config.extent_bytes
@@ -272,4 +273,6 @@ class Operations(Running):
             "holder": min(logged, key=lambda unit: unit["first_lsn"], default=None),
             "objects": [describe_queue(queue) for queue in queues],
             "records": records,
+            "committed": committed,
+            "backed_out": backed_out,
         }

@@ -16,6 +16,7 @@ the files of a queue manager that nobody runs. Lengths are bytes, LSNs ints, mom
     holder          the one of those with the oldest log record, which the head of the log can't pass; or None
     objects         of each queue: name, depth, uncommitted, memory, max_depth, damaged; None: not known
     records         logged since the last checkpoint
+    committed       units of work since the start, and backed_out; only where somebody runs it
     log             as in `LogStatus`, and extent_bytes, floor, limit, soft, checkpoint_at, for_gets, largest (see
                     `logger/space.py`), peak: the most of the log that was in use in the last ten minutes, and
                     extents: number, sequence, class, time when it took the sequence, in the order of the log

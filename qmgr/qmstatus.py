@@ -42,7 +42,7 @@ def fields(picture: Mapping[str, Any]) -> dict[str, str]:
         "STARTDA": started[0],
         "STARTTI": started[1],
         **_extent_names(log),
-        **_sizes(log),
+        **{name: _number(size) for name, size in log_megabytes(log).items()},
         "LOGINUSE": _percent(log["used"], _primary_bytes(log)),
         "LOGUTIL": _percent(log.get("peak", log["used"]), _primary_bytes(log)),
         "LOGEXTSZ": str((log["extent_bytes"] + DATA) // 1024),
@@ -133,24 +133,35 @@ def _extent_names(log: Mapping[str, Any]) -> dict[str, str]:
     return names | {name: file_name(number) for name, number in extent_numbers(log).items()}
 
 
-def _sizes(log: Mapping[str, Any]) -> dict[str, str]:
+def log_megabytes(log: Mapping[str, Any]) -> dict[str, int | None]:
+    """How much log each purpose takes; None: not known, or a circular log has no such thing."""
     linear = log["config"]["log_type"] == "LINEAR"
 
-    def size(key: str) -> str:
-        return str(log[key] // MB) if log.get(key) is not None else BLANK
+    def size(key: str) -> int | None:
+        return log[key] // MB if linear and log.get(key) is not None else None
 
     return {
-        "ARCHSZ": size("archive_bytes") if linear else BLANK,
-        "MEDIASZ": size("media_bytes") if linear else BLANK,
-        "RECSZ": str((log["tail"] - log["head"]) // MB),
-        "REUSESZ": size("reuse_bytes") if linear else "0",
+        "ARCHSZ": size("archive_bytes"),
+        "MEDIASZ": size("media_bytes"),
+        "RECSZ": (log["tail"] - log["head"]) // MB,
+        "REUSESZ": size("reuse_bytes") if linear else 0,
     }
 
 
-def _start_of_log(log: Mapping[str, Any]) -> dict[str, str]:
-    """Where the log begins: with inactive extents, as far as there are any that media recovery needs."""
+def _oldest(log: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The extent in which the log begins: an inactive one, as far as there are any that media recovery needs."""
     kept = {ACTIVE, INACTIVE} if log["config"]["log_type"] == "LINEAR" else {ACTIVE}
-    oldest = min((e for e in log["extents"] if e["class"] in kept), key=lambda e: int(e["sequence"]), default=None)
+    return min((e for e in log["extents"] if e["class"] in kept), key=lambda e: int(e["sequence"]), default=None)
+
+
+def log_began(log: Mapping[str, Any]) -> int | None:
+    """When, in microseconds since 1970, the extent was begun in which the log begins; None: not known."""
+    oldest = _oldest(log)
+    return oldest["time"] or None if oldest else None
+
+
+def _start_of_log(log: Mapping[str, Any]) -> dict[str, str]:
+    oldest = _oldest(log)
     date, time = moment(oldest["time"]) if oldest else (BLANK, BLANK)
     start = oldest["sequence"] * log["extent_bytes"] if oldest else log["head"]
     return {"LOGSTRL": lsn.text(start), "LOGSTRDA": date, "LOGSTRTI": time}

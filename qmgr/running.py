@@ -140,6 +140,7 @@ class Running(ABC):
         buffers = tuning.default_q_buffer_size, tuning.default_pq_buffer_size
         state = Resource(disk, self._location.queues, log_id, self._clock.give_way, buffers, imaged=linear)
         checkpoint, report = restart(log, self._clock, state, checkpoints)
+        state.committed = state.backed_out = 0  # in earlier lives, and by the restart
         state.fence = log.still_ours
         self._store = state
         self._report(errors, report, state)

@@ -26,6 +26,7 @@ class State(ABC):
         self.queues: dict[str, Queue] = {}
         self.by_id: dict[int, Queue] = {}
         self.aliases: dict[str, AliasDefinition] = {}
+        self.committed = self.backed_out = 0  # units of work, since the start
         self.uows = UowTable()
         self.holding: dict[Uow, None] = {}  # units of work with calls that are not logged yet, in their order
         self.next_queue = 1
@@ -224,6 +225,7 @@ class State(ABC):
             queue.uncommitted -= 1
             base = bases.get(queue.id)  # None: only non-persistent ones, in a place that no restart has to find again
             queue.add(entry, queue.next_sequence if base is None else base + ordinal, end)
+        self.committed += 1
         self._end(unit, uows.COMMITTED)
 
     def _backout(self, record: records.Backout, lsn: int, end: int, time: int) -> None:
@@ -235,6 +237,7 @@ class State(ABC):
             queue.uncommitted -= 1
         for queue, entry in unit.gets:
             queue.give_back(entry, count=True)
+        self.backed_out += 1
         self._end(unit, uows.BACKED_OUT)
 
     def _end(self, unit: Uow, outcome: uows.UowState) -> None:

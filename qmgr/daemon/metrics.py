@@ -39,6 +39,8 @@ def _samples(picture: Mapping[str, Any], connections: int) -> Iterator[Sample]:
         ("connection_count", "gauge", "Clients that are connected", connections),
         ("uptime", "gauge", "Seconds since the start", (picture["now"] - picture["started"]) / 1e6),
         ("checkpoint_count", "counter", "Checkpoints since the start", picture["checkpoints"]),
+        ("commit_count", "counter", "Units of work that were committed since the start", picture["committed"]),
+        ("rollback_count", "counter", "Units of work that were backed out since the start", picture["backed_out"]),
         ("uncommitted_units_of_work", "gauge", "Units of work that have not ended", picture["units_of_work"]),
         *_of_log(picture["log"]),
         *_of_disks(picture["file_systems"]),
@@ -60,6 +62,7 @@ def _of_log(log: Mapping[str, Any]) -> list[tuple[str, str, str, float | None]]:
     writes, config, extents = log["writes"], log["config"], qmstatus.extent_numbers(log)
     primary = config["primary_files"] * log["extent_bytes"]
     peak = log.get("peak", log["used"])
+    sizes, began = qmstatus.log_megabytes(log), qmstatus.log_began(log)
     return [
         ("log_in_use_bytes", "gauge", "Log that a restart needs", log["used"]),
         ("log_max_bytes", "gauge", "The most that the log can hold", log["capacity"]),
@@ -79,6 +82,11 @@ def _of_log(log: Mapping[str, Any]) -> list[tuple[str, str, str, float | None]]:
         ("log_extent_restart", "gauge", "Number of the extent RECLOG", extents.get("RECLOG")),
         ("log_extent_media", "gauge", "Number of the extent MEDIALOG", extents.get("MEDIALOG")),
         ("log_extent_archive", "gauge", "Number of the extent ARCHLOG", extents.get("ARCHLOG")),
+        ("log_size_restart", "gauge", "RECSZ, in MB", sizes["RECSZ"]),
+        ("log_size_media", "gauge", "MEDIASZ, in MB", sizes["MEDIASZ"]),
+        ("log_size_archive", "gauge", "ARCHSZ, in MB", sizes["ARCHSZ"]),
+        ("log_size_reusable", "gauge", "REUSESZ, in MB", sizes["REUSESZ"]),
+        ("log_start_epoch", "gauge", "LOGSTRDA and LOGSTRTI, in milliseconds since 1970", began and began // 1000),
     ]
 
 

@@ -1,6 +1,7 @@
 """Messages over HTTP: the verbs with their headers and statuses, bounds, garbage, who is let in, metrics."""
 
 import base64
+import datetime
 import errno
 import http.client
 import json
@@ -18,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import qmgr
 from qmgr.configuration import ChannelsConfig, Clash, Protocol
 from qmgr.daemon import http as listeners
 from qmgr.daemon import metrics, strangers
@@ -628,6 +630,35 @@ def test_metrics_say_of_the_log_what_display_says(tmp_path: Path, log_type: str)
         assert f"{attribute}({' ' if number is None else f'S{int(number):07}.LOG'})" in shown, (name, number, shown)
     assert ("ibmmq_qmgr_log_extent_current" in samples) == (log_type == "linear")
     assert int(samples["ibmmq_qmgr_log_file_system_free_space_bytes"]) > 0
+    for name, attribute in {"archive": "ARCHSZ", "media": "MEDIASZ", "restart": "RECSZ", "reusable": "REUSESZ"}.items():
+        assert f"{attribute}({samples.get(f'ibmmq_qmgr_log_size_{name}', ' ')})" in shown, (name, shown)
+    began = datetime.datetime.fromtimestamp(int(samples["ibmmq_qmgr_log_start_epoch"]) / 1000, datetime.UTC)
+    assert f"LOGSTRDA({began:%Y-%m-%d})" in shown and f"LOGSTRTI({began:%H.%M.%S})" in shown
+
+
+def test_metrics_count_the_ends_of_units_of_work_since_the_start(tmp_path: Path) -> None:
+    def counts(qm: qmgr.QueueManager) -> tuple[str, ...]:
+        lines = metrics.exposition(qm, 0).splitlines()
+        found = {line.partition("{")[0]: line.rpartition(" ")[2] for line in lines if "_count{" in line}
+        return found["ibmmq_qmgr_commit_count"], found["ibmmq_qmgr_rollback_count"]
+
+    made = face(tmp_path)
+    with made.manager as qm:
+        assert counts(qm) == ("0", "0")
+        for persistent in (True, False):
+            with qm.begin() as unit:
+                unit.put("A", b"x", persistent=persistent)
+        unit = qm.begin(qmgr.Xid(1, b"g", b"b"))
+        unit.put("A", b"x")
+        unit.prepare()
+        qm.resolve(qmgr.Xid(1, b"g", b"b"), commit=True)
+        unit = qm.begin()
+        unit.get("A")
+        unit.backout()
+        qm.put("A", b"no unit of work")
+        assert counts(qm) == ("3", "1")
+    with qmgr.start(qm.name, data_path=tmp_path, background=False) as again:
+        assert counts(again) == ("0", "0")
 
 
 def test_refusing_and_closing(server: Server) -> None:
