@@ -17,6 +17,7 @@ from recovery.records import Kind
 from recovery.uows import ACTIVE, BACKED_OUT, COMMITTED, PREPARED, UowState
 
 ENDS = {int(Kind.COMMIT): COMMITTED, int(Kind.BACKOUT): BACKED_OUT}
+LOOKS = 20  # at a log that others write over meanwhile
 A_MOMENT = 256  # records after which others may go on
 
 
@@ -40,9 +41,7 @@ def outcome(engine: Engine, retention: Retention, number: int, since: int = 0) -
     try:
         if engine.log.durable < tail:
             engine.log.force(tail, sync=True)  # what a crash could take back is not told
-        return _search(engine, number, since, tail)
-    except LogDamaged:  # a part is missing, or was used again while it was read
-        return None
+        return _looked_up(engine, number, since, tail)
     except LogError as exc:
         raise engine.translated(exc) from exc
     except OSError as exc:
@@ -50,6 +49,18 @@ def outcome(engine: Engine, retention: Retention, number: int, since: int = 0) -
         raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=engine.name) from exc
     finally:
         retention.unpin(pin)
+
+
+def _looked_up(engine: Engine, number: int, since: int, tail: int) -> UowState | None:
+    """What the log says. On a small circular one what is read may be written over, and the rest still be there."""
+    for _ in range(LOOKS):
+        first = engine.log.reaches_back_to()
+        try:
+            return _search(engine, number, since, tail)
+        except LogDamaged:
+            if engine.log.reaches_back_to() == first:  # a part is missing
+                break
+    return None
 
 
 def _search(engine: Engine, number: int, since: int, tail: int) -> UowState | None:

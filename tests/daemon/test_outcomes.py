@@ -118,3 +118,31 @@ def test_what_may_have_been_committed_is_not_said_to_be_backed_out() -> None:
     assert made.qm.outcome(units[0], since=since) is None
     assert made.qm.outcome(units[1], since=since) is UowState.COMMITTED
     assert made.qm.outcome(later.id, since=since) is UowState.BACKED_OUT
+
+
+def test_what_is_written_over_while_it_is_read_hides_no_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small circular log: others fill it while the outcome is looked for from its oldest extent on."""
+    world = World(log_primary_files=6)
+    qm = world.qm
+    for name in ("A", "B"):
+        qm.define_queue(name)
+
+    def fill(count: int) -> None:
+        for _ in range(count):
+            qm.put("B", bytes(50_000))
+            qm.get("B")
+        qm.checkpoint()
+
+    fill(40)  # the ring is full of what no restart needs
+    with qm.begin() as unit:
+        unit.put("A", b"x")
+    began = [qm._log.reaches_back_to()]
+
+    def write_over() -> None:
+        monkeypatch.undo()
+        fill(12)
+        began.append(qm._log.reaches_back_to())
+
+    monkeypatch.setattr(world.clock, "give_way", write_over)
+    assert qm.outcome(unit.id) is UowState.COMMITTED
+    assert began[0] < began[1]
