@@ -199,47 +199,28 @@ def test_an_interrupt_at_any_line_leaves_nobody_in_silence(
 
 
 @pytest.mark.parametrize("step", ["_wake_safe", "_pass_on"])
-@pytest.mark.parametrize("times", [1, 2, 3, 50])
-def test_row_57_a_leader_without_memory_for_a_while_leaves_nobody_in_silence(step: str, times: int) -> None:
+@pytest.mark.parametrize(
+    "kind, times", [*((MemoryError, times) for times in (1, 2, 3, 50)), (KeyboardInterrupt, 1), (KeyboardInterrupt, 2)]
+)
+def test_rows_57_and_67_a_leader_that_is_struck_as_it_gives_up_leaves_nobody_in_silence(
+    step: str, kind: type[BaseException], times: int
+) -> None:
     line, leader = led()
     followers = [Caller(line) for _ in range(3)]
     queued(line, 3)
-    left, done = [MemoryError()] * times, getattr(line, step)
+    left, done = [kind()] * times, getattr(line, step)
 
-    def short_of_memory() -> None:
+    def struck() -> None:
         if left and threading.current_thread() is leader:
             raise left.pop()
         done()
 
-    setattr(line, step, short_of_memory)
+    setattr(line, step, struck)
     line.go.set()
     for caller in (leader, *followers):
         caller.ended()
     assert [caller.raised for caller in followers] == [None] * 3
-    assert isinstance(leader.raised, MemoryError)
-    assert line._leader is None
-    line._force(line.append())
-
-
-@pytest.mark.parametrize("step", ["_wake_safe", "_pass_on"])
-@pytest.mark.parametrize("times", [1, 2])
-def test_row_67_a_leader_that_is_interrupted_while_it_gives_up_leaves_nobody_in_silence(step: str, times: int) -> None:
-    line, leader = led()
-    followers = [Caller(line) for _ in range(3)]
-    queued(line, 3)
-    left, done = [KeyboardInterrupt()] * times, getattr(line, step)
-
-    def interrupted_here() -> None:
-        if left and threading.current_thread() is leader:
-            raise left.pop()
-        done()
-
-    setattr(line, step, interrupted_here)
-    line.go.set()
-    for caller in (leader, *followers):
-        caller.ended()
-    assert [caller.raised for caller in followers] == [None] * 3
-    assert isinstance(leader.raised, KeyboardInterrupt)
+    assert isinstance(leader.raised, kind)
     assert line._leader is None
     line._force(line.append())
 
