@@ -96,19 +96,16 @@ class Calls:
     def hang_up(self) -> None:
         """The client is gone: give up what waits, and find the socket closed."""
         sockets.hang_up(self.sock)
-        self._give_up()
+        self.look_again()
 
     def dismiss(self) -> None:
         """The queue manager is ending: answer the call that is under way, and no other; one that waits hears why."""
         self._dismissed = True
         sockets.hear_no_more(self.sock)
-        self._give_up()
+        self.look_again()
 
     def look_again(self) -> None:
         """What waits looks whether it is to go on."""
-        self._give_up()
-
-    def _give_up(self) -> None:
         watch = self._watch
         if watch is not None:
             watch.note()
