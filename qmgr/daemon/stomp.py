@@ -109,7 +109,7 @@ class StompListener:
             task = loop.create_task(self._greet(client, stranger))
             stranger.cut = _canceller(task)
             self._greeting.add(task)
-            task.add_done_callback(self._greeted(client, stranger))
+            task.add_done_callback(self._greeted(client, stranger, stranger.cut))
 
     async def _greet(self, client: socket.socket, stranger: Stranger) -> None:
         """TLS where there is, then it is a connection; or one that is told why it is none."""
@@ -127,10 +127,18 @@ class StompListener:
             client.close()
             if self._tls is not None:
                 say_why(self._service, self._config, exc)
+            _forget_frames(exc)
+        except asyncio.CancelledError as exc:
+            _forget_frames(exc)
+            raise
 
-    def _greeted(self, client: socket.socket, stranger: Stranger) -> Callable[[asyncio.Task[None]], None]:
+    def _greeted(
+        self, client: socket.socket, stranger: Stranger, cut: Callable[[], None]
+    ) -> Callable[[asyncio.Task[None]], None]:
         def over(task: asyncio.Task[None]) -> None:
             self._greeting.discard(task)
+            if stranger.cut is cut:  # it would keep the task, which has the error that has the stranger
+                stranger.cut = _nothing
             if task.cancelled():  # maybe before its first step
                 self._strangers.leave(stranger)
                 client.close()
@@ -159,9 +167,11 @@ class StompListener:
                 self._somebody.clear()
                 await self._somebody.wait()
             await asyncio.sleep(self._timing.tick)
-            now = self._around.loop.time()
-            for connection in list(self._connections):
-                connection.tick(now)
+            self._look_at_each(self._around.loop.time())
+
+    def _look_at_each(self, now: float) -> None:
+        for connection in list(self._connections):
+            connection.tick(now)
 
     async def _refuse(self) -> None:
         self._shared.ending = True
@@ -201,6 +211,17 @@ class StompListener:
 
     def _report(self, address: str, error: MQError) -> None:
         self._service.say("AMQ9209", address=address, channel="STOMP", text=str(error))
+
+
+def _forget_frames(exc: BaseException | None) -> None:
+    """One of those in which it was raised has the future that has it: they would stay until Python finds cycles."""
+    while exc is not None:
+        exc.__traceback__ = None
+        exc = exc.__context__
+
+
+def _nothing() -> None:
+    """There is nothing to cut."""
 
 
 def _canceller(task: asyncio.Task[None]) -> Callable[[], None]:

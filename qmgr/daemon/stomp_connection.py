@@ -84,6 +84,19 @@ class Surroundings:
     report: Callable[[str, MQError], None]  # (address, why) of a connection that is closed for a fault
 
 
+class _Gone(asyncio.Transport):
+    """The transport of a connection that is lost."""
+
+    def is_closing(self) -> bool:
+        return True
+
+    def abort(self) -> None:
+        """It is."""
+
+
+GONE = _Gone()
+
+
 class Connection(asyncio.Protocol):
     """All of it runs in the loop."""
 
@@ -183,6 +196,7 @@ class Connection(asyncio.Protocol):
         self._end_session(in_order=False)
         self._be_known()
         self._around.connections.discard(self)
+        self._commands, self._transport = None, GONE  # with TLS 300 KB that would stay until Python finds cycles
 
     def pause_writing(self) -> None:
         self._paused = True
