@@ -49,7 +49,8 @@ def named(name: str | None, data_path: str | None) -> str:
         return name
     default = registry(data_path).default
     if default is None:
-        raise Failure(NAME_ERROR, "AMQ7048E", "no queue manager is named, and there is no default one.")
+        way = f"name one (dspmq shows them), or make it the default one in {locations.data_root(data_path)}/mqs.ini"
+        raise Failure(NAME_ERROR, "AMQ7048E", f"no queue manager is named, and there is no default one; {way}.")
     return default
 
 

@@ -274,6 +274,16 @@ def test_without_queue_managers_dspmq_shows_nothing_and_says_where(run: Run, dat
     assert done.stderr == f"AMQ8919I: there are no queue managers on the data path {data}.\n"
 
 
+def test_where_there_is_no_default_queue_manager_the_way_out_is_said_and_works(run: Run, data: Path):
+    run(f"crtmqm {SMALL} QM1")
+    done = run("dspmqtrn")
+    assert (done.returncode, done.stderr.count("\n")) == (72, 1)
+    assert done.stderr.endswith(f"name one (dspmq shows them), or make it the default one in {data}/mqs.ini.\n")
+    with (data / "mqs.ini").open("a") as file:
+        file.write("DefaultQueueManager:\n   Name=QM1\n")
+    assert run("dspmqtrn").returncode == 102
+
+
 def test_creating_twice_is_refused_and_harms_nothing(run: Run, data: Path):
     assert run(f"crtmqm {SMALL} QM1").returncode == 0
     before = (data / "qmgrs" / "QM1" / "qm.ini").read_bytes()
