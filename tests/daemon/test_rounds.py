@@ -1,6 +1,8 @@
 """The thread that answers the quick calls of all sockets: nobody waits for another's wait, and forces are shared."""
 
+import select
 import threading
+from collections import OrderedDict
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from qmgr.daemon.calls import Calls
 from qmgr.daemon.hands import Hands
 from qmgr.errors import Reason, Unavailable
 from qmgr.logged import TakesWaiting
+from recovery.uows import UowState
 from tests.daemon.raw import MOST, Raw
 from tests.daemon.serving import LONG, Served, serving, until, waits
 from tests.qmgr.world import bodies
@@ -301,19 +304,50 @@ def test_what_comes_before_an_answer_is_answered_after_it(served: Served, monkey
 def test_that_a_unit_is_committed_is_told_when_that_is_safe(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """By another socket of its client, which asks in the moment before the force."""
     raw = Raw(served.path)
-    other, log = raw.join(), served.manager._engine.log
-    raw.calls.ask(put(unit=1))
-    all_there(served, 2)
-    for asked in (wire.request(wire.STATE, 0, 1), wire.request(wire.COMMIT, 0, 1)):
+    other, force, early = raw.join(), served.manager.force, list[bool]()
+    received, receive_now = threading.Event(), Calls.receive_now
+
+    def receives(calls: Calls) -> bytes:
+        data = receive_now(calls)
+        received.set()
+        return data
+
+    def noted(lsn: int) -> None:
+        early.append(bool(select.select([other.sock], [], [], 0)[0]))
+        force(lsn)
+
+    monkeypatch.setattr(served.manager, "force", noted)
+    monkeypatch.setattr(Calls, "receive_now", receives)
+    for number, op in enumerate((wire.STATE, wire.COMMIT), 1):
+        raw.calls.ask(put(unit=number))
+        all_there(served, 2)
+        received.clear()
         with served.manager._engine.lock:
-            raw.calls.send(wire.request(wire.COMMIT, 0, 1))
-            other.send(asked)
-        other.receive()
-        assert log.safe == log.buffer.tail
+            raw.calls.send(wire.request(wire.COMMIT, 0, number))
+            assert received.wait(LONG)
+            other.send(wire.request(op, 0, number))
         raw.calls.receive()
-        raw.calls.ask(put(unit=1))  # of no use the second time
+        other.receive()
+    assert early == [False, False]
     raw.close()
     other.close()
+
+
+def test_row_78_a_unit_that_ends_is_known_as_ended_before_it_leaves_the_others(served: Served) -> None:
+    """Who looks from another thread finds it in one of them, and begins no other by its number."""
+    raw, there = Raw(served.path), list[bool]()
+    [client] = served.listener._clients._clients.values()
+
+    class Noted(OrderedDict[int, tuple[int, UowState]]):
+        def __setitem__(self, number: int, told: tuple[int, UowState]) -> None:
+            there.append(number in client.units)
+            super().__setitem__(number, told)
+
+    client._ended = Noted()
+    raw.calls.ask(put(unit=1))
+    raw.calls.ask(wire.request(wire.COMMIT, 0, 1))
+    assert there == [True]
+    raw.close()
 
 
 def test_whatever_goes_wrong_with_one_socket_the_others_are_served(

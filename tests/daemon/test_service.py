@@ -15,6 +15,7 @@ import pytest
 import qmgr
 from logger.clock import SystemClock
 from qmgr import ini, life
+from qmgr.daemon import process
 from qmgr.daemon.process import IMPATIENT, STEP_OF, Daemon
 from qmgr.daemon.service import Makers, Service
 from qmgr.daemon.starting import explain
@@ -543,3 +544,70 @@ def test_an_end_that_fails_is_said() -> None:
     given.disk.heal()
     assert not given.owned()
     given.another().start()
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def test_row_69_who_is_to_end_at_once_while_it_starts_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next start recovers what this one has not."""
+    given, killed = Given(), threading.Event()
+
+    def kill(daemon: Daemon) -> None:
+        killed.set()
+        for thread in threading.enumerate():
+            if thread.name == "start":
+                thread.join(PATIENCE)
+        raise Killed
+
+    def slow() -> None:
+        given.service.on_end_asked("immediate")
+        assert killed.wait(PATIENCE)
+
+    given.makers[None] = lambda service, config: Recorded("slow", given.told, at_start=slow)
+    monkeypatch.setattr(Daemon, "_kill", kill)
+    with pytest.raises(Killed):
+        Daemon(given.service, Quiet(), background=False).run()
+    given.service.end(at_once=True)
+
+
+def test_row_69_who_is_to_end_at_once_waits_for_no_quiesce_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, ends, is_over = Given(), threading.Event(), threading.Event()
+    service, end, waited = given.service, given.service.end, list[tuple[bool, bool]]()
+
+    def hangs() -> None:
+        service.on_end_asked("immediate")
+        ends.wait(PATIENCE)
+        is_over.set()
+
+    def noted(*, at_once: bool) -> None:
+        waited.append((at_once, is_over.is_set()))
+        ends.set()
+        end(at_once=at_once)
+
+    monkeypatch.setattr(service, "quiesce", hangs)
+    monkeypatch.setattr(service, "end", noted)
+    assert in_main(given, lambda: service.on_end_asked("quiesce")) is None
+    assert waited == [(True, False)]
+
+
+def test_row_69_a_kill_waits_for_no_disk_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, killed, done = Given(), threading.Event(), list[str]()
+
+    def hangs() -> None:
+        killed.wait(PATIENCE)
+        done.append("said")
+
+    def kill(pid: int, number: int) -> None:
+        done.append(f"{pid} {number}")
+        killed.set()
+
+    daemon = Daemon(given.service, Quiet(), background=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(given.service, "say_killed", hangs)
+        patched.setattr(process, "MOMENT", 0.01)
+        patched.setattr(os, "kill", kill)
+        daemon._kill()
+    daemon._wakeups.close()
+    assert done[0] == f"{os.getpid()} {signal.SIGKILL}"
