@@ -171,6 +171,7 @@ class Rebuild(Store):
             directory = self.queue_directory(queue.name)
             for number in self._taken:
                 with contextlib.suppress(OSError):
+                    self.fence()
                     path = segment_path(directory, number)
                     if self.disk.exists(path):
                         self.disk.unlink(path)

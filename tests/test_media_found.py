@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import qmgr
-from qmgr import rebuild
+from qmgr import rebuild, segments
 from qmgr.migration import migrate_log
 from qmgr.repairing import repair
 from tests.qmgr.world import DATA, NAME, World, bodies
@@ -446,3 +446,36 @@ def test_an_extent_that_can_not_be_opened_for_want_of_descriptors_does_not_count
             world.disk.heal()
     assert world.qm.recreate("Q").depth == 1
     assert len(list(world.qm.replay("Q", "oldest"))) == 1
+
+
+def test_row_63_who_was_stopped_in_a_recreation_while_another_took_over_leaves_his_segments(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They have the same numbers."""
+    monkeypatch.setattr(segments, "LARGEST", 1000)  # so that the queue has two of them
+    world = linear()
+    world.qm.define_queue("Q")
+    for body in (b"x", b"y"):
+        world.qm.put("Q", body * 2000)
+        world.qm.checkpoint()
+    world.qm.record_image()
+    world.qm.checkpoint()  # which needs no number, so it names the next one
+    old, disk = world.qm, world.disk
+    files = dict[str, bytes]()
+
+    def stopped(kind: str, path: str) -> None:
+        if kind == "sync" and path.endswith(".seg"):
+            disk.before_effect = None
+            disk.locks.clear()
+            world.start()
+            world.qm.get("Q")
+            world.qm.record_image()
+            world.qm.recreate("Q")
+            files.update({path: disk.peek(path) for path in disk.files(DATA) if path.endswith(".seg")})
+
+    disk.before_effect = stopped
+    with pytest.raises(qmgr.Unavailable, match="another process has started this queue manager"):
+        old.recreate("Q")
+    old.abandon()
+    assert files
+    assert {path: disk.peek(path) for path in disk.files(DATA) if path.endswith(".seg")} == files
