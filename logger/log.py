@@ -325,10 +325,12 @@ class Log(Writer):
         """Bring in one more extent, without the lock. False when there are as many as may be.
 
         The control file hears of it when the extent takes a part of the stream. Raises OSError: nothing has changed.
+        A file of that name may hold records of another process that has the log by now: it is not made anew then.
         """
         with self._growing:
             if not self.space.can_grow():
                 return False
+            self._check_ours()
             made = self._extents.make(pause)
             with self.lock:
                 self._extents.add(made)

@@ -267,7 +267,8 @@ class Writer(GroupCommit):
     def _check_ours(self) -> None:
         """A process that was stopped for a while may find that another one has the log now. Raises TakenOver.
 
-        Whoever leads calls it, before it writes and, where that has taken long, before anybody hears that it is safe.
+        Whoever leads calls it, before it writes and, where that has taken long, before anybody hears that it is safe;
+        so does whoever makes a file that may be there.
         """
         epoch = 0
         with contextlib.suppress(OSError):  # that a read fails tells nothing of it
