@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import qmgr
+from logger.errors import LogFailed
 from qmgr import sockets, wire
 from qmgr.daemon import hands, rounds
 from qmgr.daemon.calls import Calls
@@ -114,6 +115,26 @@ def test_a_commit_leaves_the_puts_of_others_until_its_force(served: Served, monk
         assert one.calls.receive()[1].op == wire.OK
     [left] = served.manager.transactions()
     assert logged == [left.number] and left.first_lsn
+    for one in raws:
+        one.close()
+
+
+def test_calls_that_can_not_be_logged_before_a_force_are_told_as_a_force_that_fails(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row 52: whoever waits for the force hears it as he would hear that."""
+
+    def fails(*unit: object) -> None:
+        raise LogFailed("the disk is gone")
+
+    raws = [Raw(served.path) for _ in range(2)]
+    all_there(served, 2)
+    for one in raws:
+        one.calls.ask(put(unit=1))
+    with monkeypatch.context() as patched:
+        patched.setattr(served.manager._engine, "_log_calls", fails)
+        exc = raws[0].calls.refused(wire.request(wire.COMMIT, 0, 1))
+    assert isinstance(exc, Unavailable) and "the disk is gone" in str(exc)
     for one in raws:
         one.close()
 
@@ -240,6 +261,66 @@ def test_where_a_force_takes_long_others_are_served(
     until(lambda: [one.name for one in threading.enumerate() if one not in others].count(ROUNDS) == 1)
     for one in raws:
         one.close()
+    assert len(bodies(served.manager, "A")) == 4
+
+
+def test_what_comes_before_an_answer_waits_for_it_also_where_another_thread_serves(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_work, go_on, force = threading.Event(), threading.Event(), served.manager.force
+
+    def slow(lsn: int) -> None:
+        at_work.set()
+        assert go_on.wait(LONG)
+        force(lsn)
+
+    raw = Raw(served.path)
+    all_there(served, 1)
+    monkeypatch.setattr(rounds, "PATIENCE", 1_000_000)
+    with monkeypatch.context() as patched:
+        patched.setattr(served.manager, "force", slow)
+        raw.calls.send(put(b"first"))
+        assert at_work.wait(LONG)
+        connection.put("B", BODY, persistent=False)  # the other thread is there
+        raw.calls.send(put(b"second"))
+        for _ in range(2):
+            connection.put("B", BODY, persistent=False)
+        assert connection.queue("A").depth == 1
+        go_on.set()
+    for _ in range(2):
+        assert wire.decode_reply(sockets.receive_one(raw.calls.sock, MOST)).op == wire.OK
+    assert bodies(served.manager, "A") == [b"first", b"second"]
+    raw.close()
+
+
+def test_where_a_force_takes_long_and_there_is_no_other_thread_all_are_served_after_it(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_work, tried, force = threading.Event(), threading.Event(), served.manager.force
+
+    def slow(lsn: int) -> None:
+        at_work.set()
+        assert tried.wait(LONG)
+        force(lsn)
+
+    def none(*args: object) -> None:
+        tried.set()
+        raise RuntimeError("can't start new thread")
+
+    raws = [Raw(served.path) for _ in range(2)]
+    all_there(served, 2)
+    monkeypatch.setattr(rounds, "PATIENCE", 1_000_000)
+    with monkeypatch.context() as patched:
+        patched.setattr(served.manager, "force", slow)
+        patched.setattr(rounds, "start_thread", none)
+        raws[0].calls.send(put())
+        assert at_work.wait(LONG)
+        raws[1].calls.send(put())
+        for raw in raws:
+            assert raw.calls.receive()[1].op == wire.OK
+    for raw in raws:
+        assert raw.calls.ask(put())[1].op == wire.OK
+        raw.close()
     assert len(bodies(served.manager, "A")) == 4
 
 
