@@ -15,6 +15,7 @@ from qmgr.daemon.calls import Calls
 from qmgr.daemon.hands import Hands
 from qmgr.errors import Reason, Unavailable
 from qmgr.logged import TakesWaiting
+from qmgr.session import Sessions
 from recovery.uows import UowState
 from tests.daemon.raw import MOST, Raw
 from tests.daemon.serving import LONG, Served, serving, until, waits
@@ -414,6 +415,29 @@ def test_that_a_unit_is_committed_is_told_when_that_is_safe(served: Served, monk
     other.close()
 
 
+def test_row_02_what_is_done_by_a_thread_that_may_wait_is_told_when_it_is_safe(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As each call of a client with TLS, and whatever comes where the log is nearly full."""
+    raw, force, early = Raw(served.path), served.manager.force, list[bool]()
+
+    def noted(lsn: int) -> None:
+        early.append(bool(select.select([raw.calls.sock], [], [], 0)[0]))
+        force(lsn)
+
+    def fails(lsn: int) -> None:
+        raise Unavailable("the log can't be written", reason=Reason.Q_MGR_NOT_AVAILABLE)
+
+    all_there(served, 1)
+    monkeypatch.setattr(Sessions, "pressed", True)
+    monkeypatch.setattr(served.manager, "force", noted)
+    assert raw.calls.ask(put())[1].op == wire.OK
+    assert early == [False]
+    monkeypatch.setattr(served.manager, "force", fails)
+    assert "can't be written" in str(raw.calls.refused(put()))
+    raw.close()
+
+
 def test_row_78_a_unit_that_ends_is_known_as_ended_before_it_leaves_the_others(served: Served) -> None:
     """Who looks from another thread finds it in one of them, and begins no other by its number."""
     raw, there = Raw(served.path), list[bool]()
@@ -460,6 +484,25 @@ def test_whatever_goes_wrong_with_one_socket_the_others_are_served(
             raw.calls.receive()
         assert connection.get("A", wait=LONG).body == BODY
         raw.close()
+
+
+def test_who_waits_for_a_force_that_can_not_be_begun_hears_that_his_connection_is_lost(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row 57."""
+
+    def fails(*args: object) -> None:
+        raise MemoryError
+
+    raw = Raw(served.path)
+    all_there(served, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(served.listener._clients.rounds._beats, "add", fails)
+        raw.calls.send(put())
+        assert raw.calls.is_closed()
+    connection.put("B", BODY)
+    assert connection.get("B").body == BODY
+    raw.close()
 
 
 def test_a_socket_that_can_not_be_taken_back_is_closed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
