@@ -223,6 +223,24 @@ def test_what_the_older_checkpoint_needs_stays_where_it_is_while_that_is_the_onl
     assert bodies(world.qm, "Q") == [b"precious"]
 
 
+def test_row_43_what_the_older_checkpoint_needs_is_not_archived_while_the_newer_one_may_be_damaged() -> None:
+    world = linear()
+    world.qm.define_queue("Q")
+    world.qm.put("Q", b"precious")
+    world.qm.define_queue("OTHER")
+    for _ in range(2):
+        fill(world, 60)
+        world.qm.checkpoint()
+    world.qm.record_image()
+    fill(world, 60)
+    world.qm.checkpoint()
+    assert world.qm.archive_log().done
+    world.disk = world.disk.crash(KEEP_ALL)
+    world.disk.poke(f"{DATA}/qmgrs/{NAME}/amqalchk.fil", b"damaged")
+    world.start()
+    assert bodies(world.qm, "Q") == [b"precious"]
+
+
 def test_row_49_a_recreation_that_fails_for_any_reason_stops_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Extents are compressed with zstd, and the package is not there any more."""
     world = linear(log_primary_files=3)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import qmgr
+from logger.clock import SystemClock
 from qmgr.errors import (
     BackedOut,
     Mistake,
@@ -320,3 +321,20 @@ def test_an_interrupt_leaves_the_connection_and_the_unit_usable(served: Served, 
     assert unit.state is UowState.ACTIVE
     unit.backout()
     assert connection.get("B").backout_count == 1
+
+
+class Jumping(SystemClock):
+    """Somebody sets the clock at every moment."""
+
+    def wall_us(self) -> int:
+        self.wall = getattr(self, "wall", 0) + 86_400_000_000
+        return self.wall
+
+
+def test_row_68_a_wait_of_a_client_is_measured_by_elapsed_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.daemon.serving.SystemClock", Jumping)
+    with serving(tmp_path) as served, served.connect() as connection:
+        call = Call(lambda: connection.get("A", wait=LONG).body)
+        waits(served)
+        served.manager.put("A", b"x")
+        assert call.outcome() == b"x"

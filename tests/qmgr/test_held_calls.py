@@ -1,8 +1,10 @@
 """Calls of a unit of work are logged together: with its outcome, or before anything else that is logged."""
 
+from collections.abc import Callable
+
 import pytest
 
-from qmgr import Xid
+from qmgr import UnitOfWork, Xid
 from recovery import dump
 from tests.qmgr.world import DATA, NAME, World, bodies
 from tests.sim.loss import LOSE_ALL
@@ -105,3 +107,24 @@ def test_a_checkpoint_between_the_calls_and_the_end(world: World) -> None:
     unit.commit()
     world.crash(LOSE_ALL)
     assert (bodies(world.qm, "A"), bodies(world.qm, "B")) == ([], [b"x", b"y"])
+
+
+RECORDS: dict[str, Callable[[World, UnitOfWork], object]] = {
+    "put": lambda world, unit: world.qm.put("A", b""),
+    "get": lambda world, unit: world.qm.get("A"),
+    "define": lambda world, unit: world.qm.define_queue("C"),
+    "prepare": lambda world, unit: unit.prepare(),
+    "commit": lambda world, unit: unit.commit(),
+    "backout": lambda world, unit: unit.backout(),
+    "checkpoint": lambda world, unit: world.qm.checkpoint(),
+}
+
+
+@pytest.mark.parametrize("how", RECORDS)
+def test_who_lasts_holds_the_head_from_the_next_record_of_anybody_on(world: World, how: str) -> None:
+    world.qm.put_many("A", [b"1", b"2", b"3"])
+    lasts, other = world.qm.begin(), world.qm.begin(Xid(1, b"x", b""))
+    lasts.get("A")
+    other.get("A")
+    RECORDS[how](world, other)
+    assert next(one for one in world.qm.transactions() if one.number == lasts.id).first_lsn
