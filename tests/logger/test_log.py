@@ -2,6 +2,7 @@
 
 import errno
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -573,46 +574,70 @@ def test_records_of_many_threads_are_all_there_when_pages_are_written_behind() -
     assert set(kept) <= set(restarted(disk))
 
 
+def ready(disk: SimDisk, clock: SimClock, log_type: LogType) -> Log:
+    """Another process starts, or the first one."""
+    log = Log(disk, clock, config(log_type=log_type))
+    reader, records = log.read(log.state.head, 0)
+    assert [bytes(one.body) for one in records] == [b"before"] * log.state.epoch
+    log.begin(reader.end, reader.epoch, reader.page_up_to(reader.end))
+    reader.close()
+    return log
+
+
+def put(log: Log, body: bytes) -> None:
+    with log.lock:
+        assert log.reserve(log.cost(len(body)), 0)
+        log.append(257, 0, 0, b"", body)
+    log.force(log.buffer.tail)
+
+
+CALLS: dict[str, Callable[[Log], object]] = {
+    "a small record": lambda log: put(log, b"lost"),
+    "a large record": lambda log: put(log, bytes(100_000)),
+    "a head": lambda log: log.move_head(log.state.head, log.durable),
+    "other files": lambda log: log.make_sure(),
+    "an end": lambda log: log.close(clean=True),
+}
+ANOTHER = "another process has started this queue manager"
+
+
+@pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("log_type", LogType)
-def test_row_63_who_was_stopped_while_another_took_over_writes_nothing_more(log_type: LogType) -> None:
+def test_row_63_who_was_stopped_while_another_took_over_writes_nothing_more(log_type: LogType, call: str) -> None:
     """The epoch in the control file says so; an hour later, as after SIGCONT, nothing is acknowledged."""
     disk, clock = SimDisk(), SimClock()
     at_rest.create(disk, config(log_type=log_type), ID)
-
-    def begin() -> Log:
-        log = Log(disk, clock, config(log_type=log_type))
-        reader, records = log.read(log.state.head, 0)
-        assert [bytes(one.body) for one in records] == [b"before"] * log.state.epoch
-        log.begin(reader.end, reader.epoch, reader.page_up_to(reader.end))
-        reader.close()
-        return log
-
-    def put(log: Log, body: bytes) -> None:
-        with log.lock:
-            assert log.reserve(log.cost(len(body)), 0)
-            log.append(257, 0, 0, b"", body)
-        log.force(log.buffer.tail)
-
-    old = begin()
+    old = ready(disk, clock, log_type)
     put(old, b"before")
-    rival = begin()
+    rival = ready(disk, clock, log_type)
     put(rival, b"rival's")
     clock.advance(3600)
     assert rival.grow()
     while rival._extents.table()[-1][1] == 0:
         put(rival, bytes(10_000))
     files = {path: disk.peek(path) for path in disk.files()}
-    with pytest.raises(OSError, match="another process has started this queue manager"):
+    with pytest.raises(OSError, match=ANOTHER):
         old.grow()  # the extent has the same number
-    for call in (
-        lambda: put(old, b"lost"),
-        lambda: put(old, bytes(100_000)),
-        lambda: old.move_head(old.state.head, old.durable),
-        old.make_sure,
-        lambda: old.close(clean=True),
-    ):
-        with pytest.raises(LogFailed, match="another process has started this queue manager"):
-            call()
+    for one in (call, "a small record"):
+        with pytest.raises(LogFailed, match=ANOTHER):
+            CALLS[one](old)
     assert {path: disk.peek(path) for path in disk.files()} == files
     put(rival, b"goes on")
     rival.close(clean=True)
+
+
+@pytest.mark.parametrize("size", [10, 10_000, 100_000])
+def test_row_63_who_was_stopped_in_a_write_while_another_took_over_acknowledges_nothing(size: int) -> None:
+    disk, clock = SimDisk(), SimClock()
+    at_rest.create(disk, config(), ID)
+    old = ready(disk, clock, LogType.CIRCULAR)
+    put(old, b"before")
+
+    def stopped(kind: str, path: str) -> None:
+        disk.before_effect = None
+        ready(disk, clock, LogType.CIRCULAR)
+        clock.advance(3600)
+
+    disk.before_effect = stopped
+    with pytest.raises(LogFailed, match=ANOTHER):
+        put(old, bytes(size))
