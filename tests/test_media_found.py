@@ -241,6 +241,50 @@ def test_row_43_what_the_older_checkpoint_needs_is_not_archived_while_the_newer_
     assert bodies(world.qm, "Q") == [b"precious"]
 
 
+def test_row_25_of_the_log_before_an_image_only_units_of_work_count_that_were_in_flight() -> None:
+    """All else is in the image, and comes once; so do backout counts."""
+    world = linear()
+    world.qm.define_queue("Q")
+    unit = world.qm.begin()
+    unit.put("Q", b"of the unit")
+    world.qm.put("Q", b"got")
+    world.qm.put_many("Q", [b"1", b"2"])
+    world.qm.get("Q")
+    with world.qm.begin() as other:
+        other.get("Q")
+        other.backout()
+    world.qm.record_image()
+    unit.commit()
+    world.qm.recreate("Q")
+    assert bodies(world.qm, "Q") == [b"1", b"2", b"of the unit"]
+    assert [one.backout_count for one in world.qm.browse("Q")] == [1, 0, 0]
+
+
+def test_row_25_a_unit_of_work_goes_on_with_a_queue_that_was_recreated_meanwhile() -> None:
+    """What it commits lies behind what has come since; what it backs out is counted, also over a crash."""
+    world = linear()
+    world.qm.define_queue("Q")
+    world.qm.define_queue("OTHER")
+    world.qm.put("Q", b"fleeting", persistent=False)
+    for name in ("Q", "OTHER"):
+        world.qm.put(name, b"there")
+    puts, gets = world.qm.begin(), world.qm.begin()
+    puts.put("Q", b"of the unit")
+    gets.get_many("Q", 2)
+    world.qm.recreate("Q")
+    meanwhile = world.qm.put("Q", b"meanwhile")
+    puts.commit()
+    gets.get("OTHER")
+    gets.backout()
+    for _ in range(2):
+        assert bodies(world.qm, "Q") == [b"there", b"meanwhile", b"of the unit"]
+        world.crash(LOSE_ALL)
+        assert [next(world.qm.browse(name)).backout_count for name in ("Q", "OTHER")] == [1, 1]
+    world.qm.get("Q", message_id=meanwhile.message_id)
+    world.crash(LOSE_ALL)
+    assert bodies(world.qm, "Q") == [b"there", b"of the unit"]
+
+
 def test_row_49_a_recreation_that_fails_for_any_reason_stops_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Extents are compressed with zstd, and the package is not there any more."""
     world = linear(log_primary_files=3)
