@@ -285,6 +285,18 @@ def test_row_25_a_unit_of_work_goes_on_with_a_queue_that_was_recreated_meanwhile
     assert bodies(world.qm, "Q") == [b"there", b"of the unit"]
 
 
+def test_row_25_a_queue_that_was_recreated_is_whole_after_a_crash() -> None:
+    world = linear()
+    world.qm.define_queue("Q")
+    world.qm.put("Q", b"x")
+    world.qm.checkpoint()
+    lose_segments(world, "Q")
+    world.qm.recreate("Q")
+    world.crash(LOSE_ALL)
+    assert "AMQ7472" not in world.errors()
+    assert bodies(world.qm, "Q") == [b"x"]
+
+
 def test_row_49_a_recreation_that_fails_for_any_reason_stops_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Extents are compressed with zstd, and the package is not there any more."""
     world = linear(log_primary_files=3)

@@ -626,12 +626,32 @@ def test_row_63_who_was_stopped_while_another_took_over_writes_nothing_more(log_
     rival.close(clean=True)
 
 
+def test_row_63_a_control_file_that_is_just_being_written_is_still_ours() -> None:
+    """As another thread sees it."""
+    disk, log = made()
+    looked: list[str] = []
+
+    def looks(kind: str, path: str) -> None:
+        if kind == "sync" and path.endswith("amqhlctl.lfh"):
+            log.still_ours()
+            looked.append(path)
+
+    disk.before_effect = looks
+    log.move_head(log.state.head, log.durable)
+    assert looked
+
+
+@pytest.mark.parametrize("written", [0, 1])  # the other one writes the first copy of the control file, or the second
 @pytest.mark.parametrize("size", [10, 10_000, 100_000])
-def test_row_63_who_was_stopped_in_a_write_while_another_took_over_acknowledges_nothing(size: int) -> None:
+def test_row_63_who_was_stopped_in_a_write_while_another_took_over_acknowledges_nothing(
+    size: int, written: int
+) -> None:
     disk, clock = SimDisk(), SimClock()
     at_rest.create(disk, config(), ID)
     old = ready(disk, clock, LogType.CIRCULAR)
     put(old, b"before")
+    for _ in range(written):
+        old.move_head(old.state.head, old.durable)
 
     def stopped(kind: str, path: str) -> None:
         disk.before_effect = None
