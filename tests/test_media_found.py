@@ -297,6 +297,18 @@ def test_row_25_a_queue_that_was_recreated_is_whole_after_a_crash() -> None:
     assert bodies(world.qm, "Q") == [b"x"]
 
 
+def test_row_24_the_image_of_the_definitions_is_kept_as_those_of_queues_are() -> None:
+    world = automatic()
+    world.qm.define_queue("Q")
+    world.qm.define_queue("OTHER")
+    world.qm.record_image()
+    for _ in range(2):
+        fill(world, 80)
+        world.qm.record_image(["Q", "OTHER"])
+        world.qm.checkpoint()
+    assert 0 < world.qm._log.reaches_back_to() <= world.qm._engine.state.catalog
+
+
 def test_row_49_a_recreation_that_fails_for_any_reason_stops_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Extents are compressed with zstd, and the package is not there any more."""
     world = linear(log_primary_files=3)

@@ -2,6 +2,7 @@
 
 import gzip
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -365,3 +366,26 @@ def test_extents_grow_old_and_are_archived_compressed_and_removed(
     assert "AMQ9007" not in errors
     with qmgr.start(NAME, data_path=tmp_path) as manager:
         assert manager.get("KEPT").body == b"later"
+
+
+def test_nobody_begins_to_read_between_the_decision_that_an_extent_can_go_and_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, held, pinned = world("Automatic"), list[bool](), list[bool]()
+    kept, log = made.qm._retention, made.qm._log
+    recycle, lock = log.recycle, kept._deciding
+
+    def noted(sequence: int) -> None:
+        held.append(lock.locked())
+        recycle(sequence)
+
+    class Noted(weakref.WeakSet[retention.Reading]):
+        def add(self, item: retention.Reading) -> None:
+            pinned.append(lock.locked())
+            super().add(item)
+
+    monkeypatch.setattr(log, "recycle", noted)
+    monkeypatch.setattr(kept, "_readers", Noted())
+    fill(made, 8)
+    kept.pin(0)
+    assert set(held) == {True} and set(pinned) == {True}
