@@ -13,6 +13,7 @@ from logger import at_rest
 from logger.config import LogConfig, LogSync, LogType, WriteIntegrity
 from logger.disk import PAGE
 from logger.errors import LogClosed, LogDamaged, LogError, LogFailed
+from logger.extent import DATA
 from logger.log import Log
 from logger.reader import LogReader
 from tests.sim.clock import SimClock
@@ -206,6 +207,19 @@ def test_row_07_a_spare_page_that_outlived_the_pages_before_it_hides_nothing_lat
     assert end % PAGE == 0
     log.force(end)
     assert restarted(found[0], write_integrity=integrity) == bodies
+
+
+def test_row_07_a_lost_write_that_comes_back_after_the_next_start_does_not_count() -> None:
+    """As from the other half of a mirror: that start has found the end of the log before it, and wrote nothing yet."""
+    disk, log = made()
+    log.force(append(log, b"kept"))
+    lost = disk.snapshot(KEEP_ALL)
+    log.force(append(log, bytes(20_000)))
+    assert begun(lost)[0] == [b"kept"]
+    lost = lost.crash(KEEP_ALL)
+    for path in lost.files("/log/active"):
+        lost.poke(path, lost.peek(path)[:DATA] + disk.peek(path)[DATA:])
+    assert begun(lost)[0] == [b"kept"]
 
 
 def test_row_43_what_a_restart_has_read_is_active_again_though_the_head_was_beyond_it() -> None:
