@@ -1,5 +1,6 @@
 """The checkpoint file: written whole, two generations, read back or refused; and when a checkpoint is due."""
 
+import errno
 from typing import Any
 
 import attrs
@@ -152,6 +153,20 @@ def test_row_43_the_segments_of_the_checkpoint_before_are_there_as_long_as_it_ma
     world.qm.put("A", b"more")
     world.qm.checkpoint()
     assert not any(world.disk.exists(path) for path in segments)
+
+
+def test_row_52_a_segment_whose_sync_has_failed_is_never_appended_to_again(world: World) -> None:
+    world.qm.put("A", b"1")
+    world.qm.checkpoint()
+    [first] = [path for path in world.disk.files(f"{DATA}/qmgrs/{QM}/queues") if path.endswith(".seg")]
+    world.qm.put("A", b"2")
+    world.disk.fail(("sync",), errno.ENOSPC, once=True, where=lambda path: path == first)
+    with pytest.raises(qmgr.StorageFull):
+        world.qm.checkpoint()
+    before = world.disk.peek(first)
+    world.qm.checkpoint()
+    assert world.disk.peek(first) == before
+    assert bodies(world.crash(), "A") == [b"1", b"2"]
 
 
 def test_row_63_who_was_stopped_in_a_checkpoint_while_another_took_over_leaves_his_checkpoints(world: World) -> None:
