@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from logger import at_rest
 from logger.config import LogConfig, LogSync, LogType, WriteIntegrity
 from logger.disk import PAGE
 from logger.errors import LogClosed, LogDamaged, LogError, LogFailed
-from logger.extent import DATA
+from logger.extent import DATA, decode_header
 from logger.log import Log
 from logger.reader import LogReader
 from tests.sim.clock import SimClock
@@ -396,6 +397,17 @@ def test_row_44_two_extents_that_have_changed_places_are_refused(log_type: LogTy
     disk.poke(other, contents[0])
     with pytest.raises(LogDamaged, match=f"{one} belongs to another log or another place"):
         Log(disk, SimClock(), config(log_type=log_type))
+
+
+def test_row_44_an_extent_of_a_linear_log_whose_part_belongs_into_another_file_is_refused() -> None:
+    disk, log = made(log_type=LogType.LINEAR)
+    log.force(append(log, b"x"))
+    path = "/log/active/S0000000.LOG"
+    header = decode_header(disk.peek(path)[:PAGE])
+    assert header is not None
+    disk.poke(path, attrs.evolve(header, sequence=7).encode() + disk.peek(path)[PAGE:])
+    with pytest.raises(LogDamaged, match=r"belongs into S0000006\.LOG"):
+        begun(disk.crash(KEEP_ALL), log_type=LogType.LINEAR)
 
 
 def test_a_reader_that_owns_nothing_sees_the_same() -> None:
