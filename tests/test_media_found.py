@@ -10,6 +10,7 @@ import qmgr
 from qmgr import rebuild, segments
 from qmgr.migration import migrate_log
 from qmgr.repairing import repair
+from qmgr.session import AllRights, Peer
 from tests.qmgr.world import DATA, NAME, World, bodies
 from tests.sim.disk import Fault
 from tests.sim.loss import KEEP_ALL, LOSE_ALL
@@ -295,6 +296,19 @@ def test_row_25_a_queue_that_was_recreated_is_whole_after_a_crash() -> None:
     world.crash(LOSE_ALL)
     assert "AMQ7472" not in world.errors()
     assert bodies(world.qm, "Q") == [b"x"]
+
+
+def test_row_25_what_is_only_held_for_a_client_is_there_again_for_anybody() -> None:
+    world = linear()
+    world.qm.define_queue("Q")
+    world.qm.put_many("Q", [b"1", b"2"])
+    session = world.qm.sessions.open(Peer(user="mia", application="till", process=7), AllRights())
+    held, _ = session.deliver("Q", 1)
+    assert len(held) == 1
+    world.qm.recreate("Q")
+    assert bodies(world.qm, "Q") == [b"1", b"2"]
+    session.close()
+    assert bodies(world.qm, "Q") == [b"1", b"2"]
 
 
 def test_row_24_the_image_of_the_definitions_is_kept_as_those_of_queues_are() -> None:
