@@ -3,6 +3,7 @@
 import errno
 import random
 import sys
+from typing import Any
 
 import pytest
 
@@ -309,6 +310,32 @@ def test_row_25_what_is_only_held_for_a_client_is_there_again_for_anybody() -> N
     assert bodies(world.qm, "Q") == [b"1", b"2"]
     session.close()
     assert bodies(world.qm, "Q") == [b"1", b"2"]
+
+
+def test_row_24_segments_stay_until_the_image_is_recorded_that_is_made_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that they hold has been got by then, and the checkpoints know of them no more."""
+    monkeypatch.setattr(segments, "LARGEST_BLOCK", 100)
+    world = linear()
+    world.qm.define_queue("Q")
+    world.qm.put_many("Q", [bytes(200)] * 3)
+    world.qm.checkpoint()
+    read_block = segments.SegmentReader.read_block
+
+    def noted(*place: Any) -> bytes:
+        data = read_block(*place)
+        world.qm.get_many("Q", 3)
+        world.qm.checkpoint()
+        return data
+
+    monkeypatch.setattr(segments.SegmentReader, "read_block", noted)
+    [path] = [path for path in world.disk.files(DATA) if path.endswith(".seg")]
+    assert world.qm.record_image("Q") == ["Q"]
+    assert world.disk.exists(path)
+    assert world.qm.damaged() == {}
+    world.qm.checkpoint()
+    world.qm.put("Q", b"x")
+    world.qm.checkpoint()
+    assert not world.disk.exists(path)
 
 
 def test_row_24_the_image_of_the_definitions_is_kept_as_those_of_queues_are() -> None:
