@@ -652,6 +652,17 @@ def test_row_63_who_was_stopped_while_another_took_over_writes_nothing_more(log_
     rival.close(clean=True)
 
 
+def test_row_63_a_control_file_that_can_not_be_read_tells_nothing_of_another_process() -> None:
+    disk, clock = SimDisk(), SimClock()
+    at_rest.create(disk, config(), ID)
+    log = ready(disk, clock, LogType.CIRCULAR)
+    clock.advance(3600)
+    disk.fail(("read",), errno.EIO, once=False)
+    put(log, b"x")
+    disk.heal()
+    assert restarted(disk) == [b"x"]
+
+
 def test_row_63_a_control_file_that_is_just_being_written_is_still_ours() -> None:
     """As another thread sees it."""
     disk, log = made()
