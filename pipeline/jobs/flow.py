@@ -6,8 +6,11 @@ other. Who took it says where it went: a unit of work that gets a message and pu
 *moved* it, as is done with messages that were backed out too often and with dead letters; one that puts a message with
 its message id as correlation id has *answered* it; one that puts a message with its correlation id has *passed it on*.
 
+What lay on a queue that was deleted went with it.
+
 Depths count persistent messages only, since the log has no others. Where it does not reach back to its beginning they
-begin with the messages that are got in it and were put before, so they are the least that can have been there.
+begin with the messages that somebody tries to get in it and were put before, so they are the least that can have been
+there, and nobody knows for how long.
 """
 
 import argparse
@@ -29,6 +32,7 @@ NAME = "flow"
 HELP = "the life of each message: time on queue, depth over time, throughput, by queue and window"
 OF_PUT = ("message_id", "correlation_id", "priority", "put_time", "expiry", "body_length")
 COLUMNS = (*lives.NEEDED, *OF_PUT)
+NEAR = "10000"  # percentiles are off by so much of the ranks: a ten-thousandth
 UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 WIDTHS = [UNITS["s"] // 10] + [UNITS["s"] * seconds for seconds in (1, 10, 60, 300, 900, 3600, 21600, 86400)]
 MOST_WINDOWS = 300  # that the span of a log is cut into unless it was said how long one is
@@ -67,20 +71,27 @@ group by object_number, sequence
 """
 
 LIVES = """
-with looked_at as (
-    select *, get(filter(takes, take -> take.final), 0) as gone,
+with deleted as (
+    select object_number, min(lsn) as deleted_lsn, min_by(time, lsn) as deleted_time
+    from {log} where kind = 'DELETE' group by object_number
+), ended as (
+    select *, get(filter(takes, take -> take.final), 0) as gone from {told}
+), looked_at as (
+    select /*+ broadcast(deleted) */ *,
         size(filter(takes, take -> take.kind = 'GET')) as gets,
         size(filter(takes, take -> take.until < {forever})) as backouts,
-        exists(takes, take -> not take.final and take.until = {forever}) as held
-    from {told}
+        exists(takes, take -> not take.final and take.until = {forever}) as held,
+        coalesce(gone.ended_time, deleted_time) as gone_time,
+        unix_micros(coalesce(gone.ended_time, deleted_time)) - unix_micros(visible_time) as waited_us
+    from ended left join deleted using (object_number)
 )
 select {queue} as queue, object_number, sequence, message_id, correlation_id, priority, body_length, put_time, expiry,
     put_lsn, put_uow, visible as visible_lsn, visible_time, gets, backouts,
-    gone.lsn as gone_lsn, gone.uow as gone_uow, gone.time as got_time, gone.ended_time as gone_time,
-    greatest(unix_micros(gone.ended_time) - unix_micros(visible_time), 0) as time_on_queue_us,
+    coalesce(gone.lsn, deleted_lsn) as gone_lsn, gone.uow as gone_uow, gone.time as got_time, gone_time,
+    if(waited_us < 0, 0, waited_us) as time_on_queue_us,
     case
-        when gone.kind = 'EXPIRE' then 'expired' when gone is not null then 'got' when held then 'held'
-        else 'on queue'
+        when gone.kind = 'EXPIRE' then 'expired' when gone is not null then 'got'
+        when deleted_lsn is not null then 'deleted' when held then 'held' else 'on queue'
     end as fate,
     moved_to, moved_how
 from looked_at left join {moves} using (object_number, sequence)
@@ -97,39 +108,51 @@ with events as (
         struct(visible_time as at, true as came), struct(gone_time as at, false as came)
     ))
     from {lives}
+), placed as (
+    select *, timestamp_micros(unix_micros(at) div {width} * {width}) as window from events where at is not null
+), stepped as (
+    select *, sum(if(came, 1, -1)) over (
+            partition by object_number, window order by at range between unbounded preceding and current row
+        ) as above
+    from placed
 ), windows as (
-    select queue, object_number, timestamp_micros(unix_micros(at) div {width} * {width}) as window,
+    select queue, object_number, window,
         count_if(came) as put, sum(if(came, body_length, 0)) as bytes_put,
         count_if(not came and fate = 'got') as got, count_if(not came and fate = 'expired') as expired,
-        percentile_approx(if(not came and fate = 'got', time_on_queue_us, null), array(0.5, 0.95, 0.99), 1000) as waited
-    from events where at is not null group by 1, 2, 3
+        count_if(not came and fate = 'deleted') as deleted, greatest(max(above), 0) as above,
+        percentile_approx(if(not came and fate = 'got', time_on_queue_us, null), array(0.5, 0.95, 0.99), {near})
+            as waited
+    from stepped group by queue, object_number, window
 ), earlier as (
-    select object_number, count_if(visible_lsn is null and gone_time is not null) as there
+    select object_number, count_if(visible_lsn is null and sequence is not null) as there
     from {lives} group by object_number
+), deep as (
+    select *, there + sum(put - got - expired - deleted) over (
+            partition by object_number order by window rows between unbounded preceding and current row
+        ) as depth
+    from windows join earlier using (object_number)
 )
-select queue, object_number, window, put, bytes_put, got, expired,
-    waited[0] as p50_us, waited[1] as p95_us, waited[2] as p99_us,
-    there + sum(put - got - expired) over (
-        partition by object_number order by window rows between unbounded preceding and current row
-    ) as depth
-from windows join earlier using (object_number)
+select queue, object_number, window, put, bytes_put, got, expired, deleted,
+    waited[0] as p50_us, waited[1] as p95_us, waited[2] as p99_us, depth,
+    depth - (put - got - expired - deleted) + above as deepest
+from deep
 """
 
 QUEUES = """
 with counted as (
     select queue, object_number,
         count_if(visible_lsn is not null) as put, count_if(fate = 'got') as got, count_if(fate = 'expired') as expired,
-        count_if(visible_lsn is not null and fate in ('on queue', 'held')) as left,
+        count_if(fate = 'deleted') as deleted, count_if(fate in ('on queue', 'held')) as left,
         sum(backouts) as backouts, count_if(moved_how = 'moved') as moved,
         count_if(moved_how = 'answered') as answered, count_if(moved_how = 'passed on') as passed_on,
         count_if(fate = 'put backed out') as put_backed_out,
-        percentile_approx(if(fate = 'got', time_on_queue_us, null), array(0.5, 0.95, 0.99), 1000) as waited,
+        percentile_approx(if(fate = 'got', time_on_queue_us, null), array(0.5, 0.95, 0.99), {near}) as waited,
         max(if(fate = 'got', time_on_queue_us, null)) as longest_us
     from {lives} group by queue, object_number
 ), deepest as (
-    select object_number, max(depth) as deepest from {windows} group by object_number
+    select object_number, max(deepest) as deepest from {windows} group by object_number
 )
-select queue, object_number, put, got, expired, left, backouts, moved, answered, passed_on,
+select queue, object_number, put, got, expired, deleted, left, backouts, moved, answered, passed_on,
     put_backed_out, waited[0] as p50_us, waited[1] as p95_us, waited[2] as p99_us, longest_us, deepest
 from counted left join deepest using (object_number)
 """
@@ -146,20 +169,20 @@ def moves(calls: DataFrame, told: DataFrame) -> DataFrame:
     return lives.query(MOVES, {"no_id": "00" * 24}, calls=calls, told=told)
 
 
-def messages(calls: DataFrame) -> DataFrame:
+def messages(log: DataFrame, calls: DataFrame) -> DataFrame:
     """A row for each message; `calls` are `lives.operations`. Puts that are not committed have no sequence."""
     told = lives.messages(calls, OF_PUT)
-    return lives.query(LIVES, calls=calls, told=told, moves=moves(calls, told))
+    return lives.query(LIVES, log=log, calls=calls, told=told, moves=moves(calls, told))
 
 
 def windows(told: DataFrame, width: int) -> DataFrame:
-    """What went through each queue in each window of `width` microseconds, and how deep it was at its end."""
-    return lives.query(WINDOWS, {"width": str(width)}, lives=told)
+    """What went through each queue in each window of `width` microseconds, how deep it was at its end and at most."""
+    return lives.query(WINDOWS, {"width": str(width), "near": NEAR}, lives=told)
 
 
 def queues(told: DataFrame, by_window: DataFrame) -> DataFrame:
     """The same of each queue, over all of the time."""
-    return lives.query(QUEUES, lives=told, windows=by_window)
+    return lives.query(QUEUES, {"near": NEAR}, lives=told, windows=by_window)
 
 
 # ---- windows of time
@@ -217,7 +240,7 @@ def run(args: argparse.Namespace, spark: "SparkSession") -> int:
             log = lives.kept(common.log_table(spark, args, lives.ddl(COLUMNS)), f"{shop.work}/log")
         first, last = spanned(log)
         with common.step(spark, "following messages"):
-            told = lives.kept(messages(lives.operations(log)), f"{shop.work}/messages")
+            told = lives.kept(messages(log, lives.operations(log)), f"{shop.work}/messages")
         width = args.window or width_for(last - first)
         with common.step(spark, "windows"):
             by_window = lives.kept(windows(told, width), f"{shop.work}/windows")
@@ -254,6 +277,7 @@ def list_queues(report: Report, rows: list[Row]) -> None:
         "put",
         "got",
         "expired",
+        "deleted",
         "left",
         "deepest",
         "backouts",
@@ -269,6 +293,7 @@ def list_queues(report: Report, rows: list[Row]) -> None:
     )
     report.line()
     report.line("p50, p95, p99, longest: time on the queue, from the commit of the put to the commit of the get.")
+    report.line("deleted: messages that lay on a queue when it was deleted. deepest: the most that were there at once.")
     report.line("backouts: gets that were backed out. put backed out: puts that were.")
     report.line(
         "Where messages went, by the unit of work that got them and put another one: moved, with the same message"

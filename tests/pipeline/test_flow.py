@@ -12,10 +12,11 @@ import pytest
 import qmgr
 from pipeline import extents
 from pipeline.__main__ import parser_of
-from pipeline.jobs import flow, job, output
+from pipeline.jobs import flow, job, lives, output
 from pipeline.jobs.common import Failure
 from pipeline.jobs.flow import UNITS, duration, width_for, width_of
 from tests.pipeline import reference
+from tests.pipeline.forging import table
 from tests.pipeline.reference import Row
 from tests.sim.clock import SimClock
 
@@ -55,6 +56,11 @@ def work(data: Path) -> list[Row]:
     with qm.begin() as unit:
         passed = unit.get("IN")
         unit.put("OUT", b"passed", correlation_id=passed.correlation_id)
+    qm.define_queue("PASSING", default_persistence=True)
+    qm.put_many("PASSING", [b"soon gone"] * 3)
+    qm.get("PASSING")
+    clock.advance(70)
+    qm.delete_queue("PASSING", purge=True)
     unit = qm.begin()
     unit.put("IN", b"never")
     unit.get("IN")
@@ -76,6 +82,8 @@ class Told:
         self.visible: dict[tuple[str, int], int] = {}
         self.gone: dict[tuple[str, int], tuple[str, int]] = {}
         self.backouts: Counter[tuple[str, int]] = Counter()
+        self.deepest: Counter[str] = Counter()
+        depths: Counter[str] = Counter()
         for row in rows:
             outcome = row if row["uow"] is None else ended.get(row["uow"], {"kind": ""})
             key, committed = (row["object"], row["sequence"]), outcome["kind"] not in ("BACKOUT", "")
@@ -85,23 +93,32 @@ class Told:
                 self.gone[key] = row["kind"], outcome["time"]
             elif row["kind"] == "GET" and outcome["kind"] == "BACKOUT":
                 self.backouts[key] += 1
+            elif row["kind"] == "DELETE":
+                for lost in [one for one in self.visible.keys() - self.gone.keys() if one[0] == "PASSING"]:
+                    self.gone[lost] = "DELETE", row["time"]
+        came = [(time, 1, key[0]) for key, time in self.visible.items()]
+        for _, step, queue in sorted([*came, *((time, -1, key[0]) for key, (_, time) in self.gone.items())]):
+            depths[queue] += step
+            self.deepest[queue] = max(self.deepest[queue], depths[queue])
 
     def waited(self, queue: str) -> list[int]:
         return sorted(
-            time - self.visible[key] for key, (kind, time) in self.gone.items() if key[0] == queue and kind == "GET"
+            time - self.visible[key]
+            for key, (kind, time) in self.gone.items()
+            if key[0] == queue and kind == "GET" and key in self.visible
         )
 
     def by_window(self) -> dict[tuple[str, int], list[int]]:
-        """Put, got, expired, and the depth at the end, of each queue and window."""
-        found: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0, 0])
+        """Put, got, expired, deleted, and the depth at the end, of each queue and window."""
+        found: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
         for (queue, _), time in self.visible.items():
             found[queue, time // MINUTE][0] += 1
         for (queue, _), (kind, time) in self.gone.items():
-            found[queue, time // MINUTE][1 if kind == "GET" else 2] += 1
+            found[queue, time // MINUTE][["GET", "EXPIRE", "DELETE"].index(kind) + 1] += 1
         depth: Counter[str] = Counter()
         for key in sorted(found):
-            put, got, expired = found[key]
-            depth[key[0]] += put - got - expired
+            put, got, expired, deleted = found[key]
+            depth[key[0]] += put - got - expired - deleted
             found[key].append(depth[key[0]])
         return dict(found)
 
@@ -122,7 +139,7 @@ def test_lives_windows_and_queues_are_as_a_plain_reading_has_them(spark: "SparkS
     placed = {(row["queue"], row["sequence"]): row for row in table["messages"] if row["sequence"] is not None}
     assert placed.keys() == told.visible.keys()
     assert {key: row["backouts"] for key, row in placed.items() if row["backouts"]} == dict(told.backouts)
-    fates = {"GET": "got", "EXPIRE": "expired"}
+    fates = {"GET": "got", "EXPIRE": "expired", "DELETE": "deleted"}
     gone = {key: row["fate"] for key, row in placed.items() if row["fate"] not in ("on queue", "held")}
     assert gone == {key: fates[kind] for key, (kind, _) in told.gone.items()}
     assert Counter(row["fate"] for row in table["messages"])["held"] == 1
@@ -135,22 +152,47 @@ def test_lives_windows_and_queues_are_as_a_plain_reading_has_them(spark: "SparkS
     assert moved[("moved", "FAILED")] == sum(queue == "FAILED" for queue, _ in told.visible) > 0
     assert moved[("answered", "OUT")] > 5
     assert moved[("passed on", "OUT")] == 1
+    counts = ("put", "got", "expired", "deleted", "depth")
     windows = {
-        (row["queue"], micros(row["window"]) // MINUTE): [row["put"], row["got"], row["expired"], row["depth"]]
-        for row in table["windows"]
+        (row["queue"], micros(row["window"]) // MINUTE): [row[name] for name in counts] for row in table["windows"]
     }
     assert windows == told.by_window()
     for row in table["queues"]:
         waited = told.waited(row["queue"])
         assert row["longest_us"] == (waited[-1] if waited else None)
+        assert row["deepest"] == told.deepest[row["queue"]], "also where it was not as deep at the end of a window"
         if waited:
             for share, name in ((0.5, "p50_us"), (0.95, "p95_us"), (0.99, "p99_us")):
                 assert row[name] == waited[math.ceil(share * len(waited)) - 1]
-            assert row["deepest"] == max(one[3] for key, one in windows.items() if key[0] == row["queue"])
     text = (out / "report.txt").read_text()
     assert "in windows of 1 m." in text
     assert all((out / f"{name}.png").stat().st_size > 1000 for name in ("depth", "throughput", "time_on_queue"))
     assert {path.name for path in out.iterdir()} == {*flow.WRITES, output.LOCK, output.MARKER}
+
+
+def test_what_was_put_before_the_log_has_no_time_on_queue_and_counts_in_depths(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """A log without its beginning, or one that is read from somewhere on."""
+    rows = work(tmp_path / "data")
+    places = [row["lsn"] for row in rows if row["object"] == "OUT" and row["kind"] == "PUT"]
+    rows = [row for row in rows if row["lsn"] > places[2] or row["kind"] == "DEFINE"]
+    told = Told(rows)
+    log = table(spark, rows, flow.COLUMNS)
+    found = flow.messages(log, lives.operations(log)).filter("sequence is not null").cache()
+    lived = {(row["queue"], row["sequence"]): row for row in found.collect()}
+    before = {key for key in lived.keys() - told.visible.keys() if key[0] == "OUT"}
+    assert len(before) == 3
+    for key, row in lived.items():
+        there = key in told.visible and key in told.gone
+        assert row["time_on_queue_us"] == (told.gone[key][1] - told.visible[key] if there else None)
+    windows = flow.windows(found, MINUTE).cache()
+    for row in flow.queues(found, windows).collect():
+        waited = told.waited(row["queue"])
+        assert row["p50_us"] == (waited[math.ceil(len(waited) / 2) - 1] if waited else None)
+    depths = {row["queue"]: row["depth"] for row in windows.orderBy("window").collect()}
+    for queue, depth in depths.items():
+        assert depth == sum(key[0] == queue and key not in told.gone for key in lived)
 
 
 def test_a_window_is_said_in_words_or_chosen_by_the_span() -> None:
