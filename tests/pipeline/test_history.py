@@ -25,6 +25,7 @@ from pipeline.schema import COLUMNS
 from qmgr.errors import Mistake
 from tests.conftest import SOAK
 from tests.daemon.serving import until
+from tests.pipeline import forging
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -171,6 +172,23 @@ def test_rows_that_differ_from_the_log_are_listed_and_do_not_count(
     told = (tmp_path / "report.txt").read_text()
     listed = [line.split() for line in told.splitlines() if line.startswith((str(lost), str(twice), str(other)))]
     assert listed == [[str(lost), "-", "3", "2"], [str(twice), "-", "3", "4"], [str(other), "-", "3", "3"]]
+
+
+def test_days_are_those_of_utc_whatever_time_zone_the_session_has(spark: "SparkSession", tmp_path: Path) -> None:
+    moments = [datetime.datetime(2026, 11, 21, hour, 30, tzinfo=datetime.UTC) for hour in (0, 23)]
+    rows = forging.table(
+        spark,
+        [{"lsn": at, "position": 0, "time": moment, "object": "A"} for at, moment in enumerate(moments)],
+        ("lsn", "position", "time", "object"),
+    )
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    for other in ("America/St_Johns", "Pacific/Kiritimati"):
+        spark.conf.set("spark.sql.session.timeZone", other)
+        try:
+            history.write(rows, str(tmp_path / other))
+        finally:
+            spark.conf.set("spark.sql.session.timeZone", str(zone))
+        assert [path.name for path in (tmp_path / other).glob("day=*")] == ["day=2026-11-21"]
 
 
 def test_a_run_ends_where_a_record_ends(spark: "SparkSession", first: Begun, tmp_path: Path) -> None:
