@@ -36,6 +36,7 @@ LOOKED_EVERY = 0.5
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 OURS = re.compile(r"^\s*((?:logger|recovery|qmgr|pipeline)(?:\.\w+)*)\.(\w+): (.+)$", re.MULTILINE)
 CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
+CAUSE = re.compile(r"^\s*Caused by: (?:[\w.$]+: )*(.+)$", re.MULTILINE)
 PYTHONS = re.compile(r"^\s*(\w+(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
 
 
@@ -292,7 +293,9 @@ def _of_class(kind: type[BaseException], sentence: str) -> tuple[int, str]:
 
 
 def _told_by_spark(text: str) -> str:
-    """The line with the name of the condition, where there is one."""
+    """The line with the name of the condition, where there is one, and its cause by Java, such as a disk that is full."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    named = [found[0] for line in lines if (found := CONDITION.search(line))]
-    return next(iter([*named, *lines]), "it does not say why")
+    named = [found[0] for line in lines if (found := CONDITION.search(line))][:1]
+    causes = [cause.strip() for cause in CAUSE.findall(text)][-1:]
+    told = [*named, *(cause for cause in causes if not named or cause not in named[0])] or lines[:1]
+    return ": ".join(told) or "it does not say why"

@@ -276,6 +276,21 @@ Caused by: org.apache.spark.SparkException: Job aborted"""
     assert explain(PythonException("Job aborted")) == (71, "AMQ6118S: Spark failed: Job aborted")
 
 
+def test_what_java_says_has_caused_an_error_is_told_too() -> None:
+    from pyspark.errors import PySparkException
+
+    full = """An error occurred while calling o14.parquet.
+: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to file:/out/x. SQLSTATE: 58030
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.taskFailedWhileWritingRowsError(QueryExecutionErrors.scala:823)
+Caused by: org.apache.parquet.util.AutoCloseables$ParquetCloseResourceException: Unable to close resource
+Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device
+\t... 13 more"""
+    said = "[TASK_WRITE_FAILED] Task failed while writing rows to file:/out/x. SQLSTATE: 58030: No space left on device"
+    assert explain(PySparkException(full)) == (71, f"AMQ6118S: Spark failed: {said}")
+    unnamed = full.replace("[TASK_WRITE_FAILED] ", "")
+    assert explain(PySparkException(unnamed)) == (71, "AMQ6118S: Spark failed: No space left on device")
+
+
 def test_errors_of_this_process_are_told_as_every_command_does() -> None:
     assert explain(LogDamaged("it is gone")) == (71, "AMQ6767S: it is gone")
     assert explain(Mistake("no")) == (BAD_ARGUMENTS, "AMQ7076E: no (2046 MQRC_OPTIONS_ERROR)")
