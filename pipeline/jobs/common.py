@@ -36,6 +36,8 @@ LOOKED_EVERY = 0.5
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 OURS = re.compile(r"^\s*((?:logger|recovery|qmgr|pipeline)(?:\.\w+)*)\.(\w+): (.+)$", re.MULTILINE)
 CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
+OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|Java heap space|GC overhead|SparkContext was shut down|DAGScheduler\.")
+MORE_MEMORY = "give Java more memory, such as by SPARK_DRIVER_MEMORY=4g in the environment"
 CAUSE = re.compile(r"^\s*Caused by: (?:[\w.$]+: )*(.+)$", re.MULTILINE)
 PYTHONS = re.compile(r"^\s*(\w+(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
 
@@ -251,18 +253,30 @@ def _tasks(spark: "SparkSession") -> tuple[int, int]:
 def explain(exc: Exception) -> tuple[int, str]:
     """The exit status and the sentence of an error, also of one that was raised in a task of Spark."""
     if type(exc).__module__.partition(".")[0] in ("pyspark", "py4j"):
-        found = _dug_out(str(exc))
+        text = _text_of(exc)
+        found = _dug_out(text)
         if found is not None:
             return found
         if os.environ.get("QMGR_TRACEBACK"):
             traceback.print_exception(exc)
-        return UNEXPECTED, f"AMQ6118S: Spark failed: {_told_by_spark(str(exc))}"
+        more = f"; {MORE_MEMORY}" if OUT_OF_MEMORY.search(text) else ""
+        return UNEXPECTED, f"AMQ6118S: Spark failed: {_told_by_spark(text)}{more}"
+    if isinstance(exc, (ConnectionRefusedError, ConnectionResetError)):  # nobody else is connected to
+        return UNEXPECTED, f"AMQ6118S: Java has ended while Spark was at work in it; {MORE_MEMORY}"
     if isinstance(exc, (Mistake, NotInLog)):
         return BAD_ARGUMENTS, f"AMQ7076E: {exc}"
     if isinstance(exc, ModuleNotFoundError):
         said = str(exc)
         return BAD_ARGUMENTS, f"AMQ7076E: {said if INSTALL in said else f'{said}; {INSTALL}'}"
     return command.explain(exc)
+
+
+def _text_of(exc: Exception) -> str:
+    """What it says; nothing where only Java could say it, and that has ended."""
+    try:
+        return str(exc)
+    except Exception:
+        return "SparkContext was shut down"
 
 
 def _dug_out(text: str) -> tuple[int, str] | None:
@@ -293,7 +307,7 @@ def _of_class(kind: type[BaseException], sentence: str) -> tuple[int, str]:
 
 
 def _told_by_spark(text: str) -> str:
-    """The line with the name of the condition, where there is one, and its cause by Java, such as a disk that is full."""
+    """The line with the name of the condition, where there is one, and its cause, such as a disk that is full."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [found[0] for line in lines if (found := CONDITION.search(line))][:1]
     causes = [cause.strip() for cause in CAUSE.findall(text)][-1:]

@@ -9,12 +9,19 @@ from pyspark.sql import functions as F
 from pipeline.jobs.common import Failure
 
 ROWS = "rows"
+# Of large messages Parquet would have a hundred in memory before it looks how much that is, and whoever reads them has
+# a group of rows in memory.
+GROUPS = {
+    "parquet.block.size": str(32 << 20),
+    "parquet.block.size.row.check.min": "1",
+    "parquet.page.size.row.check.min": "1",
+}
 
 
 def parquet(table: DataFrame, path: str, *by: str) -> None:
     """Write the table into a new folder, divided by these columns. Raises Failure unless all of it is seen here."""
     told = Observation()
-    writer = table.observe(told, F.count(F.lit(1)).alias(ROWS)).write
+    writer = table.observe(told, F.count(F.lit(1)).alias(ROWS)).write.options(**GROUPS)
     (writer.partitionBy(*by) if by else writer).parquet(path)
     refuse_lost(path, told.get[ROWS])
 

@@ -291,6 +291,27 @@ Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on d
     assert explain(PySparkException(unnamed)) == (71, "AMQ6118S: Spark failed: No space left on device")
 
 
+def test_too_little_memory_for_java_is_told_with_the_way_out() -> None:
+    """Whether Java could still say so, or was gone when it was asked."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    class Unsaid(Py4JJavaError):
+        __module__ = "py4j.protocol"
+
+        def __init__(self) -> None:
+            """Java alone has what is to be said."""
+
+        def __str__(self) -> str:
+            raise ConnectionRefusedError
+
+    full = "[TASK_WRITE_FAILED] Task failed\nCaused by: java.lang.OutOfMemoryError: Java heap space"
+    for error in (PySparkException(full), Unsaid(), ConnectionRefusedError(111, "Connection refused")):
+        status, text = explain(error)
+        assert status == 71
+        assert text.endswith("; give Java more memory, such as by SPARK_DRIVER_MEMORY=4g in the environment")
+
+
 def test_errors_of_this_process_are_told_as_every_command_does() -> None:
     assert explain(LogDamaged("it is gone")) == (71, "AMQ6767S: it is gone")
     assert explain(Mistake("no")) == (BAD_ARGUMENTS, "AMQ7076E: no (2046 MQRC_OPTIONS_ERROR)")

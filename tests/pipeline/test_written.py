@@ -1,13 +1,18 @@
-"""Rows that tasks have written for a job are counted where the job looks for them."""
+"""Rows that tasks have written for a job are counted where the job looks for them; groups of large ones are small."""
 
+import random
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from pipeline.jobs.common import Failure
-from pipeline.jobs.written import refuse_lost
+from pipeline.jobs.written import parquet, refuse_lost
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def test_rows_are_counted_in_files_also_where_a_queue_has_the_name_of_one(tmp_path: Path) -> None:
@@ -18,3 +23,13 @@ def test_rows_are_counted_in_files_also_where_a_queue_has_the_name_of_one(tmp_pa
     refuse_lost(str(tmp_path), 7)
     with pytest.raises(Failure, match=r"tasks have written 8 rows to .*, and 7 are there"):
         refuse_lost(str(tmp_path), 8)
+
+
+def test_large_messages_are_in_groups_of_rows_that_fit_into_memory(spark: "SparkSession", tmp_path: Path) -> None:
+    """Unless it is told otherwise Parquet looks at the size of a group when it has a hundred rows."""
+    bodies = [random.Random(number).randbytes(4 << 20) for number in range(10)]
+    parquet(spark.createDataFrame(pa.table({"body": bodies})).coalesce(1), str(tmp_path / "large"))
+    [file] = (tmp_path / "large").glob("*.parquet")
+    told = pq.read_metadata(file)
+    assert told.num_row_groups > 1
+    assert max(told.row_group(group).total_byte_size for group in range(told.num_row_groups)) < 48 << 20
