@@ -36,6 +36,7 @@ Of media images only the numbers of messages are used.
 """
 
 import argparse
+import re
 from typing import TYPE_CHECKING
 
 import attrs
@@ -45,6 +46,7 @@ from pyspark.sql import functions as F
 from logger import lsn as lsns
 from pipeline.jobs import common, lives, output
 from pipeline.report import TEXT, Report, named
+from qmgr.objects import check_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,6 +76,7 @@ MARKS = 100  # known depths of a queue that are compared
 TABLES = ("findings", "queues")
 WRITES = (*TABLES, TEXT)
 EVERY = "*"
+NUMBERED = re.compile(r"#[0-9]+")  # a queue of which the log does not tell the name
 NONE = "cast(null as bigint)"
 
 
@@ -393,11 +396,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--in-order",
         metavar="QUEUE",
+        type=queue_in_order,
         action="append",
         default=[],
         help="nobody gets from this queue by id or by group, or holds messages without acknowledging them: whatever is "
         "overtaken there is a violation; * for all queues",
     )
+
+
+def queue_in_order(text: str) -> str:
+    """A queue as the report names it, or EVERY. Raises NameError_."""
+    return text if text == EVERY or NUMBERED.fullmatch(text) else check_name(text, "queue")
 
 
 @attrs.frozen
@@ -457,12 +466,24 @@ def run(args: argparse.Namespace, spark: "SparkSession") -> int:
             counted = lives.kept(queues(told, found), f"{shop.work}/queues")
             counts = {row["rule"]: row["count"] for row in found.filter("violation").groupBy("rule").count().collect()}
         report = Report("Audit of the log")
+        unknown = not_told_of(scope, counted)
         describe(report, scope, seen, counts)
+        if unknown:
+            text = f"--in-order names {', '.join(unknown)}, and the log tells of no message there: nothing was proved."
+            report.line(text)
+            common.say(text)
         list_queues(report, counted)
         list_violations(report, found, counts)
         shop.publish(*TABLES)
         report.write(out)
     return common.DIFFERENT if counts else common.GOOD
+
+
+def not_told_of(scope: Scope, counted: DataFrame) -> list[str]:
+    """What `--in-order` names and no message was on, such as a queue that is written wrong."""
+    names = sorted(scope.in_order - {EVERY})
+    there = {row["queue"] for row in counted.filter(F.col("queue").isin(names)).select("queue").collect()}
+    return [name for name in names if name not in there]
 
 
 def describe(report: Report, scope: Scope, seen: Extent, counts: dict[str, int]) -> None:

@@ -12,6 +12,7 @@ from pipeline import extents
 from pipeline.__main__ import parser_of
 from pipeline.jobs import audit, job, lives
 from pipeline.jobs.audit import Scope
+from qmgr.errors import Mistake
 from recovery.records import ONE_BASE, PUT_RUN, QUEUE_PLACE, Kind
 from tests.pipeline import reference
 from tests.pipeline.forging import Forger, Row, apart, table
@@ -258,7 +259,7 @@ def test_what_a_forger_changes_in_a_log_is_found(
 ) -> None:
     forged = Forged(tmp_path / "data")
     out = tmp_path / "out"
-    words = [str(tmp_path / "data"), "--qmgr", NAME, "--out", str(out), "--in-order", "E"]
+    words = [str(tmp_path / "data"), "--qmgr", NAME, "--out", str(out), "--in-order", "E", "--in-order", "NOWHERE"]
     assert audit.run(parser_of(job("audit")).parse_args(words), spark) == 10
     rows = spark.read.parquet(str(out / "findings")).collect()
     found = {(row["rule"], row["queue"] or "-", row["sequence"], row["lsn"]) for row in rows if row["violation"]}
@@ -266,4 +267,14 @@ def test_what_a_forger_changes_in_a_log_is_found(
     text = (out / "report.txt").read_text()
     assert f"{len(found)} violations." in text
     assert all(audit.RULES[rule] in text for rule, _, _, _ in found)
-    assert str(out / "report.txt") in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert str(out / "report.txt") in said.out
+    for told in (text, said.err):
+        assert "--in-order names NOWHERE, and the log tells of no message there" in told
+
+
+def test_in_order_names_a_queue_that_can_be_one() -> None:
+    assert [audit.queue_in_order(text) for text in ("*", "A.b/%_1", "#7")] == ["*", "A.b/%_1", "#7"]
+    for wrong in ("it's", "", "#", "*A"):
+        with pytest.raises(Mistake, match="can't be the name of a queue"):
+            parser_of(job("audit")).parse_args(["/data", "--out", "/out", "--in-order", wrong])
