@@ -25,6 +25,7 @@ OPTIONS = (
     *("path", "qmgr", "columns", "objects", "kinds", "startingLsn", "startingTime", "endingLsn", "endingTime"),
     *("maxBytesPerTrigger", "pushdown"),
 )
+KINDS = [name for name, kind in Kind.__members__.items() if kind not in (Kind.PUT_MANY, Kind.CALLS)]  # of rows
 SPARKS = {kind: name.replace(" ", "").lower() for kind, name in SQL.items()}  # as Spark writes them
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -130,8 +131,8 @@ def _set(text: str | None) -> frozenset[str] | None:
 def _kinds(text: str | None) -> frozenset[str] | None:
     kinds = _set(text)
     for kind in sorted(kinds or ()):
-        if kind not in Kind.__members__:
-            raise Mistake(f"there are no records of kind {kind!r}; there are {', '.join(Kind.__members__)}")
+        if kind not in KINDS:
+            raise Mistake(f"there are no rows of kind {kind!r}; there are {', '.join(KINDS)}")
     return kinds
 
 

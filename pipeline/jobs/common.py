@@ -37,6 +37,7 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 OURS = re.compile(r"^\s*((?:logger|recovery|qmgr|pipeline)(?:\.\w+)*)\.(\w+): (.+)$", re.MULTILINE)
 CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
 OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|Java heap space|GC overhead|SparkContext was shut down|DAGScheduler\.")
+PATTERN = frozenset("{}[]*?\\")  # Spark writes to a path with these as it stands, and doesn't find it again
 MORE_MEMORY = "give Java more memory, such as by SPARK_DRIVER_MEMORY=4g in the environment"
 CAUSE = re.compile(r"^\s*Caused by: (?:[\w.$]+: )*(.+)$", re.MULTILINE)
 PYTHONS = re.compile(r"^\s*(\w+(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
@@ -126,6 +127,10 @@ def check_some(args: argparse.Namespace) -> None:
 def out_folder(args: argparse.Namespace, *parts: str) -> str:
     """The absolute path of a folder below `--out`, which is made. Raises Failure, PermissionError."""
     folder = Path(directory(args.out)).absolute().joinpath(*parts)
+    if PATTERN.intersection(str(folder)):
+        raise Failure(
+            f"--out is {str(folder)!r}: Spark takes a path with one of {{}}[]*?\\ for a pattern; name another."
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except PermissionError:

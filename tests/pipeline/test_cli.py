@@ -114,6 +114,7 @@ def test_an_out_that_can_not_be_written_to_is_told_before_spark_is_started(
         (f"{tmp_path}/file/below", "which can't be made: Not a directory: "),
         ("/proc", "which can't be written to: No such file or directory: "),  # nobody can write there, not even root
         ("", "name a directory that this machine and all workers have mounted."),
+        (f"{tmp_path}/a{{b}}", "Spark takes a path with one of {}[]*?\\ for a pattern; name another."),
     ):
         status, line = complaint([*words, out], capsys)
         assert why in line

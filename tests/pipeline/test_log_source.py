@@ -373,7 +373,8 @@ def test_filters_of_spark_as_ranges_and_sets(filters: list[Filter], narrow: Filt
         ({"columns": "lsn,nothing"}, "no column 'nothing'"),
         ({"columns": "lsn, LSN"}, "column 'lsn' was asked for twice"),
         ({"columns": " , "}, "no column was asked for"),
-        ({"kinds": "PUT,PUSH"}, "no records of kind 'PUSH'; there are PUT, PUT_MANY, GET"),
+        ({"kinds": "PUT,PUSH"}, "no rows of kind 'PUSH'; there are PUT, GET, EXPIRE"),
+        ({"kinds": "PUT_MANY"}, "no rows of kind 'PUT_MANY'"),
     ],
 )
 def test_wrong_options_are_refused_with_what_is_right(given: dict[str, str], said: str) -> None:
