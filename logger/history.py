@@ -8,7 +8,7 @@ when it is opened is looked for anew, and one that is open stays readable.
 import contextlib
 import enum
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from zlib import crc32
 
 import attrs
@@ -100,26 +100,47 @@ class History:
         Unless `all_or_nothing`, one that the disk can't read is passed over as if it were not there: good for readers,
         who are told of the gap, and not for who removes the oldest. An error that says nothing of the file, but that
         the process can open no more, is always raised. There are two of a sequence while one is archived or
-        compressed, and after a crash in the middle of that.
+        compressed, and after a crash in the middle of that. Who was moved between the listing and the opening, to a
+        name that was not listed, is looked for again.
         """
         found: dict[int, list[tuple[bool, Place]]] = {}
         self.damaged = []
-        for directory in self.directories:
-            for name in self._disk.list(directory):
-                place = None
-                number = extent_of(name)
-                if number is not None and not _before(number, since):
-                    try:
-                        place = self._place(directory, name)
-                    except OSError as exc:
-                        if all_or_nothing or exc.errno in NO_DESCRIPTORS:
-                            raise OSError(exc.errno, exc.strerror or str(exc), f"{directory}/{name}") from exc
-                if place is not None:
-                    found.setdefault(place.sequence, []).append((place.form is Form.COMPRESSED, place))
+        gone = self._look(found, lambda number: not _before(number, since), all_or_nothing)
+        for _ in range(LOOKS):
+            if not gone:
+                break
+            gone = self._look(found, gone.__contains__, all_or_nothing)
+        self.damaged = list(dict.fromkeys(self.damaged))
         return {
             sequence: [place for _, place in sorted(found[sequence], key=lambda one: one[0])]
             for sequence in sorted(found)
         }
+
+    def _look(
+        self, found: dict[int, list[tuple[bool, Place]]], wanted: Callable[[int], bool], all_or_nothing: bool
+    ) -> set[int]:
+        """Take in the files of the wanted numbers; those of which some were listed, and none was there to be opened."""
+        listed: set[int] = set()
+        there: set[int] = set()
+        for directory in self.directories:
+            for name in self._disk.list(directory):
+                number = extent_of(name)
+                if number is None or not wanted(number):
+                    continue
+                place = None
+                listed.add(number)
+                try:
+                    place = self._place(directory, name)
+                    there.add(number)
+                except FileNotFoundError:
+                    continue  # moved meanwhile, or removed
+                except OSError as exc:
+                    if all_or_nothing or exc.errno in NO_DESCRIPTORS:
+                        raise OSError(exc.errno, exc.strerror or str(exc), f"{directory}/{name}") from exc
+                    there.add(number)
+                if place is not None:
+                    found.setdefault(place.sequence, []).append((place.form is Form.COMPRESSED, place))
+        return listed - there
 
     def places(self) -> dict[int, Place]:
         """Where to read each sequence, rising; looks at the directories anew. Raises OSError."""
@@ -204,13 +225,11 @@ class History:
         raise ExtentGone(text, path=path, lsn=sequence * self.extent_bytes)
 
     def _place(self, directory: str, name: str) -> Place | None:
-        """What the file of this name holds, if it counts."""
+        """What the file of this name holds, if it counts. Raises FileNotFoundError when it is not there any more."""
         path = f"{directory}/{name}"
         try:
             header, size, on_disk = read_header(self._disk, path)
             header = header or self.told_by_frame(path)
-        except FileNotFoundError:
-            return None  # moved meanwhile
         except LogDamaged:
             header = None  # its sequence is missing
         if header is None:

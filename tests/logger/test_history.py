@@ -179,6 +179,29 @@ def test_a_file_that_was_moved_after_the_look_is_found_where_it_is_now() -> None
     assert seen.open(4) is None
 
 
+def test_files_that_are_moved_while_the_directories_are_looked_at_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name was listed, and the file has another one when it is opened, as while many are compressed."""
+    disk = with_extents(range(1, 6))
+    paths = [to_archive(disk, f"{ACTIVE}/{name(sequence)}") for sequence in range(1, 5)]
+    listing = disk.list
+
+    def listed(directory: str) -> list[str]:
+        names = listing(directory)
+        if directory == ARCHIVE and paths:
+            if len(paths) > 1:
+                squeeze(disk, paths.pop())
+            else:
+                disk.remove(paths.pop())
+        return names
+
+    monkeypatch.setattr(disk, "list", listed)
+    seen = history(disk)
+    assert list(seen.places()) == [1, 2, 3, 4, 5]
+    assert seen.places()[4].form is Form.COMPRESSED
+    assert list(seen.places()) == [2, 3, 4, 5], "what was removed is gone"
+    assert seen.damaged == []
+
+
 def test_a_name_that_was_given_to_another_part_of_the_log_is_not_taken_for_the_old_one() -> None:
     disk = with_extents(range(1, 3))
     seen = history(disk)
