@@ -212,12 +212,18 @@ class _Lake:
 
 
 def lake_of(log: LogFiles, folder: str) -> Manifest | None:
-    """What the lake in this folder has; None where there is none yet. Raises Failure for what is not this log's."""
+    """What the lake in this folder has; None where there is none yet. Raises Failure for what is not of this log."""
     known = manifest.load(folder)
     if known is None:
         refuse_runs(folder)
     elif known.log_id != log.log_id.hex():
         raise Failure(f"the lake in {folder} is of another log; name another --out for this one.")
+    elif known.runs and (end := log.end()) < known.end:
+        raise Failure(
+            f"the lake in {folder} has the log up to {lsns.text(known.end)}, and this one ends at {lsns.text(end)}: it "
+            f"is an older copy, or its queue manager was put back from one, and what comes next in it may not be what "
+            f"the lake has there; name another --out."
+        )
     return known
 
 

@@ -297,5 +297,22 @@ def test_a_lake_is_of_one_log(tmp_path: Path) -> None:
         history.run(parser_of(job("history")).parse_args(["x", "--out", str(lake), "--at-once", "0"]), nothing)
 
 
+def test_a_log_that_ends_before_the_lake_does_is_refused(tmp_path: Path) -> None:
+    """What is logged after a queue manager was put back from an older copy has LSNs that the lake has already."""
+    made(tmp_path / "data")
+    log = extents.find(str(tmp_path / "data"), NAME)
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    words = [str(tmp_path / "data"), "--qmgr", NAME, "--out", str(lake)]
+    for end, refused in ((log.end(), False), (log.end() + 8, True)):
+        brought = Run(folder="run=x", start=log.first(), end=end, rows=1)
+        manifest.save(str(lake), Manifest(log_id=log.log_id.hex(), start=log.first(), runs=(brought,)))
+        if not refused:
+            history.check(parser_of(job("history")).parse_args(words))
+            continue
+        with pytest.raises(Failure, match="it is an older copy, or its queue manager was put back from one"):
+            history.check(parser_of(job("history")).parse_args(words))
+
+
 def test_a_moment_stands_for_the_first_record_of_then() -> None:
     assert common.micros(datetime.datetime(1970, 1, 1, 0, 0, 1, 5, tzinfo=datetime.UTC)) == 1_000_005
