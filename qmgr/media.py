@@ -38,7 +38,7 @@ from qmgr.objects import check_name, read_definition
 from qmgr.queue import Queue
 from qmgr.rebuild import Rebuild, Skip
 from qmgr.retention import Retention
-from qmgr.segments import Block, Segment, from_description, pieces
+from qmgr.segments import Block, Segment, from_description, large_bytes, pieces
 from qmgr.verbs import refuse_alias
 from recovery import extent_index, image
 from recovery.checkpoint import Checkpoint
@@ -419,6 +419,7 @@ class Media:
             self._engine.promise_again(change.unit)
         old.retire()
         state.retired += [(old.name, number) for number in old.segments] + rebuild.retired + rebuild.doomed
+        state.retired_bytes += large_bytes(old.segments.values())
         state.queues[new.name] = state.by_id[new.id] = new
         return new
 

@@ -49,6 +49,7 @@ class Queue:
         self.snapshot_before = 0  # of the messages before this sequence
         self.backed_out: tuple[dict[int, int], dict[int, int]] = {}, {}  # backout counts by sequence, likewise
         self.segments: dict[int, Segment] = {}  # in the order of their sequences
+        self.left_over = 0  # their surplus that the last checkpoint did not give back
         self.image: Place | None = None  # the media image to recover from
         self.imaging = 0  # LSN where the one began that was begun last
         self.changed = True  # since the last checkpoint

@@ -30,7 +30,7 @@ import struct
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -48,6 +48,7 @@ BLOCK = struct.Struct("<QIIIIQQQI")  # as the catalogue has a `Block`
 GAPS = [bytes(-length % 8) for length in range(8)]  # that fill a cell up to a multiple of 8, by its length modulo 8
 MAGIC = b"QMGRSEG1"
 LARGEST = 16 << 20  # bytes: a segment of this size is not appended to
+SMALL = 1 << 20  # bytes: many segments that are shorter are no reason for a checkpoint of their own
 CHUNK = 1 << 20  # bytes of cells put together for one write
 LARGEST_BLOCK = 64 << 10  # bytes, unless it is one cell
 
@@ -203,6 +204,20 @@ class Segment:
             }
             self._text = json.dumps(fields).encode()
         return self._text
+
+
+def surplus(held: Iterable[Segment]) -> int:
+    """Bytes that segments take beyond twice what is there."""
+    taken = there = 0
+    for segment in held:
+        taken += segment.length
+        there += segment.live_bytes
+    return max(0, taken - 2 * there)
+
+
+def large_bytes(held: Iterable[Segment]) -> int:
+    """Bytes of those files that are not small."""
+    return sum([segment.length for segment in held if segment.length >= SMALL])
 
 
 def _packed(data: bytes) -> str:

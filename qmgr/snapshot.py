@@ -111,6 +111,7 @@ class _QueueSnapshot:
         """All is written, and in its place. The lock is held."""
         queue = self.queue
         queue.removed = None
+        queue.left_over = segments.surplus(self.segments)
         if self.unspilled:
             queue.fresh = self._still_there(0) + queue.fresh[0], queue.fresh[1]
         for copy in self.segments:
@@ -142,8 +143,7 @@ class _QueueSnapshot:
 def _plan(live: list[Segment]) -> list[list[Segment]]:
     """Which segments to rewrite where a queue takes too much space: those of which most is gone, in groups that
     follow each other and become one."""
-    there = sum(segment.live_bytes for segment in live)
-    if sum(segment.length for segment in live) <= 2 * there + SLACK:
+    if segments.surplus(live) <= SLACK:
         return []
     groups: list[list[Segment]] = []
     size = total = 0  # of the last group, and of all
@@ -180,6 +180,7 @@ class StateSnapshot:
             else:
                 self._lines[queue.id] = queue.line
         self._retired, state.retired = state.retired, []
+        self._freed, state.retired_bytes = state.retired_bytes, 0  # of the files that are retired and not small
         self._numbers = iter(state.take_numbers(sum(one.new_segments() for one in self._changed.values())))
 
     # ---- writing, without the lock
@@ -351,12 +352,13 @@ class StateSnapshot:
         }
         self._state.arrays.drop(first)
         self._retired.append((queue.name, first))
+        self._freed += segments.large_bytes(rewrite.sources[:1])
         for source in rewrite.sources[1:]:
             self._drop(queue, source.number)
 
     def _drop(self, queue: Queue, number: int) -> None:
         """The checkpoint does not refer to the segment any more."""
-        del queue.segments[number]
+        self._freed += segments.large_bytes([queue.segments.pop(number)])
         self._state.arrays.drop(number)
         self._retired.append((queue.name, number))
 
@@ -383,6 +385,7 @@ class StateSnapshot:
         state = self._state
         state.gave_up = True
         state.retired = [r for r in self._retired if r not in state.retired] + state.retired
+        state.retired_bytes += self._freed
         for snapshot in self._changed.values():
             snapshot.give_up()
             queue = snapshot.queue
@@ -397,6 +400,7 @@ class StateSnapshot:
 
     def clean_up(self) -> None:
         state = self._state
+        state.doomed_bytes = self._freed
         for name, number in state.doom(self._retired):
             path = segment_path(state.queue_directory(name), number)
             if state.disk.exists(path):

@@ -8,6 +8,7 @@ from typing import Any
 from qmgr.entry import Entry, read_entry
 from qmgr.objects import AliasDefinition, QmgrDefinition, QueueDefinition, decode_alias, decode_definition, decode_qmgr
 from qmgr.queue import Queue
+from qmgr.segments import large_bytes
 from recovery import records, uows
 from recovery.errors import QueueDamaged
 from recovery.image import Place
@@ -32,6 +33,7 @@ class State(ABC):
         self.next_queue = 1
         self.next_segment = 1
         self.retired: list[tuple[str, int]] = []  # (queue name, segment): no checkpoint to come refers to them
+        self.retired_bytes = 0  # of their files that are not small, about
         self.on_damage: Callable[[Queue], None] = lambda queue: None
         self._effects: dict[type[Any], Callable[[Any, int, int, int], None]] = {
             records.Put: self._put,
@@ -285,6 +287,7 @@ class State(ABC):
         del self.queues[queue.name]
         queue.retire()
         self.retired += ((queue.name, number) for number in queue.segments)
+        self.retired_bytes += large_bytes(queue.segments.values())
 
     def _define_alias(self, record: records.DefineAlias, lsn: int, end: int, time: int) -> None:
         alias = decode_alias(record.definition)

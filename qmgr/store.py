@@ -8,11 +8,12 @@ from qmgr.entry import GONE, LOCKED
 from qmgr.ids import Arrays
 from qmgr.objects import QueueDefinition, mangle
 from qmgr.queue import Queue
-from qmgr.segments import SegmentReader, no_fence
+from qmgr.segments import SegmentReader, no_fence, surplus
 from qmgr.state import State
 
 LAST_SEGMENT = (1 << 32) - 1  # numbers are never used again, and have 32 bits in files and log
 INDEXES = 256 << 20  # bytes of arrays that find messages in segments by their ids
+WORTH_IT = 16 << 20  # bytes of the disk, of one queue, that a checkpoint is taken for
 
 
 def used_up() -> OSError:
@@ -49,6 +50,7 @@ class Store(State):
         self._named = False  # the directories that are there are there for good
         self.arrays = Arrays(INDEXES)
         self.doomed: list[tuple[str, int]] = []  # segments that only the checkpoint before the last one refers to
+        self.doomed_bytes = 0  # of their files that are not small, but for those that somebody reads
         self.pinned: set[tuple[str, int]] = set()  # segments that somebody reads, whatever becomes of them
 
     def new_queue(self, definition: QueueDefinition) -> Queue:
@@ -106,6 +108,20 @@ class Store(State):
             self.next_segment = numbers[0]
 
     # ---- segments that nothing refers to
+
+    def wasteful(self) -> bool:
+        """Would a checkpoint give back so much of the disk that it is worth one? What the last one left is left out.
+
+        For who takes checkpoints, without the lock.
+        """
+        if self.retired_bytes + self.doomed_bytes >= WORTH_IT:
+            return True
+        changed = [queue for queue in list(self.by_id.values()) if queue.changed and queue.segments]
+        return any(
+            surplus(list(queue.segments.values())) - queue.left_over >= WORTH_IT
+            for queue in changed
+            if not queue.damaged
+        )
 
     def doom(self, segments: list[tuple[str, int]]) -> list[tuple[str, int]]:
         """A checkpoint without these is complete: give those that the one before was without already."""

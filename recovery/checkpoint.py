@@ -193,7 +193,7 @@ class Checkpointer:
 
     def due(self) -> bool:
         triggers = self._triggers
-        if self.full():
+        if self.full() or self._resource.wasteful():
             return True
         waited_us = (self._clock.elapsed_ns() - self.last_ns) // 1000
         return waited_us >= triggers.wait_us and self.records >= max(1, triggers.records_min)

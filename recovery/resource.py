@@ -56,6 +56,10 @@ class ResourceManager(Protocol):
         """What a checkpoint at this moment holds. The caller holds the log's lock."""
         ...
 
+    def wasteful(self) -> bool:
+        """Would a checkpoint give back so much of the disk that it is worth one?"""
+        ...
+
     def counters(self) -> dict[str, int]:
         """Numbers that a restart must not hand out again; given back to `set_counters`."""
         ...

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import qmgr
-from qmgr import engine, snapshot
+from qmgr import engine, segments, snapshot, store
 from qmgr.entry import OVERHEAD
 from recovery import checkpoint
 from tests.qmgr.world import DATA, NAME, Call, World, bodies, drain, reason_of
@@ -643,6 +643,92 @@ def test_segments_of_which_most_is_gone_are_rewritten(small_segments: Counted) -
             assert bodies(world.qm, "A") == ordered(left, 3)
     assert small_segments.calls["_replace"] >= 5
     assert drain(world.qm, "A") == ordered(left, 3)
+
+
+WORTH_IT = 4000
+
+
+def total(world: World) -> int:
+    """Bytes of all segments."""
+    return sum(len(world.disk.peek(path)) for path in files(world.disk))
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_what_is_got_gives_its_room_back_though_few_records_say_so(
+    monkeypatch: pytest.MonkeyPatch, persistent: bool
+) -> None:
+    """Large messages take few records, so neither their count nor the time asks for a checkpoint: the room does."""
+    world = deep_world()
+    fill(world, range(300), persistent=persistent)
+    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
+    while world.qm.get_many("A", 5):
+        there = sum(segment.live_bytes for segment in inside(world.qm, "A").segments.values())
+        assert total(world) <= 2 * there + SLACK + LARGEST + 2 * WORTH_IT
+    assert total(world) < SLACK + 2 * WORTH_IT
+    taken = world.qm.status().checkpoints
+    for _ in range(20):
+        world.qm.look_around()
+    assert world.qm.status().checkpoints == taken  # what is left is no reason for another one
+    world.crash(LOSE_ALL)
+    assert world.depths()["A"] == 0
+
+
+def test_a_deep_queue_that_is_deleted_gives_its_room_back_though_few_records_say_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = deep_world()
+    fill(world, range(300))
+    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
+    world.qm.delete_queue("A", purge=True)
+    for _ in range(2):
+        world.qm.look_around()
+    assert files(world.disk) == []
+    world.crash(LOSE_ALL)
+    assert "A" not in world.depths()
+
+
+def test_the_small_files_of_many_queues_wait_for_the_room_of_a_checkpoint_that_comes_anyway(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = deep_world()
+    for n in range(30):
+        world.qm.define_queue(f"Q.{n}")
+        world.qm.put(f"Q.{n}", body(n))
+    world.qm.checkpoint()
+    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
+    monkeypatch.setattr(segments, "SMALL", 2000)
+    assert total(world) > 3 * WORTH_IT
+    taken = world.qm.status().checkpoints
+    for n in range(30):
+        world.qm.get(f"Q.{n}")
+    assert world.qm.status().checkpoints == taken
+    world.qm.checkpoint()  # the one that comes, after which the files are doomed
+    world.qm.look_around()
+    assert world.qm.status().checkpoints == taken + 1
+    world.qm.checkpoint()
+    assert files(world.disk) == []
+
+
+def test_room_that_no_checkpoint_can_give_back_is_a_reason_for_one_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment that should be rewritten can't be read: nobody tries again and again."""
+    world = deep_world()
+    fill(world, range(300))
+    for n in range(300):
+        if n % 10:
+            world.qm.get("A", message_id=tag(n))
+
+    def unreadable(*_: Any) -> Any:
+        raise snapshot._Unreadable
+
+    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
+    monkeypatch.setattr(snapshot.StateSnapshot, "_read", unreadable)
+    world.qm.look_around()
+    taken = world.qm.status().checkpoints
+    for n in range(20):
+        world.qm.put("A", body(1000 + n))
+    assert world.qm.status().checkpoints <= taken + 1
+    assert total(world) > WORTH_IT
+    assert bodies(world.qm, "A") == ordered([*range(0, 300, 10), *range(1000, 1020)])
 
 
 def test_messages_that_are_locked_and_in_doubt_move_with_their_segments(small_segments: Counted) -> None:

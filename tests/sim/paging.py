@@ -13,6 +13,7 @@ from tests.sim.disk import SimDisk
 
 PAGE = 512  # bytes: what a checkpoint appends begins at a multiple of it; as safe on this disk, whose sectors are that
 LARGEST = 8000  # bytes: a segment of this size is not appended to
+SMALL = 500  # bytes: segments that are shorter are no reason for a checkpoint
 BLOCK = 1500  # bytes of a block
 SLACK = 5000  # bytes that segments may take beyond twice what is there
 INDEXES = 2500  # bytes of arrays that find messages by id
@@ -23,6 +24,7 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
     """Segments, blocks, slack and the bound of the arrays, as small as tests need them."""
     patch.setattr(segments, "PAGE", PAGE)
     patch.setattr(segments, "LARGEST", LARGEST)
+    patch.setattr(segments, "SMALL", SMALL)
     patch.setattr(segments, "LARGEST_BLOCK", BLOCK)
     patch.setattr(snapshot, "SLACK", SLACK)
     patch.setattr(store, "INDEXES", INDEXES)
