@@ -2,6 +2,7 @@
 
 LogError
 ├── LogDamaged   AMQ6767: something that was durable can't be read; an operator decides
+│   ├── NotAsConfigured   the log is whole, but not as its configuration says
 │   ├── NotInLog   what was asked for is not in the log
 │   └── ExtentGone   there is no extent so old any more: it was removed or used again
 ├── LogFailed    AMQ6708/6709: a write or sync failed; the log is closed for good until a restart
@@ -26,6 +27,14 @@ class LogDamaged(LogError):
         super().__init__(text)
         self.path = path
         self.lsn = lsn
+
+
+class NotAsConfigured(LogDamaged):
+    """The log is whole, and not as its configuration says: names the attribute, and what to set."""
+
+    def __init__(self, text: str, attribute: str, *, path: str) -> None:
+        super().__init__(text, path=path)
+        self.attribute = attribute
 
 
 class NotInLog(LogDamaged):

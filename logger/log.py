@@ -19,7 +19,7 @@ from logger.clock import Clock
 from logger.config import LogConfig, LogSync, LogType
 from logger.control import ControlFile, ControlState
 from logger.disk import NO_SPACE, PAGE, Buffer, Disk
-from logger.errors import LogClosed, LogDamaged
+from logger.errors import LogClosed, NotAsConfigured
 from logger.extent import Extent
 from logger.force import EVERYTHING
 from logger.history import History
@@ -75,18 +75,20 @@ class Log(Writer):
 
     @staticmethod
     def _check_config(config: LogConfig, state: ControlState) -> None:
-        """Is the log as qm.ini says? Raises LogDamaged."""
+        """Is the log as qm.ini says? Raises NotAsConfigured."""
         if state.extent_bytes != config.extent_bytes:
-            raise LogDamaged(
+            raise NotAsConfigured(
                 f"LogFilePages is {config.file_pages} in qm.ini, but the log in {config.path} was created with "
                 f"{state.extent_bytes // PAGE}; it can't be changed: set LogFilePages={state.extent_bytes // PAGE}",
+                "LogFilePages",
                 path=config.path,
             )
         if state.log_type is not config.log_type:
             there = state.log_type.value
-            raise LogDamaged(
+            raise NotAsConfigured(
                 f"LogType is {config.log_type.value} in qm.ini, but the log in {config.path} is {there}; set "
                 f"LogType={there}, or change the log with migmqlog (if that was interrupted, run it again)",
+                "LogType",
                 path=config.path,
             )
 

@@ -76,6 +76,17 @@ def lines(text: str | bytes, path: str) -> Iterator[Line]:
             yield line
 
 
+def line_of(text: str | bytes, path: str, stanza: str, attribute: str) -> int | None:
+    """The line that gives an attribute its value; None where it has its default. Raises IniError."""
+    within = ""
+    for line in lines(text, path):
+        if line.value is None:
+            within = line.name.upper()
+        elif (within, line.name.upper()) == (stanza.upper(), attribute.upper()):
+            return line.number
+    return None
+
+
 def shown(text: str) -> str:
     """`text` in quotes, shortened for a message."""
     return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -12,8 +12,8 @@ from logger import log as logs
 from logger import lsn
 from logger.clock import Clock
 from logger.config import LogSync, LogType
-from logger.disk import NO_MEANS, NO_SPACE, Disk
-from logger.errors import LogClosed, LogError
+from logger.disk import NO_MEANS, NO_SPACE, Disk, read_whole
+from logger.errors import LogClosed, LogError, NotAsConfigured
 from qmgr import autoconfig
 from qmgr.creation import Ownership, own, refuse_root, unknown
 from qmgr.due import SteadyClock
@@ -27,6 +27,7 @@ from qmgr.errors import (
     Unavailable,
 )
 from qmgr.housekeeping import Housekeeper
+from qmgr.ini_text import complaint, line_of
 from qmgr.locations import Location
 from qmgr.logged import Surroundings
 from qmgr.media import Media
@@ -102,7 +103,7 @@ class Running(ABC):
 
     def _restart(self, errors: ErrorLog, background: bool) -> None:
         self._tell_settings(errors)
-        log = logs.Log(self._disk, self._clock, self.config.log)
+        log = self._open_log()
         try:
             linear = log.state.log_type is LogType.LINEAR
             checkpoint = self._replay(log, errors, linear)
@@ -122,6 +123,15 @@ class Running(ABC):
         else:
             self._engine.watchful = self._engine.attention = True
         errors.say("AMQ8003")
+
+    def _open_log(self) -> logs.Log:
+        """The log as it lies there. Raises LogError, and IniError where it is not as qm.ini says."""
+        try:
+            return logs.Log(self._disk, self._clock, self.config.log)
+        except NotAsConfigured as exc:
+            path = self._location.ini
+            line = line_of(read_whole(self._disk, path), path, "Log", exc.attribute)
+            raise complaint("AMQ7076", path, line, f"{exc}.") from exc
 
     def _tell_settings(self, errors: ErrorLog) -> None:
         config = self.config

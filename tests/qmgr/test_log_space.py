@@ -436,9 +436,20 @@ def test_row_38_the_size_of_the_extents_can_not_change(world: World) -> None:
     world.qm.put("A", b"x")
     world.qm.end()
     world.set_ini("LogFilePages", "128")
-    with pytest.raises(qmgr.MQError, match="LogFilePages=64"):
+    with pytest.raises(qmgr.IniError, match=r"qm\.ini, line 5: LogFilePages is 128 .* set LogFilePages=64\."):
         world.start()
     world.set_ini("LogFilePages", "64")
+    world.start()
+    assert bodies(world.qm, "A") == [b"x"]
+
+
+def test_row_38_the_kind_of_log_does_not_change_with_a_line(world: World) -> None:
+    world.qm.put("A", b"x")
+    world.qm.end()
+    world.set_ini("LogType", "LINEAR")
+    with pytest.raises(qmgr.IniError, match=r"qm\.ini, line 5: LogType is LINEAR .* set LogType=CIRCULAR"):
+        world.start()
+    world.set_ini("LogType", "CIRCULAR")
     world.start()
     assert bodies(world.qm, "A") == [b"x"]
 
