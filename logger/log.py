@@ -423,7 +423,8 @@ class Log(Writer):
     # ---- what is known
 
     def abandon(self) -> None:
-        """In a forked child: let go of the files, which are the parent's."""
+        """In a forked child: let go of the parent's files, and of the lock, which a thread of the parent may have."""
+        self.lock = threading.Lock()
         self._failure = LogClosed("the log belongs to the parent of this process")
         self._control.close()
         self._extents.close()

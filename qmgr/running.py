@@ -324,6 +324,7 @@ class Running(ABC):
         )
         self._state = "forked"
         self._log.abandon()
+        self._engine.lock = self._log.lock
         self._let_go()
 
     def end(self, mode: str = "quiesce") -> None:

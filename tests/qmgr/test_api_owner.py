@@ -184,6 +184,41 @@ def test_row_66_a_forked_child_gets_a_clear_error_from_every_call(real: Real) ->
     assert bodies(qm, "A") == [b"x", b"y"]
 
 
+def test_row_66_a_fork_while_another_thread_is_inside_of_a_call_leaves_the_child_no_lock(real: Real) -> None:
+    """What the parent has begun the child can only end: leaving its `with` blocks must not wait for that thread."""
+    qm = real()
+    qm.define_queue("A")
+    unit, prepared = qm.begin(), qm.begin(qmgr.Xid(1, b"forked", b""))
+    unit.put("A", b"x")
+    qm.put("A", b"w")
+    looking = qm.browse("A")
+    inside, go_on = threading.Event(), threading.Event()
+
+    def call() -> None:
+        with qm._engine.lock:
+            inside.set()
+            go_on.wait(60)
+
+    def work() -> None:
+        signal.alarm(20)
+        for each in (unit.commit, unit.backout, prepared.prepare, lambda: next(looking), lambda: unit.put("A", b"y")):
+            with pytest.raises(qmgr.Unavailable, match="parent"):
+                each()
+        with pytest.raises(qmgr.Unavailable, match="parent"), unit:
+            pass
+        with pytest.raises(ZeroDivisionError), qm, unit:
+            raise ZeroDivisionError
+
+    other = Call(call)
+    assert inside.wait(60)
+    said = in_child(work)
+    go_on.set()
+    other.outcome()
+    assert said == "ok"
+    unit.commit()
+    assert bodies(qm, "A") == [b"w", b"x"]
+
+
 def test_row_66_a_fork_while_other_threads_work_leaves_the_parent_whole(real: Real, tmp_path: Path) -> None:
     qm = real()
     qm.define_queue("A")
