@@ -305,11 +305,19 @@ def _remove_if_empty(disk: Disk, path: str) -> None:
     """Remove a file, or a directory that nobody else has put anything into."""
     try:
         disk.unlink(path)
-    except (IsADirectoryError, PermissionError):
-        if not disk.list(path):
+    except (IsADirectoryError, PermissionError) as denied:
+        if not _names_in(disk, path, denied):
             disk.rmdir(path)
     except FileNotFoundError:
         pass
+
+
+def _names_in(disk: Disk, path: str, denied: OSError) -> list[str]:
+    """What is in the directory that can't be unlinked, of which some systems say EPERM. Raises `denied` for a file."""
+    try:
+        return disk.list(path)
+    except NotADirectoryError:
+        raise denied from None
 
 
 def remove_tree(disk: Disk, path: str, *, last: str = "") -> None:
@@ -318,6 +326,7 @@ def remove_tree(disk: Disk, path: str, *, last: str = "") -> None:
         for name in sorted(disk.list(path), key=lambda name: name == last):
             try:
                 disk.unlink(f"{path}/{name}")
-            except (IsADirectoryError, PermissionError):
+            except (IsADirectoryError, PermissionError) as denied:
+                _names_in(disk, f"{path}/{name}", denied)
                 remove_tree(disk, f"{path}/{name}")
         disk.rmdir(path)

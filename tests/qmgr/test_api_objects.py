@@ -1,11 +1,14 @@
 """Queues and queue managers as objects: creating, defining, altering, deleting, showing; and what is refused."""
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import qmgr
+from logger.disk import PosixDisk
 from qmgr import Reason
 from qmgr.migration import migrate_log
 from tests.qmgr.world import DATA, NAME, World, bodies, reason_of
@@ -358,3 +361,20 @@ def test_a_creation_says_what_may_be_chosen(keyword: str, value: Any, allowed: s
     qmgr.create(NAME, data_path=DATA, disk=disk, clock=SimClock(), log_type="Linear", log_sync="ALWAYS")
     with pytest.raises(qmgr.Mistake, match="log_type is 'x'; allowed: CIRCULAR, LINEAR"):
         migrate_log(NAME, data_path=DATA, disk=disk, log_type="x")
+
+
+def test_deleting_what_may_not_be_deleted_names_the_file_and_can_be_repeated(tmp_path: Path) -> None:
+    """A directory that may not be written refuses its files; some systems say the same of any directory."""
+
+    class ReadOnly(PosixDisk):
+        def unlink(self, path: str) -> None:
+            if path.endswith("AMQERR01.LOG"):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+            super().unlink(path)
+
+    qmgr.create("Q", data_path=tmp_path)
+    qmgr.start("Q", data_path=tmp_path).end()
+    with pytest.raises(qmgr.Unavailable, match=r"Permission denied: .*AMQERR01\.LOG"):
+        qmgr.delete("Q", data_path=tmp_path, disk=ReadOnly())
+    qmgr.delete("Q", data_path=tmp_path)
+    assert not (tmp_path / "qmgrs" / "Q").exists()
