@@ -168,15 +168,18 @@ class PosixFile:
         self.path = path
 
     def read(self, offset: int, size: int) -> bytes:
-        data = os.pread(self.fd, size, offset)
-        if len(data) == size or not data:
-            return data
-        parts = [data]
-        got = len(data)
-        while got < size and (data := os.pread(self.fd, size - got, offset + got)):
-            parts.append(data)
-            got += len(data)
-        return b"".join(parts)
+        try:
+            data = os.pread(self.fd, size, offset)
+            if len(data) == size or not data:
+                return data
+            parts = [data]
+            got = len(data)
+            while got < size and (data := os.pread(self.fd, size - got, offset + got)):
+                parts.append(data)
+                got += len(data)
+            return b"".join(parts)
+        except OSError as exc:  # the system does not say which file
+            raise OSError(exc.errno, exc.strerror, self.path) from exc
 
     def write(self, offset: int, data: Buffer) -> None:
         done = os.pwrite(self.fd, data, offset)

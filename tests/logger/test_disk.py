@@ -42,6 +42,16 @@ def test_row_53_short_writes_and_reads_are_continued(tmp_path: Path, monkeypatch
         file.write(0, b"x")
 
 
+def test_a_read_that_fails_names_the_file(tmp_path: Path) -> None:
+    file = PosixDisk().open_read(str(tmp_path))  # a directory, which can be opened and not be read
+    try:
+        with pytest.raises(IsADirectoryError) as caught:
+            file.read(0, 10)
+    finally:
+        file.close()
+    assert caught.value.filename == str(tmp_path)
+
+
 def test_durable_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the system writes less at once, or does not know such writes."""
     file = PosixDisk().open(f"{tmp_path}/f", create=True)
