@@ -322,7 +322,7 @@ class PosixDisk:
 
     def locked_by(self, path: str) -> str | None:
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # so that one can look at a file system mounted read-only
         except FileNotFoundError:
             return None
         try:

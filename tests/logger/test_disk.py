@@ -115,6 +115,24 @@ def test_row_62_who_only_looks_whether_it_is_locked_keeps_nobody_from_locking_it
     os.close(looks)
 
 
+def test_who_only_looks_whether_it_is_locked_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the queue managers of a file system that is mounted read-only can be shown."""
+    path = str(tmp_path / "lock")
+    PosixDisk().lock(path, "me").release()
+    held = PosixDisk().lock(str(tmp_path / "held"), "me")
+    real = os.open
+
+    def read_only(path: str, flags: int, mode: int = 0o777) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        return real(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", read_only)
+    assert PosixDisk().locked_by(path) is None
+    assert PosixDisk().locked_by(str(tmp_path / "held")) == "me"
+    held.release()
+
+
 def test_replace_file_leaves_no_trace_of_its_work(tmp_path: Path) -> None:
     disk = PosixDisk()
     for data in (b"one", b"two"):
