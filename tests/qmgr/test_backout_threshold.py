@@ -474,3 +474,22 @@ def test_a_unit_of_work_of_ones_own_is_told_when_it_has_moved_too_many() -> None
 def test_where_units_of_work_are_too_small_for_a_move_it_stays() -> None:
     qm = many(1, 3)
     assert [message.body for message, _ in qm.consume("A", wait=0.0)] == [b"0", b"1", b"2", b"good"]
+
+
+@pytest.mark.parametrize("in_unit", [False, True])
+def test_what_was_backed_out_too_often_is_found_behind_messages_whose_time_is_over(world: World, in_unit: bool) -> None:
+    """They come into memory before it does: who looks at so many messages as are got sees only those."""
+    qm = world.qm
+    qm.alter_queue("A", backout_threshold=1, backout_queue="B", buffer_size=1)
+    qm.put_many("A", [b"short" * 8000] * 2, expiry=10)
+    qm.put_many("A", [b"poison" * 8000] * 2)
+    unit = qm.begin()
+    assert len(unit.get_many("A", 9)) == 4
+    unit.backout()
+    qm = world.restart()
+    world.clock.advance(20)
+    unit = qm.begin()
+    assert (unit if in_unit else qm).get_many("A", 1, backout_requeue=True) == []
+    unit.commit()
+    assert bodies(qm, "A") == []
+    assert bodies(qm, "B") == [b"poison" * 8000] * 2
