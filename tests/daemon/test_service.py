@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
@@ -54,6 +54,15 @@ class Recorded:
         self.at_close()
         for session in self.sessions:
             session.close()
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    """A daemon that has ended leaves its process deaf to them, and what that starts."""
+    before = {number: signal.getsignal(number) for number in (*IMPATIENT, *STEP_OF, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 class Given:
@@ -470,7 +479,6 @@ class Quiet:
 def in_main(given: Given, then: Callable[[], None], background: bool = True) -> BaseException | None:
     """Run the daemon in this thread, and `then` in another once it is ready."""
     teller = Quiet()
-    before = {number: signal.getsignal(number) for number in (*IMPATIENT, *STEP_OF, signal.SIGHUP)}
     daemon = Daemon(given.service, teller, background=background)
 
     def later() -> None:
@@ -478,11 +486,7 @@ def in_main(given: Given, then: Callable[[], None], background: bool = True) -> 
         then()
 
     threading.Thread(target=later).start()
-    try:
-        return daemon.run()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return daemon.run()
 
 
 def test_a_failure_of_the_queue_manager_ends_the_daemon_with_its_sentence() -> None:
