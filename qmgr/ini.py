@@ -240,7 +240,8 @@ def log_path(data: bytes, path: str) -> str:
     reader = _Reader()
     text = data.decode("utf-8", "surrogateescape").removeprefix("\ufeff")  # then only the line where it stands is wrong
     wrong = list(reader.read_all(text, path, ()))
-    if "log.path" not in reader.main.said or any("LogPath" in str(exc) for exc in wrong):
+    twice = any("attribute LogPath of stanza" in str(exc) for exc in wrong)  # others list it among those that are known
+    if "log.path" not in reader.main.said or twice:
         raise next((exc for exc in wrong if "LogPath" in str(exc)), wrong[0])
     found = reader.main.said["log.path"][1]
     assert isinstance(found, str)

@@ -404,7 +404,16 @@ def test_a_damaged_mqs_ini_is_explained_before_anything_is_done(run: Run, data: 
 
 
 @pytest.mark.parametrize(
-    "spoil", [b"Lag:\n", b"rubbish\n", b"# caf\xe9\n", b"Log:\nLogPrimaryFiles=0\n", b"Listener:\n"]
+    "spoil",
+    [
+        b"Lag:\n",
+        b"rubbish\n",
+        b"# caf\xe9\n",
+        b"Log:\nLogPrimaryFiles=0\n",
+        b"Log:\nLogPrimary=3\n",
+        b"Log:\nLogType=CIRCULAR\n",
+        b"Listener:\n",
+    ],
 )
 def test_a_queue_manager_whose_qm_ini_is_wrong_can_be_deleted(run: Run, data: Path, spoil: bytes):
     run(f"crtmqm {SMALL} QM1")
