@@ -141,7 +141,7 @@ class _Recovery:
             found = survey(reader, start, last, first_lsn=state.extent_bytes)
             beginning = start == state.extent_bytes
             if beginning and not found.time:
-                raise Mistake(f"the log begins at {lsns.text(start)}, and nothing that is wanted lies behind that")
+                raise Mistake(f"the log begins at {lsns.text(start)}, and what is asked for was before that")
             try:
                 return self._build(found, reader, state)
             except NotRecoverable as exc:

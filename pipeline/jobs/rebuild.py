@@ -213,7 +213,7 @@ class _Rebuild:
         moments = self._read("end_lsn", "time", until=end).where(F.unix_micros("time") <= common.micros(at))
         row = moments.agg(F.max("end_lsn").alias("last")).first()
         if row is None or row["last"] is None:
-            raise Failure(f"the log begins at {lsns.text(start)}, and nothing that is wanted lies behind that.")
+            raise Failure(f"the log begins at {lsns.text(start)}, and what is asked for was before that.")
         return int(row["last"])
 
     def _found(self, start: int, until: int) -> Found:
