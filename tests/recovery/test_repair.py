@@ -658,7 +658,7 @@ def test_ini_missing(past: Past) -> None:
     life = past.fork()
     life.disk.remove(INI)
     done = mended(life, "ini_missing", past.last)
-    assert "Lost: settings other than the log's." in done.lines()
+    assert "Lost: settings other than LogType, LogFilePages and LogPath." in done.lines()
     life = past.fork()
     life.disk.remove(INI)
     elsewhere = "/elsewhere"
