@@ -108,6 +108,12 @@ def started(name: str, data_path: str | None) -> Iterator[Manager]:
         yield manager
 
 
+def still_runs(name: str, exc: InUse) -> Failure:
+    """Of a command that wants the queue manager to have ended."""
+    text = f"queue manager {name!r} is running: {exc.holder or 'another process'} has it. End it first."
+    return Failure(NOT_AVAILABLE, "AMQ8146E", text)
+
+
 def _owned(name: str, holder: str) -> Failure:
     text = f"queue manager {name!r} is not available to this command: {holder} has it."
     return Failure(NOT_AVAILABLE, "AMQ8146E", text)

@@ -34,8 +34,7 @@ def run(args: argparse.Namespace) -> int:
             say=print,
         )
     except InUse as exc:
-        text = f"queue manager {args.m!r} is not available to this command: {exc.holder or 'another process'} has it."
-        raise Failure(NOT_AVAILABLE, "AMQ8146E", text) from exc
+        raise access.still_runs(args.m, exc) from exc
     except (Unavailable, Mistake) as exc:
         wrong = isinstance(exc, Mistake) and not isinstance(exc, IniError | NameError_)
         if isinstance(exc.__cause__, OSError) and not isinstance(exc.__cause__, PermissionError):

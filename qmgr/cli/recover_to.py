@@ -6,7 +6,7 @@ import datetime
 from logger import lsn
 from qmgr.cli import access
 from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, Bar, Command, Failure, Parser, absolute, because
-from qmgr.errors import AlreadyExists, IniError, Mistake, Unavailable
+from qmgr.errors import AlreadyExists, IniError, InUse, Mistake, Unavailable
 from qmgr.ini import Directory
 from qmgr.pointintime import recover_to
 
@@ -61,6 +61,8 @@ def run(args: argparse.Namespace) -> int:
         raise  # of the original: no argument of ours
     except Mistake as exc:
         raise Failure(BAD_ARGUMENTS, "AMQ7076E", str(exc)) from exc
+    except InUse as exc:
+        raise access.still_runs(name, exc) from exc
     except Unavailable as exc:
         system = exc.__cause__
         if isinstance(system, NotADirectoryError):

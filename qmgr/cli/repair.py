@@ -34,8 +34,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             done = repairing.repair(args.m, **where, accept_loss=args.accept_loss)
     except InUse as exc:
-        text = f"queue manager {args.m!r} is not available to this command: {exc.holder or 'another process'} has it."
-        raise Failure(NOT_AVAILABLE, "AMQ8146E", text) from exc
+        raise access.still_runs(args.m, exc) from exc
     for line in done.lines():
         print(line)
     return _code(args, done)

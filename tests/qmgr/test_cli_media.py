@@ -293,10 +293,13 @@ def test_while_another_process_has_it(made: Path, run: Run, environment: dict[st
         "archive-log -m QM1",
         "migmqlog -m QM1 -lla",
         f"recover-to -m QM1 --time 2999-01-01 --into {made}2",
+        "repair -m QM1",
+        "repair -m QM1 --check",
     ):
         _, err = run(words, 40)
         assert err.startswith("AMQ8146E")
         assert str(application.process.pid) in err
+        assert ("End it first." in err) == words.startswith(("migmqlog", "recover-to", "repair"))
     assert application.tell("get QL.A") == "QL.A"
     application.end()
     assert not Path(f"{made}2/qmgrs/QM1/qm.ini").exists()
@@ -372,7 +375,11 @@ def test_recover_to_refuses_in_a_line(made: Path, run: Run, tmp_path: Path) -> N
         (f"--time yesterday --into {into}", 36, "AMQ7076E: 'yesterday' is not a moment"),
         (f"--lsn 0:0:999:0 --into {into}", 36, "AMQ7076E: the log ends at <0:0:4:"),
         (f"--lsn 0:0:0:0 --into {into}", 36, "AMQ7076E: the log begins at <0:0:4:0>"),
-        (f"--time 1999-12-31 --into {into}", 36, "AMQ7076E: the log begins at <0:0:4:0>"),
+        (
+            f"--time 1999-12-31 --into {into}",
+            36,
+            "AMQ7076E: the log begins at <0:0:4:0>, and what is asked for was before that",
+        ),
         (f"--time 2999-01-01 --into {made}", 8, "AMQ8110E: "),
     ):
         out, err = run(f"recover-to -m QM1 {words}", code)
