@@ -100,6 +100,9 @@ class Local:
             clock.wait(never, A_MOMENT)
 
 
+OTHERS = "or it is the port of a listener for STOMP or HTTP"
+
+
 @attrs.frozen
 class Remote:
     """A queue manager on any machine, over TCP."""
@@ -113,10 +116,10 @@ class Remote:
     @property
     def hint(self) -> str:
         if self.tls is None:
-            return "this port may speak TLS: use qmgrs://"
+            return f"this port may speak TLS: use qmgrs://; {OTHERS}"
         if self.identity.certificate:
             return "the certificate was perhaps not accepted"
-        return "it may ask for a certificate: name certificate and key"
+        return f"it may ask for a certificate: name certificate and key; {OTHERS}"
 
     @property
     def if_silent(self) -> str:

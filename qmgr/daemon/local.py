@@ -367,6 +367,13 @@ def _address(sock: Socket) -> str:
     return "{}:{}".format(*sock.getpeername()[:2])
 
 
+GIVEN = {  # what a client gives `connect`, which never sends a password as PLAIN does
+    sasl.SCRAM: "user and password",
+    sasl.EXTERNAL: "certificate and key, and no user",
+    "NONE": "neither user nor certificate",
+}
+
+
 def authenticate(service: ServiceFace, config: ListenerConfig, sock: Socket, told: dict[str, Any]) -> tuple[str, bytes]:
     """(who is at the other end, what shows the client that we know that). Raises NotAuthorized.
 
@@ -384,7 +391,9 @@ def _shown(service: ServiceFace, config: ListenerConfig, sock: Socket, told: dic
     mechanism = told["mechanism"]
     if mechanism not in config.authentication:
         ways = ", ".join(config.authentication)
-        raise NotAuthorized(f"listener {config.name!r} takes {ways} for who comes, and not {mechanism[:40]!r}")
+        text = f"listener {config.name!r} takes {ways} for who comes, and not {mechanism[:40]!r}"
+        given = " or ".join(GIVEN[way] for way in config.authentication if way in GIVEN)
+        raise NotAuthorized(f"{text}; give {given}" if given else text)
     if mechanism == "NONE":
         return "", b""
     if mechanism == sasl.PLAIN and not config.tls:

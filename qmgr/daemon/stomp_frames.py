@@ -258,9 +258,10 @@ def _known_command(command: str) -> None:
 
 
 def _unknown_command(command: str) -> FrameError:
-    return FrameError(
-        f"{command[:20]!r} is no command of a STOMP client; does the client speak STOMP, and without TLS?"
-    )
+    what = f"{command[:20]!r} is no command of a STOMP client"
+    if command.startswith("\x16"):  # as a handshake does
+        return FrameError(f"{what}: it begins with TLS, and this listener has none")
+    return FrameError(f"{what}; does the client speak STOMP?")
 
 
 def _first_of(headers: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -251,7 +251,9 @@ def test_a_user_shows_the_password_without_sending_it(tmp_path: Path) -> None:
         for user, password in (("mia", "wrong"), ("eve", "secret")):
             with pytest.raises(NotAuthorized, match="not known, or the password is wrong"):
                 qmgr.connect(url, user=user, password=password)
-        with pytest.raises(NotAuthorized, match="takes SCRAM-SHA-256 for who comes, and not 'NONE'"):
+        with pytest.raises(
+            NotAuthorized, match="takes SCRAM-SHA-256 for who comes, and not 'NONE'; give user and password"
+        ):
             qmgr.connect(url)
         assert bodies(served.manager, "A") == [b"x", b"y"]
         refused = [line for line in served.service.said if "AMQ9557" in line]
@@ -313,8 +315,16 @@ def test_the_error_log_hears_why_tls_fails_and_the_client_what_may_be_the_matter
     tls = {"tls_certificate": certificate, "tls_key": key, "tls_client_ca": signer.path}
     mine = {"ca": signer.path}
     wrong = [
-        ("qmgr://{}", {}, r"this port may speak TLS: use qmgrs://\)"),
-        ("qmgrs://{}", mine, r"it may ask for a certificate: name certificate and key\)"),
+        (
+            "qmgr://{}",
+            {},
+            r"this port may speak TLS: use qmgrs://; or it is the port of a listener for STOMP or HTTP\)",
+        ),
+        (
+            "qmgrs://{}",
+            mine,
+            r"it may ask for a certificate: name certificate and key; or it is the port of .* STOMP or HTTP\)",
+        ),
         (
             "qmgrs://{}",
             mine | {"certificate": other[0], "key": other[1]},

@@ -94,8 +94,8 @@ def test_an_eol_in_the_place_of_a_body_is_overlooked() -> None:
 # ---- what is refused
 
 REFUSED = [
-    (b"GET / HTTP/1.1\r\n", "is no command"),
-    (b"\x16\x03\x01\x02\0\x01", "is no command"),
+    (b"GET / HTTP/1.1\r\n", "is no command of a STOMP client; does the client speak STOMP?"),
+    (b"\x16\x03\x01\x02\0\x01", "it begins with TLS, and this listener has none"),
     (b"SENDX", "is no command"),
     (b"send\n", "is no command"),
     (b"DISCONNECTED", "is no command"),
