@@ -20,7 +20,8 @@ PAUSE = 0.2  # seconds between two looks whether the queue manager is there
 
 def options(parser: Parser) -> None:
     parser.add_argument("-e", action="store_true", help="do not print the commands themselves")
-    parser.add_argument("-v", action="store_true", help="verify only: look for syntax errors, and run nothing")
+    verify = "verify only: look for syntax errors and attributes without effect, and run nothing"
+    parser.add_argument("-v", action="store_true", help=verify)
     parser.add_argument("-n", action="store_true", help="the same, without a queue manager")
     parser.add_argument("-f", metavar="file", help="read the commands from this file; else from standard input")
     parser.add_argument("-p", metavar="prompt", help="print this before each line is read")
@@ -40,11 +41,11 @@ def run(args: argparse.Namespace) -> int:
     try:
         lines = _lines(args.f, args.p)
         if args.n:
-            return _converse(args, lines, mqsc.check)
+            return _converse(args, lines, mqsc.verify)
         name = access.named(args.name or args.m, args.data_path)
         if args.v:
             access.known(name, args.data_path)
-            return _converse(args, lines, mqsc.check, name)
+            return _converse(args, lines, mqsc.verify, name)
         with _available(name, args.data_path, args.w or 0, offline=args.offline) as execute:
             return _converse(args, lines, execute, name)
     except (Failure, MQError, LogError, RecoveryError, OSError) as exc:

@@ -7,7 +7,7 @@ import attrs
 
 from qmgr.errors import MQError
 from qmgr.mqsc.answers import Answer, refusal, syntax_error
-from qmgr.mqsc.interpreter import Interpreter
+from qmgr.mqsc.interpreter import Interpreter, foreseen
 from qmgr.mqsc.source import commands
 from qmgr.mqsc.syntax import Statement, parse
 from qmgr.mqsc.tokens import SyntaxFault
@@ -43,6 +43,11 @@ def run(manager: "QueueManager", text: str) -> MqscResult:
 def check(text: str) -> MqscResult:
     """Look for syntax errors only."""
     return _each(text, lambda statement: Answer(()))
+
+
+def verify(text: str) -> MqscResult:
+    """Look for syntax errors, and for what has no effect here; both are the same for every queue manager."""
+    return _each(text, foreseen)
 
 
 def undone(text: str, exc: MQError) -> MqscResult:

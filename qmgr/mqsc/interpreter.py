@@ -346,13 +346,26 @@ def _attributes(definition: object, table: grammar.Table) -> dict[str, Any]:
 
 def _done(statement: Statement, table: grammar.Table, number: str, text: str) -> Answer:
     """It was done; and what of it has no effect."""
+    return said(number, text, *_without_effect(statement, table))
+
+
+def _without_effect(statement: Statement, table: grammar.Table) -> list[str]:
     idle = [
         table[word].value.show(value) if table[word].opposite else word
         for word, value in statement.settings.items()
         if not table[word].python
     ]
-    more = [f"AMQ9052I: Accepted and without effect here: {', '.join(idle)}."] if idle else []
-    return said(number, text, *more)
+    return [f"AMQ9052I: Accepted and without effect here: {', '.join(idle)}."] if idle else []
+
+
+def foreseen(statement: Statement) -> Answer:
+    """What every queue manager would answer: which attributes have no effect, and which it refuses for that."""
+    table = statement.row.settings
+    try:
+        _python(statement, table)
+    except Refused as exc:
+        return Answer((str(exc),), done=False)
+    return Answer(tuple(_without_effect(statement, table)))
 
 
 # ---- what is shown

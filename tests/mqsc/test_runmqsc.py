@@ -99,6 +99,24 @@ def test_commands_come_from_a_file_and_can_be_verified_only(run: Run, data: Path
         assert not manager.queue("A").default_persistence
 
 
+def test_what_has_no_effect_is_told_without_running_it(run: Run, data: Path) -> None:
+    script = data / "script.mqsc"
+    script.write_text("def ql(A) share\ndef ql(B) trigger\nalter qmgr chlauth(disabled) chlev(disabled)\ndis ql(*)\n")
+    for words in ("-v QM1", "-n"):
+        code, out, _ = run(f"runmqsc -e {words} -f {script}")
+        assert (code, out.splitlines()[3:]) == (
+            10,
+            [
+                "AMQ9052I: Accepted and without effect here: SHARE.",
+                "AMQ9051E: TRIGGER has no effect here; only NOTRIGGER is accepted.",
+                "AMQ9052I: Accepted and without effect here: CHLAUTH, CHLEV.",
+                "4 MQSC commands read.",
+                "No commands have a syntax error.",
+                "One valid MQSC command could not be processed.",
+            ],
+        )
+
+
 def test_a_byte_order_mark_is_no_part_of_the_first_command(run: Run, data: Path) -> None:
     script = data / "script.mqsc"
     for text in (b"def ql(A)\n", b"* a comment\ndef ql(B)\n"):
