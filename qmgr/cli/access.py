@@ -181,8 +181,21 @@ def pause(seconds: float) -> None:
 
 def names(data_path: str | None) -> list[str]:
     """The queue managers that exist, in order."""
-    directory = f"{locations.data_root(data_path)}/qmgrs"
-    found = {unmangle(each): each for each in DISK.list(directory) if DISK.exists(f"{directory}/{each}/qm.ini")}
+    return [name for name in _directories(data_path) if exists(name, data_path)]
+
+
+def without_ini(data_path: str | None) -> Iterator[str]:
+    """A sentence for each directory that holds what is left of a queue manager: it has no qm.ini, and what to do."""
+    for name in _directories(data_path):
+        if not exists(name, data_path):
+            with contextlib.suppress(OSError):  # one that can't be read hides none of the others
+                if what := remains(DISK, locations.find(name, data_path)):
+                    yield what
+
+
+def _directories(data_path: str | None) -> list[str]:
+    """The names that directories for queue managers stand for, in order."""
+    found = {unmangle(each): each for each in DISK.list(f"{locations.data_root(data_path)}/qmgrs")}
     return sorted(name for name, each in found.items() if NAME.fullmatch(name) and mangle(name) == each)
 
 

@@ -57,7 +57,10 @@ def run(args: argparse.Namespace) -> int:
         print(f"QMNAME({name})".ljust(NAME_WIDTH), *fields)
         if args.x and access.runs(location):
             print(f"    INSTANCE({host(location)}) MODE(Active)")
-    if not names:
+    left = [] if args.m else list(access.without_ini(args.data_path))
+    for what in left:
+        complain(f"AMQ8118W: {what}.")
+    if not names and not left:
         complain(f"AMQ8919I: there are no queue managers on the data path {locations.data_root(args.data_path)}.")
     return ACTIVE if args.a and active else 0
 

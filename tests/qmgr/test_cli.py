@@ -454,11 +454,27 @@ def test_a_deletion_that_was_interrupted_is_said_and_can_be_repeated(run: Run, d
     for words, code in [("runmqsc QM1", 20), ("dspmqtrn -m QM1", 72), ("endmqm QM1", 16), ("strmqm QM1", 16)]:
         done = run(words)
         assert (done.returncode, "was interrupted; repeat it (dltmqm)" in done.stderr) == (code, True)
+    done = run("dspmq")
+    assert (done.returncode, done.stdout, done.stderr.startswith("AMQ8118W: the deletion of")) == (0, "", True)
     assert (run("dltmqm QM1").returncode, list((data / "qmgrs").iterdir()), list((data / "log").iterdir())) == (
         0,
         [],
         [],
     )
+
+
+def test_dspmq_tells_of_a_queue_manager_that_has_lost_its_qm_ini(run: Run, data: Path):
+    for name in ("QM1", "QM2"):
+        run(f"crtmqm {SMALL} {name}")
+    run("runmqsc --offline QM1", input="def ql(A)\n")
+    path = data / "qmgrs/QM1/qm.ini"
+    path.unlink()
+    done = run("dspmq")
+    assert (done.returncode, re.findall(r"QMNAME\((.*?)\)", done.stdout)) == (0, ["QM2"])
+    assert done.stderr == f"AMQ8118W: {path} is missing; put it back, or have it made anew (qm repair -m QM1).\n"
+    assert run("dspmq -m QM2").stderr == ""
+    assert run("dltmqm QM2").returncode == 0
+    assert "AMQ8919I" not in run("dspmq").stderr
 
 
 def test_strange_directories_are_not_shown(run: Run, data: Path):
