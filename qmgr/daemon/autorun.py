@@ -16,8 +16,11 @@ def run(manager: QueueManager, path: str, text: str) -> Iterator[str]:
     for command in commands(text):
         try:
             answer = interpreter.run(parse(command))
+            said = answer.lines
         except SyntaxFault as fault:
             answer = syntax_error(command, fault)
+            number, place = answer.lines[0].partition(":")[0], answer.lines[-1]
+            said = (f"{number}: {place}",)  # the command and the mark below it mean nothing in one line
         if not answer.done:
             line, _ = command.place(0)
-            yield f"{path}, line {line}: {' '.join(' '.join(answer.lines).split())}"
+            yield f"{path}, line {line}: {' '.join(' '.join(said).split())}"

@@ -381,7 +381,7 @@ def test_files_of_autoconfig_are_applied_and_what_is_wrong_is_said() -> None:
     for words in (
         "AMQ9022W: Automatic configuration: AMQ7076E: /auto/2.ini, line 2: value '0' of attribute MaxHandles",
         "AMQ7075W: qm.ini: stanza TCP (line 3) of /auto/1.ini is known",
-        "AMQ9022W: Automatic configuration: /auto/1.mqsc, line 3: AMQ8405I",
+        "AMQ9022W: Automatic configuration: /auto/1.mqsc, line 3: AMQ8405I: line 3, column ",
         "AMQ9022W: Automatic configuration: /auto/1.mqsc, line 4: AMQ8147E",
         "AMQ9022W: Automatic configuration: AMQ6162E: /auto/2.mqsc, line 1: byte 0xff",
         "AMQ9023I: Automatic configuration: the commands of /auto/1.mqsc were run.",
