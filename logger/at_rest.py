@@ -73,6 +73,17 @@ def in_use(disk: Disk, directory: str) -> bool:
     return False
 
 
+def identities(disk: Disk, directory: str) -> set[bytes]:
+    """Whose the log in `directory` is: as its control file says, or its extents where that is lost."""
+    with contextlib.suppress(LogDamaged):
+        return {control.read(disk, control_path(directory))[1].log_id}
+    paths = [
+        f"{active_path(directory)}/{n}" for n in disk.list(active_path(directory)) if extent.number_of(n) is not None
+    ]
+    headers = [extent.decode_header(read_page(disk, path, 0)) for path in paths]
+    return {header.log_id for header in headers if header is not None}
+
+
 def delete(disk: Disk, directory: str) -> None:
     """Delete the log in `directory`: the files that a log has, and nothing else; not an archive in another place."""
     for held in (active_path(directory), f"{directory}/archive"):

@@ -27,7 +27,7 @@ from logger.disk import (
 )
 from logger.errors import LogDamaged, LogError, LogInUse
 from qmgr import ini, locations, mqsini
-from qmgr.errors import AlreadyExists, Damaged, InUse, Mistake, MQError, Reason, Unavailable
+from qmgr.errors import AlreadyExists, Damaged, IniError, InUse, Mistake, MQError, Reason, Unavailable
 from qmgr.ini import AutoConfig, Config, LogManagement, Tuning
 from qmgr.locations import Location
 from qmgr.objects import QmgrDefinition, with_attributes
@@ -202,7 +202,7 @@ def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None
     """Delete a queue manager with its log and all its messages (dltmqm). It must not be running.
 
     One that was interrupted can be repeated: what says where the log lies goes last. Where qm.ini is wrong it does as
-    long as it says that.
+    long as it says that. Raises Unavailable where the log that lies there is another queue manager's too.
     """
     disk = disk or PosixDisk()
     location = locations.find(name, data_path, disk)
@@ -216,6 +216,7 @@ def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None
         log_dir = ini.log_path(read_whole(disk, path), path)
         lock = own(disk, location, log_dir if disk.exists(log_dir) else None)  # it may be lost
         try:
+            _refuse_log_of_another(disk, location, path, log_dir)
             if not goes_on:
                 disk.rename(location.ini, location.deleted_ini)  # from here on it does not exist
             disk.sync_dir(location.data_dir)
@@ -226,6 +227,33 @@ def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None
         finally:
             lock.release()
         mqsini.remove(disk, f"{location.data_root}/mqs.ini", name)
+
+
+def _refuse_log_of_another(disk: Disk, location: Location, path: str, log_dir: str) -> None:
+    """Where LogPath is wrong, or the data is a copy, the log is not to be deleted with it. Raises Unavailable."""
+    if not disk.exists(log_dir):
+        return
+    whose = ""
+    for other in disk.list(f"{location.data_root}/qmgrs"):
+        directory = f"{location.data_root}/qmgrs/{other}"
+        if directory != location.data_dir and disk.exists(f"{directory}/qm.ini"):
+            with contextlib.suppress(IniError):
+                its_log = ini.log_path(read_whole(disk, f"{directory}/qm.ini"), f"{directory}/qm.ini")
+                if disk.real_path(its_log) == disk.real_path(log_dir):
+                    whose = f"that of {directory}/qm.ini too"
+    names = (f"{location.data_dir}/{name}" for name in (checkpoint.NAME, checkpoint.PREVIOUS))
+    found = [decode_file(read_whole(disk, name)) for name in names if disk.exists(name)]
+    mine = {bytes.fromhex(one[0].log_id) for one in found if one is not None}
+    there = at_rest.identities(disk, log_dir)
+    if not whose and mine and there and mine.isdisjoint(there):
+        whose = "another queue manager's log"
+    if whose:
+        raise Unavailable(
+            f"queue manager {location.name!r} is not deleted: LogPath in {path} is {log_dir}, and that is {whose}; "
+            f"correct it, or name a directory that is not there if this one has no log",
+            reason=Reason.OBJECT_IN_USE,
+            name=location.name,
+        )
 
 
 def refuse_root(disk: Disk, path: str, name: str) -> None:

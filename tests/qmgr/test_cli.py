@@ -448,6 +448,44 @@ def test_a_queue_manager_whose_log_is_lost_can_be_deleted(run: Run, data: Path):
     assert (run("dltmqm QM1").returncode, list((data / "qmgrs").iterdir())) == (0, [])
 
 
+@pytest.mark.parametrize("lost", ["", "checkpoint files", "ini of the other one", "and its control file"])
+def test_the_log_of_another_queue_manager_is_not_deleted_where_log_path_leads_there(run: Run, data: Path, lost: str):
+    for name in ("QM1", "QM2"):
+        run(f"crtmqm {SMALL} {name}")
+        with qmgr.start(name, data_path=data) as manager:
+            manager.define_queue("A")
+            manager.put("A", name.encode())
+    wrong, other = data / "qmgrs/QM2/qm.ini", data / "qmgrs/QM1/qm.ini"
+    text, kept = wrong.read_text(), other.read_text()
+    wrong.write_text(text.replace(f"{data}/log/QM2", f"{data}/log/QM1"))
+    if lost == "checkpoint files":
+        for each in (data / "qmgrs/QM2").glob("amqalchk.*"):
+            each.write_bytes(b"")
+    elif lost:
+        other.write_text("rubbish\n")
+    if lost == "and its control file":
+        (data / "log/QM1/amqhlctl.lfh").rename(data / "kept")
+    done = run("dltmqm QM2")
+    assert (done.returncode, done.stderr.count("\n")) == (71, 1)
+    assert f"LogPath in {wrong} is {data}/log/QM1, and that is " in done.stderr
+    if lost == "and its control file":
+        (data / "kept").rename(data / "log/QM1/amqhlctl.lfh")
+    other.write_text(kept)
+    with qmgr.start("QM1", data_path=data) as manager:
+        assert manager.get("A").body == b"QM1"
+    wrong.write_text(text)
+    assert [run(f"dltmqm {name}").returncode for name in ("QM2", "QM1")] == [0, 0]
+    assert [*(data / "qmgrs").iterdir(), *(data / "log").iterdir()] == []
+
+
+def test_a_copy_of_the_data_does_not_take_the_log_with_it(run: Run, data: Path):
+    run(f"crtmqm {SMALL} QM1")
+    shutil.copytree(data / "qmgrs/QM1", data / "qmgrs/QM2")
+    done = run("dltmqm QM2")
+    assert (done.returncode, f"that of {data}/qmgrs/QM1/qm.ini too" in done.stderr) == (71, True)
+    assert run("dspmqtrn -m QM1").returncode == 102
+
+
 def test_a_deletion_that_was_interrupted_is_said_and_can_be_repeated(run: Run, data: Path):
     run(f"crtmqm {SMALL} QM1")
     (data / "qmgrs/QM1/qm.ini").rename(data / "qmgrs/QM1/qm.ini.deleted")
