@@ -42,8 +42,9 @@ def span(der: bytes) -> Span:
 
 def _moment(der: bytes, at: int) -> datetime.datetime:
     text = der[_inside(der, at) : _behind(der, at)].decode("ascii")
-    form = "%y%m%d%H%M%SZ" if der[at] == UTC_TIME else "%Y%m%d%H%M%SZ"
-    return datetime.datetime.strptime(text, form).replace(tzinfo=datetime.UTC)
+    if der[at] == UTC_TIME:  # two digits of the year, from 1950 on
+        text = ("19" if text[:2] >= "50" else "20") + text
+    return datetime.datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=datetime.UTC)
 
 
 def _inside(der: bytes, at: int) -> int:

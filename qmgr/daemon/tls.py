@@ -11,7 +11,7 @@ from qmgr.errors import IniError
 from qmgr.session import ServiceFace
 
 CLOSED = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionResetError)  # in the middle of a handshake
-OF_ANOTHER = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH")
+OF_ANOTHER = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")  # the last: it is of another kind
 
 
 def context_of(service: ServiceFace, config: ListenerConfig) -> ssl.SSLContext | None:

@@ -8,9 +8,11 @@ from pathlib import Path
 import attrs
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
+    NoEncryption,
     PrivateFormat,
     load_pem_private_key,
 )
@@ -77,6 +79,13 @@ def of_another(path: Path, before: bytes) -> None:
     path.write_bytes(Path(Authority(path.parent).issue("other")[1]).read_bytes())
 
 
+def of_another_kind(path: Path, before: bytes) -> None:
+    """RSA where the certificate has a curve, or the other way."""
+    curve = isinstance(load_pem_private_key(before, None), ec.EllipticCurvePrivateKey)
+    key = rsa.generate_private_key(65537, 2048) if curve else ec.generate_private_key(ec.SECP256R1())
+    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+
+
 @pytest.mark.parametrize(
     "attribute, spoil, words",
     [
@@ -91,6 +100,7 @@ def of_another(path: Path, before: bytes) -> None:
         ("tls_key", cut, "it is damaged"),
         ("tls_key", with_passphrase, "it has a passphrase"),
         ("tls_key", of_another, "it is not the key of the certificate in "),
+        ("tls_key", of_another_kind, "it is not the key of the certificate in "),
     ],
 )
 def test_a_file_that_is_not_good_is_named_with_its_attribute_and_what_to_do(
@@ -117,7 +127,13 @@ def test_a_file_that_this_user_may_not_read(config: ListenerConfig, monkeypatch:
 
 
 def test_the_times_of_certificates_are_those_that_others_read(authority: Authority) -> None:
-    for name, of_time in {"now": {}, "old": {"not_after": LONG_AGO}, "far": {"not_after": IN_2060}}.items():
+    times: dict[str, dict[str, datetime.datetime]] = {
+        "now": {},
+        "old": {"not_after": LONG_AGO},
+        "ever": {"not_before": IN_2060.replace(year=1950), "not_after": IN_2060},  # as some devices have it
+        "far": {"not_after": IN_2060},
+    }
+    for name, of_time in times.items():
         pem = Path(authority.issue(name, **of_time)[0]).read_bytes()
         (first, *_), theirs = certificates.spans(pem), x509.load_pem_x509_certificate(pem)
         assert first == (theirs.not_valid_before_utc, theirs.not_valid_after_utc)
