@@ -289,9 +289,18 @@ class Running(ABC):
 
     def _tick(self) -> None:
         """About once a second; it must not fail."""
-        if self._publisher is not None:
+        if self._publisher is not None and self._is_ours():
             self._publisher.tick()
         self._tell()
+
+    def _is_ours(self) -> bool:
+        """Has no other process the queue manager? Who neither puts nor gets would not find out."""
+        try:
+            self._log.still_ours()
+        except OSError as exc:
+            self._fail(exc)
+            return False
+        return True
 
     def _tell(self) -> None:
         """Put the events that there are to be told."""
@@ -347,7 +356,7 @@ class Running(ABC):
                 ) from exc
             finally:  # also where it has failed, or was interrupted when it was ended before
                 try:
-                    if self._publisher is not None:
+                    if self._publisher is not None and self._is_ours():
                         self._publisher.end(outcome)
                 finally:
                     self._close()

@@ -1,6 +1,7 @@
 """The life of a daemon: started, asked to end in every way, stopped, killed and started again. Real processes."""
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -199,6 +200,34 @@ def test_a_stopped_owner_whose_locks_are_gone_is_fenced(daemons: Daemons, client
     daemons.ended()
     daemons.start()
     assert [message.body for message in daemons.connect().browse("Q")] == [b"before", b"rival's", b"goes on"]
+
+
+def lost_its_locks(daemons: Daemons, process: int) -> int:
+    """The process is stopped, its locks are deleted, and another one has the queue manager; the number of that."""
+    location = daemons.where()
+    os.kill(process, signal.SIGSTOP)
+    try:
+        for path in (location.lock, f"{location.log_dir}/qm.lock", life.path(location)):
+            os.unlink(path)
+        return daemons.start()
+    finally:
+        os.kill(process, signal.SIGCONT)
+
+
+def ends(process: int) -> None:
+    status = Path(f"/proc/{process}/status")
+    wait_for(lambda: not status.exists() or "Z (zombie)" in status.read_text())
+
+
+def test_an_owner_that_has_lost_its_locks_ends_though_nobody_asks_anything_of_it(daemons: Daemons) -> None:
+    """It would say for ever how the queue manager stands, in the place of the one that has it."""
+    process = daemons.made()
+    rival = lost_its_locks(daemons, process)
+    ends(process)
+    assert "another process has started this queue manager (epoch 2" in daemons.errors()
+    picture = daemons.where().published
+    wait_for(lambda: json.loads(Path(picture).read_bytes())["process"] == f"pid {rival}")
+    assert (daemons.note().process, daemons.status()) == (rival, "Running")
 
 
 def test_a_killed_owner_is_none(daemons: Daemons, client: Connection) -> None:
