@@ -73,13 +73,20 @@ class _QueueSnapshot:
         queue.snapshot_before = queue.next_sequence
         self.segments = [s.copy() for s in queue.segments.values() if len(s) or queue.damaged]
         self.empty = [number for number, s in queue.segments.items() if not (len(s) or queue.damaged)]
-        self.plan = [group for kind in (0, 1) for group in _plan(self.of_kind(kind))]
-        if queue.damaged or not rewrite:
-            self.plan = []
+        self.plan: list[list[Segment]] = []
+        self.put_off = False  # there is more to rewrite, which is for the next checkpoint
+        if not queue.damaged:
+            self._make_plan(rewrite)
         self.rewrites: list[_Rewrite] = []
         self.appends: list[_Append] = []
         self.found: QueueDamaged | None = None
         self.unspilled = False  # there was no room for the non-persistent ones, which can stay in memory
+
+    def _make_plan(self, rewrite: bool) -> None:
+        for kind in (NON_PERSISTENT, PERSISTENT):
+            groups, more = _plan(self.of_kind(kind))
+            self.put_off = self.put_off or more or bool(groups and not rewrite)
+            self.plan += groups if rewrite else []
 
     def new_segments(self) -> int:
         """How many there may be at most: for each kind one, and another where that one's file is missing."""
@@ -111,7 +118,11 @@ class _QueueSnapshot:
         """All is written, and in its place. The lock is held."""
         queue = self.queue
         queue.removed = None
-        queue.left_over = segments.surplus(self.segments)
+        if self.put_off and (self.rewrites or not self.plan):  # else it is in vain
+            queue.left_over = 0
+            queue.changed = True
+        else:
+            queue.left_over = segments.surplus(self.segments)
         if self.unspilled:
             queue.fresh = self._still_there(0) + queue.fresh[0], queue.fresh[1]
         for copy in self.segments:
@@ -140,17 +151,19 @@ class _QueueSnapshot:
             segment.sealed = True  # a sync may have failed: nothing is ever appended to it again
 
 
-def _plan(live: list[Segment]) -> list[list[Segment]]:
+def _plan(live: list[Segment]) -> tuple[list[list[Segment]], bool]:
     """Which segments to rewrite where a queue takes too much space: those of which most is gone, in groups that
-    follow each other and become one."""
+    follow each other and become one. And whether that is too much for one checkpoint."""
     if segments.surplus(live) <= SLACK:
-        return []
+        return [], False
     groups: list[list[Segment]] = []
     size = total = 0  # of the last group, and of all
     before = None
-    for segment in live[:-1]:
+    for segment in live if _is_full(live[-1]) else live[:-1]:
         more = segment.live_bytes
-        if 2 * more <= segment.length and total < AT_ONCE:
+        if 2 * more <= segment.length:
+            if total >= AT_ONCE:
+                return groups, True
             if not groups or groups[-1][-1] is not before or size + more > segments.LARGEST:
                 groups.append([])
                 size = 0
@@ -158,7 +171,12 @@ def _plan(live: list[Segment]) -> list[list[Segment]]:
             size += more
             total += more
         before = segment
-    return groups
+    return groups, False
+
+
+def _is_full(segment: Segment) -> bool:
+    """Nothing is appended to it any more."""
+    return segment.sealed or segment.length >= segments.LARGEST
 
 
 class StateSnapshot:
@@ -219,7 +237,7 @@ class StateSnapshot:
     def _target(self, snapshot: _QueueSnapshot, kind: int) -> Segment:
         """The segment that new messages are appended to."""
         there = snapshot.of_kind(kind)
-        if not there or there[-1].sealed or there[-1].length >= segments.LARGEST or snapshot.damaged:
+        if not there or _is_full(there[-1]) or snapshot.damaged:
             return self._new(kind)
         return there[-1]
 

@@ -709,7 +709,10 @@ def test_the_small_files_of_many_queues_wait_for_the_room_of_a_checkpoint_that_c
     assert files(world.disk) == []
 
 
-def test_room_that_no_checkpoint_can_give_back_is_a_reason_for_one_only(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("at_once", [64 << 20, 600])
+def test_room_that_no_checkpoint_can_give_back_is_a_reason_for_one_only(
+    monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
     """A segment that should be rewritten can't be read: nobody tries again and again."""
     world = deep_world()
     fill(world, range(300))
@@ -722,6 +725,7 @@ def test_room_that_no_checkpoint_can_give_back_is_a_reason_for_one_only(monkeypa
 
     monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
     monkeypatch.setattr(snapshot.StateSnapshot, "_read", unreadable)
+    monkeypatch.setattr(snapshot, "AT_ONCE", at_once)
     world.qm.look_around()
     taken = world.qm.status().checkpoints
     for n in range(20):
@@ -729,6 +733,72 @@ def test_room_that_no_checkpoint_can_give_back_is_a_reason_for_one_only(monkeypa
     assert world.qm.status().checkpoints <= taken + 1
     assert total(world) > WORTH_IT
     assert bodies(world.qm, "A") == ordered([*range(0, 300, 10), *range(1000, 1020)])
+
+
+def keep_only(world: World, kept: set[int], count: int) -> None:
+    """Get all but these at once."""
+    with world.qm.begin() as unit:
+        for n in range(count):
+            if n not in kept:
+                unit.get("A", message_id=tag(n))
+
+
+def looked_around(world: World) -> int:
+    """Bytes that the files take beyond twice what is there, when housekeeping has done all that it wants to do."""
+    for _ in range(20):
+        world.qm.look_around()
+    taken = world.qm.status().checkpoints
+    world.qm.look_around()
+    assert world.qm.status().checkpoints == taken
+    return total(world) - 2 * sum(segment.live_bytes for segment in inside(world.qm, "A").segments.values())
+
+
+@pytest.mark.parametrize("more", [0, 30])
+def test_a_segment_that_nothing_is_appended_to_is_rewritten_though_it_is_the_last_one(
+    monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    """What came between two checkpoints is one segment, however much it is."""
+    world = deep_world()
+    fill(world, range(300), priorities=3, checkpoints=1000)
+    assert len(files(world.disk)) == 1 and total(world) > 2 * LARGEST
+    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
+    kept = set(range(0, 300, 30))
+    keep_only(world, kept, 300)
+    for n in range(300, 300 + more):
+        world.qm.put("A", body(n), priority=n % 3, message_id=tag(n))
+        kept.add(n)
+    assert looked_around(world) <= SLACK
+    world.qm.put("A", b"400", priority=1, message_id=tag(400))
+    world.qm.checkpoint()
+    kept.add(400)
+    assert bodies(world.qm, "A") == ordered(kept, 3)
+    world.crash(LOSE_ALL)
+    assert drain(world.qm, "A") == ordered(kept, 3)
+
+
+def test_what_one_checkpoint_does_not_rewrite_the_next_ones_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = deep_world()
+    fill(world, range(600))
+    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
+    monkeypatch.setattr(snapshot, "AT_ONCE", 600)
+    kept = set(range(0, 600, 10))
+    keep_only(world, kept, 600)
+    assert looked_around(world) <= SLACK + 2 * WORTH_IT
+    world.crash(LOSE_ALL)
+    assert drain(world.qm, "A") == ordered(kept)
+
+
+def test_what_a_checkpoint_after_a_failed_one_leaves_the_next_one_rewrites(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = deep_world()
+    fill(world, range(600))
+    kept = set(range(0, 600, 10))
+    keep_only(world, kept, 600)
+    world.qm.put("A", body(0))
+    world.disk.fail("write", errno.ENOSPC, where=lambda path: "/queues/" in path)
+    with pytest.raises(qmgr.MQError):
+        world.qm.checkpoint()
+    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
+    assert looked_around(world) <= SLACK + 2 * WORTH_IT
 
 
 def test_messages_that_are_locked_and_in_doubt_move_with_their_segments(small_segments: Counted) -> None:
