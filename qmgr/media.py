@@ -85,7 +85,7 @@ class Media:
         wanted = None if names is None else {self._recordable(name) for name in names}
         with self._one_at_a_time, self._keep_from(self._log.state.head):
             lines: list[tuple[Checkpoint, dict[str, Any]]] = []
-            pins: set[tuple[str, int]] = set()
+            pins: dict[tuple[str, int], int] = {}
 
             def hear(checkpoint: Checkpoint, catalogue: list[bytes]) -> None:
                 for line in catalogue:
@@ -93,15 +93,15 @@ class Media:
                     if "definition" in fields and self._is_wanted(fields, wanted):
                         lines.append((checkpoint, fields))
                         name = fields["definition"]["name"]
-                        pins.update((name, segment["number"]) for segment in fields["segments"])
-                self._state.pinned |= pins
+                        pins.update(((name, segment["number"]), segment["length"]) for segment in fields["segments"])
+                self._state.pinned |= pins.keys()
 
             try:
                 if wanted is None or wanted:
                     self._checkpoint(hear)
                 recorded = [name for checkpoint, fields in lines if (name := self._record(checkpoint, fields))]
             finally:
-                self._state.pinned -= pins
+                self._state.unpin(pins)
             if catalog:
                 self._record_catalog()
             return recorded

@@ -4,6 +4,7 @@ import errno
 from collections.abc import Callable
 
 from logger.disk import Disk
+from qmgr import segments
 from qmgr.entry import GONE, LOCKED
 from qmgr.ids import Arrays
 from qmgr.objects import QueueDefinition, mangle
@@ -123,11 +124,16 @@ class Store(State):
             if not queue.damaged
         )
 
-    def doom(self, segments: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    def doom(self, retired: list[tuple[str, int]]) -> list[tuple[str, int]]:
         """A checkpoint without these is complete: give those that the one before was without already."""
         ready = [one for one in self.doomed if one not in self.pinned]
-        self.doomed = segments + [one for one in self.doomed if one in self.pinned]
+        self.doomed = retired + [one for one in self.doomed if one in self.pinned]
         return ready
+
+    def unpin(self, pins: dict[tuple[str, int], int]) -> None:
+        """Nobody reads these segments any more; `pins`: bytes of each. Those that are doomed go with a checkpoint."""
+        self.pinned -= pins.keys()
+        self.doomed_bytes += sum([pins[one] for one in self.doomed if pins.get(one, 0) >= segments.SMALL])
 
     def sweep(self) -> None:
         """After the checkpoint of a restart: delete the segments that neither it nor the one before refers to.

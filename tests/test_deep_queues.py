@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import qmgr
-from qmgr import engine, segments, snapshot, store
+from qmgr import engine, media, segments, snapshot, store
 from qmgr.entry import OVERHEAD
 from recovery import checkpoint
 from tests.qmgr.world import DATA, NAME, Call, World, bodies, drain, reason_of
@@ -707,6 +707,27 @@ def test_the_small_files_of_many_queues_wait_for_the_room_of_a_checkpoint_that_c
     assert world.qm.status().checkpoints == taken + 1
     world.qm.checkpoint()
     assert files(world.disk) == []
+
+
+def test_what_a_media_image_has_held_gives_its_room_back_when_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = deep_world(log_type="linear")
+    fill(world, range(300))
+    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
+    real = media.Media._record
+
+    def record(*given: Any) -> Any:
+        if world.depths()["A"]:
+            drain(world.qm, "A")
+            looked_around(world)
+            assert total(world) > 2 * WORTH_IT
+        return real(*given)
+
+    monkeypatch.setattr(media.Media, "_record", record)
+    assert world.qm.record_image() == ["A", "B"]
+    looked_around(world)
+    assert files(world.disk) == []
+    world.crash(LOSE_ALL)
+    assert world.depths()["A"] == 0
 
 
 @pytest.mark.parametrize("at_once", [64 << 20, 600])
