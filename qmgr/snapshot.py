@@ -350,6 +350,7 @@ class StateSnapshot:
                     self._state.damage(queue, snapshot.found)
                 if queue.deleted:
                     self._state.retired += ((queue.name, number) for number in queue.segments)
+                    self._state.retired_bytes += segments.large_bytes(queue.segments.values())
         with lock:
             self._state.give_back(list(self._numbers))
 

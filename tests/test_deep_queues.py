@@ -687,6 +687,27 @@ def test_a_deep_queue_that_is_deleted_gives_its_room_back_though_few_records_say
     assert "A" not in world.depths()
 
 
+def test_a_queue_that_is_deleted_while_a_checkpoint_writes_it_gives_its_room_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = deep_world()
+    for n in range(300):
+        world.qm.put("A", body(n))
+    real = snapshot.StateSnapshot._write_fresh
+
+    def write(*given: Any) -> None:
+        real(*given)
+        if "A" in world.depths():
+            world.qm.delete_queue("A", purge=True)
+
+    monkeypatch.setattr(snapshot.StateSnapshot, "_write_fresh", write)
+    world.qm.checkpoint()
+    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
+    for _ in range(3):
+        world.qm.look_around()
+    assert files(world.disk) == []
+
+
 def test_the_small_files_of_many_queues_wait_for_the_room_of_a_checkpoint_that_comes_anyway(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
