@@ -27,6 +27,7 @@ from recovery.uows import ACTIVE, Uow
 
 RETRY_NS = 1_000_000_000  # after a checkpoint failed for want of disk space
 CHORES_NS = 10_000_000_000  # between looks whether a media image or an archive is due
+AGAIN_NS = 60_000_000_000  # until it is said again that a checkpoint failed, which may be tried each second for hours
 TICK = 1.0  # seconds between looks at the clock
 
 
@@ -56,6 +57,7 @@ class Housekeeper:
         self._expiry_ns = expiry_seconds * 1_000_000_000
         self._swept_ns = clock.elapsed_ns()
         self._failed_ns = 0
+        self._told: tuple[int | None, int] = 0, 0  # errno of a checkpoint that failed, and when that was said
         self._looked_ns = clock.elapsed_ns()
         self._chores = chores
         self._busy: threading.Thread | None = None
@@ -170,7 +172,10 @@ class Housekeeper:
             if exc.errno not in NO_MEANS:
                 raise
             self._failed_ns = self._clock.elapsed_ns()
-            self._errors.say("AMQ9002", text=str(exc))
+            why, since = self._told
+            if exc.errno != why or self._failed_ns - since >= AGAIN_NS:
+                self._told = exc.errno, self._failed_ns
+                self._errors.say("AMQ9002", text=str(exc))
             return False
         return True
 
@@ -184,6 +189,7 @@ class Housekeeper:
             self._engine.count_promises()
         self._checkpointer.take(clean=clean, hear=hear)
         self._failed_ns = 0
+        self._told = 0, 0
         self._engine.log.release_secondaries()
         if not clean:
             self._provide()

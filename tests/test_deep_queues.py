@@ -777,6 +777,31 @@ def test_room_that_no_checkpoint_can_give_back_is_a_reason_for_one_only(
     assert bodies(world.qm, "A") == ordered([*range(0, 300, 10), *range(1000, 1020)])
 
 
+def test_a_disk_that_stays_full_is_not_told_of_each_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The room that is to be given back asks for checkpoints until one is taken, also when nobody does anything."""
+    world = deep_world()
+    fill(world, range(300))
+    keep_only(world, set(range(0, 300, 10)), 300)
+    world.qm.put("A", body(300))
+    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
+
+    def told() -> int:
+        for _ in range(130):
+            world.clock.advance(1)
+            world.qm.look_around()
+        return world.errors().count("AMQ9002")
+
+    world.disk.fail("write", errno.ENOSPC, once=False, where=lambda path: "/queues/" in path)
+    assert told() == 3
+    world.disk.heal()
+    assert told() == 3
+    assert total(world) <= 2 * WORTH_IT
+    world.qm.put("A", body(301))
+    world.disk.fail("write", errno.ENOSPC, where=lambda path: "/queues/" in path)
+    monkeypatch.setattr(store, "WORTH_IT", 0)
+    assert told() == 4
+
+
 def keep_only(world: World, kept: set[int], count: int) -> None:
     """Get all but these at once."""
     with world.qm.begin() as unit:
