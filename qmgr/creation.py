@@ -236,8 +236,8 @@ def _refuse_log_of_another(disk: Disk, location: Location, path: str, log_dir: s
     whose = ""
     for other in disk.list(f"{location.data_root}/qmgrs"):
         directory = f"{location.data_root}/qmgrs/{other}"
-        if directory != location.data_dir and disk.exists(f"{directory}/qm.ini"):
-            with contextlib.suppress(IniError):
+        if disk.real_path(directory) != disk.real_path(location.data_dir) and disk.exists(f"{directory}/qm.ini"):
+            with contextlib.suppress(IniError, PermissionError):  # it is perhaps another user's
                 its_log = ini.log_path(read_whole(disk, f"{directory}/qm.ini"), f"{directory}/qm.ini")
                 if disk.real_path(its_log) == disk.real_path(log_dir):
                     whose = f"that of {directory}/qm.ini too"

@@ -363,6 +363,23 @@ def test_a_creation_says_what_may_be_chosen(keyword: str, value: Any, allowed: s
         migrate_log(NAME, data_path=DATA, disk=disk, log_type="x")
 
 
+def test_a_deletion_needs_nothing_of_other_queue_managers(tmp_path: Path) -> None:
+    """Another user's, say; and a link to the queue manager itself is none."""
+
+    class Private(PosixDisk):
+        def open_read(self, path: str, **options: Any) -> Any:
+            if path.endswith("/other/qm.ini"):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+            return super().open_read(path, **options)
+
+    for name in ("Q", "other"):
+        qmgr.create(name, data_path=tmp_path)
+    (tmp_path / "qmgrs" / "link").symlink_to(tmp_path / "qmgrs" / "Q")
+    qmgr.delete("Q", data_path=tmp_path, disk=Private())
+    assert not (tmp_path / "log" / "Q").exists()
+    qmgr.start("other", data_path=tmp_path).end()
+
+
 def test_deleting_what_may_not_be_deleted_names_the_file_and_can_be_repeated(tmp_path: Path) -> None:
     """A directory that may not be written refuses its files; some systems say the same of any directory."""
 
