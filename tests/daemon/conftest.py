@@ -1,11 +1,13 @@
 """Daemons for tests, and what the tests of the listeners share."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import qmgr
+from qmgr.daemon.process import IMPATIENT, STEP_OF
 from tests.commands import Commands
 from tests.daemon import stomp_world
 from tests.daemon.daemons import Daemons
@@ -51,3 +53,12 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def client(server: Server) -> Iterator[Client]:
     with server.client() as made:
         yield made
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    """A daemon that has ended leaves its process deaf to them, and what that starts."""
+    before = {number: signal.getsignal(number) for number in (*IMPATIENT, *STEP_OF, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

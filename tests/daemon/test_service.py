@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -16,7 +16,7 @@ import qmgr
 from logger.clock import SystemClock
 from qmgr import ini, life
 from qmgr.daemon import process
-from qmgr.daemon.process import IMPATIENT, STEP_OF, Daemon
+from qmgr.daemon.process import Daemon
 from qmgr.daemon.service import Makers, Service
 from qmgr.daemon.starting import explain
 from qmgr.daemon.systemd import Notifier
@@ -54,15 +54,6 @@ class Recorded:
         self.at_close()
         for session in self.sessions:
             session.close()
-
-
-@pytest.fixture(autouse=True)
-def _signals_as_before() -> Iterator[None]:
-    """A daemon that has ended leaves its process deaf to them, and what that starts."""
-    before = {number: signal.getsignal(number) for number in (*IMPATIENT, *STEP_OF, signal.SIGHUP)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 class Given:
