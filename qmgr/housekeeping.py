@@ -112,11 +112,14 @@ class Housekeeper:
                     self.work()
                 if not self._ending:
                     self._on_tick()
-            except MemoryError as exc:  # what it has left half done has stopped the log; all else is tried again
+            except Exception as exc:  # what it has left half done has stopped the log; all else is tried again
                 if self._engine.log.failure is not None:
                     self._on_failure(exc)
-                else:
+                elif isinstance(exc, MemoryError):
                     self._errors.say("AMQ6118", text="there was no memory for housekeeping, which is tried again")
+                else:
+                    text = f"housekeeping failed, and is tried again ({type(exc).__name__}: {exc})"
+                    self._errors.say("AMQ6118", text=text)
 
     def _timed(self) -> bool:
         now = self._clock.elapsed_ns()

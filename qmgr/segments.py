@@ -162,8 +162,11 @@ class Segment:
 
     @property
     def live_bytes(self) -> int:
-        """Bytes of its cells that are there, and of what lies between them."""
-        return self.length - self.gone_bytes if len(self) else 0
+        """Bytes of its cells that are there, and of what lies between them.
+
+        Cells may be gone before a checkpoint shows them; whoever looks at that moment, without the lock, finds less.
+        """
+        return max(0, self.length - self.gone_bytes) if self.gone_count < self.cells else 0
 
     def copy(self) -> "Segment":
         """The same as it is now, which later changes leave alone."""

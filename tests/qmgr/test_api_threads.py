@@ -5,6 +5,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -241,3 +242,22 @@ def test_ending_while_threads_work(real: Real) -> None:
         call.outcome()
     found = bodies(real(), "A")
     assert sorted(found) == sorted(body for some in done for body in some)
+
+
+def test_housekeeping_that_fails_says_so_and_goes_on(
+    real: Callable[..., qmgr.QueueManager], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    qm = real()
+    due, again = qm._checkpointer.due, threading.Event()
+    failures = iter([ValueError("an odd one")])
+
+    def fails() -> bool:
+        for failure in failures:
+            raise failure
+        again.set()
+        return due()
+
+    monkeypatch.setattr(qm._checkpointer, "due", fails)
+    assert again.wait(60)
+    log = tmp_path / "qmgrs" / qm.name / "errors" / "AMQERR01.LOG"
+    assert "housekeeping failed, and is tried again (ValueError: an odd one)" in log.read_text()

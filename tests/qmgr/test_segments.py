@@ -430,3 +430,12 @@ def test_row_44_a_cell_of_another_segment_is_damage() -> None:
         read(disk, segment)
     with pytest.raises(QueueDamaged, match="damaged in cell 0, at byte 4096"):
         reader(disk).read_one(segment, blocks(segment)[0], 0, (PAGE, 0))
+
+
+def test_cells_that_are_gone_before_they_are_shown_are_no_bytes_that_are_there() -> None:
+    segment = Segment(1)
+    segment.make_room(2)
+    segment.mark_gone(0, 1000)
+    segment.mark_gone(1, 1000)
+    assert segment.live_bytes == 0
+    assert segments.surplus([segment]) == segment.length, "its header"
