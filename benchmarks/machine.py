@@ -4,6 +4,7 @@ import datetime
 import os
 import platform
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 
 from qmgr.compiled import is_compiled
@@ -62,7 +63,7 @@ def busy() -> tuple[float, float]:
 
 def describe(path: Path, commit: str) -> list[str]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
-    built = ", compiled" if is_compiled() else ""
+    built = (", compiled" if is_compiled() else "") + (", with isal" if find_spec("isal") else "")
     return [
         f"date     {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
         f"commit   {commit}",

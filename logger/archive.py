@@ -17,12 +17,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
-from zlib import crc32
 
 import attrs
 
 from logger import claims
 from logger.compressed import CHUNK, NEW, Compression, compress, compression_of, open_compressed
+from logger.crc import crc32
 from logger.disk import Disk, File, make_and_keep_dirs, read_whole, replace_file, way_out
 from logger.errors import ArchiveFailed, LogDamaged, LogError
 from logger.extent import NUMBERS, linear_number

@@ -5,9 +5,9 @@ the partial last page over, so that the next run begins with it. The caller's lo
 """
 
 from collections.abc import Callable
-from zlib import crc32
 
 from logger import frame, lsn
+from logger.crc import crc32
 from logger.disk import PAGE, Buffer
 from logger.errors import LogClosed
 from logger.frame import BEGIN, END, FAR, FRONT, HEADER, MAGIC, REST, SKIP, VERSION, WHOLE

@@ -27,10 +27,10 @@ import zlib
 from collections.abc import Callable
 from types import ModuleType
 from typing import Protocol
-from zlib import crc32
 
 import attrs
 
+from logger.crc import crc32
 from logger.disk import Buffer, Disk, File
 from logger.errors import LogDamaged, LogError
 

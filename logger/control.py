@@ -13,11 +13,11 @@ Each copy has 16 KiB of its own, so that a torn write leaves the other one alone
 import json
 import struct
 from typing import Any
-from zlib import crc32
 
 import attrs
 
 from logger.config import LogType
+from logger.crc import crc32
 from logger.disk import Disk, File, write_whole
 from logger.errors import LogDamaged
 

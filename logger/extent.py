@@ -21,10 +21,10 @@ offset  size  field         meaning
 import re
 import struct
 from collections.abc import Callable
-from zlib import crc32
 
 import attrs
 
+from logger.crc import crc32
 from logger.disk import PAGE, Disk, File
 
 HEADER = struct.Struct("<8sII16sQQI4xQ64x")

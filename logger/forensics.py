@@ -6,12 +6,12 @@ extent file says of itself, which of its records are whole wherever they lie, ho
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from zlib import crc32
 
 import attrs
 
 from logger import extent, frame
 from logger.compressed import CompressedFile, compression_of
+from logger.crc import crc32
 from logger.disk import PAGE, Disk, File
 from logger.errors import LogDamaged
 from logger.extent import DATA, ExtentHeader, decode_header, file_name

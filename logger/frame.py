@@ -20,8 +20,8 @@ So a partial page always has room for a trailer behind its last frame (`integrit
 
 import struct
 from typing import NamedTuple
-from zlib import crc32
 
+from logger.crc import crc32
 from logger.disk import PAGE, Buffer
 
 HEADER = struct.Struct("<4sIIIQQQIHBB")

@@ -9,13 +9,13 @@ import contextlib
 import enum
 import re
 from collections.abc import Callable, Mapping, Sequence
-from zlib import crc32
 
 import attrs
 
 from logger import extent, frame, lsn
 from logger.compressed import NEW, CompressedFile, Compression, ReadOnly, compression_of, read_table
 from logger.control import ControlState
+from logger.crc import crc32
 from logger.disk import NO_DESCRIPTORS, Disk, File
 from logger.errors import ExtentGone, LogDamaged
 from logger.extent import DATA, NUMBERS, ExtentHeader, decode_header, file_name, linear_number, number_of

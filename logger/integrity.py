@@ -17,8 +17,8 @@ reaches, what it is:
 
 import struct
 from typing import NamedTuple
-from zlib import crc32
 
+from logger.crc import crc32
 from logger.disk import PAGE
 
 TRAILER = struct.Struct("<4sIQQI20x")

@@ -8,9 +8,9 @@ durable, or the caller knows a later LSN that was (the end after an end in order
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
-from zlib import crc32
 
 from logger import frame, lsn
+from logger.crc import crc32
 from logger.disk import PAGE, File
 from logger.errors import LogDamaged
 from logger.extent import DATA, SPARES

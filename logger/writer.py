@@ -4,7 +4,6 @@ After a failed write or sync nobody knows what reached the disk: the log closes 
 """
 
 import contextlib
-from zlib import crc32
 
 import attrs
 
@@ -14,6 +13,7 @@ from logger.buffer import FILLING, LogBuffer, Run
 from logger.clock import Clock
 from logger.config import LogConfig, LogSync, WriteIntegrity
 from logger.control import ControlFile, ControlState, TakenOver
+from logger.crc import crc32
 from logger.disk import PAGE, Disk
 from logger.errors import LogFailed
 from logger.extent import DATA, SPARES, Extent

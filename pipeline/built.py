@@ -8,10 +8,10 @@ checksum is the sum of a CRC-32 of each message, which Spark can make of rows ju
 import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
-from zlib import crc32
 
 import attrs
 
+from logger.crc import crc32
 from logger.disk import Disk, PosixDisk
 from pipeline import extents
 from pipeline.extents import LogFiles

@@ -15,7 +15,6 @@ import threading
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import NamedTuple
-from zlib import crc32
 
 import attrs
 import numpy as np
@@ -23,6 +22,7 @@ import numpy.typing as npt
 
 from logger import frame, lsn
 from logger.compressed import CompressedFile, ReadOnly, compression_of
+from logger.crc import crc32
 from logger.disk import PAGE, Disk, File
 from logger.errors import LogDamaged
 from logger.extent import DATA, HEADER, decode_header, file_name, linear_number

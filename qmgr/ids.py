@@ -9,10 +9,10 @@ from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from zlib import crc32
 
 from sortedcontainers import SortedDict
 
+from logger.crc import crc32
 from qmgr.entry import Entry
 from qmgr.message import group_of
 from qmgr.segments import Segment

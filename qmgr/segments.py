@@ -33,8 +33,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
-from zlib import crc32
 
+from logger.crc import crc32
 from logger.disk import PAGE, Disk, File, make_dirs
 from recovery.errors import QueueDamaged
 

@@ -20,12 +20,12 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
-from zlib import crc32
 
 import attrs
 
 from logger import lsn
 from logger.clock import Clock
+from logger.crc import crc32
 from logger.disk import NO_SPACE, Disk, read_whole, write_whole
 from logger.errors import LogClosed
 from logger.log import Log

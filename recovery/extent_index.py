@@ -34,12 +34,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, pairwise
 from typing import Any
-from zlib import crc32
 
 import attrs
 
 from logger import lsn
 from logger.control import ControlState
+from logger.crc import crc32
 from logger.disk import Disk, read_whole, replace_file
 from logger.errors import LogDamaged
 from logger.extent import linear_number

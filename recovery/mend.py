@@ -7,9 +7,9 @@ last. A plan without `done` is completed by the next run, unless a file of it ha
 
 import json
 from typing import Any
-from zlib import crc32
 
 from logger.compressed import compression_of
+from logger.crc import crc32
 from logger.disk import PAGE, Disk, File, make_dirs, read_whole, replace_file, write_whole
 from logger.extent import DATA, SPARES
 from logger.forensics import plain
