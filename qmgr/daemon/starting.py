@@ -205,6 +205,7 @@ def background(name: str, data_path: str | None, line: Callable[[str], None]) ->
 
 def _be_the_child(name: str, data_path: str, write: int) -> NoReturn:
     code, teller = UNEXPECTED, None
+    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # structlog would load it, for a terminal, in 40 ms
     try:
         teller = PipeTeller(_detach(write))
         code, text = _serve(name, data_path, teller, background=True)
