@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import attrs
 
 from qmgr.entry import Entry
-from qmgr.gathered import Position
+from qmgr.gathered import BEFORE_ALL, Position
 from qmgr.ids import Unindexed
 from qmgr.message import group_of, group_sequence_of, is_last_in_group
-from qmgr.queue import BEFORE_ALL, Queue
+from qmgr.queue import Queue
 
 Gets = Sequence[tuple[Queue, Entry]]
 A_LOT = 10_000  # messages that are looked at in one go where nobody can be let in between

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from qmgr import message, segments
 from qmgr.entry import COPY, GONE, LOCKED, OVERHEAD, READY, Entry, read_entry
+from qmgr.gathered import BEFORE_ALL
 from qmgr.ids import MESSAGE_ID, Arrays
 from qmgr.lane import Lane
 from qmgr.objects import QueueDefinition
-from qmgr.queue import BEFORE_ALL, Queue
+from qmgr.queue import Queue
 from qmgr.segments import Segment, SegmentReader, SegmentWriter, from_description
 from recovery.errors import QueueDamaged
 from tests.conftest import SOAK

@@ -1,0 +1,292 @@
+"""Looking for messages of a queue: the next one, those behind a position, by id, by group, by sequence.
+
+Those that are in segments only come as copies, good for being looked at; `claim` makes sure of one that is to be taken.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator
+from itertools import groupby, islice
+
+from qmgr.entry import COPY, READY, Entry
+from qmgr.gathered import EVERYTHING, MOST, Gathered, Position, place_of, position_of
+from qmgr.ids import CORRELATION_ID, GROUP_ID, MESSAGE_ID, Arrays, Hit, Resident, hash_of, id_of
+from qmgr.lane import Lane, in_order
+from qmgr.message import group_of, ids_of
+from qmgr.paging import Paging
+from qmgr.segments import Segment, SegmentReader, size_of_cell
+
+
+class Finding(Paging):
+    """What of a queue can be got, and in which order."""
+
+    def __init__(self, name: str, reader: SegmentReader, arrays: Arrays, buffers: tuple[int, int]) -> None:
+        super().__init__(reader, buffers)
+        self.name = name
+        self.next_sequence = 1
+        self._arrays = arrays
+        self._fifo = False  # not by priority, but in the order of commit alone
+        self._levels_of = 0, False  # what the levels below were made of
+        self._known_levels: list[list[Lane]] = []
+        self._gathered: Gathered | None = None  # its message groups, once somebody has asked for them
+
+    def position(self, entry: Entry) -> Position:
+        return (0 if self._fifo else -entry.priority), entry.sequence
+
+    def first(self) -> Entry | None:
+        """The entry that a get takes next: highest priority, then lowest sequence. Raises QueueDamaged, OSError."""
+        found: Entry | None = None
+        occupied = self._occupied
+        while occupied:
+            number = occupied.bit_length() - 1
+            lane = self._lanes[number]
+            if found is not None and not self._fifo and lane.priority < found.priority:
+                break
+            occupied ^= 1 << number
+            entry = lane.first()
+            while entry is None and lane.paged:
+                self._page_in(lane)
+                entry = lane.first()
+            if entry is None:
+                self._occupied ^= 1 << number
+            elif found is None or entry.sequence < found.sequence:
+                found = entry
+        return found
+
+    def ready(self, count: int) -> Iterator[Entry]:
+        """The entries that can be got, in the order in which they would be: `count`, or more. Raises as `first`."""
+        for lanes in self._levels():
+            for lane in lanes:
+                while lane.paged and not lane.has(count):
+                    self._page_in(lane)
+            for entry in lanes[0].ready() if len(lanes) == 1 else in_order(lanes):
+                yield entry
+                count -= 1
+            if any(lane.paged for lane in lanes):
+                return
+
+    def _levels(self) -> list[list[Lane]]:
+        """The lanes that may have entries: those whose entries come by sequence together, in the order of delivery."""
+        now = self._occupied, self._fifo
+        if self._levels_of != now:
+            lanes = [lane for number, lane in self._lanes.items() if self._occupied >> number & 1]
+            if self._fifo:
+                self._known_levels = [lanes] if lanes else []
+            else:
+                by_priority = groupby(reversed(lanes), key=lambda lane: lane.priority)
+                self._known_levels = [list(level) for _, level in by_priority]
+            self._levels_of = now
+        return self._known_levels
+
+    def after(self, position: Position, before: int) -> Iterator[Entry]:
+        """The ready entries behind a position, put before the sequence `before`. Raises QueueDamaged, OSError.
+
+        Those that are in segments only come as copies, good for being looked at.
+        """
+        level, sequence = position
+        for lanes in self._levels():
+            here = 0 if self._fifo else -lanes[0].priority
+            if here >= level:
+                start = sequence if here == level else 0
+                for entry in heapq.merge(*[self._behind(lane, start) for lane in lanes]):
+                    if entry.sequence < before:
+                        yield entry
+
+    def _behind(self, lane: Lane, sequence: int) -> Iterator[Entry]:
+        """The lane's ready entries behind a sequence, in memory and paged."""
+        if not lane.paged or sequence >= lane.high:
+            return lane.after(sequence)
+        return heapq.merge(lane.after(sequence), self._paged(lane, sequence + 1))
+
+    def claim(self, entry: Entry) -> Entry | None:
+        """The entry to take for one that was looked up before the lock was let go of; None: it can't be got any more.
+
+        Meanwhile the message may have left memory, or come into it. Raises QueueDamaged, OSError.
+        """
+        if entry.status != COPY:
+            return entry if entry.status == READY else None
+        lane, sequence = self._lanes[entry.priority << 1 | entry.persistent], entry.sequence
+        held = self._elsewhere.get(sequence)
+        if held is None and not lane.holds_paged(sequence):
+            held = lane.find(sequence)
+            return held if held is not None and held.status == READY else None
+        if held is not None:
+            return held if held.status == READY else None
+        segment = self.segments.get(entry.segment)
+        if segment is not None:
+            return None if segment.is_gone(entry.cell) else entry
+        place = self._block_with(lane, sequence)  # its segment was rewritten
+        return None if place is None else next(self._entries(*place, sequence, sequence), None)
+
+    def put_times(self) -> list[int]:
+        """When the first persistent message of each priority that can be got was put. Raises QueueDamaged, OSError."""
+        found = []
+        for lane in self._lanes.values():
+            if lane.persistent:
+                entry = lane.first()
+                if entry is None and lane.paged:
+                    entry = next(self._paged(lane, lane.low), None)
+                if entry is not None:
+                    found.append(entry.put_time)
+        return found
+
+    # ---- by id
+
+    def select(
+        self,
+        message_id: bytes | None,
+        correlation_id: bytes | None,
+        *,
+        group_id: bytes | None = None,
+        read: bool = True,
+    ) -> Iterator[Entry]:
+        """The ready entries with these ids, in the order of delivery; those that are in segments only as copies.
+
+        Where segments have to be read first, it raises Unindexed unless it may `read` them. Raises QueueDamaged,
+        OSError.
+        """
+        which, key = MESSAGE_ID, message_id
+        if key is None:
+            which, key = (CORRELATION_ID, correlation_id) if group_id is None else (GROUP_ID, group_id)
+        assert key is not None
+        if which not in self._by_id:
+            self._indexed = True
+            self._by_id[which] = Resident(which, self.in_memory(), self.position)
+        found: Iterable[Entry] = list(self._by_id[which].get(key))
+        paged = [lane for lane in self._lanes.values() if lane.paged]
+        if paged:
+            hits = self._arrays.hits(self.segments.values(), which, key, self.read_hashes if read else None)
+            copies = [self._copies(lane, which, key, hits) for lane in paged] if hits else []
+            found = copies[0] if len(copies) == 1 and not found else heapq.merge(found, *copies, key=self.position)
+        for entry in found:
+            wanted = entry.status in (READY, COPY)
+            wanted = wanted and (correlation_id is None or ids_of(entry.head)[1] == correlation_id)
+            if wanted and (group_id is None or group_of(entry.head) == group_id):
+                yield entry
+
+    def _copies(self, lane: Lane, which: int, key: bytes, hits: list[Hit]) -> Iterator[Entry]:
+        """Copies of the lane's paged messages that have this id."""
+        for segment, made, at in hits:
+            if segment.volatile is lane.persistent or lane.priority not in segment.blocks:
+                continue
+            for number in self._arrays.cells(segment, which, made, at):
+                block = segment.block_of(lane.priority, number)
+                if block is not None:
+                    cell = self.reader.read_one(segment, block, number, self._arrays.place(segment, number))
+                    _, sequence, message = cell
+                    paged = lane.holds_paged(sequence) and sequence not in self._elsewhere
+                    if paged and id_of(message, which) == key:
+                        yield self._entry(segment, block, cell)
+
+    def unindexed(self, which: int, but: set[int]) -> tuple[Segment, int] | None:
+        """A copy of a segment that has messages which finding one by an id has to know, and from which cell on."""
+        for segment in self.segments.values():
+            known = self._arrays.known(segment, which)
+            if known < segment.cells and segment.number not in but:
+                return segment.copy(), known
+        return None
+
+    def read_hashes(self, segment: Segment, which: int, known: int) -> list[tuple[int, int]]:
+        """(hash of an id, byte where it begins) of a segment's cells from this one on. Raises QueueDamaged, OSError."""
+        blocks = [block for line in segment.blocks.values() for block in line if block.cell >= known]
+        found: list[tuple[int, int]] = []
+        for block in sorted(blocks, key=lambda one: one.cell):
+            at = block.at
+            for _, _, message in self.reader.read(segment, block):
+                found.append((hash_of(id_of(message, which)), at))
+                at += size_of_cell(len(message))
+        return found
+
+    def learn(self, segment: Segment, which: int, known: int, found: list[tuple[int, int]]) -> None:
+        """What was read of a copy of the segment, unless it is no more."""
+        if segment.number in self.segments:
+            self._arrays.learn(segment, which, known, found)
+
+    # ---- groups
+
+    @property
+    def gathered(self) -> Gathered | None:
+        """Its message groups; None while nobody knows them all, or where there are too many messages."""
+        return self._gathered if self._gathered is not None and self._gathered.complete else None
+
+    @property
+    def gatherable(self) -> bool:
+        """Are there few enough messages to know all groups?"""
+        return self._gathered is not None or 2 * self.depth <= MOST  # so one that was dropped is not made anew at once
+
+    def gather(self, most: int) -> bool:
+        """Learn the groups of up to `most` further messages; True: there may be more. Raises QueueDamaged, OSError."""
+        if self._gathered is None:
+            if not self.gatherable:
+                return False
+            self._gathered = Gathered()
+        made = self._gathered
+        try:
+            for entry in islice(self.after(position_of(made.reached), self.next_sequence), most):
+                most -= 1
+                position = self.position(entry)
+                made.reached = place_of(position)
+                made.add(position, entry.head)
+        except BaseException:
+            self._gathered = None
+            raise
+        if most:
+            made.reached = EVERYTHING
+        return not made.complete
+
+    def at(self, position: Position) -> Entry:
+        """The entry that can be got there, maybe a copy. Raises QueueDamaged, OSError."""
+        level, sequence = position
+        entry = next(self.after((level, sequence - 1), sequence + 1), None)
+        assert entry is not None and self.position(entry) == position, "groups are kept up"
+        return entry
+
+    def _can_be_got(self, entry: Entry) -> None:
+        made = self._gathered
+        if made is not None:
+            made.add(self.position(entry), entry.head)
+            if not made.worthwhile:
+                self._gathered = None
+
+    def _can_not_be_got(self, entry: Entry) -> None:
+        if self._gathered is not None:
+            self._gathered.remove(self.position(entry), entry.head)
+
+    # ---- by sequence, for replay
+
+    def find(self, sequence: int) -> Entry:
+        """The entry with this sequence; for replay, where it is nearly always the next one of a lane.
+
+        Raises KeyError, QueueDamaged, OSError.
+        """
+        for lanes in self._levels():
+            for lane in lanes:
+                entry = lane.first()
+                if entry is not None and entry.sequence == sequence:
+                    return entry
+                if lane.holds_paged(sequence) and sequence not in self._elsewhere:
+                    paged = self._find_paged(lane, sequence)
+                    if paged is not None:
+                        return paged
+        if self._by_sequence is None:
+            self._indexed = True
+            self._by_sequence = {entry.sequence: entry for entry in self.in_memory()}
+        entry = self._by_sequence[sequence]
+        if entry.status != READY:
+            raise KeyError(f"message {sequence} of queue {self.name} is taken twice")
+        return entry
+
+    def _find_paged(self, lane: Lane, sequence: int) -> Entry | None:
+        place = self._block_with(lane, sequence)
+        if place is None or place[1].first > sequence:
+            return None
+        segment, block = place
+        if place == self._block_with(lane, lane.low):  # the next one, from which others will be asked for
+            self._page_in(lane)
+            return next((entry for entry in reversed(lane.line) if entry.sequence == sequence), None)
+        cell = self.reader.find(segment, block, sequence)
+        return None if cell is None or segment.is_gone(cell[0]) else self._entry(segment, block, cell)
+
+    def forget_sequences(self) -> None:
+        """The replay is over."""
+        self._by_sequence = None
+        self._indexed = bool(self._by_id)

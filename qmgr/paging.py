@@ -1,0 +1,250 @@
+"""A queue's messages between memory and segments: lanes, what of them was let go of, and reading it again.
+
+Beyond the queue's buffer messages leave memory once a checkpoint has put them into a segment, the last ones first; they
+are read again a block at a time.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from qmgr.entry import COPY, GONE, LOCKED, OVERHEAD, READY, Entry, read_copy
+from qmgr.ids import Resident
+from qmgr.lane import Lane
+from qmgr.message import standing
+from qmgr.segments import Block, Cell, Segment, SegmentReader
+from recovery.errors import QueueDamaged
+
+
+class Paging:
+    """What a queue has in memory, and where the rest of it is."""
+
+    def __init__(self, reader: SegmentReader, buffers: tuple[int, int]) -> None:
+        """`buffers`: bytes of non-persistent and of persistent messages that are kept in memory."""
+        self.reader = reader
+        self.buffers = buffers
+        self.depth = 0  # what is ready, and puts that are not committed yet
+        self.expiring = 0  # messages that have been added with a time to expire, at least
+        self.held = [0, 0]  # bytes of memory that non-persistent and persistent entries take, about
+        self.torn = False  # while what is in memory changes: an interrupt that leaves it so ends the queue manager
+        self.backed_out: tuple[dict[int, int], dict[int, int]] = {}, {}  # backout counts by sequence
+        self.segments: dict[int, Segment] = {}  # in the order of their sequences
+        self._lanes: dict[int, Lane] = {}  # by twice the priority, and 1 more for persistent messages
+        self._occupied = 0  # a bit for each lane that may have entries
+        self._elsewhere: dict[int, Entry] = {}  # by sequence: in memory, though a block may be read that has it too
+        self._by_id: dict[int, Resident] = {}  # MESSAGE_ID, CORRELATION_ID, GROUP_ID: entries in memory
+        self._by_sequence: dict[int, Entry] | None = None
+        self._indexed = False  # there is one of the four
+
+    def load(self, segments: Iterable[Segment]) -> None:
+        """Become what a checkpoint held: all of it is paged. Raises QueueDamaged, OSError."""
+        self.segments = {segment.number: segment for segment in segments}
+        for segment in self.segments.values():
+            self.reader.check(segment)
+        for segment in self.segments.values():
+            for priority, line in segment.blocks.items():
+                number = priority << 1 | (not segment.volatile)
+                live = sum(map(segment.live_in, line))
+                if not live:
+                    continue
+                lane = self._lanes.get(number) or self._new_lane(number)
+                if not lane.paged:
+                    lane.low = line[0].first
+                lane.high = line[-1].last
+                lane.paged += live
+                lane.end = lane.tail
+                self._occupied |= 1 << number
+                self.depth += live
+                self.expiring += sum(segment.live_in(block) for block in line if block.expires)
+        if sum(segment.live_bytes for segment in self.segments.values()) <= min(self.buffers):
+            for lane in self._lanes.values():  # what is wrong with a small queue is found at once
+                while lane.paged:
+                    self._page_in(lane)
+
+    def _lane(self, entry: Entry) -> Lane:
+        """Where the entry belongs; it counts as occupied from now on."""
+        number = entry.priority << 1 | entry.persistent
+        self._occupied |= 1 << number
+        return self._lanes.get(number) or self._new_lane(number)
+
+    def _new_lane(self, number: int) -> Lane:
+        lane = self._lanes[number] = Lane(number >> 1, persistent=number & 1 == 1)
+        self._lanes = dict(sorted(self._lanes.items()))
+        return lane
+
+    def in_memory(self) -> Iterator[Entry]:
+        """All entries that are not gone and in memory, some twice."""
+        for lane in self._lanes.values():
+            yield from lane.all()
+        yield from self._elsewhere.values()
+
+    # ---- reading
+
+    def _block_with(self, lane: Lane, sequence: int) -> tuple[Segment, Block] | None:
+        """Where the lane's message with this sequence is, or else the next one."""
+        for segment in self.segments.values():
+            if segment.volatile is not lane.persistent:
+                block = segment.block_with(lane.priority, sequence)
+                if block is not None:
+                    return segment, block
+        return None
+
+    def _entry(self, segment: Segment, block: Block, cell: Cell) -> Entry:
+        """The copy of a message that was read."""
+        number, sequence, message = cell
+        entry = read_copy(message, segment.number, number, sequence)
+        if entry.priority != block.priority or entry.persistent == segment.volatile:
+            path = self.reader.path(segment)
+            raise QueueDamaged(f"segment {path} has another message in cell {number}", path)
+        counts = self.backed_out[entry.persistent]
+        if counts:
+            entry.backouts = counts.get(sequence, 0)
+        return entry
+
+    def _entries(self, segment: Segment, block: Block, low: int, high: int) -> Iterator[Entry]:
+        """Those of a block with sequences in these bounds that are neither gone nor in memory."""
+        gone, any_gone, elsewhere = segment.gone, segment.gone_count > 0, self._elsewhere
+        counts = self.backed_out[not segment.volatile]
+        for number, sequence, message in self.reader.read(segment, block):
+            there = low <= sequence <= high and not (any_gone and gone[number >> 3] >> (number & 7) & 1)
+            if there and sequence not in elsewhere:
+                entry = read_copy(message, segment.number, number, sequence)
+                if counts:
+                    entry.backouts = counts.get(sequence, 0)
+                yield entry
+
+    def _paged(self, lane: Lane, sequence: int) -> Iterator[Entry]:
+        """Copies of the lane's paged messages from a sequence on."""
+        at = max(sequence, lane.low)
+        while (place := self._block_with(lane, at)) is not None:
+            segment, block = place
+            yield from self._entries(segment, block, at, lane.high)
+            at = block.last + 1
+
+    def _page_in(self, lane: Lane) -> None:
+        """Read the next block of what is paged. Raises QueueDamaged, OSError; then nothing has changed."""
+        place = self._block_with(lane, lane.low)
+        if place is None or place[1].first > lane.high:
+            raise QueueDamaged(f"the segments lack {lane.paged} messages of priority {lane.priority}")
+        segment, block = place
+        entries = list(self._entries(segment, block, lane.low, lane.high))
+        self.torn = True
+        lane.line.extend(entries)
+        lane.paged -= len(entries)
+        lane.low = block.last + 1
+        size = OVERHEAD * len(entries)
+        for entry in entries:
+            entry.status = READY
+            size += len(entry.head) + len(entry.body)
+            if self._indexed:
+                self._add_to_indexes(entry)
+        self.held[lane.persistent] += size
+        self.torn = False
+
+    def _pluck(self, entry: Entry) -> None:
+        """The message that this is a copy of is in memory from now on, beside what is paged."""
+        lane = self._lanes[entry.priority << 1 | entry.persistent]
+        lane.paged -= 1
+        self._elsewhere[entry.sequence] = entry
+        self.held[lane.persistent] += len(entry.head) + len(entry.body) + OVERHEAD
+
+    def keep(self, entry: Entry) -> Entry:
+        """Have a message in memory that is ready and may be a copy."""
+        if entry.status == COPY:
+            self.torn = True
+            self._pluck(entry)
+            entry.status = READY
+            self._lane(entry).given_back[entry.sequence] = entry
+            if self._indexed:
+                self._add_to_indexes(entry)
+            self.torn = False
+        return entry
+
+    # ---- letting go
+
+    def page_out(self, most: int) -> bool:
+        """Let go of up to `most` entries that segments have, beyond the buffer, the last ones first; True: of so many.
+
+        What is locked or in no segment stays in memory, beside what is paged, and so does what was given back and comes
+        before that.
+        """
+        for lane in self._lanes.values():
+            while self.held[lane.persistent] > self.buffers[lane.persistent]:
+                entry = lane.next_out(full=True)
+                if entry is None:
+                    break
+                self._let_go(lane, entry)
+                most -= 1
+                if not most:
+                    return True
+            if self.held[lane.persistent] > self.buffers[lane.persistent]:
+                for entry in lane.back_out(most):
+                    del lane.given_back[entry.sequence]
+                    self._elsewhere.pop(entry.sequence, None)
+                    self._let_go(lane, entry)
+                    most -= 1
+                if most <= 0:
+                    return True
+        return False
+
+    def _let_go(self, lane: Lane, entry: Entry) -> None:
+        if entry.status == GONE:
+            lane.dead -= 1
+        elif entry.status == LOCKED:
+            lane.dead -= 1
+            self._elsewhere[entry.sequence] = entry
+        elif entry.sequence in lane.given_back:
+            self._elsewhere[entry.sequence] = entry
+        elif not entry.segment:
+            lane.given_back[entry.sequence] = self._elsewhere[entry.sequence] = entry
+        else:
+            lane.paged += 1
+            entry.status = COPY  # for whoever still holds it
+            self.held[lane.persistent] -= len(entry.head) + len(entry.body) + OVERHEAD
+            if self._indexed:
+                self._remove_from_indexes(entry)
+
+    # ---- what is over
+
+    def _over(self, now: int) -> Iterator[Entry]:
+        """Ready entries in memory whose time is over."""
+        for entry in self.in_memory():
+            if 0 < entry.expires <= now and entry.status == READY:
+                yield entry
+
+    def sweep(self, now: int, most: int) -> list[Entry]:
+        """Ready entries whose time is over, those read from segments included: `most`, or what a block has more.
+
+        Raises QueueDamaged, OSError.
+        """
+        found = {e.sequence: e for e in islice(self._over(now), most)}
+        for lane in self._lanes.values():
+            if not lane.paged:
+                continue
+            for segment in self.segments.values():
+                if segment.volatile is lane.persistent:
+                    continue
+                for block in segment.blocks.get(lane.priority, ()):
+                    if len(found) >= most:
+                        return list(found.values())
+                    if 0 < block.expires <= now and block.last >= lane.low and block.first <= lane.high:
+                        there = [cell for cell in self.reader.read(segment, block) if not segment.is_gone(cell[0])]
+                        expires = [standing(message).expires for _, _, message in there]
+                        segment.put_off(block, min((one for one in expires if one), default=0))
+                        for cell, one in zip(there, expires, strict=True):
+                            sequence = cell[1]
+                            paged = lane.holds_paged(sequence) and sequence not in self._elsewhere
+                            if paged and 0 < one <= now:
+                                found[sequence] = self.keep(self._entry(segment, block, cell))
+        return list(found.values())
+
+    # ---- indexes of what is in memory
+
+    def _add_to_indexes(self, entry: Entry) -> None:
+        if self._by_sequence is not None:
+            self._by_sequence[entry.sequence] = entry
+        for resident in self._by_id.values():
+            resident.add(entry)
+
+    def _remove_from_indexes(self, entry: Entry) -> None:
+        for resident in self._by_id.values():
+            resident.remove(entry)
