@@ -3,6 +3,7 @@
 import select
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,18 @@ def test_sockets_that_are_idle_have_no_threads(served: Served) -> None:
         for one in clients:
             one.close()
     assert len(bodies(served.manager, "A")) == 21
+
+
+def slow_force(served: Served) -> tuple[Callable[[int], None], threading.Event, threading.Event]:
+    """A force that says that it is at work, and waits until it may go on."""
+    at_work, go_on, force = threading.Event(), threading.Event(), served.manager.force
+
+    def slow(lsn: int) -> None:
+        at_work.set()
+        assert go_on.wait(LONG)
+        force(lsn)
+
+    return slow, at_work, go_on
 
 
 def test_calls_that_come_together_share_a_force(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,13 +158,7 @@ def test_what_a_client_had_sent_before_it_went_is_not_done(
 ) -> None:
     """It lay in its socket while the thread was at work for another one."""
     connection.put("A", BODY)
-    at_work, go_on, force = threading.Event(), threading.Event(), served.manager.force
-
-    def slow(lsn: int) -> None:
-        at_work.set()
-        assert go_on.wait(LONG)
-        force(lsn)
-
+    slow, at_work, go_on = slow_force(served)
     with monkeypatch.context() as patched:
         patched.setattr(served.manager, "force", slow)
         busy, gone = Raw(served.path), Raw(served.path)
@@ -232,13 +239,7 @@ def test_who_outruns_checkpoints_waits_for_one_elsewhere(
 def test_where_a_force_takes_long_others_are_served(
     served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at_work, go_on, force = threading.Event(), threading.Event(), served.manager.force
-
-    def slow(lsn: int) -> None:
-        at_work.set()
-        assert go_on.wait(LONG)
-        force(lsn)
-
+    slow, at_work, go_on = slow_force(served)
     connection.put("B", BODY)
     # Of other tests:
     others = {one for one in threading.enumerate() if one is not served.listener._clients.rounds._thread}
@@ -268,13 +269,7 @@ def test_where_a_force_takes_long_others_are_served(
 def test_what_comes_before_an_answer_waits_for_it_also_where_another_thread_serves(
     served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at_work, go_on, force = threading.Event(), threading.Event(), served.manager.force
-
-    def slow(lsn: int) -> None:
-        at_work.set()
-        assert go_on.wait(LONG)
-        force(lsn)
-
+    slow, at_work, go_on = slow_force(served)
     raw = Raw(served.path)
     all_there(served, 1)
     monkeypatch.setattr(rounds, "PATIENCE", 1_000_000)
@@ -297,12 +292,7 @@ def test_what_comes_before_an_answer_waits_for_it_also_where_another_thread_serv
 def test_where_a_force_takes_long_and_there_is_no_other_thread_all_are_served_after_it(
     served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at_work, tried, force = threading.Event(), threading.Event(), served.manager.force
-
-    def slow(lsn: int) -> None:
-        at_work.set()
-        assert tried.wait(LONG)
-        force(lsn)
+    slow, at_work, tried = slow_force(served)
 
     def none(*args: object) -> None:
         tried.set()
