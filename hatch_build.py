@@ -45,7 +45,6 @@ NEEDED = [
     "zstandard",
 ]
 MYPY = "[mypy]\nstrict = true\nnamespace_packages = true\nexplicit_package_bases = true\nmypy_path = .\n"
-MYPY += "[mypy-isal.*]\nignore_missing_imports = true\n"  # which may not be there
 HEADING = """\
 import attr
 from builtins import memoryview
