@@ -1,6 +1,9 @@
 """Consuming a queue: one message after the other, each in a unit of work of its own."""
 
+import _thread
 import contextlib
+import gc
+import sys
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -23,6 +26,15 @@ class Unit(Protocol):
 
 
 U = TypeVar("U", bound=Unit, covariant=True)
+_collector = 0  # the thread that collects garbage just now
+
+
+def _note_collector(phase: str, info: dict[str, int]) -> None:
+    global _collector
+    _collector = _thread.get_ident() if phase == "start" else 0
+
+
+gc.callbacks.append(_note_collector)
 
 
 class Begin(Protocol[U]):
@@ -93,4 +105,10 @@ class Consumer(Generic[U]):
             self.close()
 
     def __del__(self) -> None:
-        self.close()
+        """Nobody reads on. Here nothing may be waited for that this thread holds, or one that stands still."""
+        if self._open is None or sys.is_finalizing():  # the end of the process backs it out
+            return
+        if _collector == _thread.get_ident():  # any line may collect garbage, that of a call with its locks too
+            _thread.start_new_thread(self.close, ())
+        else:
+            self.close()
