@@ -281,6 +281,7 @@ def test_row_52_after_a_failed_write_or_sync_nothing_is_written_any_more(kind: s
     assert restarted(disk)[:1] == [b"good"]
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("way", ["force", "sync", "append", "behind"])
 def test_rows_57_and_65_pages_that_were_taken_and_not_planned_end_the_log(
     monkeypatch: pytest.MonkeyPatch, way: str

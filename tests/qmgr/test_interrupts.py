@@ -246,6 +246,7 @@ class Strike(Tracer):
         return self
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("call", [commit, backout, prepare], ids=lambda call: call.__name__)
 def test_row_65_what_an_interrupt_between_two_lines_leaves_promised_is_counted_again_by_a_checkpoint(
     call: Callable[[World, qmgr.UnitOfWork], None],
@@ -270,6 +271,7 @@ def test_row_65_what_an_interrupt_between_two_lines_leaves_promised_is_counted_a
         assert engine.log.space.promised == sum(unit.promise for unit in engine.state.uows)
 
 
+@pytest.mark.interpreted
 def test_row_65_an_interrupt_between_the_counts_of_a_put_in_a_unit_stops_it() -> None:
     world = made()
     world.start()
