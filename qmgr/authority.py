@@ -77,7 +77,7 @@ def words(said: Iterable[str]) -> set[str]:
     """The rights that these words stand for. Raises Mistake."""
     found: set[str] = set()
     for word in said:
-        if word.lower() not in WORDS:
+        if not isinstance(word, str) or word.lower() not in WORDS:
             allowed = ", ".join(sorted(WORDS))
             raise Mistake(f"there is no right {word!r}; there are {allowed}", reason=Reason.OPTIONS_ERROR)
         found.update(WORDS[word.lower()])

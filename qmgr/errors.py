@@ -8,8 +8,10 @@ MQError                        .reason: Reason, .name: object name
 └── Unavailable                the queue manager is not there: 2059, ending 2161/2162
 """
 
+import copyreg
 import enum
 import queue
+from typing import Any
 
 
 class Reason(enum.IntEnum):
@@ -92,6 +94,10 @@ class MQError(Exception):
         self.reason = self.default_reason if reason is None else reason
         self.name = name
         super().__init__(f"{text} ({self.reason.value} MQRC_{self.reason.name})")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What is copied, or comes from another process, has its text already."""
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
 
 class TryAgain(MQError):

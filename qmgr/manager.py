@@ -205,6 +205,10 @@ class QueueManager(Operations):
 
         In the unit of work in which it was got it is on one of the two queues, whatever crashes. See `qmgr.deadletter`.
         """
+        if not isinstance(message, Message):
+            raise Mistake(f"a dead letter is a Message, not {message!r}", reason=Reason.MD_ERROR)
+        if not isinstance(reason, int) or not 0 <= reason < 2**31:
+            raise Mistake(f"the reason of a dead letter is a reason code, not {reason!r}", reason=Reason.DLH_ERROR)
         put, end = self._engine.dead_letter_later(None if unit is None else unit._unit, message, reason)
         if end:
             self._engine.force(end)

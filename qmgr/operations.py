@@ -120,7 +120,7 @@ class Operations(Running):
     def _keep_extents(self, action: Action, older_than: str | int, dry_run: bool, progress: Progress) -> Outcome:
         try:
             age = parse_age(older_than) if isinstance(older_than, str) else int(older_than)
-        except ValueError as exc:
+        except (ValueError, TypeError, OverflowError) as exc:
             raise Mistake(f"older_than: {exc}") from exc
         try:
             return self._retention.do(action, age, progress, dry_run=dry_run)

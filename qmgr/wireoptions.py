@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from qmgr import message as m
 from qmgr import values
-from qmgr.verbs import GetOptions, PutOptions, Wanted
+from qmgr.verbs import PUT_OPTIONS, GetOptions, PutOptions, Wanted
 
 SECONDS = struct.Struct("<d")
 TABLE = struct.Struct("<I")
@@ -40,17 +40,15 @@ def encode_options(options: Mapping[str, Any]) -> bytes:
     """What a put is given beside the body. Raises what the put would raise."""
     bits, parts, others = 0, [b""], {}
     for name, value in options.items():
+        if name not in PUT_OPTIONS:
+            raise TypeError(f"a put has no option {name!r}; it has {', '.join(PUT_OPTIONS)}")
         if value is None:
             continue
         match name:
             case "persistent":
                 bits |= PERSISTENT_YES if m.check_persistent(value) else PERSISTENT_NO
-            case "priority" | "expiry" | "message_id" | "correlation_id" | "reply_to" | "format" | "properties":
-                pass
-            case _ if name in PutOptions.__annotations__:
+            case "group_id" | "group_sequence" | "last_in_group":
                 others[name] = value
-            case _:
-                raise TypeError(f"a put has no option {name!r}; it has {', '.join(PutOptions.__annotations__)}")
     given = options.get
     if (priority := given("priority")) is not None:
         bits |= HAS_PRIORITY
@@ -73,6 +71,7 @@ def encode_options(options: Mapping[str, Any]) -> bytes:
         parts.append(TABLE.pack(len(told)) + told)
     if others:
         bits |= HAS_OTHERS
+        m.check_group(given("group_id"), given("group_sequence"), given("last_in_group"))
         told = values.dumps(others)
         parts.append(TABLE.pack(len(told)) + told)
     parts[0] = U16.pack(bits)

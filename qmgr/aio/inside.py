@@ -103,8 +103,8 @@ class Inside:
     async def put_many(
         self, unit: InsideUnit | None, queue: str, bodies: Iterable[bytes], options: PutOptions
     ) -> list[Message]:
-        if not isinstance(bodies, (bytes, bytearray, memoryview, str)):  # of which it will complain
-            bodies = list(bodies)
+        if isinstance(bodies, Iterable) and not isinstance(bodies, (bytes, bytearray, memoryview, str)):
+            bodies = list(bodies)  # of the others it will complain
         return await self.run(lambda: (unit or self._manager).put_many(queue, bodies, **options))
 
     async def get(

@@ -105,6 +105,10 @@ def test_without_a_dead_letter_queue_it_is_2085(qm: Manager, queue: str) -> None
     message = qm.put(queue, b"body")
     with refused(qmgr.UnknownQueue, Reason.UNKNOWN_OBJECT_NAME, match="dead_letter_queue"):
         qm.dead_letter(None, message)
+    with refused(qmgr.Mistake, Reason.MD_ERROR):
+        qm.dead_letter(None, b"body")  # type: ignore[arg-type]
+    with refused(qmgr.Mistake, Reason.DLH_ERROR):
+        qm.dead_letter(None, message, 2**31)
 
 
 def test_consume_gives_each_message_in_a_unit_of_work(face: Face) -> None:
@@ -161,6 +165,8 @@ def test_rights_are_given_and_taken(qm: Manager) -> None:
     assert qm.unauthorize("mia", "ORDERS.*") == before
     with pytest.raises(qmgr.Mistake, match="mia"):
         qm.unauthorize("mia", "ORDERS.*")
+    with pytest.raises(qmgr.Mistake, match="there is no right 5"):
+        qm.authorize("mia", "ORDERS.*", add=[5])  # type: ignore[list-item]
 
 
 def test_what_became_of_units_of_work_can_be_asked_for(face: Face) -> None:

@@ -144,6 +144,8 @@ def test_extents_are_archived_compressed_and_removed(face: Face) -> None:
     assert type(qm.remove_log(older_than="36h", dry_run=True)) is Outcome
     with pytest.raises(qmgr.Mistake, match="older_than"):
         qm.archive_log(older_than="long ago")
+    with pytest.raises(qmgr.Mistake, match="older_than"):
+        qm.remove_log(older_than=float("inf"))  # type: ignore[arg-type]
     before = qm.status().log.tail
     assert qm.advance_log().startswith("S")
     assert qm.status().log.tail // (64 * 4096) == before // (64 * 4096) + 1

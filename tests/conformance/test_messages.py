@@ -298,6 +298,8 @@ def test_put_many_is_all_or_nothing(face: Face) -> None:
             unit.put_many(queue, bodies_)
     with pytest.raises(qmgr.Mistake, match="several bodies"):
         qm.put_many(queue, b"abc")  # type: ignore[arg-type]
+    with refused(qmgr.Mistake, Reason.MD_ERROR):
+        qm.put_many(queue, 5)  # type: ignore[arg-type]
     assert (qm.queue(queue).depth, qm.queue(queue).uncommitted) == (0, 0)
 
 

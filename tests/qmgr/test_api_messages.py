@@ -1,6 +1,7 @@
 """Putting, getting and browsing as an application meets it: the defaults, the order, and what is refused."""
 
 import datetime
+import http
 import queue
 from typing import Any
 
@@ -521,6 +522,9 @@ WRONG_PUTS: list[tuple[dict[str, Any], Reason]] = [
     ({"properties": {"a": 2**63}}, Reason.PROPERTY_NAME_ERROR),
     ({"properties": {"a": "\ud800"}}, Reason.PROPERTY_NAME_ERROR),
     ({"properties": {"\ud800": 1}}, Reason.PROPERTY_NAME_ERROR),
+    ({"group_id": {b"set"}}, Reason.GROUP_ID_ERROR),
+    ({"group_id": b"g", "group_sequence": http.HTTPStatus.OK}, Reason.MSG_SEQ_NUMBER_ERROR),
+    ({"group_id": b"g", "last_in_group": {b"set"}}, Reason.MSG_FLAGS_ERROR),
 ]
 
 

@@ -1,6 +1,9 @@
 """The tree of errors, sorted by what the caller should do."""
 
+import copy
+import pickle
 import queue
+from collections.abc import Callable
 
 import pytest
 
@@ -79,3 +82,10 @@ def test_every_error_of_the_interface_is_in_the_tree() -> None:
 def test_queues_of_the_standard_library_feel_at_home() -> None:
     assert issubclass(qmgr.NoMessageAvailable, queue.Empty)
     assert issubclass(qmgr.QueueFull, queue.Full)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_it_can_be_copied_and_sent_to_another_process(copied: Callable[[qmgr.MQError], qmgr.MQError]) -> None:
+    for one in (qmgr.Unavailable("gone", reason=Reason.CONNECTION_BROKEN, name="QM1"), qmgr.InUse("so", holder="me")):
+        again = copied(one)
+        assert (type(again), str(again), vars(again)) == (type(one), str(one), vars(one))
