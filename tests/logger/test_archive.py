@@ -297,6 +297,35 @@ def test_the_index_goes_along_and_one_without_its_extent_is_swept() -> None:
     assert disk.exists(f"{ACTIVE}/notes.new")
 
 
+def test_an_index_that_can_not_be_taken_along_holds_up_nothing() -> None:
+    disk = with_extents(range(1, LAST + 1))
+    disk.poke(f"{ACTIVE}/S0000000.IDX", b"index")
+    disk.fail(EFFECTS, errno.ENOSPC, once=False, where=lambda path: path.startswith(f"{ARCHIVE}/S0000000.IDX"))
+    do(disk, Action.ARCHIVE, after=4 * 3600)
+    disk.heal()
+    assert [path for path in disk.files("/log") if "S0000000" in path] == [f"{ARCHIVE}/{name(1)}"]
+    check(disk)
+
+
+def test_a_file_that_nobody_can_read_is_no_stranger_in_the_place_of_another() -> None:
+    disk = with_extents(range(1, LAST + 1))
+    steps = plan(disk, Action.COMPRESS, after=4 * 3600)
+    disk.poke(f"{ACTIVE}/{name(1)}.gz", b"garbage")
+    made(disk).run(steps)
+    assert [path for path in disk.files("/log") if "S0000000" in path] == [f"{ACTIVE}/{name(1)}.gz"]
+    check(disk)
+
+
+def test_of_several_copies_the_others_are_removed_when_one_is_gone_already() -> None:
+    disk = with_extents(range(1, LAST + 1))
+    do(disk, Action.COMPRESS, after=4 * 3600)
+    disk.poke(f"{ACTIVE}/{name(1)}", content(1))  # what a crash left
+    steps = plan(disk, Action.REMOVE, after=4 * 3600)
+    disk.remove(steps.steps[0].paths[0])
+    made(disk).run(steps)
+    assert [path for path in disk.files("/log") if "S0000000" in path] == []
+
+
 def test_what_is_gone_when_its_turn_comes_is_passed_over() -> None:
     for action in Action:
         disk = with_extents(range(1, LAST + 1))
