@@ -64,7 +64,9 @@ class Inside:
         """Make a call in a thread. It goes on when this task is cancelled."""
         if self._threads is None:
             return call()  # it has ended, and says so
-        return await asyncio.shield(self._loop.run_in_executor(self._threads, call))
+        made = self._loop.run_in_executor(self._threads, call)
+        made.add_done_callback(lambda done: done.cancelled() or done.exception())  # also where nobody waits any more
+        return await asyncio.shield(made)
 
     # ---- units of work
 

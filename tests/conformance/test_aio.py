@@ -1,6 +1,7 @@
 """What only asynchronous code can do: cancel calls, wait in many tasks at once, leave in the middle of anything."""
 
 import asyncio
+import gc
 import random
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -220,6 +221,23 @@ def test_a_block_that_is_cancelled_backs_out(opening: Open) -> None:
             assert await qm.transactions() == []
 
     asyncio.run(main())
+
+
+def test_what_a_cancelled_call_raises_is_nobodys_business(opening: Open) -> None:
+    async def main() -> list[dict[str, Any]]:
+        told: list[dict[str, Any]] = []
+        async with opened(opening) as qm:
+            asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+            for _ in range(20):
+                put = asyncio.ensure_future(qm.put("NO.SUCH.QUEUE", b""))
+                await asyncio.sleep(0)
+                put.cancel()
+                await asyncio.wait([put])
+            await settle(qm)
+        gc.collect()
+        return told
+
+    assert asyncio.run(main()) == []
 
 
 def test_many_tasks_wait_at_once_without_a_thread_each(opening: Open) -> None:
