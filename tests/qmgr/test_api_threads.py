@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import qmgr
-from tests.qmgr.world import Call, bodies
+from logger.errors import LogDamaged, LogFailed
+from tests.qmgr.world import Call, World, bodies
 
 Real = Callable[..., qmgr.QueueManager]
 PRODUCERS, EACH = 4, 150
@@ -261,3 +262,31 @@ def test_housekeeping_that_fails_says_so_and_goes_on(
     assert again.wait(60)
     log = tmp_path / "qmgrs" / qm.name / "errors" / "AMQERR01.LOG"
     assert "housekeeping failed, and is tried again (ValueError: an odd one)" in log.read_text()
+
+
+def test_housekeeping_that_fails_with_the_log_stops_the_queue_manager(
+    real: Callable[..., qmgr.QueueManager], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    qm = real()
+    told = threading.Event()
+    qm.on_failure = told.set
+
+    def fails() -> bool:
+        qm._log.stop(LogFailed("pages were taken and are nowhere"))
+        raise MemoryError
+
+    monkeypatch.setattr(qm._checkpointer, "due", fails)
+    assert told.wait(60)
+    assert not qm.healthy
+
+
+@pytest.mark.interpreted
+def test_a_checkpoint_is_taken_where_no_extent_can_be_made_ahead(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def in_the_way() -> int:
+        raise LogDamaged("log extent S0000007.LOG is in the way of the next one")
+
+    monkeypatch.setattr(world.qm._log, "provide", in_the_way)
+    before = world.qm.status().checkpoints
+    world.qm.checkpoint()
+    assert world.qm.status().checkpoints == before + 1
+    assert "S0000007.LOG is in the way" in world.errors()
