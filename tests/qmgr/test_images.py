@@ -502,3 +502,19 @@ def test_an_end_does_not_wait_for_images_to_be_complete(
     assert manager.queue("A").depth == 50
     manager.record_image("A")
     assert manager.recreate("A").depth == 50
+
+
+def test_of_a_damaged_queue_no_image_is_taken_that_it_would_be_built_from() -> None:
+    made = world()
+    made.qm.record_image("A")
+    made.qm.checkpoint()
+    lose(made, "A")
+    with pytest.raises(qmgr.Damaged):
+        made.qm.record_image("A")  # which finds it out
+    assert made.qm.queue("A").damaged
+    before = images(made)
+    logged = made.qm.status().log.tail
+    with pytest.raises(qmgr.Damaged, match="so no image can be taken"):
+        made.qm.record_image("A")
+    assert (images(made), made.qm.status().log.tail) == (before, logged)
+    assert made.qm.recreate("A").depth == 1
