@@ -84,7 +84,7 @@ def parse(data: bytes, longest: int) -> Head:
         name, colon, value = line.partition(b":")
         if not colon or not TOKEN.fullmatch(name) or any(byte < 32 and byte != 9 for byte in value):
             raise bad("a header is not `name: value`")
-        key, text = name.decode("ascii").lower(), value.strip(b" \t").decode("latin-1")
+        key, text = name.decode("ascii").lower(), _decoded(value.strip(b" \t"))
         if key in ("content-length", "host") and key in headers:
             raise bad(f"header {key} is there twice")
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
@@ -105,6 +105,14 @@ def parse(data: bytes, longest: int) -> Head:
         keep_alive="keep-alive" in wishes if older else "close" not in wishes,
         expects=headers.get("expect", "").lower() == "100-continue",
     )
+
+
+def _decoded(value: bytes) -> str:
+    """The text of a header: UTF-8, as curl sends it, or where it is none ISO-8859-1, as programs in a browser do."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
 def _length(headers: Mapping[str, str], longest: int) -> int:

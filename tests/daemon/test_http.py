@@ -149,6 +149,18 @@ def test_a_message_is_put_browsed_listed_and_got(server: Server, client: str) ->
     assert server.qm.queue("A").depth == 0
 
 
+@pytest.mark.parametrize("charset", ["utf-8", "latin-1"])
+def test_headers_may_say_what_is_no_ascii(server: Server, charset: str) -> None:
+    """As curl and programs in a browser write them; a query says the same."""
+    said = 'ibm-mq-md-correlationId: Köln\r\nibm-mq-usr: straße;"Grün";string\r\n'.encode(charset)
+    put = b"POST %b/A/message HTTP/1.1\r\nibm-mq-rest-csrf-token:\r\n%bContent-Length: 1\r\n\r\nx"
+    assert b" 201 Created" in server.raw(put % (ROOT.encode(), said))
+    (message,) = server.qm.browse("A")
+    assert dict(message.properties) == {"straße": "Grün"}
+    assert message.correlation_id.rstrip(b"\0").decode() == "Köln"
+    assert server.ask("DELETE", f"{ROOT}/A/message?correlationId=K%C3%B6ln").body == b"x"
+
+
 @pytest.mark.parametrize("client", CLIENTS)
 def test_bytes_of_any_length_come_back(server: Server, client: str) -> None:
     ask: Ask = getattr(server, client)
