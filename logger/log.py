@@ -53,6 +53,25 @@ class LogStatus:
     writes: WriteStats
 
 
+def check_config(config: LogConfig, state: ControlState) -> None:
+    """Is the log as qm.ini says? Raises NotAsConfigured."""
+    if state.extent_bytes != config.extent_bytes:
+        raise NotAsConfigured(
+            f"LogFilePages is {config.file_pages} in qm.ini, but the log in {config.path} was created with "
+            f"{state.extent_bytes // PAGE}; it can't be changed: set LogFilePages={state.extent_bytes // PAGE}",
+            "LogFilePages",
+            path=config.path,
+        )
+    if state.log_type is not config.log_type:
+        there = state.log_type.value
+        raise NotAsConfigured(
+            f"LogType is {config.log_type.value} in qm.ini, but the log in {config.path} is {there}; set "
+            f"LogType={there}, or change the log with migmqlog (if that was interrupted, run it again)",
+            "LogType",
+            path=config.path,
+        )
+
+
 class Log(Writer):
     """One recovery log, owned by this process: first read, then, after `begin`, written."""
 
@@ -62,7 +81,7 @@ class Log(Writer):
         direct = config.sync is LogSync.ALWAYS  # else the system's memory is meant to take the writes
         extents = extents_of(disk, config.path, control.state, direct=direct)
         try:
-            self._check_config(config, control.state)
+            check_config(config, control.state)
             extents.open(control.state)
         except BaseException:  # nobody has this log yet who could close it
             extents.close()
@@ -72,25 +91,6 @@ class Log(Writer):
         self._growing = threading.Lock()
         self._forcer = Forcer(self.force)
         self._paused_at = 0
-
-    @staticmethod
-    def _check_config(config: LogConfig, state: ControlState) -> None:
-        """Is the log as qm.ini says? Raises NotAsConfigured."""
-        if state.extent_bytes != config.extent_bytes:
-            raise NotAsConfigured(
-                f"LogFilePages is {config.file_pages} in qm.ini, but the log in {config.path} was created with "
-                f"{state.extent_bytes // PAGE}; it can't be changed: set LogFilePages={state.extent_bytes // PAGE}",
-                "LogFilePages",
-                path=config.path,
-            )
-        if state.log_type is not config.log_type:
-            there = state.log_type.value
-            raise NotAsConfigured(
-                f"LogType is {config.log_type.value} in qm.ini, but the log in {config.path} is {there}; set "
-                f"LogType={there}, or change the log with migmqlog (if that was interrupted, run it again)",
-                "LogType",
-                path=config.path,
-            )
 
     # ---- reading
 

@@ -3,7 +3,11 @@
 import argparse
 import contextlib
 
+from logger import control
+from logger.at_rest import control_path
 from logger.disk import read_whole
+from logger.errors import LogError, NotAsConfigured
+from logger.log import check_config
 from qmgr import autoconfig, ini, mqsini
 from qmgr.cli import access
 from qmgr.cli.access import CLOCK, DISK
@@ -11,6 +15,7 @@ from qmgr.cli.command import UNEXPECTED, Command, Failure, Parser, absolute, com
 from qmgr.configuration import Config
 from qmgr.daemon.tls import outdated, server_context
 from qmgr.errors import IniError, NameError_
+from qmgr.ini_text import complaint, line_of
 
 WRONG = 10
 
@@ -66,6 +71,7 @@ def of_file(path: str) -> list[str]:
     wrong += [plain(exc) for exc in ini.complaints(text, path, [(content, name) for name, content in overlays.files])]
     config = autoconfig.configuration(DISK, path)
     wrong += autoconfig.files(DISK, config.auto_config.mqsc_config, ".mqsc").complaints
+    wrong += misfit(config, path)
     wrong += missing(config, path) or unusable(config)
     return wrong + [f"AMQ7075W: {path}: {each} has no effect here." for each in config.ignored]
 
@@ -73,6 +79,18 @@ def of_file(path: str) -> list[str]:
 def plain(exc: IniError) -> str:
     """Without the reason code, which says nothing here."""
     return str(exc).removesuffix(f" ({exc.reason.value} MQRC_{exc.reason.name})")
+
+
+def misfit(config: Config, path: str) -> list[str]:
+    """What the log that is there has otherwise, for which a start would be refused."""
+    with contextlib.suppress(LogError, OSError):  # a log that can't be read is no matter of this file
+        _, state = control.read(DISK, control_path(config.log.path))
+        try:
+            check_config(config.log, state)
+        except NotAsConfigured as exc:
+            line = line_of(read_whole(DISK, path), path, "Log", exc.attribute)
+            return [plain(complaint("AMQ7076", path, line, f"{exc}."))]
+    return []
 
 
 def missing(config: Config, path: str) -> list[str]:

@@ -323,6 +323,17 @@ def test_checkini_says_what_is_not_good_for_tls(daemons: Daemons, tmp_path: Path
     assert f"AMQ9633W: Bad certificate: the certificate in {old} " in daemons.errors()
 
 
+@pytest.mark.parametrize("line", ["LogFilePages=128", "LogType=LINEAR"])
+def test_checkini_says_what_a_start_would_be_refused_for(daemons: Daemons, line: str) -> None:
+    path = Path(daemons.make().ini)
+    name = line.partition("=")[0]
+    path.write_text(re.sub(f"{name}=.*", line, path.read_text()))
+    bad = daemons.run("checkini QM1")
+    assert (bad.returncode, bad.stdout, bad.stderr.count("\n")) == (10, "", 1)
+    assert bad.stderr.startswith(f"AMQ7076E: {path}, line ") and name in bad.stderr
+    assert daemons.run("strmqm QM1").stderr.startswith(bad.stderr.rstrip())
+
+
 def test_checkini_says_nothing_of_what_a_file_that_is_no_text_has_not(daemons: Daemons) -> None:
     path = Path(daemons.make().ini)
     path.write_bytes(path.read_bytes() + b"# caf\xe9\n")
