@@ -10,13 +10,16 @@ from logger.clock import Clock
 class SteadyClock:
     """Wall time that never jumps: set once, at the start, then driven by elapsed time.
 
-    Messages keep the moment at which they expire across restarts, so it starts from the wall clock, or from where it
-    stood at the last checkpoint when the wall clock was set back since.
+    Messages keep the moment at which they expire across restarts, so it goes on from where it stood at the last
+    checkpoint (`then_us`), by what the wall clock has gone on since (from `wall_us`). It may lag behind the wall clock,
+    where that has jumped; it never starts ahead of it, unless that was set back.
     """
 
-    def __init__(self, clock: Clock, not_before_us: int) -> None:
+    def __init__(self, clock: Clock, then_us: int, wall_us: int = 0) -> None:
         self._clock = clock
-        self._offset_us = max(clock.wall_us(), not_before_us) - clock.elapsed_ns() // 1000
+        wall = clock.wall_us()
+        start = min(then_us + max(0, wall - wall_us), max(wall, then_us))
+        self._offset_us = start - clock.elapsed_ns() // 1000
 
     def now_us(self) -> int:
         return self._offset_us + self._clock.elapsed_ns() // 1000

@@ -167,7 +167,7 @@ class Running(ABC):
             records_min=tuning.checkpoint_log_records_min,
             wait_us=tuning.checkpoint_wait_minutes * 60_000_000,
         )
-        steady = SteadyClock(clock, checkpoint.time)
+        steady = SteadyClock(clock, checkpoint.time, checkpoint.wall)
         checkpointer = Checkpointer(disk, clock, self._location.data_dir, log, state, triggers, steady.now_us)
         checkpointer.heads = (checkpoint.head,) * 2
         self._log = log

@@ -55,6 +55,7 @@ class Checkpoint:
     clean: bool  # taken while ending in order, behind all work
     counters: dict[str, int]
     units: dict[int, int]  # number -> first LSN of the units of work that were in flight or in doubt
+    wall: int = 0  # by the system's clock; files of before there was this field have none
 
 
 def encode_file(checkpoint: Checkpoint, catalogue: list[bytes]) -> bytes:
@@ -231,6 +232,7 @@ class Checkpointer:
                         durable=log.durable,
                         epoch=log.epoch,
                         time=self._now_us(),
+                        wall=self._clock.wall_us(),
                         clean=clean,
                         counters=counters,
                         units=units,

@@ -366,6 +366,19 @@ def test_row_68_a_jump_forward_that_is_mended_before_the_restart_expires_nothing
     assert [m.body for m in world.qm.browse("A")] == [b"x"]
 
 
+@pytest.mark.parametrize("crash", [True, False])
+def test_row_68_what_was_put_after_a_jump_forward_lives_on_over_a_restart(world: World, crash: bool) -> None:
+    """As after a machine was suspended, or got the right time late."""
+    world.clock.jump_wall(1e7)
+    world.qm.put("A", b"x", expiry=3600)
+    world.qm.checkpoint()
+    world.clock.advance(1000)
+    world.crash() if crash else world.restart()
+    assert next(world.qm.browse("A")).expiry == pytest.approx(2600, abs=1)
+    world.clock.advance(2601)
+    assert list(world.qm.browse("A")) == []
+
+
 def test_row_68_ids_are_unique_and_order_is_kept_when_the_clock_runs_backwards(world: World) -> None:
     seen = set()
     for n in range(6):

@@ -31,6 +31,13 @@ def test_row_68_it_never_starts_before_what_the_log_has_seen() -> None:
     assert 1_000_000 <= SteadyClock(clock, 0).now_us() < 1_000_100
 
 
+def test_row_68_it_goes_on_by_what_the_wall_clock_has_gone_on_since() -> None:
+    clock = SimClock(wall_us=9_000_000)
+    assert 5_000_000 <= SteadyClock(clock, 4_000_000, 8_000_000).now_us() < 5_000_100  # it lagged, and lags on
+    assert SteadyClock(clock, 4_000_000, 9_500_000).now_us() - 4_000_000 < 100  # the wall clock was set back since
+    assert 9_000_000 <= SteadyClock(clock, 8_000_000, 1_000_000).now_us() < 9_000_100  # and here set right: never ahead
+
+
 def test_first_come_first_woken() -> None:
     line = Waiters()
     events = [line.join(selective=False) for _ in range(3)]
