@@ -56,17 +56,17 @@ class Dialect:
 
 
 def _dialect(version: str, unescape: Mapping[str, str]) -> Dialect:
-    return Dialect(version, unescape, {said: code for code, said in unescape.items()})
+    return Dialect(version, unescape, {"\0": " "} | {said: code for code, said in unescape.items()})
 
 
-V10 = Dialect("1.0", {}, {"\n": " ", "\r": " "})  # what it can't say becomes a space
+V10 = Dialect("1.0", {}, {"\0": " ", "\n": " ", "\r": " "})  # what it can't say becomes a space
 V11 = _dialect("1.1", {"\\n": "\n", "\\c": ":", "\\\\": "\\"})
 V12 = _dialect("1.2", {"\\n": "\n", "\\c": ":", "\\\\": "\\", "\\r": "\r"})
 DIALECTS = {dialect.version: dialect for dialect in (V10, V11, V12)}
 
 ESCAPE = re.compile(r"\\.?", re.DOTALL)
 EOLS = re.compile(rb"(?:\r?\n)*")
-SPECIAL = re.compile(r"[\\\r\n:]")
+SPECIAL = re.compile(r"[\0\\\r\n:]")
 
 
 @attrs.define
@@ -283,7 +283,7 @@ def encode_headers(dialect: Dialect, headers: Mapping[str, str], command: str = 
     """The lines of the headers, escaped as the dialect has it."""
     text = "".join([f"{name}:{value}\n" for name, value in headers.items()])
     count = len(headers)
-    special = text.count("\n") != count or text.count(":") != count or "\\" in text or "\r" in text
+    special = text.count("\n") != count or text.count(":") != count or "\\" in text or "\r" in text or "\0" in text
     if special and command not in UNESCAPED:
         escape = dialect.escape
         text = "".join([f"{_name(dialect, name)}:{_escaped(escape, value)}\n" for name, value in headers.items()])

@@ -148,6 +148,11 @@ def test_1_1_has_no_escape_for_cr() -> None:
 # ---- frames that are sent
 
 
+@pytest.mark.parametrize("dialect", [V10, V11, V12])
+def test_no_header_has_the_nul_that_ends_a_frame_for_some_clients(dialect: Dialect) -> None:
+    assert encode(dialect, "MESSAGE", {"a\0b": "c\0d"}) == b"MESSAGE\na b:c d\n\n\0\n"
+
+
 def test_what_each_version_escapes() -> None:
     headers = {"a:b": "x\ny\\z\r:"}
     assert encode(V12, "MESSAGE", headers, b"m") == b"MESSAGE\na\\cb:x\\ny\\\\z\\r\\c\n\nm\0\n"
