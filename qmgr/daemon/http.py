@@ -245,12 +245,16 @@ class Connection:
 
     def gone(self) -> bool:
         """Has the client closed the connection, as far as can be seen? Asked while a call waits and when it is done."""
-        if isinstance(self._socket, ssl.SSLSocket):
-            return False  # what is there to read need not be the client's words
         self._socket.setblocking(False)
         try:
+            if isinstance(self._socket, ssl.SSLSocket):  # which can't be looked into without reading
+                if len(self._read) > MOST_HEAD:
+                    return False
+                data = self._socket.recv(MOST_HEAD)
+                self._read += data
+                return not data
             return not self._socket.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return False
         except OSError:
             return True

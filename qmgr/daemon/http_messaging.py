@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any
 from urllib.parse import quote, unquote
 
-from qmgr.daemon.http_frames import BadRequest, Head, Response, bad
+from qmgr.daemon.http_frames import MOST_HEAD, BadRequest, Head, Response, bad
 from qmgr.errors import (
     Damaged,
     Mistake,
@@ -137,13 +137,14 @@ class Messaging:
         wait = _number(head.query, "wait", 0, LONGEST_WAIT) / 1000
         unit = self._session.begin()
         try:
-            message = self._wait(unit, queue, wait, selectors(head))
+            response = shown(self._wait(unit, queue, wait, selectors(head)))
+            _check_short(response)
         except BaseException:
             self._session.backout(unit)
             raise
 
         (self._session.backout if self._gone() else self._session.commit)(unit)
-        return shown(message)
+        return response
 
     def _wait(self, unit: Any, queue: str, seconds: float, selected: Mapping[str, bytes]) -> Message | None:
         """The message; None when there is none in that time, or the client is gone."""
@@ -242,6 +243,16 @@ def shown(message: Message | None) -> Response:
         return Response(status=HTTPStatus.NO_CONTENT)
     kind = "text/plain;charset=utf-8" if message.format == "MQSTR" else BYTES
     return Response(body=message.body, content_type=kind, headers=said_of(message))
+
+
+def _check_short(response: Response) -> None:
+    """Clients give up a response with more headers than they take, and the message would be lost with it."""
+    size = len(response.encode(keep_alive=True, without_body=True))
+    if size > MOST_HEAD:
+        text = (
+            f"properties of the message make {size} bytes of headers, more than the {MOST_HEAD} that all clients take"
+        )
+        raise BadRequest(HTTPStatus.NOT_IMPLEMENTED, f"{text}, so it stays; get it by STOMP or by qmgr.connect")
 
 
 def selectors(head: Head) -> dict[str, bytes]:

@@ -1,6 +1,7 @@
 """Messages over HTTP: the verbs with their headers and statuses, bounds, garbage, who is let in, metrics."""
 
 import base64
+import contextlib
 import datetime
 import errno
 import http.client
@@ -271,6 +272,52 @@ def test_a_message_for_a_client_that_is_gone_stays(server: Server) -> None:
         assert not deadline.wait(0.01)
     server.qm.put("A", b"x")
     assert server.ask("DELETE", f"{ROOT}/A/message").body == b"x"
+
+
+def test_a_message_for_a_client_over_tls_that_is_gone_stays(tmp_path: Path) -> None:
+    """Row 74. One that asks for more while it waits is there."""
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("localhost")
+    server = Server(tmp_path, tls_certificate=certificate, tls_key=key)
+    context = ssl.create_default_context(cafile=authority.path)
+    waits = f"DELETE {ROOT}/A/message?wait=86400000 HTTP/1.1\r\nHost: x\r\nibm-mq-rest-csrf-token: 1\r\n\r\n".encode()
+    deadline = threading.Event()
+
+    def connected() -> ssl.SSLSocket:
+        plain = socket.create_connection((server.host, server.port), timeout=30)
+        return context.wrap_socket(plain, server_hostname="localhost")
+
+    for leave in (ssl.SSLSocket.close, lambda client: client.unwrap()):  # with a word, or without
+        client = connected()
+        client.sendall(waits)
+        while not server.qm._engine.state.queues["A"].waiters.line:
+            assert not deadline.wait(0.01)
+        with contextlib.suppress(OSError):
+            leave(client)
+        while len(server.face.sessions):
+            assert not deadline.wait(0.01)
+        client.close()
+    server.qm.put("A", b"x")
+    assert server.qm.get("A").body == b"x"
+    with connected() as client:
+        client.sendall(waits + b"GET /healthz HTTP/1.1\r\n\r\n")
+        while not server.qm._engine.state.queues["A"].waiters.line:
+            assert not deadline.wait(0.01)
+        client.sendall(b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert not deadline.wait(1.5)  # by then the server has looked
+        server.qm.put("A", b"body")
+        said = b""
+        while part := client.recv(65536):
+            said += part
+    assert (said.count(b" 200 OK"), b"\r\n\r\nbodyHTTP" in said) == (3, True)
+    server.end()
+
+
+def test_a_message_with_more_headers_than_clients_take_stays(server: Server) -> None:
+    server.qm.put("A", b"x", properties={"note": "z" * 17_000})
+    refused = server.ask("DELETE", f"{ROOT}/A/message")
+    assert (refused.status, "so it stays" in refused.body.decode()) == (501, True)
+    assert server.qm.get("A").body == b"x"
 
 
 def test_one_connection_asks_again_and_again(server: Server) -> None:
