@@ -143,7 +143,10 @@ class Messaging:
             self._session.backout(unit)
             raise
 
-        (self._session.backout if self._gone() else self._session.commit)(unit)
+        if self._gone():
+            self._session.backout(unit)
+            raise bad("the client has closed its half of the connection, as if it were gone; close it after the answer")
+        self._session.commit(unit)
         return response
 
     def _wait(self, unit: Any, queue: str, seconds: float, selected: Mapping[str, bytes]) -> Message | None:
