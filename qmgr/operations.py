@@ -266,7 +266,7 @@ class Operations(Running):
         return picture | {
             "process": self._process,
             "started": self._started,
-            "now": self._clock.wall_us(),
+            "uptime_us": (self._clock.elapsed_ns() - self._started_ns) // 1000,
             "data_dir": self._location.data_dir,
             "file_systems": file_systems(self._disk, self._location.data_dir, self.config.log.path),
             "transactions": transactions,

@@ -73,7 +73,7 @@ class Running(ABC):
         self._errors: ErrorLog | None = None
         self._lock = Ownership()
         self._publisher = Publisher(disk, clock, location.published, self.picture) if background else None
-        self._started = clock.wall_us()
+        self._started, self._started_ns = clock.wall_us(), clock.elapsed_ns()
         try:
             own(disk, location, self.config.log.path, self._lock)
             disk.sync_dir(location.data_dir)  # the name of qm.ini: who made it may have been killed before his sync

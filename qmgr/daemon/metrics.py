@@ -37,7 +37,7 @@ def _samples(picture: Mapping[str, Any], connections: int) -> Iterator[Sample]:
     for name, kind, about, value in (
         ("status", "gauge", "Queue manager status; 2: running", RUNNING if picture["state"] == "running" else 0),
         ("connection_count", "gauge", "Clients that are connected", connections),
-        ("uptime", "gauge", "Seconds since the start", (picture["now"] - picture["started"]) / 1e6),
+        ("uptime", "gauge", "Seconds since the start", picture["uptime_us"] / 1e6),
         ("checkpoint_count", "counter", "Checkpoints since the start", picture["checkpoints"]),
         ("commit_count", "counter", "Units of work that were committed since the start", picture["committed"]),
         ("rollback_count", "counter", "Units of work that were backed out since the start", picture["backed_out"]),

@@ -33,7 +33,7 @@ from qmgr.users import Users
 from tests.daemon.certificates import Authority
 from tests.daemon.faces import NAME, Face, face, listening
 from tests.daemon.serving import until
-from tests.qmgr.world import Call
+from tests.qmgr.world import Call, World
 
 ROOT = f"/ibmmq/rest/v3/messaging/qmgr/{NAME}/queue"
 TOKEN = {"ibm-mq-rest-csrf-token": ""}
@@ -709,6 +709,15 @@ def test_metrics_say_of_the_log_what_display_says(tmp_path: Path, log_type: str)
         assert f"{attribute}({samples.get(f'ibmmq_qmgr_log_size_{name}', ' ')})" in shown, (name, shown)
     began = datetime.datetime.fromtimestamp(int(samples["ibmmq_qmgr_log_start_epoch"]) / 1000, datetime.UTC)
     assert f"LOGSTRDA({began:%Y-%m-%d})" in shown and f"LOGSTRTI({began:%H.%M.%S})" in shown
+
+
+@pytest.mark.parametrize("jump", [-1e6, 1e6])
+def test_row_68_the_uptime_is_elapsed_time(jump: float) -> None:
+    world = World()
+    world.clock.jump_wall(jump)
+    world.clock.advance(70)
+    (line,) = (line for line in metrics.exposition(world.qm, 0).splitlines() if line.startswith("ibmmq_qmgr_uptime{"))
+    assert float(line.split()[-1]) == pytest.approx(70, abs=1)
 
 
 def test_metrics_count_the_ends_of_units_of_work_since_the_start(tmp_path: Path) -> None:
