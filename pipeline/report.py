@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from logger.disk import PosixDisk, replace_file
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -115,13 +117,21 @@ class Report:
     def text(self) -> str:
         return "\n".join([self.title, "#" * len(self.title), *self.lines, ""])
 
-    def write(self, out: str | Path) -> Path:
-        """Write `report.txt` and the charts into the folder `out`, say where, and return the path. Raises OSError."""
-        folder = Path(out)
-        folder.mkdir(parents=True, exist_ok=True)
+    def save(self, folder: str | Path) -> list[str]:
+        """Write the charts and `report.txt` into a folder; their names, the text last. Raises OSError."""
         for name, figure in self.charts.items():
-            figure.savefig(folder / f"{name}.png", dpi=DOTS_PER_INCH)
-        path = folder / TEXT
-        path.write_text(self.text())
+            figure.savefig(Path(folder, f"{name}.png"), dpi=DOTS_PER_INCH)
+        replace_file(PosixDisk(), f"{folder}/{TEXT}", self.text().encode())
+        return [*(f"{name}.png" for name in self.charts), TEXT]
+
+    def tell(self, folder: str | Path) -> Path:
+        """Say where it is, and return the path."""
+        path = Path(folder, TEXT)
         print(f"{self.title}: {path}", flush=True)
         return path
+
+    def write(self, out: str | Path) -> Path:
+        """Write `report.txt` and the charts into the folder `out`, say where, and return the path. Raises OSError."""
+        Path(out).mkdir(parents=True, exist_ok=True)
+        self.save(out)
+        return self.tell(out)

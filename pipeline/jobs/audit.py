@@ -449,8 +449,7 @@ def check(args: argparse.Namespace) -> None:
 
 def run(args: argparse.Namespace, spark: "SparkSession") -> int:
     """Audit the log; 10 if there are violations."""
-    out = common.out_folder(args)
-    with output.workshop(out, NAME, WRITES) as shop:
+    with output.workshop(common.out_folder(args), NAME, WRITES) as shop:
         with common.step(spark, "reading the log"):
             log = lives.kept(common.log_table(spark, args, lives.ddl(COLUMNS)), f"{shop.work}/log")
         seen = extent_of(log)
@@ -474,8 +473,7 @@ def run(args: argparse.Namespace, spark: "SparkSession") -> int:
             common.say(text)
         list_queues(report, counted)
         list_violations(report, found, counts)
-        shop.publish(*TABLES)
-        report.write(out)
+        shop.publish(report, *TABLES)
     return common.DIFFERENT if counts else common.GOOD
 
 

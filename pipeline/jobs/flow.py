@@ -234,8 +234,7 @@ def check(args: argparse.Namespace) -> None:
 
 def run(args: argparse.Namespace, spark: "SparkSession") -> int:
     """Write `messages`, `windows`, `queues` and the report."""
-    out = common.out_folder(args)
-    with output.workshop(out, NAME, WRITES) as shop:
+    with output.workshop(common.out_folder(args), NAME, WRITES) as shop:
         with common.step(spark, "reading the log"):
             log = lives.kept(common.log_table(spark, args, lives.ddl(COLUMNS)), f"{shop.work}/log")
         first, last = spanned(log)
@@ -252,8 +251,7 @@ def run(args: argparse.Namespace, spark: "SparkSession") -> int:
         rows = busiest.limit(MOST_QUEUES).collect()
         list_queues(report, rows)
         draw(report, by_window, rows[:CURVES], width * max(1, (last - first) // width // POINTS))
-        shop.publish(*TABLES)
-        report.write(out)
+        shop.publish(report, *TABLES)
     return common.GOOD
 
 

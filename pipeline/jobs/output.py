@@ -21,6 +21,7 @@ import attrs
 from logger.disk import PosixDisk, read_whole, replace_file
 from logger.errors import LogInUse
 from pipeline.jobs.common import Failure, out_folder
+from pipeline.report import Report
 from qmgr.cli.command import because
 
 LOCK = ".qmgr.lock"
@@ -36,13 +37,17 @@ class Output:
     folder: str
     work: str  # a folder of this run's, in it: gone at the end
 
-    def publish(self, *names: str) -> None:
-        """Put these tables, made in `work`, in the places of the last run's. Raises OSError."""
-        for name in names:
+    def publish(self, report: Report, *tables: str) -> None:
+        """Put these tables, made in `work`, and the report in the places of the last run's. Raises OSError.
+
+        The report is written first, so that one that can't be leaves all as it was; its text is put in place last.
+        """
+        for name in (*tables, *report.save(self.work)):
             place = Path(self.folder, name)
             if os.path.lexists(place):
                 place.rename(Path(self.work, f"old {name}"))
             Path(self.work, name).rename(place)
+        report.tell(self.folder)
 
 
 @contextlib.contextmanager

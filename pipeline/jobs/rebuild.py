@@ -190,8 +190,7 @@ class _Rebuild:
         report = Report(f"Queues of the log in {self._args.path} as of {lsns.text(until)}")
         tell(report, [one.name for one in known], counted, missing)
         different = self._compared(report, counted, until) if self._args.into is not None else False
-        self._shop.publish(MESSAGES)
-        report.write(self._shop.folder)
+        self._shop.publish(report, MESSAGES)
         return DIFFERENT if missing or different else GOOD
 
     def _read(self, *columns: str, since: int | None = None, until: int) -> "DataFrame":

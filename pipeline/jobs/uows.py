@@ -172,9 +172,8 @@ def check(args: argparse.Namespace) -> None:
 
 def run(args: argparse.Namespace, spark: "SparkSession") -> int:
     """Write `units`, `checkpoints`, `holders` and the report."""
-    out = common.out_folder(args)
     report = Report("Units of work and the log")
-    with output.workshop(out, NAME, WRITES) as shop:
+    with output.workshop(common.out_folder(args), NAME, WRITES) as shop:
         with common.step(spark, "reading the log"):
             log = lives.kept(common.log_table(spark, args, lives.ddl(COLUMNS)), f"{shop.work}/log")
         with common.step(spark, "following units of work"):
@@ -189,8 +188,7 @@ def run(args: argparse.Namespace, spark: "SparkSession") -> int:
         list_holders(report, by_unit, held)
         list_unfinished(report, by_unit)
         draw(report, marks)
-        shop.publish(*TABLES)
-        report.write(out)
+        shop.publish(report, *TABLES)
     return common.GOOD
 
 

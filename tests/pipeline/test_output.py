@@ -6,16 +6,17 @@ import pytest
 
 from pipeline.jobs import output
 from pipeline.jobs.common import Failure
+from pipeline.report import Report, new_chart
 
 WRITES = ("messages", "report.txt")
 
 
-def run(folder: Path, text: str, job: str = "flow") -> None:
+def run(folder: Path, text: str, job: str = "flow", report: Report | None = None) -> None:
     with output.workshop(str(folder), job, WRITES) as shop:
         made = Path(shop.work, "messages")
         made.mkdir()
         (made / "part").write_text(text)
-        shop.publish("messages")
+        shop.publish(report or Report(text), "messages")
 
 
 def names(folder: Path) -> set[str]:
@@ -26,7 +27,7 @@ def test_tables_take_the_places_of_the_last_run_s_and_the_workshop_goes(tmp_path
     for text in ("one", "two"):
         run(tmp_path, text)
         assert (tmp_path / "messages" / "part").read_text() == text
-        assert names(tmp_path) == {"messages", output.LOCK, output.MARKER}
+        assert names(tmp_path) == {*WRITES, output.LOCK, output.MARKER}
 
 
 def test_a_run_that_fails_leaves_what_the_last_one_made(tmp_path: Path) -> None:
@@ -35,7 +36,20 @@ def test_a_run_that_fails_leaves_what_the_last_one_made(tmp_path: Path) -> None:
         Path(shop.work, "messages").mkdir()
         raise ZeroDivisionError
     assert (tmp_path / "messages" / "part").read_text() == "one"
-    assert names(tmp_path) == {"messages", output.LOCK, output.MARKER}
+    assert names(tmp_path) == {*WRITES, output.LOCK, output.MARKER}
+
+
+def test_a_report_that_can_not_be_written_leaves_what_the_last_run_made(tmp_path: Path) -> None:
+    """Such as where the disk is full: tables and report are of one run."""
+    run(tmp_path, "one")
+    before = {name: (tmp_path / name).read_text() for name in ("messages/part", "report.txt")}
+    report = Report("two")
+    figure, _ = new_chart("depth")
+    report.chart("no folder/depth", figure)
+    with pytest.raises(FileNotFoundError):
+        run(tmp_path, "two", report=report)
+    assert before == {name: (tmp_path / name).read_text() for name in before}
+    assert names(tmp_path) == {*WRITES, output.LOCK, output.MARKER}
 
 
 def test_what_others_have_made_stays(tmp_path: Path) -> None:
@@ -46,7 +60,7 @@ def test_what_others_have_made_stays(tmp_path: Path) -> None:
         (tmp_path / name / "thesis.txt").write_text("x")
     run(tmp_path, "one")
     stays = {"work", "run=2024-05", f"{output.WORK}mine"}
-    assert names(tmp_path) == stays | {"messages", output.LOCK, output.MARKER}
+    assert names(tmp_path) == stays | {*WRITES, output.LOCK, output.MARKER}
     assert all((tmp_path / name / "thesis.txt").read_text() == "x" for name in stays)
 
 
