@@ -17,6 +17,9 @@ class LimitedLogStream(LogStream, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         at = self.lsn(start)
+        if self.first_is_empty and at == self.began:
+            self.first_is_empty = False
+            return start
         if self._last is not None and at >= self._last:
             self.refuse_gone(at)
             self.refuse_older(at, self._last)
@@ -27,4 +30,4 @@ class LimitedLogStream(LogStream, SupportsTriggerAvailableNow):
         return None if self.seen is None else self.offset(self.seen)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._last = self.log().end()
+        self._last = self.seen = self.log().end()

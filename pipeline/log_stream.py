@@ -7,6 +7,7 @@ another one and mean something different there.
 """
 
 import contextlib
+import datetime
 from collections.abc import Iterator, Sequence
 from time import monotonic, sleep
 
@@ -18,7 +19,7 @@ from logger.disk import PosixDisk
 from logger.errors import ExtentGone, LogDamaged
 from pipeline import worker
 from pipeline.extents import LogFiles, divided
-from pipeline.log_options import Asked, lsn_of
+from pipeline.log_options import LATEST, Asked, lsn_of
 from pipeline.log_table import LogPartition, needs_names, rows_in
 from qmgr.errors import Mistake
 
@@ -36,18 +37,30 @@ class LogStream(DataSourceStreamReader):
         self._log: LogFiles | None = None  # where it lies, once somebody has asked
         self._idle = -LOOKED_EVERY  # when there was nothing new
         self.seen: int | None = None  # how far the log reached at the last look
+        self.began: int | None = None  # where the query begins, once Spark has asked
+        self.first_is_empty = False  # the batch that comes next
 
     def initialOffset(self) -> Offset:
-        """Raises NotInLog when the log does not reach back so far."""
-        log = self.log()
-        return self.offset(lsn_of(self.asked.start, log, last=log.end() if isinstance(self.asked.start, int) else None))
+        """Where a new query begins: the same for all that Spark asks, while the log goes on.
+
+        Spark notes the ends of batches, and not where the first one begins: when that is run again, Spark asks anew. So
+        what begins where the log ends begins with an empty batch, which has that place for its end.
+
+        Raises NotInLog when the log does not reach back so far.
+        """
+        if self.began is None:
+            log, start = self.log(), self.asked.start
+            end = log.end() if self.seen is None or isinstance(start, int) else self.seen
+            at = lsn_of(start, log, last=end)
+            self.began = min(at, end)
+            self.first_is_empty = at >= end
+        return self.offset(self.began)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """As many for these offsets whenever Spark asks. Raises LogDamaged where something is not there any more."""
-        first, last = self.lsn(start), self.lsn(end)
+        first, last = self.between(start, end)
         if first == last:
             return []
-        self.check(first, last)
         filters = self.asked.filters
         parts = divided(self.log(), first, last, names=needs_names(self.target, filters))
         return [LogPartition(part, filters) for part in parts]
@@ -74,6 +87,17 @@ class LogStream(DataSourceStreamReader):
                 f"manager was made anew, or recovered to a point in time; begin a query with a new checkpoint"
             )
         return int(offset["lsn"])
+
+    def between(self, start: Offset, end: Offset) -> tuple[int, int]:
+        """The LSNs of two offsets that Spark has kept. Raises Mistake, LogDamaged."""
+        first, last = self.lsn(start), self.lsn(end)
+        moves = self.asked.start == LATEST or isinstance(self.asked.start, datetime.datetime)
+        if last < first == self.began and moves:  # the empty batch, run again
+            self.refuse_gone(last)
+            return last, last
+        if first != last:
+            self.check(first, last)
+        return first, last
 
     def up_to(self, start: int, max_bytes: int | None, last: int | None = None) -> int:
         """Up to where to read from `start` on: what is durable, at most so many bytes unless one record has more.

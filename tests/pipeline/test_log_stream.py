@@ -224,6 +224,76 @@ def test_it_begins_where_it_is_told_to(past: Path) -> None:
     assert stream(past, startingLsn="oldest").initialOffset() == stream(past).initialOffset()
 
 
+class AsSpark:
+    """How Spark asks, over a queue manager that is put to before each answer; it keeps the ends of batches, no more."""
+
+    def __init__(self, qm: qmgr.QueueManager, path: Path, **options: str) -> None:
+        self.qm, self.path, self.options = qm, path, options
+        self.ends: list[Offset] = []
+        self.rows: list[logs.Row] = []
+
+    def put(self) -> None:
+        self.qm.put("A", b"while it asks")
+
+    def plan(self, reader: LimitedLogStream) -> None:
+        """A batch."""
+        start = self.ends[-1] if self.ends else reader.initialOffset()
+        self.put()
+        self.ends.append(reader.latestOffset(start, reader.getDefaultReadLimit()))
+
+    def run(self, reader: LimitedLogStream) -> None:
+        """The batch that was planned last."""
+        self.put()
+        start = self.ends[-2] if len(self.ends) > 1 else reader.initialOffset()
+        self.put()
+        self.rows += batch(reader, start, self.ends[-1])
+
+    def start(self, *, to_its_end: bool) -> LimitedLogStream:
+        reader = stream(self.path, **self.options)
+        if to_its_end:
+            reader.prepareForTriggerAvailableNow()
+        self.put()
+        return reader
+
+
+@pytest.mark.parametrize("to_its_end", [False, True])
+@pytest.mark.parametrize("place", [{"startingLsn": "latest"}, {"startingTime": "2999-01-01"}])
+def test_a_query_that_begins_with_what_comes_begins_so_over_a_log_that_goes_on(
+    tmp_path: Path, place: dict[str, str], to_its_end: bool
+) -> None:
+    """Also when its first batch is run again, which Spark asks for a beginning once more."""
+    qmgr.create(NAME, data_path=tmp_path, **logs.LINEAR)
+    with qmgr.start(NAME, data_path=tmp_path) as qm:
+        qm.define_queue("A")
+        query = AsSpark(qm, tmp_path, **place)
+        reader = query.start(to_its_end=to_its_end)
+        query.plan(reader)
+        began = query.ends[0]["lsn"]
+        query.run(reader)  # and then it is killed
+        reader = query.start(to_its_end=to_its_end)
+        query.rows.clear()
+        for _ in range(3):
+            query.run(reader)
+            query.plan(reader)
+        query.run(reader)
+        last = query.ends[-1]["lsn"]
+        assert query.rows == [row for row in read(table(options(tmp_path))) if began <= row["lsn"] < last] != []
+
+
+def test_spark_4_1_begins_with_what_comes_too(tmp_path: Path) -> None:
+    """It asks how far the log reaches before it asks where to begin."""
+    qmgr.create(NAME, data_path=tmp_path, **logs.LINEAR)
+    with qmgr.start(NAME, data_path=tmp_path) as qm:
+        qm.define_queue("A")
+        for _ in range(2):  # the first batch, and the same batch again
+            reader = UnlimitedLogStream(options(tmp_path, startingLsn="latest"), ARROW)
+            end = reader.latestOffset()
+            qm.put("A", b"while it asks")
+            assert batch(reader, reader.initialOffset(), end) == []
+        again = UnlimitedLogStream(options(tmp_path, startingLsn="latest"), ARROW)
+        assert batch(again, again.initialOffset(), end) == []
+
+
 def test_rows_of_a_stream_can_be_chosen(past: Path) -> None:
     found = [row for _, _, rows in batches(stream(past, objects="Q1", kinds="GET")) for row in rows]
     assert found == read(table(options(past, objects="Q1", kinds="GET"))) != []
