@@ -121,12 +121,12 @@ class Consuming:
         Raises Mistake where the batch that was done was another one.
         """
         key = Key(query, f"consume {self.queue}")
+        table = batch()  # which Spark has to compute: while it does nothing is held
+        wanted = wanted_of(table)
+        told = Fingerprint()
+        for one in wanted:
+            told.add(one.named)
         with marks.claim(qm, key, batch_id, patience=self.patience) as claimed:
-            table = batch()
-            wanted = wanted_of(table)
-            told = Fingerprint()
-            for one in wanted:
-                told.add(one.named)
             if claimed.done is not None:
                 marks.compare(qm, claimed.done, key, told)
                 return

@@ -82,6 +82,19 @@ def test_messages_are_taken_worked_on_and_remembered_together(face: Manager, qm:
     assert (mark.key, mark.batch, mark.messages) == (marks.Key(QUERY, "consume A"), 5, 2)
 
 
+def test_while_spark_computes_the_batch_nothing_is_held(face: Manager, qm: qmgr.QueueManager) -> None:
+    """A unit of work that waits for it holds the head of the log, and may be rolled back for that."""
+    ids = put(qm, b"1")
+
+    def computed() -> pa.Table:
+        qm.begin(marks.Key(QUERY, "consume A").xid).backout()  # which there may be one of at a time
+        return table(ids)
+
+    for _ in range(2):
+        consuming().once(face, QUERY, 5, computed, copied)
+    assert (bodies(qm, "A"), bodies(qm, "B")) == ([], [b"row 0"])
+
+
 def never(rows: pa.Table, uow: Effects) -> None:
     raise AssertionError
 
