@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 import signal
 import sys
 import threading
@@ -97,8 +98,15 @@ def attempt(words: Sequence[str]) -> int:
         return status
 
 
+def is_ours(record: logging.LogRecord) -> bool:
+    """Not what py4j logs of a Java that has ended, with a traceback: the job tells that in its sentence."""
+    return record.module != "java_gateway"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
+    if not os.environ.get("QMGR_TRACEBACK"):
+        logging.getLogger().addFilter(is_ours)
     return command.printed(lambda: attempt(words))
 
 

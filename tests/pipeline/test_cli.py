@@ -2,6 +2,7 @@
 
 import argparse
 import datetime
+import logging
 import os
 import re
 import subprocess
@@ -311,6 +312,26 @@ def test_too_little_memory_for_java_is_told_with_the_way_out() -> None:
         status, text = explain(error)
         assert status == 71
         assert text.endswith("; give Java more memory, such as by SPARK_DRIVER_MEMORY=4g in the environment")
+
+
+def test_java_that_dies_is_told_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """py4j has a traceback of it for whoever asks."""
+    code = compile("import logging\nlogging.exception('Exception while sending command.')", "java_gateway.py", "exec")
+
+    def dies(_words: object) -> int:
+        exec(code)
+        return 71
+
+    monkeypatch.setattr(command, "attempt", dies)
+    monkeypatch.setenv("QMGR_TRACEBACK", "")
+    assert command.main(["flow"]) == 71
+    assert caplog.messages == []
+    logging.getLogger().removeFilter(command.is_ours)
+    monkeypatch.setenv("QMGR_TRACEBACK", "1")
+    assert command.main(["flow"]) == 71
+    assert caplog.messages == ["Exception while sending command."]
 
 
 def test_errors_of_this_process_are_told_as_every_command_does() -> None:
