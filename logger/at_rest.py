@@ -97,6 +97,9 @@ def delete(disk: Disk, directory: str) -> None:
     for path in (control_path(directory), f"{directory}/{NOTICES}", f"{directory}/{claims.USED}"):
         if disk.exists(path):
             disk.unlink(path)
+    for kept in (active_path(directory), f"{directory}/archive", directory):
+        if disk.exists(kept):
+            disk.sync_dir(kept)
 
 
 def _is_of_another(disk: Disk, directory: str, archive: str) -> bool:

@@ -15,6 +15,7 @@ from logger.config import LogConfig, LogSync, LogType, WriteIntegrity, chosen
 from logger.disk import (
     NO_DESCRIPTORS,
     NO_SPACE,
+    NOBODY_MAKES,
     Disk,
     Lock,
     Path,
@@ -223,7 +224,9 @@ def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None
             at_rest.delete(disk, log_dir)
             for path in (f"{log_dir}/{LOG_LOCK}", log_dir):
                 _remove_if_empty(disk, path)
+            _keep_removed(disk, log_dir)
             remove_tree(disk, location.data_dir, last=location.deleted_ini.rpartition("/")[2])
+            _keep_removed(disk, location.data_dir)
         finally:
             lock.release()
         mqsini.remove(disk, f"{location.data_root}/mqs.ini", name)
@@ -340,6 +343,16 @@ def _remove_if_empty(disk: Disk, path: str) -> None:
         pass
 
 
+def _keep_removed(disk: Disk, path: str) -> None:
+    """Make it durable that `path` is gone, if it is: what a crash brings back would be in the way of the next one."""
+    parent = path.rpartition("/")[0] or "/"
+    try:
+        disk.sync_dir(parent)
+    except OSError as exc:
+        if exc.errno not in (*NOBODY_MAKES, errno.ENOENT):
+            raise
+
+
 def _names_in(disk: Disk, path: str, denied: OSError) -> list[str]:
     """What is in the directory that can't be unlinked, of which some systems say EPERM. Raises `denied` for a file."""
     try:
@@ -349,9 +362,11 @@ def _names_in(disk: Disk, path: str, denied: OSError) -> list[str]:
 
 
 def remove_tree(disk: Disk, path: str, *, last: str = "") -> None:
-    """Remove what is below `path`, and it; of what lies in it the one named `last` when all else is gone."""
+    """Remove what is below `path`, and it; of what lies in it the one named `last` when all else is gone for good."""
     if disk.exists(path):
         for name in sorted(disk.list(path), key=lambda name: name == last):
+            if name == last:
+                disk.sync_dir(path)
             try:
                 disk.unlink(f"{path}/{name}")
             except (IsADirectoryError, PermissionError) as denied:

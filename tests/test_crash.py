@@ -5,6 +5,7 @@ is compared with what is allowed, works on, loses everything unsynced at once, a
 Rows are those of the fault list in `docs/testing.md`.
 """
 
+import contextlib
 import errno
 import itertools
 import threading
@@ -15,6 +16,7 @@ import pytest
 
 import qmgr
 from tests.conftest import SOAK
+from tests.sim.clock import SimClock
 from tests.sim.disk import SimCrash, SimDisk
 from tests.sim.life import AUTOMATIC, SINGLE, TRIPLE, Life, Lookout, Setup, Violation
 from tests.sim.loss import (
@@ -360,6 +362,51 @@ def test_row_10_a_rename_durable_and_the_content_not() -> None:
     sweep(everything, always(NAMES_ONLY), offset=4)
     sweep(everything, always(SIZES_ONLY), offset=3)
     sweep(checkpoints, always(NAMES_ONLY), prelude=born, offset=2)
+
+
+@pytest.mark.parametrize("log_type", ["circular", "linear"])
+def test_row_11_a_deletion_that_returned_stays_and_nothing_of_it_is_in_the_way_of_the_next(log_type: str) -> None:
+    """At any moment of a creation that follows, too: names come and go one by one."""
+    disk = SimDisk()
+    qmgr.create("QM", data_path="/data", log_file_pages=64, log_type=log_type, disk=disk)
+    with qmgr.start("QM", data_path="/data", disk=disk, clock=SimClock(), background=False) as qm:
+        qm.define_queue("ORDERS")
+        qm.put("ORDERS", b"3 chairs")
+    qmgr.delete("QM", data_path="/data", disk=disk)
+    for seed in range(30):
+        found = disk.snapshot(mixed(seed))
+        with pytest.raises(qmgr.Unavailable, match="create it first"):
+            qmgr.start("QM", data_path="/data", disk=found, clock=SimClock(), background=False)
+    for moment in range(1, 60, 3):
+        for seed in range(4):
+            found = disk.snapshot(KEEP_ALL)
+            found.crash_after(moment)
+            with contextlib.suppress(SimCrash):
+                qmgr.create("QM", data_path="/data", log_file_pages=64, disk=found)
+            found = found.crash(mixed(100 * moment + seed))
+            with contextlib.suppress(qmgr.AlreadyExists):
+                qmgr.create("QM", data_path="/data", log_file_pages=64, disk=found)
+            with qmgr.start("QM", data_path="/data", disk=found, clock=SimClock(), background=False) as qm:
+                assert not qm.queues()
+
+
+def test_row_11_a_deletion_that_is_cut_off_can_be_repeated() -> None:
+    """Whatever names are back: what says where the log lies is there as long as anything else is."""
+    made = SimDisk()
+    qmgr.create("QM", data_path="/data", log_file_pages=64, disk=made)
+    with qmgr.start("QM", data_path="/data", disk=made, clock=SimClock(), background=False) as qm:
+        qm.define_queue("ORDERS")
+        qm.put("ORDERS", b"3 chairs")
+    for moment in range(1, 50):
+        for seed in range(4):
+            found = made.snapshot(KEEP_ALL)
+            found.crash_after(moment)
+            with contextlib.suppress(SimCrash):
+                qmgr.delete("QM", data_path="/data", disk=found)
+            found = found.crash(mixed(100 * moment + seed))
+            with contextlib.suppress(qmgr.Unavailable):
+                qmgr.delete("QM", data_path="/data", disk=found)
+            qmgr.create("QM", data_path="/data", log_file_pages=64, disk=found)
 
 
 @EVERY_LOG
