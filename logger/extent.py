@@ -115,6 +115,11 @@ class Extent:
         self.header_written = True
 
 
+def is_blank(file: File) -> bool:
+    """Does the file hold nothing but zeros? No extent does, from its making on; one that a disk has lost may."""
+    return not any(any(file.read(at, FILLED)) for at in range(0, file.size(), FILLED))
+
+
 def at_once() -> None:
     """Somebody waits for the file."""
 

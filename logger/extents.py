@@ -13,7 +13,7 @@ import attrs
 from logger import control, extent, lsn
 from logger.disk import PAGE, Disk, File
 from logger.errors import LogDamaged
-from logger.extent import Extent, ExtentHeader, at_once, decode_header, file_name
+from logger.extent import Extent, ExtentHeader, at_once, decode_header, file_name, is_blank
 
 
 class Extents(ABC):
@@ -84,7 +84,7 @@ class Extents(ABC):
         self.add(Extent(disk, file, path, header))
 
     def _survey(self, number: int, expected: int, epoch: int, needed: int) -> ExtentHeader | None:
-        """The header of extent file `number`; None when the file is missing or too short to be an extent.
+        """The header of extent file `number`; None when the file is missing, too short for an extent, or all zeros.
 
         Where the header itself was damaged the control file's word for it is taken, which is the sequence `expected`:
         each record says where it belongs. Raises LogDamaged for another log's file, and for one that is too short and
@@ -96,10 +96,12 @@ class Extents(ABC):
         except FileNotFoundError:
             return None
         try:
-            page, size = file.read(0, PAGE), file.size()
+            header, size = decode_header(file.read(0, PAGE)), file.size()
+            lost = header is None and is_blank(file)
         finally:
             file.close()
-        header = decode_header(page)
+        if lost:
+            return None
         if size < extent.DATA + self._extent_bytes:
             if header is not None and header.log_id == self._log_id and header.sequence >= needed:
                 raise self._missing(path, header.sequence)
@@ -130,8 +132,8 @@ class Extents(ABC):
     def _missing(self, path: str, sequence: int) -> LogDamaged:
         at = sequence * self._extent_bytes
         return LogDamaged(
-            f"log extent {path} is missing or was cut, and it holds the log from {lsn.text(at)}, which a restart "
-            f"needs; restore it from a backup",
+            f"log extent {path} is missing, was cut or holds nothing but zeros, and it has the log from "
+            f"{lsn.text(at)}, which a restart needs; restore it from a backup",
             path=path,
             lsn=at,
         )

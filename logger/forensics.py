@@ -14,7 +14,7 @@ from logger.compressed import CompressedFile, compression_of
 from logger.crc import crc32
 from logger.disk import PAGE, Disk, File
 from logger.errors import LogDamaged
-from logger.extent import DATA, ExtentHeader, decode_header, file_name
+from logger.extent import DATA, ExtentHeader, decode_header, file_name, is_blank
 from logger.frame import Frame
 from logger.reader import WINDOW, ExtentView, LogReader
 
@@ -57,6 +57,8 @@ def look(disk: Disk, directory: str) -> list[Seen]:
             file = disk.open_read(path)
             try:
                 header, size = decode_header(file.read(0, PAGE)), file.size()
+                if header is None and is_blank(file):
+                    size = 0  # as good as empty
             finally:
                 file.close()
             found.append(Seen(path=path, number=number, size=size, header=header))

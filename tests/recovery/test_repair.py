@@ -478,6 +478,15 @@ def test_extent_short(killed: Past) -> None:
         cut(killed, life, "extent_short")
 
 
+def test_extent_of_zeros(killed: Past) -> None:
+    """As good as none: nothing in it could say that the log had gone on there."""
+    for _, path in (killed.middle, (0, killed.sequences[max(killed.sequences)])):
+        life = killed.fork()
+        life.disk.poke(path, bytes(len(life.disk.peek(path))))
+        assert path in refused_by_start(life)
+        cut(killed, life, "extent_short")
+
+
 def test_extent_foreign(killed: Past) -> None:
     _, path = killed.middle
     life = killed.fork()
