@@ -316,8 +316,10 @@ class _Examiner:
         )
 
     def _follow(self, evidence: Evidence, one: Checkpoint, state: ControlState | None) -> Chain:
+        """The records from a checkpoint on. One that can't be used is a witness too of what was durable."""
+        durable = max([one.durable, *(each.found.durable for each in self.checkpoints)])
         if state is not None:
-            durable = max(one.durable, state.durable, state.clean_end)
+            durable = max(durable, state.durable, state.clean_end)
             return evidence.follow(one.head, durable, (state.epoch_from, state.epoch))
         told = self._epochs_told([])
         witness = 0
@@ -325,7 +327,7 @@ class _Examiner:
             told.append((each.epoch, each.durable or each.lsn))
         epoch = max((epoch for epoch, _ in told), default=0)
         epochs = min((at for k, at in told if k == epoch), default=one.head), epoch
-        chain = evidence.follow(one.head, one.durable, epochs)
+        chain = evidence.follow(one.head, durable, epochs)
         for each in evidence.frames(chain.end):  # an extent that is missing hides these from a reader
             if each.epoch >= chain.epoch and (each.lsn < epochs[0] or each.epoch >= epoch):
                 witness = max(witness, each.durable)

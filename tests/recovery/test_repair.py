@@ -634,6 +634,39 @@ def test_damaged_before_the_checkpoint() -> None:
     refused(life, "damaged_before_the_checkpoint", says="or data and log from one backup")
 
 
+@pytest.mark.parametrize("setup", [CIRCULAR, LINEAR], ids=["circular", "linear"])
+@pytest.mark.parametrize("checkpoints", [1, 2, 3])
+def test_a_log_that_is_older_than_the_checkpoints(setup: Setup, checkpoints: int) -> None:
+    """Each checkpoint file says how far the log was durable, also one that can't be used: nothing is lost unsaid."""
+    life = Life(setup)
+    born(life)
+    doubt = life.begin(XID)  # it holds the head, which each of the checkpoints needs
+    life.put("B", unit=doubt)
+    life.prepare(doubt)
+    life.put("A", size=4000)
+    life.checkpoint()
+    if setup.linear:
+        life.record_image()
+    life.put("B", size=700)
+    model, early, end = life.model.copy(), life.disk.snapshot(KEEP_ALL), life.qm.status().log.tail
+    for n in range(checkpoints):
+        life.put("A", size=900 + n)
+        life.checkpoint()
+    life.put("B", size=70)
+    life.disk = life.disk.crash(KEEP_ALL)
+    for path in [path for path in life.disk.files(LOG) if not path.endswith(".lock")]:
+        life.disk.poke(path, early.peek(path))
+    assert "was durable" in refused_by_start(life)
+    found = check(life)
+    assert "extent_damaged_at_the_tail" in rows(found)
+    assert found.examination.lost is not None and found.examination.lost.start == end
+    before = everything(life.disk)
+    assert repair(life).report is None and everything(life.disk) == before
+    assert repair(life, accept_loss=True).report is not None
+    model.crash()
+    goes_on(life, model)
+
+
 def test_older_checkpoint_used() -> None:
     life = Life(CIRCULAR)
     born(life)
