@@ -118,12 +118,24 @@ class _Examiner:
         self._drop_foreign_checkpoints()
         self.here = self._in_their_places(state)
         found = self._end(state)
-        if state is not None and found is not None and found.chain.epoch > state.epoch:
-            self.note("control_stale", self.control, f"of epoch {state.epoch}, the log is at {found.chain.epoch}")
+        stale = self._older_than(found.chain, state) if state is not None and found is not None else ""
+        if stale:
+            self.note("control_stale", self.control, stale)
             state, found = None, self._end(None)
         if found is None:
             raise self._no_end(state)
         return self._plan(state, found)
+
+    def _older_than(self, chain: Chain, state: ControlState) -> str:
+        """What the log has that a control file always knows of, and this one does not; "" where there is nothing."""
+        if chain.epoch > state.epoch:
+            return f"of epoch {state.epoch}, the log is at {chain.epoch}"
+        last = (chain.end - 1) // self.extent_bytes
+        if state.log_type is LogType.CIRCULAR and last in self.here and last > max(s for _, s in state.extents):
+            number, seen = self.here[last]
+            if number not in dict(state.extents):
+                return f"the log goes on in {seen.path}"
+        return ""
 
     # ---- whose log it is
 

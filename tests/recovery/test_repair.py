@@ -321,6 +321,30 @@ def test_control_stale(past: Past) -> None:
     mended(life, "control_stale", past.last)
 
 
+@pytest.mark.parametrize("size", [60, 30000])
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_control_stale_and_the_log_went_on_in_an_extent_that_it_does_not_name(size: int, restarts: int) -> None:
+    """Whether the first page there is in its place yet, or in a spare page."""
+    life = Life(Setup(primary_files=2, secondary_files=3))
+    born(life)
+    doubt = life.begin(XID)  # it holds the head
+    life.put("B", unit=doubt)
+    life.prepare(doubt)
+    stale, state = life.disk.peek(CONTROL), control.read(life.disk, CONTROL)[1]
+    for _ in range(restarts):
+        life.end()
+        life.start()
+    while life.qm.status().log.tail // state.extent_bytes <= len(state.extents):
+        life.put("A", size=9000)
+    life.put("A", size=size)
+    life.disk = life.disk.crash(KEEP_ALL)
+    life.disk.poke(CONTROL, stale)
+    assert "is an older copy" in refused_by_start(life)
+    model = life.model.copy()
+    model.crash()
+    mended(life, "control_stale", model)
+
+
 def test_control_foreign(past: Past) -> None:
     life = past.fork()
     life.disk.poke(CONTROL, another(past).peek(CONTROL))
