@@ -191,7 +191,9 @@ class Log(Writer):
         self._one_frame = self.buffer.max_frame - frame.HEADER.size
         self.durable = self.safe = tail
         self._started_at = tail
-        self._write_control(attrs.evolve(self._state, epoch=self.epoch, epoch_from=tail, durable=tail, clean_end=0))
+        table = self._extents.table()  # an extent beyond the end is not to be asked for: its header may be lost yet
+        begun = attrs.evolve(self._state, extents=table, epoch=self.epoch, epoch_from=tail, durable=tail, clean_end=0)
+        self._write_control(begun)
         self._keep_partial(tail, partial)
 
     def _have_extents(self, tail: int, room: int) -> None:

@@ -234,7 +234,8 @@ class Writer(GroupCommit):
             self._check_ours()
         if output.new_extents:
             for held in output.new_extents:
-                held.write_header()
+                if not held.header_written:  # which the control file may know of by now
+                    held.write_header()
             self._write_control(self._now())
         unsynced = self._unsynced
         if output.guard is not None:

@@ -10,10 +10,10 @@ import qmgr
 from qmgr import gathered
 from qmgr.entry import Entry
 from qmgr.errors import NoMessageAvailable, QueueFull, Unavailable
-from qmgr.gathered import Gathered
+from qmgr.gathered import BEFORE_ALL, Gathered
 from qmgr.groups import in_logical_order
 from qmgr.message import group_of, group_sequence_of, is_last_in_group
-from qmgr.queue import BEFORE_ALL, Queue
+from qmgr.queue import Queue
 from qmgr.verbs import GetOptions, PutOptions
 from tests.conftest import SOAK
 from tests.qmgr.world import World
