@@ -169,7 +169,7 @@ def test_what_is_known_of_groups_is_what_there_is(seed: int, small_segments: obj
 
 def test_an_index_that_grows_too_large_is_dropped(qm: qmgr.QueueManager, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gathered, "MOST", 20)
-    monkeypatch.setattr("qmgr.queue.MOST", 20)
+    monkeypatch.setattr("qmgr.finding.MOST", 20)
     queue = qm._engine.state.queues["A"]
 
     def nothing_whole() -> None:
