@@ -50,6 +50,9 @@ class ControlState:
         return MAGIC + crc32(rest).to_bytes(4, "little") + rest
 
 
+FIELDS = attrs.fields_dict(ControlState)  # others are of a later version, which works without them within a format
+
+
 def decode(copy: bytes) -> tuple[int, ControlState] | None:
     """(number, state) of one copy, or None when it is not whole."""
     if len(copy) < HEADER.size:
@@ -61,7 +64,7 @@ def decode(copy: bytes) -> tuple[int, ControlState] | None:
     fields["log_id"] = bytes.fromhex(fields["log_id"])
     fields["log_type"] = LogType(fields["log_type"])
     fields["extents"] = tuple((number, sequence) for number, sequence in fields["extents"])
-    return number, ControlState(**fields)
+    return number, ControlState(**{name: value for name, value in fields.items() if name in FIELDS})
 
 
 def read(disk: Disk, path: str) -> tuple[int, ControlState]:

@@ -58,6 +58,9 @@ class Checkpoint:
     wall: int = 0  # by the system's clock; files of before there was this field have none
 
 
+FIELDS = attrs.fields_dict(Checkpoint)  # others are of a later version, which works without them within a format
+
+
 def encode_file(checkpoint: Checkpoint, catalogue: list[bytes]) -> bytes:
     lines = b"\n".join([json.dumps(attrs.asdict(checkpoint)).encode(), *catalogue])
     rest = HEADER.pack(MAGIC, 0, HEADER.size + len(lines))[12:] + lines
@@ -74,7 +77,7 @@ def decode_file(data: bytes) -> tuple[Checkpoint, list[bytes]] | None:
     first, *catalogue = data[HEADER.size :].split(b"\n")
     fields: dict[str, Any] = json.loads(first)
     fields["units"] = {int(number): first_lsn for number, first_lsn in fields["units"].items()}
-    return Checkpoint(**fields), catalogue
+    return Checkpoint(**{name: value for name, value in fields.items() if name in FIELDS}), catalogue
 
 
 def read_files(disk: Disk, directory: str, log_id: bytes) -> list[tuple[Checkpoint, list[bytes]]]:

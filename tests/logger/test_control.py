@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from logger import control
 from logger.config import LogType
 from logger.control import COPY, ControlFile, ControlState
+from logger.crc import crc32
 from logger.errors import LogDamaged
 from tests.sim.disk import SimCrash, SimDisk
 from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
@@ -50,6 +51,12 @@ def test_what_is_encoded_is_decoded(log_id: bytes, epoch: int, head: int, number
     assert control.decode(encoded.ljust(COPY, b"\0")) == (number, one)
     assert control.decode(encoded[:-1]) is None
     assert control.decode(b"") is None
+
+
+def test_a_field_that_a_later_version_has_added_is_passed_over() -> None:
+    content = state().encode(3)[control.HEADER.size :].replace(b"{", b'{"later": 1, ', 1)
+    rest = control.HEADER.pack(control.MAGIC, 0, control.HEADER.size + len(content), 3)[12:] + content
+    assert control.decode(control.MAGIC + crc32(rest).to_bytes(4, "little") + rest) == (3, state())
 
 
 def test_the_newest_whole_copy_counts() -> None:

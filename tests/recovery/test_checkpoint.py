@@ -1,6 +1,7 @@
 """The checkpoint file: written whole, two generations, read back or refused; and when a checkpoint is due."""
 
 import errno
+import json
 from typing import Any
 
 import attrs
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import qmgr
+from logger.crc import crc32
 from recovery import checkpoint
 from recovery.checkpoint import NAME, PREVIOUS, Checkpoint
 from recovery.errors import CheckpointDamaged
@@ -32,6 +34,13 @@ def one(lsn: int, **fields: Any) -> Checkpoint:
 def test_what_is_encoded_is_decoded(lsn: int, units: dict[int, int], catalogue: list[bytes]) -> None:
     made = one(lsn, units=units)
     assert checkpoint.decode_file(checkpoint.encode_file(made, catalogue)) == (made, catalogue)
+
+
+def test_a_field_that_a_later_version_has_added_is_passed_over() -> None:
+    header, first = checkpoint.HEADER.size, json.dumps(attrs.asdict(one(8)) | {"later": 1}).encode()
+    rest = checkpoint.HEADER.pack(checkpoint.MAGIC, 0, header + len(first))[12:] + first
+    data = checkpoint.MAGIC + crc32(rest).to_bytes(4, "little") + rest
+    assert checkpoint.decode_file(data) == (one(8), [])
 
 
 @given(st.lists(lines, max_size=3), st.data())
