@@ -311,17 +311,19 @@ class SegmentWriter:
         self._parts: list[bytes] = []  # its bytes
         self._ended: list[bytes] = []  # the blocks before it, and their bytes
         self._held = 0
-        self._file: File
         if self._new:
             make_dirs(disk, directory)
             if disk.exists(path):
                 disk.unlink(path)
-            self._file = disk.open(path, create=True)
-            self._file.write(0, encode_header(log_id, queue, segment.number))
-        else:
-            self._file = disk.open(path)
-            if self._file.size() > self.length:
+        self._file: File = disk.open(path, create=self._new)
+        try:
+            if self._new:
+                self._file.write(0, encode_header(log_id, queue, segment.number))
+            elif self._file.size() > self.length:
                 self._file.truncate(self.length)
+        except BaseException:  # a full disk is tried again and again, and each time would cost a descriptor and a file
+            self.abandon()
+            raise
 
     def append(self, sequence: int, priority: int, expires: int, message: bytes, body: bytes = b"") -> int:
         """Add a message, whose body may be given apart; return its cell number. By priority, then by sequence."""

@@ -1,5 +1,6 @@
 """Segments: cells in, cells out, by blocks; a page with durable cells is never written again; damage is told."""
 
+import errno
 import itertools
 import json
 from array import array
@@ -319,6 +320,19 @@ def test_what_is_given_up_takes_no_room() -> None:
     writer.abandon()
     assert len(disk.peek(PATH)) == segment.length
     assert messages(disk, segment) == [b"one"]
+
+
+@pytest.mark.parametrize("kind", ["write", "truncate"])
+def test_a_segment_that_can_not_be_begun_leaves_no_file_and_no_descriptor(kind: str) -> None:
+    disk, segment = SimDisk(), Segment(5)
+    if kind == "truncate":
+        append(disk, segment, plain(b"one"))
+        SegmentWriter(disk, "/q", ID, 7, segment)._file.write(2 * PAGE, b"of a checkpoint that was not completed")
+    before, opened = disk.files(), disk.open_files
+    disk.fail(kind, errno.ENOSPC)
+    with pytest.raises(OSError, match="No space"):
+        SegmentWriter(disk, "/q", ID, 7, segment)
+    assert (disk.files(), disk.open_files) == (before, opened)
 
 
 def test_row_40_every_flip_in_what_counts_is_damage() -> None:
