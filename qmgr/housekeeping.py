@@ -27,7 +27,7 @@ from recovery.uows import ACTIVE, Uow
 
 RETRY_NS = 1_000_000_000  # after a checkpoint failed for want of disk space
 CHORES_NS = 10_000_000_000  # between looks whether a media image or an archive is due
-AGAIN_NS = 60_000_000_000  # until it is said again that a checkpoint failed, which may be tried each second for hours
+AGAIN_NS = 60_000_000_000  # until it is said again that the disk has no room, which calls and checkpoints try for hours
 TICK = 1.0  # seconds between looks at the clock
 
 
@@ -58,6 +58,7 @@ class Housekeeper:
         self._swept_ns = clock.elapsed_ns()
         self._failed_ns = 0
         self._told: tuple[int | None, int] = 0, 0  # errno of a checkpoint that failed, and when that was said
+        self._grew: tuple[int | None, int] = 0, 0  # the same of an extent that was to be made for a call
         self._looked_ns = clock.elapsed_ns()
         self._chores = chores
         self._busy: threading.Thread | None = None
@@ -218,10 +219,14 @@ class Housekeeper:
                     return True
         try:
             if log.grow():
+                self._grew = 0, 0
                 return True
         except (OSError, LogDamaged) as exc:  # nothing has changed
             disk_full = True
-            self._errors.say("AMQ6708", text=str(exc))
+            now, why = self._clock.elapsed_ns(), getattr(exc, "errno", None)
+            if why != self._grew[0] or now - self._grew[1] >= AGAIN_NS:
+                self._grew = why, now
+                self._errors.say("AMQ6708", text=str(exc))
         with self._one_at_a_time:
             with log.lock:
                 space = log.space

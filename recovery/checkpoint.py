@@ -182,6 +182,7 @@ class Checkpointer:
         self.last_ns = clock.elapsed_ns()
         self.last_seconds = 0.0
         self.heads = (log.state.head,) * 2  # of the checkpoints in the two files
+        self._failed = False  # the last try: the disk had no room
 
     @property
     def records_max(self) -> int:
@@ -248,10 +249,12 @@ class Checkpointer:
                     self.heads = self.heads[1], checkpoint.head
                 except OSError:
                     with log.lock:
+                        self._failed = True
                         snapshot.give_up(named=named)
                         self.records += records
                         self.came += came
                     raise
+                self._failed = False
                 snapshot.finish(log.lock)
             log.move_head(checkpoint.head, checkpoint.lsn)
             hear(checkpoint, catalogue)
@@ -278,13 +281,15 @@ class Checkpointer:
     def _mark(self, kind: Kind, notes: dict[str, Any]) -> tuple[int, int]:
         """Append a checkpoint record, if need be into the room that is kept for them; (LSN, end).
 
-        The record is there to be read by people: where not even that room is left, the tail will do as the LSN.
+        The record is there to be read by people: where not even that room is left, the tail will do as the LSN. So it
+        does where the last try failed and puts have no room: tries that go on would use up what is kept for gets.
         """
         log = self._log
         code, uow, head, data = CheckpointMark(kind, json.dumps(notes).encode()).encode()
         size = log.cost(len(head))
         log.make_room(size)
-        if not log.space.fits_for_checkpoint(log.buffer.tail, size):
-            return log.buffer.tail, log.buffer.tail
+        tail, space = log.buffer.tail, log.space
+        if not (space.fits(tail, size, space.for_gets) if self._failed else space.fits_for_checkpoint(tail, size)):
+            return tail, tail
         at = log.append(code, uow, self._clock.wall_us(), head, data)
         return at, log.buffer.tail

@@ -1,5 +1,6 @@
 """The log fills: what is rolled back or forward, who hears of it with which reason code, and that work goes on."""
 
+import errno
 from collections.abc import Callable
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 import qmgr
 from logger.disk import make_dirs
 from logger.lsn import text
-from qmgr import Reason, UowState, Xid
+from qmgr import Reason, ResourceProblem, UowState, Xid
 from tests.qmgr.world import World, bodies
 from tests.sim.loss import LOSE_ALL
 
@@ -203,6 +204,29 @@ def test_the_error_log_says_why_there_is_no_room() -> None:
     in_doubt_until_full(world)
     assert "AMQ7463E" in world.errors()
     assert "AMQ7465E" in world.errors()
+
+
+def test_puts_that_a_full_disk_refuses_leave_gets_their_room() -> None:
+    """Each of them has a checkpoint tried, which fails, and which used to log that it began."""
+    world = World(log_secondary_files=1)
+    world.qm.define_queue("A")
+    world.disk.fail(("write", "create"), errno.ENOSPC, once=False, where=lambda path: path.endswith((".seg", ".new")))
+    world.disk.fail("create", errno.ENOSPC, once=False, where=lambda path: "/active/" in path)
+    with pytest.raises(ResourceProblem):
+        for _ in range(5000):
+            world.qm.put("A", BODY)
+    tail = world.qm.status().log.tail
+    for _ in range(2000):
+        with pytest.raises(ResourceProblem):
+            world.qm.put("A", BODY)
+    assert world.qm.status().log.tail - tail < 4096
+    assert world.errors().count("AMQ6708") == 1  # for as long as a minute
+    depth = world.qm.queue("A").depth
+    for _ in range(100):
+        world.qm.get("A")
+    world.disk.heal()
+    world.crash(LOSE_ALL)
+    assert world.qm.queue("A").depth == depth - 100
 
 
 def test_row_22_secondaries_come_when_they_are_needed_and_go_again() -> None:
