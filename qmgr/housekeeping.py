@@ -267,10 +267,12 @@ class Housekeeper:
 
     def _move_head(self) -> bool:
         """Take a checkpoint if that gives extents back; False when it would not, or when the disk has no room."""
+        return self._would_move_head() and self.checkpoint_if_possible()
+
+    def _would_move_head(self) -> bool:
         log = self._engine.log
         with log.lock:
-            moves = log.floor_of(self._checkpointer.head_if_taken_now()) > log.space.floor
-        return moves and self.checkpoint_if_possible()
+            return log.floor_of(self._checkpointer.head_if_taken_now()) > log.space.floor
 
     def _release(self, needed: int, rolled: list[Uow]) -> None:
         log, engine = self._engine.log, self._engine
@@ -283,9 +285,10 @@ class Housekeeper:
                     return
                 enough = tail <= space.soft and space.fits(tail, needed, 0)
                 holder = next(iter(engine.state.uows.logged()), None)
-            if self._move_head():
+            moves = self._would_move_head()
+            if moves and self.checkpoint_if_possible():
                 continue
-            if enough:
+            if enough or moves:  # a disk without room for a checkpoint: no unit of work stands in its way
                 return
             if holder is None or holder in rolled or not self._release_unit(holder):
                 return

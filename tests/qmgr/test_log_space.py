@@ -206,10 +206,15 @@ def test_the_error_log_says_why_there_is_no_room() -> None:
     assert "AMQ7465E" in world.errors()
 
 
-def test_puts_that_a_full_disk_refuses_leave_gets_their_room() -> None:
-    """Each of them has a checkpoint tried, which fails, and which used to log that it began."""
+@pytest.mark.parametrize("in_doubt", [False, True])
+def test_puts_that_a_full_disk_refuses_leave_gets_their_room(in_doubt: bool) -> None:
+    """Each has a checkpoint tried, which fails. They used to log that it began, and a unit in doubt again and again."""
     world = World(log_secondary_files=1)
     world.qm.define_queue("A")
+    if in_doubt:
+        unit = world.qm.begin(XID)
+        unit.put("A", BODY)
+        unit.prepare()
     world.disk.fail(("write", "create"), errno.ENOSPC, once=False, where=lambda path: path.endswith((".seg", ".new")))
     world.disk.fail("create", errno.ENOSPC, once=False, where=lambda path: "/active/" in path)
     with pytest.raises(ResourceProblem):
@@ -227,6 +232,7 @@ def test_puts_that_a_full_disk_refuses_leave_gets_their_room() -> None:
     world.disk.heal()
     world.crash(LOSE_ALL)
     assert world.qm.queue("A").depth == depth - 100
+    assert world.qm.in_doubt() == [XID] * in_doubt
 
 
 def test_row_22_secondaries_come_when_they_are_needed_and_go_again() -> None:
