@@ -501,7 +501,7 @@ def attribute_value(attribute: Attribute, held: Config | ListenerConfig) -> Any:
 def _written(attribute: Attribute, value: Any) -> str:
     try:
         return f"{INDENT}{attribute.name}={attribute.values.write(value)}"
-    except ValueError:
+    except (ValueError, TypeError, AttributeError):
         raise IniError(
             f"AMQ7076E: qm.ini can't hold {attribute.name}={shown(str(value))}; allowed: {attribute.values.allowed}."
         ) from None

@@ -363,6 +363,12 @@ def test_a_creation_says_what_may_be_chosen(keyword: str, value: Any, allowed: s
         migrate_log(NAME, data_path=DATA, disk=disk, log_type="x")
 
 
+def test_a_creation_names_the_path_that_is_none() -> None:
+    for given in (("/a.ini",), 5, b"/a.ini", "a.ini"):
+        with pytest.raises(qmgr.Mistake, match=r"can't hold IniConfig=.*; allowed: none or an absolute path"):
+            qmgr.create(NAME, data_path=DATA, disk=SimDisk(), clock=SimClock(), ini_config=given)  # type: ignore[arg-type]
+
+
 def test_a_deletion_needs_nothing_of_other_queue_managers(tmp_path: Path) -> None:
     """Another user's, say; and a link to the queue manager itself is none."""
 
