@@ -6,20 +6,20 @@ from logger import control, extent, frame, lsn
 from logger.crc import crc32
 from logger.disk import PAGE, File
 from logger.errors import LogDamaged
-from logger.extent import DATA, Extent, ExtentHeader, at_once, decode_header
+from logger.extent import Extent, at_once, decode_header
 from logger.extents import Extents
-from logger.integrity import open_spare
+from logger.reader import ExtentView
 
 
 class Ring(Extents):
     """The extents of a circular log. A file takes a new sequence on each lap."""
 
     def open(self, state: control.ControlState, *, read_only: bool = False) -> None:
-        """Open those that the control file names. Raises LogDamaged also when the log went on in one that it does not
-        name: then it is an older copy."""
+        """Open those that the control file names. Of the others it is remembered which may have later records."""
         super().open(state, read_only=read_only)
         newest = max((sequence for _, sequence in state.extents), default=0)
         named = dict(state.extents)
+        self._unnamed: dict[int, tuple[str, int]] = {}  # path and epoch of the first record, by sequence
         for name in () if read_only else self._disk.list(self.directory):
             number = extent.number_of(name)
             if number is None or number in named:
@@ -28,30 +28,29 @@ class Ring(Extents):
             file = self._disk.open_read(path)
             try:
                 header = decode_header(file.read(0, PAGE))
-                went_on = header is not None and header.sequence > newest and self._has_records(file, header, state)
+                if header is not None and header.log_id == self._log_id and header.sequence > newest:
+                    first = self._first(file, header.sequence * self._extent_bytes)
+                    if first is not None and first.epoch >= state.epoch:
+                        self._unnamed[header.sequence] = path, first.epoch
             finally:
                 file.close()
-            if header is not None and went_on:
-                at = header.sequence * self._extent_bytes
-                text = (
-                    f"the log control file is an older copy: {path} holds the log from {lsn.text(at)}, of which it "
-                    f"does not know; put the newest one back"
-                )
-                raise LogDamaged(text, path=path, lsn=at)
 
-    def _has_records(self, file: File, header: ExtentHeader, state: control.ControlState) -> bool:
-        """Was anything logged there in this epoch or a later one? That comes after the control file's word of it."""
-        if header.log_id != self._log_id:
-            return False
-        at, seed = header.sequence * self._extent_bytes, crc32(self._log_id)
-        length = frame.length_at(memoryview(file.read(DATA, PAGE)), 0, at)
-        first = frame.decode(memoryview(file.read(DATA, min(length, self._extent_bytes))), 0, at, seed)
-        if first is not None and first.epoch >= state.epoch:
-            return True
-        spares = (open_spare(file.read(PAGE * n, PAGE), seed) for n in range(1, DATA // PAGE))
-        return any(
-            one and one.page // self._extent_bytes == header.sequence and one.epoch >= state.epoch for one in spares
-        )
+    def _first(self, file: File, at: int) -> frame.Frame | None:
+        """The first frame of an extent, as a reader sees it."""
+        seed = crc32(self._log_id)
+        view = ExtentView(file, at, self._extent_bytes, seed)
+        length = frame.length_at(view.read(at, PAGE), 0, at)
+        return frame.decode(view.read(at, length), 0, at, seed)
+
+    def check_end(self, at: int, epoch: int) -> None:
+        path, later = self._unnamed.get(at // self._extent_bytes, ("", 0))
+        if later and later >= epoch:
+            raise LogDamaged(
+                f"the log control file is an older copy: {path} holds the log from {lsn.text(at)}, of which it does "
+                f"not know; put the newest one back",
+                path=path,
+                lsn=at,
+            )
 
     def make(self, pause: Callable[[], None] = at_once) -> Extent:
         number = next(n for n in range(len(self._extents) + 1) if n not in self._extents)

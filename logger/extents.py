@@ -126,6 +126,10 @@ class Extents(ABC):
             time=0,
         )
 
+    def check_end(self, at: int, epoch: int) -> None:  # noqa: B027
+        """No record of the epoch or a later one was found at `at`. Raises LogDamaged where the log goes on there in an
+        extent that the control file does not name: then that is an older copy."""
+
     def path_of(self, number: int) -> str:
         return f"{self.directory}/{file_name(number)}"
 

@@ -115,6 +115,7 @@ class Evidence:
         return Chain(
             start=start,
             end=reader.end,
+            stopped=reader.stopped,
             epoch=reader.epoch,
             time=reader.time,
             records=count,
@@ -173,6 +174,7 @@ class Chain:
 
     start: int
     end: int
+    stopped: int  # behind `end` if that is in the middle of a record
     epoch: int  # the highest in it
     time: int  # of its last record
     records: int

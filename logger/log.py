@@ -105,7 +105,15 @@ class Log(Writer):
     def read(self, start: int, durable: int) -> tuple[LogReader, Iterator[Record]]:
         """The records from `start` to the end of the log; see `LogReader.records`."""
         reader = reader_of(self._extents, self._state)
-        return reader, reader.records(start, durable=max(durable, self._state.durable, self._state.clean_end))
+        durable = max(durable, self._state.durable, self._state.clean_end)
+        return reader, self._to_the_end(reader, reader.records(start, durable=durable))
+
+    def _to_the_end(self, reader: LogReader, records: Iterator[Record]) -> Iterator[Record]:
+        try:
+            yield from records
+        finally:
+            if reader.stopped:
+                self._extents.check_end(reader.stopped, reader.epoch)
 
     def live_reader(self, history: History | None = None) -> LogReader:
         """A reader of what is durable by now (`until`), while others go on to write.

@@ -106,6 +106,7 @@ class LogReader:
         self._window = memoryview(b"")
         self._window_at = 0
         self.end = 0  # where the next record would start
+        self.stopped = 0  # where no frame was that counts: behind `end` if that is in the middle of a record
         self.epoch = 0  # highest seen
         self.time = 0  # latest time of a record
 
@@ -116,7 +117,7 @@ class LogReader:
         `until` on is read, where a record begins or may come to begin.
         """
         self._until = until
-        self.end = self.epoch = self.time = 0
+        self.end = self.stopped = self.epoch = self.time = 0
         at = start
         parts: list[bytes] = []
         first = start
@@ -153,6 +154,7 @@ class LogReader:
                 self.time = this.time
                 yield Record(first, at, this.kind, this.uow, this.epoch, this.time, body)
         self.end = first if parts else at
+        self.stopped = at
         self._tail_or_damage(at, durable)
 
     def page_up_to(self, at: int) -> bytes:

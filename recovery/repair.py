@@ -130,7 +130,7 @@ class _Examiner:
         """What the log has that a control file always knows of, and this one does not; "" where there is nothing."""
         if chain.epoch > state.epoch:
             return f"of epoch {state.epoch}, the log is at {chain.epoch}"
-        last = (chain.end - 1) // self.extent_bytes
+        last = (chain.stopped - 1) // self.extent_bytes
         if state.log_type is LogType.CIRCULAR and last in self.here and last > max(s for _, s in state.extents):
             number, seen = self.here[last]
             if number not in dict(state.extents):

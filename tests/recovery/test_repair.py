@@ -1,5 +1,6 @@
 """Repair: every row of its table; what it says would be lost is what is lost; any crash or error, and it goes on."""
 
+import contextlib
 import errno
 import random
 import re
@@ -25,7 +26,7 @@ from recovery.diagnosis import TABLE, Put
 from recovery.records import Kind
 from tests.conftest import SOAK
 from tests.model import Model
-from tests.sim.disk import SimDisk
+from tests.sim.disk import SimCrash, SimDisk
 from tests.sim.life import DATA as DATA_PATH
 from tests.sim.life import LOG as LOG_PATH
 from tests.sim.life import NAME, Life, Lookout, Setup, random_life, random_step
@@ -343,6 +344,54 @@ def test_control_stale_and_the_log_went_on_in_an_extent_that_it_does_not_name(si
     model = life.model.copy()
     model.crash()
     mended(life, "control_stale", model)
+
+
+@pytest.mark.parametrize("writes", [1, 2, 3, 4, 5, 6, 7, 8])
+def test_control_stale_and_what_went_on_is_a_part_of_a_record(writes: int) -> None:
+    """What a start refuses is found by repair, whatever the crash has left of a long record there."""
+    life = Life(Setup(primary_files=2, secondary_files=3))
+    born(life)
+    doubt = life.begin(XID)  # it holds the head
+    life.put("B", unit=doubt)
+    life.prepare(doubt)
+    stale, state = life.disk.peek(CONTROL), control.read(life.disk, CONTROL)[1]
+    border = (len(state.extents) + 1) * state.extent_bytes
+    while life.qm.status().log.tail < border - 20_000:
+        life.put("A", size=9000)
+    model = life.model.copy()
+    life.disk.crash_after(writes)
+    with contextlib.suppress(SimCrash):
+        life.put("A", size=100_000)
+    life.disk = life.disk.crash(KEEP_ALL)
+    life.disk.poke(CONTROL, stale)
+    if refused_by_start(life):
+        model.crash()
+        mended(life, "control_stale", model)
+    else:
+        assert not check(life).needed
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["crashed", "ended"])
+def test_a_copy_that_is_put_back_over_a_log_that_has_more_extents_since(ended: bool) -> None:
+    """They are of another life: the log ends before it comes to them."""
+    life = Life(Setup(primary_files=2, secondary_files=3))
+    born(life)
+    life.put("A", size=4000)
+    if ended:
+        life.end()
+    model, early = life.model.copy(), life.disk.snapshot(KEEP_ALL)
+    if ended:
+        life.start()
+    doubt = life.begin(XID)  # it holds the head
+    life.put("B", unit=doubt)
+    life.prepare(doubt)
+    while life.qm.status().log.files < 4:
+        life.put("A", size=9000)
+    life.disk = life.disk.crash(KEEP_ALL)
+    for path in early.files("/base"):
+        life.disk.poke(path, early.peek(path))
+    model.crash()
+    goes_on(life, model)
 
 
 def test_control_foreign(past: Past) -> None:
