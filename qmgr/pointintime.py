@@ -27,8 +27,8 @@ from qmgr.locations import Location
 from qmgr.resource import Resource
 from qmgr.survey import Survey, rebuilt, survey
 from qmgr.units import rolled_forward
-from recovery.checkpoint import Checkpoint, encode_file, put_in_place, write_new
-from recovery.errors import NotRecoverable
+from recovery.checkpoint import Checkpoint, encode_file, put_in_place, read_files, write_new
+from recovery.errors import CheckpointDamaged, NotRecoverable
 from recovery.records import Backout
 from recovery.uows import ACTIVE, Uow
 
@@ -202,6 +202,7 @@ class _Recovery:
         lines = rebuild.write_out()
         rebuild.catalog = 0  # so does the one of the definitions
         epoch = max(state.epoch, found.epoch)
+        now = max(found.time, self._clock.wall_us())
         first = at_rest.create(disk, config.log, log_id, epoch)
         start = Checkpoint(
             log_id=log_id.hex(),
@@ -209,7 +210,8 @@ class _Recovery:
             head=first,
             durable=first,
             epoch=epoch,
-            time=max(found.time, self._clock.wall_us()),
+            time=now - self._lag(state),
+            wall=now,
             clean=True,
             counters={"queue": rebuild.next_queue, "segment": like.next_segment},
             units={},
@@ -231,6 +233,14 @@ class _Recovery:
             backed_out=len(in_flight),
             in_doubt=len(in_doubt),
         )
+
+    def _lag(self, state: ControlState) -> int:
+        """How far the clock that the original's messages expire by is behind the system's, in microseconds."""
+        try:
+            newest = read_files(self._disk, self._source.data_dir, state.log_id)[0][0]
+        except CheckpointDamaged:
+            return 0
+        return max(0, newest.wall - newest.time)
 
     def _log_doubtful(self, config: ini.Config, first: int, epoch: int, units: list[Uow]) -> None:
         """The new log begins with what units of work that are in doubt have done."""

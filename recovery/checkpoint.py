@@ -62,7 +62,9 @@ FIELDS = attrs.fields_dict(Checkpoint)  # others are of a later version, which w
 
 
 def encode_file(checkpoint: Checkpoint, catalogue: list[bytes]) -> bytes:
-    lines = b"\n".join([json.dumps(attrs.asdict(checkpoint)).encode(), *catalogue])
+    fields = attrs.asdict(checkpoint)
+    fields["counters"]["wall"] = fields.pop("wall")  # there it is no matter to who does not know it
+    lines = b"\n".join([json.dumps(fields).encode(), *catalogue])
     rest = HEADER.pack(MAGIC, 0, HEADER.size + len(lines))[12:] + lines
     return MAGIC + crc32(rest).to_bytes(4, "little") + rest
 
@@ -76,6 +78,7 @@ def decode_file(data: bytes) -> tuple[Checkpoint, list[bytes]] | None:
         return None
     first, *catalogue = data[HEADER.size :].split(b"\n")
     fields: dict[str, Any] = json.loads(first)
+    fields["wall"] = fields["counters"].pop("wall", fields.get("wall", 0))
     fields["units"] = {int(number): first_lsn for number, first_lsn in fields["units"].items()}
     return Checkpoint(**{name: value for name, value in fields.items() if name in FIELDS}), catalogue
 

@@ -637,6 +637,23 @@ def test_messages_and_definitions_come_back_to_the_last_attribute() -> None:
         assert bodies(then, "A") == [b"long"]
 
 
+def test_what_was_put_after_the_clock_has_jumped_forward_lives_on() -> None:
+    """As after a start of the original: messages expire by a clock that does not jump."""
+    world = World(log_type="linear")
+    world.qm.define_queue("A")
+    world.clock.jump_wall(1e7)
+    world.qm.put("A", b"x", expiry=3600)
+    tail = world.qm.status().log.tail
+    world.qm.end()
+    world.clock.advance(1000)
+    qmgr.recover_to("QM1", INTO, lsn=tail, data_path="/data", disk=world.disk, clock=world.clock)
+    world.clock.advance(1000)
+    with qmgr.start("QM1", data_path=INTO, disk=world.disk, clock=world.clock, background=False) as then:
+        assert next(then.browse("A")).expiry == pytest.approx(1600, abs=1)
+        world.clock.advance(1601)
+        assert bodies(then, "A") == []
+
+
 def test_ids_of_messages_and_numbers_of_units_of_work_are_not_used_again() -> None:
     """Neither those that the original had used before that moment, nor those since."""
     world = World(log_type="linear")

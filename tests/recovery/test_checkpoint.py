@@ -3,6 +3,7 @@
 import errno
 import json
 from typing import Any
+from zlib import crc32
 
 import attrs
 import pytest
@@ -32,7 +33,7 @@ def one(lsn: int, **fields: Any) -> Checkpoint:
 
 @given(st.integers(0, 2**63), st.dictionaries(st.integers(1, 2**63), st.integers(1, 2**63)), st.lists(lines))
 def test_what_is_encoded_is_decoded(lsn: int, units: dict[int, int], catalogue: list[bytes]) -> None:
-    made = one(lsn, units=units)
+    made = one(lsn, units=units, wall=lsn)
     assert checkpoint.decode_file(checkpoint.encode_file(made, catalogue)) == (made, catalogue)
 
 
@@ -41,6 +42,18 @@ def test_a_field_that_a_later_version_has_added_is_passed_over() -> None:
     rest = checkpoint.HEADER.pack(checkpoint.MAGIC, 0, header + len(first))[12:] + first
     data = checkpoint.MAGIC + crc32(rest).to_bytes(4, "little") + rest
     assert checkpoint.decode_file(data) == (one(8), [])
+
+
+def test_a_file_can_be_read_by_who_does_not_know_of_the_wall_clock() -> None:
+    """It makes of the first line what it knows, no more and no less; and what it has written lacks it."""
+    data = checkpoint.encode_file(one(8, wall=7), [])
+    fields = json.loads(data[checkpoint.HEADER.size :])
+    assert set(fields) == {field.name for field in attrs.fields(Checkpoint)} - {"wall"}
+    assert fields["counters"] == {"queue": 1, "segment": 1, "wall": 7}
+    del fields["counters"]["wall"]
+    line = json.dumps(fields).encode()
+    rest = checkpoint.HEADER.pack(checkpoint.MAGIC, 0, checkpoint.HEADER.size + len(line))[12:] + line
+    assert checkpoint.decode_file(checkpoint.MAGIC + crc32(rest).to_bytes(4, "little") + rest) == (one(8), [])
 
 
 @given(st.lists(lines, max_size=3), st.data())
