@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from logger.disk import PosixDisk, replace_file
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -121,7 +119,13 @@ class Report:
         """Write the charts and `report.txt` into a folder; their names, the text last. Raises OSError."""
         for name, figure in self.charts.items():
             figure.savefig(Path(folder, f"{name}.png"), dpi=DOTS_PER_INCH)
-        replace_file(PosixDisk(), f"{folder}/{TEXT}", self.text().encode())
+        new = Path(folder, f"{TEXT}.new")
+        try:
+            new.write_bytes(self.text().encode())  # whoever may read the charts may read it
+            new.replace(Path(folder, TEXT))
+        except OSError:
+            new.unlink(missing_ok=True)
+            raise
         return [*(f"{name}.png" for name in self.charts), TEXT]
 
     def tell(self, folder: str | Path) -> Path:

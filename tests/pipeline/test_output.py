@@ -52,6 +52,13 @@ def test_a_report_that_can_not_be_written_leaves_what_the_last_run_made(tmp_path
     assert names(tmp_path) == {*WRITES, output.LOCK, output.MARKER}
 
 
+def test_who_may_read_the_tables_may_read_the_report(tmp_path: Path) -> None:
+    run(tmp_path, "one")
+    Report("two").write(tmp_path / "alone")
+    made = (tmp_path / "messages" / "part").stat().st_mode
+    assert [(tmp_path / name).stat().st_mode for name in ("report.txt", "alone/report.txt")] == [made, made]
+
+
 def test_what_others_have_made_stays(tmp_path: Path) -> None:
     """Folders beside, also `work`; workshops of killed runs go, and only those."""
     left = f"{output.WORK}{'0a' * 8}"
