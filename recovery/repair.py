@@ -397,6 +397,20 @@ class _Examiner:
                 self.note("extent_not_needed", path)  # a start refuses it all the same
         if state is None:
             gone |= self._gaps(needed)
+        elif state.log_type is LogType.LINEAR:
+            gone |= self._gaps_behind(max((self._newest(*one) for one in state.extents), default=0))
+        return gone
+
+    def _newest(self, number: int, known: int) -> int:
+        """What an extent that the control file names holds by now."""
+        return max(known, self._says(number))
+
+    def _gaps_behind(self, last: int) -> set[int]:
+        """A start takes what follows in a linear log for its own, and refuses a gap in that."""
+        there = [sequence for sequence in self.here if sequence > last and sequence not in self.archived]
+        gone = {sequence for sequence in range(last + 1, max(there, default=last)) if sequence not in self.here}
+        for sequence in sorted(gone):
+            self.note("extent_missing", f"{self.active}: sequence {sequence}")
         return gone
 
     def _floor(self, state: ControlState | None) -> int:

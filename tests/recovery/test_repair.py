@@ -394,6 +394,35 @@ def test_a_copy_that_is_put_back_over_a_log_that_has_more_extents_since(ended: b
     goes_on(life, model)
 
 
+@pytest.mark.parametrize("ended", [False, True], ids=["crashed", "ended"])
+def test_a_copy_that_is_put_back_over_a_linear_log_that_went_on_since(ended: bool) -> None:
+    """Of the extents that were made since it is not known whose they are: a start refuses, and repair has a way."""
+    life = Life(LINEAR)
+    born(life)
+    life.put("A", size=4000)
+    tail = life.qm.status().log.tail
+    if ended:
+        life.end()
+    model, early = life.model.copy(), life.disk.snapshot(KEEP_ALL)
+    end = control.read(early, CONTROL)[1].clean_end or tail
+    if ended:
+        life.start()
+    while life.qm.status().log.tail // (64 * PAGE) <= 5:
+        life.put("A", size=9000)
+    life.disk = life.disk.crash(KEEP_ALL)
+    for path in early.files("/base"):
+        life.disk.poke(path, early.peek(path))
+    assert "which a restart needs" in refused_by_start(life)
+    found = check(life)
+    assert "extent_missing" in rows(found)
+    assert found.examination.lost is not None and found.examination.lost.start == end
+    before = everything(life.disk)
+    assert repair(life).report is None and everything(life.disk) == before
+    assert repair(life, accept_loss=True).report is not None
+    model.crash()
+    goes_on(life, model)
+
+
 def test_control_foreign(past: Past) -> None:
     life = past.fork()
     life.disk.poke(CONTROL, another(past).peek(CONTROL))
