@@ -3,7 +3,6 @@
 import errno
 import json
 from typing import Any
-from zlib import crc32
 
 import attrs
 import pytest
