@@ -210,6 +210,18 @@ def goes_on(life: Life, model: Model) -> None:
     assert rows(check(life)) <= {"control_one_copy_torn"}
 
 
+def loses_what_is_accepted(life: Life, model: Model, row: str, start: int) -> None:
+    """What is lost begins at the LSN `start`; nothing is changed before that is accepted."""
+    found = check(life)
+    assert row in rows(found)
+    assert found.examination.lost is not None and found.examination.lost.start == start
+    before = everything(life.disk)
+    assert repair(life).report is None and everything(life.disk) == before
+    assert repair(life, accept_loss=True).report is not None
+    model.crash()
+    goes_on(life, model)
+
+
 def mended(life: Life, row: str, model: Model) -> Repair:
     """A repair that loses nothing: it says so before, and does it without --accept-loss."""
     found = check(life)
@@ -413,14 +425,7 @@ def test_a_copy_that_is_put_back_over_a_linear_log_that_went_on_since(ended: boo
     for path in early.files("/base"):
         life.disk.poke(path, early.peek(path))
     assert "which a restart needs" in refused_by_start(life)
-    found = check(life)
-    assert "extent_missing" in rows(found)
-    assert found.examination.lost is not None and found.examination.lost.start == end
-    before = everything(life.disk)
-    assert repair(life).report is None and everything(life.disk) == before
-    assert repair(life, accept_loss=True).report is not None
-    model.crash()
-    goes_on(life, model)
+    loses_what_is_accepted(life, model, "extent_missing", end)
 
 
 def test_control_foreign(past: Past) -> None:
@@ -759,14 +764,7 @@ def test_a_log_that_is_older_than_the_checkpoints(setup: Setup, checkpoints: int
     for path in [path for path in life.disk.files(LOG) if not path.endswith(".lock")]:
         life.disk.poke(path, early.peek(path))
     assert "was durable" in refused_by_start(life)
-    found = check(life)
-    assert "extent_damaged_at_the_tail" in rows(found)
-    assert found.examination.lost is not None and found.examination.lost.start == end
-    before = everything(life.disk)
-    assert repair(life).report is None and everything(life.disk) == before
-    assert repair(life, accept_loss=True).report is not None
-    model.crash()
-    goes_on(life, model)
+    loses_what_is_accepted(life, model, "extent_damaged_at_the_tail", end)
 
 
 def test_older_checkpoint_used() -> None:
