@@ -54,7 +54,7 @@ def within(low: int, high: int) -> Any:
 
 
 def _buffer_pages(value: int) -> int:
-    return MIN_BUFFER_PAGES if 1 <= value < MIN_BUFFER_PAGES else value
+    return MIN_BUFFER_PAGES if type(value) is int and 1 <= value < MIN_BUFFER_PAGES else value
 
 
 @attrs.frozen(kw_only=True)

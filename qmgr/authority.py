@@ -38,6 +38,8 @@ def check_user(name: object) -> str:
 
 
 def _sorted(rights: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(rights, str) or not isinstance(rights, Iterable):
+        raise Mistake(f"rights are several words, not {rights!r}", reason=Reason.OPTIONS_ERROR)
     known = set(rights)
     return tuple(verb for verb in VERBS if verb in known)
 
@@ -53,7 +55,7 @@ def _kind(_: object, attribute: "attrs.Attribute[str]", value: str) -> None:
 
 def _profile(grant: "Grant", attribute: "attrs.Attribute[str]", value: str) -> None:
     if grant.kind == QMGR:
-        if value:
+        if value != "":
             raise Mistake("rights on the queue manager have no profile", reason=Reason.OPTIONS_ERROR)
     elif not isinstance(value, str) or not PROFILE.fullmatch(value):
         text = f"{value!r} can't be a profile: use 1 to 48 of the characters A-Z a-z 0-9 . / _ % ? *"
@@ -76,6 +78,8 @@ class Grant:
 def words(said: Iterable[str]) -> set[str]:
     """The rights that these words stand for. Raises Mistake."""
     found: set[str] = set()
+    if isinstance(said, str) or not isinstance(said, Iterable):
+        raise Mistake(f"rights are several words, not {said!r}", reason=Reason.OPTIONS_ERROR)
     for word in said:
         if not isinstance(word, str) or word.lower() not in WORDS:
             allowed = ", ".join(sorted(WORDS))

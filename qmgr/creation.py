@@ -88,6 +88,8 @@ def create(
             auto_config=AutoConfig(mqsc_config=mqsc_config, ini_config=ini_config),
         )
         text = ini.render(config)
+        if not isinstance(attributes, Mapping):
+            raise ValueError(f"attributes is {attributes!r}; allowed: a mapping of names to values")
         qmgr = with_attributes(QmgrDefinition(), dict(attributes))
     except (ValueError, TypeError, AttributeError) as exc:
         raise exc if isinstance(exc, MQError) else Mistake(f"queue manager {name!r} can't be created: {exc}") from exc

@@ -133,7 +133,7 @@ class Engine(Holding):
                 name=name,
             )
         by_alias, requeue = queue.name != name, wanted.backout_requeue
-        seconds = 0.0 if wait == 0.0 else verbs.check_wait(wait)
+        seconds = verbs.check_wait(wait)
         deadline = None if not seconds else self.clock.elapsed_ns() + int(seconds * 1e9)
         event = None
         may_read = False  # while the lock is held

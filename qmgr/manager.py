@@ -250,7 +250,7 @@ class QueueManager(Operations):
     def _get_one(self, unit: Uow | None, queue: str, wait: Any, options: GetOptions) -> Message:
         said = wanted(options) if options else ANY
         if said is ANY or (said == REQUEUE and not self._engine.requeues(queue)):
-            if wait != 0.0:
+            if wait != 0.0 or wait is False:
                 check_wait(wait)
             engine = self._engine
             message = engine.get_first(unit, queue)

@@ -137,8 +137,17 @@ class AliasDefinition:
         return json.dumps(attrs.asdict(self, recurse=False)).encode()
 
 
+def _known(kind: type[attrs.AttrsInstance], fields: dict[str, Any]) -> dict[str, Any]:
+    """Without the fields that a later version has added: it works without them within a format."""
+    return {name: value for name, value in fields.items() if name in attrs.fields_dict(kind)}
+
+
+def read_alias(fields: dict[str, Any]) -> AliasDefinition:
+    return AliasDefinition(**_known(AliasDefinition, fields))
+
+
 def decode_alias(data: bytes) -> AliasDefinition:
-    return AliasDefinition(**json.loads(data))
+    return read_alias(json.loads(data))
 
 
 def _or_off(most: int) -> Any:
@@ -150,7 +159,10 @@ def _or_off(most: int) -> Any:
 
 
 def _grants(given: Iterable[Grant | dict[str, Any]]) -> tuple[Grant, ...]:
-    return tuple(one if isinstance(one, Grant) else Grant(**one) for one in given)
+    try:
+        return tuple(one if isinstance(one, Grant) else Grant(**one) for one in given)
+    except TypeError:
+        raise _refuse("authorities", given, "grants, each with user, kind, profile and rights") from None
 
 
 def _uncommitted(_: object, attribute: "attrs.Attribute[int | None]", value: int | None) -> None:
@@ -184,8 +196,10 @@ class QmgrDefinition:
 
 
 def read_qmgr(fields: dict[str, Any]) -> QmgrDefinition:
-    """The definition that was encoded, perhaps by a version that knew fewer attributes."""
-    return QmgrDefinition(**{"max_message_length": MAX_MESSAGE_LENGTH} | fields)  # what was possible stays so
+    """The definition that was encoded, perhaps by a version that knew fewer attributes, or more."""
+    said = {"max_message_length": MAX_MESSAGE_LENGTH} | _known(QmgrDefinition, fields)  # what was possible stays so
+    grants = [Grant(**_known(Grant, one)) for one in said.pop("authorities", ())]
+    return QmgrDefinition(**said, authorities=grants)
 
 
 def decode_qmgr(data: bytes) -> QmgrDefinition:
@@ -196,7 +210,7 @@ ATTRIBUTES = frozenset(f.name for f in attrs.fields(QueueDefinition)) - {"name",
 
 
 def read_definition(fields: dict[str, Any]) -> QueueDefinition:
-    return QueueDefinition(**fields)
+    return QueueDefinition(**_known(QueueDefinition, fields))
 
 
 def decode_definition(data: bytes) -> QueueDefinition:

@@ -63,7 +63,9 @@ class Operations(Running):
         ]
 
     def force(self, lsn: int) -> None:
-        """Wait until the log is on disk up to the LSN, with all who wait for it."""
+        """Wait until the log is on disk up to the LSN, with all who wait for it. Raises Mistake behind its end."""
+        if type(lsn) is not int or lsn > self._log.buffer.tail:  # who writes for all others would never be done
+            raise Mistake(f"{lsn!r} is no LSN of this log; it ends at {self._log.buffer.tail}")
         self._engine.force(lsn)
 
     def checkpoint(self) -> None:
@@ -75,6 +77,8 @@ class Operations(Running):
 
         Work goes on meanwhile. Linear logging only. Raises MediaNotSupported, NotImageRecoverable, Damaged (2101).
         """
+        if queue is not None and not isinstance(queue, Iterable):
+            raise Mistake(f"media images are recorded of a queue, of several names, or of all (None), not of {queue!r}")
         names = [queue] if isinstance(queue, str) else queue
         recorded = self._media.record(None if names is None else list(names), catalog=names is None)
         for name in recorded:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from qmgr.objects import AliasDefinition, read_definition, read_qmgr
+from qmgr.objects import read_alias, read_definition, read_qmgr
 from qmgr.segments import from_description
 from qmgr.snapshot import StateSnapshot
 from qmgr.store import Store
@@ -27,7 +27,7 @@ class Resource(Store):
             fields = json.loads(line)
             if "qmgr" in fields:
                 self.be(read_qmgr(fields["qmgr"]))
-                self.aliases = {one["name"]: AliasDefinition(**one) for one in fields.get("aliases", ())}
+                self.aliases = {one["name"]: read_alias(one) for one in fields.get("aliases", ())}
                 self.catalog = fields["catalog"] if self.imaged else 0
             else:
                 self._load_queue(fields, volatile=unlogged)

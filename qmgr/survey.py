@@ -19,6 +19,7 @@ from qmgr.objects import (
     decode_alias,
     decode_definition,
     decode_qmgr,
+    read_alias,
     read_qmgr,
 )
 from qmgr.rebuild import Rebuild
@@ -89,7 +90,7 @@ class Survey:
         pieces, since, before = self.pieces, self.since, self.queues
         self.pieces, self.since, self.queues, self.complete = [], [], {}, True
         self.qmgr = read_qmgr(pieces[0]["qmgr"])
-        aliases = [AliasDefinition(**alias) for piece in pieces for alias in piece.get("aliases", ())]
+        aliases = [read_alias(alias) for piece in pieces for alias in piece.get("aliases", ())]
         self.aliases = {alias.name: alias for alias in aliases}
         self.counters |= pieces[0]["counters"]
         for one in (queue for piece in pieces for queue in piece["queues"]):

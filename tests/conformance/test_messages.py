@@ -358,7 +358,7 @@ def test_an_unknown_option_is_a_type_error_that_names_it(qm: Manager, queue: str
     assert qm.queue(queue).depth == 0
 
 
-@pytest.mark.parametrize("wait", [-1, -0.001, float("nan"), "1", True, b"", [1]])
+@pytest.mark.parametrize("wait", [-1, -0.001, float("nan"), "1", True, False, b"", [1]])
 def test_a_wrong_wait_is_2090(qm: Manager, shared: str, wait: Any) -> None:
     with qm.begin() as unit:
         for get in (qm.get, lambda name, wait: qm.get_many(name, 1, wait=wait), unit.get):

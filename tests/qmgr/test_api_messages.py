@@ -546,7 +546,7 @@ def test_a_wrong_put_is_a_mistake_and_changes_nothing(
     assert qm.status().messages == 0
 
 
-@pytest.mark.parametrize("wait", [-1, -0.001, float("nan"), "1", True, b"", [1]])
+@pytest.mark.parametrize("wait", [-1, -0.001, float("nan"), "1", True, False, b"", [1]])
 def test_a_wrong_wait_is_2090(qm: qmgr.QueueManager, wait: Any) -> None:
     for get in (qm.get, lambda name, wait: qm.get_many(name, 1, wait=wait), qm.begin().get):
         with pytest.raises(qmgr.Mistake) as caught:

@@ -240,11 +240,13 @@ def test_a_name_that_no_queue_manager_can_have(tmp_path: Path, name: Any) -> Non
         {"log_type": None},
         {"max_uncommitted": 0},
         {"max_uncommitted": 1_000_000_000},
+        {"attributes": "description"},
+        {"attributes": None},
     ],
     ids=str,
 )
 def test_a_wrong_option_creates_nothing(tmp_path: Path, options: dict[str, Any]) -> None:
-    with pytest.raises(qmgr.Mistake):
+    with pytest.raises(qmgr.Mistake, match="allowed: "):
         qmgr.create("QM", data_path=tmp_path, **options)
     assert list(tmp_path.iterdir()) == []
 

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -488,3 +489,10 @@ def test_another_user_who_connects_hears_it_too(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(PosixDisk, "locked_by", denied)
     with pytest.raises(qmgr.NotAuthorized, match=r"qm.lock is another user's; be that user, or connect over TCP"):
         qmgr.connect(NAME, data_path=tmp_path)
+
+
+@pytest.mark.parametrize("lsn", [None, "1", 1.5, 10**30])
+def test_a_force_beyond_the_end_of_the_log_is_refused(qm: qmgr.QueueManager, lsn: Any) -> None:
+    with pytest.raises(qmgr.Mistake, match="no LSN of this log"):
+        qm.force(lsn)
+    qm.put("A", b"", persistent=True)  # who commits is not kept waiting

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -232,3 +233,30 @@ def test_profiles_have_few_wildcards_and_clients_names_that_fit_a_line() -> None
     with pytest.raises(Mistake, match="wildcards"):
         grants(("*A*B*C*D*", "put"))
     assert Peer(user="", application="a\n\udcffb").application == "a??b"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        None,
+        "mia",
+        ["mia"],
+        [{"usr": "mia"}],
+        [{1: 2}],
+        [{"user": "mia", "profile": "A", "rights": "put"}],
+        [{"user": "mia", "profile": "A", "rights": [[]]}],
+        [{"user": "mia", "kind": "qmgr", "profile": None}],
+    ],
+    ids=repr,
+)
+def test_what_are_no_grants_is_refused(qm: qmgr.QueueManager, given: Any) -> None:
+    with pytest.raises(Mistake):
+        qm.alter(authorities=given)
+    assert qm.attributes.authorities == ()
+
+
+@pytest.mark.parametrize("wrong", [{"profile": None}, {"profile": []}, {"add": None}, {"add": "put"}, {"remove": 5}])
+def test_what_is_no_right_or_profile_is_refused(qm: qmgr.QueueManager, wrong: dict[str, Any]) -> None:
+    with pytest.raises(Mistake):
+        qm.authorize("mia", **{"profile": "A", "add": ["put"], **wrong})
+    assert qm.attributes.authorities == ()

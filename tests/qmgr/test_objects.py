@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qmgr import Mistake, Reason, objects
+from qmgr.authority import Grant
 from qmgr.objects import QueueDefinition
 
 names = st.from_regex(r"[A-Za-z0-9._/%]{1,48}", fullmatch=True)
@@ -36,6 +37,19 @@ def test_everything_else_is_refused(name: str) -> None:
 def test_a_definition_comes_back(name: str, priority: int, description: str, cap: float) -> None:
     one = QueueDefinition(name=name, id=7, default_priority=priority, description=description, expiry_cap=cap)
     assert objects.decode_definition(one.encode()) == one
+
+
+def test_what_a_later_version_has_added_is_passed_over() -> None:
+    def later(encoded: bytes) -> bytes:
+        return encoded.replace(b"{", b'{"later": [1], ')
+
+    queue = QueueDefinition(name="Q", id=3, max_depth=5)
+    assert objects.decode_definition(later(queue.encode())) == queue
+    alias = objects.AliasDefinition(name="A", target="Q")
+    assert objects.decode_alias(later(alias.encode())) == alias
+    grant = Grant(user="mia", profile="A.*", rights=("get",))
+    qmgr = objects.QmgrDefinition(description="ours", authorities=(grant,))
+    assert objects.decode_qmgr(later(qmgr.encode())) == qmgr
 
 
 def test_with_attributes_changes_only_those() -> None:
