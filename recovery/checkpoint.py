@@ -39,6 +39,7 @@ NAME = "amqalchk.fil"
 PREVIOUS = "amqalchk.old"
 RESERVE = "amqalchk.rsv"
 LEAST_RESERVE = 64 << 10  # bytes
+JUMP_US = 10_000_000  # that the system's clock is set by, and a checkpoint is due
 CAME_MAX = 128 << 20  # bytes that may come before a checkpoint is due, since only a checkpoint moves them out of memory
 
 
@@ -183,6 +184,7 @@ class Checkpointer:
         self.came = 0  # bytes of messages that came since then, logged or not; counted by whoever puts them
         self.count = 0  # taken since the start
         self.last_ns = clock.elapsed_ns()
+        self._ahead_us = self._ahead()
         self.last_seconds = 0.0
         self.heads = (log.state.head,) * 2  # of the checkpoints in the two files
         self._failed = False  # the last try: the disk had no room
@@ -201,10 +203,17 @@ class Checkpointer:
 
     def due(self) -> bool:
         triggers = self._triggers
-        if self.full() or self._resource.wasteful():
+        if self.full() or self._resource.wasteful() or abs(self._ahead() - self._ahead_us) >= JUMP_US:
             return True
         waited_us = (self._clock.elapsed_ns() - self.last_ns) // 1000
         return waited_us >= triggers.wait_us and self.records >= max(1, triggers.records_min)
+
+    def _ahead(self) -> int:
+        """Microseconds that the system's clock is ahead of that which messages expire by.
+
+        A start takes what the system's clock has gone on by since the last checkpoint for time that has passed.
+        """
+        return self._clock.wall_us() - self._now_us()
 
     def head_if_taken_now(self) -> int:
         """Where the head would come to lie. The caller holds the lock."""
@@ -267,6 +276,7 @@ class Checkpointer:
                 self._mark(Kind.END_CHECKPOINT, {"lsn": lsn.text(marked)})
             self.count += 1
             self.last_ns = self._clock.elapsed_ns()
+            self._ahead_us = checkpoint.wall - checkpoint.time
             self.last_seconds = (self.last_ns - began) / 1e9
             return checkpoint
 
