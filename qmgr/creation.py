@@ -122,8 +122,8 @@ def _refuse_what_exists(disk: Disk, location: Location) -> None:
 def _refuse_what_is_there(disk: Disk, location: Location) -> None:
     """Nothing that somebody may still want is made anew. The locks are held. Raises AlreadyExists."""
     _refuse_what_exists(disk, location)
-    if disk.exists(location.deleted_ini):
-        raise AlreadyExists(_half_deleted(location), name=location.name)
+    if _half(disk, location):
+        raise AlreadyExists(_half(disk, location), name=location.name)
     if _lacks_ini_only(disk, location):
         raise AlreadyExists(
             f"{location.data_dir} holds a queue manager whose qm.ini is missing; put it back, have it made anew "
@@ -156,16 +156,28 @@ def unknown(disk: Disk, location: Location) -> Unavailable:
 
 def remains(disk: Disk, location: Location) -> str:
     """What there is of a queue manager that has no qm.ini, and what to do; "" where there is nothing."""
-    if disk.exists(location.deleted_ini):
-        return _half_deleted(location)
+    if _half(disk, location):
+        return _half(disk, location)
     if _lacks_ini_only(disk, location):
         return f"{location.ini} is missing; put it back, or have it made anew (qm repair -m {location.name})"
     return ""
 
 
-def _half_deleted(location: Location) -> str:
+def _half(disk: Disk, location: Location) -> str:
     where = f"queue manager {location.name!r} in {location.data_root}"
-    return f"the deletion of {where} was interrupted; repeat it (dltmqm)"
+    if disk.exists(location.deleted_ini):
+        return f"the deletion of {where} was interrupted; repeat it (dltmqm)"
+    return unfinished(disk, location)
+
+
+def unfinished(disk: Disk, location: Location) -> str:
+    """What to say of a queue manager that a recovery to a point in time has not built to the end; "" of any other."""
+    if not disk.exists(location.unfinished_ini):
+        return ""
+    return (
+        f"the recovery of queue manager {location.name!r} into {location.data_root} was interrupted; repeat it "
+        f"(qm recover-to), or remove {location.data_dir} and {location.log_dir}"
+    )
 
 
 def _unmake(disk: Disk, location: Location) -> None:

@@ -28,6 +28,11 @@ class Location:
         return f"{self.data_dir}/qm.ini.deleted"
 
     @property
+    def unfinished_ini(self) -> str:
+        """What qm.ini is while a recovery to a point in time builds the queue manager."""
+        return f"{self.data_dir}/qm.ini.unfinished"
+
+    @property
     def lock(self) -> str:
         return f"{self.data_dir}/qm.lock"
 

@@ -21,8 +21,8 @@ from logger.extent import file_name, linear_number
 from logger.log import Log
 from logger.reader import LogReader
 from qmgr import ini, locations, mqsini
-from qmgr.creation import own, refuse_root, remove_tree, translated
-from qmgr.errors import AlreadyExists, Mistake, Reason, Unavailable
+from qmgr.creation import own, refuse_root, remove_tree, translated, unfinished
+from qmgr.errors import AlreadyExists, InUse, Mistake, Reason, Unavailable
 from qmgr.locations import Location
 from qmgr.resource import Resource
 from qmgr.survey import Survey, rebuilt, survey
@@ -72,8 +72,7 @@ def recover_to(
         raise Unavailable(
             f"there is no queue manager {name!r} in {source.data_root}", reason=Reason.Q_MGR_NAME_ERROR, name=name
         )
-    if disk.exists(target.data_dir) or disk.exists(target.log_dir):
-        raise AlreadyExists(f"{target.data_root} has a queue manager {name!r} already; give an empty directory")
+    refuse_target(disk, target)
     refuse_root(disk, source.data_dir, name)
     refuse_root(disk, f"{target.data_root}/mqs.ini", name)
     with translated(name, "recovered"), contextlib.ExitStack() as owned:
@@ -81,6 +80,15 @@ def recover_to(
         owned.callback(own(disk, source, config.log.path).release)
         with _nothing_half(disk, target):
             return _Recovery(disk, clock, source, target, config, progress).run(lsn, time_us)
+
+
+def refuse_target(disk: Disk, target: Location) -> None:
+    """What an interrupted recovery left behind is built anew, nothing else. Raises AlreadyExists."""
+    names = disk.list(target.data_dir) if disk.exists(target.data_dir) else []
+    begun = {target.lock, f"{target.unfinished_ini}.new"}  # all that there is before `unfinished`
+    there = {f"{target.data_dir}/{name}" for name in names} - begun
+    if (there or disk.exists(target.log_dir)) and not unfinished(disk, target):
+        raise AlreadyExists(f"{target.data_root} has a queue manager {target.name!r} already; give an empty directory")
 
 
 @contextlib.contextmanager
@@ -92,6 +100,8 @@ def _nothing_half(disk: Disk, target: Location) -> Iterator[None]:
             above.append(path)
     try:
         yield
+    except InUse:
+        raise  # another recovery into the same directory
     except Exception:
         with contextlib.suppress(OSError):  # the disk may be what has failed
             if not disk.exists(target.ini):
@@ -142,6 +152,8 @@ class _Recovery:
             beginning = start == state.extent_bytes
             if beginning and not found.time:
                 raise Mistake(f"the log begins at {lsns.text(start)}, and what is asked for was before that")
+            make_and_keep_dirs(self._disk, self._target.data_dir)
+            held = own(self._disk, self._target, None)
             try:
                 return self._build(found, reader, state)
             except NotRecoverable as exc:
@@ -151,6 +163,8 @@ class _Recovery:
                 if state.log_type is not LogType.LINEAR:
                     missing = "circular logging has overwritten them"
                 raise NotRecoverable(f"{exc} ({missing})") from exc
+            finally:
+                held.release()
 
     def _opened(self) -> tuple[ControlState, LogReader, int]:
         """What the control file says, a reader, and the first LSN from which on it can read all. Raises LogDamaged.
@@ -185,6 +199,9 @@ class _Recovery:
         log_config = attrs.evolve(self._config.log, path=target.log_dir, archive_path=None)
         # The ports stay the original's, which may run beside it.
         config = attrs.evolve(self._config, log=log_config, log_archive=ArchivePolicy(), listeners=())
+        for path in (target.log_dir, target.queues, target.errors):
+            remove_tree(disk, path)  # of an interrupted recovery
+        replace_file(disk, target.unfinished_ini, ini.render(config).encode())
         make_and_keep_dirs(disk, target.queues)
         make_dirs(disk, target.errors)
         make_and_keep_dirs(disk, target.log_dir)
@@ -220,7 +237,8 @@ class _Recovery:
         put_in_place(disk, target.data_dir)
         if in_doubt:
             self._log_doubtful(config, first, epoch, in_doubt)
-        replace_file(disk, target.ini, ini.render(config).encode())
+        disk.rename(target.unfinished_ini, target.ini)
+        disk.sync_dir(target.data_dir)
         entry = mqsini.Entry(name=target.name, prefix=target.data_root, directory=target.data_dir.rsplit("/", 1)[1])
         mqsini.add(disk, f"{target.data_root}/mqs.ini", entry, default=False)
         return Recovered(

@@ -7,14 +7,15 @@ from collections.abc import Callable
 import attrs
 
 from logger import at_rest, control, lsn
-from logger.at_rest import control_path
+from logger.at_rest import active_path, control_path
 from logger.clock import Clock
 from logger.config import LogConfig
 from logger.control import ControlState
 from logger.disk import PAGE, Disk, Path, PosixDisk, read_whole
 from logger.errors import LogDamaged
+from logger.forensics import look
 from qmgr import ini, locations
-from qmgr.creation import own, refuse_root, translated
+from qmgr.creation import own, refuse_root, translated, unfinished
 from qmgr.errors import InUse, Reason, Unavailable
 from qmgr.ini import Config
 from qmgr.locations import Location
@@ -115,6 +116,9 @@ def _find(name: str, data_path: Path | None, log_path: Path | None, disk: Disk) 
         raise Unavailable(
             f"there is no queue manager {name!r} in {location.data_root}", reason=Reason.Q_MGR_NAME_ERROR, name=name
         )
+    half = unfinished(disk, location)
+    if half:
+        raise Unavailable(half, reason=Reason.Q_MGR_NAME_ERROR, name=name)
     return location
 
 
@@ -140,6 +144,11 @@ def _examine(disk: Disk, location: Location) -> Examination:
     if config is None:
         config = _config_of_log(disk, location)
         if config is None:
+            active = active_path(location.log_dir)
+            pages = {seen.header.extent_bytes // PAGE for seen in look(disk, active) if seen.header is not None}
+            if pages and at_rest.in_use(disk, location.log_dir):
+                said = f"the log in {location.log_dir} has LogFilePages={pages.pop()}"
+                return Examination(findings=(Finding(ROWS["ini_and_control_missing"], location.ini, said),))
             return _no_log(location.log_dir, "give the directory of logs with -ld, or write a qm.ini")
         found.append(Finding(ROWS["ini_missing"], location.ini))
     examination = examine(

@@ -91,6 +91,12 @@ TABLE = (
         "it is made of the log",
         "settings other than LogType, LogFilePages and LogPath",
     ),
+    Row(
+        "ini_and_control_missing",
+        "qm.ini is missing, and the control file can't be read",
+        Does.REFUSE,
+        "bring one of them back, or write a qm.ini with LogType, LogFilePages and LogPath; then repair again",
+    ),
     Row("ini_pages_differ", "LogFilePages in qm.ini is not that of the log", Does.REFUSE, "set it as the log has it"),
     Row("ini_type_differs", "LogType in qm.ini is not that of the log", Does.REFUSE, "run migmqlog again"),
     Row("whose_log", "the files are of several logs, and none has most", Does.REFUSE, "restore from one backup"),

@@ -16,7 +16,7 @@ import pytest
 import qmgr
 from logger import at_rest
 from logger import lsn as lsns
-from qmgr import ini
+from qmgr import ini, repairing
 from qmgr.errors import AlreadyExists, Damaged, InUse, Mistake, Reason, Unavailable
 from qmgr.objects import mangle
 from tests.conftest import SOAK
@@ -503,9 +503,16 @@ def absent_or_whole(life: Marked, mark: Mark, disk: SimDisk, before: dict[str, b
     with pytest.raises(Unavailable) as caught:
         qmgr.start(NAME, data_path=INTO, disk=disk, clock=life.clock, background=False)
     assert caught.value.reason == Reason.Q_MGR_NAME_ERROR
+    if disk.exists(f"{INTO}/qmgrs/{NAME}/queues"):
+        for others in (
+            lambda: qmgr.create(NAME, data_path=INTO, disk=disk),
+            lambda: repairing.check(NAME, data_path=INTO, disk=disk),
+        ):
+            with pytest.raises(qmgr.MQError, match=r"was interrupted; repeat it \(qm recover-to\)"):
+                others()
     life = attrs_copy(life, disk)
-    recover(life, "/fresh", lsn=mark.lsn)
-    then = Then(life, disk, "/fresh", after(mark))
+    recover(life, lsn=mark.lsn)
+    then = Then(life, disk, INTO, after(mark))
     then.restart()
     return False
 

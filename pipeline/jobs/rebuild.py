@@ -45,7 +45,8 @@ from pipeline.report import TEXT, Report
 from pipeline.schema import SQL, arrow_of
 from qmgr import locations
 from qmgr.cli.command import because
-from qmgr.pointintime import recover_to
+from qmgr.errors import AlreadyExists
+from qmgr.pointintime import recover_to, refuse_target
 from qmgr.survey import TELLING, Survey
 from recovery import records
 from recovery.errors import NotRecoverable
@@ -122,8 +123,10 @@ def refuse_into(qmgr: str, path: str, into: str) -> None:
     holder = disk.locked_by(source.lock)
     if holder is not None:
         raise Failure(f"--into takes the log of a queue manager that does not run; {qmgr!r} is run by {holder}.")
-    if disk.exists(target.data_dir) or disk.exists(target.log_dir):
-        raise Failure(f"{target.data_root} has a queue manager {qmgr!r} already; give an empty directory to --into.")
+    try:
+        refuse_target(disk, target)
+    except AlreadyExists as exc:
+        raise Failure(f"--into was given {into!r}: {exc}.") from None
     try:
         make_dirs(disk, target.data_root)
         disk.list(target.data_root)

@@ -845,6 +845,17 @@ def test_whose_log() -> None:
     refused(life, "whose_log", says="restore from one backup")
 
 
+def test_ini_and_control_missing(past: Past) -> None:
+    life = past.fork()
+    text = life.disk.peek(INI)
+    life.disk.remove(INI)
+    life.disk.remove(CONTROL)
+    pages = text.decode().partition("LogFilePages=")[2].split()[0]
+    refused(life, "ini_and_control_missing", says=f"has LogFilePages={pages}")
+    life.disk.poke(INI, text)
+    mended(life, "control_missing", past.last)
+
+
 def test_no_log(past: Past) -> None:
     life = past.fork()
     for path in past.disk.files(LOG):
