@@ -182,15 +182,19 @@ class PosixFile:
             raise OSError(exc.errno, exc.strerror, self.path) from exc
 
     def write(self, offset: int, data: Buffer) -> None:
-        done = os.pwrite(self.fd, data, offset)
-        if done == len(data):
-            return
-        view = memoryview(data)
-        while done < len(view):
-            more = os.pwrite(self.fd, view[done:], offset + done)
-            if more == 0:
-                raise OSError(errno.EIO, "the disk takes no more bytes", self.path)
-            done += more
+        try:
+            done = os.pwrite(self.fd, data, offset)
+            if done == len(data):
+                return
+            view = memoryview(data)
+            while done < len(view):
+                more = os.pwrite(self.fd, view[done:], offset + done)
+                if more == 0:
+                    raise OSError(errno.EIO, "the disk takes no more bytes")
+                done += more
+        except OSError as exc:
+            exc.filename = self.path
+            raise
 
     if hasattr(os, "RWF_DSYNC"):
 
@@ -213,11 +217,19 @@ class PosixFile:
     if FULL_SYNC is None and hasattr(os, "fdatasync"):
 
         def sync(self) -> None:
-            os.fdatasync(self.fd)
+            try:
+                os.fdatasync(self.fd)
+            except OSError as exc:
+                exc.filename = self.path
+                raise
     else:
 
         def sync(self) -> None:
-            _sync_all(self.fd)
+            try:
+                _sync_all(self.fd)
+            except OSError as exc:
+                exc.filename = self.path
+                raise
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self.fd, size)
@@ -316,8 +328,12 @@ class PosixDisk:
                 if exc.errno != errno.EWOULDBLOCK:
                     raise
                 raise LogInUse(f"{path} is held by {owner or 'another process'}", holder=owner) from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, holder.encode() + b"\n", 0)
+        try:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, holder.encode() + b"\n", 0)
+        except OSError as exc:
+            exc.filename = path
+            raise
         return lock
 
     def locked_by(self, path: str) -> str | None:
@@ -459,7 +475,7 @@ def replace_file(disk: Disk, path: str, data: Buffer) -> None:
     try:
         write_whole(disk, path + ".new", data)
     except OSError as exc:
-        exc.filename = exc.filename or path
+        exc.filename = path
         with contextlib.suppress(OSError):
             disk.unlink(path + ".new")
         raise

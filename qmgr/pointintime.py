@@ -155,6 +155,7 @@ class _Recovery:
             make_and_keep_dirs(self._disk, self._target.data_dir)
             held = own(self._disk, self._target, None)
             try:
+                refuse_target(self._disk, self._target)  # another recovery may have built it meanwhile
                 return self._build(found, reader, state)
             except NotRecoverable as exc:
                 if beginning:

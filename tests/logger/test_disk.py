@@ -52,6 +52,22 @@ def test_a_read_that_fails_names_the_file(tmp_path: Path) -> None:
     assert caught.value.filename == str(tmp_path)
 
 
+def test_what_a_full_disk_refuses_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, path, lock = PosixDisk(), str(tmp_path / "f"), str(tmp_path / "lock")
+    file = disk.open(path, create=True)
+
+    def full(*given: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for call in ("pwrite", "fdatasync", "fsync"):
+        monkeypatch.setattr(os, call, full, raising=False)
+    calls = [(lambda: file.write(0, b"x"), path), (file.sync, path), (lambda: disk.lock(lock, "me"), lock)]
+    for call, named in calls:
+        with pytest.raises(OSError, match="No space left") as caught:
+            call()
+        assert caught.value.filename == named
+
+
 def test_durable_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the system writes less at once, or does not know such writes."""
     file = PosixDisk().open(f"{tmp_path}/f", create=True)
