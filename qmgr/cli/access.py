@@ -54,6 +54,17 @@ def named(name: str | None, data_path: str | None) -> str:
     return default
 
 
+def which(parser: argparse.ArgumentParser) -> None:
+    """Which queue manager: with -m or without, and read by `asked`."""
+    one = parser.add_mutually_exclusive_group()
+    one.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
+    one.add_argument("name", metavar="QMgrName", nargs="?", help="the same, without -m")
+
+
+def asked(args: argparse.Namespace) -> str:
+    return named(args.m or args.name, args.data_path)
+
+
 def registry(data_path: str | None) -> mqsini.MqsIni:
     """What mqs.ini lists."""
     return mqsini.read(DISK, f"{locations.data_root(data_path)}/mqs.ini")

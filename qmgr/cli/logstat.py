@@ -17,12 +17,12 @@ MAXIMA = 8
 
 
 def options(parser: Parser) -> None:
-    parser.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
+    access.which(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object, with the same names")
 
 
 def run(args: argparse.Namespace) -> int:
-    name = access.named(args.m, args.data_path)
+    name = access.asked(args)
     picture = access.standing(name, args.data_path)
     if not picture["process"]:
         picture = _last(name, args.data_path)
@@ -95,7 +95,7 @@ COMMAND = Command(
     "have been since the start; WriteTimeMax[0] is the longest write in the latest extent, [7] in the eighth last.\n"
     "Moments are UTC. Of a queue manager that nobody runs these are the figures of its last life.\n"
     "docs/looking-inside.md says what the numbers mean, and what to do about them.",
-    usage="[-m QMgrName] [--json] [--data-path dir]",
+    usage="[[-m] QMgrName] [--json] [--data-path dir]",
     example="qm logstat -m QM1",
     codes={NOT_AVAILABLE: access.SILENT},
     options=options,

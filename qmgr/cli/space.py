@@ -47,7 +47,7 @@ ASCII = Signs("#", "-", ".", "+", "~")
 
 
 def options(parser: Parser) -> None:
-    parser.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
+    access.which(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object, instead of the picture")
     parser.add_argument("--watch", metavar="SECONDS", type=interval, help="again and again, until interrupted")
 
@@ -64,7 +64,7 @@ def interval(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> int:
-    name = access.named(args.m, args.data_path)
+    name = access.asked(args)
     while True:
         picture = access.standing(name, args.data_path)
         with access.understood(name, args.data_path):
@@ -281,7 +281,7 @@ COMMAND = Command(
     purpose="Draw the active log: how full it is, head and tail, the reserve, and which unit of work holds the head.",
     notes="A running queue manager, in whatever process, is seen as it stood a second ago; of one that nobody runs\n"
     "the log is read. Nothing is started or changed. docs/looking-inside.md says what to do about what is seen.",
-    usage="[-m QMgrName] [--json] [--watch SECONDS] [--data-path dir]",
+    usage="[[-m] QMgrName] [--json] [--watch SECONDS] [--data-path dir]",
     example="qm space -m QM1 --watch 2",
     codes={NOT_AVAILABLE: access.SILENT},
     options=options,

@@ -10,12 +10,12 @@ from qmgr.cli.command import NOT_AVAILABLE, Command, Parser
 
 
 def options(parser: Parser) -> None:
-    parser.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
+    access.which(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object: `qmstatus`, and `queues`, a list")
 
 
 def run(args: argparse.Namespace) -> int:
-    name = access.named(args.m, args.data_path)
+    name = access.asked(args)
     picture = access.standing(name, args.data_path)
     with access.understood(name, args.data_path):
         shown = qmstatus.fields(picture)
@@ -45,7 +45,7 @@ COMMAND = Command(
     purpose="Show how a queue manager, its log and its queues stand, under the names of DISPLAY QMSTATUS.",
     notes="A running queue manager, in whatever process, is seen as it stood a second ago; of one that nobody runs\n"
     "the log is read. Nothing is started or changed. docs/looking-inside.md says what the numbers mean.",
-    usage="[-m QMgrName] [--json] [--data-path dir]",
+    usage="[[-m] QMgrName] [--json] [--data-path dir]",
     example="qm status -m QM1",
     codes={NOT_AVAILABLE: access.SILENT},
     options=options,

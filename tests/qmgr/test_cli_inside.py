@@ -226,6 +226,9 @@ def test_a_killed_one_is_read_too(run: Run, owner: tuple[subprocess.Popen[str], 
     assert "STATUS(ENDED UNEXPECTEDLY)" in run("status -m QM1").stdout
     assert f"0,{number} (prepared)" in run("space -m QM1").stdout
     assert run("logstat -m QM1").returncode == 0
+    for command in ("status", "logstat", "space"):  # the name with -m or without
+        assert run(f"{command} QM1 --json").stdout == run(f"{command} --json -m QM1").stdout != ""
+        assert run(f"{command} QM1 -m QM2").returncode == 36
 
 
 # What is no good
