@@ -92,9 +92,10 @@ class LogStream(DataSourceStreamReader):
         """The LSNs of two offsets that Spark has kept. Raises Mistake, LogDamaged."""
         first, last = self.lsn(start), self.lsn(end)
         moves = self.asked.start == LATEST or isinstance(self.asked.start, datetime.datetime)
-        if last < first == self.began and moves:  # the empty batch, run again
+        if last < first == self.began:  # the first batch, run again: an empty one, or what it read is gone
             self.refuse_gone(last)
-            return last, last
+            if moves:
+                return last, last
         if first != last:
             self.check(first, last)
         return first, last

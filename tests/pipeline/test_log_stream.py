@@ -353,6 +353,16 @@ def test_an_extent_that_is_gone_is_named_with_what_to_do(past: Path, tmp_path: P
         reader.partitions(start, reader.offset(4 * EXTENT))
 
 
+def test_a_first_batch_that_is_run_again_when_all_of_it_is_gone_says_so(past: Path, tmp_path: Path) -> None:
+    log = logs.copy(past, tmp_path / "log")
+    reader = LimitedLogStream(asked({"path": str(log)}), ARROW)
+    end = reader.offset(2 * EXTENT)
+    for file in logs.files(log)[:3]:
+        file.unlink()
+    with pytest.raises(ExtentGone, match=r"is missing.*or begin a query with a new checkpoint"):
+        reader.partitions(reader.initialOffset(), end)
+
+
 def test_an_extent_that_is_missing_on_the_way_is_not_jumped(past: Path, tmp_path: Path) -> None:
     log = logs.copy(past, tmp_path / "log")
     missing = logs.files(log)[3]
