@@ -197,7 +197,7 @@ def test_every_command_that_ibm_mq_has_is_installed_under_its_own_name():
         ("crtmqm --data-path 'a\tb' A", 39, "AMQ7076E"),
         ("status -m NOSUCH", 72, "AMQ7048E"),
         ("status", 72, "AMQ7048E"),
-        ("status QM1", 36, "AMQ7075E"),
+        ("status QM1 QM2", 36, "AMQ7075E"),
         ("logstat -m NOSUCH", 72, "AMQ7048E"),
         ("logstat -m 'A B'", 72, "AMQ7048E"),
         ("space -m NOSUCH", 72, "AMQ7048E"),
