@@ -139,7 +139,8 @@ class AliasDefinition:
 
 def _known(kind: type[attrs.AttrsInstance], fields: dict[str, Any]) -> dict[str, Any]:
     """Without the fields that a later version has added: it works without them within a format."""
-    return {name: value for name, value in fields.items() if name in attrs.fields_dict(kind)}
+    names = attrs.fields_dict(kind)
+    return {name: value for name, value in fields.items() if name in names}
 
 
 def read_alias(fields: dict[str, Any]) -> AliasDefinition:
