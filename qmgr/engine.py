@@ -57,6 +57,14 @@ def _between(queue: Queue, entries: Iterable[Entry], position: Position, before:
             yield entry
 
 
+def _position(entry: Entry, order: str) -> Position:
+    return (0 if order == "FIFO" else -entry.priority), entry.sequence
+
+
+def _not_looked_at(entries: Iterable[Entry], behind: list[tuple[str, Position]]) -> Iterator[Entry]:
+    return (one for one in entries if all(_position(one, order) > position for order, position in behind))
+
+
 @attrs.define
 class _Found:
     """What a get has taken."""
@@ -491,16 +499,21 @@ class Engine(Holding):
         return self._look_at(queue, before, wanted)
 
     def _look_at(self, queue: Queue, before: int, wanted: Wanted) -> Iterator[Message]:
-        position = BEFORE_ALL
+        position, order = BEFORE_ALL, queue.definition.delivery_sequence
+        behind: list[tuple[str, Position]] = []  # in orders that were altered meanwhile, how far it had come
         while True:
             with self.lock:
                 verbs.check_get(queue)
+                if queue.definition.delivery_sequence != order:
+                    behind.append((order, position))
+                    position, order = BEFORE_ALL, queue.definition.delivery_sequence
                 try:
                     if not wanted.selective:
-                        entries = a_few(queue.after(position, before))
+                        found = queue.after(position, before)
                     else:
                         found = queue.select(wanted.message_id, wanted.correlation_id, group_id=wanted.group_id)
-                        entries = a_few(_between(queue, found, position, before))
+                        found = _between(queue, found, position, before)
+                    entries = a_few(found if not behind else _not_looked_at(found, behind))
                 except BaseException as exc:
                     raise self.unreadable(queue, exc) from exc.__cause__
             if not entries:
@@ -517,4 +530,4 @@ class Engine(Holding):
                 if entry.lsn > self.log.safe:
                     self.force(entry.lsn)
                 yield decode(entry.head, body, queue.name, entry.backouts, now)
-            position = queue.position(entries[-1])
+            position = _position(entries[-1], order)

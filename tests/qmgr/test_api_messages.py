@@ -376,6 +376,21 @@ def test_browse_shows_no_uncommitted_message(qm: qmgr.QueueManager) -> None:
     assert bodies(qm, "A") == [b"x"]
 
 
+@pytest.mark.parametrize("selected", [False, True])
+def test_browse_shows_each_message_once_though_the_order_of_delivery_is_altered(
+    qm: qmgr.QueueManager, selected: bool
+) -> None:
+    bodies = [b"%d" % n for n in range(400)]
+    for n, body in enumerate(bodies):
+        qm.put("A", body, priority=n * 7 % 10, correlation_id=b"x")
+    looked_at = []
+    for n, message in enumerate(qm.browse("A", correlation_id=b"x" if selected else None)):
+        looked_at.append(message.body)
+        if n % 70 == 69:
+            qm.alter_queue("A", delivery_sequence="FIFO" if n % 140 == 69 else "PRIORITY")
+    assert sorted(looked_at) == sorted(bodies)
+
+
 def test_browse_of_an_unknown_queue_is_refused_at_the_call(qm: qmgr.QueueManager) -> None:
     with pytest.raises(qmgr.UnknownQueue):
         qm.browse("NO")
