@@ -5,6 +5,7 @@ without work. What the worker has still to say then meets a broken pipe, of whic
 """
 
 import socket
+import sys
 
 from pyspark import daemon
 
@@ -16,6 +17,7 @@ def worker(sock: socket.socket, authenticated: bool) -> int:
     try:
         return serve(sock, authenticated)
     except (BrokenPipeError, ConnectionResetError):
+        sys.unraisablehook = lambda _: None  # Python 3.13 tells it again, when what was not flushed is dropped
         return 1
 
 
