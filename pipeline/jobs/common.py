@@ -36,7 +36,9 @@ LOOKED_EVERY = 0.5
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 OURS = re.compile(r"^\s*((?:logger|recovery|qmgr|pipeline)(?:\.\w+)*)\.(\w+): (.+)$", re.MULTILINE)
 CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
-OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|Java heap space|GC overhead|SparkContext was shut down|DAGScheduler\.")
+OUT_OF_MEMORY = re.compile(
+    r"OutOfMemoryError|Java heap space|GC overhead|SparkContext was shut down|cleanUpAfterSchedulerStop"
+)
 PATTERN = frozenset("{}[]*?\\")  # Spark writes to a path with these as it stands, and doesn't find it again
 MORE_MEMORY = "give Java more memory, such as by SPARK_DRIVER_MEMORY=4g in the environment"
 CAUSE = re.compile(r"^\s*Caused by: (?:[\w.$]+: )*(.+)$", re.MULTILINE)

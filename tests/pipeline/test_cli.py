@@ -286,7 +286,9 @@ def test_what_java_says_has_caused_an_error_is_told_too() -> None:
 \tat org.apache.spark.sql.errors.QueryExecutionErrors$.taskFailedWhileWritingRowsError(QueryExecutionErrors.scala:823)
 Caused by: org.apache.parquet.util.AutoCloseables$ParquetCloseResourceException: Unable to close resource
 Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device
-\t... 13 more"""
+\t... 13 more
+Driver stacktrace:
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:3011)"""
     said = "[TASK_WRITE_FAILED] Task failed while writing rows to file:/out/x. SQLSTATE: 58030: No space left on device"
     assert explain(PySparkException(full)) == (71, f"AMQ6118S: Spark failed: {said}")
     unnamed = full.replace("[TASK_WRITE_FAILED] ", "")
