@@ -38,6 +38,7 @@ FOLDER = re.compile(r"run=\d{20}-\d{20}-[0-9a-f]{8}")  # of a run of this job
 AT_ONCE = 16 << 30  # bytes of log that one run reads
 LISTED = 1000  # differences
 DAY = "date_from_unix_date(cast(unix_micros(time) div 86400000000 as int))"  # in UTC, whatever the session's time zone
+NOWHERE = "__HIVE_DEFAULT_PARTITION__"  # the folder of rows without a queue: one of that name lies there too
 HASH_HALF = 0xFFFFFFFF
 OUTCOMES = ("COMMIT", "BACKOUT")
 
@@ -256,7 +257,7 @@ def sweep(folder: str, known: Manifest) -> None:
 
 def write(rows: "DataFrame", folder: str) -> None:
     """As Parquet, by day and queue, each file in the order of the log. Raises Failure unless all of it is there."""
-    placed = rows.withColumn("day", F.expr(DAY)).withColumn("queue", F.col("object"))
+    placed = rows.withColumn("day", F.expr(DAY)).withColumn("queue", F.nullif("object", F.lit(NOWHERE)))
     ordered = placed.hint("rebalance", "day", "queue").sortWithinPartitions("day", "queue", "lsn", "position")
     written.parquet(ordered, folder, "day", "queue")
 

@@ -191,6 +191,19 @@ def test_days_are_those_of_utc_whatever_time_zone_the_session_has(spark: "SparkS
         assert [path.name for path in (tmp_path / other).glob("day=*")] == ["day=2026-11-21"]
 
 
+def test_a_queue_may_have_the_name_that_spark_gives_the_folder_of_rows_without_one(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    data, lake = tmp_path / "data", tmp_path / "lake"
+    qmgr.create(NAME, data_path=str(data), log_type="linear", log_file_pages=64)
+    with started(data) as qm:
+        qm.define_queue(history.NOWHERE)
+        with qm.begin() as unit:
+            unit.put(history.NOWHERE, b"x")
+    assert run(spark, data, lake) == 0
+    assert rows(pipeline.lake(spark, str(lake))) == in_log(spark, data)
+
+
 def test_a_run_ends_where_a_record_ends(spark: "SparkSession", first: Begun, tmp_path: Path) -> None:
     """--from and --to lie anywhere; what lies before --from is not in the lake."""
     data = first.data
