@@ -25,7 +25,6 @@ from logger.force import EVERYTHING
 from logger.history import History
 from logger.linear import Line
 from logger.reader import ExtentView, LogReader, Record
-from logger.soon import Callback, Forcer
 from logger.space import EXTENT_WASTE, Space
 from logger.stats import WriteStats
 from logger.writer import Writer
@@ -89,7 +88,6 @@ class Log(Writer):
             raise
         super().__init__(disk, clock, config, control, extents)
         self._growing = threading.Lock()
-        self._forcer = Forcer(self.force)
         self._paused_at = 0
 
     # ---- reading
@@ -222,7 +220,6 @@ class Log(Writer):
 
     def close(self, *, clean: bool) -> None:
         """Close the files; `clean`: everything is forced, and the control file names the exact end of the log."""
-        self._forcer.end()
         self._behind.end()
         try:
             if clean:
@@ -314,10 +311,6 @@ class Log(Writer):
             self._exclusively(self._write_and_sync)
         elif self.safe < target:
             self._force(target)
-
-    def force_soon(self, target: int, callback: Callback) -> None:
-        """Return at once; a thread calls `callback(None)` when `target` is safe, or `callback(error)`."""
-        self._forcer.ask(target, callback)
 
     def make_sure(self) -> None:
         """Before other files are written for good: raises LogFailed where another process has the log by now."""

@@ -461,39 +461,6 @@ def test_a_cost_covers_what_a_record_takes(size: int) -> None:
         assert append(log, bytes(size)) - before <= log.cost(size) + 2048  # and what an extent's end may waste
 
 
-def test_force_soon_calls_back_when_it_is_durable() -> None:
-    disk, log = made()
-    end = append(log, b"x")
-    done = threading.Event()
-    heard: list[Exception | None] = []
-
-    def callback(error: Exception | None) -> None:
-        heard.append(error)
-        done.set()
-
-    log.force_soon(end, callback)
-    assert done.wait(120)
-    assert heard == [None]
-    assert log.durable >= end
-    assert restarted(disk) == [b"x"]
-
-
-def test_force_soon_hears_of_a_failure() -> None:
-    disk, log = made()
-    end = append(log, b"x")
-    disk.fail("sync", errno.EIO, once=False)
-    done = threading.Event()
-    heard: list[Exception | None] = []
-
-    def callback(error: Exception | None) -> None:
-        heard.append(error)
-        done.set()
-
-    log.force_soon(end, callback)
-    assert done.wait(120)
-    assert isinstance(heard[0], LogError)
-
-
 def test_row_38_extents_of_another_size_are_refused() -> None:
     disk, _ = made()
     with pytest.raises(LogError, match="LogFilePages=64"):
