@@ -11,21 +11,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TEXT = "report.txt"
-CHART_INCHES = (9.0, 4.5)
+CHART_INCHES = (10.0, 4.0)
 DOTS_PER_INCH = 110
 FORMATS = ["%Y", "%b %Y", "%d %b", "%H:%M", "%H:%M", "%H:%M:%S.%f"]  # of ticks at years, months, days … seconds
 
 
-def new_chart(title: str, x: str = "", y: str = "") -> "tuple[Figure, Axes]":
-    """An empty chart with labelled axes, to be drawn on and given to `Report.chart`. No window is ever opened."""
+def new_chart(title: str) -> "tuple[Figure, Axes]":
+    """An empty chart, to be drawn on and given to `Report.chart`. No window is ever opened."""
     from matplotlib.figure import Figure  # not pyplot, which keeps figures and looks for a screen
 
     figure = Figure(figsize=CHART_INCHES, layout="constrained")
     axes = figure.add_subplot()
     axes.set_title(title)
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
 
 

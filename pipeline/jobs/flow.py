@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, Row
 
 from pipeline.jobs import common, lives, output
 from pipeline.jobs.common import Failure
-from pipeline.report import TEXT, Report, over_time
+from pipeline.report import TEXT, Report, new_chart, over_time
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -336,10 +336,7 @@ def placed(points: list[Row], slots: range) -> Curve:
 
 def _figure(title: str, slots: range, curves: dict[str, Curve], names: list[str], factor: float) -> "Figure":
     """A step for each slot; the first of the names is drawn as a line, the second one dotted."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = new_chart(title)
     edges: Any = [datetime.datetime.fromtimestamp(us / 1e6, datetime.UTC) for us in (*slots, slots[-1] + slots.step)]
     for number, (queue, curve) in enumerate(curves.items()):
         for name, style in zip(names, ("-", ":"), strict=False):
@@ -352,7 +349,6 @@ def _figure(title: str, slots: range, curves: dict[str, Curve], names: list[str]
         axes.set_yscale("log")
     else:
         axes.set_ylim(bottom=0)
-    axes.set_title(title)
     over_time(axes)
     if axes.lines:
         axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))

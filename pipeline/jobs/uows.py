@@ -19,7 +19,7 @@ from pipeline.jobs import common, lives, output, sizing
 from pipeline.jobs.common import Failure
 from pipeline.jobs.flow import duration
 from pipeline.jobs.sizing import Seen
-from pipeline.report import TEXT, Report, named, over_time
+from pipeline.report import TEXT, Report, named, new_chart, over_time
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -280,10 +280,7 @@ def draw(report: Report, marks: DataFrame) -> None:
     points = lives.query(CURVE, {"points": str(POINTS)}, marks=marks).collect()
     if not points:
         return
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = new_chart("log that had to be kept active at the end of each checkpoint, MB")
     axes.plot(
         [point["at"].astimezone(datetime.UTC) for point in points],
         [point["needed"] / 1e6 for point in points],
@@ -291,7 +288,6 @@ def draw(report: Report, marks: DataFrame) -> None:
         marker=".",
     )
     over_time(axes)
-    axes.set_title("log that had to be kept active at the end of each checkpoint, MB")
     axes.set_ylim(bottom=0)
     report.heading("Chart")
     report.chart("needed", figure)

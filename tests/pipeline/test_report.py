@@ -41,7 +41,7 @@ def test_a_report_is_written_with_its_charts_and_says_where(tmp_path: Path, caps
     report.line("Two queues.")
     report.heading("Depth")
     report.table(("queue", "depth"), [("A", 3)])
-    figure, axes = new_chart("depth over time", "time", "messages")
+    figure, axes = new_chart("depth over time")
     axes.plot([0, 1], [3, 4])
     report.chart("depth", figure)
     path = report.write(tmp_path / "new" / "out")
