@@ -100,9 +100,6 @@ class LogFiles:
         _, state = control.read(disk, self.control)
         return attrs.evolve(self, epoch_from=state.epoch_from, epoch=state.epoch)
 
-    def with_names(self, names: dict[int, str]) -> "LogFiles":
-        return attrs.evolve(self, names=names)
-
     def first(self, disk: Disk | None = None) -> int:
         """The LSN from which on nothing is missing, where an extent begins.
 

@@ -1,7 +1,7 @@
 """mqs.ini: the queue managers on a data path, and which is the default; edits leave foreign lines and comments alone.
 
 A queue manager exists when its own qm.ini does; this file only lists, so a missing one is an empty one. The functions
-on text are pure; `add`, `remove` and `set_default` change the file at `path` under a lock, old or new after any crash.
+on text are pure; `add` and `remove` change the file at `path` under a lock, old or new after any crash.
 """
 
 import contextlib
@@ -160,11 +160,6 @@ def add(disk: Disk, path: str, entry: Entry, *, default: bool = False, clock: Cl
 def remove(disk: Disk, path: str, name: str, *, clock: Clock | None = None) -> None:
     """List `name` no more."""
     _edit(disk, path, lambda text: without_entry(text, name, path), clock)
-
-
-def set_default(disk: Disk, path: str, name: str, *, clock: Clock | None = None) -> None:
-    """Make `name` the queue manager that commands mean when they name none."""
-    _edit(disk, path, lambda text: with_default(text, name, path), clock)
 
 
 def _edit(disk: Disk, path: str, change: Callable[[str], str], clock: Clock | None) -> None:

@@ -395,10 +395,6 @@ class Sessions:
             if self._open.pop(session.number, None) is not None:
                 self._far -= session.peer.channel != LOCAL
 
-    def close_all(self) -> None:
-        for session in self:
-            session.close()
-
 
 class ServiceFace(Protocol):
     """What a listener needs to know of the daemon that it is a part of."""

@@ -48,7 +48,6 @@ REPLAYED_ITEM = struct.Struct("<QIQ")
 PAGE = struct.Struct("<II")
 STEP = struct.Struct("<QQ")
 MANY = struct.Struct("<dI")
-ASKED = struct.Struct("<II")
 
 FIRST_FRAMES = 4096  # bytes of a frame before the client is known
 TOKEN = 16  # bytes that name a session to its own client only

@@ -88,8 +88,7 @@ class Scope:
     in_order: frozenset[str] = frozenset()  # queues that are got from in order only; EVERY: all of them
 
 
-# What each query below gives: the record that is wrong, the one it does not agree with, and what it is about.
-FOUND = ("rule", "lsn", "other_lsn", "uow", "object", "object_number", "sequence")
+# Each query below gives the record that is wrong, the one it does not agree with, and what it is about.
 
 # Extents are compared by sums: that the beginnings of an extent's records, but for the first, are the ends of the
 # others takes no order. Only the records of extents where that fails are put in order. The windows over whole tables

@@ -185,7 +185,7 @@ def test_a_queue_that_nothing_names_has_no_name(indexed: tuple[Works, list[Row]]
     works, _ = indexed
     log = works.log()
     end = log.end(disk=works.disk)
-    found = told_of(Part(log.with_names({1: "A"}), log.first(works.disk), end, 0), works.disk)
+    found = told_of(Part(attrs.evolve(log, names={1: "A"}), log.first(works.disk), end, 0), works.disk)
     assert {row["object"] for row in found if row["object_number"] == 1} == {"A"}
     assert {row["object"] for row in found if row["object_number"] == 2} == {None}
 
