@@ -1,0 +1,162 @@
+"""Placing: which extent file holds which part of a log that a start refuses, and which parts lack. Changes nothing.
+
+What a file says of itself goes before its name, and its name before the control file, which may be an older copy.
+"""
+
+from collections.abc import Callable
+
+from logger import lsn
+from logger.at_rest import active_path
+from logger.config import LogConfig, LogType
+from logger.control import ControlState
+from logger.disk import Disk
+from logger.extent import DATA, linear_number
+from logger.forensics import Evidence, Seen, name_of, sequence_inside
+from logger.history import History, read_header
+
+Note = Callable[[str, str, str], None]  # row of the table in `diagnosis.py`, file, more about it
+
+
+class Placed:
+    """The extent files of one log, by the part of it that each holds; what is wrong with them is noted."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        config: LogConfig,
+        log_id: bytes,
+        extent_bytes: int,
+        files: list[Seen],
+        state: ControlState | None,
+        note: Note,
+    ) -> None:
+        """`files` lie in the active directory; `state`: what the control file says. Raises OSError."""
+        self._disk = disk
+        self._note = note
+        self.log_id = log_id
+        self.extent_bytes = extent_bytes
+        self.circular = config.log_type is LogType.CIRCULAR
+        self.active = active_path(config.path)
+        expected = dict(state.extents) if state is not None else {}
+        mine = {seen.number: seen for seen in files if seen.of(log_id, extent_bytes)}
+        self.bad = [seen for seen in files if seen.number not in mine]  # no extents of this log, or not at home
+        self.right = {n: seen for n, seen in mine.items() if seen.header is None or seen.header.number == n}
+        for seen in [seen for seen in mine.values() if seen.number not in self.right]:
+            self._place_astray(seen, state is None, expected)
+        places: dict[int, tuple[int, Seen]] = {}
+        for number, seen in self.right.items():
+            sequence, epoch = self._sequence(number, seen, expected)
+            if sequence and (self.circular or number == linear_number(sequence)):
+                rival = places.get(sequence)
+                if rival is None or self._sequence(rival[0], rival[1], expected)[1] < epoch:
+                    places[sequence] = number, seen
+        self.archived = {} if self.circular else self._archived(places, config.archive_directory)
+        self.here = self.archived | places  # (file number, file) by sequence
+
+    def _place_astray(self, seen: Seen, any_number: bool, expected: dict[int, int]) -> None:
+        """A file that says it has another number than its name: it goes there, unless there is a better one."""
+        assert seen.header is not None
+        number = seen.header.number
+        there = self.right.get(number)
+        if (any_number or number in expected) and (there is None or not there.whole(self.extent_bytes)):
+            self.right[number] = seen
+            self._note("extents_swapped", seen.path, f"it is {name_of('', number)[1:]}")
+        else:
+            self.bad.append(seen)
+
+    def _archived(self, places: dict[int, tuple[int, Seen]], archive: str) -> dict[int, tuple[int, Seen]]:
+        """Extents of a linear log that are not in the active directory as they should be, but somewhere."""
+        where = History(self._disk, (self.active, archive), self.log_id, self.extent_bytes)
+        found = {}
+        for sequence, place in where.places().items():
+            if sequence not in places or not places[sequence][1].whole(self.extent_bytes):
+                places.pop(sequence, None)
+                number = linear_number(sequence)
+                header, size, _ = read_header(self._disk, place.path)
+                found[sequence] = number, Seen(path=place.path, number=number, size=size, header=header)
+        return found
+
+    def _sequence(self, number: int, seen: Seen, expected: dict[int, int]) -> tuple[int, int]:
+        """(what the file holds, the epoch in which it took that)."""
+        if seen.header is not None:
+            return seen.header.sequence, seen.header.epoch
+        known = expected.get(number)
+        return (sequence_inside(self._disk, seen, self.log_id, self.extent_bytes) if known is None else known), 0
+
+    def path_of(self, number: int) -> str:
+        return name_of(self.active, number)
+
+    def evidence(self) -> Evidence:
+        paths = {sequence: seen.path for sequence, (_, seen) in self.here.items()}
+        return Evidence(self._disk, self.log_id, self.extent_bytes, paths)
+
+    # ---- what lacks
+
+    def note_bad(self, state: ControlState | None, needed: int) -> set[int]:
+        """Say which extents are bad; the sequences of those from `needed` on that a restart needs and are not there."""
+        if state is None:
+            return self._gaps(needed)
+        gone: set[int] = set()
+        floor = state.head // self.extent_bytes  # what a start takes for the first that it needs
+        foreign = {seen.number for seen in self.bad if seen.size >= DATA}
+        for number, known in sorted(state.extents):
+            row = self._badness(number, known, foreign)
+            sequence = max(known, self._says(number)) if row == "extent_short" else known  # that copy may be the older
+            path = self.path_of(number)
+            if row and sequence >= max(1, needed) and sequence in self.archived:
+                self._note("extent_in_the_archive", path, self.archived[sequence][1].path)
+            elif row and sequence >= max(1, needed):
+                self._note(row, path, f"it has the log from {lsn.text(sequence * self.extent_bytes)}")
+                gone.add(sequence)
+            elif row == "extent_foreign" or (row and sequence >= floor):
+                self._note("extent_not_needed", path, "")  # a start refuses it all the same
+        if state.log_type is LogType.LINEAR:
+            gone |= self._gaps_behind(max((max(known, self._says(n)) for n, known in state.extents), default=0))
+        return gone
+
+    def _badness(self, number: int, sequence: int, foreign: set[int]) -> str:
+        """The row for an extent that the control file says holds `sequence`; "" when it does, or a later one."""
+        seen = self.right.get(number)
+        if seen is None:
+            cut = self._disk.exists(self.path_of(number))
+            return "extent_foreign" if number in foreign else "extent_short" if cut else "extent_missing"
+        if not seen.whole(self.extent_bytes):
+            return "extent_short"
+        return "extent_stale" if seen.header is not None and seen.header.sequence < sequence else ""
+
+    def _says(self, number: int) -> int:
+        """The sequence that the extent file says it holds; 0 where it says nothing."""
+        seen = self.right.get(number)
+        return seen.header.sequence if seen is not None and seen.header is not None else 0
+
+    def _gaps_behind(self, last: int) -> set[int]:
+        """A start takes what follows in a linear log for its own, and refuses a gap in that."""
+        there = [sequence for sequence in self.here if sequence > last and sequence not in self.archived]
+        gone = {sequence for sequence in range(last + 1, max(there, default=last)) if sequence not in self.here}
+        for sequence in sorted(gone):
+            self._note("extent_missing", self.where(sequence), "")
+        return gone
+
+    def _gaps(self, needed: int) -> set[int]:
+        """Without a control file: what is not there among what is, and what is short."""
+        there = [sequence for sequence in self.here if sequence >= needed]
+        gone = set()
+        for sequence in range(needed, max(there, default=needed - 1) + 1):
+            if sequence not in self.here:
+                self._note("extent_missing", self.where(sequence), "")
+                gone.add(sequence)
+            elif sequence in self.archived:
+                self._note("extent_in_the_archive", self.where(sequence), "")
+            elif not self.here[sequence][1].whole(self.extent_bytes):
+                self._note("extent_short", self.where(sequence), "")
+                gone.add(sequence)
+        return gone
+
+    def where(self, sequence: int) -> str:
+        """The file that holds a part of the log; in words where there is none."""
+        return self.here[sequence][1].path if sequence in self.here else f"{self.active}: sequence {sequence}"
+
+    def note_damaged_headers(self, needed: int) -> None:
+        for sequence, (_, seen) in sorted(self.here.items()):
+            if seen.header is None and sequence >= needed:
+                self._note("extent_header_damaged", seen.path, "")
