@@ -72,7 +72,6 @@ class Media:
         self._recreating = 0  # the thread that does
         self._recorded: dict[int, tuple[image.Place, int]] = {}  # by queue: its image, and when it was recorded
         self._looked_us = 0  # when that was looked at last, by the steady clock
-        self._recreating = 0  # the thread that does
 
     # ---- recording
 
