@@ -32,7 +32,8 @@ from benchmarks.memory import highest, resident
 from benchmarks.put_get import BODY, PAGE, UNIT, drain, manager, p99, rate
 from benchmarks.raw import RawFile
 from logger import at_rest
-from logger.archive import Action, Archive, Plan
+from logger.archive import Archive
+from logger.archive_plan import Action, Plan
 from logger.clock import SystemClock
 from logger.compressed import Compression
 from logger.disk import PosixDisk

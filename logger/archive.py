@@ -7,13 +7,11 @@ new file is written under a temporary name, synced, read back and compared with 
 its directory synced; only then the original goes. Removal takes the oldest first and makes each durable before the
 next. What was left behind half done is swept when the next work begins.
 
-What to do is decided by pure functions, as a `Plan` that can be shown; `Archive.run` does it. One at a time: whoever
+What to do is decided in `archive_plan.py`, as a `Plan` that can be shown; `Archive.run` does it. One at a time: whoever
 calls it sees to it that no other process or thread works on the extents that no restart needs.
 """
 
 import contextlib
-import enum
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -21,204 +19,25 @@ from typing import Any
 import attrs
 
 from logger import claims
+from logger.archive_plan import (
+    DONE,
+    Action,
+    ArchivePolicy,
+    Held,
+    Plan,
+    Step,
+    directory_of,
+    held_by,
+    name_in,
+    plan_archive,
+    plan_compress,
+    plan_remove,
+)
 from logger.compressed import CHUNK, NEW, Compression, compress, compression_of, open_compressed
-from logger.crc import crc32
 from logger.disk import Disk, File, make_and_keep_dirs, read_whole, replace_file, way_out
 from logger.errors import ArchiveFailed, LogDamaged, LogError
 from logger.extent import NUMBERS, linear_number
-from logger.history import INDEX, NOTICES, Form, History, Place, belongs, extent_of, index_name, read_header
-
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}  # seconds
-LONGEST_AGE = 999_999_999  # seconds
-
-
-# Ages and the policy
-
-
-def parse_age(text: str) -> int:
-    """The seconds in `90s`, `15m`, `36h`, `7d` or `4w`. Raises ValueError."""
-    number, unit = text[:-1], text[-1:].lower()
-    digits = number.isascii() and number.isdigit() and len(number) <= len(str(LONGEST_AGE))
-    if not digits or unit not in UNITS or int(number) * UNITS[unit] > LONGEST_AGE:
-        raise ValueError(f"{text[:40]!r} is not an age; write a whole number and s, m, h, d or w, such as 36h")
-    return int(number) * UNITS[unit]
-
-
-def age_text(seconds: int) -> str:
-    """The shortest text that `parse_age` reads as so many seconds."""
-    unit = max((u for u, size in UNITS.items() if seconds % size == 0), key=UNITS.__getitem__) if seconds else "s"
-    return f"{seconds // UNITS[unit]}{unit}"
-
-
-@attrs.frozen(kw_only=True)
-class ArchivePolicy:
-    """The LogArchive stanza of qm.ini. Ages in seconds since an extent was last written; None: never."""
-
-    archive_after: int | None = None
-    compress_after: int | None = None
-    remove_after: int | None = None
-    compression: Compression = Compression.GZIP
-
-
-# What to do
-
-
-class Action(enum.Enum):
-    ARCHIVE = "archive"
-    COMPRESS = "compress"
-    REMOVE = "remove"
-
-
-DONE = {Action.ARCHIVE: "archived", Action.COMPRESS: "compressed", Action.REMOVE: "removed"}
-
-
-@attrs.frozen(kw_only=True)
-class Step:
-    """One extent, and what is done with its file."""
-
-    action: Action
-    sequence: int
-    paths: tuple[str, ...]  # one; of an extent that is removed all that there are
-    target: str  # what it becomes; empty when it is removed
-    size: int  # bytes on disk
-
-    def text(self) -> str:
-        """The step in one line, for people."""
-        to = f" to {self.target}" if self.target else ""
-        return f"{self.action.value} {' and '.join(self.paths)}{to} ({self.size} bytes)"
-
-
-@attrs.frozen(kw_only=True)
-class Held:
-    """Why removal stops at an extent that is old enough."""
-
-    sequence: int
-    path: str
-    gates: tuple[str, ...]
-
-    def text(self) -> str:
-        return f"{self.path} and what came after it is kept: it is still needed for {' and '.join(self.gates)}"
-
-
-@attrs.frozen(kw_only=True)
-class Plan:
-    """What would be done, in order."""
-
-    steps: tuple[Step, ...]
-    held: Held | None = None
-    damaged: tuple[str, ...] = ()  # files that were cut or damaged, so that nothing is done with them
-
-    @property
-    def size(self) -> int:
-        """Bytes of all files that the steps begin with."""
-        return sum(step.size for step in self.steps)
-
-
-Copies = Mapping[int, Sequence[Place]]  # as `History.copies` gives them
-
-
-def last_written(copies: Copies) -> dict[int, int]:
-    """When each extent was last written, microseconds since 1970-01-01 UTC; not the newest, which may be written now.
-
-    That is when the next one took its place in the stream. The files' own times say nothing: they are made ahead.
-    """
-    found: dict[int, int] = {}
-    later = 0
-    for sequence in sorted(copies, reverse=True):
-        if later:
-            found[sequence] = later
-        later = copies[sequence][0].taken or later
-    return found
-
-
-def _old_enough(copies: Copies, after: int, now_us: int, active_from: int) -> list[int]:
-    """The sequences before `active_from` whose age is at least `after` seconds, rising."""
-    written = last_written(copies)
-    return [
-        sequence
-        for sequence in sorted(copies)
-        if sequence < active_from and sequence in written and now_us - written[sequence] >= after * 1_000_000
-    ]
-
-
-def plan_archive(copies: Copies, directory: str, *, after: int, now_us: int, active_from: int) -> Plan:
-    """Move to `directory` every file outside of it that is old enough and not needed for a restart."""
-    return Plan(
-        steps=tuple(
-            Step(
-                action=Action.ARCHIVE,
-                sequence=sequence,
-                paths=(place.path,),
-                target=f"{directory}/{_name(place.path)}",
-                size=place.size,
-            )
-            for sequence in _old_enough(copies, after, now_us, active_from)
-            for place in copies[sequence]
-            if _directory(place.path) != directory
-        )
-    )
-
-
-def plan_compress(copies: Copies, kind: Compression, *, after: int, now_us: int, active_from: int) -> Plan:
-    """Compress every plain file that is old enough and not needed for a restart, where it lies."""
-    return Plan(
-        steps=tuple(
-            Step(
-                action=Action.COMPRESS,
-                sequence=sequence,
-                paths=(place.path,),
-                target=place.path + kind.suffix,
-                size=place.size,
-            )
-            for sequence in _old_enough(copies, after, now_us, active_from)
-            for place in copies[sequence]
-            if place.form is not Form.COMPRESSED
-        )
-    )
-
-
-def plan_remove(copies: Copies, needed_from: Mapping[str, int], *, after: int, now_us: int, active_from: int) -> Plan:
-    """Remove the oldest extents, up to the first that is too young or still needed.
-
-    `needed_from`: by the name of a gate ("media recovery", "reader" …) the first sequence that it still needs. What a
-    restart needs, from `active_from` on, is one of them always.
-    """
-    gates = {**needed_from, "restart": min(active_from, needed_from.get("restart", active_from))}
-    written = last_written(copies)
-    steps: list[Step] = []
-    for sequence in sorted(copies):
-        if sequence not in written or now_us - written[sequence] < after * 1_000_000:
-            break
-        places = copies[sequence]
-        held = _held(gates, sequence, places[0].path)
-        if held is not None:
-            return Plan(steps=tuple(steps), held=held)
-        paths = tuple(place.path for place in places)
-        size = sum(place.size for place in places)
-        steps.append(Step(action=Action.REMOVE, sequence=sequence, paths=paths, target="", size=size))
-    return Plan(steps=tuple(steps))
-
-
-def _held(gates: Mapping[str, int], sequence: int, path: str) -> Held | None:
-    holding = tuple(gate for gate, needed in gates.items() if sequence >= needed)
-    return Held(sequence=sequence, path=path, gates=holding) if holding else None
-
-
-def _is_before(path: str, sequence: int) -> bool:
-    """Does the file's name say that its part of the log comes before this sequence? Others may be being made."""
-    number = extent_of(_name(path))
-    return number is not None and 0 < (linear_number(sequence) - number) % NUMBERS < NUMBERS // 2
-
-
-def _name(path: str) -> str:
-    return path.rsplit("/", 1)[1]
-
-
-def _directory(path: str) -> str:
-    return path.rsplit("/", 1)[0]
-
-
-# Doing it
+from logger.history import INDEX, History, belongs, extent_of, index_name, read_header
 
 Progress = Callable[[int, int], None]  # bytes done, and of how many
 NeededFrom = Callable[[], Mapping[str, int]]
@@ -248,6 +67,12 @@ def _no_gates() -> Mapping[str, int]:
 NOBODY: AbstractContextManager[Any] = nullcontext()  # is kept out
 
 
+def _is_before(path: str, sequence: int) -> bool:
+    """Does the file's name say that its part of the log comes before this sequence? Others may be being made."""
+    number = extent_of(name_in(path))
+    return number is not None and 0 < (linear_number(sequence) - number) % NUMBERS < NUMBERS // 2
+
+
 class Archive:
     """The extents of one log that no restart needs: carries out plans."""
 
@@ -271,7 +96,7 @@ class Archive:
         """What to do now about extents that were last written `after` seconds ago or more. Raises OSError."""
         copies = self._history.copies()
         whole = {linear_number(sequence) for sequence in copies}
-        lost = [path for path in self._history.damaged if extent_of(_name(path)) not in whole]
+        lost = [path for path in self._history.damaged if extent_of(name_in(path)) not in whole]
         damaged = tuple(path for path in lost if _is_before(path, active_from))
         if action is Action.ARCHIVE:
             plan = plan_archive(copies, self.directory, after=after, now_us=now_us, active_from=active_from)
@@ -310,7 +135,7 @@ class Archive:
             remove = step.action is Action.REMOVE
             try:
                 with removing if remove else NOBODY:
-                    held = _held(needed_from(), step.sequence, step.paths[0]) if remove else None
+                    held = held_by(needed_from(), step.sequence, step.paths[0]) if remove else None
                     if held is not None:
                         return Outcome(done=tuple(done), held=held, damaged=plan.damaged)
                     work.do(step)
@@ -367,7 +192,7 @@ class Archive:
         disk = self._disk
         if any(step.target for step in plan.steps):
             make_and_keep_dirs(disk, self.directory)
-            if any(_directory(step.target) == self.directory for step in plan.steps):
+            if any(directory_of(step.target) == self.directory for step in plan.steps):
                 self._claim()
         for directory in self._history.directories if plan.steps else ():
             if disk.exists(directory):
@@ -377,7 +202,7 @@ class Archive:
         """The archive is this log's and nobody else's. Raises ArchiveFailed."""
         active = self._history.directories[0]
         claims.claim(self._disk, self.directory, self._history.log_id, f"the log of {active}")
-        claims.note_used(self._disk, _directory(active), self.directory)
+        claims.note_used(self._disk, directory_of(active), self.directory)
 
     def sweep(self) -> None:
         """Delete what work that was cut off has left behind: half-made files, and indexes of extents that are gone.
@@ -426,7 +251,7 @@ class _Work:
     def _replace(self, step: Step, write: Callable[[str, str], None]) -> None:
         """Put a file that `write` makes in the place of the step's, and drop that once the new one is safe."""
         disk, source, target = self._disk, step.paths[0], step.target
-        made, directory = target + NEW, _directory(target)
+        made, directory = target + NEW, directory_of(target)
         self._refuse_stranger(step)
         try:
             write(source, made)
@@ -508,17 +333,17 @@ class _Work:
         )
 
     def _take_index_along(self, source: str, directory: str) -> None:
-        number = extent_of(_name(source))
+        number = extent_of(name_in(source))
         assert number is not None
-        index = f"{_directory(source)}/{index_name(number)}"
-        if _directory(source) != directory and self._disk.exists(index):
+        index = f"{directory_of(source)}/{index_name(number)}"
+        if directory_of(source) != directory and self._disk.exists(index):
             with contextlib.suppress(OSError):  # it can be built again
                 replace_file(self._disk, f"{directory}/{index_name(number)}", read_whole(self._disk, index))
             self._disk.unlink(index)
 
     def _remove(self, step: Step) -> None:
         for path in step.paths:
-            index = f"{_directory(path)}/{index_name(linear_number(step.sequence))}"
+            index = f"{directory_of(path)}/{index_name(linear_number(step.sequence))}"
             if self._disk.exists(index):
                 self._disk.unlink(index)
         self._drop(step.paths)
@@ -528,7 +353,7 @@ class _Work:
         for path in paths:
             with contextlib.suppress(FileNotFoundError):
                 self._disk.unlink(path)
-        for directory in dict.fromkeys(_directory(path) for path in paths):
+        for directory in dict.fromkeys(directory_of(path) for path in paths):
             self._disk.sync_dir(directory)
 
 
@@ -538,49 +363,3 @@ def _failed(step: Step, exc: OSError) -> LogError:
         f"{' and '.join(step.paths)} could not be {DONE[step.action]}{to} ({exc.strerror or exc}); nothing is lost: "
         f"{way_out(exc)} and do it again"
     )
-
-
-# What the archive of somebody else has
-
-
-class ArchivedNotices:
-    """Which extents others have reported as archived (LogManagement=Archive), durable in `amqharch.fil`.
-
-    JSON: `log_id` in hexadecimal, `archived`, a list of [first, last] sequences, and `crc`, the CRC-32 of the two as
-    text. A file that can't be read says that nobody was told anything: then an extent is kept too long, not too short.
-    """
-
-    def __init__(self, disk: Disk, directory: str, log_id: bytes) -> None:
-        """`directory` is that of the log. Raises OSError."""
-        self._disk = disk
-        self._path = f"{directory}/{NOTICES}"
-        self._log_id = log_id.hex()
-        self._ranges = self._read() if disk.exists(self._path) else []
-
-    def covers(self, sequence: int) -> bool:
-        """Was this extent reported as archived?"""
-        return any(first <= sequence <= last for first, last in self._ranges)
-
-    def add(self, sequence: int, last: int | None = None) -> None:
-        """Note durably that the extents from `sequence` to `last`, or that one, are archived. Raises OSError."""
-        ranges: list[tuple[int, int]] = []
-        for low, high in sorted([*self._ranges, (sequence, sequence if last is None else last)]):
-            if ranges and low <= ranges[-1][1] + 1:
-                ranges[-1] = (ranges[-1][0], max(high, ranges[-1][1]))
-            else:
-                ranges.append((low, high))
-        if ranges != self._ranges:
-            replace_file(self._disk, self._path, json.dumps(self._said(ranges)).encode())
-            self._ranges = ranges
-
-    def _said(self, ranges: list[tuple[int, int]]) -> dict[str, Any]:
-        said = {"log_id": self._log_id, "archived": [list(one) for one in ranges]}
-        return said | {"crc": crc32(json.dumps(said).encode())}
-
-    def _read(self) -> list[tuple[int, int]]:
-        try:
-            said = json.loads(read_whole(self._disk, self._path))
-            ranges = [(int(first), int(last)) for first, last in said["archived"]]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return []
-        return ranges if said == self._said(ranges) else []

@@ -2,7 +2,7 @@
 
 import contextlib
 
-from logger import claims, control, extent
+from logger import claims, control, extent, notices
 from logger.circular import Ring
 from logger.config import LogConfig, LogType
 from logger.control import ControlState
@@ -10,7 +10,7 @@ from logger.disk import PAGE, Disk, File, make_dirs
 from logger.errors import LogDamaged
 from logger.extent import ExtentHeader
 from logger.extents import Extents
-from logger.history import NOTICES, History, belongs
+from logger.history import History, belongs
 from logger.linear import REUSABLE, Line
 from logger.reader import LogReader, Settled, at_once
 
@@ -94,7 +94,7 @@ def delete(disk: Disk, directory: str) -> None:
                 disk.unlink(f"{held}/{name}")
         if disk.exists(held) and not disk.list(held):
             disk.rmdir(held)
-    for path in (control_path(directory), f"{directory}/{NOTICES}", f"{directory}/{claims.USED}"):
+    for path in (control_path(directory), f"{directory}/{notices.NAME}", f"{directory}/{claims.USED}"):
         if disk.exists(path):
             disk.unlink(path)
     for kept in (active_path(directory), f"{directory}/archive", directory):

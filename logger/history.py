@@ -22,7 +22,6 @@ from logger.extent import DATA, NUMBERS, ExtentHeader, decode_header, file_name,
 from logger.reader import LogReader, Settled, at_once
 
 SUFFIXES = ("", *(kind.suffix for kind in Compression))
-NOTICES = "amqharch.fil"  # which extents others have archived: `archive.ArchivedNotices`
 INDEX = re.compile(r"S(\d{7})\.IDX")
 LOOKS = 3  # at the directories, before a file that others may be moving counts as missing
 OPEN = 4  # files that a reader holds open

@@ -13,7 +13,7 @@ import re
 
 import attrs
 
-from logger import control, extent, lsn
+from logger import control, extent, lsn, notices
 from logger.at_rest import active_path, control_path, read_only, read_page
 from logger.claims import USED
 from logger.config import LogType
@@ -21,13 +21,12 @@ from logger.control import ControlFile, ControlState
 from logger.disk import Disk, make_and_keep_dirs, make_dirs, read_whole, write_whole
 from logger.errors import LogClosed, LogDamaged
 from logger.extent import NUMBERS, ExtentHeader, decode_header, file_name, linear_number
-from logger.history import NOTICES
 from logger.linear import REUSABLE
 
 CHUNK = 1 << 20
 MOVED_FROM = "moved.from"
 HISTORY = re.compile(r"S\d{7}\.(LOG|IDX|LOG\.(zst|gz))")  # an extent, what finds records in it, and compressed ones
-BESIDE = (NOTICES, USED)  # what lies beside the control file, of a linear log
+BESIDE = (notices.NAME, USED)  # what lies beside the control file, of a linear log
 DIRECTORIES = ("active", "archive")  # what lies in a log directory besides the control file
 
 

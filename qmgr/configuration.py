@@ -4,7 +4,7 @@ import enum
 
 import attrs
 
-from logger.archive import ArchivePolicy
+from logger.archive_plan import ArchivePolicy
 from logger.config import LogConfig, within
 
 

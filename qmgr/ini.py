@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import attrs
 
-from logger.archive import ArchivePolicy
+from logger.archive_plan import ArchivePolicy
 from logger.compressed import Compression
 from logger.config import LogConfig, LogSync, LogType, WriteIntegrity
 from qmgr.configuration import (

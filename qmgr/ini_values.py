@@ -4,7 +4,7 @@ import enum
 import re
 from typing import Any, Protocol
 
-from logger.archive import age_text, parse_age
+from logger.archive_plan import age_text, parse_age
 
 MAX_PATH_CHARS = 4000
 HOST = re.compile(

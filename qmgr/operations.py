@@ -4,7 +4,8 @@ import contextlib
 from collections.abc import Iterable
 from typing import Any
 
-from logger.archive import Action, Outcome, Progress, no_progress, parse_age
+from logger.archive import Outcome, Progress, no_progress
+from logger.archive_plan import Action, parse_age
 from logger.disk import NO_SPACE, way_out
 from logger.errors import LogError
 from qmgr import authority, events

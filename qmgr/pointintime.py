@@ -11,7 +11,8 @@ import attrs
 
 from logger import at_rest, control
 from logger import lsn as lsns
-from logger.archive import ArchivePolicy, Progress, no_progress
+from logger.archive import Progress, no_progress
+from logger.archive_plan import ArchivePolicy
 from logger.clock import Clock, SystemClock
 from logger.config import LogType
 from logger.control import ControlState

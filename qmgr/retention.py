@@ -17,7 +17,8 @@ from functools import partial
 from typing import Any
 
 from logger import claims
-from logger.archive import DONE, Action, Archive, ArchivedNotices, ArchivePolicy, Outcome, Plan, Progress, last_written
+from logger.archive import Archive, Outcome, Progress
+from logger.archive_plan import DONE, Action, ArchivePolicy, Plan, last_written
 from logger.at_rest import active_path
 from logger.clock import Clock
 from logger.compressed import codec
@@ -27,6 +28,7 @@ from logger.errors import LogError
 from logger.extent import file_name, linear_number, number_of
 from logger.history import History, Place
 from logger.log import Log
+from logger.notices import ArchivedNotices
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog
 from qmgr.errors import IniError, MediaNotSupported, Mistake, ObjectInUse

@@ -21,13 +21,13 @@ from typing import Any
 
 import attrs
 
-from logger import archive, compressed, config, history, log, stats
+from logger import archive, archive_plan, compressed, config, history, log, stats
 from qmgr import authority, errors, infos, message, mqsc, objects, replay
 from qmgr.errors import MQError, Reason
 from recovery import records, restart, uows
 
 SHOWN: tuple[ModuleType, ...] = (
-    *(archive, compressed, config, history, log, stats),
+    *(archive, archive_plan, compressed, config, history, log, stats),
     *(authority, errors, infos, message, mqsc, objects, replay),
     *(records, restart, uows),
 )

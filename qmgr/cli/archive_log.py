@@ -3,7 +3,8 @@
 import argparse
 from collections.abc import Callable
 
-from logger.archive import Action, Outcome, parse_age
+from logger.archive import Outcome
+from logger.archive_plan import Action, parse_age
 from qmgr.cli import access
 from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, Bar, Command, Failure, Parser, complain
 from qmgr.errorlog import MESSAGES

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logger.archive import ArchivePolicy
+from logger.archive_plan import ArchivePolicy
 from logger.compressed import Compression
 from logger.config import LogConfig, LogSync, LogType, WriteIntegrity
 from qmgr import ini
