@@ -182,9 +182,13 @@ class Connection:
             response = self._answer(head)
         except BadRequest as exc:
             response = _told(exc)
-            head = None  # where its body ends is not known
+            head = None  # where its body ends is not known, or it was not read
         except MQError as exc:
             response = failure(exc)
+            if (
+                self._session is None
+            ):  # it was not let in, and its body not read, which is not to be taken for a request
+                head = None
         keep_alive = head is not None and head.keep_alive and not self._listener.refusing
         self._send(response.encode(keep_alive=keep_alive, without_body=head is not None and head.method == "HEAD"))
         if head is None:

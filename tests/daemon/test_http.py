@@ -260,6 +260,24 @@ def test_a_get_waits_for_a_message(server: Server) -> None:
     assert call.outcome(30).body == b"late"
 
 
+def test_the_body_of_a_request_that_is_refused_is_no_request(server: Server) -> None:
+    """Where there are too many clients it is not read; the next one may be let in."""
+    server.face.sessions.limit = 0
+    server.qm.put("A", b"kept")
+    inner = f"DELETE {ROOT}/A/message HTTP/1.1\r\nHost: x\r\nibm-mq-rest-csrf-token:\r\n\r\n".encode()
+    outer = f"POST {ROOT}/A/message HTTP/1.1\r\nHost: x\r\nibm-mq-rest-csrf-token:\r\n".encode()
+    with socket.create_connection((server.host, server.port), timeout=30) as client:
+        client.sendall(outer + b"Content-Length: %d\r\n\r\n" % len(inner))
+        said = client.recv(65536)
+        server.face.sessions.limit = None
+        client.sendall(inner)
+        client.shutdown(socket.SHUT_WR)
+        while part := client.recv(65536):
+            said += part
+    assert (said.count(b"HTTP/1.1 "), b" 503 " in said, b"MQRC_MAX_CONNS_LIMIT_REACHED" in said) == (1, True, True)
+    assert server.qm.get("A").body == b"kept"
+
+
 def test_a_message_for_a_client_that_is_gone_stays(server: Server) -> None:
     """Row 74."""
     with socket.create_connection((server.host, server.port), timeout=30) as connection:
