@@ -31,7 +31,7 @@ CONNECT, PUT, GET, BROWSE, INQUIRE, ADMIN = "connect", "put", "get", "browse", "
 
 # what `Session.call` may call: the right that it takes; on the object that its first argument names, if it has one
 CALLS: dict[str, str] = {
-    **dict.fromkeys(("queue", "queues", "alias", "aliases", "attributes", "status"), INQUIRE),
+    **dict.fromkeys(("queue", "queues", "aliases", "attributes", "status"), INQUIRE),
     **dict.fromkeys(("transactions", "connections", "in_doubt", "oldest_extents"), INQUIRE),
     **dict.fromkeys(("define_queue", "alter_queue", "delete_queue", "clear_queue"), ADMIN),
     **dict.fromkeys(("alter", "resolve", "checkpoint", "mqsc", "stop_connection"), ADMIN),
@@ -42,7 +42,7 @@ CALLS: dict[str, str] = {
 }
 NAMED = {
     *("queue", "define_queue", "alter_queue", "delete_queue", "clear_queue"),
-    *("alias", "define_alias", "alter_alias", "delete_alias"),
+    *("define_alias", "alter_alias", "delete_alias"),
 }
 
 
