@@ -9,7 +9,6 @@ extents alone is a circular log already, so one write is all. A log that moves i
 """
 
 import contextlib
-import re
 
 import attrs
 
@@ -21,22 +20,13 @@ from logger.control import ControlFile, ControlState
 from logger.disk import Disk, make_and_keep_dirs, make_dirs, read_whole, write_whole
 from logger.errors import LogClosed, LogDamaged
 from logger.extent import NUMBERS, ExtentHeader, decode_header, file_name, linear_number
+from logger.history import belongs, extent_of
 from logger.linear import REUSABLE
 
 CHUNK = 1 << 20
 MOVED_FROM = "moved.from"
-HISTORY = re.compile(r"S\d{7}\.(LOG|IDX|LOG\.(zst|gz))")  # an extent, what finds records in it, and compressed ones
 BESIDE = (notices.NAME, USED)  # what lies beside the control file, of a linear log
 DIRECTORIES = ("active", "archive")  # what lies in a log directory besides the control file
-
-
-@attrs.frozen
-class History:
-    """What circular logging has no use for."""
-
-    names: list[str]
-    extents: int
-    size: int  # bytes
 
 
 def check_ended(disk: Disk, directory: str) -> ControlState:
@@ -186,19 +176,17 @@ def to_circular(disk: Disk, directory: str, most: int) -> None:
         file.close()
 
 
-def history(disk: Disk, directory: str) -> History:
-    """What a linear log has in its active directory that it could not have were it circular."""
+def past(disk: Disk, directory: str) -> tuple[int, int]:
+    """How many extents a linear log has that a circular one has no use for, and their bytes; not of the archive."""
     _, state = control.read(disk, control_path(directory))
     active = active_path(directory)
     needed = {file_name(number) for number in active_extents(state).values()}
     ready = {file_name(number) for number, sequence in state.extents if not sequence}
-    found = [name for name in disk.list(active) if HISTORY.fullmatch(name) and name not in needed | ready]
-    size = sum(_size(disk, f"{active}/{name}") for name in found)
-    reusable = [name for name in disk.list(active) if REUSABLE.fullmatch(name)]
-    return History([*found, *reusable], sum(not name.endswith(".IDX") for name in found), size)
+    found = [name for name in disk.list(active) if extent_of(name) is not None and name not in needed | ready]
+    return len(found), sum(_size(disk, f"{active}/{name}") for name in found)
 
 
-def forget_history(disk: Disk, directory: str) -> None:
+def forget_past(disk: Disk, directory: str) -> None:
     """Delete what a circular log has no use for. The control file says that it is circular, and names what it needs."""
     _, state = control.read(disk, control_path(directory))
     assert state.log_type is LogType.CIRCULAR
@@ -208,7 +196,7 @@ def forget_history(disk: Disk, directory: str) -> None:
 
 
 def _is_of_a_log(name: str) -> bool:
-    return bool(HISTORY.fullmatch(name) or REUSABLE.fullmatch(name))
+    return belongs(name) or REUSABLE.fullmatch(name) is not None
 
 
 def _size(disk: Disk, path: str) -> int:

@@ -94,9 +94,9 @@ class _Migration:
     def _to_circular(self, directory: str) -> None:
         disk, config = self._disk, _config(self._disk, self._location)
         if control.read(disk, control_path(directory))[1].log_type is LogType.LINEAR:
-            lost = migrate.history(disk, directory)
+            extents, size = migrate.past(disk, directory)
             self._say(
-                f"Media recovery ends here: {lost.extents} extents of history, {lost.size} bytes, are deleted from "
+                f"Media recovery ends here: {extents} extents of history, {size} bytes, are deleted from "
                 f"{directory}/active. Archived extents stay where they are."
             )
         log_id = control.read(disk, control_path(directory))[1].log_id
@@ -104,7 +104,7 @@ class _Migration:
         migrate.to_circular(disk, directory, config.log.max_files)
         self._forget_images(newest, catalogue)
         self._write_ini({"LogType": LogType.CIRCULAR.value})
-        migrate.forget_history(disk, directory)
+        migrate.forget_past(disk, directory)
 
     def _forget_images(self, newest: Checkpoint, catalogue: list[bytes]) -> None:
         """The images lie in the history that is deleted: a log that becomes linear again must not rely on them."""
