@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 import qmgr
 from qmgr.configuration import ChannelsConfig, Clash, Protocol
 from qmgr.daemon import http as listeners
-from qmgr.daemon import metrics, strangers
+from qmgr.daemon import http_messaging, metrics, strangers
 from qmgr.daemon.http_frames import BadRequest, Head, parse
 from qmgr.daemon.http_messaging import properties, said_of
 from qmgr.errors import IniError, NotAuthorized
@@ -308,8 +308,9 @@ def test_a_message_that_stays_is_not_told(server: Server) -> None:
     assert server.qm.get("A").body == b"x"
 
 
-def test_a_message_for_a_client_over_tls_that_is_gone_stays(tmp_path: Path) -> None:
+def test_a_message_for_a_client_over_tls_that_is_gone_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Row 74. One that asks for more while it waits is there."""
+    monkeypatch.setattr(http_messaging, "SLICE", 0.02)
     authority = Authority(tmp_path)
     certificate, key = authority.issue("localhost")
     server = Server(tmp_path, tls_certificate=certificate, tls_key=key)
@@ -338,7 +339,9 @@ def test_a_message_for_a_client_over_tls_that_is_gone_stays(tmp_path: Path) -> N
         while not server.qm._engine.state.queues["A"].waiters.line:
             assert not deadline.wait(0.01)
         client.sendall(b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n")
-        assert not deadline.wait(1.5)  # by then the server has looked
+        (connection,) = server.listener._open
+        while b"close" not in connection._read:  # the server looks whether the client is there
+            assert not deadline.wait(0.01)
         server.qm.put("A", b"body")
         said = b""
         while part := client.recv(65536):
