@@ -3,6 +3,7 @@
 import ast
 import functools
 import graphlib
+import re
 import subprocess
 import sys
 import tomllib
@@ -100,6 +101,29 @@ def test_what_spark_finds_by_its_name_leads_to_the_pipeline_alone(path: Path) ->
 def test_the_packages_files_stand_in_one_order() -> None:
     graph = {name: {other for other in imports(path) if other in MODULES} for name, path in MODULES.items()}
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError with the cycle
+
+
+def toured() -> list[Path]:
+    """The files that the tour names behind its first hour. A bare name lies where the one before it does."""
+    text = (ROOT / "docs/tour.md").read_text().partition("**The log, from below.**")[2].partition("**The tests.**")[0]
+    found: dict[Path, None] = {}
+    folder = ROOT
+    for name in re.findall(r"`([a-z0-9_/]+\.py)`", text):
+        path = folder / name if (folder / name).exists() else ROOT / name
+        assert path.exists(), f"docs/tour.md names {name}, and there is no such file"
+        found.setdefault(path)
+        folder = path.parent
+    return list(found)
+
+
+def test_the_tour_names_every_file_behind_those_that_it_needs() -> None:
+    order = toured()
+    for at, path in enumerate(order):
+        needed = [of(MODULES[name]) for name in imports(path) if MODULES.get(name) in order[at + 1 :]]
+        assert not needed, f"docs/tour.md comes to {of(path)} before {', '.join(needed)}"
+    folders = {ROOT / "qmgr" / folder for folder in ("aio", "cli", "mqsc")}  # named as a whole
+    left = [path for path in FILES if path not in order and path.parent not in folders]
+    assert [of(path) for path in left if not path.name.startswith("__")] == []
 
 
 @pytest.mark.parametrize("path", INSIDE, ids=of)
