@@ -27,11 +27,10 @@ from logger.reader import LogReader
 from pipeline.columns import Columns, Names
 from pipeline.details import definitions
 from pipeline.filters import EVERYTHING, Filters, Wanted, wanted
+from pipeline.opened import Extents, Patience
 from pipeline.operations import NONE, Batch, of_record, of_window, operations
 from pipeline.windows import (
     WINDOW,
-    Extents,
-    Patience,
     Places,
     Stretch,
     Window,

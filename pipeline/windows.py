@@ -5,48 +5,33 @@ CRC, and the index says where its records begin. Where most of its records are o
 others are read, each checked by the CRC of its frame. Any other extent, such as the one that is being written, is
 walked from frame to frame, and each frame's CRC is checked. An index that does not fit what is read is passed over:
 then it is the frames that decide whether anything is damaged.
-
-A queue manager may write meanwhile. A page that it was about to write over, or has moved to its place, can look torn:
-what does not check out is looked at again before it counts as damage.
 """
 
-import contextlib
-import threading
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import NamedTuple
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 
-from logger import frame, lsn
-from logger.compressed import CompressedFile, ReadOnly, compression_of
+from logger import frame
 from logger.crc import crc32
-from logger.disk import PAGE, Disk, File
-from logger.errors import LogDamaged
-from logger.extent import DATA, HEADER, decode_header, file_name, linear_number
-from logger.history import SUFFIXES, Form, History, Place
-from logger.reader import ExtentView, LogReader, Record
+from logger.disk import PAGE
+from logger.reader import ExtentView, Record
 from pipeline.filters import Wanted
-from recovery import extent_index
+from pipeline.opened import Extents, Patience, damaged
 from recovery.extent_index import BLOCK, SEVERAL, ExtentIndex
 
 WINDOW = 4 << 20  # bytes read at a time
-LOOKS = 6  # at what does not check out, before it is damage
-PAUSE = 0.002  # seconds before the second look; twice as much before each other one
 PADDING = bytes(192)  # so that a header can be taken whole wherever a record begins
 KIND_IN_HEADER = 8  # which of its fields
 LSN_AT, FLAGS_AT = 2, 46  # in a frame's header: the LSN is the third number of 8 bytes
 FEW = 4  # so many times as many bytes are read where few of them may be wanted
 NEAR = 2048  # bytes between two records that are read at once all the same
 LONG = 16 << 10  # bytes of a record that are read at once where few are wanted
-OPEN = 3  # files at a time
-INDEXES = 32  # that this process keeps
 
 Places = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-_indexes: dict[tuple[bytes, int, int], ExtentIndex] = {}
 
 
 class Window(NamedTuple):
@@ -98,229 +83,6 @@ def stretches(index: ExtentIndex, lsns: Places, start: int, end: int, wanted: Wa
         else:
             found.append(Stretch(number, number + 1, low, high))
     return found
-
-
-@attrs.define
-class Extents:
-    """The extents of one log, opened as they are read."""
-
-    disk: Disk
-    history: History
-    epoch_from: int
-    epoch: int
-    _files: dict[int, tuple[Place, File]] = attrs.field(factory=dict)
-    _none_from: int | None = None  # the sequence from which on nothing was there, at the last look at directories
-
-    def place(self, sequence: int) -> Place:
-        """Where the extent is. Raises LogDamaged, ExtentGone where it is not."""
-        return self._opened(sequence)[0]
-
-    def has(self, sequence: int) -> bool:
-        """Is the extent there, whole and under its name?"""
-        with contextlib.suppress(LogDamaged):
-            found = self._files.get(sequence) or self._by_name(sequence)
-            if found is not None:
-                self._files[sequence] = found
-                return True
-        return False
-
-    def index(self, sequence: int) -> ExtentIndex | None:
-        """What is in the extent, if that is told beside it."""
-        place = self.place(sequence)
-        key = self.history.log_id, sequence, place.taken
-        found = _indexes.pop(key, None)
-        if found is None:
-            found = extent_index.load(self.disk, place, self.history.log_id)
-            if found is None:
-                return None
-        _indexes[key] = found
-        while len(_indexes) > INDEXES:
-            _indexes.pop(next(iter(_indexes)))
-        return found
-
-    def view(self, sequence: int) -> ExtentView:
-        """The pages of the extent, as they lie now."""
-        size = self.history.extent_bytes
-        return ExtentView(_Reopened(self, sequence), sequence * size, size, self.seed)
-
-    def read(self, sequence: int, offset: int, size: int) -> bytes:
-        """Bytes of the extent's file, plain or decompressed."""
-        with _told(max(offset - DATA, 0) + sequence * self.history.extent_bytes):
-            return self._opened(sequence)[1].read(offset, size)
-
-    @property
-    def seed(self) -> int:
-        return crc32(self.history.log_id)
-
-    def close(self) -> None:
-        for _, file in self._files.values():
-            file.close()
-        self._files.clear()
-        self._none_from = None
-
-    def reader(self) -> LogReader:
-        """A reader of the same files; it is closed with them."""
-        return LogReader(
-            self._if_there,
-            extent_bytes=self.history.extent_bytes,
-            log_id=self.history.log_id,
-            name=self.history.name,
-            close=self.close,
-            last_epoch=(self.epoch_from, self.epoch),
-        )
-
-    def long_record(self, at: int) -> Record:
-        """The record of several frames that begins at `at`. Raises LogDamaged."""
-        look = Patience()
-        while True:
-            try:
-                for record in self.reader().records(at, durable=at + 8):
-                    if record.lsn == at:
-                        return record
-                    break
-                look.again(damaged(self.place(at // self.history.extent_bytes).path, at))
-            except LogDamaged as exc:
-                look.again(exc)
-            self.close()
-
-    def _if_there(self, sequence: int) -> File | None:
-        """For a reader that looks on behind the end of the log."""
-        try:
-            self._opened(sequence)
-            return _Reopened(self, sequence)
-        except LogDamaged as exc:
-            if self._from(sequence):
-                raise exc
-            return None
-
-    def _from(self, sequence: int) -> dict[int, Place]:
-        """What is there of this extent and those behind it."""
-        if self._none_from is not None and sequence >= self._none_from:
-            return {}
-        found = self.history.places_from(sequence)
-        if not found:
-            self._none_from = sequence
-        return found
-
-    def _opened(self, sequence: int) -> tuple[Place, File]:
-        with _told(sequence * self.history.extent_bytes):
-            found = self._files.pop(sequence, None) or self._found(sequence)
-        self._files[sequence] = found
-        while len(self._files) > OPEN:
-            self._files.pop(next(iter(self._files)))[1].close()
-        return found
-
-    def _found(self, sequence: int) -> tuple[Place, File]:
-        """Open the extent where it lies by now; others may be moving it."""
-        places: dict[int, Place] = {}
-        for _ in range(LOOKS):
-            found = self._by_name(sequence)
-            if found is not None:
-                return found
-            places = self._from(sequence)
-            if not places:
-                break  # the log ends before it: there is nothing that anybody could be moving
-            if sequence in places:  # it has moved, or its header is damaged
-                file = self.history.open(sequence)
-                if file is not None:
-                    return places[sequence], file
-        if places:
-            self.history.places()  # of which it says what is there
-            self.history.refuse_gap(sequence)
-        path, at = self.history.name(sequence), sequence * self.history.extent_bytes
-        raise LogDamaged(
-            f"log extent {path} is missing, or cut, or its header is damaged, and it should hold the log from "
-            f"{lsn.text(at)}; restore it from a backup, into {self.history.where}",
-            path=path,
-            lsn=at,
-        )
-
-    def _by_name(self, sequence: int) -> tuple[Place, File] | None:
-        if self._none_from is not None and sequence >= self._none_from:
-            return None
-        for directory in self.history.directories:
-            for suffix in SUFFIXES:
-                found = self._open(f"{directory}/{file_name(linear_number(sequence))}{suffix}", sequence)
-                if found is not None:
-                    return found
-        return None
-
-    def _open(self, path: str, sequence: int) -> tuple[Place, File] | None:
-        try:
-            file: File = self.disk.open_read(path)
-        except FileNotFoundError:
-            return None
-        if compression_of(path) is not None:
-            file = CompressedFile(file, path)
-        try:
-            header = decode_header(file.read(0, HEADER.size))
-            size = file.size()
-        except BaseException:
-            file.close()
-            raise
-        if (
-            header is None
-            or (header.log_id, header.sequence, header.extent_bytes)
-            != (self.history.log_id, sequence, self.history.extent_bytes)
-            or size < DATA + header.extent_bytes
-        ):
-            file.close()
-            return None
-        return Place(sequence=sequence, path=path, form=Form.ACTIVE, size=size, taken=header.time), file
-
-
-@contextlib.contextmanager
-def _told(at: int) -> Iterator[None]:
-    """What can't be decompressed is said with its LSN."""
-    try:
-        yield
-    except LogDamaged as exc:
-        if exc.lsn is not None:
-            raise
-        raise LogDamaged(f"{exc}; it holds the log at {lsn.text(at)}", path=exc.path, lsn=at) from exc
-
-
-class _Reopened(ReadOnly):
-    """An extent whose file is opened again when it had to make room for others."""
-
-    def __init__(self, extents: Extents, sequence: int) -> None:
-        self._extents = extents
-        self._sequence = sequence
-
-    def read(self, offset: int, size: int) -> bytes:
-        return self._extents.read(self._sequence, offset, size)
-
-    def size(self) -> int:
-        return self._extents.place(self._sequence).size
-
-    def close(self) -> None:
-        """They are closed together."""
-
-
-class Patience:
-    """Looks again for a while at what others may be writing."""
-
-    def __init__(self) -> None:
-        self._looks = 0
-
-    def again(self, exc: LogDamaged) -> None:
-        """Wait a moment; raise what was found when that has been done often enough."""
-        self._looks += 1
-        if self._looks == LOOKS:
-            raise exc
-        threading.Event().wait(PAUSE * 2**self._looks)
-
-    def reset(self) -> None:
-        self._looks = 0
-
-
-def damaged(path: str, at: int) -> LogDamaged:
-    return LogDamaged(
-        f"{path} is damaged at {lsn.text(at)}: the log was durable beyond that and can't be read there any more; "
-        f"restore the file from a backup",
-        path=path,
-        lsn=at,
-    )
 
 
 def windows(extents: Extents, start: int, end: int, wanted: Wanted) -> Iterator[Window | Record]:

@@ -21,7 +21,7 @@ from logger.disk import Disk, File, PosixDisk
 from logger.errors import ExtentGone, LogDamaged, LogError
 from logger.extent import DATA as FRONT
 from logger.extent import file_name, linear_number
-from pipeline import extents, windows
+from pipeline import extents, opened, windows
 from pipeline.extents import LogFiles, Part
 from pipeline.filters import Filters
 from pipeline.rows import batches
@@ -41,7 +41,7 @@ STEPS = ["put", "one", "unit", "many", "long", "begin", "prepare", "put_many", "
 @pytest.fixture(autouse=True)
 def _forgotten() -> None:
     """What one test has learned of a log is none of the next one's."""
-    windows._indexes.clear()
+    opened._indexes.clear()
     extents._known.clear()
 
 
@@ -345,7 +345,7 @@ def test_parts_of_a_stream_are_the_same_before_and_after_extents_are_indexed_and
     start, end = rows[len(rows) // 5]["end_lsn"], rows[-1]["end_lsn"]
 
     def seen() -> tuple[list[tuple[int, int]], list[list[Row]]]:
-        windows._indexes.clear()
+        opened._indexes.clear()
         extents._known.clear()
         parts = extents.divided(works.log(), start, end, disk)
         return pieces(parts), [told_of(part, disk, chosen) for part in parts]
@@ -398,7 +398,7 @@ def test_a_folder_of_extents_is_given_the_indexes_that_it_lacks() -> None:
     last = [row for row in rows if row["kind"] == "PUT"][-1]
 
     def planned(on: Disk = disk) -> None:
-        windows._indexes.clear()
+        opened._indexes.clear()
         extents._known.clear()
         extents.plan(folder(disk), last["lsn"], last["end_lsn"], disk=on)
 
@@ -418,7 +418,7 @@ def test_a_folder_of_extents_is_given_the_indexes_that_it_lacks() -> None:
     assert not indexes()
     assert told(folder(disk), disk) == rows
     disk.heal()
-    windows._indexes.clear()
+    opened._indexes.clear()
     extents._known.clear()
     assert told(works.log(), disk) == rows
     assert not indexes(), "a queue manager does that itself"
@@ -672,7 +672,7 @@ def test_an_index_that_is_stale_foreign_or_garbled_costs_time_only() -> None:
         b"QMGRIDX2" + bytes(500),
         right[paths[1]][:-3],
     ):
-        windows._indexes.clear()
+        opened._indexes.clear()
         disk.poke(paths[1], data)
         assert told(works.log(), disk) == rows
         chosen = Filters(objects=frozenset({"C.D"}))

@@ -16,7 +16,7 @@ from logger import control
 from logger.disk import PosixDisk, PosixFile
 from logger.errors import ExtentGone, LogDamaged
 from logger.extent import file_name, linear_number
-from pipeline import windows
+from pipeline import opened
 from pipeline.limited_log_stream import LimitedLogStream
 from pipeline.log_options import asked, target_of
 from pipeline.log_source import LogSource
@@ -457,7 +457,7 @@ def test_partitions_are_the_same_before_and_after_extents_are_indexed(past: Path
     end = one.latestOffset(first, ReadAllAvailable())
 
     def found() -> list[list[logs.Row]]:
-        windows._indexes.clear()
+        opened._indexes.clear()
         parts = one.partitions(first, end)
         return [[row for made in rows_in(part, one.target) for row in made.to_pylist()] for part in parts]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import extents, rows, windows
+from pipeline import extents, opened, rows
 from pipeline.schema import COLUMNS
 from recovery.records import Kind
 from tests.pipeline import reference
@@ -47,7 +47,7 @@ def test_rows_are_those_of_a_slow_reading(steps: list[str], seed: int) -> None:
 @pytest.fixture(autouse=True)
 def _forgotten() -> None:
     """What one test has learned of a log is none of the next one's."""
-    windows._indexes.clear()
+    opened._indexes.clear()
     extents._known.clear()
 
 

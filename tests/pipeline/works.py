@@ -10,7 +10,7 @@ import pyarrow as pa
 import qmgr
 from logger.disk import Disk
 from logger.errors import LogDamaged
-from pipeline import extents, rows, windows
+from pipeline import extents, opened, rows
 from pipeline.extents import LogFiles, Part
 from pipeline.filters import EVERYTHING, Filters
 from pipeline.schema import COLUMNS, MOMENT
@@ -28,7 +28,7 @@ class Works:
 
     def __init__(self, seed: int = 0, **options: Any) -> None:
         extents._known.clear()  # all logs on simulated disks have one identity
-        windows._indexes.clear()
+        opened._indexes.clear()
         self.world = World(log_type="linear", log_secondary_files=8, **options)
         self.random = random.Random(seed)
         self.units: list[qmgr.UnitOfWork] = []
