@@ -18,7 +18,6 @@ FILES = 3
 # number -> (severity, text); the severities are MQ's: I information, W warning, E error, S severe
 MESSAGES = {
     "AMQ5026": ("I", "Listener {name!r} has started: {protocol} on {address}, port {port}."),
-    "AMQ5041": ("I", "The queue manager's task {task!r} has ended."),
     "AMQ6118": ("S", "An internal error has occurred: {text}"),
     "AMQ6287": ("I", "qmgr, {process}."),
     "AMQ6708": ("E", "A disk has no room or can't be written: {text}"),
