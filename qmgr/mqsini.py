@@ -164,7 +164,7 @@ def remove(disk: Disk, path: str, name: str, *, clock: Clock | None = None) -> N
 
 def _edit(disk: Disk, path: str, change: Callable[[str], str], clock: Clock | None) -> None:
     make_dirs(disk, path.rsplit("/", 1)[0])
-    with _locked(disk, path + ".lock", clock or SystemClock()):
+    with locked(disk, path + ".lock", clock or SystemClock()):
         before = read_whole(disk, path) if disk.exists(path) else b""
         parse(before, path)  # refuses what it can't read: an edit must not lose it
         after = change(before.decode("utf-8")).encode("utf-8")
@@ -173,8 +173,8 @@ def _edit(disk: Disk, path: str, change: Callable[[str], str], clock: Clock | No
 
 
 @contextlib.contextmanager
-def _locked(disk: Disk, path: str, clock: Clock) -> Iterator[None]:
-    """Own the lock file at `path`, waiting a few seconds for another command to be done with it."""
+def locked(disk: Disk, path: str, clock: Clock) -> Iterator[None]:
+    """Own the lock file `path`, named as the file that is changed, waiting a few seconds for another command."""
     pause = threading.Event()
     for attempt in range(LOCK_TRIES):
         try:
@@ -182,7 +182,8 @@ def _locked(disk: Disk, path: str, clock: Clock) -> Iterator[None]:
             break
         except LogInUse as exc:
             if attempt == LOCK_TRIES - 1:
-                raise InUse(f"mqs.ini is being changed: {exc}. Try again later.", holder=exc.holder) from exc
+                name = path.rpartition("/")[2].removesuffix(".lock")
+                raise InUse(f"{name} is being changed: {exc}. Try again later.", holder=exc.holder) from exc
             clock.wait(pause, LOCK_PAUSE)
     try:
         yield

@@ -4,18 +4,22 @@ They lie beside qm.ini with mode 0600, and not in the log, which others read. An
 connection; what a user may do is another matter: `authority.py`.
 """
 
+import contextlib
 import hashlib
 import hmac
 import json
 import unicodedata
+from collections.abc import Iterator
 
 import attrs
 
+from logger.clock import SystemClock
 from logger.disk import Disk, read_whole, replace_file
 from qmgr.authority import check_user
 from qmgr.creation import refuse_root
 from qmgr.errors import IniError, Mistake, Reason
 from qmgr.locations import Location
+from qmgr.mqsini import locked
 
 ITERATIONS = 16_384
 MOST_ITERATIONS = 1 << 20
@@ -76,16 +80,24 @@ class Users:
         return sorted(self._read())
 
     def set(self, name: str, password: str) -> None:
-        """Let the user in with this password, and with no other."""
-        known = self._read()
-        known[check_user(name)] = verifier(password, self._disk.entropy(SALT))
-        self._write(known)
+        """Let the user in with this password, and with no other. Raises Mistake, InUse."""
+        with self._edited() as known:
+            known[check_user(name)] = verifier(password, self._disk.entropy(SALT))
 
     def remove(self, name: str) -> None:
-        known = self._read()
-        if known.pop(name, None) is None:
-            raise Mistake(f"there is no user {name!r}", reason=Reason.OPTIONS_ERROR)
-        self._write(known)
+        """Raises Mistake where there is none, InUse."""
+        with self._edited() as known:
+            if known.pop(name, None) is None:
+                raise Mistake(f"there is no user {name!r}", reason=Reason.OPTIONS_ERROR)
+
+    @contextlib.contextmanager
+    def _edited(self) -> Iterator[dict[str, Verifier]]:
+        """The users, to be changed; they are written at the end. Others who change some wait for that."""
+        refuse_root(self._disk, self._location.data_dir, self._location.name)
+        with locked(self._disk, f"{self._path}.lock", SystemClock()):
+            known = self._read()
+            yield known
+            self._write(known)
 
     def _read(self) -> dict[str, Verifier]:
         if not self._disk.exists(self._path):
@@ -104,7 +116,6 @@ class Users:
             name: {field: value.hex() if isinstance(value, bytes) else value for field, value in fields.items()}
             for name, fields in ((name, attrs.asdict(one)) for name, one in sorted(known.items()))
         }
-        refuse_root(self._disk, self._location.data_dir, self._location.name)
         replace_file(self._disk, self._path, json.dumps({"format": FORMAT, "users": users}, indent=1).encode() + b"\n")
 
 

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qmgr import locations, sasl
-from qmgr.errors import IniError, Mistake, NotAuthorized
+from qmgr import locations, mqsini, sasl
+from qmgr.errors import IniError, InUse, Mistake, NotAuthorized
+from qmgr.locations import Location
 from qmgr.sasl import EXTERNAL, PLAIN, SCRAM, Client, ScramServer, server
 from qmgr.users import Users, verifier
 from tests.sim.disk import SimDisk
@@ -120,11 +121,32 @@ def test_garbage_is_refused(mechanism: str, said: list[bytes]) -> None:
         pass
 
 
-def test_the_file_of_users() -> None:
+def place_of_users() -> tuple[SimDisk, Location]:
     disk = SimDisk()
     location = locations.find("QM1", "/data", disk)
     for path in ("/data", "/data/qmgrs", location.data_dir):
         disk.mkdir(path)
+    return disk, location
+
+
+def test_one_user_at_a_time_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one that another command has set meanwhile would be lost."""
+    monkeypatch.setattr(mqsini, "LOCK_TRIES", 2)
+    disk, location = place_of_users()
+    users = Users(disk, location)
+    users.set("mia", "x")
+    other = disk.lock(f"{location.users}.lock", "pid 4711")
+    for change in (lambda: users.set("eve", "x"), lambda: users.remove("mia")):
+        with pytest.raises(InUse, match=r"users\.json is being changed: .*pid 4711"):
+            change()
+    assert users.names() == ["mia"]
+    other.release()
+    users.set("eve", "x")
+    assert users.names() == ["eve", "mia"]
+
+
+def test_the_file_of_users() -> None:
+    disk, location = place_of_users()
     users = Users(disk, location)
     assert users.names() == []
     users.set("mia", "älter")
