@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         with samples.opened(args) as manager:
             while done < args.c:
-                count = min(args.u or args.c, args.c - done)
+                count = min(args.u or 1, args.c - done)  # what came before a failure is there, and counts
                 now = batch(manager, args, done, count)
                 done += now
                 if now < count:

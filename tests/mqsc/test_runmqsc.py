@@ -294,6 +294,16 @@ def test_amqsblst_writes_and_reads_what_is_numbered(run: Run) -> None:
         assert err.startswith(("AMQ7076E", "AMQ7006E"))
 
 
+def test_amqsblst_says_how_many_were_written_before_a_failure(run: Run) -> None:
+    run("runmqsc --offline QM1", b"def ql(A) maxdepth(5)\n")
+    for unit, written in (("-u 0", 5), ("-u 2", 4), ("-u 6", 0)):
+        run("runmqsc --offline QM1", b"clear ql(A)\n")
+        code, out, _ = run(f"amqsblst --offline QM1 A -W -c 10 {unit}")
+        assert code == 2
+        assert "MQPUT ended with reason code 2053\n" in out
+        assert f"\n{written} messages written in " in out, unit
+
+
 def test_amqsblst_provokes_the_release_of_log_space(run: Run, data: Path) -> None:
     """A unit of work that is larger than the log is rolled back, which the error log says; the next one goes on."""
     run("runmqsc --offline QM1", b"def ql(A) defpsist(yes)\n")
