@@ -159,7 +159,7 @@ class Client:
         """Raises NotAuthorized where the challenge can't be believed."""
         text = _bounded(challenge)
         fields = _fields(text)
-        iterations = int(fields.get("i", "0")) if fields.get("i", "0").isdigit() else 0
+        iterations = int(fields.get("i", "0")) if fields.get("i", "0").isdecimal() else 0
         if not fields.get("r", "").startswith(self._nonce) or not 1 <= iterations <= MOST_ITERATIONS:
             raise NotAuthorized("the server's challenge is not an answer to this client")
         key = salted(self._password, _unb64(fields.get("s", "")), iterations)

@@ -52,9 +52,13 @@ def digest(data: bytes) -> bytes:
 
 
 def verifier(password: str, salt: bytes, iterations: int = ITERATIONS) -> Verifier:
-    """What proves this password. Raises Mistake for one that is empty or too long."""
-    if not 1 <= len(password.encode("utf-8", "replace")) <= LONGEST_PASSWORD or "\0" in password:
-        raise Mistake(f"a password is text of 1 to {LONGEST_PASSWORD} bytes", reason=Reason.OPTIONS_ERROR)
+    """What proves this password. Raises Mistake for one that is empty, too long or no text."""
+    try:
+        size = len(password.encode())
+    except UnicodeEncodeError:  # bytes that are not UTF-8, read as if they were
+        size = 0
+    if not 1 <= size <= LONGEST_PASSWORD or "\0" in password:
+        raise Mistake(f"a password is text of 1 to {LONGEST_PASSWORD} bytes in UTF-8", reason=Reason.OPTIONS_ERROR)
     key = salted(password, salt, iterations)
     return Verifier(
         salt=salt,

@@ -105,7 +105,7 @@ def test_a_server_that_does_not_know_the_password_is_found_out() -> None:
     for wrong in (b"v=" + b"A" * 43 + b"=", b"", b"e=other-error"):
         with pytest.raises(NotAuthorized):
             client.finish(wrong)
-    for challenge in (b"r=somebody else,s=AAAA,i=4096", b"r=,i=0", b"", b"\xff", b"i=99999999999"):
+    for challenge in (b"r=somebody else,s=AAAA,i=4096", b"r=,i=0", b"", b"\xff", b"i=99999999999", "i=²".encode()):
         with pytest.raises(NotAuthorized):
             Client(SCRAM, "mia", "x", entropy).answer(challenge)
 
@@ -157,9 +157,12 @@ def test_the_file_of_users() -> None:
     with pytest.raises(NotAuthorized):
         sasl.check_password(users.find, entropy, "mia", "älter")
     users.remove("mia")
-    for wrong in (lambda: users.remove("mia"), lambda: users.set("a b", "x"), lambda: users.set("eve", "")):
+    for wrong in (lambda: users.remove("mia"), lambda: users.set("a b", "x")):
         with pytest.raises(Mistake):
             wrong()
+    for password in ("", "x" * 1025, "a\0b", "not UTF-8: \udcff"):
+        with pytest.raises(Mistake, match="text of 1 to 1024 bytes in UTF-8"):
+            users.set("eve", password)
     for damaged in (b"", b"[]", b'{"format": 2}', b'{"format": 1, "users": {"mia": {}}}', b"\xff"):
         disk.poke(location.users, damaged)
         with pytest.raises(IniError, match="AMQ6162E"):
