@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from qmgr.aio.units import UnitOfWork, to_the_end
-from qmgr.errors import MQError, NoMessageAvailable
+from qmgr.errors import MQError, NoMessageAvailable, SyncpointLimit
 from qmgr.message import Message
 from recovery.uows import ACTIVE
 
@@ -40,15 +40,18 @@ class Consumer:
         return found
 
     async def _get(self, wait: float | None) -> tuple[Message, UnitOfWork] | None:
-        self._open = unit = self._begin()
-        try:
-            return await unit.get(self._queue, wait=wait, backout_requeue=self._requeue), unit
-        except NoMessageAvailable:
-            await self._commit()  # there may be messages that were moved away
-            return None
-        except BaseException:
-            await self.aclose()
-            raise
+        while True:
+            self._open = unit = self._begin()
+            try:
+                return await unit.get(self._queue, wait=wait, backout_requeue=self._requeue), unit
+            except SyncpointLimit:
+                await self._commit()  # so many were moved away: on with the others
+            except NoMessageAvailable:
+                await self._commit()  # there may be some that were moved away
+                return None
+            except BaseException:
+                await self.aclose()
+                raise
 
     async def _commit(self) -> None:
         unit, self._open = self._open, None

@@ -138,6 +138,24 @@ def test_consume_gives_each_message_in_a_unit_of_work(face: Face) -> None:
     assert qm.transactions() == []
 
 
+def test_consume_moves_more_than_a_unit_of_work_holds_that_nobody_can_work_on(face: Face) -> None:
+    qm, moved = face.qm, face.queue()
+    queue = face.queue(backout_threshold=1, backout_queue=moved)
+    poison = [b"%d" % number for number in range(7)]
+    qm.put_many(queue, poison)
+    with qm.begin() as unit:
+        unit.get_many(queue, len(poison))
+        unit.backout()
+    qm.put(queue, b"good")
+    usual = qm.attributes.max_uncommitted
+    qm.alter(max_uncommitted=4)
+    try:
+        assert [message.body for message, _ in qm.consume(queue, wait=0.0)] == [b"good"]
+    finally:
+        qm.alter(max_uncommitted=usual)
+    assert (bodies(qm, queue), bodies(qm, moved)) == ([], poison)
+
+
 def test_a_queue_is_cleared(qm: Manager, queue: str) -> None:
     qm.put_many(queue, [b"x"] * 7)
     with qm.begin() as unit:
