@@ -119,5 +119,5 @@ class _Search:
         mine = [entry for entry in [*self.mine, *self.chosen.values()] if group_of(entry.head) == group]
         there = [*mine, *self._live(self._of(group))]
         numbers = {group_sequence_of(entry.head) for entry in there}
-        ends = [group_sequence_of(entry.head) for entry in there if is_last_in_group(entry.head)]
-        return bool(ends) and numbers >= set(range(1, min(ends) + 1))
+        end = min((group_sequence_of(entry.head) for entry in there if is_last_in_group(entry.head)), default=0)
+        return end > 0 and sum(number <= end for number in numbers) == end

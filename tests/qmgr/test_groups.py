@@ -1,6 +1,7 @@
 """Message groups: numbered messages that one consumer takes in their order, whole."""
 
 import random
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -202,6 +203,19 @@ def test_only_groups_that_are_there_whole(qm: qmgr.QueueManager) -> None:
         assert [one.body for one in unit.get_many("A", 9, all_available=True)] == [b"I1", b"I2"]
         group(qm, "G", 2, last=False)
         assert take(unit, all_available=True) == ["G1", "G2", "G3"]
+
+
+def test_a_group_whose_end_has_a_high_number_takes_no_more_memory_than_another(qm: qmgr.QueueManager) -> None:
+    """Two messages said that a billion are missing, and as many numbers were made to see it."""
+    qm.put("A", b"first", group_id=b"G")
+    qm.put("A", b"last", group_id=b"G", group_sequence=100_000, last_in_group=True)
+    tracemalloc.start()
+    try:
+        with qm.begin() as unit, pytest.raises(NoMessageAvailable):
+            unit.get("A", group_id=b"G", all_available=True)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_messages_of_one_group(qm: qmgr.QueueManager) -> None:
