@@ -31,6 +31,7 @@ IMPATIENT = (signal.SIGTERM, signal.SIGINT)
 
 LOOK = 0.02  # seconds between two looks at units of work that are to end
 CALM = 2
+AGAIN = 0.1  # seconds until the service manager may have room for what it has to hear
 PATIENCE = 5.0  # seconds between two words to the service manager that it takes its time
 MOMENT = 0.5  # seconds that a kill may be late
 EXTENSION = 30_000_000  # µs that are asked for each time
@@ -113,7 +114,8 @@ class Daemon:
 
     def _serve(self) -> BaseException | None:
         while self._step == NOTHING and not self._failed:
-            self._hear(None)
+            self._hear(AGAIN if self._notifier.unsaid else None)
+            self._notifier.say()
         return self._give_up() if self._failed else None
 
     def _end(self) -> BaseException | None:

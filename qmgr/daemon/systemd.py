@@ -1,6 +1,5 @@
 """sd_notify: telling the service manager that started us how we are, where it has asked for that."""
 
-import contextlib
 import os
 import socket
 
@@ -14,11 +13,19 @@ class Notifier:
         said = os.environ.get(VARIABLE, "") if address is None else address
         self._address = "\0" + said[1:] if said.startswith("@") else said  # @: an abstract address of Linux
         self._there = said[:1] in ("@", "/")
+        self.unsaid: dict[str, str | int] = {}  # for want of room at the other end; told with the next words
 
     def say(self, **fields: str | int) -> None:
-        """`READY=1`, `STATUS="…"` and so on, in one datagram."""
-        if self._there:
+        """`READY=1`, `STATUS="…"` and so on, in one datagram, without waiting."""
+        fields = self.unsaid | fields
+        self.unsaid = {}
+        if self._there and fields:
             text = "".join(f"{name}={value}\n" for name, value in fields.items())
-            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-                sender.setblocking(False)
-                sender.sendto(text.encode(), self._address)
+            try:
+                with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                    sender.setblocking(False)
+                    sender.sendto(text.encode(), self._address)
+            except BlockingIOError:  # it takes few at a time, of all that it has started
+                self.unsaid = fields
+            except OSError:
+                pass

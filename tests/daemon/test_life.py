@@ -459,6 +459,25 @@ def test_the_service_manager_is_told(daemons: Daemons, tmp_path: Path, abstract:
         assert process.result(PATIENCE).returncode == 0
 
 
+def test_a_service_manager_with_no_room_hears_of_it_later(daemons: Daemons, tmp_path: Path) -> None:
+    """It gives up one that is never ready."""
+    daemons.make()
+    name = str(tmp_path / "notify")
+    kind = socket.AF_UNIX, socket.SOCK_DGRAM
+    with socket.socket(*kind) as hears, socket.socket(*kind) as others:
+        hears.bind(name)
+        hears.settimeout(PATIENCE)
+        others.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                others.sendto(b"X_OTHER=1\n", name)
+        process = daemons.foreground(NOTIFY_SOCKET=name)
+        assert daemons.status() == "Running"
+        assert f"STATUS=Queue manager QM1: {Stage.RUNNING}" in heard(hears, "READY=1")
+        os.kill(daemons.note().process, signal.SIGTERM)
+        assert process.result(PATIENCE).returncode == 0
+
+
 def heard(hears: socket.socket, word: str) -> str:
     """What the service manager is told, up to this word."""
     said = ""
