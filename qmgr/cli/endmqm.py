@@ -46,7 +46,10 @@ def options(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    location = access.known(args.name, args.data_path, code=UNKNOWN, amq="AMQ8118E")
+    location = locations.find(args.name, args.data_path)
+    note = life.path(location)
+    if not DISK.exists(note) or DISK.locked_by(note) is None:  # one that runs can be ended, whatever is missing
+        access.known(args.name, args.data_path, code=UNKNOWN, amq="AMQ8118E")
     ending = Ending(location, daemon_of(location))
     if args.p:
         ending.kill()

@@ -415,6 +415,17 @@ def test_a_daemon_of_another_host_is_asked_and_never_signalled(daemons: Daemons)
     assert daemons.status() == "Ended normally"
 
 
+def test_one_whose_qm_ini_was_removed_while_it_ran_is_ended_and_repaired(daemons: Daemons, client: Connection) -> None:
+    client.put("Q", b"kept")
+    Path(daemons.where().ini).unlink()
+    done = daemons.run("endmqm -w QM1")
+    assert (done.returncode, done.stderr) == (0, "")
+    daemons.ended()
+    assert daemons.run("repair -m QM1").returncode == 0
+    assert daemons.run("strmqm QM1").returncode == 0
+    assert daemons.connect().get("Q").body == b"kept"
+
+
 def test_endmqm_returns_at_once_and_may_be_repeated(daemons: Daemons, client: Connection) -> None:
     unit = client.begin()
     unit.put("Q", b"in flight")
