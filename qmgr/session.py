@@ -187,7 +187,7 @@ class Session:
         self._engine.events.caller.name = self._owner
         self.rights.require(verb, check_name(queue, "queue"))
 
-    def require_replay(self, queue: str | int) -> None:
+    def require_browse(self, queue: str | int) -> None:
         """Raises NotAuthorized. A number is that of a queue that is there, or of a deleted one: for administrators."""
         state = self._engine.state
         there = state.by_id.get(queue) if isinstance(queue, int) else None

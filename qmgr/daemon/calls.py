@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from logger.clock import Clock
@@ -420,15 +421,17 @@ class Calls:
         (most,) = wire.unpack(wire.TABLE, frame, request.at)
         options = wireoptions.decode_wanted(request.flags, frame, request.at + wire.TABLE.size)
         messages = self._session.browse(request.name, **options)
-        return self._page(self._client.cursor(messages), most)
+        check = partial(self._session.require_browse, request.name)
+        return self._page(self._client.cursor(messages, check), most)
 
     def _replay(self, request: Request, frame: bytes) -> Answer:
         asked = _asked(frame, request.at, "queue", "most", "start", "end")
         queue, most = asked["queue"], asked["most"]
-        self._session.require_replay(queue)
+        check = partial(self._session.require_browse, queue)
+        check()
         replay = self._session.manager.replay(queue, asked["start"], asked["end"])
         try:
-            cursor = self._client.cursor(replay)
+            cursor = self._client.cursor(replay, check)
         except BaseException:
             replay.close()
             raise

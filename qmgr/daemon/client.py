@@ -3,7 +3,7 @@
 import itertools
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import attrs
@@ -53,11 +53,13 @@ class Cursor:
 
     number: int
     messages: Iterator[Message] | Replay
+    check: Callable[[], None]  # before each page; raises NotAuthorized
     lock: threading.Lock = attrs.Factory(threading.Lock)
     pending: MQError | None = None  # what went wrong behind the messages of the last page
 
     def few(self, most: int) -> tuple[list[Message | Replayed], bool]:
-        """(up to `most` of the next, whether there may be more). Raises what the iteration raises."""
+        """(up to `most` of the next, whether there may be more). Raises what the iteration raises, and `check`."""
+        self.check()
         found: list[Message | Replayed] = []
         size = 0
         with self.lock:
@@ -210,7 +212,7 @@ class Client:
 
     # ---- browses and replays
 
-    def cursor(self, messages: Iterator[Message] | Replay) -> Cursor:
+    def cursor(self, messages: Iterator[Message] | Replay, check: Callable[[], None]) -> Cursor:
         """Raises Mistake (2017) when there are too many."""
         with self._lock:
             if self.closed:
@@ -220,7 +222,7 @@ class Client:
                     f"a connection may browse and replay {MOST_CURSORS} times at once; end some",
                     reason=Reason.HANDLE_NOT_AVAILABLE,
                 )
-            cursor = Cursor(next(self._numbers), messages)
+            cursor = Cursor(next(self._numbers), messages, check)
             self.cursors[cursor.number] = cursor
             return cursor
 

@@ -267,6 +267,22 @@ def test_a_user_shows_the_password_without_sending_it(tmp_path: Path) -> None:
         assert sum("AMQ9557" in line for line in served.service.said) == 4
 
 
+@pytest.mark.parametrize("look", ["browse", "replay"])
+def test_a_right_that_is_taken_ends_a_browse_and_a_replay_with_their_next_page(tmp_path: Path, look: str) -> None:
+    with serving(tmp_path, log_type="linear") as served, far(served, authentication=("SCRAM-SHA-256",)) as place:
+        Users(served.manager._disk, served.service.location).set("mia", "secret")
+        served.manager.authorize("mia", add=["connect"])
+        served.manager.authorize("mia", "A", add=["browse"])
+        for _ in range(5):
+            served.manager.put("A", bytes(150_000))
+        with qmgr.connect(f"qmgr://{place}", user="mia", password="secret") as client:
+            found = iter(client.browse("A") if look == "browse" else client.replay("A", "oldest"))
+            next(found)
+            served.manager.authorize("mia", "A", remove=["browse"])
+            with pytest.raises(NotAuthorized):
+                list(found)
+
+
 def test_tls_shows_both_sides(tmp_path: Path) -> None:
     """Row 79."""
     signer = Authority(tmp_path)

@@ -193,9 +193,9 @@ def test_rights_on_some_queues_reach_no_others() -> None:
         lambda: session.call("alter_alias", "DEV.X", target="PAYROLL"),
         lambda: session.call("define_queue", "DEV.Z", backout_queue="PAYROLL"),
         lambda: session.call("queue", "PAYROLL"),
-        lambda: session.require_replay("PAYROLL"),
-        lambda: session.require_replay(1),
-        lambda: session.require_replay(99),
+        lambda: session.require_browse("PAYROLL"),
+        lambda: session.require_browse(1),
+        lambda: session.require_browse(99),
     ):
         with pytest.raises(NotAuthorized):
             wrong()
@@ -203,7 +203,7 @@ def test_rights_on_some_queues_reach_no_others() -> None:
         session.call("queue", name="PAYROLL")
     with pytest.raises(Mistake, match="is an alias"):
         session.call("clear_queue", "DEV.X")
-    session.require_replay(2)
+    session.require_browse(2)
 
 
 def test_what_is_no_name_is_refused_before_rights_are_looked_at() -> None:
@@ -222,7 +222,7 @@ def test_what_is_no_name_is_refused_before_rights_are_looked_at() -> None:
         lambda: session.browse(name),
         lambda: session.deliver(name, 1),
         lambda: session.call("queue", name),
-        lambda: session.require_replay(name),
+        lambda: session.require_browse(name),
     ):
         with pytest.raises(NameError_):
             wrong()
