@@ -55,12 +55,10 @@ class Local:
 
     def open(self) -> Socket:
         try:
-            return sockets.connect_unix(self.location.socket)
-        except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
             try:
+                return sockets.connect_unix(self.location.socket)
+            except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
                 raise self._nobody() from None
-            except PermissionError as exc:
-                raise self._denied(exc) from exc
         except PermissionError as exc:
             raise self._denied(exc) from exc
         except OSError as exc:

@@ -1,5 +1,6 @@
 """Connecting, refusing, closing, forking: what a client hears, and what is left behind."""
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import qmgr
+from logger.disk import PosixDisk
 from qmgr import sockets, wire
 from qmgr.errors import (
     BackedOut,
@@ -40,6 +42,18 @@ def test_without_a_daemon_it_says_what_to_do(tmp_path: Path) -> None:
     for url in ("qmgr://localhost:1", "qmgrs://localhost:1/"):
         with pytest.raises(Mistake, match=r"name of the queue manager is missing behind the port; write .*/QM1"):
             qmgr.connect(url)
+
+
+def test_without_descriptors_it_is_out_of_reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the client: there is one for the socket, and none to look who has the queue manager."""
+    qmgr.create(NAME, data_path=tmp_path)
+
+    def none_left(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(PosixDisk, "locked_by", none_left)
+    with pytest.raises(Unavailable, match=r"'QM1' can't be reached: .*Too many open files"):
+        qmgr.connect(NAME, data_path=tmp_path)
 
 
 def test_the_socket_is_this_users_and_a_dead_ones_is_replaced(tmp_path: Path) -> None:
