@@ -106,7 +106,9 @@ class ControlFile:
         self._file: File = disk.open(path)
         try:
             self._file.sync()  # the newest copy may be in memory only: who wrote it was killed before it was synced
-        except OSError:
+            disk.forget(path)  # or his sync failed, and this one wrote nothing
+            self._number, self.state = read(disk, path)
+        except (OSError, LogDamaged):
             self._file.close()
             raise
 

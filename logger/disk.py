@@ -86,6 +86,13 @@ class Disk(Protocol):
         """The names in a directory, sorted; [] when there is no such directory."""
         ...
 
+    def forget(self, path: str) -> None:
+        """Let go of what the system's memory holds of a file and takes for written: what is read next the disk has.
+
+        After a sync that failed the two may differ, and no later sync makes them the same.
+        """
+        ...
+
     def rename(self, old: str, new: str) -> None: ...
 
     def unlink(self, path: str) -> None: ...
@@ -276,6 +283,15 @@ class PosixDisk:
 
     def open_read(self, path: str) -> PosixFile:
         return PosixFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+
+    def forget(self, path: str) -> None:
+        if not hasattr(os, "posix_fadvise"):
+            return
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(fd)
 
     def exists(self, path: str) -> bool:
         try:

@@ -80,6 +80,8 @@ class Extents(ABC):
 
     def _open(self, header: ExtentHeader, *, read_only: bool = False) -> None:
         path, disk = self.path_of(header.number), self._disk
+        if not read_only:
+            disk.forget(path)  # what follows is built on what is read here: a sync of it may have failed
         file = disk.open_read(path) if read_only else disk.open(path, direct=self._direct)
         self.add(Extent(disk, file, path, header))
 

@@ -107,6 +107,24 @@ def test_a_copy_that_a_killed_process_left_in_memory_is_durable_before_the_other
         assert control.read(killed.crash(mixed(seed)), PATH)[1].epoch in (3, 4)
 
 
+def test_row_52_a_copy_whose_sync_has_failed_is_not_built_on() -> None:
+    """The system's memory has it, the disk does not, and no later sync changes that."""
+    disk = SimDisk()
+    file = made(disk)
+    file.write(state(epoch=2))
+    disk.fail("sync", errno.EIO)
+    with pytest.raises(OSError, match="Input/output error"):
+        file.write(state(epoch=3))
+    for seed in range(40):
+        later = disk.snapshot(KEEP_ALL)
+        next_one = ControlFile(later, PATH)
+        assert next_one.state.epoch == 2
+        later.crash_after(1 + seed % 2, part=0.5)
+        with pytest.raises(SimCrash):
+            next_one.write(state(epoch=4))
+        assert control.read(later.crash(mixed(seed)), PATH)[1].epoch in (2, 4)
+
+
 def test_row_42_a_control_file_that_is_missing_or_wholly_damaged_is_named() -> None:
     disk = SimDisk()
     with pytest.raises(LogDamaged, match="is missing") as caught:

@@ -30,6 +30,18 @@ def test_reads_and_writes_at_offsets(tmp_path: Path) -> None:
         disk.open(f"{tmp_path}/g")
 
 
+def test_what_is_forgotten_is_read_from_the_disk_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = PosixDisk()
+    file = disk.open(f"{tmp_path}/f", create=True)
+    file.write(0, b"synced" + bytes(PAGE))
+    file.sync()
+    file.write(PAGE, b"not synced")
+    disk.forget(f"{tmp_path}/f")  # that stays
+    assert (file.read(0, 6), file.read(PAGE, 10)) == (b"synced", b"not synced")
+    monkeypatch.delattr(os, "posix_fadvise", raising=False)  # as on macOS
+    disk.forget(f"{tmp_path}/f")
+
+
 def test_row_53_short_writes_and_reads_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = PosixDisk().open(f"{tmp_path}/f", create=True)
     real_write, real_read = os.pwrite, os.pread

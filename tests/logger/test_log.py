@@ -19,7 +19,7 @@ from logger.log import Log
 from logger.reader import LogReader
 from tests.sim.clock import SimClock
 from tests.sim.disk import SimDisk
-from tests.sim.loss import KEEP_ALL, LOSE_ALL, Loss
+from tests.sim.loss import KEEP_ALL, LOSE_ALL, Loss, mixed
 
 ID = b"identity of 16 b"
 EXTENT = 64 * PAGE
@@ -450,6 +450,22 @@ def test_lazy_modes_write_and_sync_only_when_asked(sync: LogSync) -> None:
     assert begun(disk.snapshot(LOSE_ALL), sync=sync)[0][:1] == [b"first"]
     log.force(log.buffer.tail, sync=True)
     assert restarted(disk, sync=sync) == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("sync", LogSync)
+def test_row_52_what_a_failed_sync_has_left_in_memory_is_not_built_on(sync: LogSync) -> None:
+    """The system takes it for written, so no later sync would make it durable."""
+    disk, log = made(sync=sync)
+    log.force(append(log, b"first"), sync=True)
+    disk.fail("sync", errno.EIO)
+    with pytest.raises(LogFailed):
+        log.force(append(log, bytes(20_000)), sync=True)
+    disk = disk.snapshot(KEEP_ALL)
+    found, log = begun(disk, sync=sync)
+    assert found == [b"first"]
+    log.force(append(log, b"second"), sync=True)
+    for seed in range(20):
+        assert begun(disk.snapshot(mixed(seed)), sync=sync)[0] == [b"first", b"second"]
 
 
 @given(st.integers(0, 2_000_000))

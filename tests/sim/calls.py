@@ -26,6 +26,7 @@ HARMLESS = frozenset(
         "statvfs",
         "sched_yield",
         "getpid",
+        "posix_fadvise",
         "urandom",
     }
 )

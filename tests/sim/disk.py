@@ -323,6 +323,18 @@ class SimDisk:
         parent, name = self._parent(path)
         return self._opened(parent.live.get(name), path, writable=False, direct=False)
 
+    def forget(self, path: str) -> None:
+        """Of sectors whose sync has failed the disk has what it had before, unless they were written again."""
+        self._step("open", path)
+        node = self._file(path)
+        with self.gate:
+            dirty = {sector for at, data in node.pending if data is not None for sector in _sectors(at, len(data))}
+            for sector in node.doomed - dirty:
+                start = sector * SECTOR
+                kept = bytes(node.durable[start : start + SECTOR])
+                _put(node.own_live(), start, kept.ljust(len(node.live[start : start + SECTOR]), b"\0"))
+            node.doomed &= dirty
+
     def exists(self, path: str) -> bool:
         self._step("exists", path)
         return self._find(path) is not None

@@ -431,6 +431,21 @@ def test_a_write_may_fail_in_the_middle() -> None:
     assert file.read(0, 9999) == NEW * 2 + OLD * 2
 
 
+def test_row_52_what_a_failed_sync_has_left_is_read_until_it_is_forgotten() -> None:
+    disk = disk_with(OLD * 3)
+    file = disk.open("/f")
+    file.write(0, NEW * 2)
+    disk.fail("sync", errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        file.sync()
+    file.write(SECTOR, OTHER)
+    assert file.read(0, 3 * SECTOR) == NEW + OTHER + OLD
+    disk.forget("/f")
+    assert file.read(0, 3 * SECTOR) == OLD + OTHER + OLD
+    file.sync()
+    assert disk.crash(LOSE_ALL).peek("/f") == OLD + OTHER + OLD
+
+
 def test_row_52_a_sync_after_a_failed_sync_makes_nothing_durable_that_the_first_lost() -> None:
     disk = disk_with(OLD * 2)
     file = disk.open("/f")
