@@ -62,8 +62,13 @@ class GroupCommit(ABC):
     def _fail(self, exc: BaseException) -> LogFailed:
         """After this nothing is written any more; return what callers are told. The lock is held."""
 
-    def _force(self, target: int) -> None:
-        """Wait until everything before `target` is safe."""
+    def force(self, target: int) -> None:
+        """Wait until everything before LSN `target` is as safe as LogSync says. Raises LogFailed, LogClosed.
+
+        At most two syncs: the one under way and the next.
+        """
+        if self.safe >= target:
+            return
         me: object = object()
         turn: Turn | None = None
         try:

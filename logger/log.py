@@ -223,7 +223,7 @@ class Log(Writer):
         self._behind.end()
         try:
             if clean:
-                self.force(self.buffer.tail, sync=True)
+                self.sync(self.buffer.tail)
                 ended = attrs.evolve(self._now(), durable=self.buffer.tail, clean_end=self.buffer.tail)
                 self._exclusively(lambda: self._write_control(ended))
         finally:
@@ -251,13 +251,18 @@ class Log(Writer):
             self.make_room(size)
         return buffer.tail + size + space.promised + promise <= space.limit
 
-    def make_room(self, size: int) -> None:
-        """The same for records whose room in the log was promised before."""
+    def has_room(self, size: int) -> bool:
+        """Can records of so many bytes be appended at once? Their room in the log was promised before."""
+        buffer = self.buffer
+        return self._failure is None and size + EXTENT_WASTE <= buffer.base + buffer.capacity - buffer.tail
+
+    def make_room(self, size: int) -> bool:
+        """The same for records whose room in the log was promised before. True when it has let go of the lock."""
         if self._failure is not None:
             raise self._failure
+        buffer = self.buffer
         size += EXTENT_WASTE  # the record may begin in the next extent
-        if size > self.buffer.room:
-            self._wait_for_room(size)
+        return size > buffer.base + buffer.capacity - buffer.tail and self._wait_for_room(size)
 
     def append(self, kind: int, uow: int, time: int, head: Buffer, data: Buffer = b"") -> int:
         """Append one record with the body `head + data`; return its LSN. The room was reserved."""
@@ -278,39 +283,40 @@ class Log(Writer):
         buffer.skip_extent(time, self.durable)
         return True
 
-    def _wait_for_room(self, size: int) -> None:
+    def _wait_for_room(self, size: int) -> bool:
         """Wait for the pages being written, or write full pages out, until `size` bytes fit, or all the buffer has.
 
-        A record larger than the buffer is then written in pieces while it is appended, under the lock.
+        True when it has let go of the lock. A record larger than the buffer is then written in pieces while it is
+        appended, under the lock.
         """
         buffer = self.buffer
+        waited = False
         self._large += 1
         try:
             while size > buffer.room:
                 if self._writing:
+                    waited = True
                     self._changed.wait()
                     if self._failure is not None:
                         raise self._failure
                 elif buffer.room >= buffer.capacity - PAGE:
-                    return
+                    break
                 else:
                     self._write_full_pages()
         finally:
             self._large -= 1
             if self._leader is None:
                 self._pass_on()
+        return waited
 
     # ---- forcing
 
-    def force(self, target: int, *, sync: bool = False) -> None:
-        """Wait until everything before LSN `target` is durable (as far as LogSync says, or wholly with `sync`).
-
-        At most two syncs: the one under way and the next. Raises LogFailed, LogClosed.
-        """
-        if sync and not self._always:
+    def sync(self, target: int) -> None:
+        """Wait until everything before LSN `target` is durable, whatever LogSync says. Raises as `force`."""
+        if self._always:
+            self.force(target)
+        else:
             self._exclusively(self._write_and_sync)
-        elif self.safe < target:
-            self._force(target)
 
     def make_sure(self) -> None:
         """Before other files are written for good: raises LogFailed where another process has the log by now."""

@@ -96,7 +96,7 @@ class Engine(Holding):
         queue = self._known(name)
         try:
             with self.lock:
-                self._room_for_gets(unit, 1)
+                promise = self._room_for_gets(unit, 1)
                 try:
                     entry = queue.first()
                 except BaseException as exc:
@@ -105,7 +105,7 @@ class Engine(Holding):
                     return None
                 body = entry.body
                 if unit is not None:
-                    self._hold_gets(unit, queue, [entry])
+                    self._hold_gets(unit, queue, [entry], promise)
                     end = entry.lsn
                 else:
                     record = Get(queue.id, (entry.sequence,), [entry])
@@ -116,15 +116,16 @@ class Engine(Holding):
             raise self.translated(exc) from exc
         return Message(body, entry.head, queue.name, entry.backouts)
 
-    def _hold_gets(self, unit: Uow, queue: Queue, entries: list[Entry]) -> None:
-        """Take messages in a unit of work. The lock is held."""
+    def _hold_gets(self, unit: Uow, queue: Queue, entries: list[Entry], promise: int) -> None:
+        """Take messages in a unit of work; `promise` for so many, persistent ones. The lock is held."""
+        sequences = []
         try:
             for entry in entries:
                 self.state.hold_get(unit, queue, entry)
-            sequences = [entry.sequence for entry in entries if entry.persistent]
+                if entry.persistent:
+                    sequences.append(entry.sequence)
             if sequences and not unit.holds:
-                cost = GET_COST * len(sequences)
-                self._hold_back(unit, [run_of_gets(queue.id, sequences)], cost)
+                self._hold_back(unit, [run_of_gets(queue.id, sequences)], GET_COST * len(sequences), promise)
         except BaseException as exc:  # as for puts
             self._on_failure(exc)
             raise
@@ -343,7 +344,7 @@ class Engine(Holding):
         messages = [(entry.head, entry.body, entry.backouts) for entry in chosen]
         safe = max([entry.lsn for entry in chosen])
         if unit is not None:
-            self._hold_gets(unit, queue, chosen)
+            self._hold_gets(unit, queue, chosen, self.promise_of(unit, GET_COST * len(chosen)))
         else:
             safe = max(safe, self._log_gets(queue, chosen))
         if not freely:
@@ -405,14 +406,17 @@ class Engine(Holding):
             self._inhibited(exc)
             raise
 
-    def _room_for_gets(self, unit: Uow | None, count: int) -> None:
-        """May so many messages be got, and has the log room for saying so? May let go of the lock for a while."""
+    def _room_for_gets(self, unit: Uow | None, count: int) -> int:
+        """May so many messages be got, and has the log room for saying so? May let go of the lock for a while.
+
+        Returns what is to be promised then for the unit of work.
+        """
         if unit is not None:
-            self._room_in(unit, count, 0 if unit.holds else GET_COST * count, None, 0)
-        else:
-            if self.state.holding:
-                self.log_held()
-            self._reserve(self.log.cost(QUEUE_AND_SEQUENCE * count), 0)
+            return self._room_in(unit, count, 0 if unit.holds else GET_COST * count, None, 0)
+        if self.state.holding:
+            self.log_held()
+        self._reserve(self.log.cost(QUEUE_AND_SEQUENCE * count), 0)
+        return 0
 
     def _choose(
         self, unit: Uow | None, queue: Queue, limit: int, wanted: Wanted, now: int, look_at: int, may_read: bool

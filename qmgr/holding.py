@@ -106,7 +106,8 @@ class Holding(Requeue):
                     unit.persistent += pair[1].persistent
                 runs = [run_of_gets(queue.id, [entry.sequence]) for queue, entry in held if entry.persistent]
                 if runs:
-                    self._hold_back(unit, runs, GET_COST * len(runs))
+                    cost = GET_COST * len(runs)
+                    self._hold_back(unit, runs, cost, self.promise_of(unit, cost))
             except BaseException as exc:  # what interrupts this leaves counts that do not fit together
                 self._on_failure(exc)
                 raise

@@ -151,7 +151,7 @@ class Housekeeper:
                     self.checkpoint_if_possible()
                 if self._sync_ns and self._clock.elapsed_ns() - self._synced_ns >= self._sync_ns:
                     self._synced_ns = self._clock.elapsed_ns()
-                    self._engine.log.force(self._engine.log.buffer.tail, sync=True)
+                    self._engine.log.sync(self._engine.log.buffer.tail)
                 if self._clock.elapsed_ns() - self._swept_ns >= self._expiry_ns:
                     self._swept_ns = self._clock.elapsed_ns()
                     self.sweep()

@@ -85,10 +85,11 @@ class Logged:
         except BaseException as exc:
             self._on_failure(exc)
             raise
-        self.checkpointer.records += 1
+        checkpointer = self.checkpointer
+        checkpointer.records += 1
         if end > self.look_at:
             self.urgent = self.attention = True
-        elif self.checkpointer.records >= self._records_max:
+        elif checkpointer.records >= self._records_max:
             self.attention = True
         return end
 

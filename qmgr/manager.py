@@ -63,7 +63,7 @@ class UnitOfWork:
     def put(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> Message:
         """Put a message, which others see when the unit of work is committed; see `QueueManager.put`."""
         engine = self._engine
-        message = engine.put(self._unit, queue, body, options)
+        message, _ = engine.put_later(self._unit, queue, body, options)
         if engine.attention:
             self._manager.look_around()
         return message
@@ -152,7 +152,9 @@ class QueueManager(Operations):
         MessageTooBig (2030), Inhibited (2051), UnknownQueue (2085), ResourceProblem (2102: the log has no room).
         """
         engine = self._engine
-        message = engine.put(None, queue, body, options)
+        message, end = engine.put_later(None, queue, body, options)
+        if end:
+            engine.force(end)
         if engine.attention:
             self.look_around()
         return message
@@ -267,12 +269,10 @@ class QueueManager(Operations):
 
     def begin(self, xid: Xid | None = None) -> UnitOfWork:
         """Begin a unit of work; with an `xid` it can be prepared, for two-phase commit."""
-        return self.begin_for(self._process, xid)
+        return UnitOfWork(self, self._engine.begin(xid, self._process, threading.get_ident()))
 
     def begin_for(self, owner: str, xid: Xid | None) -> UnitOfWork:
         """The same for a client, which `owner` describes for operators."""
-        if xid is not None and not isinstance(xid, Xid):
-            raise Mistake(f"xid is an Xid, not {xid!r}")
         return UnitOfWork(self, self._engine.begin(xid, owner, threading.get_ident()))
 
     def in_doubt(self) -> list[Xid]:

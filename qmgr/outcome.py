@@ -40,7 +40,7 @@ def outcome(engine: Engine, retention: Retention, number: int, since: int = 0) -
     pin = retention.pin(0)  # nothing is removed meanwhile
     try:
         if engine.log.durable < tail:
-            engine.log.force(tail, sync=True)  # what a crash could take back is not told
+            engine.log.sync(tail)  # what a crash could take back is not told
         return _looked_up(engine, number, since, tail)
     except LogError as exc:
         raise engine.translated(exc) from exc

@@ -16,7 +16,7 @@ from qmgr.message import HEAD, Descriptor, Message, check_body
 from qmgr.queue import Queue
 from qmgr.units import A_RECORD, FENCE, QUEUE_AND_SEQUENCE
 from recovery import records
-from recovery.records import PUT_COST, Put, PutMany, run_of_puts
+from recovery.records import PUT_COST, Parts, Put, PutMany, run_of_puts
 from recovery.uows import Uow
 
 
@@ -64,34 +64,23 @@ class Puts(Definitions):
     def _no_more_ids(self) -> Unavailable:
         return Unavailable("this start has used up its message ids; end and start the queue manager")
 
-    def _described(self, name: Any, options: verbs.PutOptions) -> tuple[Queue, Descriptor]:
-        """The queue that a put names, and what it says of its messages."""
-        queue = self._known(name, put=True)
-        if options or queue.definition.expiry_cap is not None:
-            return queue, verbs.describe(queue, options, self._expires)
-        return queue, queue.plain
-
-    def put(self, unit: Uow | None, name: Any, body: Any, options: verbs.PutOptions) -> Message:
-        """Put one message; outside a unit of work a persistent one is durable when this returns."""
-        message, end = self.put_later(unit, name, body, options)
-        if end:
-            self.force(end)
-        return message
-
     def put_later(self, unit: Uow | None, name: Any, body: Any, options: verbs.PutOptions) -> tuple[Message, int]:
-        """The same without the force: nobody may hear of it before the log is safe up to the LSN; 0: now."""
-        queue, descriptor = self._described(name, options)
+        """Put one message. Nobody may hear of it before the log is safe up to the LSN; 0: now."""
+        queue = self._known(name, put=True)
+        descriptor, one_id = queue.plain, None
+        if options or descriptor is None:
+            descriptor, one_id = verbs.describe(queue, options, self._expires), verbs.given_id(options)
         if type(body) is not bytes:
             body = check_body(body)
-        given_id = verbs.given_id(options) if options else None
-        one_id = self.new_message_id() if given_id is None else given_id
+        if one_id is None:
+            one_id = self.new_message_id()
         now = self.clock.wall_us()
         head = descriptor.head(one_id, now)
         size = len(head) + len(body)
         entry = Entry(head, body, descriptor.persistent, descriptor.priority, descriptor.expires)
         end = 0
         if unit is not None:
-            self._put_in_unit(unit, queue, [entry], size, len(body))
+            self._put_in_unit(unit, queue, [entry], [(head, body)], size, len(body))
         else:
             record = Put(queue.id, 0, head, body, entry)
             cost = self.log.cost(QUEUE_AND_SEQUENCE + size) if descriptor.persistent else 0
@@ -109,7 +98,10 @@ class Puts(Definitions):
         self, unit: Uow | None, name: Any, bodies: Iterable[Any], options: verbs.PutOptions
     ) -> tuple[list[Message], int]:
         """The same without the force, as `put_later`."""
-        queue, descriptor = self._described(name, options)
+        queue = self._known(name, put=True)
+        descriptor = queue.plain
+        if options or descriptor is None:
+            descriptor = verbs.describe(queue, options, self._expires)
         if isinstance(bodies, (bytes, bytearray, memoryview, str)) or not isinstance(bodies, Iterable):
             raise Mistake(f"put_many takes several bodies, not one {type(bodies).__name__}", reason=Reason.MD_ERROR)
         bodies = [body if type(body) is bytes else check_body(body) for body in bodies]
@@ -123,17 +115,18 @@ class Puts(Definitions):
         largest = max(map(len, bodies))
         size = sum(map(len, bodies)) + len(bodies) * len(heads[0])
         persistent, priority, expires = descriptor.persistent, descriptor.priority, descriptor.expires
-        entries = [Entry(head, body, persistent, priority, expires) for head, body in zip(heads, bodies, strict=True)]
+        messages = list(zip(heads, bodies, strict=True))
+        entries = [Entry(head, body, persistent, priority, expires) for head, body in messages]
         end = 0
         if unit is not None:
-            self._put_in_unit(unit, queue, entries, size, largest)
+            self._put_in_unit(unit, queue, entries, messages, size, largest)
         else:
             count = len(bodies)
-            record = PutMany(queue.id, 0, list(zip(heads, bodies, strict=True)), entries)
+            record = PutMany(queue.id, 0, messages, entries)
             cost = self.log.cost(records.put_many_cost(size, count)) if persistent else 0
             end = self._put_now(record, queue, count, largest, cost, now)
         name, expiry = queue.name, descriptor.expiry
-        return [Message(body, head, name, 0, expiry) for head, body in zip(heads, bodies, strict=True)], end
+        return [Message(body, head, name, 0, expiry) for head, body in messages], end
 
     def _check_many(self, queue: Queue, descriptor: Descriptor, bodies: list[bytes]) -> None:
         """May there be so many messages at all? What is there already is looked at later."""
@@ -241,36 +234,35 @@ class Puts(Definitions):
             self._apply_only(record, now)
         self._came(len(head) + len(body) + OVERHEAD)
 
-    def _put_in_unit(self, unit: Uow, queue: Queue, entries: list[Entry], size: int, largest: int) -> None:
+    def _put_in_unit(
+        self, unit: Uow, queue: Queue, entries: list[Entry], messages: list[Parts], size: int, largest: int
+    ) -> None:
         """Put messages in a unit of work, if that may be."""
-        try:
-            with self.lock:
-                self._put_in_unit_locked(unit, queue, entries, size, largest)
-        except LogError as exc:
-            raise self.translated(exc) from exc
-
-    def _put_in_unit_locked(self, unit: Uow, queue: Queue, entries: list[Entry], size: int, largest: int) -> None:
-        """The same. The lock is held; it may be let go of while room is made."""
         count = len(entries)
         cost = size + PUT_COST * count if entries[0].persistent else 0
         if cost > self.log.space.largest:
             raise self._too_much(cost, queue)
-        self._room_in(unit, count, cost, queue, size)
-        if queue.depth + count > queue.room_to or largest > queue.max_length:
-            self._check_put(queue, largest, count)
-        ordinal = len(unit.puts)
         try:
-            for place, entry in enumerate(entries, ordinal):
-                self.state.hold_put(unit, queue, place, entry)
-            if cost:
-                messages = [(entry.head, entry.body) for entry in entries]
-                self._hold_back(unit, run_of_puts(queue.id, ordinal, messages), cost)
-        except BaseException as exc:  # what interrupts this leaves counts that do not fit together
-            self._on_failure(exc)
-            raise
-        self._came(size + OVERHEAD * count)
-        if unit.held >= self._hold:
-            self._log_calls(unit)
+            with self.lock:  # which may be let go of while room is made
+                promise = self._room_in(unit, count, cost, queue, size)
+                if queue.depth + count > queue.room_to or largest > queue.max_length:
+                    self._check_put(queue, largest, count)
+                ordinal = len(unit.puts)
+                try:
+                    self.state.hold_puts(unit, queue, ordinal, entries)
+                    if cost:
+                        self._hold_back(unit, run_of_puts(queue.id, ordinal, messages), cost, promise)
+                except BaseException as exc:  # what interrupts this leaves counts that do not fit together
+                    self._on_failure(exc)
+                    raise
+                checkpointer = self.checkpointer
+                checkpointer.came += size + OVERHEAD * count
+                if checkpointer.came >= checkpointer.came_max:
+                    self.attention = True
+                if unit.held >= self._hold:
+                    self._log_calls(unit)
+        except LogError as exc:
+            raise self.translated(exc) from exc
 
     def _came(self, size: int) -> None:
         """So many bytes of messages came, which a checkpoint has to move out of memory."""

@@ -59,7 +59,8 @@ class Queue(Finding):
         if events != self._events:
             self.armed = self._events = events
         self.arm(self.armed)
-        self.plain = describe(definition.default_priority, definition.default_persistence)  # of a put without options
+        plain = describe(definition.default_priority, definition.default_persistence)
+        self.plain = plain if definition.expiry_cap is None else None  # what a put without options asks for, if known
         size = definition.buffer_size
         self.buffers = self._default_buffers if size is None else (size, size)
         self._fifo = definition.delivery_sequence == "FIFO"
@@ -124,7 +125,9 @@ class Queue(Finding):
         if sequence >= self.next_sequence:
             self.next_sequence = sequence + 1
         kind = entry.persistent
-        self._lane(entry).end.append(entry)
+        number = entry.priority << 1 | kind
+        self._occupied |= 1 << number
+        (self._lanes.get(number) or self._new_lane(number)).end.append(entry)
         self.held[kind] += len(entry.head) + len(entry.body) + OVERHEAD
         self.fresh[kind].append(entry)
         self.changed = True
@@ -165,7 +168,7 @@ class Queue(Finding):
             self._can_not_be_got(entry)
         self.depth -= 1
         self.uncommitted += 1
-        self._lane(entry).took(entry, self._elsewhere)
+        self._lanes[entry.priority << 1 | entry.persistent].took(entry, self._elsewhere)
 
     def give_back(self, entry: Entry, *, count: bool) -> None:
         """The unit of work that had locked it was backed out; `count` it."""
@@ -194,7 +197,7 @@ class Queue(Finding):
         if self._gathered is not None:
             self._can_not_be_got(entry)
         self.depth -= 1
-        self._lane(entry).took(entry, self._elsewhere)
+        self._lanes[entry.priority << 1 | entry.persistent].took(entry, self._elsewhere)
         self._forget(entry)
 
     def remove(self, entry: Entry) -> None:

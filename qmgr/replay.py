@@ -205,7 +205,7 @@ class _Scan:
         with log.lock:
             tail = log.buffer.tail
         if log.durable < tail:
-            log.force(tail, sync=True)
+            log.sync(tail)
         return tail
 
     # ---- where to begin and to end

@@ -170,12 +170,13 @@ class Requeue(Puts):
         size = len(copy.head) + len(copy.body)
         ordinal = len(unit.puts)
         try:
-            self.state.hold_put(unit, target, ordinal, copy)
+            self.state.hold_puts(unit, target, ordinal, [copy])
             self.state.hold_get(unit, queue, entry)
             if entry.persistent:
                 runs = run_of_puts(target.id, ordinal, [(copy.head, copy.body)])
                 runs.append(run_of_gets(queue.id, [entry.sequence]))
-                self._hold_back(unit, runs, size + PUT_COST + GET_COST)
+                cost = size + PUT_COST + GET_COST
+                self._hold_back(unit, runs, cost, self.promise_of(unit, cost))
         except BaseException as exc:  # what interrupts this leaves counts that do not fit together
             self._on_failure(exc)
             raise
@@ -218,7 +219,7 @@ class Requeue(Puts):
         entry = Entry(head, body, int(message.persistent), message.priority, expires)
         end = 0
         if unit is not None:
-            self._put_in_unit(unit, queue, [entry], size, len(body))
+            self._put_in_unit(unit, queue, [entry], [(head, body)], size, len(body))
         else:
             cost = self.log.cost(QUEUE_AND_SEQUENCE + size) if message.persistent else 0
             end = self._put_now(Put(queue.id, 0, head, body, entry), queue, 1, len(body), cost, self.clock.wall_us())

@@ -120,7 +120,7 @@ class Retention:
             lsns = {"restart": min(self._checkpointer.heads)}  # with the older one a restart must do
             media = self._engine.state.media_lsn()
             tail = self._log.buffer.tail
-        self._log.force(tail, sync=True)  # else the end of an image counts here, and is lost with what came before it
+        self._log.sync(tail)  # else the end of an image counts here, and is lost with what came before it
         if media:
             lsns["media recovery"] = media
         with self._lock:

@@ -2,7 +2,7 @@
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from qmgr.entry import Entry, read_entry
@@ -129,15 +129,17 @@ class State(ABC):
 
     # ---- units of work: their calls are volatile until they are logged, at the latest with the outcome
 
-    def hold_put(self, unit: Uow, queue: Queue, ordinal: int, entry: Entry) -> None:
-        """A unit of work has put a message, which nobody sees before it commits."""
-        queue.depth += 1
-        queue.uncommitted += 1
-        unit.puts.append((queue, ordinal, entry))
-        if entry.persistent:
-            unit.touched[queue.id] = queue
-            unit.persistent += 1
-            unit.put_bytes += len(entry.head) + len(entry.body)
+    def hold_puts(self, unit: Uow, queue: Queue, ordinal: int, entries: Iterable[Entry]) -> None:
+        """A unit of work has put messages, which nobody sees before it commits; `ordinal`: of the first."""
+        for entry in entries:
+            queue.depth += 1
+            queue.uncommitted += 1
+            unit.puts.append((queue, ordinal, entry))
+            ordinal += 1
+            if entry.persistent:
+                unit.touched[queue.id] = queue
+                unit.persistent += 1
+                unit.put_bytes += len(entry.head) + len(entry.body)
 
     def hold_get(self, unit: Uow, queue: Queue, entry: Entry) -> None:
         """A unit of work has got a message, which nobody else sees unless it is backed out."""
@@ -145,12 +147,6 @@ class State(ABC):
         unit.gets.append((queue, entry))
         if entry.persistent:
             unit.persistent += 1
-
-    def hold_back(self, unit: Uow, parts: list[bytes], cost: int) -> None:
-        """Those calls are encoded as `parts` of runs, which take at most `cost` bytes, and are to be logged."""
-        unit.runs += parts
-        unit.held += cost
-        self.holding[unit] = None
 
     def _logged(self, unit: Uow) -> None:
         """What the unit has done so far is in the log now, or of no more interest."""
@@ -183,8 +179,7 @@ class State(ABC):
                 continue
             held = 0
             if not queue.damaged:
-                for place, (head, body) in enumerate(messages, ordinal):
-                    self.hold_put(unit, queue, place, read_entry(head, body))
+                self.hold_puts(unit, queue, ordinal, [read_entry(head, body) for head, body in messages])
                 messages = []
                 for sequence in sequences:
                     found = self._find(queue, sequence)
@@ -244,7 +239,8 @@ class State(ABC):
 
     def _end(self, unit: Uow, outcome: uows.UowState) -> None:
         unit.state = outcome
-        self._logged(unit)
+        unit.runs, unit.held = [], 0
+        self.holding.pop(unit, None)
         unit.puts.clear()
         unit.gets.clear()
         self.uows.remove(unit)

@@ -60,9 +60,12 @@ class Units(Logged):
     def begin(self, xid: Xid | None, owner: str, thread: int) -> Uow:
         if self.refusal is not None:
             raise self.refusal
-        self.check_not_ending()
+        if self.ending is not None:
+            self.check_not_ending()
         if xid is None:
             return self.new_unit(owner, thread)
+        if not isinstance(xid, Xid):
+            raise Mistake(f"xid is an Xid, not {xid!r}")
         with self.lock:
             if self.state.uows.by_xid(xid) is not None:
                 raise Mistake(f"{xid} names a unit of work in flight or in doubt", reason=Reason.UOW_IN_PROGRESS)
@@ -126,31 +129,43 @@ class Units(Logged):
         self.log.space.promised += promise - unit.promise
         unit.promise = promise
 
-    def _room_in(self, unit: Uow, count: int, cost: int, queue: Queue | None, put_bytes: int) -> None:
+    def _room_in(self, unit: Uow, count: int, cost: int, queue: Queue | None, put_bytes: int) -> int:
         """May the unit of work go on with `count` messages, and has the log room for `cost` more bytes of calls?
 
-        The lock is held; it may be let go of while room is made. `queue`: that of a put.
+        Returns what `_hold_back` is to promise. The lock is held; it may be let go of while room is made. `queue`: that
+        of a put.
         """
         if self.refusal is not None:
             raise self.refusal
         if unit.state is not ACTIVE:
             raise verbs.ended(unit)
+        promise = unit.promise
         if cost:
             new = queue is not None and queue.id not in unit.touched
-            more = self.promise_of(unit, cost, new, put_bytes, count) - unit.promise
+            promise = self.promise_of(unit, cost, new, put_bytes, count)
+            more = promise - unit.promise
             log = self.log
-            kept = 0 if queue is None else log.space.for_gets
-            if log.buffer.tail + log.space.promised + more + kept > log.space.limit:
+            space = log.space
+            kept = 0 if queue is None else space.for_gets
+            if log.buffer.tail + space.promised + more + kept > space.limit:
                 self._reserve(0, more, kept)
                 if unit.state is not ACTIVE:
                     raise verbs.ended(unit)
+                promise = self.promise_of(unit, cost, new, put_bytes, count)  # another thread may have gone on with it
         if len(unit.puts) + len(unit.gets) + count > self.max_uncommitted and not unit.holds:
             verbs.check_unit(unit, count, self.max_uncommitted)
+        return promise
 
-    def _hold_back(self, unit: Uow, parts: list[bytes], cost: int) -> None:
-        """The unit of work has put or got messages. Room is promised for logging that, and for its end."""
-        self.state.hold_back(unit, parts, cost)
-        self._promise(unit, self.promise_of(unit))
+    def _hold_back(self, unit: Uow, parts: list[bytes], cost: int, promise: int) -> None:
+        """What the unit of work has put or got is encoded as `parts` of runs, at most `cost` bytes, and to be logged.
+
+        Room is promised for that and for its end.
+        """
+        unit.runs += parts
+        unit.held += cost
+        self.state.holding[unit] = None
+        self.log.space.promised += promise - unit.promise
+        unit.promise = promise
 
     def log_held(self, but: Uow | None = None, *, puts: bool = True) -> None:
         """Log the calls that units of work have held back. The lock is held; it may be let go of while room is made.
@@ -164,11 +179,9 @@ class Units(Logged):
                 self._log_calls(unit)
 
     def _log_calls(self, unit: Uow) -> None:
-        held = -1
-        while unit.held != held:  # another thread may add to it while the lock is let go of
-            held = unit.held
-            self.log.make_room(self.log.cost(held))
-        if held:
+        while self.log.make_room(self.log.cost(unit.held)):
+            pass  # another thread may have added to it
+        if unit.held:
             *parts, last = unit.runs
             record = Calls(unit.number, b"".join(parts), True, last)
             self._append_and_apply(record, self.clock.wall_us())
@@ -176,16 +189,16 @@ class Units(Logged):
 
     def make_room_for_end(self, unit: Uow) -> None:
         """Room in the log buffer for the unit's end; that in the log was promised. May let go of the lock."""
-        size = 0
-        while size < self._cost_of_end(unit):  # another thread may add to it while the lock is let go of
-            size = self._cost_of_end(unit)
-            self.log.make_room(size)
+        while self.log.make_room(self._cost_of_end(unit)):
+            pass  # another thread may have added to it
 
     def commit(self, unit: Uow) -> None:
         """Return when the unit of work is durable. Raises BackedOut, UnitOfWorkEnded."""
         end = self.commit_later(unit)
-        if end:
-            self.force(end)
+        try:
+            self.log.force(end)
+        except LogError as exc:
+            raise self.translated(exc) from exc
 
     def commit_later(self, unit: Uow, *, puts: bool = True) -> int:
         """The same without the force: nobody may hear of it before the log is safe up to the LSN; 0: now.
@@ -198,12 +211,15 @@ class Units(Logged):
                 holding = self.state.holding
                 if len(holding) > 1 or (holding and unit not in holding):
                     self.log_held(unit, puts=puts)
-                self.make_room_for_end(unit)
+                if not self.log.has_room(unit.promise):  # which is what its end may take, and more
+                    self.make_room_for_end(unit)
                 if self.refusal is not None:
                     raise self.refusal
                 if unit.state is not ACTIVE and unit.state is not PREPARED:
                     raise verbs.ended(unit)
-                bases = {number: queue.next_sequence for number, queue in unit.touched.items()}
+                bases = {}
+                for number, queue in unit.touched.items():
+                    bases[number] = queue.next_sequence
                 record = Commit(unit.number, bases, b"".join(unit.runs), True)
                 if unit.held or unit.first_lsn:
                     self.checkpointer.records += unit.persistent // A_RECORD

@@ -239,7 +239,7 @@ class Checkpointer:
                     counters = self._resource.counters()  # with what the snapshot itself has taken
                 named = False  # the new file may count
                 try:
-                    log.force(end, sync=True)
+                    log.sync(end)
                     catalogue = list(snapshot.write())
                     checkpoint = Checkpoint(
                         log_id=log.state.log_id.hex(),

@@ -64,15 +64,13 @@ class UowTable:
 
     def __init__(self) -> None:
         self._units: dict[int, Uow] = {}
+        self.get = self._units.get  # the unit of work with a number, or None
 
     def __len__(self) -> int:
         return len(self._units)
 
     def __iter__(self) -> Iterator[Uow]:
         return iter(list(self._units.values()))
-
-    def get(self, number: int) -> Uow | None:
-        return self._units.get(number)
 
     def add(self, unit: Uow) -> None:
         self._units[unit.number] = unit

@@ -61,7 +61,7 @@ class Marked(Life):
                 engine.log_held()
                 engine.count_promises()
             tail = log.buffer.tail
-        log.force(tail, sync=True)
+        log.sync(tail)
         self.clock.advance(self.rng.random() * 10)
         self.marks.append(Mark(tail, self.clock.wall, self.model.copy(), logged))
         if self.archiving and self.rng.random() < 0.04:

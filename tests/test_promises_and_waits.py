@@ -229,7 +229,7 @@ def test_calls_that_a_unit_makes_while_those_before_wait_for_room_get_their_room
 
     monkeypatch.setattr(log, "_write_and_sync", preempted)
     fill(world, 9000)
-    calls = [Call(lambda: log.force(log.buffer.tail, sync=True))]
+    calls = [Call(lambda: log.sync(log.buffer.tail))]
     assert leads.wait(120)
     grows, other = world.qm.begin(), world.qm.begin()
     other.put("B", b"other")

@@ -59,8 +59,8 @@ class Caller(threading.Thread):
     def run(self) -> None:
         try:
             if self.tracer is None:
-                self.line._force(self.target)
-            elif not interrupted(self.tracer, lambda: self.line._force(self.target)):
+                self.line.force(self.target)
+            elif not interrupted(self.tracer, lambda: self.line.force(self.target)):
                 self.raised = KeyboardInterrupt()
         except BaseException as exc:
             self.raised = exc
@@ -127,7 +127,7 @@ def test_a_failed_write_is_told_to_everyone() -> None:
         assert isinstance(caller.raised, LogFailed)
         assert caller.raised.__cause__ is line.error, "what the disk said is lost"
     with pytest.raises(LogFailed):
-        line._force(line.append())
+        line.force(line.append())
 
 
 def test_stop_reaches_those_who_wait_and_those_who_came_while_it_was_said() -> None:
@@ -193,7 +193,7 @@ def test_an_interrupt_at_any_line_leaves_nobody_in_silence(
         assert [caller.raised for caller in callers if caller.tracer is None] == [None] * (len(callers) - 1)
         assert line._leader is None, tracer.where
         assert line._waiting == []
-        line._force(line.append())
+        line.force(line.append())
         assert line.safe == line.tail
     assert n > 15, "it has lines"
 
@@ -222,7 +222,7 @@ def test_rows_57_and_67_a_leader_that_is_struck_as_it_gives_up_leaves_nobody_in_
     assert [caller.raised for caller in followers] == [None] * 3
     assert isinstance(leader.raised, kind)
     assert line._leader is None
-    line._force(line.append())
+    line.force(line.append())
 
 
 def test_row_57_without_any_memory_the_others_hear_that_it_is_over() -> None:
@@ -303,9 +303,9 @@ def test_what_is_safe_is_told_so_by_a_log_that_was_closed_meanwhile() -> None:
     line = Line()
     line.go.set()
     target = line.append()
-    line._force(target)
+    line.force(target)
     with line.lock:
         line._stop(LogClosed("ended"))
-    line._force(target)
+    line.force(target)
     with pytest.raises(LogClosed):
-        line._force(line.append())
+        line.force(line.append())

@@ -442,13 +442,13 @@ def test_records_carry_what_they_were_given() -> None:
 @pytest.mark.parametrize("sync", [LogSync.OS, LogSync.INTERVAL])
 def test_lazy_modes_write_and_sync_only_when_asked(sync: LogSync) -> None:
     disk, log = made(sync=sync)
-    log.force(append(log, b"first"), sync=True)
+    log.sync(append(log, b"first"))
     before = disk.counts["sync"]
     log.force(append(log, b"second"))
     assert disk.counts["sync"] == before
     assert begun(disk.snapshot(KEEP_ALL), sync=sync)[0] == [b"first", b"second"]
     assert begun(disk.snapshot(LOSE_ALL), sync=sync)[0][:1] == [b"first"]
-    log.force(log.buffer.tail, sync=True)
+    log.sync(log.buffer.tail)
     assert restarted(disk, sync=sync) == [b"first", b"second"]
 
 

@@ -276,7 +276,7 @@ def test_row_65_an_interrupt_between_the_counts_of_a_put_in_a_unit_stops_it() ->
     world = made()
     world.start()
     unit, queue = world.qm.begin(), world.qm._engine.state.queues["A"]
-    strike = Strike(type(world.qm._engine.state).hold_put.__code__, lambda frame: queue.depth > len(OLD))
+    strike = Strike(type(world.qm._engine.state).hold_puts.__code__, lambda frame: queue.depth > len(OLD))
     assert not interrupted(strike, lambda: unit.put("A", b"new"))
     assert strike.where
     with pytest.raises(qmgr.Unavailable, match="start it again"):
