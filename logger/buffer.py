@@ -170,6 +170,11 @@ class LogBuffer:
             self.tail = end
         self._set_end()
 
+    def fill_page(self, time: int, durable: int) -> None:
+        """End the last page with a record that says nothing, so that all pages are full ones."""
+        if self.tail % PAGE:
+            self.append(frame.FILL, 0, time, durable, bytes(-self.tail % PAGE - HEADER.size))
+
     def copy_page(self, image: memoryview, start: int, end: int, crc: int) -> int:
         """Copy these bytes of the page that waits to be written to their places in `image`; go on with their CRC."""
         part = self._pages[start:end]

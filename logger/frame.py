@@ -9,7 +9,8 @@
         24     8  uow      unit-of-work number; 0 = none
         32     8  time     microseconds since 1970-01-01 UTC
         40     4  back     how far behind `lsn` the log was durable when this was appended, in units of 8 bytes
-        44     2  kind     0 = PAD, the rest of the extent is empty; else recovery.records.Kind
+        44     2  kind     0 = PAD, the rest of the extent is empty; else recovery.records.Kind, of which 1027 = FILL is
+                           the log's own: it says nothing, and ends where its page does
         46     1  flags    BEGIN 1, END 2: a record is one frame, or several from BEGIN to END
         47     1  version  1
         48     -  body     opaque
@@ -30,7 +31,7 @@ assert FRONT.size + REST.size == HEADER.size == 48
 CRC = struct.Struct("<I")
 MAGIC = b"HLRH"
 VERSION = 1
-PAD = 0
+PAD, FILL = 0, 1027
 BEGIN, END = 1, 2
 WHOLE = BEGIN | END
 FAR = 0xFFFFFFFF  # `back` does not reach: says nothing

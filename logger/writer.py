@@ -23,6 +23,8 @@ from logger.soon import Behind
 from logger.space import Space
 from logger.stats import LogStats
 
+FILLED = 4 * PAGE  # bytes: where so much is written at once the last page is filled up
+AT_ONCE = 256 << 10  # bytes that are written durably by one call; of more the system makes several, each with a sync
 NOWHERE = -1  # no page begins there
 SURE = 50_000_000  # nanoseconds for which the log is surely still ours: nobody can start a queue manager in less
 
@@ -154,11 +156,22 @@ class Writer(GroupCommit):
         """Take all that waits to be written, with a plan where it goes, unless there is something undone."""
         if self._output is None:
             try:
+                if partial and self._fills():
+                    self.buffer.fill_page(self._clock.wall_us(), self.durable)
                 self._output = self._plan(self.buffer.take(partial=partial))
             except BaseException as exc:  # pages that were taken and not planned are lost
                 raise self._fail(exc) from exc
             if self._large:
                 self._changed.notify_all()
+
+    def _fills(self) -> bool:
+        """Is so much to be written that what is left of the last page is little beside it, and is there room for that?
+
+        Then all goes home in one write, which takes two thirds of the time of two.
+        """
+        buffer = self.buffer
+        many = buffer.tail - buffer.base >= FILLED
+        return many and self._triple and self._always and self.space.fits(buffer.tail, PAGE, self.space.for_gets)
 
     def _finish(self, output: _Output, *, sync: bool) -> int:
         self._perform(output, sync=sync)
@@ -246,7 +259,7 @@ class Writer(GroupCommit):
             self._sync()
             output.guard = None  # done: it is not overwritten while home is
         size = 0
-        alone = sync and not unsynced and len(output.writes) == 1
+        alone = sync and not unsynced and len(output.writes) == 1 and len(output.writes[0][2]) <= AT_ONCE
         for held, offset, pages in output.writes:
             if alone:
                 held.file.write_durably(offset, pages)

@@ -116,8 +116,8 @@ class Engine(Holding):
             raise self.translated(exc) from exc
         return Message(body, entry.head, queue.name, entry.backouts)
 
-    def _hold_gets(self, unit: Uow, queue: Queue, entries: list[Entry], promise: int) -> None:
-        """Take messages in a unit of work; `promise` for so many, persistent ones. The lock is held."""
+    def _hold_gets(self, unit: Uow, queue: Queue, entries: list[Entry], promise: int = 0) -> None:
+        """Take messages in a unit of work; `promise`: what is to be promised then, if known. The lock is held."""
         sequences = []
         try:
             for entry in entries:
@@ -125,7 +125,9 @@ class Engine(Holding):
                 if entry.persistent:
                     sequences.append(entry.sequence)
             if sequences and not unit.holds:
-                self._hold_back(unit, [run_of_gets(queue.id, sequences)], GET_COST * len(sequences), promise)
+                cost = GET_COST * len(sequences)
+                promise = promise or self.promise_of(unit, cost)
+                self._hold_back(unit, [run_of_gets(queue.id, sequences)], cost, promise)
         except BaseException as exc:  # as for puts
             self._on_failure(exc)
             raise
@@ -344,7 +346,7 @@ class Engine(Holding):
         messages = [(entry.head, entry.body, entry.backouts) for entry in chosen]
         safe = max([entry.lsn for entry in chosen])
         if unit is not None:
-            self._hold_gets(unit, queue, chosen, self.promise_of(unit, GET_COST * len(chosen)))
+            self._hold_gets(unit, queue, chosen)
         else:
             safe = max(safe, self._log_gets(queue, chosen))
         if not freely:

@@ -55,6 +55,7 @@ class State(ABC):
             records.ImageStart: self._image_start,
             records.ImagePart: self._nothing,
             records.CheckpointMark: self._nothing,
+            records.Fill: self._nothing,
         }
 
     def apply(self, record: records.Record, lsn: int, end: int, time: int) -> None:

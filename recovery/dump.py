@@ -48,6 +48,7 @@ NAMES = {
     Kind.DELETE_ALIAS: "Delete Alias",
     Kind.START_CHECKPOINT: "Start Checkpoint",
     Kind.END_CHECKPOINT: "End Checkpoint",
+    Kind.FILL: "Fill Page",
 }
 KNOWN: Mapping[int, str] = {int(kind): name for kind, name in NAMES.items()}
 
@@ -182,6 +183,8 @@ def _details(record: records.Record, names: dict[int, str]) -> dict[str, Any]:
             return {"alias": name}
         case records.CheckpointMark(_, notes):
             return {"notes": json.loads(notes)}
+        case records.Fill():
+            return {}
 
 
 # The log as a whole

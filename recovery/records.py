@@ -24,6 +24,7 @@ The unit-of-work number, the time and the LSN stand in the frame (`logger/frame.
                    the first piece, and of some aliases, or of some queues with the places of their images
     DEFINE_ALIAS   JSON: an alias, also when it is altered
     DELETE_ALIAS   name of an alias
+    FILL           zeros
     CHECKPOINT     JSON: what a checkpoint holds in numbers; written where it begins, and where it is complete
 
 PUT, PUT_MANY and GET are those outside a unit of work. A run of a unit's calls, in their order:
@@ -82,6 +83,7 @@ class Kind(enum.IntEnum):
     ROLL_FORWARD = 774
     START_CHECKPOINT = 1025
     END_CHECKPOINT = 1026
+    FILL = 1027
 
 
 def _is_format_id(xid: Any, field: Any, value: Any) -> None:
@@ -334,6 +336,16 @@ class DeleteAlias:
 
 
 @attrs.define
+class Fill:
+    """Fills a page of the log up, which does so by itself; changes nothing."""
+
+    size: int  # bytes
+
+    def encode(self) -> Encoded:
+        return 1027, 0, bytes(self.size), b""
+
+
+@attrs.define
 class CheckpointMark:
     """Where a checkpoint begins (its LSN is that of this record), or that it is complete; changes nothing."""
 
@@ -347,7 +359,7 @@ class CheckpointMark:
 UnitRecord = Calls | Commit | Backout | Prepare | RollForward
 ImageRecord = ImageStart | ImagePart | ImageEnd
 DefinitionRecord = Define | Delete | AlterQmgr | Catalog | DefineAlias | DeleteAlias
-Record = Put | PutMany | Get | Expire | UnitRecord | DefinitionRecord | ImageRecord | CheckpointMark
+Record = Put | PutMany | Get | Expire | UnitRecord | DefinitionRecord | ImageRecord | CheckpointMark | Fill
 
 
 def _with_lengths(messages: list[Parts]) -> list[bytes]:
@@ -468,4 +480,6 @@ def decode(kind: int, uow: int, body: memoryview) -> Record:
             return DeleteAlias(str(body, "ascii"))
         case Kind.START_CHECKPOINT | Kind.END_CHECKPOINT:
             return CheckpointMark(Kind(kind), bytes(body))
+        case Kind.FILL:
+            return Fill(len(body))
     raise ValueError(f"record kind {kind} is not known to this version")

@@ -5,6 +5,7 @@ import pytest
 from logger import at_rest
 from logger.disk import PAGE
 from logger.errors import LogDamaged
+from logger.frame import FILL
 from logger.reader import ExtentView
 from tests.logger.test_log import EXTENT, append, begun, made
 from tests.sim.loss import KEEP_ALL
@@ -60,7 +61,7 @@ def test_the_next_one_that_is_found_from_the_middle_may_have_several_frames_itse
     _, reader = at_rest.read_only(disk, "/log")
     first = reader._frame(start)
     assert first is not None
-    assert [bytes(r.body) for r in reader.records(first.end, resync=True)] == bodies[1:]
+    assert [bytes(r.body) for r in reader.records(first.end, resync=True) if r.kind != FILL] == bodies[1:]
     reader.close()
 
 

@@ -15,6 +15,7 @@ from recovery.records import (
     Define,
     Delete,
     Expire,
+    Fill,
     Get,
     Kind,
     Prepare,
@@ -62,6 +63,7 @@ every_record = st.one_of(
     st.builds(Define, st.binary(max_size=100)),
     st.builds(Delete, queues),
     st.builds(CheckpointMark, st.sampled_from([Kind.START_CHECKPOINT, Kind.END_CHECKPOINT]), st.binary(max_size=50)),
+    st.builds(Fill, st.integers(0, 4048)),
 )
 
 
