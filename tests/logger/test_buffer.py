@@ -48,6 +48,20 @@ class Stream:
         return found
 
 
+@pytest.mark.parametrize("left", [48, 56, 104, PAGE - 8, 0])
+def test_a_filled_page_ends_with_a_frame_that_says_nothing(left: int) -> None:
+    stream = Stream()
+    rest = PAGE - left - frame.HEADER.size
+    if left:
+        stream.buffer.append(300, 1, 2, EXTENT, bytes(max(0, rest)))
+    stream.buffer.fill_page(2, EXTENT)
+    assert stream.buffer.tail % PAGE == 0
+    stream.buffer.append(301, 1, 2, EXTENT, b"next")
+    stream.take(partial=True)
+    kinds = [one.kind for one in stream.frames()]
+    assert kinds == ([300, frame.FILL, 301] if left else [301])
+
+
 sizes = st.lists(st.one_of(st.integers(0, 200), st.integers(3000, 9000), st.integers(30_000, 90_000)), max_size=25)
 
 

@@ -523,6 +523,44 @@ def test_any_crash_with_pages_written_behind_keeps_a_prefix_with_all_that_was_fo
     assert len(found) >= forced
 
 
+@pytest.mark.parametrize("sync", LogSync)
+@pytest.mark.parametrize("integrity", WriteIntegrity)
+@pytest.mark.parametrize("size", [10_000, 20_000, 70_000])
+def test_a_force_of_several_pages_fills_the_last_one_up(size: int, integrity: WriteIntegrity, sync: LogSync) -> None:
+    """Then it is one write and one sync, where the version of a partial page would be one more."""
+    disk, log = made(write_integrity=integrity, sync=sync)
+    log.force(append(log, b"the extent is taken"))
+    bodies = [b"the extent is taken"]
+    for body in (b"a" * size, b"b" * size, b"c"):
+        end = append(log, body)
+        writes, syncs = disk.counts["write"], disk.counts["sync"]
+        log.force(end)
+        bodies.append(body)
+        always = sync is LogSync.ALWAYS
+        assert disk.counts["sync"] - syncs == always
+        filled = len(body) > 16_384 and always and integrity is not WriteIntegrity.SINGLE
+        assert (log.buffer.tail > end) == filled
+        if filled:
+            assert log.durable == log.safe == log.buffer.tail == -(-end // PAGE) * PAGE
+            assert disk.counts["write"] - writes == 1
+    reader = log.live_reader()
+    records = list(reader.records(log.state.head, until=log.buffer.tail))
+    assert [one.end for one in records[:-1]] == [one.lsn for one in records[1:]], "a record begins where one ends"
+    reader.close()
+    assert restarted(disk, KEEP_ALL, write_integrity=integrity, sync=sync) == bodies
+
+
+def test_no_page_is_filled_up_with_room_that_is_promised() -> None:
+    _, log = made()
+    log.force(append(log, b"the extent is taken"))
+    for lacking in (1, 0):
+        end = append(log, bytes(20_000))
+        log.space.promised = log.space.limit - log.space.for_gets - PAGE - end + lacking
+        log.force(end)
+        assert (log.buffer.tail == end) == bool(lacking)
+        log.space.promised = 0
+
+
 def test_a_quarter_of_the_buffer_is_written_behind_and_not_again_by_the_force() -> None:
     disk, log = made()
     log.force(append(log, b"the extent is taken"))
