@@ -36,7 +36,8 @@ MESSAGE = np.dtype(
 assert MESSAGE.itemsize == HEAD.size
 KIND_NAMES = pa.array([kind.name for kind in KINDS], pa.string())
 XIDS = (CODE[Kind.PREPARE], CODE[Kind.ROLL_FORWARD])
-DESCRIBED = tuple(CODE[kind] for kind in WITH_OWN_ROW - {Kind.COMMIT, Kind.BACKOUT, Kind.PREPARE, Kind.ROLL_FORWARD})
+NOT_DESCRIBED = {Kind.COMMIT, Kind.BACKOUT, Kind.PREPARE, Kind.ROLL_FORWARD, Kind.FILL}
+DESCRIBED = tuple(CODE[kind] for kind in WITH_OWN_ROW - NOT_DESCRIBED)
 MOST_NUMBERS = 1 << 20  # of queues, up to which a table by number is made
 REMEMBERED = 1000  # encodings of properties
 

@@ -25,8 +25,7 @@ OPTIONS = (
     *("path", "qmgr", "columns", "objects", "kinds", "startingLsn", "startingTime", "endingLsn", "endingTime"),
     *("maxBytesPerTrigger", "pushdown"),
 )
-NO_ROWS = (Kind.PUT_MANY, Kind.CALLS, Kind.FILL)  # of their own
-KINDS = [name for name, kind in Kind.__members__.items() if kind not in NO_ROWS]
+KINDS = [name for name, kind in Kind.__members__.items() if kind not in (Kind.PUT_MANY, Kind.CALLS)]  # of rows
 SPARKS = {kind: name.replace(" ", "").lower() for kind, name in SQL.items()}  # as Spark writes them
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 

@@ -38,7 +38,7 @@ assert RUN_OF_GETS.itemsize == GETS.size
 KINDS = tuple(Kind)  # a row's kind is a place in this
 CODE = {kind: code for code, kind in enumerate(KINDS)}
 PUT, GET, EXPIRE, COMMIT = CODE[Kind.PUT], CODE[Kind.GET], CODE[Kind.EXPIRE], CODE[Kind.COMMIT]
-WITH_OWN_ROW = frozenset(KINDS) - {Kind.PUT, Kind.PUT_MANY, Kind.GET, Kind.CALLS, Kind.EXPIRE, Kind.FILL}
+WITH_OWN_ROW = frozenset(KINDS) - {Kind.PUT, Kind.PUT_MANY, Kind.GET, Kind.CALLS, Kind.EXPIRE}
 QUEUE_FIRST = (Kind.DELETE, Kind.IMAGE_START, Kind.IMAGE_PART, Kind.IMAGE_END)
 FEW = 16  # records; so many are gone through one by one
 NONE = -1

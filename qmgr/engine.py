@@ -62,7 +62,10 @@ def _position(entry: Entry, order: str) -> Position:
 
 
 def _not_looked_at(entries: Iterable[Entry], behind: list[tuple[str, Position]]) -> Iterator[Entry]:
-    return (one for one in entries if all(_position(one, order) > position for order, position in behind))
+    for entry in entries:
+        looked_at = [_position(entry, order) <= position for order, position in behind]
+        if not any(looked_at):
+            yield entry
 
 
 @attrs.define

@@ -457,14 +457,14 @@ def test_lazy_modes_write_and_sync_only_when_asked(sync: LogSync) -> None:
 def test_row_52_what_a_failed_sync_has_left_in_memory_is_not_built_on(sync: LogSync) -> None:
     """The system takes it for written, so no later sync would make it durable."""
     disk, log = made(sync=sync)
-    log.force(append(log, b"first"), sync=True)
+    log.sync(append(log, b"first"))
     disk.fail("sync", errno.EIO)
     with pytest.raises(LogFailed):
-        log.force(append(log, bytes(20_000)), sync=True)
+        log.sync(append(log, bytes(20_000)))
     disk = disk.snapshot(KEEP_ALL)
     found, log = begun(disk, sync=sync)
     assert found == [b"first"]
-    log.force(append(log, b"second"), sync=True)
+    log.sync(append(log, b"second"))
     for seed in range(20):
         assert begun(disk.snapshot(mixed(seed)), sync=sync)[0] == [b"first", b"second"]
 

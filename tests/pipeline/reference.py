@@ -94,8 +94,6 @@ def rows_of(raw: Record, names: dict[int, str], extent_bytes: int) -> list[Row]:
         case records.RollForward(_, xid, runs):
             found += [row | {"repeated": True} for row in calls(runs, {})]
             found.append({"kind": "ROLL_FORWARD", "xid": xid_text(xid)})
-        case records.Fill():
-            pass
         case _:
             found.append({"kind": Kind(raw.kind).name} | of_object(record))
     for position, row in enumerate(found):

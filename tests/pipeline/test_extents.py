@@ -542,18 +542,13 @@ def test_the_first_record_of_a_moment_is_found(
         assert log.at_time(rows[-1]["time"] + 1, works.disk) == log.end(disk=works.disk)
 
 
-def record_ends(rows: list[Row]) -> list[int]:
-    """Where records end, those too that have no row: the next one begins there."""
-    return sorted({row["end_lsn"] for row in rows} | {row["lsn"] for row in rows[1:]})
-
-
 @pytest.mark.parametrize("which", ["plain", "indexed"])
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_a_boundary_is_where_a_record_ends(which: str, data: st.DataObject, request: pytest.FixtureRequest) -> None:
     works, rows = request.getfixturevalue(which)
     log = works.log()
-    ends = record_ends(rows)
+    ends = sorted({row["end_lsn"] for row in rows})
     start = data.draw(st.sampled_from([log.first(works.disk), *ends]))
     end = data.draw(st.sampled_from([ends[-1], ends[-1], start, start + 80_000]))
     most = data.draw(st.sampled_from([1, 100, 5000, 300_000, 1 << 40]))
@@ -569,7 +564,7 @@ def test_a_boundary_is_found_around_a_record_longer_than_an_extent(indexed: tupl
     history = log.history(works.disk)
     found = [extent_index.load(works.disk, place, log.log_id) for place in history.places().values()]
     assert any(index is not None and not index.records for index in found)
-    first, ends = log.first(works.disk), record_ends(rows)
+    first, ends = log.first(works.disk), sorted({row["end_lsn"] for row in rows})
     for most in range(50_000, ends[-1] - first, 100_000):
         assert log.boundary(first, ends[-1], most, works.disk) == max(one for one in ends if one <= first + most)
     begins = next(row["lsn"] for row in rows if row["end_lsn"] - row["lsn"] > log.extent_bytes)

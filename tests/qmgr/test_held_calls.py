@@ -52,7 +52,7 @@ def test_many_bytes_are_logged_before_the_end(world: World) -> None:
         unit.put("A", b"%d" % n + bytes(2000))
     assert world.qm.transactions()[0].first_lsn > 0
     unit.commit()
-    assert set(logged(world)) == {"Unit of Work Calls", "Commit Transaction"}
+    assert set(logged(world)) - {"Fill Page"} == {"Unit of Work Calls", "Commit Transaction"}
     world.crash(LOSE_ALL)
     assert [int(body.rstrip(b"\0")) for body in bodies(world.qm, "A")] == list(range(30))
 
