@@ -6,6 +6,7 @@ when the unit is prepared, or when anybody else appends a record. So the log has
 
 import itertools
 from collections import deque
+from typing import Any
 
 from logger.errors import LogError
 from qmgr import verbs
@@ -57,7 +58,7 @@ class Units(Logged):
         said = self.state.qmgr.max_uncommitted
         self.max_uncommitted = self._usual_uncommitted if said is None else said
 
-    def begin(self, xid: Xid | None, owner: str, thread: int) -> Uow:
+    def begin(self, xid: Any, owner: str, thread: int) -> Uow:
         if self.refusal is not None:
             raise self.refusal
         if self.ending is not None:
