@@ -156,6 +156,11 @@ class Descriptor:
 def _numbered(heads: list[bytes]) -> list[bytes]:
     """Messages of a group that are put in one call: their numbers follow each other, and the last alone may be last."""
     first = group_sequence_of(heads[0])
+    if first + len(heads) - 1 > MAX_GROUP:
+        raise Mistake(
+            f"{len(heads)} messages from group_sequence {first} on would go beyond {MAX_GROUP}",
+            reason=Reason.MSG_SEQ_NUMBER_ERROR,
+        )
     made = []
     for number, head in enumerate(heads, first):
         flags = head[1] if number == first + len(heads) - 1 else head[1] & ~LAST_IN_GROUP

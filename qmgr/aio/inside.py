@@ -80,6 +80,7 @@ class Inside:
 
     async def prepare(self, unit: InsideUnit) -> None:
         await self.run(unit.prepare)
+        self._began.pop(unit.id, None)  # nobody is waited for with it any more, and anybody may resolve it
 
     async def commit(self, unit: InsideUnit) -> None:
         await self._over(unit, unit.commit)

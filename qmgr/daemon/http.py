@@ -13,6 +13,7 @@ import threading
 from http import HTTPStatus
 from typing import cast
 
+from qmgr import sockets
 from qmgr.configuration import ListenerConfig
 from qmgr.daemon import metrics
 from qmgr.daemon.http_frames import END, MOST_HEAD, BadRequest, Head, Response, bad, check_begin, parse
@@ -25,7 +26,6 @@ from qmgr.session import AllRights, Rights, ServiceFace, Session
 
 CHUNK = 65_536
 TLS = b"\x16\x03"  # how its first record begins
-BACKLOG = 100
 PAUSE = 0.005  # seconds until it is asked again whether there is room
 LINGER = 2.0  # seconds for a client to hear why it was refused
 
@@ -50,7 +50,9 @@ class HttpListener:
 
     def start(self) -> None:
         family = socket.AF_INET6 if ":" in self.config.address else socket.AF_INET
-        listening = socket.create_server((self.config.address, self.config.port), family=family, backlog=BACKLOG)
+        listening = socket.create_server(
+            (self.config.address, self.config.port), family=family, backlog=sockets.BACKLOG
+        )
         self._socket = listening
         self.address = listening.getsockname()[:2]
         threading.Thread(

@@ -6,6 +6,7 @@ import socket
 import ssl
 from collections.abc import Callable
 
+from qmgr import sockets
 from qmgr.configuration import ListenerConfig
 from qmgr.daemon.loop import LoopThread, borrow, give_back
 from qmgr.daemon.stomp_commands import Shared, StompCommands
@@ -16,7 +17,6 @@ from qmgr.daemon.tls import context_of, say_why
 from qmgr.errors import MQError, Reason, Unavailable
 from qmgr.session import ServiceFace
 
-BACKLOG = 1024  # connections that the system keeps until they are accepted
 REST = 0.1  # seconds before accepting is tried again, where the process has no descriptors left
 FAREWELL = 0.5  # seconds at most for connections to close by themselves when the listener is closed
 PAUSE = 0.005  # seconds between two looks
@@ -49,7 +49,7 @@ class StompListener:
         """Bind and accept. Raises OSError."""
         config = self._config
         family = socket.AF_INET6 if ":" in config.address else socket.AF_INET
-        self._socket = socket.create_server((config.address, config.port), family=family, backlog=BACKLOG)
+        self._socket = socket.create_server((config.address, config.port), family=family, backlog=sockets.BACKLOG)
         self._socket.setblocking(False)
         self.port = self._socket.getsockname()[1]
         self._thread = borrow(self._service.manager)

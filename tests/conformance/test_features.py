@@ -58,6 +58,9 @@ def test_groups_come_in_their_order_and_whole(qm: Manager, queue: str) -> None:
             unit.get(queue, all_available=True)
         unit.backout()
     assert [m.body for m in qm.get_many(queue, 9, group_id=b"H")] == [b"H1", b"H2"]
+    with refused(qmgr.Mistake, Reason.MSG_SEQ_NUMBER_ERROR, ""):
+        qm.put_many(queue, [b"last", b"beyond"], group_id=b"H", group_sequence=999_999_999)
+    assert qm.get_many(queue, 9, group_id=b"H") == []
     with refused(qmgr.Mistake, Reason.INCONSISTENT_UOW):
         qm.get(queue, logical_order=True)
 
@@ -163,7 +166,7 @@ def test_a_queue_is_cleared(qm: Manager, queue: str) -> None:
         with refused(qmgr.ObjectInUse, Reason.OBJECT_IN_USE, queue):
             qm.clear_queue(queue)
     assert qm.clear_queue(queue) == 6
-    assert qm.queue(queue).depth == 0
+    assert qm.get_many(queue, 9, group_id=b"H") == []
 
 
 def test_mqsc_is_answered(qm: Manager, queue: str) -> None:
