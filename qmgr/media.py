@@ -14,9 +14,10 @@ from typing import Any
 
 import attrs
 
+from logger import lsn
 from logger.archive import Progress, no_progress
 from logger.config import LogType
-from logger.disk import NO_SPACE, way_out
+from logger.disk import NO_SPACE, PAGE, way_out
 from logger.errors import LogDamaged, LogError
 from logger.log import Log
 from logger.reader import LogReader
@@ -168,7 +169,7 @@ class Media:
         end = self._engine.log_own(lambda: record)
         began = clock.elapsed_ns()
         self._engine.force(end)
-        if self._log.buffer.tail > end:
+        if self._log.buffer.tail not in (end, lsn.page_of(end + PAGE - 1)):  # nobody but the log, that filled the page
             clock.wait(threading.Event(), min(PAUSE * (clock.elapsed_ns() - began) / 1e9, LONGEST_PAUSE))
 
     def _parts(self, fields: dict[str, Any], queue: Queue, start: int) -> Iterator[ImagePart]:

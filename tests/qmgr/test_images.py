@@ -518,3 +518,27 @@ def test_of_a_damaged_queue_no_image_is_taken_that_it_would_be_built_from() -> N
         made.qm.record_image("A")
     assert (images(made), made.qm.status().log.tail) == (before, logged)
     assert made.qm.recreate("A").depth == 1
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_who_records_an_image_makes_pauses_only_while_others_write(busy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that the log fills up behind a piece of the image is nobody's."""
+    made = world(log_file_pages=1024)
+    made.qm.put_many("A", [bytes(3000)] * 300)
+    made.qm.checkpoint()
+    engine = made.qm._engine
+    real_force = engine.force
+    before = made.qm.status().log.tail
+
+    def force(end: int) -> None:
+        real_force(end)
+        if busy:
+            engine.put_later(None, "NOT", b"by another one", {})
+
+    monkeypatch.setattr(engine, "force", force)
+    made.clock.waited.clear()
+    made.qm.record_image("A")
+    monkeypatch.undo()
+    made.qm.end()
+    assert Kind.FILL in kinds(made, before)
+    assert bool(made.clock.waited) == busy
