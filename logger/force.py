@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import pairwise
 
+from logger.clock import Changes
 from logger.errors import LogFailed
 
 TRIES = 1000  # to leave in order where memory is short
@@ -43,7 +44,7 @@ class GroupCommit(ABC):
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.safe = 0  # everything before this LSN is as safe as LogSync asks for
-        self._changed = threading.Condition(self.lock)  # the leader stepped down, or took a run
+        self.changed = Changes(self.lock)  # the leader stepped down, or took a run
         self._leader: object | None = None
         self._waiting: list[Turn] = []  # in the order in which they came
         self._large = 0  # appenders that wait for room in the buffer
@@ -164,7 +165,7 @@ class GroupCommit(ABC):
         if self._waiting:
             self._pass_on()
         if self._large:
-            self._changed.notify_all()
+            self.changed.notify_all()
 
     def _wake_safe(self) -> None:
         """Wake the first of those whose LSN is safe. It wakes the next, and so on: they don't all wait for the GIL."""
@@ -198,7 +199,7 @@ class GroupCommit(ABC):
         """The same for a caller that holds the lock."""
         self.stop(failure)
         self._waiting = []
-        self._changed.notify_all()
+        self.changed.notify_all()
 
     def _give_up(self, me: object, exc: BaseException) -> BaseException:
         """This caller was interrupted, or its write failed: return what to raise.
@@ -239,5 +240,5 @@ class GroupCommit(ABC):
             elif self._leader is None or (self._waiting and self._leader is self._waiting[0]):
                 self._pass_on()  # to one that was chosen and not told
             if self._large:  # they too may not have been told
-                self._changed.notify_all()
+                self.changed.notify_all()
         return exc

@@ -296,7 +296,7 @@ class Log(Writer):
             while size > buffer.room:
                 if self._writing:
                     waited = True
-                    self._changed.wait()
+                    self.changed.wait()
                     if self._failure is not None:
                         raise self._failure
                 elif buffer.room >= buffer.capacity - PAGE:

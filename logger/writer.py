@@ -162,7 +162,7 @@ class Writer(GroupCommit):
             except BaseException as exc:  # pages that were taken and not planned are lost
                 raise self._fail(exc) from exc
             if self._large:
-                self._changed.notify_all()
+                self.changed.notify_all()
 
     def _fills(self) -> bool:
         """Is so much to be written that what is left of the last page is little beside it, and is there room for that?

@@ -140,15 +140,18 @@ class Logged:
     def _find_room(self, size: int, kept: int) -> None:
         if getattr(_here, "hasty", False):
             raise TakesWaiting
-        for _ in range(8):
-            self.lock.release()
+        more = False
+
+        def make() -> None:
+            nonlocal more
             more = False
             try:
                 more = self._make_space(size, kept)
             except OSError as exc:  # of a checkpoint; for want of space it would not have been raised
                 self._on_failure(exc)
-            finally:
-                self.lock.acquire()
+
+        for _ in range(8):
+            self.log.changed.without(make)
             self.check()
             if self.log.reserve(size, kept):
                 return

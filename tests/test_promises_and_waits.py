@@ -225,7 +225,7 @@ def test_calls_that_a_unit_makes_while_those_before_wait_for_room_get_their_room
     def writes(kind: str, path: str) -> None:
         """Until those who wait have looked at the room that there is since the leader took what it writes."""
         world.disk.before_effect = None
-        until(lambda: len(log._changed._waiters) == 2 or not all(call.is_alive() for call in calls))  # type: ignore[attr-defined]
+        until(lambda: len(log.changed._gates) == 2 or not all(call.is_alive() for call in calls))
 
     monkeypatch.setattr(log, "_write_and_sync", preempted)
     fill(world, 9000)

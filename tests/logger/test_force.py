@@ -250,20 +250,20 @@ def test_an_appender_that_waits_for_room_is_told_although_its_leader_is_struck_i
         with line.lock:
             line._large += 1
             while line._writing:
-                line._changed.wait()
+                line.changed.wait()
             line._large -= 1
 
     appender = threading.Thread(target=append, daemon=True)
     appender.start()
     until(lambda: line._large == 1)
-    told, strikes = line._changed.notify_all, [kind()]
+    told, strikes = line.changed.notify_all, [kind()]
 
     def struck() -> None:
         if strikes:
             raise strikes.pop()
         told()
 
-    line._changed.notify_all = struck  # type: ignore[method-assign]
+    line.changed.notify_all = struck  # type: ignore[method-assign]
     line.go.set()
     leader.ended()
     appender.join(120)
