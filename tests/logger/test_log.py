@@ -1,5 +1,6 @@
 """The log as a whole: append, force, read back; what a crash leaves; when it stops for good."""
 
+import contextlib
 import errno
 import threading
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from logger.frame import FILL
 from logger.log import Log
 from logger.reader import LogReader
 from tests.sim.clock import SimClock
-from tests.sim.disk import SimDisk
+from tests.sim.disk import SimCrash, SimDisk
 from tests.sim.loss import KEEP_ALL, LOSE_ALL, Loss, mixed
 
 ID = b"identity of 16 b"
@@ -548,6 +549,20 @@ def test_a_force_of_several_pages_fills_the_last_one_up(size: int, integrity: Wr
     assert [one.end for one in records[:-1]] == [one.lsn for one in records[1:]], "a record begins where one ends"
     reader.close()
     assert restarted(disk, KEEP_ALL, write_integrity=integrity, sync=sync) == bodies
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_page_that_is_only_at_home_is_copied_before_a_force_that_fills_pages_up_writes_over_it(seed: int) -> None:
+    disk, log = made()
+    kept = [b"the extent is taken" + bytes(3000), b"behind the end of the page" + bytes(1500)]
+    for body in kept:
+        log.force(append(log, body))
+    assert log._only_home == log.buffer.base > 0, "the second one went home, with the page that it begins"
+    end = append(log, bytes(20_000))
+    disk.crash_after(1 + seed % 4, part=0.5)  # the copy, its sync, the pages
+    with contextlib.suppress(SimCrash, LogFailed):
+        log.force(end)
+    assert restarted(disk, Loss(seed=seed, sectors="noise"))[:2] == kept
 
 
 def test_no_page_is_filled_up_with_room_that_is_promised() -> None:
