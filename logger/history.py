@@ -91,6 +91,7 @@ class History:
         self.extent_bytes = extent_bytes
         self._known: dict[int, Place] = {}
         self.damaged: list[str] = []  # files of extents that were cut or damaged, as of the last look
+        self._unread: dict[int, OSError] = {}  # by the number in the name: what the disk could not read then
 
     def copies(self, *, all_or_nothing: bool = True, since: int = 0) -> dict[int, list[Place]]:
         """Every file that counts, by rising sequence, the one to read first. Raises OSError.
@@ -104,6 +105,7 @@ class History:
         """
         found: dict[int, list[tuple[bool, Place]]] = {}
         self.damaged = []
+        self._unread = {}
         gone = self._look(found, lambda number: not _before(number, since), all_or_nothing)
         for _ in range(LOOKS):
             if not gone:
@@ -134,8 +136,10 @@ class History:
                 except FileNotFoundError:
                     continue  # moved meanwhile, or removed
                 except OSError as exc:
+                    error = OSError(exc.errno, exc.strerror or str(exc), f"{directory}/{name}")
                     if all_or_nothing or exc.errno in NO_DESCRIPTORS:
-                        raise OSError(exc.errno, exc.strerror or str(exc), f"{directory}/{name}") from exc
+                        raise error from exc
+                    self._unread[number] = error
                     there.add(number)
                 if place is not None:
                     found.setdefault(place.sequence, []).append((place.form is Form.COMPRESSED, place))
@@ -173,6 +177,7 @@ class History:
             if look and sequence > max(self._known, default=0):
                 break  # the log ends before it: there is nothing that anybody could be moving
         self._refuse_damaged(sequence)
+        self._refuse_unread(sequence)
         return None
 
     def reader(self, state: ControlState, settled: Settled = at_once) -> LogReader:
@@ -222,6 +227,24 @@ class History:
             raise LogDamaged(text, path=path, lsn=sequence * self.extent_bytes)
         text += f" (the oldest extent that is there is {self.name(later[0])})"
         raise ExtentGone(text, path=path, lsn=sequence * self.extent_bytes)
+
+    def refuse_unreadable(self, sequence: int) -> None:
+        """Raise LogDamaged or OSError when a file of this sequence is there that was cut or can't be read."""
+        self._refuse_unread(sequence)
+        for path in self.damaged:
+            if extent_of(path.rpartition("/")[2]) == linear_number(sequence):
+                begins = sequence * self.extent_bytes
+                raise LogDamaged(
+                    f"log extent {path} was cut, or is damaged, and it holds the log from {lsn.text(begins)}; restore "
+                    f"it from a backup, or move it away to do without it",
+                    path=path,
+                    lsn=begins,
+                )
+
+    def _refuse_unread(self, sequence: int) -> None:
+        error = self._unread.get(linear_number(sequence))
+        if error is not None and sequence not in self._known:
+            raise error
 
     def _place(self, directory: str, name: str) -> Place | None:
         """What the file of this name holds, if it counts. Raises FileNotFoundError when it is not there any more."""

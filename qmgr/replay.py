@@ -219,6 +219,7 @@ class _Scan:
                 raise self._too_old(f"the moment {start.isoformat()}")
             return Bookmark(self._first_since(self._since_us))
         if start == OLDEST:
+            self._refuse_unreadable()
             return Bookmark(self._first)
         if start == NOW:
             return Bookmark(self._durable)
@@ -244,7 +245,13 @@ class _Scan:
         """Does the log still begin where it once began?"""
         return self._first == self._extent_bytes
 
+    def _refuse_unreadable(self) -> None:
+        """Raise LogDamaged or OSError where the log that can be read begins behind an extent that is still there."""
+        if not self._is_all():
+            self._history.refuse_unreadable(self._first // self._extent_bytes - 1)
+
     def _too_old(self, what: str) -> BookmarkTooOld:
+        self._refuse_unreadable()
         return BookmarkTooOld(
             f"{what} is before what there is of the log of queue manager {self._engine.name!r}, which reaches back to "
             f"{lsn.text(self._first)}; replay from there, or put back the extents that are missing"

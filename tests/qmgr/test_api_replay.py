@@ -476,6 +476,32 @@ def test_a_missing_extent_is_named_and_never_jumped(world: World) -> None:
     assert told(qm, "A", qm.status().log.checkpoint) == [b"more"]
 
 
+@pytest.mark.parametrize("number", [0, 2])
+@pytest.mark.parametrize("fault", ["cut", "not readable"])
+def test_what_can_not_be_read_is_not_taken_for_removed(world: World, number: int, fault: str) -> None:
+    qm = world.qm
+    qm.put("A", b"1")
+    (first,) = qm.replay("A", "oldest")
+    qm.put("A", b"2")
+    fill(qm, 6)
+    qm.put("A", b"3")
+    path = f"{active_directory(world)}/S{number:07d}.LOG"
+    content = world.disk.peek(path)
+    error: type[qmgr.MQError] = qmgr.Unavailable
+    if fault == "cut":
+        error = qmgr.Damaged
+        world.disk.poke(path, content[:5000])
+    else:
+        world.disk.fail("open", errno.EACCES, once=False, where=path.__eq__)
+    for start in ("oldest", first.bookmark, first.time):
+        with pytest.raises(error, match=path):
+            qm.replay("A", start)
+    assert told(qm, "A", "now") == []
+    world.disk.heal()
+    world.disk.poke(path, content)
+    assert told(qm, "A") == [b"1", b"2", b"3"]
+
+
 def test_an_error_of_the_disk_is_told_and_ends_that_replay_only(world: World) -> None:
     qm = world.qm
     qm.put("A", b"1")
