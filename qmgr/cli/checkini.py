@@ -8,11 +8,12 @@ from logger.at_rest import control_path
 from logger.disk import read_whole
 from logger.errors import LogError, NotAsConfigured
 from logger.log import check_config
-from qmgr import autoconfig, ini, mqsini
+from qmgr import autoconfig, ini, locations, mqsini
 from qmgr.cli import access
 from qmgr.cli.access import CLOCK, DISK
-from qmgr.cli.command import UNEXPECTED, Command, Failure, Parser, absolute, complain
+from qmgr.cli.command import NAME_ERROR, Command, Failure, Parser, absolute, complain
 from qmgr.configuration import Config
+from qmgr.creation import remains
 from qmgr.daemon.tls import outdated, server_context
 from qmgr.errors import IniError, NameError_
 from qmgr.ini_text import complaint, line_of
@@ -32,7 +33,8 @@ def run(args: argparse.Namespace) -> int:
         path = absolute(args.name)
         if not DISK.exists(path):
             text = f"there is neither a queue manager {args.name!r} nor a file {path}; dspmq shows queue managers."
-            raise Failure(UNEXPECTED, "AMQ7002S", text)
+            what = _remains(args.name, args.data_path)
+            raise Failure(NAME_ERROR, "AMQ7048E", f"{what}." if what else text)
         wrong = of_file(path)
     else:
         location = access.known(access.named(args.m or args.name, args.data_path), args.data_path)
@@ -50,6 +52,13 @@ def _is_queue_manager(name: str, data_path: str | None) -> bool:
     with contextlib.suppress(NameError_):
         return access.exists(name, data_path)
     return False
+
+
+def _remains(name: str, data_path: str | None) -> str:
+    """What lies there in place of a queue manager of that name; "" where nothing does."""
+    with contextlib.suppress(NameError_):
+        return remains(DISK, locations.find(name, data_path))
+    return ""
 
 
 def amq_severity(text: str) -> str:

@@ -5,6 +5,7 @@ import argparse
 from qmgr import locations, repairing
 from qmgr.cli import access
 from qmgr.cli.command import NAME_ERROR, NOT_AVAILABLE, Command, Failure, Parser, absolute, complain
+from qmgr.creation import unfinished
 from qmgr.errors import InUse
 
 NEEDED = 10
@@ -27,6 +28,9 @@ def run(args: argparse.Namespace) -> int:
         raise Failure(
             NAME_ERROR, "AMQ7048E", f"queue manager {args.m!r} does not exist: there is no {location.data_dir}."
         )
+    half = unfinished(access.DISK, location)
+    if half:
+        raise Failure(NAME_ERROR, "AMQ7048E", f"{half}.")
     where = {"data_path": args.data_path, "log_path": args.ld}
     try:
         if args.check:

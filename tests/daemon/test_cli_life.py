@@ -292,7 +292,12 @@ def test_checkini_takes_the_name_as_other_commands_do(daemons: Daemons, tmp_path
     done = daemons.run(f"checkini {tmp_path}/QM2")
     assert (done.returncode, f"{tmp_path}/QM2, line 1" in done.stderr) == (10, True)
     done = daemons.run("checkini NOSUCH")
-    assert (done.returncode, "neither a queue manager 'NOSUCH' nor a file " in done.stderr) == (71, True)
+    assert (done.returncode, "neither a queue manager 'NOSUCH' nor a file " in done.stderr) == (72, True)
+    with qmgr.start("QM1", data_path=str(daemons.data)):
+        pass
+    Path(path).unlink()
+    done = daemons.run("checkini QM1")
+    assert (done.returncode, "qm.ini is missing; put it back" in done.stderr) == (72, True)
 
 
 def test_checkini_says_what_is_not_good_for_tls(daemons: Daemons, tmp_path: Path) -> None:

@@ -140,3 +140,11 @@ def test_bad_words_get_one_line(run: Run, words: str, code: int, amq: str) -> No
     done = run(words)
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.startswith(amq) and done.stderr.count("\n") == 1
+
+
+def test_a_recovery_that_was_interrupted_is_no_queue_manager_to_repair(run: Run, data: Path):  # noqa: F811
+    run(f"crtmqm {SMALL} QM1")
+    (data / "qmgrs/QM1/qm.ini").rename(data / "qmgrs/QM1/qm.ini.unfinished")
+    for words in ("repair --check -m QM1", "repair -m QM1", "status QM1"):
+        done = run(words)
+        assert (done.returncode, done.stderr.startswith("AMQ7048E: the recovery of queue manager 'QM1'")) == (72, True)
