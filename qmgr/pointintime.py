@@ -161,9 +161,13 @@ class _Recovery:
             except NotRecoverable as exc:
                 if beginning:
                     raise
-                missing = f"{file_name(linear_number(start // state.extent_bytes - 1))} and older ones are missing"
-                if state.log_type is not LogType.LINEAR:
-                    missing = "circular logging has overwritten them"
+                missing = "circular logging has overwritten them"
+                if state.log_type is LogType.LINEAR:
+                    before = start // state.extent_bytes - 1
+                    history = at_rest.history_of(self._disk, self._config.log, state)
+                    history.places()
+                    history.refuse_unreadable(before)
+                    missing = f"{file_name(linear_number(before))} and older ones are missing"
                 raise NotRecoverable(f"{exc} ({missing})") from exc
             finally:
                 held.release()

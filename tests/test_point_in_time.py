@@ -437,6 +437,15 @@ def test_extents_that_are_gone_are_named_and_brought_back_they_count() -> None:
     early = life.marks[2]
     with pytest.raises(Damaged, match=r"S0000000\.LOG and older ones are missing"):
         recover(life, "/early", lsn=early.lsn)
+    life.disk.poke(first, kept[:5000])
+    with pytest.raises(Damaged, match=f"log extent {first} was cut, or is damaged"):
+        recover(life, "/early", lsn=early.lsn)
+    life.disk.poke(first, kept)
+    fault = life.disk.fail("open", errno.EACCES, once=False, where=first.__eq__)
+    with pytest.raises(Unavailable, match=f"this user may not use {first}"):
+        recover(life, "/early", lsn=early.lsn)
+    life.disk.faults.remove(fault)
+    life.disk.remove(first)
     with pytest.raises(Damaged, match="what is wanted; bring the older extents back"):
         recover(life, "/before", lsn=extent + 100)
     recover(life, "/late", lsn=life.marks[-1].lsn)
