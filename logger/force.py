@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import pairwise
 
-from logger.clock import Changes
+from logger.changes import Changes
 from logger.errors import LogFailed
 
 TRIES = 1000  # to leave in order where memory is short

@@ -1,14 +1,9 @@
 """The machine's clock."""
 
 import datetime
-import signal
 import threading
-import time
-from collections.abc import Callable
 
-import pytest
-
-from logger.clock import Changes, SystemClock
+from logger.clock import SystemClock
 
 
 def test_wall_time_is_utc_in_microseconds() -> None:
@@ -24,48 +19,3 @@ def test_elapsed_time_never_goes_back_and_a_wait_lasts_as_long_as_asked() -> Non
     event = threading.Event()
     event.set()
     assert clock.wait(event, None)
-
-
-def for_a_change(changes: Changes, apart: threading.Event) -> None:
-    apart.set()
-    changes.wait()
-
-
-def until_another_has_it(changes: Changes, apart: threading.Event) -> None:
-    def work() -> None:
-        apart.set()
-        time.sleep(0.02)
-
-    changes.without(work)
-
-
-@pytest.mark.parametrize("wait", [for_a_change, until_another_has_it])
-def test_an_interrupt_while_a_lock_is_waited_for_again_lets_go_of_no_lock_of_another_thread(
-    wait: Callable[[Changes, threading.Event], None],
-) -> None:
-    lock = threading.Lock()
-    changes, apart = Changes(lock), threading.Event()
-    kept: list[bool] = []
-
-    def other() -> None:
-        apart.wait(20)
-        with lock:
-            changes.notify_all()
-            time.sleep(0.05)  # until the other one waits for the lock
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
-            time.sleep(0.05)
-            kept.append(lock.locked())
-
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    thread = threading.Thread(target=other)
-    thread.start()
-    try:
-        with lock:
-            with pytest.raises(KeyboardInterrupt):
-                wait(changes, apart)
-            assert lock.locked()
-    finally:
-        signal.signal(signal.SIGALRM, before)
-        thread.join(20)
-    assert kept == [True]
-    assert not lock.locked()
