@@ -11,7 +11,7 @@ from logger.log import check_config
 from qmgr import autoconfig, ini, locations, mqsini
 from qmgr.cli import access
 from qmgr.cli.access import CLOCK, DISK
-from qmgr.cli.command import NAME_ERROR, Command, Failure, Parser, absolute, complain
+from qmgr.cli.command import NAME_ERROR, UNEXPECTED, Command, Failure, Parser, absolute, complain
 from qmgr.configuration import Config
 from qmgr.creation import remains
 from qmgr.daemon.tls import outdated, server_context
@@ -33,6 +33,8 @@ def run(args: argparse.Namespace) -> int:
         path = absolute(args.name)
         if not DISK.exists(path):
             text = f"there is neither a queue manager {args.name!r} nor a file {path}; dspmq shows queue managers."
+            if "/" in args.name:
+                raise Failure(UNEXPECTED, "AMQ7002S", text)
             what = _remains(args.name, args.data_path)
             raise Failure(NAME_ERROR, "AMQ7048E", f"{what}." if what else text)
         wrong = of_file(path)
