@@ -71,6 +71,11 @@ bench-pipeline: .venv/ready  ## the same of the pipeline on Spark: ten minutes, 
 bench-daemon: .venv/ready  ## the same of the daemon and its clients: three minutes; ARGS="--only stomp"
 	@$(PY) -m benchmarks.daemon $(ARGS)
 
+.PHONY: bench-others
+bench-others: .venv/ready  ## the same work on sqlite3, PostgreSQL, Redis, and RabbitMQ where that is installed: three minutes
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[rivals]'
+	@$(PY) -m benchmarks.others $(ARGS)
+
 .PHONY: test-node
 test-node: .venv/ready  ## clients on Node against the STOMP listener; needs Node 18 and, the first time, the npm registry
 	@command -v npm >/dev/null || { echo "make test-node needs Node with npm; the other tests do not" >&2; exit 1; }

@@ -6,11 +6,14 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from functools import partial
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import qmgr
+from benchmarks.measure import Slice
+from benchmarks.put_get import SECONDS
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -72,6 +75,38 @@ class Host:
         """Return what `function` returns there."""
         done: Future[T] = self._pool.submit(_with_manager, function, *args, **kwargs)
         return done.result()
+
+
+class Crowd:
+    """Several processes that work at the same time."""
+
+    def __init__(self, count: int, begin: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Each of them calls `begin` first."""
+        self._count = count
+        self._pool = ProcessPoolExecutor(count, mp_context=SPAWN, initializer=partial(begin, *args, **kwargs))
+        for done in [self._pool.submit(time.sleep, 0.2) for _ in range(count)]:  # so that each gets one
+            done.result()
+
+    def together(self, work: Callable[[float], int]) -> Slice:
+        """Each works from the moment on that it is told, for one slice, and returns its steps."""
+        begin = time.monotonic() + 0.1
+        done = [self._pool.submit(work, begin) for _ in range(self._count)]
+        steps = sum(each.result() for each in done)
+        return Slice(rate=steps / SECONDS, p50=0.0, p99=0.0, steps=steps)
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+
+def steps_from(begin: float, step: Callable[[], object]) -> int:
+    """Call `step` from this moment on, for one slice; how often."""
+    done = 0
+    while time.monotonic() < begin:
+        time.sleep(0.001)
+    while time.monotonic() < begin + SECONDS:
+        step()
+        done += 1
+    return done
 
 
 _here: list[qmgr.QueueManager] = []  # in the process of a host: its queue manager

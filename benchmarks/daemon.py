@@ -13,7 +13,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import attrs
 
 import qmgr
 from benchmarks import machine, report
-from benchmarks.children import SPAWN
+from benchmarks.children import Crowd, steps_from
 from benchmarks.deep import quartiles
 from benchmarks.measure import Figure, Slice, Wanted, at_least, at_most, by_turns, compare, repeat
 from benchmarks.put_get import BODY, SECONDS, UNIT, drain, manager, rate, together
@@ -126,52 +125,21 @@ def _client(path: Path, port: int) -> None:
 
 def _units(begin: float) -> int:
     """Units of work of one put, from a moment on; how many."""
-    qm, body, done = _here["qm"], _here["body"], 0
-    while time.monotonic() < begin:
-        time.sleep(0.001)
-    while time.monotonic() < begin + SECONDS:
+    qm, body = _here["qm"], _here["body"]
+
+    def unit() -> None:
         with qm.begin() as uow:
             uow.put("Q", body)
-        done += 1
-    return done
+
+    return steps_from(begin, unit)
 
 
 def _sends(begin: float) -> int:
     """Durable sends over STOMP, each with its receipt."""
     sends = _here["stomp"].sends("Q", _here["body"], WINDOW)
-    while time.monotonic() < begin:
-        time.sleep(0.001)
-    done = 0
-    while time.monotonic() < begin + SECONDS:
-        sends.step()
-        done += sends.size
+    done: int = sends.size * steps_from(begin, sends.step)
     sends.finish()
     return done
-
-
-def _ready() -> None:
-    time.sleep(0.2)  # so that each process gets one
-
-
-class Clients:
-    """Many of them, which work at the same time."""
-
-    def __init__(self, one: Daemon, count: int, *, stomp: bool = False) -> None:
-        self._count = count
-        self._pool = ProcessPoolExecutor(
-            count, mp_context=SPAWN, initializer=_client, initargs=(one.path, one.stomp if stomp else 0)
-        )
-        for done in [self._pool.submit(_ready) for _ in range(count)]:
-            done.result()
-
-    def together(self, work: Callable[[float], int]) -> Slice:
-        begin = time.monotonic() + 0.1
-        done = [self._pool.submit(work, begin) for _ in range(self._count)]
-        steps = sum(each.result() for each in done)
-        return Slice(rate=steps / SECONDS, p50=0.0, p99=0.0, steps=steps)
-
-    def close(self) -> None:
-        self._pool.shutdown()
 
 
 def emptied(qm: Any, take: Callable[[], Slice]) -> Callable[[], Slice]:
@@ -209,7 +177,7 @@ def client(path: Path, turns: int) -> list[Figure]:
 
     with manager(path / "here", "Q") as here, daemon(path / "there", "Q") as served:
         there = served.connect()
-        clients = Clients(served, MANY)
+        clients = Crowd(MANY, _client, served.path, 0)
         works: dict[str, Callable[[Any], Callable[[], object]]] = {
             "one": lambda qm: partial(one, qm),
             "hundred": lambda qm: partial(hundred, qm),
@@ -243,7 +211,7 @@ def stomp(path: Path, turns: int) -> list[Figure]:
     with daemon(path, "Q") as served:
         qm = served.connect()
         one = StompClient(served.stomp)
-        several = Clients(served, MANY, stomp=True)
+        several = Crowd(MANY, _client, served.path, served.stomp)
 
         def sending(window: int) -> Slice:
             sends = one.sends("Q", body, window)

@@ -55,14 +55,14 @@ class SqliteQueue:
     """A queue as people write it on sqlite3: one table, and an index in the order that messages are got."""
 
     def __init__(self, path: Path) -> None:
-        self.db = sqlite3.connect(path, isolation_level=None)
+        self.db = sqlite3.connect(path, timeout=60, isolation_level=None)
         self.db.execute("PRAGMA journal_mode = WAL")
         self.db.execute("PRAGMA synchronous = FULL")
         self.db.execute(
-            "CREATE TABLE message"
+            "CREATE TABLE IF NOT EXISTS message"
             " (id INTEGER PRIMARY KEY, queue TEXT NOT NULL, priority INTEGER NOT NULL, body BLOB NOT NULL)"
         )
-        self.db.execute("CREATE INDEX message_order ON message (queue, priority DESC, id)")
+        self.db.execute("CREATE INDEX IF NOT EXISTS message_order ON message (queue, priority DESC, id)")
 
     def put(self, queue: str, bodies: list[bytes]) -> None:
         """Put all in one transaction."""

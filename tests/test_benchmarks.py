@@ -17,6 +17,7 @@ SMALL = {
     "daemon": [],
     "deep": ["--messages", "1000", "--queues", "10"],
     "linear": ["--messages", "50000"],
+    "others": [],
     "pipeline": ["--records", "100000"],
 }
 
@@ -68,6 +69,7 @@ SLOW: list[tuple[str, str, list[str]]] = [
             "of the processors, taken by others during archiving",
         ],
     ),
+    ("others", "sqlite3", ["one put: in process ÷ sqlite3", "one put, 8 clients: by the daemon ÷ sqlite3"]),
     (
         "pipeline",
         "plain",
