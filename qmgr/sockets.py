@@ -20,8 +20,7 @@ from typing import Any
 
 from qmgr.wire import LEAST, LENGTH, ProtocolError
 
-AT_ONCE = 4096  # bytes: most frames come with one call
-AT_A_TIME = 64 << 10  # bytes that are received of one socket among many
+AT_ONCE = 64 << 10  # bytes: nearly all frames come with one call
 PIECE = 256 << 10  # bytes by which a long frame is received, so that nobody can make us reserve what never comes
 LONGEST_POLL = (2**31 - 1) // 1000  # seconds, 24 days: poll takes no more
 LONGEST_NAME = 100  # bytes of the path of a Unix socket; the system takes a few more
@@ -69,7 +68,7 @@ def receive(sock: Socket, most: int, seconds: float = 0.0, ticks: Ticks | None =
 
 def receive_now(sock: Socket) -> bytes:
     """What has come by a socket on which something has, a piece at most; b"" at its end. Raises OSError."""
-    return sock.recv(AT_A_TIME, socket.MSG_DONTWAIT)
+    return sock.recv(AT_ONCE, socket.MSG_DONTWAIT)
 
 
 def is_frame(data: bytes, most: int) -> bool:
