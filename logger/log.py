@@ -326,6 +326,12 @@ class Log(Writer):
         """The same in the middle of writing them, without a turn of its own. Raises TakenOver, an OSError."""
         self._check_ours()
 
+    def fence(self) -> None:
+        """The same for whoever may be at work still when the log is closed or has failed: an OSError then too."""
+        if self._failure is not None:
+            raise OSError(f"nothing is written any more: {self._failure}")
+        self._check_ours()
+
     # ---- room and the head
 
     def floor_of(self, head: int) -> int:
@@ -341,7 +347,7 @@ class Log(Writer):
         with self._growing:
             if not self.space.can_grow():
                 return False
-            self._check_ours()
+            self.fence()
             made = self._extents.make(pause)
             with self.lock:
                 self._extents.add(made)

@@ -18,7 +18,7 @@ from logger import lsn
 from logger.archive import Progress, no_progress
 from logger.config import LogType
 from logger.disk import NO_SPACE, PAGE, way_out
-from logger.errors import LogDamaged, LogError
+from logger.errors import LogClosed, LogError
 from logger.log import Log
 from logger.reader import LogReader
 from qmgr.engine import Engine
@@ -355,8 +355,8 @@ class Media:
                 with engine.lock:
                     if not was and not old.deleted:
                         old.trust()
-                if isinstance(exc, LogError) and not isinstance(exc, LogDamaged) and self._log.failure is not None:
-                    raise engine.translated(exc) from exc
+                if isinstance(exc, (LogError, RecoveryError, OSError)) and self._log.failure is not None:
+                    raise engine.translated(LogClosed(str(exc))) from exc  # whatever came of that
                 if isinstance(exc, (LogError, RecoveryError, KeyError)):
                     raise MediaImageMissing(f"queue {name!r} can't be recreated: {exc}", name=name) from exc
                 if isinstance(exc, OSError):

@@ -31,7 +31,7 @@ from logger.log import Log
 from logger.notices import ArchivedNotices
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog
-from qmgr.errors import IniError, MediaNotSupported, Mistake, ObjectInUse
+from qmgr.errors import IniError, MediaNotSupported, Mistake, ObjectInUse, Unavailable
 from qmgr.ini import LogManagement
 from recovery import extent_index
 from recovery.errors import QueueDamaged
@@ -317,7 +317,7 @@ class Retention:
         return Pace(self._clock, lambda: self._log.buffer.tail)
 
     def _go_on(self, pace: "Pace") -> None:
-        """Let others go on; end work that nobody waits for when the queue manager ends, or has failed."""
+        """Let others go on; end the work when the queue manager ends, or has failed."""
         if self._engine.quiescing or self._engine.refusal is not None:
             raise _Ending
         pace.give_way()
@@ -341,7 +341,7 @@ class Retention:
         )
 
     def do(self, action: Action, older_than: int, progress: Progress, *, dry_run: bool) -> Outcome:
-        """Archive, compress or remove. Raises LogError, MediaNotSupported, ObjectInUse."""
+        """Archive, compress or remove. Raises LogError, MediaNotSupported, ObjectInUse, Unavailable when it ends."""
         if dry_run:
             plan = self.plan(action, older_than)
             return Outcome(done=plan.steps, held=plan.held, damaged=plan.damaged)
@@ -354,10 +354,14 @@ class Retention:
             return self._archive.run(
                 plan,
                 progress=progress,
-                give_way=self._pace().give_way,
+                give_way=partial(self._go_on, self._pace()),
                 needed_from=self.needed_from,
                 removing=self._deciding,
             )
+        except _Ending:
+            self._engine.check()
+            text = f"queue manager {self._engine.name!r} is ending; what was done is done, ask for the rest again"
+            raise Unavailable(text, reason=self._engine.ending, name=self._engine.name) from None
         finally:
             self._working.release()
 

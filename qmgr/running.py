@@ -151,7 +151,7 @@ class Running(ABC):
         state = Resource(disk, self._location.queues, log_id, self._clock.give_way, buffers, imaged=linear)
         checkpoint, report = restart(log, self._clock, state, checkpoints)
         state.committed = state.backed_out = 0  # in earlier lives, and by the restart
-        state.fence = log.still_ours
+        state.fence = log.fence
         self._store = state
         self._report(errors, report, state)
         state.on_damage = self._damaged

@@ -690,6 +690,17 @@ def test_row_63_who_was_stopped_while_another_took_over_writes_nothing_more(log_
     rival.close(clean=True)
 
 
+def test_row_63_who_has_closed_the_log_makes_no_extent_where_the_next_one_may_have_made_it() -> None:
+    disk, old = made()
+    old.close(clean=True)
+    _, log = begun(disk)
+    assert log.grow()
+    files = {path: disk.peek(path) for path in disk.files()}
+    with pytest.raises(OSError, match="the log is closed"):
+        old.grow()
+    assert {path: disk.peek(path) for path in disk.files()} == files
+
+
 def test_row_63_a_control_file_that_can_not_be_read_tells_nothing_of_another_process() -> None:
     disk, clock = SimDisk(), SimClock()
     at_rest.create(disk, config(), ID)

@@ -309,9 +309,10 @@ def test_with_its_queue_manager_the_past_of_a_log_goes_too() -> None:
     assert not made.disk.exists(LOG)
 
 
-@pytest.mark.parametrize("how", ["failed", "abandoned"])
-def test_an_end_without_order_does_not_wait_for_the_archive(how: str) -> None:
-    """What is being copied is given up; an end in order does the same."""
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("how", ["failed", "abandoned", "ended", "ended at once"])
+def test_an_end_gives_up_what_is_being_copied(how: str, asked: bool) -> None:
+    """The files may be another owner's then; whoever has asked for the work is told."""
     made = world("LogArchive:\n ArchiveAfter=9h\n")
     empty(made)
     made.clock.advance(9 * 3600)
@@ -322,11 +323,17 @@ def test_an_end_without_order_does_not_wait_for_the_archive(how: str) -> None:
             renamed.append(path)
             if how == "failed":
                 made.qm._fail(OSError("the disk is gone"))
-            else:
+            elif how == "abandoned":
                 made.qm.abandon()
+            else:
+                made.qm.end("quiesce" if how == "ended" else "immediate")
 
     made.disk.before_effect = look
-    made.qm._retention.keep_policy()
+    if asked:
+        with pytest.raises(Unavailable, match=r"has stopped|is ending|has ended"):
+            made.qm.archive_log(older_than="9h")
+    else:
+        made.qm._retention.keep_policy()
     made.disk.before_effect = None
     assert len(renamed) == 1
 
