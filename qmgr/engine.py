@@ -327,7 +327,7 @@ class Engine(Holding):
     ) -> "_Found | None":
         """Choose messages, and log and apply that they are taken. The lock is held; it may be let go of for a while."""
         if self.refusal is not None:
-            raise self.refusal
+            self.check()
         if limit > 1:
             limit = min(limit, max(1, queue.depth))
         self._room_for_gets(unit, limit)

@@ -5,6 +5,7 @@ as far as the reply promises.
 """
 
 import contextlib
+import copy
 import threading
 from collections.abc import Callable, Iterator
 
@@ -164,14 +165,15 @@ class Logged:
         )
 
     def check(self) -> None:
+        """Raises a copy of the refusal: what is raised again keeps the frames, and so the messages, of each time."""
         if self.refusal is not None:
-            raise self.refusal
+            raise copy.copy(self.refusal) from self.refusal.__cause__
 
     def translated(self, exc: LogError) -> MQError:
         """What the log says, as callers know it; a log that failed ends the queue manager."""
         if self.log.failure is not None and self.refusal is None:
             self._on_failure(self.log.failure)
-        return self.refusal or Unavailable(str(exc), name=self.name)
+        return copy.copy(self.refusal) or Unavailable(str(exc), name=self.name)
 
     @contextlib.contextmanager
     def translating(self) -> Iterator[None]:

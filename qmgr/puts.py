@@ -33,7 +33,7 @@ class Puts(Definitions):
     def _known(self, name: Any, put: bool = False) -> Queue:
         """The queue that a get, or a put, names by its name or by an alias."""
         if self.refusal is not None:
-            raise self.refusal
+            self.check()
         queue = self.state.queues.get(name) if type(name) is str else None
         if queue is None or queue.damaged:
             queue = verbs.known_queue(self.state, name)
@@ -167,7 +167,7 @@ class Puts(Definitions):
         The lock is held; it may be let go of while room is made, so all else is checked afterwards.
         """
         if self.refusal is not None:
-            raise self.refusal
+            self.check()
         if cost:
             if cost > self.log.space.largest:
                 raise self._too_much(cost, queue)

@@ -94,8 +94,7 @@ class Replay:
         if self._over is not None:
             raise self._over
         try:
-            if self._engine.refusal is not None:
-                raise self._engine.refusal
+            self._engine.check()
             if not self._pin.resume(self._ticks):
                 self._begin_anew()
             found = next(self._messages)

@@ -60,7 +60,7 @@ class Units(Logged):
 
     def begin(self, xid: Any, owner: str, thread: int) -> Uow:
         if self.refusal is not None:
-            raise self.refusal
+            self.check()
         if self.ending is not None:
             self.check_not_ending()
         if xid is None:
@@ -137,7 +137,7 @@ class Units(Logged):
         of a put.
         """
         if self.refusal is not None:
-            raise self.refusal
+            self.check()
         if unit.state is not ACTIVE:
             raise verbs.ended(unit)
         promise = unit.promise
@@ -215,7 +215,7 @@ class Units(Logged):
                 if not self.log.has_room(unit.promise):  # which is what its end may take, and more
                     self.make_room_for_end(unit)
                 if self.refusal is not None:
-                    raise self.refusal
+                    self.check()
                 if unit.state is not ACTIVE and unit.state is not PREPARED:
                     raise verbs.ended(unit)
                 bases = {}

@@ -53,6 +53,18 @@ def test_row_62_a_second_start_in_this_process_says_who_holds_it(real: Real, tmp
     assert bodies(real(), "A") == [b"still works"]
 
 
+def test_who_calls_again_and_again_when_it_has_ended_fills_no_memory(world: World) -> None:
+    world.qm.end()
+    calls: list[Callable[[], object]] = [lambda: world.qm.put("A", b""), lambda: world.qm.get("A"), world.qm.begin]
+    for call in (*calls, world.qm.status, lambda: world.qm.put_many("A", [b""])):
+        raised = []
+        for _ in range(3):
+            with pytest.raises(qmgr.Unavailable, match="has ended") as caught:
+                call()
+            raised.append(len(caught.traceback))
+        assert len(set(raised)) == 1, "frames of the calls before are kept"
+
+
 def test_row_62_a_start_in_another_process_says_who_holds_it(real: Real, tmp_path: Path) -> None:
     qm = real()
     qm.define_queue("A")
