@@ -348,6 +348,7 @@ class PosixDisk:
             os.ftruncate(fd, 0)
             os.pwrite(fd, holder.encode() + b"\n", 0)
         except OSError as exc:
+            lock.release()
             exc.filename = path
             raise
         return lock

@@ -94,13 +94,14 @@ class Connection:
         return self._again() if link.broken or self._closed else link
 
     def _again(self) -> Link:
-        if self._closed:
-            raise Unavailable(f"the connection to queue manager {self.name!r} is closed", reason=Reason.HCONN_ERROR)
         with self._connecting:
-            if self._link.broken:
+            if self._link.broken and not self._closed:
                 replaces = "" if self._link.forked else self._link.token
                 self._link = Link(self._target, self._application, self._link.timeout, replaces)
-            return self._link
+            if not self._closed:
+                return self._link
+            self._link.leave()  # it was closed while this one was made, perhaps
+        raise Unavailable(f"the connection to queue manager {self.name!r} is closed", reason=Reason.HCONN_ERROR)
 
     def broken(self, exc: Broken) -> Unavailable:
         """What a call raises whose connection is lost."""
@@ -149,8 +150,9 @@ class Connection:
     ) -> list[tuple[bytes, wire.Reply]]:
         link = link or self._there()
         try:
-            while link.leftover:
-                link.exchange(wire.request(wire.CLOSE, 0, link.leftover.pop()))
+            for _ in link.leftover[:]:
+                with contextlib.suppress(IndexError):  # another thread has taken it
+                    link.exchange(wire.request(wire.CLOSE, 0, link.leftover.pop()))
             return list(links.messages(link.stream(frame, hear, waits=waits)))
         except Broken as exc:
             raise self.broken(exc) from exc

@@ -28,7 +28,7 @@ from recovery.diagnosis import ROWS, Does, Examination, Finding, Put
 from recovery.repair import examine
 from recovery.restart import RestartReport
 
-SEGMENT = re.compile(r"(\d{8})\.seg")
+SEGMENT = re.compile(r"(\d{8,})\.seg")
 
 
 @attrs.frozen(kw_only=True)

@@ -139,9 +139,7 @@ class Outside:
 
     async def _there(self) -> Pool:
         """The session; another one where it was lost."""
-        if self._closed:
-            raise Unavailable(f"the connection to queue manager {self.name!r} is closed", reason=Reason.HCONN_ERROR)
-        if self._pool.link.broken:
+        if self._pool.link.broken and not self._closed:
             async with self._connecting:
                 if self._pool.link.broken:
                     replaces = "" if self._pool.link.forked else self._pool.link.token
@@ -149,6 +147,9 @@ class Outside:
                         Link, self._target, self._application, self._pool.link.timeout, replaces
                     )
                     self._pool = Pool(self._target, link)
+        if self._closed:
+            await self.close()  # also what was made while it was closed
+            raise Unavailable(f"the connection to queue manager {self.name!r} is closed", reason=Reason.HCONN_ERROR)
         return self._pool
 
     async def close(self) -> None:

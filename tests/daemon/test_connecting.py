@@ -1,24 +1,29 @@
 """Connecting, refusing, closing, forking: what a client hears, and what is left behind."""
 
+import asyncio
 import errno
 import os
 import stat
+import threading
 from pathlib import Path
+from typing import SupportsIndex
 
 import pytest
 
 import qmgr
+import qmgr.aio
 from logger.disk import PosixDisk
-from qmgr import sockets, wire
+from qmgr import sockets, targets, wire
 from qmgr.errors import (
     BackedOut,
     Mistake,
     Reason,
     Unavailable,
 )
+from qmgr.sockets import Socket
 from recovery.records import Xid
 from tests.daemon.raw import RawSocket, hello
-from tests.daemon.serving import LONG, Served, daemon, location, nobody_is_there, serving, waits
+from tests.daemon.serving import LONG, Served, daemon, location, nobody_is_there, serving, until, waits
 from tests.qmgr.world import NAME, Call, bodies
 
 XID = Xid(1, b"global", b"branch")
@@ -165,6 +170,64 @@ def test_a_closed_connection_says_so(connection: qmgr.Connection) -> None:
         assert caught.value.reason == Reason.HCONN_ERROR
     with pytest.raises(BackedOut):
         unit.commit()
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_who_closes_a_connection_that_is_just_being_made_again_leaves_no_session(
+    served: Served, monkeypatch: pytest.MonkeyPatch, awaited: bool
+) -> None:
+    opening, closed = threading.Event(), threading.Event()
+    usual = targets.Local.open
+
+    def slow(self: targets.Local) -> Socket:
+        opening.set()
+        assert closed.wait(LONG)
+        return usual(self)
+
+    def lose() -> None:
+        [session] = served.manager.sessions
+        session.stop()
+        until(lambda: nobody_is_there(served))
+
+    async def closing() -> None:
+        qm = await qmgr.aio.connect(NAME, data_path=served.path)
+        lose()
+        with pytest.raises(Unavailable):
+            await qm.put("A", b"x")
+        monkeypatch.setattr(targets.Local, "open", slow)
+        putting = asyncio.create_task(qm.put("A", b"x"))
+        assert await asyncio.to_thread(opening.wait, LONG)
+        await qm.close()
+        closed.set()
+        with pytest.raises(Unavailable, match="is closed"):
+            await putting
+
+    if awaited:
+        asyncio.run(closing())
+    else:
+        connection = served.connect()
+        lose()
+        with pytest.raises(Unavailable):
+            connection.put("A", b"x")
+        monkeypatch.setattr(targets.Local, "open", slow)
+        putting = Call(lambda: connection.put("A", b"x"))
+        assert opening.wait(LONG)
+        connection.close()
+        closed.set()
+        with pytest.raises(Unavailable, match="is closed"):
+            putting.outcome()
+    assert nobody_is_there(served)
+
+
+def test_a_browse_that_nobody_reads_is_given_up_by_one_thread_only(served: Served) -> None:
+    class Taken(list[int]):
+        def pop(self, at: SupportsIndex = -1) -> int:
+            self.clear()  # by another thread
+            return super().pop(at)
+
+    with served.connect() as connection:
+        connection._link.leftover = Taken([1])
+        assert [queue.name for queue in connection.queues()] == ["A", "B"]
 
 
 def in_forked_child(connection: qmgr.Connection, unit: object, path: str) -> None:

@@ -128,6 +128,19 @@ def test_a_lock_has_one_holder_and_dies_with_it(tmp_path: Path) -> None:
     disk.lock(path, "next").release()
 
 
+def test_a_lock_on_a_full_disk_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, path = PosixDisk(), f"{tmp_path}/lock"
+
+    def full(*args: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        with pytest.raises(OSError, match=path):
+            disk.lock(path, "somebody")
+    disk.lock(path, "next").release()
+
+
 def test_row_62_who_only_looks_whether_it_is_locked_keeps_nobody_from_locking_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,8 +19,9 @@ from logger.compressed import Compression, compress
 from logger.disk import make_dirs
 from logger.extent import DATA, file_name
 from logger.reader import Record
-from qmgr import repairing
+from qmgr import locations, repairing
 from qmgr.repairing import Repair
+from qmgr.segments import segment_path
 from recovery import checkpoint, records
 from recovery.diagnosis import TABLE, Put
 from recovery.records import Kind
@@ -478,6 +479,14 @@ def test_checkpoints_lost_log_complete() -> None:
         assert "can't be read" in refused_by_start(life)
         row = "checkpoints_lost_log_complete" if setup is CIRCULAR else "checkpoints_lost_images_there"
         mended(life, row, life.model)
+
+
+def test_segments_get_numbers_that_no_file_has_however_long_those_are() -> None:
+    disk, where = SimDisk(), locations.find(NAME, DATA_PATH)
+    for number in (7, 123_456_789):
+        make_dirs(disk, f"{where.queues}/Q")
+        disk.poke(segment_path(f"{where.queues}/Q", number), b"segment")
+    assert repairing._counters(disk, where)["segment"] == 123_456_790
 
 
 def test_checkpoints_lost() -> None:
