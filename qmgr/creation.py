@@ -104,13 +104,14 @@ def create(
             _refuse_what_is_there(disk, location)
             try:
                 _make(disk, location, config.log, text, qmgr, (clock or SystemClock()).wall_us())
-            except OSError:  # whose room is wanted for something else, perhaps
+                directory = location.data_dir.rsplit("/", 1)[1]
+                entry = mqsini.Entry(name=name, prefix=location.data_root, directory=directory)
+                mqsini.add(disk, f"{location.data_root}/mqs.ini", entry, default=default)
+            except (OSError, MQError):  # its room is wanted for something else, perhaps; and it can be tried again
                 _unmake(disk, location)
                 raise
         finally:
             lock.release()
-        entry = mqsini.Entry(name=name, prefix=location.data_root, directory=location.data_dir.rsplit("/", 1)[1])
-        mqsini.add(disk, f"{location.data_root}/mqs.ini", entry, default=default)
 
 
 def _refuse_what_exists(disk: Disk, location: Location) -> None:

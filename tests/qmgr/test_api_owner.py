@@ -16,8 +16,9 @@ import pytest
 
 import qmgr
 from logger.disk import Buffer, PosixDisk, PosixFile
-from qmgr import Reason, locations
+from qmgr import Reason, locations, mqsini
 from tests.qmgr.world import DATA, NAME, SMALL, Call, World, bodies, soon
+from tests.sim.disk import SimDisk
 
 Real = Callable[..., qmgr.QueueManager]
 
@@ -63,6 +64,28 @@ def test_who_calls_again_and_again_when_it_has_ended_fills_no_memory(world: Worl
                 call()
             raised.append(len(caught.traceback))
         assert len(set(raised)) == 1, "frames of the calls before are kept"
+
+
+@pytest.mark.parametrize("locked", [False, True])
+def test_one_that_could_not_be_listed_was_not_created_and_can_be_tried_again(
+    locked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SimDisk()
+    monkeypatch.setattr(mqsini, "LOCK_PAUSE", 0.0)
+    if locked:
+        disk.mkdir("/data")
+        held = disk.lock("/data/mqs.ini.lock", "somebody")
+    else:
+        disk.fail("write", errno.ENOSPC, once=False, where=lambda path: "mqs.ini" in path)
+    with pytest.raises(qmgr.Unavailable):
+        qmgr.create(NAME, data_path=DATA, disk=disk, **SMALL)
+    with pytest.raises(qmgr.Unavailable, match="there is no queue manager"):
+        qmgr.start(NAME, data_path=DATA, disk=disk)
+    if locked:
+        held.release()
+    disk.heal()
+    qmgr.create(NAME, data_path=DATA, disk=disk, **SMALL)
+    assert mqsini.read(disk, f"{DATA}/mqs.ini").find(NAME)
 
 
 def test_row_62_a_start_in_another_process_says_who_holds_it(real: Real, tmp_path: Path) -> None:
