@@ -69,7 +69,7 @@ def create(
     AlreadyExists (2100), Mistake, Unavailable when the disk is full or can't be written.
     """
     disk = disk or PosixDisk()
-    location = locations.find(name, data_path, disk, log_path=log_path)
+    location = locations.find(name, data_path, log_path=log_path)
     try:
         config = Config(
             log=LogConfig(
@@ -221,7 +221,7 @@ def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None
     long as it says that. Raises Unavailable where the log that lies there is another queue manager's too.
     """
     disk = disk or PosixDisk()
-    location = locations.find(name, data_path, disk)
+    location = locations.find(name, data_path)
     with translated(name, "deleted"):
         goes_on = not disk.exists(location.ini)
         if goes_on and not disk.exists(location.deleted_ini):

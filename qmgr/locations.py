@@ -65,13 +65,7 @@ def data_root(data_path: Path | None = None) -> str:
     return absolute_path(data_path) if data_path is not None else user_data_path(VARIABLE, "qmgr")
 
 
-def find(
-    name: str,
-    data_path: Path | None = None,
-    disk: Disk | None = None,
-    *,
-    log_path: Path | None = None,
-) -> Location:
+def find(name: str, data_path: Path | None = None, *, log_path: Path | None = None) -> Location:
     """Where the queue manager is, or would be. Raises NameError_ for a name that can't be one."""
     check_name(name, "queue manager", Reason.Q_MGR_NAME_ERROR)
     for what, path in (("data_path", data_path), ("log_path", log_path)):

@@ -426,7 +426,7 @@ def start(
     IniError, Damaged when its files can't be believed, Unavailable when there is none of that name.
     """
     disk = disk or PosixDisk()
-    location = locations.find(name, data_path, disk)
+    location = locations.find(name, data_path)
     manager = None
     try:
         with translated(name, "started"):

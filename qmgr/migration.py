@@ -37,7 +37,7 @@ def migrate_log(
     order, InUse, Damaged; then either the old log or the new one is whole.
     """
     disk = disk or PosixDisk()
-    location = locations.find(name, data_path, disk)
+    location = locations.find(name, data_path)
     try:
         wanted = None if log_type is None else chosen("log_type", LogType, log_type)
         management = None if log_management is None else chosen("log_management", LogManagement, log_management)

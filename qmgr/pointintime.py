@@ -67,8 +67,8 @@ def recover_to(
     if (lsn is None) == (time_us is None):
         raise Mistake("recover_to takes an LSN or a time, one of the two")
     disk, clock = disk or PosixDisk(), clock or SystemClock()
-    source = locations.find(name, data_path, disk)
-    target = locations.find(name, into, disk)
+    source = locations.find(name, data_path)
+    target = locations.find(name, into)
     if not disk.exists(source.ini):
         raise Unavailable(
             f"there is no queue manager {name!r} in {source.data_root}", reason=Reason.Q_MGR_NAME_ERROR, name=name

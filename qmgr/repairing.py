@@ -111,7 +111,7 @@ def repair(
 
 
 def _find(name: str, data_path: Path | None, log_path: Path | None, disk: Disk) -> Location:
-    location = locations.find(name, data_path, disk, log_path=log_path)
+    location = locations.find(name, data_path, log_path=log_path)
     if not disk.exists(location.data_dir):
         raise Unavailable(
             f"there is no queue manager {name!r} in {location.data_root}", reason=Reason.Q_MGR_NAME_ERROR, name=name

@@ -122,7 +122,7 @@ class _Lake:
         brought: list[Run] = []
         while known.end < end:
             stop = self._log.boundary(known.end, end, self._args.at_once)
-            made, reconciled = self._bring_in(known, known.end, stop)
+            made, reconciled = self._bring_in(known.end, stop)
             if reconciled.different:
                 self._tell_differences(made, reconciled)
                 self._report.write(self._folder)
@@ -155,7 +155,7 @@ class _Lake:
         """Up to where the log is read now: where a record ends."""
         return self._log.boundary(reached, until, until - reached) if until > reached else reached
 
-    def _bring_in(self, known: Manifest, start: int, end: int) -> tuple[Run, Reconciled]:
+    def _bring_in(self, start: int, end: int) -> tuple[Run, Reconciled]:
         """Write the rows of the records in [start, end) into a folder of their own, and compare."""
         what = f"history: {lsns.text(start)} to {lsns.text(end)}"
         folder = f"run={start:020d}-{end:020d}-{secrets.token_hex(4)}"

@@ -119,7 +119,7 @@ def refuse_elsewhere(log: LogFiles, at: int, start: int, end: int) -> None:
 def refuse_into(qmgr: str, path: str, into: str) -> None:
     """Raise what `recover_to` would raise at the end of the job for a queue manager that runs, or is there already."""
     disk = PosixDisk()
-    source, target = (locations.find(qmgr, root, disk) for root in (path, into))
+    source, target = (locations.find(qmgr, root) for root in (path, into))
     holder = disk.locked_by(source.lock)
     if holder is not None:
         raise Failure(f"--into takes the log of a queue manager that does not run; {qmgr!r} is run by {holder}.")

@@ -76,7 +76,7 @@ class Service:
         self.name = name
         self.disk = disk or PosixDisk()
         self.clock = clock or SystemClock()
-        self.location = locations.find(name, data_path, self.disk)
+        self.location = locations.find(name, data_path)
         self.channels = ini.ChannelsConfig()
         self._makers = makers
         self._life = Life(self.disk, self.location, process, host)

@@ -123,7 +123,7 @@ def test_garbage_is_refused(mechanism: str, said: list[bytes]) -> None:
 
 def place_of_users() -> tuple[SimDisk, Location]:
     disk = SimDisk()
-    location = locations.find("QM1", "/data", disk)
+    location = locations.find("QM1", "/data")
     for path in ("/data", "/data/qmgrs", location.data_dir):
         disk.mkdir(path)
     return disk, location
