@@ -38,8 +38,8 @@ from logger.disk import Disk, File, make_and_keep_dirs, read_whole, replace_file
 from logger.errors import ArchiveFailed, LogDamaged, LogError
 from logger.extent import NUMBERS, linear_number
 from logger.history import INDEX, History, belongs, extent_of, index_name, read_header
+from logger.progress import GiveWay, Progress, no_pause, no_progress
 
-Progress = Callable[[int, int], None]  # bytes done, and of how many
 NeededFrom = Callable[[], Mapping[str, int]]
 
 
@@ -50,14 +50,6 @@ class Outcome:
     done: tuple[Step, ...]
     held: Held | None
     damaged: tuple[str, ...] = ()  # what was passed over
-
-
-def no_progress(done: int, total: int) -> None:
-    pass
-
-
-def _no_way() -> None:
-    pass
 
 
 def _no_gates() -> Mapping[str, int]:
@@ -111,7 +103,7 @@ class Archive:
         plan: Plan,
         *,
         progress: Progress = no_progress,
-        give_way: Callable[[], None] = _no_way,
+        give_way: GiveWay = no_pause,
         needed_from: NeededFrom = _no_gates,
         removing: AbstractContextManager[Any] = NOBODY,
     ) -> Outcome:
@@ -155,7 +147,7 @@ class Archive:
         needed_from: NeededFrom = _no_gates,
         still_needed_from: NeededFrom = _no_gates,
         progress: Progress = no_progress,
-        give_way: Callable[[], None] = _no_way,
+        give_way: GiveWay = no_pause,
         removing: AbstractContextManager[Any] = NOBODY,
     ) -> dict[Action, Outcome]:
         """Do what the policy asks for by now, what is removed first. Raises as `plan` and `run` do.
@@ -226,9 +218,7 @@ class Archive:
 class _Work:
     """The steps of one plan, being done."""
 
-    def __init__(
-        self, disk: Disk, history: History, progress: Progress, give_way: Callable[[], None], *, total: int
-    ) -> None:
+    def __init__(self, disk: Disk, history: History, progress: Progress, give_way: GiveWay, *, total: int) -> None:
         self._disk = disk
         self._history = history
         self._log_id = history.log_id

@@ -1,13 +1,12 @@
 """The ring of a circular log: the next extent is the oldest inactive one; secondaries come and go."""
 
-from collections.abc import Callable
-
 from logger import control, extent, frame, lsn
 from logger.crc import crc32
 from logger.disk import PAGE, File
 from logger.errors import LogDamaged
-from logger.extent import Extent, at_once, decode_header
+from logger.extent import Extent, decode_header
 from logger.extents import Extents
+from logger.progress import GiveWay, no_pause
 from logger.reader import ExtentView
 
 
@@ -52,7 +51,7 @@ class Ring(Extents):
                 lsn=at,
             )
 
-    def make(self, pause: Callable[[], None] = at_once) -> Extent:
+    def make(self, pause: GiveWay = no_pause) -> Extent:
         number = next(n for n in range(len(self._extents) + 1) if n not in self._extents)
         return extent.create(self._disk, self.directory, self._header(number, 0, 0), direct=self._direct, pause=pause)
 

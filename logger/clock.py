@@ -1,8 +1,14 @@
 """The clock: wall time, elapsed time and waiting. Nothing else imports `time`."""
 
+import datetime
 import threading
 import time
 from typing import Protocol
+
+
+def moment(us: int) -> str:
+    """A moment of wall time for people, UTC: `2026-11-21 14:30:00.000`."""
+    return (datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=us)).isoformat(" ", "milliseconds")
 
 
 class Clock(Protocol):

@@ -20,12 +20,12 @@ offset  size  field         meaning
 
 import re
 import struct
-from collections.abc import Callable
 
 import attrs
 
 from logger.crc import crc32
 from logger.disk import PAGE, Disk, File
+from logger.progress import GiveWay, no_pause
 
 HEADER = struct.Struct("<8sII16sQQI4xQ64x")
 assert HEADER.size == 128
@@ -120,12 +120,8 @@ def is_blank(file: File) -> bool:
     return not any(any(file.read(at, FILLED)) for at in range(0, file.size(), FILLED))
 
 
-def at_once() -> None:
-    """Somebody waits for the file."""
-
-
 def create(
-    disk: Disk, directory: str, header: ExtentHeader, *, direct: bool = True, pause: Callable[[], None] = at_once
+    disk: Disk, directory: str, header: ExtentHeader, *, direct: bool = True, pause: GiveWay = no_pause
 ) -> Extent:
     """Make an extent file at full size, filled with zeros, and its header; durable, with its name, on return.
 

@@ -6,14 +6,14 @@ whose header is older than the table says is damage, and so is one that is missi
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 
 import attrs
 
 from logger import control, extent, lsn
 from logger.disk import PAGE, Disk, File
 from logger.errors import LogDamaged
-from logger.extent import Extent, ExtentHeader, at_once, decode_header, file_name, is_blank
+from logger.extent import Extent, ExtentHeader, decode_header, file_name, is_blank
+from logger.progress import GiveWay, no_pause
 
 
 class Extents(ABC):
@@ -172,7 +172,7 @@ class Extents(ABC):
                 held.header = attrs.evolve(held.header, sequence=0)
 
     @abstractmethod
-    def make(self, pause: Callable[[], None] = at_once) -> Extent:
+    def make(self, pause: GiveWay = no_pause) -> Extent:
         """Make one more extent file, for `add`; `pause` as for `extent.create`. Raises OSError; nothing has changed."""
 
     @abstractmethod

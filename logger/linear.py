@@ -7,15 +7,15 @@ used again: a file that is there already is cheaper than one that has to be fill
 """
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 from logger import control, extent
 from logger.disk import PAGE, File
 from logger.errors import LogDamaged
-from logger.extent import NUMBERS, Extent, ExtentHeader, at_once, decode_header, file_name, linear_number
+from logger.extent import NUMBERS, Extent, ExtentHeader, decode_header, file_name, linear_number
 from logger.extents import Extents
 from logger.history import SUFFIXES, extent_of, index_name
+from logger.progress import GiveWay, no_pause
 
 REUSABLE = re.compile(r"R(\d{7})\.LOG")
 
@@ -115,7 +115,7 @@ class Line(Extents):
         """How many parts of the stream lie between the last one and that which belongs into this file."""
         return (number - linear_number(self._last + 1)) % NUMBERS
 
-    def make(self, pause: Callable[[], None] = at_once) -> Extent:
+    def make(self, pause: GiveWay = no_pause) -> Extent:
         """Make the next extent ahead of need, of one that is kept for reuse if there is one."""
         number = linear_number(self._last + 1)
         while number in self._extents:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from logger import extent, frame
+from logger import frame
 from logger.at_rest import control_path, extents_of, history_of, reader_of
 from logger.buffer import LogBuffer
 from logger.clock import Clock
@@ -24,6 +24,7 @@ from logger.extent import Extent
 from logger.force import EVERYTHING
 from logger.history import History
 from logger.linear import Line
+from logger.progress import GiveWay, no_pause
 from logger.reader import ExtentView, LogReader, Record
 from logger.space import EXTENT_WASTE, Space
 from logger.stats import WriteStats
@@ -338,7 +339,7 @@ class Log(Writer):
         """The first LSN of the extent that holds `head`."""
         return head // self._config.extent_bytes * self._config.extent_bytes
 
-    def grow(self, pause: Callable[[], None] = extent.at_once) -> bool:
+    def grow(self, pause: GiveWay = no_pause) -> bool:
         """Bring in one more extent, without the lock. False when there are as many as may be.
 
         The control file hears of it when the extent takes a part of the stream. Raises OSError: nothing has changed.

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from logger.archive import Outcome, Progress, no_progress
+from logger.archive import Outcome
 from logger.disk import Path
+from logger.progress import Progress, no_progress
 from qmgr import link as links
 from qmgr import sockets, targets, values, wire
 from qmgr.consume import Consumer

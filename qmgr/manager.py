@@ -8,9 +8,9 @@ from typing import Any, Self, Unpack
 
 import attrs
 
-from logger.archive import Progress, no_progress
 from logger.clock import Clock, SystemClock
 from logger.disk import Disk, Path, PosixDisk
+from logger.progress import Progress, no_progress
 from qmgr import locations, mqsc
 from qmgr.consume import Consumer
 from qmgr.creation import translated

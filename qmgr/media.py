@@ -15,11 +15,11 @@ from typing import Any
 import attrs
 
 from logger import lsn
-from logger.archive import Progress, no_progress
 from logger.config import LogType
 from logger.disk import NO_SPACE, PAGE, way_out
 from logger.errors import LogClosed, LogError
 from logger.log import Log
+from logger.progress import Progress, no_progress
 from logger.reader import LogReader
 from qmgr.engine import Engine
 from qmgr.entry import Entry

@@ -4,10 +4,11 @@ import contextlib
 from collections.abc import Iterable
 from typing import Any
 
-from logger.archive import Outcome, Progress, no_progress
+from logger.archive import Outcome
 from logger.archive_plan import Action, parse_age
 from logger.disk import NO_SPACE, way_out
 from logger.errors import LogError
+from logger.progress import Progress, no_progress
 from qmgr import authority, events
 from qmgr.errors import (
     AlreadyExists,

@@ -11,7 +11,6 @@ import attrs
 
 from logger import at_rest, control
 from logger import lsn as lsns
-from logger.archive import Progress, no_progress
 from logger.archive_plan import ArchivePolicy
 from logger.clock import Clock, SystemClock
 from logger.config import LogType
@@ -20,6 +19,7 @@ from logger.disk import Disk, Path, PosixDisk, make_and_keep_dirs, make_dirs, re
 from logger.errors import LogDamaged, LogFailed
 from logger.extent import file_name, linear_number
 from logger.log import Log
+from logger.progress import Progress, no_progress
 from logger.reader import LogReader
 from qmgr import ini, locations, mqsini
 from qmgr.creation import own, refuse_root, remove_tree, translated, unfinished

@@ -15,7 +15,7 @@ from typing import Any
 
 import attrs
 
-from logger.archive import Progress, no_progress
+from logger.progress import Progress, no_progress
 from logger.reader import LogReader, Record
 from qmgr.message import standing
 from qmgr.objects import decode_definition

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from logger import claims
-from logger.archive import Archive, Outcome, Progress
+from logger.archive import Archive, Outcome
 from logger.archive_plan import DONE, Action, ArchivePolicy, Plan, last_written
 from logger.at_rest import active_path
 from logger.clock import Clock
@@ -29,6 +29,7 @@ from logger.extent import file_name, linear_number, number_of
 from logger.history import History, Place
 from logger.log import Log
 from logger.notices import ArchivedNotices
+from logger.progress import GiveWay, Progress
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog
 from qmgr.errors import IniError, MediaNotSupported, Mistake, ObjectInUse, Unavailable
@@ -293,7 +294,7 @@ class Retention:
                         return
             self._indexed = full
 
-    def _index(self, history: History, place: Place, give_way: Callable[[], None]) -> bool:
+    def _index(self, history: History, place: Place, give_way: GiveWay) -> bool:
         """False when the extent has moved meanwhile."""
         log, disk = self._log, self._disk
         if extent_index.is_kept(disk, place):

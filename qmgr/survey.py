@@ -9,8 +9,8 @@ from typing import Any
 import attrs
 
 from logger import lsn
-from logger.archive import Progress, no_progress
 from logger.errors import LogDamaged
+from logger.progress import Progress, no_progress
 from logger.reader import LogReader
 from qmgr.objects import (
     AliasDefinition,

@@ -1,12 +1,12 @@
 """What may be wrong with a log that a start refuses, as a table; what an examination says of it, and would change."""
 
-import datetime
 import enum
 from collections.abc import Callable
 
 import attrs
 
 from logger import lsn
+from logger.clock import moment
 from logger.extent import ExtentHeader
 from logger.forensics import Evidence
 
@@ -146,10 +146,6 @@ class Lost:
                 shown = ", ".join(f"0,{n}" for n in numbers[:20]) + (", ..." if len(numbers) > 20 else "")
                 said.append(f"Lost: the {what} of {len(numbers)} units of work: {shown}.")
         return said
-
-
-def moment(us: int) -> str:
-    return (datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=us)).isoformat(" ", "milliseconds")
 
 
 # What is to be changed

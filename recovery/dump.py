@@ -4,7 +4,6 @@ A record prints in two parts, as MQ people know them: the logger's header (HLRH)
 numbers of record types are those of `recovery.records.Kind`.
 """
 
-import datetime
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import attrs
 
 from logger import at_rest, control, lsn
+from logger.clock import moment
 from logger.config import LogConfig, LogType
 from logger.control import ControlState
 from logger.disk import PAGE, Disk
@@ -82,7 +82,7 @@ class DumpRecord:
             "**********",
             "",
             f"HLG Header: lrecsize {self.end - self.lsn}, version 1, rmid 0, eyecatcher HLRH",
-            f"Creation Time: {_moment(self.time)} (UTC +0)",
+            f"Creation Time: {moment(self.time)} (UTC +0)",
             "",
             f"LogRecdType . : {self.type_name}",
             "Eyecatcher  . : ALRH        Version . . : 1",
@@ -105,15 +105,11 @@ class DumpRecord:
                 "type_name": self.type_name,
                 "uow": self.uow or None,
                 "epoch": self.epoch,
-                "time": _moment(self.time),
+                "time": moment(self.time),
                 "length": self.length,
                 **self.details,
             }
         )
-
-
-def _moment(us: int) -> str:
-    return (datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=us)).isoformat(" ", "milliseconds")
 
 
 def _shown(value: Any) -> str:

@@ -31,7 +31,7 @@ import zlib
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -44,6 +44,7 @@ from logger.disk import Disk, read_whole, replace_file
 from logger.errors import LogDamaged
 from logger.extent import linear_number
 from logger.history import History, Place, index_name
+from logger.progress import GiveWay, no_pause
 from logger.reader import LogReader
 from recovery.records import GETS, LENGTH16, LENGTH32, PUTS, QUEUE, QUEUE_PLACE, Kind
 
@@ -175,12 +176,8 @@ def queue_of_one_call(body: memoryview) -> int:
 QUEUE_FIRST = frozenset((257, 258, 259, 261, 514, 515, 516, 517))
 
 
-def _no_way() -> None:
-    pass
-
-
 def build(
-    reader: LogReader, place: Place, log_id: bytes, extent_bytes: int, give_way: Callable[[], None] = _no_way
+    reader: LogReader, place: Place, log_id: bytes, extent_bytes: int, give_way: GiveWay = no_pause
 ) -> ExtentIndex:
     """Read the extent at `place`, which nobody writes any more, and say what is in it. Raises LogDamaged, OSError.
 
@@ -252,7 +249,7 @@ def build(
     )
 
 
-def checksums(reader: LogReader, sequence: int, start: int, end: int, give_way: Callable[[], None]) -> list[int]:
+def checksums(reader: LogReader, sequence: int, start: int, end: int, give_way: GiveWay) -> list[int]:
     """The CRC of each block of an extent. Raises LogDamaged, OSError."""
     view = reader.view(sequence)
     found = []

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 import attrs
 
+from logger import lsn
 from logger.errors import LogError, NotInLog
 from qmgr.errors import IniError, InUse, Mistake, MQError, NameError_, ObjectInUse, Reason, Unavailable
 from recovery.errors import RecoveryError
@@ -282,6 +283,14 @@ def absolute(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("a directory can't be ''")
     return str(Path(text).absolute())
+
+
+def position(text: str) -> int:
+    """An LSN."""
+    try:
+        return lsn.parse(text)
+    except ValueError as exc:
+        raise Failure(BAD_ARGUMENTS, "AMQ7076E", f"{exc}.") from None
 
 
 def whole(option: str, low: int, high: int, code: int) -> Callable[[str], int]:

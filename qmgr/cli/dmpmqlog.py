@@ -3,15 +3,12 @@
 import argparse
 import json
 
-from logger import lsn
 from logger.at_rest import control_path
 from logger.config import LogType
 from qmgr.cli import access
-from qmgr.cli.command import Command, Failure, Parser, absolute, whole
+from qmgr.cli.command import BAD_ARGUMENTS, Command, Failure, Parser, absolute, position, whole
 from qmgr.cli.crtmqm import BAD_LOG_PATH
 from recovery import dump
-
-BAD_ARGUMENTS = 36
 
 
 def options(parser: Parser) -> None:
@@ -31,13 +28,6 @@ def options(parser: Parser) -> None:
     )
     parser.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
     parser.add_argument("--json", action="store_true", help="one JSON object a line, the header first")
-
-
-def position(text: str) -> int:
-    try:
-        return lsn.parse(text)
-    except ValueError as exc:
-        raise Failure(BAD_ARGUMENTS, "AMQ7076E", f"{exc}.") from None
 
 
 def run(args: argparse.Namespace) -> int:

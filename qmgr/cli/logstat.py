@@ -1,11 +1,11 @@
 """qm logstat: how large and how slow the writes of the log are, under the names of amqldmpa."""
 
 import argparse
-import datetime
 import json
 from collections.abc import Mapping
 from typing import Any
 
+from logger.clock import moment
 from logger.config import DEFAULT_BUFFER_PAGES
 from qmgr.cli import access
 from qmgr.cli.command import NOT_AVAILABLE, Command, Failure, Parser, complain
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
         picture = _last(name, args.data_path)
     with access.understood(name, args.data_path):
         found = fields(picture["log"])
-    print(json.dumps({"qmgr": name, "moment": _moment(picture["published"]), **found}) if args.json else _text(found))
+    print(json.dumps({"qmgr": name, "moment": moment(picture["published"]), **found}) if args.json else _text(found))
     return 0
 
 
@@ -37,7 +37,7 @@ def _last(name: str, data_path: str | None) -> Picture:
     last = access.last_published(name, data_path)
     if last is None:
         raise Failure(NOT_AVAILABLE, "AMQ8146E", f"queue manager {name!r} is not running, so its log is not written.")
-    complain(f"AMQ9009W: queue manager {name!r} is not running; this is how it stood at {_moment(last['published'])}.")
+    complain(f"AMQ9009W: queue manager {name!r} is not running; this is how it stood at {moment(last['published'])}.")
     return last
 
 
@@ -59,7 +59,7 @@ def fields(log: Mapping[str, Any]) -> dict[str, Any]:
         "WriteTimeShortMax": round(writes["write_time_short_max"]),
         "WriteTimeLongMax": round(writes["write_time_long_max"]),
         "WriteTimeMax": round(writes["write_time_max"]),
-        "WriteTimeMaxMoment": _moment(writes["write_time_max_at"]) if writes["write_time_max_at"] else None,
+        "WriteTimeMaxMoment": moment(writes["write_time_max_at"]) if writes["write_time_max_at"] else None,
         "WriteTimeMax[0..7]": [round(us) for us in maxima],
     }
 
@@ -81,11 +81,6 @@ def _text(found: Mapping[str, Any]) -> str:
         **{f"WriteTimeMax[{n}]": f"{us} {TIME}" for n, us in enumerate(found["WriteTimeMax[0..7]"])},
     }
     return "\n".join(f"{name:<{NAME_WIDTH}} {value}" for name, value in values.items())
-
-
-def _moment(us: int) -> str:
-    moment = datetime.datetime.fromtimestamp(us / 1e6, datetime.UTC).replace(tzinfo=None)
-    return moment.isoformat(" ", "milliseconds")
 
 
 COMMAND = Command(

@@ -5,7 +5,7 @@ import datetime
 
 from logger import lsn
 from qmgr.cli import access
-from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, Bar, Command, Failure, Parser, absolute, because
+from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, Bar, Command, Failure, Parser, absolute, because, position
 from qmgr.errors import AlreadyExists, IniError, InUse, Mistake, Unavailable
 from qmgr.ini import Directory
 from qmgr.pointintime import recover_to
@@ -16,7 +16,7 @@ EXISTS = 8
 def options(parser: Parser) -> None:
     parser.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
     when = parser.add_mutually_exclusive_group(required=True)
-    when.add_argument("--lsn", metavar="LSN", type=place, help="as it was before this LSN, such as 0:0:4615:42406")
+    when.add_argument("--lsn", metavar="LSN", type=position, help="as it was before this LSN, such as 0:0:4615:42406")
     when.add_argument("--time", metavar="TIME", type=moment, help="as it was then, such as 2026-11-21T14:30:00+01:00")
     parser.add_argument("--into", metavar="DIR", required=True, type=directory, help="the data path of the new one")
 
@@ -26,13 +26,6 @@ def directory(text: str) -> str:
         return Directory().read(absolute(text))
     except ValueError:
         raise Failure(BAD_ARGUMENTS, "AMQ7076E", f"--into was given {text!r}; allowed: {Directory.allowed}.") from None
-
-
-def place(text: str) -> int:
-    try:
-        return lsn.parse(text)
-    except ValueError as exc:
-        raise Failure(BAD_ARGUMENTS, "AMQ7076E", f"{exc}.") from None
 
 
 def moment(text: str) -> int:
