@@ -7,10 +7,11 @@ from qmgr.cli.main import COMMANDS, help_text
 INTRODUCTION = """\
 # Commands
 
-Each command stands under its own name and under `qm`: `crtmqm QM1` is `qm crtmqm QM1`. Those that IBM MQ does not have
-stand under `qm` only: `qm status`, `qm logstat`, `qm space`. Options are IBM MQ's words. Output goes to stdout; errors
-go to stderr, a line each, as `AMQnnnnE: sentence`. Besides the exit codes below, 130 says that the command was
-interrupted and 141 that nobody reads its output any more. This page is made from `--help` by `python -m docs.commands`.
+Each command is installed under its own name and as a subcommand of `qm`: `crtmqm QM1` is `qm crtmqm QM1`. Those that
+IBM MQ does not have are subcommands only: `qm status`, `qm logstat`, `qm space`. Options are those of IBM MQ. Output
+goes to stdout; errors go to stderr, one line each, as `AMQnnnnE: sentence`. Besides the exit codes below, 130 says that
+the command was interrupted and 141 that nobody reads its output any more. `python -m docs.commands` makes this page
+from `--help`.
 """
 
 

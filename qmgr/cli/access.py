@@ -31,9 +31,9 @@ PAUSE = 0.1  # seconds between two of them
 STALE = 10.0  # seconds after which what was published is said to be old
 
 HOW = """\
-If the queue manager runs as a daemon, it is the daemon that does it. If it does not run, the command starts it in
-this process, with all that a restart does, and ends it in order. Where an application has started it (qmgr.start),
-the command says which one, and ends with 40; that application can use {method}."""
+If the queue manager runs as a daemon, the daemon does the work. If it is not running, the command starts it in this
+process, with all that a restart does, and ends it in order. If an application has started it (qmgr.start), the command
+says which one and exits with 40; that application can call {method} itself."""
 SILENT = "the queue manager is not available: it does not say how it stands"
 OWNED = "the queue manager is not available: another process has it"
 NO_ANSWER = f"{OWNED}, or it does not answer"
@@ -58,7 +58,7 @@ def which(parser: argparse.ArgumentParser) -> None:
     """Which queue manager: with -m or without, and read by `asked`."""
     one = parser.add_mutually_exclusive_group()
     one.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
-    one.add_argument("name", metavar="QMgrName", nargs="?", help="the same, without -m")
+    one.add_argument("name", metavar="QMgrName", nargs="?", help="the queue manager, without -m")
 
 
 def asked(args: argparse.Namespace) -> str:
@@ -86,7 +86,7 @@ def known(name: str, data_path: str | None, *, code: int = NAME_ERROR, amq: str 
 
 def offline(parser: argparse.ArgumentParser) -> None:
     """The option of commands that IBM MQ has for running queue managers only."""
-    text = "where the queue manager is not running, run it in this process until the command ends"
+    text = "if the queue manager is not running, run it in this process until the command ends"
     parser.add_argument("--offline", action="store_true", help=text)
 
 

@@ -29,10 +29,10 @@ def options(parser: Parser) -> None:
         metavar="size",
         type=whole("-s", SMALLEST, 104_857_600, BAD),
         default=1024,
-        help="bytes of a message; 1024",
+        help="bytes of a message; default 1024",
     )
     parser.add_argument(
-        "-c", metavar="count", type=whole("-c", 1, 999_999_999, BAD), default=1000, help="how many; 1000"
+        "-c", metavar="count", type=whole("-c", 1, 999_999_999, BAD), default=1000, help="how many; default 1000"
     )
     parser.add_argument(
         "-u", metavar="uowSize", type=whole("-u", 0, 999_999_999, BAD), default=0, help="messages in a unit of work"
@@ -105,8 +105,8 @@ COMMAND = Command(
     name="amqsblst",
     purpose="Write or read many numbered messages, in units of work of any size.",
     notes="""\
-A unit of work that needs more log than there is is rolled back by the queue manager, which says AMQ7469 in its error
-log; the call ends with 2003. That takes persistent messages: DEFPSIST(YES). -u 0, the default, is no unit of work.""",
+A unit of work that needs more log than there is gets rolled back by the queue manager, which says AMQ7469 in its error
+log; the call ends with 2003. That needs persistent messages: DEFPSIST(YES). -u 0, the default: no unit of work.""",
     usage="QMgrName QName -W|-R [-s size] [-c count] [-u uowSize] [-C correlid] [-v] [--offline] [--data-path dir]",
     example="amqsblst QM1 ORDERS -W -s 20000 -c 100000 -u 100000",
     codes=samples.CODES,

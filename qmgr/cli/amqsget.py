@@ -17,7 +17,7 @@ def options(parser: Parser) -> None:
         metavar="sec",
         default=WAIT,
         type=whole("-w", 0, 999_999, 36),
-        help=f"wait so long for another message; {WAIT}",
+        help=f"seconds to wait for another message; default {WAIT}",
     )
     samples.options(parser)
 

@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
 
 COMMAND = Command(
     name="amqsput",
-    purpose="Put each line of standard input as a message, up to an empty one.",
+    purpose="Put each line of standard input as a message, until an empty line.",
     notes="Each message is put outside a unit of work, with the persistence that the queue has by default.",
     usage="[--offline] [--data-path dir] QName [QMgrName]",
     example="amqsput ORDERS QM1 < lines.txt",

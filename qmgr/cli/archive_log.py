@@ -11,7 +11,7 @@ from qmgr.errorlog import MESSAGES
 from qmgr.errors import MediaNotSupported
 
 NOT_SUPPORTED = 68
-OLDER = "only what was last written so long ago, such as 36h"
+OLDER = "only extents last written at least so long ago, such as 36h"
 
 
 def options(parser: Parser) -> None:
@@ -80,8 +80,8 @@ COMMANDS = (
     command(
         Action.ARCHIVE,
         "Move log extents that no restart needs to the archive.",
-        "Each is copied, read back and compared before the original goes. Archived extents stay readable, for media\n"
-        "recovery, dmpmqlog and replay. ArchivePath of qm.ini says where they go. Linear logging only.",
+        "Each is copied, read back and compared before the original is deleted. Archived extents stay readable, for\n"
+        "media recovery, dmpmqlog and replay. ArchivePath of qm.ini says where they go. Linear logging only.",
     ),
     command(
         Action.COMPRESS,
@@ -92,7 +92,7 @@ COMMANDS = (
     command(
         Action.REMOVE,
         "Delete the oldest log extents that nothing needs.",
-        "Always the oldest first, so that there is never a gap; it ends at the first extent that a restart, media\n"
-        "recovery, a reader or a message that nobody has got yet needs, and says which. Linear logging only.",
+        "The oldest go first, so that there is never a gap; it stops at the first extent that a restart, media\n"
+        "recovery, a reader or a message that nobody has got yet still needs, and says which. Linear logging only.",
     ),
 )

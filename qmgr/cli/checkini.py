@@ -24,7 +24,7 @@ WRONG = 10
 def options(parser: Parser) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("-m", metavar="QMgrName", help="its qm.ini and mqs.ini; the default: those of the default one")
-    text = "the same, or a qm.ini or mqs.ini that lies anywhere; a queue manager comes first (else say ./FILE)"
+    text = "the queue manager, or any qm.ini or mqs.ini; what could be either is a queue manager (else ./FILE)"
     what.add_argument("name", metavar="QMgrName|FILE", nargs="?", help=text)
 
 
@@ -145,7 +145,7 @@ def of_mqs_ini(path: str) -> list[str]:
 COMMAND = Command(
     name="checkini",
     purpose="Check the configuration of a queue manager without starting it.",
-    notes="It says all that is wrong, a line each: also which files that are named are not there, or not good for TLS.",
+    notes="It reports all that is wrong, one line each, also files that are named and missing, or not usable for TLS.",
     usage="[-m QMgrName | QMgrName | FILE] [--data-path dir]",
     example="qm checkini QM1",
     codes={WRONG: "something is wrong, and was said"},

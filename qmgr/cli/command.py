@@ -110,7 +110,7 @@ class Command:
         parser.add_argument(
             "--data-path", metavar="DIR", type=absolute, help="where the queue managers are; else QMGR_DATA_PATH"
         )
-        parser.add_argument("--help", action="help", help="say this, and end")
+        parser.add_argument("--help", action="help", help="show this help and exit")
         return parser
 
     def main(self, argv: Sequence[str] | None = None) -> int:

@@ -39,9 +39,9 @@ def options(parser: Parser) -> None:
         assert isinstance(values, Whole)
         read = whole(option, values.low, values.high, BAD_LOG_SIZE)
         parser.add_argument(option, metavar="N", type=read, help=f"{text}; {values.low} to {values.high}")
-    parser.add_argument("-ld", metavar="DIR", type=log_directory, help="where logs are; else `log` in the data path")
-    parser.add_argument("-md", metavar="DIR", type=absolute, help="IBM MQ's word for --data-path")
-    unused = "without effect, noted"
+    parser.add_argument("-ld", metavar="DIR", type=log_directory, help="where logs go; else `log` in the data path")
+    parser.add_argument("-md", metavar="DIR", type=absolute, help="IBM MQ's name for --data-path")
+    unused = "accepted, without effect"
     parser.add_argument("-u", metavar="QUEUE", type=queue, help="dead-letter queue (DEADQ)")
     parser.add_argument("-d", metavar="QUEUE", type=queue, help=f"default transmission queue: {unused}")
     parser.add_argument("-c", metavar="TEXT", type=description, help="description, up to 64 characters (DESCR)")
@@ -51,7 +51,7 @@ def options(parser: Parser) -> None:
         ("-x", 1, "puts and gets that one unit of work may have; default 10000"),
     ]:
         parser.add_argument(option, metavar="N", type=whole(option, low, 999_999_999, BAD_PARAMETER), help=text)
-    parser.add_argument("-ic", metavar="FILE", type=there, help="MQSC commands for each start (MQSCConfig of qm.ini)")
+    parser.add_argument("-ic", metavar="FILE", type=there, help="MQSC commands of each start (MQSCConfig of qm.ini)")
     parser.add_argument("-ii", metavar="FILE", type=there, help="laid over qm.ini at each start (IniConfig of qm.ini)")
     parser.add_argument("-p", type=no_port, help=argparse.SUPPRESS)
     parser.add_argument("-q", action="store_true", help="make it the default queue manager")

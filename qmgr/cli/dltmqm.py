@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
 COMMAND = Command(
     name="dltmqm",
     purpose="Delete a queue manager: its queues, messages, log and configuration.",
-    notes="It must not be running. There is no way back.",
+    notes="It must not be running. This can't be undone.",
     usage="[-z] [--data-path dir] QMgrName",
     example="dltmqm QM1",
     codes={RUNNING: "the queue manager is running", UNKNOWN: "the queue manager does not exist"},

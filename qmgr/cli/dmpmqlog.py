@@ -27,7 +27,7 @@ def options(parser: Parser) -> None:
         "-f", metavar="DIR", type=absolute, help="the directory of amqhlctl.lfh and active/; else LogPath"
     )
     parser.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line, the header first")
+    parser.add_argument("--json", action="store_true", help="one JSON object per line, the header first")
 
 
 def run(args: argparse.Namespace) -> int:

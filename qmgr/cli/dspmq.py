@@ -15,7 +15,7 @@ NAME_WIDTH = len("QMNAME()") + 48 + 1
 
 def options(parser: Parser) -> None:
     parser.add_argument("-m", metavar="QMgrName", help="only this one")
-    parser.add_argument("-a", action="store_true", help="only those that run; ends with 5 if there are any")
+    parser.add_argument("-a", action="store_true", help="only those that are running; exits with 5 if there are any")
     parser.add_argument("-s", action="store_true", help="show the status; the default")
     parser.add_argument(
         "-o",
@@ -25,8 +25,8 @@ def options(parser: Parser) -> None:
         help="show `status`, `default` (whether it is the default one), `standby` (not permitted here) or `all` that "
         "is known; may be repeated",
     )
-    parser.add_argument("-x", action="store_true", help="show on a line of its own where one that runs does so")
-    parser.add_argument("-n", action="store_true", help="no translation: there is none")
+    parser.add_argument("-x", action="store_true", help="show, on a line of its own, where each running one runs")
+    parser.add_argument("-n", action="store_true", help="no translation of messages: no effect")
 
 
 def shown(text: str) -> str:
@@ -81,7 +81,7 @@ def log_path(location: Location) -> str:
 
 COMMAND = Command(
     name="dspmq",
-    purpose="Show the queue managers on the data path, one on a line.",
+    purpose="Show the queue managers on the data path, one per line.",
     usage="[-m QMgrName] [-a] [-s] [-o status|default|standby|all] [-x] [-n] [--data-path dir]",
     example="dspmq -o all",
     codes={ACTIVE: "done, and with -a there is one that runs"},

@@ -38,9 +38,9 @@ def options(parser: Parser) -> None:
     seconds = parser.add_mutually_exclusive_group()
     read = whole("-t", 1, LONGEST, parser.bad_arguments)
     seconds.add_argument(
-        "-t", metavar="SEC", type=read, help="wait, and end at once when so many seconds are nearly over"
+        "-t", metavar="SEC", type=read, help="wait, and end at once shortly before so many seconds are over"
     )
-    seconds.add_argument("-tp", metavar="SEC", type=read, help="the same, and as -p if that does not help either")
+    seconds.add_argument("-tp", metavar="SEC", type=read, help="the same, and as with -p if that does not help either")
     parser.add_argument("-r", action="store_true", help="no effect: clients connect again by themselves")
     parser.add_argument("name", metavar="QMgrName", help="the queue manager")
 
@@ -189,8 +189,8 @@ COMMAND = Command(
     name="endmqm",
     purpose="End a queue manager that runs as a daemon.",
     notes="""\
-Quiescing refuses new connections and units of work (2161) and lets those end that are in flight; then all connections
-are closed, and the queue manager ends. -t and -tp wait too, and lose patience: see below.""",
+Quiescing refuses new connections and units of work (2161) and lets those in flight end; then all connections are
+closed, and the queue manager ends. -t and -tp wait too, but not for ever: see below.""",
     usage="[-c | -w | -i | -p] [-t sec | -tp sec] [-r] [-z] [--data-path dir] QMgrName",
     example="endmqm -w -tp 30 QM1",
     codes={UNKNOWN: "the queue manager does not exist", NOT_AVAILABLE: "the queue manager is not running as a daemon"},

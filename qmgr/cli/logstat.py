@@ -88,7 +88,7 @@ COMMAND = Command(
     purpose="Show how large and how slow the writes of the log are, under the names of amqldmpa -c H.",
     notes="Short and Long are means of the last 64 and 1024 writes, ShortMax and LongMax the highest that these means\n"
     "have been since the start; WriteTimeMax[0] is the longest write in the latest extent, [7] in the eighth last.\n"
-    "Moments are UTC. Of a queue manager that nobody runs these are the figures of its last life.\n"
+    "Moments are UTC. For a queue manager that is not running these are the figures of its last run.\n"
     "docs/looking-inside.md says what the numbers mean, and what to do about them.",
     usage="[[-m] QMgrName] [--json] [--data-path dir]",
     example="qm logstat -m QM1",

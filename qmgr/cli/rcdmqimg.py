@@ -20,7 +20,7 @@ def options(parser: Parser) -> None:
     parser.add_argument("-l", action="store_true", help="write the names of the oldest log extents that are needed")
     parser.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
     parser.add_argument("-t", metavar="ObjectType", required=True, type=objects.check_type, help=objects.TYPES)
-    parser.add_argument("name", metavar="GenericObjName", nargs="?", default="*", help="a name, or its beginning and *")
+    parser.add_argument("name", metavar="GenericObjName", nargs="?", default="*", help="a name, or its start and *")
 
 
 def run(args: argparse.Namespace) -> int:

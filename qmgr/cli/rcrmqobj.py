@@ -21,7 +21,7 @@ CODES: dict[type[MQError], tuple[int, str]] = {
 def options(parser: Parser) -> None:
     parser.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
     parser.add_argument("-t", metavar="ObjectType", required=True, type=objects.check_type, help=objects.TYPES)
-    parser.add_argument("name", metavar="GenericObjName", help="a name, or its beginning and *")
+    parser.add_argument("name", metavar="GenericObjName", help="a name, or its start and *")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,7 +52,7 @@ def recreate(manager: access.Manager, queue: str) -> None:
 
 COMMAND = Command(
     name="rcrmqobj",
-    purpose="Build lost or damaged objects again from their media images and the log.",
+    purpose="Rebuild lost or damaged objects from their media images and the log.",
     notes=access.HOW.format(method="qm.recreate()")
     + "\n\nLinear logging only. Non-persistent messages are not recovered.",
     usage="[-m QMgrName] [-z] -t ObjectType [--data-path dir] GenericObjName",

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
 COMMAND = Command(
     name="rsvmqtrn",
-    purpose="Give a unit of work that is in doubt its outcome by hand: when its coordinator will never do it.",
+    purpose="Resolve a unit of work that is in doubt by hand, when its coordinator will never do so.",
     notes=access.HOW.format(method="qm.resolve()") + "\n\n"
     "Whoever prepared the unit of work may have decided otherwise elsewhere: ask there before -b or -c.",
     usage="-m QMgrName (-a | (-b | -c | -f | -r RMID) Transaction) [--data-path dir]",

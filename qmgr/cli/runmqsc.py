@@ -26,10 +26,10 @@ def options(parser: Parser) -> None:
     parser.add_argument("-f", metavar="file", help="read the commands from this file; else from standard input")
     parser.add_argument("-p", metavar="prompt", help="print this before each line is read")
     parser.add_argument(
-        "-w", metavar="sec", type=whole("-w", 1, 999_999, NOT_RUN), help="wait so long for the queue manager at most"
+        "-w", metavar="sec", type=whole("-w", 1, 999_999, NOT_RUN), help="seconds to wait for the queue manager at most"
     )
-    parser.add_argument("-x", action="store_true", help="no effect: for queue managers of z/OS in IBM MQ")
-    parser.add_argument("-m", metavar="QMgrName", help="the queue manager, where it does not stand at the end")
+    parser.add_argument("-x", action="store_true", help="no effect: in IBM MQ for queue managers on z/OS")
+    parser.add_argument("-m", metavar="QMgrName", help="the queue manager, instead of at the end")
     access.offline(parser)
     parser.add_argument("name", metavar="QMgrName", nargs="?", help="the queue manager; else the default one")
 
@@ -136,7 +136,7 @@ COMMAND = Command(
     name="runmqsc",
     purpose="Run MQSC commands: define, alter, display and delete queues, look at the queue manager and its log.",
     notes="Commands are read from a terminal until END, or from standard input. docs/mqsc.md describes them.\n"
-    "The queue manager has to be running, unless --offline says that this process is to run it for so long.",
+    "The queue manager has to be running, unless --offline lets this process run it until the command ends.",
     usage="[-e] [-v] [-n] [-f file] [-p prompt] [-w sec] [-x] [-m QMgrName] [--offline] [--data-path dir] [QMgrName]",
     example="runmqsc -e -f queues.mqsc QM1",
     codes={mqsc.COMMANDS_FAILED: "some had errors", NOT_RUN: "nothing was run"},

@@ -10,7 +10,7 @@ from qmgr.cli.rights import RIGHTS, options, profile
 
 def changes(parser: Parser) -> None:
     options(parser)
-    parser.add_argument("-remove", action="store_true", help="forget all that was said of this user and profile")
+    parser.add_argument("-remove", action="store_true", help="delete the entry of this user and profile")
     parser.add_argument("rights", metavar="+right|-right", nargs="*", help="what to give, and what to take away")
     for word in WORDS:  # else a word with a minus would be an option that nobody knows
         parser.add_argument(f"-{word}", dest="taken", action="append_const", const=f"-{word}", help=argparse.SUPPRESS)
@@ -38,8 +38,8 @@ def run(args: argparse.Namespace) -> int:
 COMMAND = Command(
     name="setmqaut",
     purpose="Give users who connect over a network rights on queues and the queue manager, or take them away.",
-    notes=f"{RIGHTS}\n\nOf the profiles that fit a queue the most specific one that names the user decides. Users are "
-    f"made by qm setuser.",
+    notes=f"{RIGHTS}\n\nOf the profiles that match a queue, the most specific one that names the user decides. "
+    f"qm setuser adds users.",
     usage="[-m QMgrName] -t qmgr|queue [-n Profile] -p User (-remove | +right|-right ...)\n"
     "                [--offline] [--data-path dir]",
     example="setmqaut -m QM1 -t queue -n 'ORDERS.*' -p mia +put +browse",

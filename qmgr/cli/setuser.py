@@ -13,8 +13,8 @@ from qmgr.users import Users
 def options(parser: Parser) -> None:
     parser.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--remove", action="store_true", help="let the user in no more")
-    what.add_argument("--list", action="store_true", help="say who there is")
+    what.add_argument("--remove", action="store_true", help="no longer let the user in")
+    what.add_argument("--list", action="store_true", help="list the users")
     parser.add_argument("user", metavar="User", nargs="?", help="the user")
 
 
@@ -52,9 +52,9 @@ def password(user: str) -> str:
 
 COMMAND = Command(
     name="setuser",
-    purpose="Say who may connect over a network, and with which password.",
-    notes="The password is asked for, or read from the first line of standard input. It counts from the next\n"
-    "connection on; a verifier of it is kept (SCRAM-SHA-256), not the password. setmqaut says what the user may do.",
+    purpose="Set who may connect over a network, and with which password.",
+    notes="The password is asked for, or read from the first line of standard input. It takes effect with the next\n"
+    "connection; a verifier (SCRAM-SHA-256) is stored, not the password. setmqaut sets what the user may do.",
     usage="[-m QMgrName] (--list | [--remove] User) [--data-path dir]",
     example="qm setuser -m QM1 mia",
     codes={},

@@ -49,7 +49,7 @@ ASCII = Signs("#", "-", ".", "+", "~")
 def options(parser: Parser) -> None:
     access.which(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object, instead of the picture")
-    parser.add_argument("--watch", metavar="SECONDS", type=interval, help="again and again, until interrupted")
+    parser.add_argument("--watch", metavar="SECONDS", type=interval, help="redraw it every so often, until interrupted")
 
 
 def interval(text: str) -> float:
@@ -279,8 +279,8 @@ def described(picture: Picture) -> dict[str, Any]:
 COMMAND = Command(
     name="space",
     purpose="Draw the active log: how full it is, head and tail, the reserve, and which unit of work holds the head.",
-    notes="A running queue manager, in whatever process, is seen as it stood a second ago; of one that nobody runs\n"
-    "the log is read. Nothing is started or changed. docs/looking-inside.md says what to do about what is seen.",
+    notes="A running queue manager, in whatever process, is shown as it was a second ago; for one that is not\n"
+    "running the log is read. Nothing is started or changed. docs/looking-inside.md says what to do about it.",
     usage="[[-m] QMgrName] [--json] [--watch SECONDS] [--data-path dir]",
     example="qm space -m QM1 --watch 2",
     codes={NOT_AVAILABLE: access.SILENT},

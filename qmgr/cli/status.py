@@ -43,8 +43,8 @@ def typed(shown: Mapping[str, str]) -> dict[str, str | int | None]:
 COMMAND = Command(
     name="status",
     purpose="Show how a queue manager, its log and its queues stand, under the names of DISPLAY QMSTATUS.",
-    notes="A running queue manager, in whatever process, is seen as it stood a second ago; of one that nobody runs\n"
-    "the log is read. Nothing is started or changed. docs/looking-inside.md says what the numbers mean.",
+    notes="A running queue manager, in whatever process, is shown as it was a second ago; for one that is not\n"
+    "running the log is read. Nothing is started or changed. docs/looking-inside.md says what the numbers mean.",
     usage="[[-m] QMgrName] [--json] [--data-path dir]",
     example="qm status -m QM1",
     codes={NOT_AVAILABLE: access.SILENT},

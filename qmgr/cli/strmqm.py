@@ -47,11 +47,11 @@ def _ending(name: str, data_path: str | None) -> bool:
 
 COMMAND = Command(
     name="strmqm",
-    purpose="Start a queue manager, restarting it from its log, and return when clients may come.",
+    purpose="Start a queue manager, restarting it from its log, and return when clients can connect.",
     notes="""\
 It runs in a process of its own until endmqm or a signal ends it. With --foreground it runs in this one, which is for
-systemd (examples/qmgr@.service) and containers; whoever asked for it with NOTIFY_SOCKET is told when it is ready.
-SIGTERM and SIGINT let the units of work end that are in flight; a second one backs them out; a third one kills.""",
+systemd (examples/qmgr@.service) and containers; where NOTIFY_SOCKET is set, it reports there that it is ready.
+SIGTERM and SIGINT let units of work in flight end; a second one backs them out; a third one kills the process.""",
     usage="[--foreground] [-z] [--data-path dir] [QMgrName]",
     example="strmqm QM1",
     codes={
