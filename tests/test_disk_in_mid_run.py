@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 import qmgr
+from recovery.checkpoint import LEAST_RESERVE
 from tests.conftest import SOAK
-from tests.qmgr.world import Call, bodies, soon
+from tests.qmgr.world import DATA, NAME, Call, World, bodies, soon
 from tests.sim.disk import SimCrash, SimDisk
 from tests.sim.life import LOG, TRIPLE, Life, Setup
 from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
@@ -217,6 +218,21 @@ def test_row_56_a_call_that_gets_no_descriptor(error: int, setup: Setup) -> None
         restarts_whole(life, nth)
     else:
         raise AssertionError("calls without end")
+
+
+@pytest.mark.parametrize("size", [0, 1 << 20])  # of what is kept for the next checkpoint: too small, or enough
+def test_row_56_a_checkpoint_that_is_complete_has_not_failed_for_want_of_a_descriptor(size: int) -> None:
+    world = World()
+    reserve = f"{DATA}/qmgrs/{NAME}/amqalchk.rsv"
+    world.disk.poke(reserve, bytes(size))
+    world.disk.fail("open", errno.EMFILE, once=False, where=lambda path: path == reserve)
+    before = world.qm.status()
+    world.qm.checkpoint()
+    assert world.qm.status().checkpoints == before.checkpoints + 1
+    assert "AMQ9002" not in world.errors()
+    world.disk.heal()
+    world.qm.checkpoint()
+    assert len(world.disk.peek(reserve)) >= max(size, LEAST_RESERVE)
 
 
 def test_row_56_a_start_with_too_few_descriptors() -> None:
