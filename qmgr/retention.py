@@ -375,7 +375,7 @@ class Retention:
         if self._management is not LogManagement.ARCHIVE:
             raise Mistake("extents are reported as archived with LogManagement=Archive only")
         number = number_of(name) if isinstance(name, str) else None
-        held = {linear_number(sequence): sequence for sequence in self._history.places()}
+        held = {linear_number(sequence): sequence for sequence in self._log.history().places()}
         if number is None or number not in held:
             raise Mistake(f"there is no log extent {name!r}; give a name such as {name_of(1)}")
         current = self._log.buffer.tail // self._log.state.extent_bytes
@@ -399,7 +399,7 @@ class Retention:
         with self._engine.lock:
             media = self._engine.state.media_lsn()
         head, extent_bytes = self._log.state.head, self._log.state.extent_bytes
-        places = self._history.places()
+        places = self._log.history().places()  # by one of its own: another thread may be planning with ours
         inactive = {s: place.size for s, place in places.items() if s < head // extent_bytes}
         since = min(media or head, head) // extent_bytes
         waiting = [s for s in inactive if not self._notices.covers(s)]

@@ -1,5 +1,7 @@
 """Archiving in a queue manager that runs: what is moved stays readable, what is needed stays, whatever crashes."""
 
+import threading
+
 import pytest
 
 import qmgr
@@ -336,6 +338,33 @@ def test_an_end_gives_up_what_is_being_copied(how: str, asked: bool) -> None:
         made.qm._retention.keep_policy()
     made.disk.before_effect = None
     assert len(renamed) == 1
+
+
+def test_a_look_at_the_extents_hides_no_damage_from_a_plan_that_is_just_being_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = world()
+    damaged, usual = f"{ACTIVE}/S0000002.LOG", made.disk.list
+    made.disk.poke(damaged, b"cut")
+    began, planned, looked = threading.Event(), threading.Event(), list[str]()
+    looker = threading.Thread(target=lambda: made.qm._retention.facts())
+
+    def looking(path: str) -> list[str]:
+        if threading.current_thread() is looker:
+            began.set()
+            assert planned.wait(60)
+        else:
+            looked.append(path)
+            if looked.count(ARCHIVE) == 2 and looker.ident is None:  # the plan itself comes behind what is needed
+                looker.start()
+                assert began.wait(60)
+        return usual(path)
+
+    monkeypatch.setattr(made.disk, "list", looking)
+    outcome = made.qm.archive_log(dry_run=True)
+    planned.set()
+    looker.join()
+    assert outcome.damaged == (damaged,)
 
 
 def test_long_work_pauses_only_while_others_write_to_the_log() -> None:
