@@ -509,7 +509,7 @@ class RemoteReplay:
 
     def __next__(self) -> Replayed:
         if self._over is not None:
-            raise self._over
+            raise self._over.with_traceback(None)
         try:
             while self._next == len(self._page.messages):
                 self._bookmark = self._page.bookmark

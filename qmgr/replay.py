@@ -92,7 +92,7 @@ class Replay:
 
     def __next__(self) -> Replayed:
         if self._over is not None:
-            raise self._over
+            raise self._over.with_traceback(None)
         try:
             self._engine.check()
             if not self._pin.resume(self._ticks):

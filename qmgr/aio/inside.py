@@ -208,7 +208,7 @@ class Ahead(Generic[T]):
         if self._ready:
             return self._ready.popleft()
         assert self._over is not None
-        raise self._over
+        raise self._over.with_traceback(None)
 
     def _fetch(self) -> bool:
         try:

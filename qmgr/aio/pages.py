@@ -60,7 +60,7 @@ class Pages(ABC, Generic[T]):
                 self.gave(one)
                 return one
             assert self._over is not None
-            raise self._over
+            raise self._over.with_traceback(None)
 
     async def _page(self) -> bool:
         """Fetch the next page; is there anything?"""

@@ -20,6 +20,19 @@ def told(qm: Manager, queue: str | int, *where: int | str | datetime.datetime) -
     return [replayed.message.body for replayed in qm.replay(queue, *where)]
 
 
+def test_a_replay_that_is_over_says_so_again_and_again_and_keeps_nothing_of_that(face: Face) -> None:
+    queue = face.queue()
+    face.qm.put(queue, b"x")
+    replay = iter(face.qm.replay(queue, "oldest"))
+    assert len(list(replay)) == 1
+    frames = []
+    for _ in range(3):
+        with pytest.raises(StopIteration) as caught:
+            next(replay)
+        frames.append(len(caught.traceback))
+    assert len(set(frames)) == 1
+
+
 def test_images_are_recorded_and_named(face: Face) -> None:
     qm, first, second = face.qm, face.queue(), face.queue()
     without = face.queue(image_recoverable="NO")
