@@ -183,7 +183,6 @@ def read_only(disk: Disk, directory: str) -> tuple[ControlState, LogReader]:
     extents = extents_of(disk, directory, state, direct=False)
     try:
         extents.open(state, read_only=True)
-    except BaseException:
-        extents.close()
-        raise
+    finally:
+        extents.close()  # the reader opens them anew
     return state, reader_of(extents, state)

@@ -18,7 +18,10 @@ SAME = ("head", "tail", "checkpoint", "used", "capacity", "files", "file_numbers
 
 
 def look(world: World) -> dict[str, Any]:
-    return stopped.picture(world.disk, world.clock, WHERE)
+    opened = world.disk.open_files
+    found = stopped.picture(world.disk, world.clock, WHERE)
+    assert world.disk.open_files == opened, "`qm space --watch` looks again and again"
+    return found
 
 
 def own(world: World) -> dict[str, Any]:
