@@ -1,4 +1,4 @@
-"""The transaction table: units of work in flight and in doubt, and the first LSN of each. One state table.
+"""The transaction table: units of work in flight and in doubt, and the first LSN of each.
 
     ACTIVE ──prepare──▶ PREPARED ──▶ COMMITTED | BACKED_OUT
     ACTIVE ──▶ COMMITTED | BACKED_OUT
@@ -23,14 +23,6 @@ class UowState(enum.Enum):
 
 
 ACTIVE, PREPARED, COMMITTED, BACKED_OUT = UowState
-
-NEXT = {
-    (ACTIVE, "prepare"): PREPARED,
-    (ACTIVE, "commit"): COMMITTED,
-    (ACTIVE, "backout"): BACKED_OUT,
-    (PREPARED, "commit"): COMMITTED,
-    (PREPARED, "backout"): BACKED_OUT,
-}  # any other pair is a mistake of the caller
 
 
 @attrs.define(eq=False)

@@ -1,21 +1,7 @@
 """The transaction table."""
 
-import itertools
-
 from recovery.records import Xid
-from recovery.uows import ACTIVE, BACKED_OUT, COMMITTED, NEXT, PREPARED, Uow, UowState, UowTable
-
-
-def test_the_state_table_allows_what_the_drawing_shows() -> None:
-    allowed = {
-        (ACTIVE, "prepare"): PREPARED,
-        (ACTIVE, "commit"): COMMITTED,
-        (ACTIVE, "backout"): BACKED_OUT,
-        (PREPARED, "commit"): COMMITTED,
-        (PREPARED, "backout"): BACKED_OUT,
-    }
-    for state, verb in itertools.product(UowState, ("prepare", "commit", "backout")):
-        assert NEXT.get((state, verb)) == allowed.get((state, verb))
+from recovery.uows import ACTIVE, PREPARED, Uow, UowTable
 
 
 def test_the_table_finds_units_by_number_and_xid() -> None:
