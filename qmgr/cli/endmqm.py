@@ -36,11 +36,11 @@ def options(parser: Parser) -> None:
     )
     mode.add_argument("-p", action="store_true", help="end the process as a kill would; the next start recovers")
     seconds = parser.add_mutually_exclusive_group()
-    read = whole("-t", 1, LONGEST, parser.bad_arguments)
-    seconds.add_argument(
-        "-t", metavar="SEC", type=read, help="wait, and end at once shortly before so many seconds are over"
-    )
-    seconds.add_argument("-tp", metavar="SEC", type=read, help="the same, and as with -p if that does not help either")
+    for option, text in (
+        ("-t", "wait, and end at once shortly before so many seconds are over"),
+        ("-tp", "the same, and as with -p if that does not help either"),
+    ):
+        seconds.add_argument(option, metavar="SEC", type=whole(option, 1, LONGEST, parser.bad_arguments), help=text)
     parser.add_argument("-r", action="store_true", help="no effect: clients connect again by themselves")
     parser.add_argument("name", metavar="QMgrName", help="the queue manager")
 

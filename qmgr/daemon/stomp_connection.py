@@ -255,7 +255,7 @@ class Connection(asyncio.Protocol):
             return
         if lsn > self._lsn:
             self._lsn = lsn
-        if receipt is not None:
+        if receipt is not None and not self.closed:  # DISCONNECT has said it already
             self.acknowledge(receipt)
 
     def _stopped(self) -> bool:

@@ -61,6 +61,14 @@ def test_an_operator_sees_who_is_connected(server: Server) -> None:
     assert server.qm.transactions() == []
 
 
+def test_a_receipt_of_disconnect_comes_once_though_the_disk_is_still_at_work(server: Server, client: Client) -> None:
+    client.send("A", b"one")
+    client.raw(client.frame("SEND", b"two", destination="A") + client.frame("DISCONNECT", receipt="last"))
+    assert client.read()["receipt-id"] == "last"
+    assert client.at_end()
+    assert server.bodies("A") == [b"one", b"two"]
+
+
 # ---- messages
 
 
