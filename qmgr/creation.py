@@ -28,7 +28,7 @@ from logger.disk import (
 )
 from logger.errors import LogDamaged, LogError, LogInUse
 from qmgr import ini, locations, mqsini
-from qmgr.errors import AlreadyExists, Damaged, IniError, InUse, Mistake, MQError, Reason, Unavailable
+from qmgr.errors import AlreadyExists, Damaged, IniError, InUse, Mistake, MQError, Reason, Unavailable, command_in
 from qmgr.ini import AutoConfig, Config, LogManagement, Tuning
 from qmgr.locations import Location
 from qmgr.objects import QmgrDefinition, with_attributes
@@ -99,7 +99,7 @@ def create(
         mqsini.read(disk, f"{location.data_root}/mqs.ini")  # it can be added to, or nothing is done
         make_and_keep_dirs(disk, location.data_dir)
         make_and_keep_dirs(disk, location.log_dir)
-        lock = own(disk, location, location.log_dir)
+        lock = own(disk, location, location.log_dir, command="crtmqm")
         try:
             _refuse_what_is_there(disk, location)
             try:
@@ -230,7 +230,8 @@ def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None
         refuse_root(disk, f"{location.data_root}/mqs.ini", name)
         mqsini.read(disk, f"{location.data_root}/mqs.ini")  # it can be taken out there, or nothing is done
         log_dir = ini.log_path(read_whole(disk, path), path)
-        lock = own(disk, location, log_dir if disk.exists(log_dir) else None)  # it may be lost
+        log = log_dir if disk.exists(log_dir) else None  # it may be lost
+        lock = own(disk, location, log, command="dltmqm")
         try:
             _refuse_log_of_another(disk, location, path, log_dir)
             if not goes_on:
@@ -294,16 +295,20 @@ class Ownership:
             lock.release()
 
 
-def own(disk: Disk, location: Location, log_dir: str | None, held: Ownership | None = None) -> Ownership:
+def own(
+    disk: Disk, location: Location, log_dir: str | None, held: Ownership | None = None, *, command: str = ""
+) -> Ownership:
     """Own the queue manager until the locks are released or the process ends. Raises InUse, saying who has it.
 
-    The log, if there is one, has a lock of its own, since a copy of the data would lead to the same log.
+    The log, if there is one, has a lock of its own, since a copy of the data would lead to the same log. `command`: one
+    that works on the files, and does not run the queue manager.
     """
     held = held or Ownership()
+    holder = f"{disk.process()} ({command})" if command else disk.process()
     try:
-        _lock(disk, location, location.lock, "", held)
+        _lock(disk, location, location.lock, "", held, holder)
         if log_dir is not None:
-            lock_log(disk, location, log_dir, held)
+            _lock(disk, location, f"{log_dir}/{LOG_LOCK}", f"the log in {log_dir} of ", held, holder)
         return held
     except BaseException:
         held.release()
@@ -312,15 +317,16 @@ def own(disk: Disk, location: Location, log_dir: str | None, held: Ownership | N
 
 def lock_log(disk: Disk, location: Location, log_dir: str, held: Ownership) -> None:
     """Own the log in `log_dir` too. Raises InUse."""
-    _lock(disk, location, f"{log_dir}/{LOG_LOCK}", f"the log in {log_dir} of ", held)
+    _lock(disk, location, f"{log_dir}/{LOG_LOCK}", f"the log in {log_dir} of ", held, disk.process())
 
 
-def _lock(disk: Disk, location: Location, path: str, what: str, held: Ownership) -> None:
+def _lock(disk: Disk, location: Location, path: str, what: str, held: Ownership, holder: str) -> None:
     try:
-        disk.lock(path, disk.process(), held.locks)
+        disk.lock(path, holder, held.locks)
     except LogInUse as exc:
+        state = "is being worked on" if command_in(exc.holder) else "is running already"
         raise InUse(
-            f"{what}queue manager {location.name!r} is running already: {exc.holder or 'another process'} holds it",
+            f"{what}queue manager {location.name!r} {state}: {exc.holder or 'another process'} holds it",
             holder=exc.holder,
             name=location.name,
         ) from None

@@ -222,6 +222,11 @@ class Unavailable(MQError):
     default_reason = Reason.Q_MGR_NOT_AVAILABLE
 
 
+def command_in(holder: str) -> str:
+    """Which command it is that holds a lock, as `pid 4711 (qm repair)`; "" for who runs the queue manager."""
+    return holder.partition(" (")[2].removesuffix(")")
+
+
 class InUse(Unavailable):
     """Somebody owns the queue manager already: `.holder` says who."""
 

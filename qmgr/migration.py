@@ -49,7 +49,7 @@ def migrate_log(
         )
     refuse_root(disk, location.data_dir, name)
     with translated(name, "migrated"):
-        held = own(disk, location, _config(disk, location).log.path)
+        held = own(disk, location, _config(disk, location).log.path, command="migmqlog")
         try:
             _Migration(disk, location, held, say).run(wanted, management, log_path)
         finally:

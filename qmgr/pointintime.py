@@ -78,7 +78,7 @@ def recover_to(
     refuse_root(disk, f"{target.data_root}/mqs.ini", name)
     with translated(name, "recovered"), contextlib.ExitStack() as owned:
         config = ini.parse(read_whole(disk, source.ini), source.ini)
-        owned.callback(own(disk, source, config.log.path).release)
+        owned.callback(own(disk, source, config.log.path, command="qm recover-to").release)
         with _nothing_half(disk, target):
             return _Recovery(disk, clock, source, target, config, progress).run(lsn, time_us)
 
@@ -154,7 +154,7 @@ class _Recovery:
             if beginning and not found.time:
                 raise Mistake(f"the log begins at {lsns.text(start)}, and what is asked for was before that")
             make_and_keep_dirs(self._disk, self._target.data_dir)
-            held = own(self._disk, self._target, None)
+            held = own(self._disk, self._target, None, command="qm recover-to")
             try:
                 refuse_target(self._disk, self._target)  # another recovery may have built it meanwhile
                 return self._build(found, reader, state)

@@ -99,7 +99,7 @@ def repair(
         if not disk.exists(log_dir):
             return Repair(examination=_no_log(log_dir))
         refuse_root(disk, location.data_dir, name)
-        held = own(disk, location, log_dir)
+        held = own(disk, location, log_dir, command="qm repair")
         try:
             done = _mend(disk, location, accept_loss)
         finally:

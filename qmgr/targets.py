@@ -93,9 +93,13 @@ class Local:
 
     def await_end(self) -> None:
         disk, clock, never = PosixDisk(), SystemClock(), threading.Event()
-        holder = locations.running(self.location, disk)
-        while holder is not None and locations.running(self.location, disk) == holder:
-            clock.wait(never, A_MOMENT)
+        try:
+            holder = locations.running(self.location, disk)
+            while holder is not None and locations.running(self.location, disk) == holder:
+                clock.wait(never, A_MOMENT)
+        except OSError as exc:  # this process has no descriptors left, say
+            text = f"queue manager {self.name!r} is ending; whether it has ended can't be seen ({exc.strerror})"
+            raise Unavailable(text, reason=Reason.Q_MGR_STOPPING, name=self.name) from exc
 
 
 OTHERS = "or it is the port of a listener for STOMP or HTTP"

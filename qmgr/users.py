@@ -111,8 +111,11 @@ class Users:
             if said["format"] != FORMAT:
                 raise ValueError(said["format"])
             return {check_user(name): _decode(fields) for name, fields in said["users"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError, Mistake) as exc:
-            text = f"AMQ6162E: {self._path} is damaged ({exc!r}): bring it back, or delete it and set the users anew."
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, Mistake) as exc:
+            why = "it is not as qm setuser writes it"
+            if isinstance(exc, json.JSONDecodeError):
+                why = f"it is no JSON from line {exc.lineno}, column {exc.colno} on"
+            text = f"AMQ6162E: {self._path} is damaged: {why}; bring it back, or delete it and set the users anew."
             raise IniError(text, name=self._path) from exc
 
     def _write(self, known: dict[str, Verifier]) -> None:

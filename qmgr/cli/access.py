@@ -16,7 +16,7 @@ from logger.history import History
 from qmgr import ini, life, locations, mqsini, published, stopped
 from qmgr.cli.command import ENDING, NAME_ERROR, NOT_AVAILABLE, UNEXPECTED, Failure, complain
 from qmgr.creation import remains
-from qmgr.errors import IniError, InUse
+from qmgr.errors import IniError, InUse, command_in
 from qmgr.life import Stage
 from qmgr.locations import Location
 from qmgr.objects import NAME, mangle, unmangle
@@ -84,6 +84,12 @@ def known(name: str, data_path: str | None, *, code: int = NAME_ERROR, amq: str 
     return location
 
 
+def there(name: str, data_path: str | None) -> Location:
+    """The same; one that a daemon runs is there, and can be worked with, though its qm.ini was removed meanwhile."""
+    location = locations.find(name, data_path)
+    return location if DISK.locked_by(life.path(location)) is not None else known(name, data_path)
+
+
 def offline(parser: argparse.ArgumentParser) -> None:
     """The option of commands that IBM MQ has for running queue managers only."""
     text = "if the queue manager is not running, run it in this process until the command ends"
@@ -93,7 +99,7 @@ def offline(parser: argparse.ArgumentParser) -> None:
 @contextlib.contextmanager
 def running(name: str, data_path: str | None, *, offline: bool) -> Iterator[Manager]:
     """The queue manager as its daemon has it; with `offline` as `started`. Ends the command where it is not there."""
-    location = known(name, data_path)
+    location = there(name, data_path)
     if not offline and not _has_daemon(location):
         holder = locations.running(location, DISK)
         if holder is not None:
@@ -107,7 +113,7 @@ def running(name: str, data_path: str | None, *, offline: bool) -> Iterator[Mana
 @contextlib.contextmanager
 def started(name: str, data_path: str | None) -> Iterator[Manager]:
     """The queue manager as its daemon has it, or started in this process for as long as the block lasts."""
-    if _has_daemon(known(name, data_path)):
+    if _has_daemon(there(name, data_path)):
         with qmgr.connect(name, data_path=data_path) as connection:
             yield connection
         return
@@ -146,7 +152,7 @@ def _await_start(location: Location) -> None:
 
 def standing(name: str, data_path: str | None) -> published.Picture:
     """How the queue manager stands: what its owner publishes, or what its files say when nobody runs it."""
-    location = known(name, data_path)
+    location = there(name, data_path)
     holder = None
     for _ in range(PATIENCE):  # one that has just been started has not published anything yet
         holder = locations.running(location, DISK)
@@ -191,8 +197,9 @@ def pause(seconds: float) -> None:
 
 
 def names(data_path: str | None) -> list[str]:
-    """The queue managers that exist, in order."""
-    return [name for name in _directories(data_path) if exists(name, data_path)]
+    """The queue managers that exist, or that run though their qm.ini was removed, in order."""
+    there = {name: locations.find(name, data_path) for name in _directories(data_path)}
+    return [name for name, location in there.items() if DISK.exists(location.ini) or runs(location)]
 
 
 def without_ini(data_path: str | None) -> Iterator[str]:
@@ -254,8 +261,8 @@ def status(location: Location) -> str:
         if note is None and locations.running(location, DISK):  # it has said what it does, and that is damaged
             return "Status not available"
         return note.stage if note is not None else Stage.STARTING
-    if locations.running(location, DISK):  # an application has it
-        return Stage.RUNNING
+    if (holder := locations.running(location, DISK)) is not None:  # an application has it, or a command its files
+        return "Status not available" if command_in(holder) else Stage.RUNNING
     try:
         _, state = control.read(DISK, f"{log_dir(location)}/{control.NAME}")
     except (IniError, LogError, OSError):

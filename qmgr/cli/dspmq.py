@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     names = [args.m] if args.m else access.names(args.data_path)
     active = 0
     for name in names:
-        location = access.known(name, args.data_path)
+        location = access.there(name, args.data_path)
         if args.a and not access.runs(location):
             continue
         active += 1

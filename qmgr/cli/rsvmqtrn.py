@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     if args.r is not None:
         raise Failure(NO_RESOURCE_MANAGER, "AMQ7107E", f"there is no resource manager {args.r!r} to leave out.")
     if args.a:
-        access.known(args.m, args.data_path)
+        access.there(args.m, args.data_path)
         complain("AMQ7056I: the queue manager coordinates nothing itself, so -a has nothing to resolve; use -b or -c.")
         return 0
     which = f"transaction {access.number_text(args.number)}"

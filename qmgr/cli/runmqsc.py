@@ -9,13 +9,17 @@ from pathlib import Path
 from logger.errors import LogError
 from qmgr import mqsc
 from qmgr.cli import access
-from qmgr.cli.command import COMMON_CODES, UNEXPECTED, Command, Failure, Parser, explain, whole
+from qmgr.cli.command import COMMON_CODES, UNEXPECTED, Command, Failure, Parser, because, explain, whole
 from qmgr.errors import MQError
 from qmgr.mqsc.console import Console, Execute
 from recovery.errors import RecoveryError
 
 NOT_RUN = 20
 PAUSE = 0.2  # seconds between two looks whether the queue manager is there
+
+
+class Stopped(Failure):
+    """Some commands were run, and then its input or output failed."""
 
 
 def options(parser: Parser) -> None:
@@ -48,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
             return _converse(args, lines, mqsc.verify, name)
         with _available(name, args.data_path, args.w or 0, offline=args.offline) as execute:
             return _converse(args, lines, execute, name)
+    except Stopped:
+        raise
     except (Failure, MQError, LogError, RecoveryError, OSError) as exc:
         if isinstance(exc, BrokenPipeError):
             raise
@@ -87,13 +93,19 @@ def _converse(args: argparse.Namespace, lines: Iterator[str], execute: Execute, 
     """Run what the lines say, and print what they are answered."""
     console = Console(execute, echo=not args.e)
     print(f"Starting MQSC for queue manager {name}." if name else "Verifying MQSC.", end="\n\n\n", flush=True)
-    for line in lines:
-        for said in console.add(line):
+    try:
+        for line in lines:
+            for said in console.add(line):
+                print(said, flush=True)
+            if console.ended:
+                break
+        for said in console.end():
             print(said, flush=True)
-        if console.ended:
-            break
-    for said in console.end():
-        print(said)
+    except OSError as exc:
+        if isinstance(exc, BrokenPipeError) or not console.read:
+            raise
+        text = f"standard input or output failed when {console.read} commands had been run: {because(exc)}"
+        raise Stopped(UNEXPECTED, "AMQ7002S", text) from exc
     return console.code
 
 

@@ -59,7 +59,7 @@ SIGTERM and SIGINT let units of work in flight end; a second one backs them out;
         starting.RUNNING: "the queue manager is running",
         starting.UNKNOWN: "the queue manager does not exist",
         starting.LOG_NOT_AVAILABLE: "the log is not available, or damaged",
-        starting.STILL_USED: "another process still uses its log",
+        starting.STILL_USED: "a command, or another process, still uses its files",
         starting.STOPPING: "the queue manager is ending",
         starting.NO_STORAGE: "no room on the disk, or in memory",
         starting.BAD_LOG_PATH: "LogPath in qm.ini is not valid",

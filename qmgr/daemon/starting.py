@@ -22,7 +22,7 @@ from qmgr import locations
 from qmgr.daemon.listeners import MAKERS
 from qmgr.daemon.process import Daemon, Teller
 from qmgr.daemon.service import Service
-from qmgr.errors import IniError, InUse, MQError, NameError_, Reason
+from qmgr.errors import IniError, InUse, MQError, NameError_, Reason, command_in
 from recovery.errors import RecoveryError
 
 DONE, RUNNING, UNKNOWN, LOG_NOT_AVAILABLE, STILL_USED, STOPPING = 0, 5, 16, 23, 24, 49
@@ -46,7 +46,8 @@ def explain(exc: BaseException) -> tuple[int, str]:
     if isinstance(exc, NameError_):
         return NAME_ERROR, f"AMQ7048E: {text}"
     if isinstance(exc, InUse):
-        return (STILL_USED, f"AMQ8146E: {text}") if text.startswith("the log in") else (RUNNING, f"AMQ8041E: {text}")
+        runs = not (command_in(exc.holder) or text.startswith("the log in"))
+        return (RUNNING, f"AMQ8041E: {text}") if runs else (STILL_USED, f"AMQ8146E: {text}")
     if text.startswith("AMQ9218E"):
         return (NOT_AUTHORISED if isinstance(cause, PermissionError) else UNEXPECTED), text
     if isinstance(cause, LogError | RecoveryError):

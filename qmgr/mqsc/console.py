@@ -17,7 +17,8 @@ class Console:
         self._lines = Lines()
         self._command: list[str] = []
         self._number = 0
-        self._read = self._errors = self._failures = 0
+        self.read = 0  # commands
+        self._errors = self._failures = 0
         self.ended = False  # END was read
 
     def add(self, line: str) -> Iterator[str]:
@@ -39,7 +40,7 @@ class Console:
         """What is printed when there is no more input."""
         if self._lines.end() is not None and not self.ended:
             yield from self._run()
-        yield f"{_count(self._read, 'MQSC command')} read."
+        yield f"{_count(self.read, 'MQSC command')} read."
         yield f"{_count(self._errors, 'command')} {'has' if self._errors == 1 else 'have'} a syntax error."
         if self._failures:
             yield f"{_count(self._failures, 'valid MQSC command')} could not be processed."
@@ -53,7 +54,7 @@ class Console:
     def _run(self) -> Iterator[str]:
         text, self._command = "\n".join(self._command), []
         result = self._execute(text)
-        self._read += result.commands
+        self.read += result.commands
         self._errors += result.errors
         self._failures += result.failures
         yield from result.text.splitlines()

@@ -181,7 +181,7 @@ QMGR = table(
 # shown, and never set; what is blank is not known here
 QUEUE_SHOWS = ("CURDEPTH", "IPPROCS", "OPPROCS", "DEFTYPE", "CRDATE", "CRTIME", "ALTDATE", "ALTTIME")
 ALIAS_SHOWS = ("ALTDATE", "ALTTIME")
-QMGR_SHOWS = ("COMMANDQ", "DISTL", "PLATFORM", "MAXPRTY", "SYNCPT")
+QMGR_SHOWS = ("QMNAME", "COMMANDQ", "DISTL", "PLATFORM", "MAXPRTY", "SYNCPT")
 STATUS_SHOWS = (
     *("CURDEPTH", "MAXDEPTH", "CURFSIZE", "CURMAXFS", "IPPROCS", "OPPROCS", "LGETDATE", "LGETTIME", "LPUTDATE"),
     *("LPUTTIME", "MEDIALOG", "MONQ", "MSGAGE", "QTIME", "UNCOM", "DAMAGED"),
@@ -233,6 +233,7 @@ class Naming(enum.Enum):
     NOTHING = "nothing"
     NAME = "a name"
     GENERIC = "a name, or its beginning and *"
+    ALL = "*"  # or nothing, which is the same
 
 
 @attrs.frozen(kw_only=True)
@@ -320,7 +321,7 @@ COMMANDS = {
             "CONN",
             naming=Naming.GENERIC,
             shows=tuple(dict.fromkeys((*CONN_SHOWS, *CONN_HANDLE_SHOWS))),
-            options={"TYPE": OneOf("CONN", "HANDLE", "ALL")},
+            options={"TYPE": OneOf("CONN", "HANDLE", "ALL", "*")},
         ),
         row(
             "RESET",
@@ -333,7 +334,7 @@ COMMANDS = {
         row("DELETE", "AUTHREC", options=AUTHREC, needs=("OBJTYPE", "PRINCIPAL")),
         row("DISPLAY", "AUTHREC", options=AUTHREC, shows=("AUTHLIST",)),
         row("PING", "QMGR"),
-        row("REFRESH", "SECURITY", options={"TYPE": OneOf("AUTHSERV", "CONNAUTH")}),
+        row("REFRESH", "SECURITY", naming=Naming.ALL, options={"TYPE": OneOf("AUTHSERV", "CONNAUTH")}),
         row("STOP", "CONN", naming=Naming.NAME, options={"EXTCONN": Text(32), "MODE": OneOf("FORCE", "QUIESCE")}),
     )
 }

@@ -86,6 +86,10 @@ class _Statement:
 
     def take_name(self, word: Parameter) -> None:
         naming = self.row.naming
+        if naming is Naming.ALL:
+            if word.values is not None and _one(word).value != "*":
+                raise SyntaxFault(word.end, f"{self.row.object} has nothing but * in parentheses here")
+            return
         if naming is Naming.NOTHING:
             if word.values is not None:
                 raise SyntaxFault(word.end, f"{self.row.object} has no name in parentheses here")

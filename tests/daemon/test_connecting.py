@@ -12,8 +12,8 @@ import pytest
 
 import qmgr
 import qmgr.aio
-from logger.disk import PosixDisk
-from qmgr import sockets, targets, wire
+from logger.disk import Disk, PosixDisk
+from qmgr import locations, sockets, targets, wire
 from qmgr.errors import (
     BackedOut,
     Mistake,
@@ -158,6 +158,23 @@ def test_a_client_ends_the_queue_manager(tmp_path: Path, mode: str) -> None:
     with qmgr.start(NAME, data_path=tmp_path) as qm:
         assert bodies(qm, "A") == [b"x"]
         assert (qm.restart_report.in_flight, qm.restart_report.torn_tail) == (0, False)
+
+
+def test_a_client_that_has_no_descriptors_left_is_told_that_it_is_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(location: locations.Location, disk: Disk) -> str | None:
+        raise OSError(errno.EMFILE, "Too many open files", location.lock)
+
+    with daemon(tmp_path) as one:
+        client = one.connect()
+        with monkeypatch.context() as scarce:
+            scarce.setattr(locations, "running", none_left)
+            with pytest.raises(Unavailable, match="whether it has ended can't be seen") as caught:
+                client.end("immediate")
+        assert caught.value.reason == Reason.Q_MGR_STOPPING
+        one.process.join(LONG)
+        assert one.process.exitcode == 0
 
 
 def test_a_closed_connection_says_so(connection: qmgr.Connection) -> None:

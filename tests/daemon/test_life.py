@@ -17,6 +17,7 @@ import pytest
 from logger.disk import PosixDisk
 from qmgr import life
 from qmgr.client import Connection
+from qmgr.creation import own
 from qmgr.errors import MQError, NoMessageAvailable, Reason
 from qmgr.life import Stage
 from tests.commands import ROOT
@@ -274,6 +275,18 @@ def test_an_application_that_has_it_is_named_and_left_alone(daemons: Daemons) ->
         assert owner.returncode == 0
 
 
+def test_a_command_that_has_its_files_does_not_run_it(daemons: Daemons) -> None:
+    """Whoever hears that it is running would look for it in vain."""
+    location = daemons.make()
+    held = own(PosixDisk(), location, location.log_dir, command="qm recover-to")
+    done = daemons.run("strmqm QM1")
+    assert (done.returncode, "is being worked on: pid" in done.stderr) == (24, True)
+    assert daemons.status() == "Status not available"
+    held.release()
+    daemons.start()
+    assert daemons.status() == "Running"
+
+
 # Ending
 
 
@@ -418,6 +431,10 @@ def test_a_daemon_of_another_host_is_asked_and_never_signalled(daemons: Daemons)
 def test_one_whose_qm_ini_was_removed_while_it_ran_is_ended_and_repaired(daemons: Daemons, client: Connection) -> None:
     client.put("Q", b"kept")
     Path(daemons.where().ini).unlink()
+    assert daemons.status() == "Running"
+    assert daemons.run("dspmq").stdout.startswith("QMNAME(QM1)")
+    for words in ("amqsgbr Q QM1", "runmqsc QM1", "status -m QM1"):
+        assert daemons.run(words).returncode == 0, words
     done = daemons.run("endmqm -w QM1")
     assert (done.returncode, done.stderr) == (0, "")
     daemons.ended()

@@ -1,5 +1,6 @@
 """runmqsc and the samples as people run them: what is printed, exit codes, and never a traceback."""
 
+import errno
 import io
 import os
 import pty
@@ -78,6 +79,26 @@ def test_commands_come_from_standard_input_and_are_echoed_with_their_numbers(run
         "mqsc>mqsc>AMQ8415I: Ping Queue Manager command complete.\nmqsc>2 MQSC commands read.\n"
         "No commands have a syntax error.\nAll valid MQSC commands were processed.\n"
     )
+
+
+def test_a_disk_that_becomes_full_ends_it_and_what_was_run_is_told(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """20 would say that nothing was run."""
+
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            if "created" in text:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return super().write(text)
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO("def ql(A)\ndef ql(B)\n"))
+    monkeypatch.setattr(sys, "stdout", Full())
+    assert qm(["runmqsc", "--offline", "QM1"]) == 71
+    told = "AMQ7002S: standard input or output failed when 1 commands had been run: No space left on device."
+    assert capsys.readouterr().err.startswith(told)
+    with qmgr.start("QM1") as manager:
+        assert [queue.name for queue in manager.queues()] == ["A"]
 
 
 def test_commands_come_from_a_file_and_can_be_verified_only(run: Run, data: Path) -> None:

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 import qmgr
+from logger.disk import PosixDisk
+from qmgr import locations
 from qmgr.authority import Grant, UserRights, allowed, changed, without
-from qmgr.errors import Mistake, NameError_, NotAuthorized, Reason
+from qmgr.errors import IniError, Mistake, NameError_, NotAuthorized, Reason
 from qmgr.infos import Peer
+from qmgr.users import Users
 from tests.commands import Commands
 from tests.qmgr.world import World
 from tests.sim.loss import LOSE_ALL
@@ -173,6 +176,27 @@ def test_the_commands(tmp_path: Path, commands: Commands) -> None:
     assert (code, len(text.splitlines()), "'tom smith'" in text) == (36, 1, True)
     assert "secret" not in (tmp_path / "qmgrs" / "QM1" / "users.json").read_text()
     assert (tmp_path / "qmgrs" / "QM1" / "users.json").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "content, why",
+    [
+        (b"", "it is no JSON from line 1, column 1 on"),
+        (b'{\n"format": 1,', "it is no JSON from line 2, column 13 on"),
+        (b"[" * 100_000, "it is not as qm setuser writes it"),
+        (b"[]", "it is not as qm setuser writes it"),
+        (b'{"format": 2, "users": {}}', "it is not as qm setuser writes it"),
+        (b'{"format": 1, "users": {"mia": {}}}', "it is not as qm setuser writes it"),
+        (b"\xff", "it is not as qm setuser writes it"),
+    ],
+)
+def test_users_that_can_not_be_read_are_told_in_one_sentence(tmp_path: Path, content: bytes, why: str) -> None:
+    location = locations.find("QM1", tmp_path)
+    Path(location.data_dir).mkdir(parents=True)
+    Path(location.users).write_bytes(content)
+    with pytest.raises(IniError) as caught:
+        Users(PosixDisk(), location).names()
+    assert str(caught.value).startswith(f"AMQ6162E: {location.users} is damaged: {why}; bring it back, or delete it")
 
 
 def test_rights_on_some_queues_reach_no_others() -> None:
