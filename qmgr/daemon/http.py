@@ -7,6 +7,7 @@ answered for anybody who can connect; all else takes a user (Basic over TLS, a c
 import base64
 import binascii
 import contextlib
+import ipaddress
 import socket
 import ssl
 import threading
@@ -283,6 +284,9 @@ class Connection:
     def _admitted(self, head: Head) -> Session:
         """The session of the user who this request says it is from."""
         credentials = head.headers.get("authorization", "")
+        nobody_is_asked = self._listener.config.authentication == ("NONE",)
+        if nobody_is_asked:
+            _check_host(head.headers.get("host", ""), self._listener.config.address)
         if self._session is not None and credentials == self._credentials:
             return self._session
         if self._listener.refusing:
@@ -291,7 +295,7 @@ class Connection:
             self._session.close()
             self._session = None
         user, rights = "", cast(Rights, AllRights())
-        if self._listener.config.authentication != ("NONE",):
+        if not nobody_is_asked:
             user = self._user(credentials)
             rights = self._service.authority.rights(user)
         peer = Peer(
@@ -316,6 +320,17 @@ class Connection:
             unknown = "the user is not known, or the password is wrong"
             text = unknown if user else "say who you are (Authorization: Basic, or a certificate)"
             raise BadRequest(HTTPStatus.UNAUTHORIZED, text) from exc
+
+
+def _check_host(host: str, address: str) -> None:
+    """A page of a web site whose name leads to this machine may ask what a browser here will: its name tells it."""
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+    if name.lower() not in ("", "localhost", address.lower()):
+        try:
+            ipaddress.ip_address(name.strip("[]"))
+        except ValueError:
+            text = f"a listener that asks nobody who they are is asked by its address, or as localhost, not as {name!r}"
+            raise BadRequest(HTTPStatus.FORBIDDEN, text) from None
 
 
 def _basic(credentials: str) -> tuple[str, str]:

@@ -249,7 +249,7 @@ def test_a_client_that_begins_with_tls_is_told_at_once(server: Server) -> None:
 
 
 def test_without_the_token_nothing_is_changed(server: Server) -> None:
-    said = server.raw(f"POST {ROOT}/A/message HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx".encode())
+    said = server.raw(f"POST {ROOT}/A/message HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx".encode())
     assert said.startswith(b"HTTP/1.1 403")
     assert server.qm.queue("A").depth == 0
 
@@ -264,8 +264,8 @@ def test_the_body_of_a_request_that_is_refused_is_no_request(server: Server) -> 
     """Where there are too many clients it is not read; the next one may be let in."""
     server.face.sessions.limit = 0
     server.qm.put("A", b"kept")
-    inner = f"DELETE {ROOT}/A/message HTTP/1.1\r\nHost: x\r\nibm-mq-rest-csrf-token:\r\n\r\n".encode()
-    outer = f"POST {ROOT}/A/message HTTP/1.1\r\nHost: x\r\nibm-mq-rest-csrf-token:\r\n".encode()
+    inner = f"DELETE {ROOT}/A/message HTTP/1.1\r\nHost: localhost\r\nibm-mq-rest-csrf-token:\r\n\r\n".encode()
+    outer = f"POST {ROOT}/A/message HTTP/1.1\r\nHost: localhost\r\nibm-mq-rest-csrf-token:\r\n".encode()
     with socket.create_connection((server.host, server.port), timeout=30) as client:
         client.sendall(outer + b"Content-Length: %d\r\n\r\n" % len(inner))
         said = client.recv(65536)
@@ -282,7 +282,7 @@ def test_a_message_for_a_client_that_is_gone_stays(server: Server) -> None:
     """Row 74."""
     with socket.create_connection((server.host, server.port), timeout=30) as connection:
         connection.sendall(
-            f"DELETE {ROOT}/A/message?wait=86400000 HTTP/1.1\r\nHost: x\r\nibm-mq-rest-csrf-token: 1\r\n\r\n".encode()
+            f"DELETE {ROOT}/A/message?wait=86400000 HTTP/1.1\r\nibm-mq-rest-csrf-token: 1\r\n\r\n".encode()
         )
         deadline = threading.Event()
         while not server.qm._engine.state.queues["A"].waiters.line:
@@ -316,7 +316,7 @@ def test_a_message_for_a_client_over_tls_that_is_gone_stays(tmp_path: Path, monk
     certificate, key = authority.issue("localhost")
     server = Server(tmp_path, tls_certificate=certificate, tls_key=key)
     context = ssl.create_default_context(cafile=authority.path)
-    waits = f"DELETE {ROOT}/A/message?wait=86400000 HTTP/1.1\r\nHost: x\r\nibm-mq-rest-csrf-token: 1\r\n\r\n".encode()
+    waits = f"DELETE {ROOT}/A/message?wait=86400000 HTTP/1.1\r\nibm-mq-rest-csrf-token: 1\r\n\r\n".encode()
     deadline = threading.Event()
 
     def connected() -> ssl.SSLSocket:
@@ -366,7 +366,7 @@ def test_one_connection_asks_again_and_again(server: Server) -> None:
         assert (response.status, response.read()) == (201, b"")
         assert len(server.face.sessions) == 1
     connection.close()
-    pipelined = f"GET {ROOT}/A/message HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    pipelined = f"GET {ROOT}/A/message HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     assert server.raw(pipelined * 3).count(b"HTTP/1.1 200") == 3
 
 
@@ -409,7 +409,7 @@ def test_who_speaks_something_else_and_waits_for_an_answer_has_it_at_once(tmp_pa
 
 
 def test_row_74_a_request_that_is_cut_off_anywhere_does_nothing(server: Server) -> None:
-    head = f"HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n{next(iter(TOKEN))}: 1\r\n\r\n"
+    head = f"HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n{next(iter(TOKEN))}: 1\r\n\r\n"
     post = f"POST {ROOT}/A/message {head}".encode() + b"body"
     for cut in range(0, len(post), 3):
         assert b"201" not in server.raw(post[:cut])
@@ -430,7 +430,7 @@ def test_row_75_who_never_reads_is_closed_and_holds_up_nobody(tmp_path: Path) ->
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect((server.host, server.port))
-        connection.sendall(f"GET {ROOT}/BIG/message HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        connection.sendall(f"GET {ROOT}/BIG/message HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         until(lambda: len(server.face.sessions) == 1)
         assert server.ask("POST", f"{ROOT}/A/message", b"x").status == 201
         until(lambda: not server.listener._open)
@@ -481,9 +481,29 @@ def test_row_76_a_peer_that_is_gone_unheard_is_found_out(server: Server) -> None
     connection.close()
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("LOCALHOST:9443", 200),
+        ("127.0.0.1:9443", 200),
+        ("[::1]:9443", 200),
+        ("web.example.com", 403),
+        ("web.example.com:9443", 403),
+        ("localhost.example.com", 403),
+        ("127.0.0.1.example.com:80", 403),
+    ],
+)
+def test_who_asks_nobody_is_not_asked_for_web_sites(server: Server, host: str, status: int) -> None:
+    """The name of one may lead a browser to this machine, and its page may read the answers then."""
+    server.qm.put("A", b"x")
+    assert server.ask("GET", f"{ROOT}/A/message", Host=host).status == status
+    assert server.ask("GET", "/healthz", Host=host).status == 200
+
+
 def test_two_that_differ_in_what_they_read_are_refused(server: Server) -> None:
     """Row 72."""
-    head = f"POST {ROOT}/A/message HTTP/1.1\r\nHost: x\r\nibm-mq-rest-csrf-token: 1\r\n"
+    head = f"POST {ROOT}/A/message HTTP/1.1\r\nHost: localhost\r\nibm-mq-rest-csrf-token: 1\r\n"
     for wrong in (
         "Content-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
         "Content-Length: +1\r\n\r\nx",
