@@ -183,7 +183,7 @@ class ErrorLog:
             "ibm_messageId": event["event"] + severity,
             "ibm_datetime": event["datetime"],
             "ibm_serverName": event["qmgr"],
-            "ibm_processId": event["process"],
+            "ibm_processId": event["process"].removeprefix("pid "),
             "loglevel": levels[severity],
             "message": f"{event['event']}{severity}: {text.format(**event)}",
         }

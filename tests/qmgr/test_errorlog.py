@@ -4,6 +4,8 @@ import errno
 import json
 import string
 
+import pytest
+
 from qmgr.errorlog import MESSAGES, open_error_log
 from qmgr.ini import ErrorLogConfig, ErrorLogFormat
 from tests.qmgr.world import World, bodies
@@ -27,6 +29,15 @@ def test_every_message_can_be_said_in_both_forms() -> None:
             lines = [json.loads(line) for line in written.splitlines()]
             assert len(lines) == len(MESSAGES)
             assert all(line["ibm_datetime"].endswith("Z") and line["ibm_serverName"] == "QM1" for line in lines)
+
+
+def test_json_has_the_number_of_the_process_alone_as_others_look_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = SimDisk()
+    monkeypatch.setattr(disk, "process", lambda: "pid 4711")
+    log = open_error_log(disk, SimClock(), "/errors", ErrorLogConfig(format=ErrorLogFormat.JSON), "QM1")
+    log.say("AMQ8004")
+    log.close()
+    assert json.loads(disk.peek("/errors/AMQERR01.LOG"))["ibm_processId"] == "4711"
 
 
 def test_three_files_in_turn() -> None:
