@@ -17,8 +17,12 @@ from zlib import crc32
 import pytest
 
 import qmgr
+from logger import control
 from logger.errors import LogError
+from logger.extent import DATA as RECORDS
 from logger.extent import file_name, linear_number
+from logger.integrity import open_spare
+from logger.lsn import page_of
 from qmgr.errors import MediaImageMissing, MediaNotSupported
 from recovery.errors import RecoveryError
 from tests.conftest import SOAK
@@ -385,9 +389,9 @@ def test_row_45_a_page_that_keeps_its_old_content(past: Past) -> None:
     assert tried > 20
 
 
-def busy_log() -> Life:
+def busy_log(integrity: str = "TripleWrite") -> Life:
     """Killed with much in the log that no checkpoint holds."""
-    life = Life(Setup(primary_files=3))
+    life = Life(Setup(primary_files=3, write_integrity=integrity))
     born(life)
     for n in range(12):
         life.put("A", size=2000)
@@ -428,26 +432,37 @@ def test_row_46_damage_in_the_middle_is_refused_and_a_torn_tail_is_not() -> None
     assert refused > 10
 
 
-def test_row_47_the_last_record_before_an_end_in_order_damaged() -> None:
+@pytest.mark.parametrize("integrity", ["TripleWrite", "SingleWrite"])
+def test_row_47_the_last_record_before_an_end_in_order_damaged(integrity: str) -> None:
     """Faults 47: the control file names the exact end, so what was damaged there is not taken for a torn tail."""
-    life = busy_log()
+    life = busy_log(integrity)
     life.end()
     base = life.disk.snapshot(KEEP_ALL)
     path = extent_in_use(base)
     data = base.peek(path)
-    used = len(data.rstrip(b"\0"))
-    for back in range(1, 400, 7):
-        at = used - back
+    state = control.read(base, f"{LOG}/{NAME}/{control.NAME}")[1]
+    page = page_of(state.clean_end)
+    held = state.clean_end - page
+    begins = RECORDS + page % state.extent_bytes  # of the page that the log ends in
+    if integrity == "TripleWrite":
+        spares = [(open_spare(data[at : at + PAGE], crc32(state.log_id)), at) for at in (PAGE, 2 * PAGE)]
+        ((_, begins),) = [(one, at) for one, at in spares if one and one[:2] == (page, state.clean_end)]
+    tried = range(1, state.clean_end - max(page, state.head), 3)  # what lies before the head is read by nobody
+    refused = 0
+    for back in tried:
+        at = begins + held - back
         disk = base.snapshot(KEEP_ALL)
         disk.poke(path, data[:at] + bytes([data[at] ^ 0x01]) + data[at + 1 :])
         other = Life(disk=disk)
         try:
             other.start()
         except REFUSALS as exc:
+            refused += 1
             assert path.rsplit("/", 1)[1] in str(exc), exc
-        else:
+        else:  # it hit what fills a frame up to the next one
             other.model = life.model
             other.check()
+    assert refused > 0.8 * len(tried) > 10
 
 
 def test_row_48_huge_lengths(past: Past) -> None:

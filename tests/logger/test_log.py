@@ -212,6 +212,26 @@ def test_row_07_a_spare_page_that_outlived_the_pages_before_it_hides_nothing_lat
     assert restarted(found[0], write_integrity=integrity) == bodies
 
 
+@pytest.mark.parametrize("integrity", [WriteIntegrity.SINGLE, WriteIntegrity.TRIPLE])
+@pytest.mark.parametrize("loss", [KEEP_ALL, LOSE_ALL], ids=["kept", "lost"])
+def test_row_07_what_lies_just_behind_the_end_is_a_whole_record_of_an_earlier_lap(
+    loss: Loss, integrity: WriteIntegrity
+) -> None:
+    """Faults 7: each record fills a page, so that on each lap one begins where one began on the lap before."""
+    disk, log = made(write_integrity=integrity)
+    pages = [b"%06d" % n * 674 + b"last" for n in range(4 * 3 * 64)]
+    for n, page in enumerate(pages):
+        end = append(log, page)
+        if n % 40 == 39:
+            log.force(end)
+            log.move_head(end, end)
+            begins = n + 1
+    assert (end - EXTENT) // EXTENT >= 12
+    log.force(append(log, pages[0]))
+    append(log, pages[1])  # nobody waits for it
+    assert begun(disk.crash(loss), write_integrity=integrity)[0] == [*pages[begins:], pages[0]]
+
+
 def test_row_07_a_lost_write_that_comes_back_after_the_next_start_does_not_count() -> None:
     """As from the other half of a mirror: that start has found the end of the log before it, and wrote nothing yet."""
     disk, log = made()
