@@ -16,6 +16,7 @@ import qmgr
 from logger import control, extent, frame, integrity, lsn
 from logger.at_rest import read_only
 from logger.compressed import Compression, compress
+from logger.control import ControlState
 from logger.disk import make_dirs
 from logger.extent import DATA, file_name
 from logger.reader import Record
@@ -335,16 +336,21 @@ def test_control_stale(past: Past) -> None:
     mended(life, "control_stale", past.last)
 
 
-@pytest.mark.parametrize("size", [60, 30000])
-@pytest.mark.parametrize("restarts", [0, 1])
-def test_control_stale_and_the_log_went_on_in_an_extent_that_it_does_not_name(size: int, restarts: int) -> None:
-    """Whether the first page there is in its place yet, or in a spare page."""
+def with_an_older_control_file() -> tuple[Life, bytes, ControlState]:
+    """A life whose log can go on in extents that the control file of this moment does not name."""
     life = Life(Setup(primary_files=2, secondary_files=3))
     born(life)
     doubt = life.begin(XID)  # it holds the head
     life.put("B", unit=doubt)
     life.prepare(doubt)
-    stale, state = life.disk.peek(CONTROL), control.read(life.disk, CONTROL)[1]
+    return life, life.disk.peek(CONTROL), control.read(life.disk, CONTROL)[1]
+
+
+@pytest.mark.parametrize("size", [60, 30000])
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_control_stale_and_the_log_went_on_in_an_extent_that_it_does_not_name(size: int, restarts: int) -> None:
+    """Whether the first page there is in its place yet, or in a spare page."""
+    life, stale, state = with_an_older_control_file()
     for _ in range(restarts):
         life.end()
         life.start()
@@ -362,12 +368,7 @@ def test_control_stale_and_the_log_went_on_in_an_extent_that_it_does_not_name(si
 @pytest.mark.parametrize("writes", [1, 2, 3, 4, 5, 6, 7])
 def test_control_stale_and_what_went_on_is_a_part_of_a_record(writes: int) -> None:
     """What a start refuses is found by repair, whatever the crash has left of a long record there."""
-    life = Life(Setup(primary_files=2, secondary_files=3))
-    born(life)
-    doubt = life.begin(XID)  # it holds the head
-    life.put("B", unit=doubt)
-    life.prepare(doubt)
-    stale, state = life.disk.peek(CONTROL), control.read(life.disk, CONTROL)[1]
+    life, stale, state = with_an_older_control_file()
     border = (len(state.extents) + 1) * state.extent_bytes
     while life.qm.status().log.tail < border - 20_000:
         life.put("A", size=9000)
