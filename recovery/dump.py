@@ -360,7 +360,7 @@ def dump(
         if start_lsn is not None and not shown:
             raise NotInLog(f"no record begins at {lsn.text(start_lsn)}; the log ends at {lsn.text(found.end)}")
     except ExtentGone as exc:
-        if extent is None:
+        if extent is None or disk.exists(exc.path):  # it is there, and was cut or is damaged
             raise
         raise NotInLog(
             f"log extent {file_name(extent)} is not there: it was used again or removed when nothing needed it any "

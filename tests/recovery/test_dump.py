@@ -10,9 +10,10 @@ from logger import control, lsn
 from logger.config import LogConfig, LogType
 from logger.control import ControlState
 from logger.disk import PAGE, File
-from logger.errors import LogDamaged
+from logger.errors import LogDamaged, NotInLog
 from logger.extent import DATA as DATA_AT
 from logger.extent import file_name, linear_number
+from logger.history import History
 from logger.reader import LogReader
 from qmgr import Xid
 from recovery import dump
@@ -205,6 +206,26 @@ def test_what_a_linear_log_does_not_have_is_refused(world: World) -> None:
         list(dump.dump(world.disk, LOG, extent=0, reader=reader))
     assert dump.sequence_of(attrs.evolve(state, extents=((3, 10_000_004),)), 9_999_999) == 10_000_000
     assert dump.sequence_of(attrs.evolve(state, extents=((3, 10_000_004),)), 3) == 10_000_004
+
+
+def test_an_extent_that_was_cut_is_not_said_to_be_gone() -> None:
+    """Though it is the oldest one, so that nothing says that the log goes back that far."""
+    world = World(log_type="linear")
+    world.qm.define_queue("A")
+    for _ in range(30):
+        world.qm.put("A", bytes(20_000))
+    world.qm.end()
+    path = f"{LOG}/active/S0000000.LOG"
+    world.disk.poke(path, world.disk.peek(path)[:5000])
+
+    def reader(state: ControlState) -> LogReader:
+        return History(world.disk, [f"{LOG}/active"], state.log_id, state.extent_bytes).reader(state)
+
+    with pytest.raises(LogDamaged, match=rf"^log extent {path} is missing, or cut, or .*; restore it from a backup"):
+        list(dump.dump(world.disk, LOG, extent=0, reader=reader))
+    world.disk.remove(path)
+    with pytest.raises(NotInLog, match="it was used again or removed when nothing needed it"):
+        list(dump.dump(world.disk, LOG, extent=0, reader=reader))
 
 
 def test_a_linear_log_that_was_never_written_to_says_so() -> None:
