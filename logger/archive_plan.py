@@ -15,9 +15,10 @@ LONGEST_AGE = 999_999_999  # seconds
 def parse_age(text: str) -> int:
     """The seconds in `90s`, `15m`, `36h`, `7d` or `4w`. Raises ValueError."""
     number, unit = text[:-1], text[-1:].lower()
-    digits = number.isascii() and number.isdigit() and len(number) <= len(str(LONGEST_AGE))
-    if not digits or unit not in UNITS or int(number) * UNITS[unit] > LONGEST_AGE:
+    if not (number.isascii() and number.isdigit()) or unit not in UNITS:
         raise ValueError(f"{text[:40]!r} is not an age; write a whole number and s, m, h, d or w, such as 36h")
+    if len(number) > len(str(LONGEST_AGE)) or int(number) * UNITS[unit] > LONGEST_AGE:
+        raise ValueError(f"{text[:40]!r} is too long; an age is at most {LONGEST_AGE // UNITS['d']}d")
     return int(number) * UNITS[unit]
 
 

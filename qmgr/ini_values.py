@@ -146,7 +146,7 @@ class YesNo:
 class Age:
     """A time in seconds, written with its unit."""
 
-    allowed = "a whole number with s, m, h, d or w behind it, such as 36h"
+    allowed = "a whole number with s, m, h, d or w behind it, such as 36h, at most 11574d"
 
     def read(self, text: str) -> int:
         return parse_age(text)
