@@ -275,14 +275,14 @@ class Running(ABC):
 
     def _fail(self, exc: BaseException) -> None:
         """Something went wrong that leaves memory or disk unknown: nothing is taken or acknowledged any more."""
+        text = str(exc) or type(exc).__name__
         if self._engine.refusal is None:
-            text = str(exc) or type(exc).__name__
             refusal = Unavailable(f"queue manager {self.name!r} has stopped: {text}; start it again", name=self.name)
             refusal.__cause__ = exc
             self._engine.refusal = refusal
             self._state = "failed"
             self._say("AMQ6709", text=text)
-        self._log.stop(LogClosed(f"the queue manager has stopped: {exc}"))
+        self._log.stop(LogClosed(f"the queue manager has stopped: {text}"))
         for queue in list(self._engine.state.queues.values()):
             queue.waiters.wake_all()
         self.on_failure()

@@ -286,6 +286,17 @@ def test_row_65_an_interrupt_between_the_counts_of_a_put_in_a_unit_stops_it() ->
     assert world.qm.queue("A").depth == len(OLD)
 
 
+@pytest.mark.interpreted
+def test_what_waits_for_the_log_hears_why_it_has_stopped() -> None:
+    """An interrupt has no text of its own."""
+    world = made()
+    world.start()
+    unit, queue = world.qm.begin(), world.qm._engine.state.queues["A"]
+    strike = Strike(type(world.qm._engine.state).hold_puts.__code__, lambda frame: queue.depth > len(OLD))
+    assert not interrupted(strike, lambda: unit.put("A", b"new"))
+    assert str(world.qm._log.failure) == "the queue manager has stopped: KeyboardInterrupt"
+
+
 def test_row_65_an_interrupt_at_the_last_moment_of_a_start_leaves_no_lock() -> None:
     world = made()
     strike = Strike(qmgr.start.__code__, lambda frame: frame.f_locals.get("manager") is not None)
