@@ -430,6 +430,8 @@ def way_out(exc: OSError) -> str:
     """What to do about an error after which nothing is lost, as the end of a sentence."""
     if exc.errno in NO_DESCRIPTORS:
         return "file descriptors have run out: close files, or raise the limit (ulimit -n),"
+    if exc.errno in (errno.EACCES, errno.EPERM):
+        return "be the user whose it is, or let this one use it,"
     return "free some space" if exc.errno in NO_SPACE else "mend the disk"
 
 

@@ -161,7 +161,7 @@ class Operations(Running):
             raise self._engine.translated(exc) from exc
         except OSError as exc:
             raise Unavailable(
-                f"a log extent could not be removed ({exc}); mend the disk and try again",
+                f"a log extent could not be removed ({exc}); {way_out(exc)} and try again",
                 reason=Reason.FILE_SYSTEM_ERROR,
                 name=self.name,
             ) from exc

@@ -8,6 +8,7 @@ what may be one that was forgotten nobody knows.
 
 import contextlib
 
+from logger.disk import way_out
 from logger.errors import LogDamaged, LogError
 from qmgr.engine import Engine
 from qmgr.errors import Mistake, Reason, Unavailable
@@ -45,7 +46,7 @@ def outcome(engine: Engine, retention: Retention, number: int, since: int = 0) -
     except LogError as exc:
         raise engine.translated(exc) from exc
     except OSError as exc:
-        text = f"the log can't be read ({exc}); mend the disk and ask again"
+        text = f"the log can't be read ({exc}); {way_out(exc)} and ask again"
         raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=engine.name) from exc
     finally:
         retention.unpin(pin)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from logger import disk as disks
-from logger.disk import PAGE, PosixDisk
+from logger.disk import PAGE, PosixDisk, way_out
 from logger.errors import LogInUse
 from tests.sim.disk import SimDisk
 from tests.sim.loss import KEEP_ALL, LOSE_ALL
@@ -262,3 +262,16 @@ def test_a_directory_above_that_can_not_be_synced_is_an_error() -> None:
     disk.fail("sync_dir", errno.EIO, where=lambda path: path == "/")
     with pytest.raises(OSError, match="Input/output"):
         disks.make_and_keep_dirs(disk, "/a/b")
+
+
+@pytest.mark.parametrize(
+    ("error", "way"),
+    [
+        (errno.EACCES, "be the user whose it is, or let this one use it,"),
+        (errno.EPERM, "be the user whose it is, or let this one use it,"),
+        (errno.ENOSPC, "free some space"),
+        (errno.EIO, "mend the disk"),
+    ],
+)
+def test_a_way_out_of_what_the_system_says(error: int, way: str) -> None:
+    assert way_out(OSError(error, os.strerror(error))) == way
