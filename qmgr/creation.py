@@ -97,21 +97,64 @@ def create(
         _refuse_what_exists(disk, location)
         refuse_root(disk, f"{location.data_root}/mqs.ini", name)
         mqsini.read(disk, f"{location.data_root}/mqs.ini")  # it can be added to, or nothing is done
-        make_and_keep_dirs(disk, location.data_dir)
-        make_and_keep_dirs(disk, location.log_dir)
-        lock = own(disk, location, location.log_dir, command="crtmqm")
-        try:
-            _refuse_what_is_there(disk, location)
+        with _nothing_left(disk, location) as made:
+            make_and_keep_dirs(disk, location.data_dir)
+            make_and_keep_dirs(disk, location.log_dir)
+            lock = own(disk, location, location.log_dir, command="crtmqm")
             try:
-                _make(disk, location, config.log, text, qmgr, (clock or SystemClock()).wall_us())
-                directory = location.data_dir.rsplit("/", 1)[1]
-                entry = mqsini.Entry(name=name, prefix=location.data_root, directory=directory)
-                mqsini.add(disk, f"{location.data_root}/mqs.ini", entry, default=default)
-            except (OSError, MQError):  # its room is wanted for something else, perhaps; and it can be tried again
-                _unmake(disk, location)
+                _refuse_what_is_there(disk, location)
+                try:
+                    _make(disk, location, config.log, text, qmgr, (clock or SystemClock()).wall_us())
+                    directory = location.data_dir.rsplit("/", 1)[1]
+                    entry = mqsini.Entry(name=name, prefix=location.data_root, directory=directory)
+                    mqsini.add(disk, f"{location.data_root}/mqs.ini", entry, default=default)
+                except (OSError, MQError):  # its room is wanted for something else, perhaps; and it can be tried again
+                    _unmake(disk, location, made)
+                    raise
+            except MQError:
+                _remove_locks(disk, location, made)
                 raise
-        finally:
-            lock.release()
+            finally:
+                lock.release()
+
+
+@contextlib.contextmanager
+def _nothing_left(disk: Disk, location: Location) -> Iterator[list[str]]:
+    """Where no queue manager comes of it, the directories go that were made for it and are empty. They are given."""
+    made = missing_dirs(disk, location.data_dir, location.log_dir)
+    try:
+        yield made
+    except InUse:
+        raise  # another process is creating it
+    except Exception:
+        remove_empty(disk, made)
+        raise
+
+
+def missing_dirs(disk: Disk, *paths: str) -> list[str]:
+    """Those of the directories, and of those above them, that are not there; the deepest first."""
+    found = set()
+    for path in paths:
+        while path and not disk.exists(path):
+            found.add(path)
+            path = path.rpartition("/")[0]
+    return sorted(found, key=len, reverse=True)
+
+
+def remove_empty(disk: Disk, paths: list[str]) -> None:
+    """Remove those of the directories that are there and empty, as far as the disk lets it."""
+    with contextlib.suppress(OSError):  # which may be what has failed
+        for path in paths:
+            if disk.exists(path) and not disk.list(path):
+                disk.rmdir(path)
+
+
+def _remove_locks(disk: Disk, location: Location, made: list[str]) -> None:
+    """Remove what `own` has put into directories that hold nothing else. The locks are held."""
+    for path in (location.data_dir, location.log_dir):
+        with contextlib.suppress(OSError):
+            if path in made and disk.list(path) == [LOG_LOCK]:
+                disk.unlink(f"{path}/{LOG_LOCK}")
 
 
 def _refuse_what_exists(disk: Disk, location: Location) -> None:
@@ -181,13 +224,19 @@ def unfinished(disk: Disk, location: Location) -> str:
     )
 
 
-def _unmake(disk: Disk, location: Location) -> None:
-    """Remove what `_make` has made, as far as the disk lets it; the log only once there is no qm.ini for sure."""
+def _unmake(disk: Disk, location: Location, made: list[str]) -> None:
+    """Remove what `_make` has made, as far as the disk lets it; the log only once there is no qm.ini for sure.
+
+    And the directories, if they were `made` for it. The locks are held.
+    """
     with contextlib.suppress(OSError):
         with contextlib.suppress(FileNotFoundError):
             disk.unlink(location.ini)  # whose name could not be synced
             disk.sync_dir(location.data_dir)
         at_rest.delete(disk, location.log_dir)
+        for path in (location.data_dir, location.log_dir):
+            if path in made:
+                remove_tree(disk, path)
 
 
 def _make(disk: Disk, location: Location, log: LogConfig, text: str, qmgr: QmgrDefinition, now_us: int) -> None:

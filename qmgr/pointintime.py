@@ -22,7 +22,7 @@ from logger.log import Log
 from logger.progress import Progress, no_progress
 from logger.reader import LogReader
 from qmgr import ini, locations, mqsini
-from qmgr.creation import own, refuse_root, remove_tree, translated, unfinished
+from qmgr.creation import missing_dirs, own, refuse_root, remove_empty, remove_tree, translated, unfinished
 from qmgr.errors import AlreadyExists, InUse, Mistake, Reason, Unavailable
 from qmgr.locations import Location
 from qmgr.resource import Resource
@@ -95,10 +95,7 @@ def refuse_target(disk: Disk, target: Location) -> None:
 @contextlib.contextmanager
 def _nothing_half(disk: Disk, target: Location) -> Iterator[None]:
     """Where no queue manager comes of it, what was made for it is removed again: it was not there before."""
-    above: list[str] = []
-    for path in (target.data_dir, target.log_dir):
-        while (path := path.rpartition("/")[0]) and not disk.exists(path):
-            above.append(path)
+    made = missing_dirs(disk, target.data_dir, target.log_dir)
     try:
         yield
     except InUse:
@@ -108,9 +105,7 @@ def _nothing_half(disk: Disk, target: Location) -> Iterator[None]:
             if not disk.exists(target.ini):
                 for path in (target.data_dir, target.log_dir):
                     remove_tree(disk, path)
-                for path in sorted(set(above), key=len, reverse=True):
-                    if disk.exists(path) and not disk.list(path):
-                        disk.rmdir(path)
+                remove_empty(disk, made)
         raise
 
 
@@ -151,6 +146,8 @@ class _Recovery:
                 raise Mistake(f"the log ends at {lsns.text(end)}, so {lsns.text(last)} is not in it")
             found = survey(reader, start, last, first_lsn=state.extent_bytes)
             beginning = start == state.extent_bytes
+            if not state.epoch:
+                raise Mistake("its log holds nothing yet: the queue manager was never started")
             if beginning and not found.time:
                 raise Mistake(f"the log begins at {lsns.text(start)}, and what is asked for was before that")
             make_and_keep_dirs(self._disk, self._target.data_dir)

@@ -257,6 +257,7 @@ def test_row_52_creation_on_a_disk_that_fails() -> None:
                 assert life.made
                 break
             disk.heal()
+            assert disk.exists(f"{DATA}/qmgrs/{NAME}/qm.ini") or not disk.exists("/base"), f"{kind} {nth}"
             life.restart()
             work_on(life)
 
@@ -534,6 +535,18 @@ def test_a_creation_that_can_not_look_at_a_log_leaves_it(kind: str, error: int) 
         if not fault.fired:
             break
     assert nth > 1
+
+
+def test_a_creation_that_is_refused_leaves_no_directory() -> None:
+    life = Life()
+    born(life)
+    life.end()
+    disk = life.disk
+    before = disk.files()
+    with pytest.raises(qmgr.AlreadyExists, match="holds the log of another queue manager"):
+        qmgr.create(NAME, data_path="/other/data", log_path=LOG, disk=disk, clock=SimClock())
+    assert disk.files() == before
+    assert not disk.exists("/other")
 
 
 def test_row_08_what_a_killed_creation_left_is_durable_before_anything_is_acknowledged() -> None:

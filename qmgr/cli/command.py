@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import attrs
 
 from logger import lsn
+from logger.disk import NO_SPACE
 from logger.errors import LogError, NotInLog
 from qmgr.errors import IniError, InUse, Mistake, MQError, NameError_, ObjectInUse, Reason, Unavailable
 from recovery.errors import RecoveryError
@@ -25,6 +26,7 @@ from recovery.errors import RecoveryError
 BAD_ARGUMENTS = 36
 NOT_AVAILABLE = 40
 ENDING = 49
+NO_ROOM = 70
 UNEXPECTED = 71
 NAME_ERROR = 72
 NOT_AUTHORISED = 119
@@ -225,6 +227,13 @@ def because(exc: OSError) -> str:
     """What the system says of a file, as a sentence."""
     text = exc.strerror or errno.errorcode.get(exc.errno or 0, "unknown error")
     return f"{text}: {exc.filename}." if exc.filename else f"{text}."
+
+
+def tell_if_full(exc: MQError) -> None:
+    """End a command that makes files with a code of its own where the disk is full. Raises Failure."""
+    system = exc.__cause__
+    if isinstance(system, OSError) and system.errno in NO_SPACE:
+        raise Failure(NO_ROOM, "AMQ7002S", f"there is no room for the queue manager: {because(system)}") from exc
 
 
 def complain(text: str) -> None:

@@ -1,12 +1,22 @@
 """crtmqm: create a queue manager."""
 
 import argparse
-import errno
 from typing import NoReturn
 
 import qmgr
 from qmgr.cli import access
-from qmgr.cli.command import NOT_AVAILABLE, Command, Failure, Parser, absolute, because, complain, whole
+from qmgr.cli.command import (
+    NO_ROOM,
+    NOT_AVAILABLE,
+    Command,
+    Failure,
+    Parser,
+    absolute,
+    because,
+    complain,
+    tell_if_full,
+    whole,
+)
 from qmgr.errors import AlreadyExists, InUse, NameError_, Unavailable
 from qmgr.ini import ATTRIBUTES, Directory, Whole
 from qmgr.locations import data_root
@@ -14,7 +24,6 @@ from qmgr.objects import check_name
 
 EXISTS = 8
 BAD_PARAMETER = 39
-NO_SPACE = 70
 BAD_LOG_PATH = 100
 BAD_LOG_SIZE = 115
 
@@ -153,8 +162,7 @@ def _create(args: argparse.Namespace, data_path: str | None) -> None:
         system = exc.__cause__
         if not isinstance(system, OSError):
             raise
-        if system.errno == errno.ENOSPC:
-            raise Failure(NO_SPACE, "AMQ7002S", f"there is no room for the queue manager: {because(system)}") from exc
+        tell_if_full(exc)
         if args.ld and str(system.filename).startswith(args.ld):
             raise Failure(BAD_LOG_PATH, "AMQ7064E", f"the log path can't be used: {because(system)}") from exc
         raise system from None
@@ -174,7 +182,7 @@ COMMAND = Command(
     codes={
         EXISTS: "the queue manager exists already",
         NOT_AVAILABLE: "another process is creating it",
-        NO_SPACE: "no room on the disk",
+        NO_ROOM: "no room on the disk",
         BAD_LOG_PATH: "log path not valid",
         BAD_LOG_SIZE: "log size not valid: -lp, -ls, -lf",
     },

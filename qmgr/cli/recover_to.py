@@ -5,7 +5,19 @@ import datetime
 
 from logger import lsn
 from qmgr.cli import access
-from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, Bar, Command, Failure, Parser, absolute, because, position
+from qmgr.cli.command import (
+    BAD_ARGUMENTS,
+    NO_ROOM,
+    NOT_AVAILABLE,
+    Bar,
+    Command,
+    Failure,
+    Parser,
+    absolute,
+    because,
+    position,
+    tell_if_full,
+)
 from qmgr.errors import AlreadyExists, IniError, InUse, Mistake, Unavailable
 from qmgr.ini import Directory
 from qmgr.pointintime import recover_to
@@ -16,7 +28,7 @@ EXISTS = 8
 def options(parser: Parser) -> None:
     parser.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
     when = parser.add_mutually_exclusive_group(required=True)
-    when.add_argument("--lsn", metavar="LSN", type=position, help="as it was before this LSN, such as 0:0:4615:42406")
+    when.add_argument("--lsn", metavar="LSN", type=place, help="as it was before this LSN, such as 0:0:4615:42406")
     when.add_argument("--time", metavar="TIME", type=moment, help="as it was then, such as 2026-11-21T14:30:00+01:00")
     parser.add_argument("--into", metavar="DIR", required=True, type=directory, help="the data path of the new one")
 
@@ -26,6 +38,11 @@ def directory(text: str) -> str:
         return Directory().read(absolute(text))
     except ValueError:
         raise Failure(BAD_ARGUMENTS, "AMQ7076E", f"--into was given {text!r}; allowed: {Directory.allowed}.") from None
+
+
+def place(text: str) -> int:
+    """An LSN, also as the API has it."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else position(text)
 
 
 def moment(text: str) -> int:
@@ -60,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
         system = exc.__cause__
         if isinstance(system, NotADirectoryError):
             raise Failure(BAD_ARGUMENTS, "AMQ7076E", f"--into was given {args.into!r}: {because(system)}") from exc
+        tell_if_full(exc)
         raise
     finally:
         bar.end()
@@ -78,7 +96,11 @@ COMMAND = Command(
     usage="[-m QMgrName] (--lsn LSN | --time TIME) --into DIR [--data-path dir]",
     own_name=False,
     example="qm recover-to -m QM1 --time 2026-11-21T14:30:00 --into /tmp/then",
-    codes={EXISTS: "the directory has a queue manager of that name", NOT_AVAILABLE: access.OWNED},
+    codes={
+        EXISTS: "the directory has a queue manager of that name",
+        NOT_AVAILABLE: access.OWNED,
+        NO_ROOM: "no room on the disk",
+    },
     options=options,
     run=run,
 )

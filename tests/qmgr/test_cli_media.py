@@ -5,8 +5,10 @@ which would else start a hundred others; whoever else has the queue manager is a
 """
 
 import datetime
+import errno
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +18,7 @@ import pytest
 
 import qmgr
 from logger import lsn
+from logger.disk import File, PosixDisk
 from qmgr.cli import rcrmqobj
 from qmgr.cli.main import qm
 from qmgr.cli.objects import Tally
@@ -345,6 +348,7 @@ def test_recover_to_an_lsn_and_to_a_time(made: Path, run: Run, tmp_path: Path) -
             f"--time {then.isoformat()}",
             f"--time {then.replace(tzinfo=None).isoformat()}",
             f"--time {elsewhere.isoformat()}",
+            f"--lsn {tail}",
         ]
     ):
         into = tmp_path / f"then{number}"
@@ -390,6 +394,35 @@ def test_recover_to_refuses_in_a_line(made: Path, run: Run, tmp_path: Path) -> N
     run(f"recover-to -m QM1 --time 2999-01-01 --into {into}")
     _, err = run(f"recover-to -m QM1 --time 2999-01-01 --into {into}", 8)
     assert err.startswith(f"AMQ8110E: {into} has a queue manager 'QM1' already; give an empty directory")
+
+
+def test_recover_to_of_one_that_was_never_started_says_so(run: Run, tmp_path: Path) -> None:
+    run("crtmqm -ll -lp 2 -lf 64 QM1")
+    for when in ("--time 2999-01-01", "--lsn 262144"):
+        _, err = run(f"recover-to -m QM1 {when} --into {tmp_path / 'no'}", 36)
+        assert err.startswith("AMQ7076E: its log holds nothing yet: the queue manager was never started")
+        assert not (tmp_path / "no").exists()
+
+
+def test_a_disk_without_room_has_a_code_of_its_own(
+    made: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    into, real = tmp_path / "full", PosixDisk.open
+
+    def opened(disk: PosixDisk, path: str, *, create: bool = False, direct: bool = False) -> File:
+        if create and path.startswith((str(into), f"{made}/qmgrs/QM1/repair-1")):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        return real(disk, path, create=create, direct=direct)
+
+    monkeypatch.setattr(PosixDisk, "open", opened)
+    (made / "log" / "QM1" / "amqhlctl.lfh").rename(tmp_path / "control")
+    for words in ("repair -m QM1", f"recover-to -m QM1 --time 2999-01-01 --into {into}", f"crtmqm -md {into} -lf 64 N"):
+        _, err = run(words, 70)
+        assert err.startswith(f"AMQ7002S: there is no room for the queue manager: {os.strerror(errno.ENOSPC)}: ")
+        assert not into.exists()
+        if words.startswith("repair"):
+            (tmp_path / "control").rename(made / "log" / "QM1" / "amqhlctl.lfh")
+            (made / "qmgrs" / "QM1" / "repair-1").exists() and shutil.rmtree(made / "qmgrs" / "QM1" / "repair-1")
 
 
 def test_recover_to_names_what_is_missing(made: Path, run: Run, tmp_path: Path) -> None:
