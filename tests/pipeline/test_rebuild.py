@@ -111,10 +111,11 @@ def examine(spark: "SparkSession", one: Lived, mark: Mark, folder: Path) -> bool
     try:
         recover(one.life, f"/{folder.name}", lsn=mark.lsn)
     except Damaged:
-        refused = told(one.data, folder / "out", "--at", str(mark.lsn))
+        refused = told(one.data, folder / "out", "--at", str(mark.lsn), "--into", str(folder / "into"))
         try:
             assert rebuild.run(refused, spark) == 10
-            assert "Not built" in (folder / "out" / TEXT).read_text()
+            said = (folder / "out" / TEXT).read_text()
+            assert "Not built" in said and "It was not built: that takes all of its queues." in said
         except NotRecoverable as exc:
             assert "older extents back, or take a later moment" in str(exc)
         return False
