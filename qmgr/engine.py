@@ -521,7 +521,8 @@ class Engine(Holding):
                     if not wanted.selective:
                         found = queue.after(position, before)
                     else:
-                        found = queue.select(wanted.message_id, wanted.correlation_id, group_id=wanted.group_id)
+                        ids = wanted.message_id, wanted.correlation_id
+                        found = queue.select(*ids, group_id=wanted.group_id, behind=position)
                         found = _between(queue, found, position, before)
                     entries = a_few(found if not behind else _not_looked_at(found, behind))
                 except BaseException as exc:

@@ -4,16 +4,21 @@ Those that are in segments only come as copies, good for being looked at; `claim
 """
 
 import heapq
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
 
 from qmgr.entry import COPY, READY, Entry
-from qmgr.gathered import EVERYTHING, MOST, Gathered, Position, place_of, position_of
+from qmgr.gathered import BEFORE_ALL, EVERYTHING, MOST, Gathered, Position, place_of, position_of
 from qmgr.ids import CORRELATION_ID, GROUP_ID, MESSAGE_ID, Arrays, Hit, Resident, hash_of, id_of
 from qmgr.lane import Lane, in_order
 from qmgr.message import group_of, ids_of
 from qmgr.paging import Paging
-from qmgr.segments import Segment, SegmentReader, size_of_cell
+from qmgr.segments import Block, Segment, SegmentReader, size_of_cell
+
+
+def last_of(block: Block) -> int:
+    return block.last
 
 
 class Finding(Paging):
@@ -138,9 +143,11 @@ class Finding(Paging):
         *,
         group_id: bytes | None = None,
         read: bool = True,
+        behind: Position = BEFORE_ALL,
     ) -> Iterator[Entry]:
         """The ready entries with these ids, in the order of delivery; those that are in segments only as copies.
 
+        Of those that are not `behind` this position most are left out.
         Where segments have to be read first, it raises Unindexed unless it may `read` them. Raises QueueDamaged,
         OSError.
         """
@@ -151,24 +158,32 @@ class Finding(Paging):
         if which not in self._by_id:
             self._indexed = True
             self._by_id[which] = Resident(which, self.in_memory(), self.position)
-        found: Iterable[Entry] = list(self._by_id[which].get(key))
+        found: Iterable[Entry] = self._by_id[which].get(key, behind)
         paged = [lane for lane in self._lanes.values() if lane.paged]
         if paged:
             hits = self._arrays.hits(self.segments.values(), which, key, self.read_hashes if read else None)
-            copies = [self._copies(lane, which, key, hits) for lane in paged] if hits else []
-            found = copies[0] if len(copies) == 1 and not found else heapq.merge(found, *copies, key=self.position)
+            copies = [self._copies(lane, which, key, hits, behind) for lane in paged] if hits else []
+            found = heapq.merge(found, *copies, key=self.position) if copies else found
         for entry in found:
             wanted = entry.status in (READY, COPY)
             wanted = wanted and (correlation_id is None or ids_of(entry.head)[1] == correlation_id)
             if wanted and (group_id is None or group_of(entry.head) == group_id):
                 yield entry
 
-    def _copies(self, lane: Lane, which: int, key: bytes, hits: list[Hit]) -> Iterator[Entry]:
-        """Copies of the lane's paged messages that have this id."""
+    def _copies(self, lane: Lane, which: int, key: bytes, hits: list[Hit], behind: Position) -> Iterator[Entry]:
+        """Copies of the lane's paged messages that have this id; no blocks are read that end before the position."""
+        level, sequence = behind
+        here = 0 if self._fifo else -lane.priority
+        if here < level:
+            return
         for segment, made, at in hits:
             if segment.volatile is lane.persistent or lane.priority not in segment.blocks:
                 continue
-            for number in self._arrays.cells(segment, which, made, at):
+            line = segment.blocks[lane.priority]
+            begin = bisect_right(line, sequence, key=last_of) if here == level else 0
+            if begin == len(line):
+                continue
+            for number in self._arrays.cells(segment, which, made, at, line[begin].cell if begin else 0):
                 block = segment.block_of(lane.priority, number)
                 if block is not None:
                     cell = self.reader.read_one(segment, block, number, self._arrays.place(segment, number))

@@ -9,6 +9,7 @@ from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 from sortedcontainers import SortedDict
 
@@ -20,6 +21,8 @@ from qmgr.segments import Segment
 MESSAGE_ID, CORRELATION_ID, PLACES, GROUP_ID = 0, 1, 2, 3  # which of the ids, or where cells begin
 CELLS = (1 << 32) - 1
 MANY_GONE = 16
+A_FEW = 64
+BEFORE_ALL = (-10, 0)  # in the order of delivery
 hash_of = crc32  # of an id
 Group = SortedDict[tuple[int, int], Entry]  # entries with the same id, by the order of delivery
 
@@ -67,10 +70,23 @@ class Resident:
             if not found:
                 del self._found[key]
 
-    def get(self, key: bytes) -> Iterable[Entry]:
-        """Those with this id, in the order of delivery."""
+    def get(self, key: bytes, behind: tuple[int, int] = BEFORE_ALL) -> Iterator[Entry]:
+        """Those with this id, in the order of delivery; where there are many, only those behind this place in it.
+
+        One that is added or removed meanwhile does no harm.
+        """
         found = self._found.get(key)
-        return () if found is None else (found,) if isinstance(found, Entry) else found.values()
+        if isinstance(found, Entry):
+            yield found
+        while isinstance(found, SortedDict):
+            few = list(islice(found.irange(behind, inclusive=(False, True)), A_FEW))
+            for place in few:
+                entry = found.get(place)
+                if entry is not None:
+                    yield entry
+            if len(few) < A_FEW:
+                return
+            behind = few[-1]
 
 
 EMPTY = array("Q")
@@ -145,13 +161,15 @@ class Arrays:
                 hits.append((segment, made, at))
         return hits
 
-    def cells(self, segment: Segment, which: int, made: "array[int]", at: int) -> Iterator[int]:
-        """The cells of a hit that are not gone, ascending."""
+    def cells(self, segment: Segment, which: int, made: "array[int]", at: int, first: int = 0) -> Iterator[int]:
+        """The cells of a hit that are not gone, from number `first` on, ascending."""
         hashed = made[at] >> 32
         start = at = self._gone.get((segment.number, which, hashed), at)
+        if first:
+            start = at = bisect_left(made, hashed << 32 | first, at)
         while at < len(made) and made[at] >> 32 == hashed and segment.is_gone(made[at] & CELLS):
             at += 1
-        if at - start >= MANY_GONE:  # many messages have the same id, and are got one by one
+        if at - start >= MANY_GONE and not first:  # many messages have the same id, and are got one by one
             if len(self._gone) >= 1000:
                 self._gone.clear()
             self._gone[segment.number, which, hashed] = at

@@ -16,6 +16,7 @@ import pytest
 import qmgr
 from qmgr import engine, media, segments, snapshot, store
 from qmgr.entry import OVERHEAD
+from qmgr.segments import SegmentReader
 from recovery import checkpoint
 from tests.qmgr.world import DATA, NAME, Call, World, bodies, drain, reason_of
 from tests.sim.life import Life, Setup
@@ -88,6 +89,34 @@ def test_the_order_of_delivery_is_that_of_any_queue(sequence: str, again: str) -
     assert bodies(world.qm, "A") == expected
     assert drain(world.qm, "A") == expected
     assert (deep(world), memory(world), world.depths()["A"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("sequence", ["PRIORITY", "FIFO"])
+def test_who_looks_at_many_messages_with_one_id_reads_each_of_them_about_once(
+    sequence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are: all that is read in one go is read with the queue manager locked."""
+    world = deep_world()
+    world.qm.alter_queue("A", delivery_sequence=sequence)
+    for n in range(600):
+        world.qm.put("A", body(n), priority=n % 2, correlation_id=tag(n % 7 > 0))
+        if n % 50 == 49:
+            world.qm.checkpoint()
+    wanted = [n for n in range(600) if n % 7]
+    if sequence == "PRIORITY":
+        wanted.sort(key=lambda n: -(n % 2))
+    assert deep(world) > 500
+    read = 0
+    real = SegmentReader.read_one
+
+    def counted(*given: Any) -> Any:
+        nonlocal read
+        read += 1
+        return real(*given)
+
+    monkeypatch.setattr(SegmentReader, "read_one", counted)
+    assert [message.body for message in world.qm.browse("A", correlation_id=tag(1))] == [body(n) for n in wanted]
+    assert len(wanted) - 100 < read < 2 * len(wanted)
 
 
 def test_the_order_can_be_altered_while_messages_are_paged() -> None:

@@ -50,6 +50,23 @@ def test_entries_with_an_id_are_found_in_the_order_of_delivery(steps: list[tuple
     assert len(index._found) == len({n % 4 for n in there})
 
 
+def test_of_many_with_one_id_those_behind_a_place_are_given_whatever_is_added_meanwhile() -> None:
+    every = [entry(n, 5, n % 3) for n in range(1, 501)]
+    index = Resident(CORRELATION_ID, every[:400], position)
+    ordered = sorted(every[:400], key=position)
+    for place in (0, 1, 63, 64, 65, 200, 398, 399):
+        assert list(index.get(tag(5), position(ordered[place]))) == ordered[place + 1 :]
+    given = index.get(tag(5))
+    first = next(given)
+    for one in every[400:]:
+        index.add(one)
+    for one in ordered[:3]:
+        index.remove(one)
+    left = list(given)
+    assert first is ordered[0] and set(left) >= set(ordered[64:])
+    assert sorted(left, key=position) == left
+
+
 def test_an_index_is_of_one_of_the_ids() -> None:
     one = entry(5, 7)
     assert list(Resident(MESSAGE_ID, [one], position).get(tag(5))) == [one]
