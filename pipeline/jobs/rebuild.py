@@ -192,11 +192,7 @@ class _Rebuild:
             counted = contents_of(self._spark.read.schema(ddl_of(CONTENT)).parquet(path))
         report = Report(f"Queues of the log in {self._args.path} as of {lsns.text(until)}")
         tell(report, [one.name for one in known], counted, missing)
-        if missing and self._args.into is not None:
-            report.heading("The queue manager that was to be built")
-            report.line("It was not built: that takes all of its queues.")
-            say("rebuild: no queue manager was built, since that takes all of its queues")
-        different = self._args.into is not None and not missing and self._compared(report, counted, until)
+        different = may_build(self._args.into, missing, report) and self._compared(report, counted, until)
         self._shop.publish(report, MESSAGES)
         return DIFFERENT if missing or different else GOOD
 
@@ -320,6 +316,15 @@ class _Rebuild:
         report.table(headers, told)
         say(f"rebuild: {len(unlike)} queues differ from those that recover-to has built; see the report")
         return True
+
+
+def may_build(into: str | None, missing: Sequence[str], report: Report) -> bool:
+    """Is a queue manager to be built, and can it be? That it can't is said."""
+    if missing and into is not None:
+        report.heading("The queue manager that was to be built")
+        report.line("It was not built: that takes all of its queues.")
+        say("rebuild: no queue manager was built, since that takes all of its queues")
+    return into is not None and not missing
 
 
 def known_queues(found: Found, log: LogFiles) -> tuple[list[Known], list[str]]:

@@ -19,7 +19,7 @@ from pipeline.images import Extent, batches, parts_of, records_of
 from pipeline.jobs import job, rebuild
 from pipeline.jobs.common import Failure
 from pipeline.jobs.rebuild import Found
-from pipeline.report import TEXT
+from pipeline.report import TEXT, Report
 from qmgr.errors import Damaged
 from qmgr.objects import QueueDefinition
 from qmgr.survey import Survey
@@ -114,8 +114,7 @@ def examine(spark: "SparkSession", one: Lived, mark: Mark, folder: Path) -> bool
         refused = told(one.data, folder / "out", "--at", str(mark.lsn), "--into", str(folder / "into"))
         try:
             assert rebuild.run(refused, spark) == 10
-            said = (folder / "out" / TEXT).read_text()
-            assert "Not built" in said and "It was not built: that takes all of its queues." in said
+            assert "Not built" in (folder / "out" / TEXT).read_text()
         except NotRecoverable as exc:
             assert "older extents back, or take a later moment" in str(exc)
         return False
@@ -141,6 +140,15 @@ def test_it_is_what_the_model_says_and_what_recover_to_builds(
 
 
 # Without Spark
+
+
+def test_where_a_queue_can_not_be_built_no_queue_manager_is(capsys: pytest.CaptureFixture[str]) -> None:
+    for into, missing, built_then in (("/d", ["Q lacks its image"], False), ("/d", [], True), (None, ["Q"], False)):
+        report = Report("Queues")
+        assert rebuild.may_build(into, missing, report) is built_then
+        told = into is not None and bool(missing)
+        assert ("It was not built: that takes all of its queues." in report.text()) is told
+        assert ("no queue manager was built" in capsys.readouterr().err) is told
 
 
 def test_an_image_is_read_as_rows_also_when_another_one_lies_between_its_parts(
