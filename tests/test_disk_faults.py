@@ -257,7 +257,7 @@ def test_row_52_creation_on_a_disk_that_fails() -> None:
                 assert life.made
                 break
             disk.heal()
-            assert disk.exists(f"{DATA}/qmgrs/{NAME}/qm.ini") or not disk.exists("/base"), f"{kind} {nth}"
+            assert not disk.exists(f"{DATA}/qmgrs") and not disk.exists(LOG), f"{kind} {nth}"
             life.restart()
             work_on(life)
 
