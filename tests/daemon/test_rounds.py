@@ -405,6 +405,37 @@ def test_that_a_unit_is_committed_is_told_when_that_is_safe(served: Served, monk
     other.close()
 
 
+@pytest.mark.parametrize("puts", [1, 2])
+def test_row_02_a_force_reaches_all_that_wait_for_it(
+    served: Served, monkeypatch: pytest.MonkeyPatch, puts: int
+) -> None:
+    """The last call of a round, or of the rounds before a force, may wait for less than those before it."""
+    raws, received, receive_now = [Raw(served.path) for _ in range(3)], threading.Semaphore(0), Calls.receive_now
+    all_there(served, 3)
+    engine, forced, force = served.manager._engine, list[int](), served.manager.force
+
+    def receives(calls: Calls) -> bytes:
+        data = receive_now(calls)
+        received.release()
+        return data
+
+    monkeypatch.setattr(Calls, "receive_now", receives)
+    monkeypatch.setattr(served.manager, "force", lambda lsn: [forced.append(lsn), force(lsn)])
+    before = engine.log.buffer.tail
+    _, unsafe = engine.put_later(None, "A", BODY, {})
+    with engine.lock:
+        raws[0].calls.send(put())  # a round of its own
+        assert received.acquire(timeout=LONG)
+        for one in raws[1:puts]:
+            one.calls.send(put())
+        raws[2].calls.send(wire.get(wire.BEGIN, 1, "A", 0.0, {}))
+    for one in [*raws[:puts], raws[2]]:
+        assert one.calls.receive()[1].op != wire.ERROR
+    assert forced == [unsafe + puts * (unsafe - before)]
+    for one in raws:
+        one.close()
+
+
 def test_row_02_what_is_done_by_a_thread_that_may_wait_is_told_when_it_is_safe(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -151,6 +151,20 @@ def test_what_had_its_receipt_outlives_a_crash_and_the_rest_is_not_there() -> No
         after.end("immediate")
 
 
+def test_row_02_what_comes_to_a_client_that_acknowledges_nothing_is_gone_before() -> None:
+    """Whatever crashes, it does not come a second time."""
+    world = World()
+    world.qm.define_queue("A")
+    with serving(world.qm) as server, server.client() as client:
+        world.qm.put("A", b"once")
+        client.subscribe("A", ack="auto")
+        assert client.message().body == b"once"
+        world.disk = world.disk.crash(LOSE_ALL)
+        after = world.start()
+        assert not list(after.browse("A"))
+        after.end("immediate")
+
+
 def test_refusals_of_all_transactions_are_bounded(
     server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

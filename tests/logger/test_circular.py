@@ -102,3 +102,14 @@ def test_what_lies_beyond_the_end_is_forgotten() -> None:
     assert made.sequences() == [3, 4]
     assert made.table() == ((0, 3), (1, 4), (2, 0))
     assert made.take(5, 3, 9, 0).number == 2
+
+
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+def test_row_07_of_two_extents_that_claim_a_part_the_one_that_took_it_last_counts(order: tuple[int, int]) -> None:
+    """The other one was left behind when its records were lost."""
+    disk = SimDisk()
+    made = Ring(disk, "", ID, EXTENT, direct=False)
+    for number, epoch in enumerate(order):
+        header = extent.ExtentHeader(number=number, log_id=ID, sequence=3, extent_bytes=EXTENT, epoch=epoch, time=0)
+        made.add(extent.create(disk, "", header))
+    assert made.at(3).header.epoch == 2

@@ -32,7 +32,8 @@ class Full(Exception):
 
 
 def config(**options: Any) -> LogConfig:
-    return LogConfig(path="/log", primary_files=2, secondary_files=1, file_pages=64, buffer_pages=18, **options)
+    given = {"primary_files": 2, "secondary_files": 1, "file_pages": 64, "buffer_pages": 18} | options
+    return LogConfig(path="/log", **given)
 
 
 def made(**options: Any) -> tuple[SimDisk, Log]:
@@ -269,6 +270,38 @@ def test_row_43_what_a_restart_has_read_is_active_again_though_the_head_was_beyo
     status = log.status()
     assert status.capacity >= status.used, "it is counted"
     log.force(append(log, b"goes on"))
+
+
+def test_rows_16_and_21_two_crashes_while_several_extents_are_taken_at_once() -> None:
+    """The first leaves extents in the control file's table that the next start may give another part of the stream."""
+    wide: dict[str, Any] = {"buffer_pages": 512, "primary_files": 3}
+    disk, log = made(**wide)
+    for _ in range(4):  # so that the files come in another order than that of their numbers
+        append(log, bytes(EXTENT))
+        log.force(log.buffer.tail)
+        log.move_head(log.buffer.tail, log.buffer.tail)
+    kept = [b"%d " % (10 + n) * 14_000 for n in range(14)]
+
+    def fill(disk: SimDisk, log: Log) -> list[SimDisk]:
+        """Append all of it and force it; the disk before each change of it, and in the end."""
+        found: list[SimDisk] = []
+        disk.before_effect = lambda kind, path: found.append(disk.snapshot(KEEP_ALL))
+        with contextlib.suppress(Full):
+            for body in kept:
+                append(log, body)
+        log.force(log.buffer.tail)
+        disk.before_effect = None
+        return [*found, disk]
+
+    for number, cut_off in enumerate(fill(disk, log)):
+        for one in (LOSE_ALL, mixed(number))[: 1 + number % 2]:
+            there, log = begun(disk := cut_off.snapshot(one), **wide)
+            assert there == kept[: len(there)]
+            for again in fill(disk, log):
+                for other in (KEEP_ALL, LOSE_ALL):
+                    found = restarted(again, other, **wide)
+                    assert found == (there + kept)[: len(found)]
+                    assert len(found) >= len(there)
 
 
 def test_epochs_and_lsns_only_grow() -> None:
@@ -608,6 +641,24 @@ def test_a_quarter_of_the_buffer_is_written_behind_and_not_again_by_the_force() 
     log.force(end)
     assert (disk.counts["write"], disk.counts["sync"]) == (writes + 2, syncs + 1)
     assert len(restarted(disk)) == 3
+
+
+@pytest.mark.parametrize("how", ["behind", "for room"])
+def test_row_02_what_was_written_without_a_sync_is_not_safe(how: str) -> None:
+    """Whoever forces a record that has gone to the disk, with a full page and no sync, still waits for one."""
+    disk, log = made()
+    log.force(append(log, b"the extent is taken"))
+    end = append(log, b"written")
+    append(log, bytes(30_000))
+    writes, syncs = disk.counts["write"], disk.counts["sync"]
+    if how == "behind":
+        log._write_behind()
+    else:
+        with log.lock:
+            log._write_full_pages()
+    assert (disk.counts["write"], disk.counts["sync"]) == (writes + 1, syncs)
+    log.force(end)
+    assert restarted(disk)[1] == b"written"
 
 
 @pytest.mark.parametrize("step", ["force", "append"])

@@ -95,6 +95,22 @@ def test_a_prepared_unit_comes_back_with_its_calls_and_counts_once(world: World,
         assert bodies(world.qm, "B") == []
 
 
+@pytest.mark.parametrize("how", ["resolve", "backout"])
+def test_a_prepared_unit_that_took_nothing_is_backed_out_for_good(world: World, how: str) -> None:
+    """Rows 15, 28: a coordinator forgets a transaction when it hears that it was backed out."""
+    xid = Xid(1, b"x", b"")
+    unit = world.qm.begin(xid)
+    unit.put("B", b"never")
+    unit.prepare()
+    if how == "resolve":
+        world.qm.resolve(xid, commit=False)
+    else:
+        unit.backout()
+    world.crash(LOSE_ALL)
+    assert world.qm.in_doubt() == []
+    assert bodies(world.qm, "B") == []
+
+
 def test_a_checkpoint_between_the_calls_and_the_end(world: World) -> None:
     world.qm.put_many("A", [b"1", b"2"])
     unit = world.qm.begin()
