@@ -220,7 +220,8 @@ def test_row_52_a_call_on_the_queue_files_fails(kind: str, error: int, setup: Se
 
 @pytest.mark.parametrize("by_itself", [False, True], ids=["asked for", "by itself"])
 @pytest.mark.parametrize(
-    ("kind", "ending"), [("sync", ".seg"), ("sync", "amqalchk.fil.new"), ("sync_dir", "/queues/A")]
+    ("kind", "ending"),
+    [("sync", ".seg"), ("sync", "amqalchk.fil.new"), ("sync_dir", "/queues/A"), ("sync_dir", "/qmgrs/SIM")],
 )
 def test_row_52_after_a_checkpoint_whose_sync_failed_nothing_is_acknowledged(
     kind: str, ending: str, by_itself: bool

@@ -272,6 +272,22 @@ def test_row_43_what_a_restart_has_read_is_active_again_though_the_head_was_beyo
     log.force(append(log, b"goes on"))
 
 
+def test_row_43_an_epoch_that_an_older_control_file_does_not_know_of_is_not_used_again() -> None:
+    disk, log = made()
+    path = at_rest.control_path("/log")
+    older = disk.peek(path)
+    for n in range(3):
+        log.force(append(log, b"%d" % n))
+        _, log = begun(disk := disk.crash(LOSE_ALL))
+    log.force(append(log, b"3"))
+    epoch = log.epoch
+    disk = disk.crash(LOSE_ALL)
+    disk.poke(path, older)
+    bodies, log = begun(disk)
+    assert bodies == [b"0", b"1", b"2", b"3"]
+    assert log.epoch > epoch
+
+
 def test_rows_16_and_21_two_crashes_while_several_extents_are_taken_at_once() -> None:
     """The first leaves extents in the control file's table that the next start may give another part of the stream."""
     wide: dict[str, Any] = {"buffer_pages": 512, "primary_files": 3}
@@ -604,15 +620,16 @@ def test_a_force_of_several_pages_fills_the_last_one_up(size: int, integrity: Wr
     assert restarted(disk, KEEP_ALL, write_integrity=integrity, sync=sync) == bodies
 
 
+@pytest.mark.parametrize("size", [4000, 20_000], ids=["begins a page", "fills pages up"])
 @pytest.mark.parametrize("seed", range(12))
-def test_a_page_that_is_only_at_home_is_copied_before_a_force_that_fills_pages_up_writes_over_it(seed: int) -> None:
+def test_a_page_that_is_only_at_home_is_copied_before_a_force_that_writes_over_it(seed: int, size: int) -> None:
     disk, log = made()
     kept = [b"the extent is taken" + bytes(3000), b"behind the end of the page" + bytes(1500)]
     for body in kept:
         log.force(append(log, body))
     assert log._only_home == log.buffer.base > 0, "the second one went home, with the page that it begins"
-    end = append(log, bytes(20_000))
-    disk.crash_after(1 + seed % 4, part=0.5)  # the copy, its sync, the pages
+    end = append(log, bytes(size))
+    disk.crash_after(1 + seed % 6, part=0.5)  # the copy, its sync, the pages, the spare page, the sync
     with contextlib.suppress(SimCrash, LogFailed):
         log.force(end)
     assert restarted(disk, Loss(seed=seed, sectors="noise"))[:2] == kept
@@ -659,6 +676,23 @@ def test_row_02_what_was_written_without_a_sync_is_not_safe(how: str) -> None:
     assert (disk.counts["write"], disk.counts["sync"]) == (writes + 1, syncs)
     log.force(end)
     assert restarted(disk)[1] == b"written"
+
+
+@pytest.mark.parametrize("interrupted", [100, 20_000])
+def test_row_65_a_force_writes_its_own_too_after_what_an_interrupted_one_has_left(interrupted: int) -> None:
+    disk, log = made()
+    log.force(append(log, b"the extent is taken"))
+    end = append(log, bytes(interrupted))
+
+    def interrupt(kind: str, path: str) -> None:
+        disk.before_effect = None
+        raise KeyboardInterrupt
+
+    disk.before_effect = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        log.force(end)
+    log.force(append(log, b"mine"))
+    assert restarted(disk)[1:] == [bytes(interrupted), b"mine"]
 
 
 @pytest.mark.parametrize("step", ["force", "append"])

@@ -512,3 +512,23 @@ def test_row_38_a_lower_limit_of_messages_in_a_unit_counts_from_the_next_start()
     assert world.qm.queue("A").depth == 50
     with world.qm.begin() as small, pytest.raises(qmgr.SyncpointLimit):
         small.put_many("A", [b""] * 11)
+
+
+def test_row_30_a_restart_has_room_to_back_out_many_units_where_a_secondary_had_given_it() -> None:
+    """It held nothing yet, so nobody knows of it after the crash; what each backout takes was promised with it."""
+    world = World()
+    qm = world.qm
+    qm.define_queue("A")
+    units = [qm.begin() for _ in range(600)]
+    for unit in units:
+        unit.put("A", b"never")
+    log = qm._log
+    end = log.space.floor + 2 * log.state.extent_bytes
+    while log.buffer.tail < end - 26_000:
+        qm.put("A", bytes(2000))  # which logs what the units hold back, too
+    assert log.space.files == 3
+    assert len(log.state.extents) == 2
+    assert sum(unit.state is UowState.ACTIVE for unit in units) == 600
+    world.crash(LOSE_ALL)
+    assert world.qm.restart_report.resolved == 600
+    assert set(bodies(world.qm, "A")) == {bytes(2000)}
