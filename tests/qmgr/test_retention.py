@@ -389,3 +389,35 @@ def test_nobody_begins_to_read_between_the_decision_that_an_extent_can_go_and_it
     fill(made, 8)
     kept.pin(0)
     assert set(held) == {True} and set(pinned) == {True}
+
+
+def test_row_43_what_the_checkpoint_before_the_last_needs_is_not_removed() -> None:
+    """Also right after an image, whose own checkpoint needs less: the newest checkpoint file may turn out damaged."""
+    made = world("Manual")
+    made.qm.get("KEPT")
+    fill(made, 2)
+    for _ in range(2):
+        made.qm.put("Q", bytes(180_000))
+        made.qm.get("Q")
+    made.qm.put("Q", b"kept")
+    before = made.qm.oldest_extents()[0]
+    made.qm.record_image()
+    assert before < made.qm.oldest_extents()[0]
+    made.qm.remove_log(older_than=0)
+    for loss in (KEEP_ALL, LOSE_ALL):
+        disk = made.disk.snapshot(loss)
+        disk.poke(f"{DATA}/qmgrs/{NAME}/amqalchk.fil", b"damaged")
+        with qmgr.start(NAME, data_path=DATA, disk=disk, clock=made.clock, background=False) as qm:
+            assert bodies(qm, "Q") == [b"kept"]
+
+
+def test_an_image_that_nobody_keeps_any_more_is_not_believed_after_a_restart() -> None:
+    """IMGRCOVQ of the queue manager was NO for a while: what lay behind the image may be gone."""
+    made = world("Manual")
+    made.qm.record_image()
+    made.qm.checkpoint()
+    made.qm.alter(image_recover_queues=False)
+    made.qm.checkpoint()
+    made.qm.alter(image_recover_queues=True)
+    made.crash(LOSE_ALL)
+    assert {queue.image for queue in made.qm._engine.state.by_id.values()} == {None}
