@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 import qmgr
 from logger.crc import crc32
+from logger.space import Space
 from recovery import checkpoint
 from recovery.checkpoint import NAME, PREVIOUS, Checkpoint
 from recovery.errors import CheckpointDamaged
 from tests.qmgr.world import DATA, World, bodies
 from tests.qmgr.world import NAME as QM
 from tests.sim.disk import SimCrash, SimDisk
+from tests.sim.loss import LOSE_ALL
 
 ID = b"i" * 16
 lines = st.binary(max_size=60).map(lambda data: data.replace(b"\n", b""))
@@ -155,6 +157,21 @@ def test_row_43_the_checkpoint_before_will_do_while_the_log_reaches_back(world: 
     world.disk.poke(f"{DATA}/qmgrs/{QM}/{NAME}", b"damaged")
     world.start()
     assert bodies(world.qm, "A") == [b"%d" % n for n in range(6)]
+
+
+def test_row_32_a_checkpoint_for_whose_own_record_there_is_no_room_holds_nothing_that_comes_after(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its LSN is then that of the next record of anybody, which a restart has to replay."""
+    world.qm.put("A", b"before")
+    with monkeypatch.context() as full:
+        full.setattr(Space, "fits_for_checkpoint", lambda *given: False)
+        world.qm.checkpoint()
+    after = world.qm._log.buffer.tail
+    assert world.qm.status().log.checkpoint == after
+    world.qm.put("A", b"after")
+    world.crash(LOSE_ALL)
+    assert bodies(world.qm, "A") == [b"before", b"after"]
 
 
 def test_row_43_the_segments_of_the_checkpoint_before_are_there_as_long_as_it_may_be_needed(world: World) -> None:
