@@ -678,6 +678,37 @@ def test_row_02_what_was_written_without_a_sync_is_not_safe(how: str) -> None:
     assert restarted(disk)[1] == b"written"
 
 
+def test_who_goes_on_in_the_next_extent_waits_for_who_writes() -> None:
+    disk, log = made()
+    log.force(append(log, b"the extent is taken"))
+    hangs, go_on = threading.Event(), threading.Event()
+    advanced: list[bool] = []
+
+    def hang(path: str) -> None:
+        hangs.set()
+        assert go_on.wait(120)
+
+    def advance() -> None:
+        with log.lock:
+            advanced.append(log.advance(0, 0))
+
+    end = append(log, bytes(10_000))
+    disk.during_sync = hang
+    forcing = threading.Thread(target=log.force, args=(end,), daemon=True)
+    forcing.start()
+    assert hangs.wait(120)
+    advancing = threading.Thread(target=advance, daemon=True)
+    advancing.start()
+    while advancing.is_alive() and not log._large:
+        threading.Event().wait(0.001)
+    go_on.set()
+    forcing.join(120)
+    advancing.join(120)
+    assert advanced == [True]
+    log.force(append(log, b"next"))
+    assert restarted(disk)[1:] == [bytes(10_000), b"next"]
+
+
 @pytest.mark.parametrize("interrupted", [100, 20_000])
 def test_row_65_a_force_writes_its_own_too_after_what_an_interrupted_one_has_left(interrupted: int) -> None:
     disk, log = made()
