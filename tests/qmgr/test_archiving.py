@@ -5,6 +5,7 @@ import threading
 import pytest
 
 import qmgr
+from logger.extent import file_name, linear_number
 from qmgr.errors import MediaNotSupported, Mistake, Unavailable
 from qmgr.retention import LONGEST_PAUSE, PAUSE, Pace
 from tests.qmgr.world import DATA, NAME, World, bodies
@@ -116,6 +117,40 @@ def test_what_is_needed_stays_and_the_answer_is_by_whom() -> None:
     assert held is not None
     assert held.gates == ("media recovery",)
     assert sequences(made)[0] == made.qm._retention.needed_from()["media recovery"]
+
+
+def test_a_message_that_a_unit_of_work_has_got_is_undelivered_until_that_commits() -> None:
+    made = world()
+    for _ in range(3):
+        fill(made)
+    unit = made.qm.begin()
+    for queue in ("Q", "KEPT"):
+        while unit.get_many(queue, 10):
+            pass
+    held = made.qm.remove_log(older_than=0).held
+    assert held is not None
+    assert "an undelivered message" in held.gates
+    unit.commit()
+    held = made.qm.remove_log(older_than=0).held
+    assert held is not None
+    assert "an undelivered message" not in held.gates
+
+
+def test_the_policy_leaves_what_a_restart_needs_where_it_is() -> None:
+    """However old it is: a unit of work holds it."""
+    made = world("LogArchive:\n ArchiveAfter=5h\n")
+    unit = made.qm.begin()
+    unit.put("Q", b"never")
+    for _ in range(3):
+        fill(made)
+    needed = made.qm._retention.needed_from()["restart"]
+    assert needed < made.qm.status().log.tail // made.qm._log.state.extent_bytes - 1
+    made.clock.advance(100 * 3600)
+    made.qm._retention.keep_policy()
+    there = made.disk.list(ACTIVE)
+    assert file_name(linear_number(needed)) in there
+    assert file_name(linear_number(needed - 1)) not in there
+    assert bodies(made.crash(LOSE_ALL), "KEPT") == [b"stays"]
 
 
 def test_a_damaged_queue_is_built_again_from_archived_and_compressed_extents() -> None:
