@@ -14,6 +14,7 @@ from logger.disk import Disk, PosixDisk
 from logger.errors import NotInLog
 from logger.extent import file_name, linear_number
 from pipeline.extents import EVERYTHING, Filters, LogFiles, find
+from pipeline.paths import local
 from pipeline.schema import ARROW, COLUMNS, SQL
 from qmgr.errors import Mistake
 from recovery.records import Kind
@@ -65,7 +66,7 @@ def asked(options: Mapping[str, str]) -> Asked:
         )
     limit = given.get("maxBytesPerTrigger")
     return Asked(
-        path=str(Path(given["path"].removeprefix("file://")).expanduser()),
+        path=str(Path(local(given["path"])).expanduser()),
         qmgr=given.get("qmgr"),
         columns=_columns(given["columns"]) if "columns" in given else COLUMNS,
         filters=Filters(objects=_set(given.get("objects")), kinds=_kinds(given.get("kinds"))),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from pipeline.paths import local
 from qmgr import Connection, Mistake, connect, locations
 from qmgr.objects import check_name
 
@@ -66,7 +67,7 @@ def reach(options: Mapping[str, str], *, needs_queue: bool = True) -> Reach:
         if "://" not in url:
             raise Mistake(f"option url is {url!r}; write qmgr://host:port/QM1, or qmgrs:// for TLS")
         return Reach(name_or_url=url, queue=queue, **identity)
-    root = locations.find(name, given.get("datapath") or None).data_root
+    root = locations.find(name, local(given.get("datapath", "")) or None).data_root
     return Reach(name_or_url=name, data_path=root, queue=queue, **identity)
 
 

@@ -19,6 +19,7 @@ from logger import lsn as lsns
 from logger.errors import LogError, NotInLog
 from pipeline import extents, log_options, session
 from pipeline.extents import LogFiles
+from pipeline.paths import local
 from pipeline.session import INSTALL
 from qmgr.cli import command
 from qmgr.cli.command import NOT_AUTHORISED, UNEXPECTED
@@ -68,6 +69,7 @@ def where_the_log_is(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path",
         metavar="PATH",
+        type=log_path,
         help="a data path (with --qmgr), a log directory, or a folder of extents, plain or compressed",
     )
     parser.add_argument("--qmgr", metavar="NAME", help="the queue manager whose log is read; PATH is its data path")
@@ -78,9 +80,18 @@ def where_the_log_is(parser: argparse.ArgumentParser) -> None:
 
 def directory(text: str) -> str:
     """What `--out` was given. Raises Failure."""
-    if not text or "://" in text:
-        raise Failure(f"--out was given {text!r}; name a directory that this machine and all workers have mounted.")
-    return text
+    with contextlib.suppress(Mistake):
+        if text:
+            return local(text)
+    raise Failure(f"--out was given {text!r}; name a directory that this machine and all workers have mounted.")
+
+
+def log_path(text: str) -> str:
+    """What PATH was given. Raises Failure."""
+    try:
+        return local(text)
+    except Mistake:
+        raise Failure(f"PATH was given {text!r}; name a path where this machine has the log mounted.") from None
 
 
 Place = int | datetime.datetime  # an LSN, or a moment

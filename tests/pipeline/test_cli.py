@@ -63,6 +63,7 @@ def test_each_job_says_which_words_it_takes(name: str, capsys: pytest.CaptureFix
         (["flow", "/x", "--out", "o", "--window", "400d"], "a window of 400d is too long; 366d is the most."),
         (["rebuild", "/x", "--out", "o", "--at", "0001-01-01T00:00:00+10:00"], "outside of the years 1 to 9999."),
         (["history", "/x", "--out", "s3://bucket/lake"], "name a directory that this machine and all workers have"),
+        (["history", "hdfs://one/data", "--out", "o"], "PATH was given 'hdfs://one/data'; name a path where"),
     ],
 )
 def test_wrong_words_get_one_sentence_before_spark_is_started(
@@ -373,7 +374,7 @@ def test_damage_that_a_task_meets_ends_the_job_with_file_and_lsn(
 def test_a_url_is_no_folder_for_a_report(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with pytest.raises(common.Failure, match="name a directory that this machine and all workers have mounted"):
         common.out_folder(argparse.Namespace(out="s3://bucket/lake"))
-    made = common.out_folder(argparse.Namespace(out=str(tmp_path / "a" / "b")), "c")
+    made = common.out_folder(argparse.Namespace(out=f"file:{tmp_path}/a/b"), "c")
     assert Path(made) == tmp_path / "a" / "b" / "c"
     assert Path(made).is_dir()
 

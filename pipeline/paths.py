@@ -1,0 +1,18 @@
+"""Paths as users of Spark write them, who also know them as URIs: `file:/data` and `file:///data` are `/data`."""
+
+import re
+
+from qmgr.errors import Mistake
+
+FILE = re.compile(r"file:(?://(?:localhost)?)?(/(?!/).*)", re.IGNORECASE | re.DOTALL)
+ELSEWHERE = re.compile(r"(?:file:|[a-z][a-z0-9+.-]*://)", re.IGNORECASE)
+
+
+def local(text: str) -> str:
+    """The path that it stands for. Raises Mistake for a URI of what is no file of this machine."""
+    found = FILE.fullmatch(text)
+    if found is not None:
+        return found[1]
+    if ELSEWHERE.match(text):
+        raise Mistake(f"{text!r} is no path on this machine; mount it here and name that, such as /data or file:/data")
+    return text
