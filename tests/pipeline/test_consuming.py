@@ -14,7 +14,7 @@ import pytest
 from pyspark.errors import PySparkAttributeError, PySparkException
 
 import qmgr
-from pipeline import marks
+from pipeline import extents, marks
 from pipeline.consuming import Consuming, Effects, consume
 from pipeline.marks import Manager
 from qmgr.errors import Mistake, MQError, Reason
@@ -187,6 +187,22 @@ def test_what_somebody_else_took_is_not_given_to_the_work(face: Manager, qm: qmg
     assert bodies(qm, "B") == [b"row 1", b"row 3"]
     unit.backout()
     assert bodies(qm, "A") == [b"3"]
+
+
+def test_a_batch_without_messages_writes_nothing_into_the_log_that_the_stream_reads(
+    face: Manager, qm: qmgr.QueueManager
+) -> None:
+    """Else that would be another batch, and a query would never be done."""
+    [wanted] = put(qm, b"1")
+    log = extents.find(qm._location.data_root, NAME)
+    for first in (True, False):
+        end = log.end()
+        consuming().once(face, QUERY, 1, lambda: table([]), never)
+        assert log.end() == end
+        if first:
+            consuming().once(face, QUERY, 0, lambda: table([wanted]), copied)
+    with pytest.raises(Mistake):
+        consuming().once(face, QUERY, 0, lambda: table([]), never)
 
 
 def test_where_nothing_is_left_to_take_there_is_no_work_and_the_batch_is_done(
