@@ -342,7 +342,7 @@ def test_a_client_that_can_not_be_refused_for_is_let_go(monkeypatch: pytest.Monk
 def test_a_checkpoint_without_descriptors_is_tried_again() -> None:
     """Row 56."""
     made = world()
-    made.disk.fail("open", errno.EMFILE, once=False)
+    made.disk.fail(("open", "create"), errno.EMFILE, once=False)
     with pytest.raises(Unavailable, match="ulimit"):
         made.qm.checkpoint()
     made.disk.heal()
