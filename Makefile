@@ -14,7 +14,8 @@ PY := .venv/bin/python
 WORKERS := $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
 SOURCES := logger recovery qmgr pipeline pyspark_qmgr_log pyspark_qmgr_queue examples benchmarks tests docs hatch_build.py
 CORE := logger recovery qmgr conformance test_crash.py test_machine.py test_log_life.py test_deep_queues.py test_disk_faults.py \
-	test_disk_in_mid_run.py test_sigkill.py test_damage.py test_media.py test_promises_and_waits.py test_found_by_reading.py
+	test_disk_in_mid_run.py test_sigkill.py test_damage.py test_media.py test_promises_and_waits.py test_found_by_reading.py \
+	test_work_while_a_checkpoint_writes.py
 
 .PHONY: help demo demo-pipeline test lint format soak bench clean
 
