@@ -95,14 +95,26 @@ def create(
         raise exc if isinstance(exc, MQError) else Mistake(f"queue manager {name!r} can't be created: {exc}") from exc
     with translated(name, "created"):
         _refuse_what_exists(disk, location)
+        if disk.real_path(location.log_dir) == disk.real_path(location.data_dir):
+            raise Mistake(f"the log of queue manager {name!r} can't lie where its data is; give another log path")
         refuse_root(disk, f"{location.data_root}/mqs.ini", name)
         mqsini.read(disk, f"{location.data_root}/mqs.ini")  # it can be added to, or nothing is done
         with _nothing_left(disk, location) as made:
             make_and_keep_dirs(disk, location.data_dir)
             make_and_keep_dirs(disk, location.log_dir)
-            lock = own(disk, location, location.log_dir, command="crtmqm")
+            lock = own(disk, location, None, command="crtmqm")
             try:
-                _refuse_what_is_there(disk, location)
+                try:
+                    lock_log(disk, location, location.log_dir, lock, command="crtmqm")
+                except InUse:  # whose log it is knows nothing of this queue manager
+                    _remove_locks(disk, made, location.data_dir)
+                    remove_empty(disk, made)
+                    raise
+                try:
+                    _refuse_what_is_there(disk, location)
+                except MQError:
+                    _remove_locks(disk, made, location.data_dir, location.log_dir)
+                    raise
                 try:
                     _make(disk, location, config.log, text, qmgr, (clock or SystemClock()).wall_us())
                     directory = location.data_dir.rsplit("/", 1)[1]
@@ -111,9 +123,6 @@ def create(
                 except (OSError, MQError):  # its room is wanted for something else, perhaps; and it can be tried again
                     _unmake(disk, location, made)
                     raise
-            except MQError:
-                _remove_locks(disk, location, made)
-                raise
             finally:
                 lock.release()
 
@@ -149,9 +158,9 @@ def remove_empty(disk: Disk, paths: list[str]) -> None:
                 disk.rmdir(path)
 
 
-def _remove_locks(disk: Disk, location: Location, made: list[str]) -> None:
+def _remove_locks(disk: Disk, made: list[str], *directories: str) -> None:
     """Remove what `own` has put into directories that hold nothing else. The locks are held."""
-    for path in (location.data_dir, location.log_dir):
+    for path in directories:
         with contextlib.suppress(OSError):
             if path in made and disk.list(path) == [LOG_LOCK]:
                 disk.unlink(f"{path}/{LOG_LOCK}")
@@ -353,23 +362,23 @@ def own(
     that works on the files, and does not run the queue manager.
     """
     held = held or Ownership()
-    holder = f"{disk.process()} ({command})" if command else disk.process()
     try:
-        _lock(disk, location, location.lock, "", held, holder)
+        _lock(disk, location, location.lock, "", held, command)
         if log_dir is not None:
-            _lock(disk, location, f"{log_dir}/{LOG_LOCK}", f"the log in {log_dir} of ", held, holder)
+            lock_log(disk, location, log_dir, held, command=command)
         return held
     except BaseException:
         held.release()
         raise
 
 
-def lock_log(disk: Disk, location: Location, log_dir: str, held: Ownership) -> None:
+def lock_log(disk: Disk, location: Location, log_dir: str, held: Ownership, *, command: str = "") -> None:
     """Own the log in `log_dir` too. Raises InUse."""
-    _lock(disk, location, f"{log_dir}/{LOG_LOCK}", f"the log in {log_dir} of ", held, disk.process())
+    _lock(disk, location, f"{log_dir}/{LOG_LOCK}", f"the log in {log_dir} of ", held, command)
 
 
-def _lock(disk: Disk, location: Location, path: str, what: str, held: Ownership, holder: str) -> None:
+def _lock(disk: Disk, location: Location, path: str, what: str, held: Ownership, command: str) -> None:
+    holder = f"{disk.process()} ({command})" if command else disk.process()
     try:
         disk.lock(path, holder, held.locks)
     except LogInUse as exc:

@@ -4,13 +4,17 @@ import contextlib
 import errno
 import threading
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import qmgr
-from logger.disk import PAGE
+from logger.disk import PAGE, PosixDisk, make_dirs
 from logger.errors import LogError
+from qmgr import creation, locations, mqsini
 from qmgr.creation import remove_tree
+from qmgr.errors import InUse
 from recovery.errors import RecoveryError
 from tests.conftest import SOAK
 from tests.qmgr.world import World
@@ -548,6 +552,38 @@ def test_a_creation_that_is_refused_leaves_no_directory() -> None:
         qmgr.create(NAME, data_path="/other/data", log_path=LOG, disk=disk, clock=SimClock())
     assert disk.files() == before
     assert not disk.exists("/other")
+
+
+def test_a_log_where_the_data_is_is_refused() -> None:
+    disk = SimDisk()
+    disk.mkdir("/made")
+    with pytest.raises(qmgr.Mistake, match="can't lie where its data is"):
+        qmgr.create(NAME, data_path="/made", log_path="/made/qmgrs", disk=disk, clock=SimClock())
+    assert disk.list("/made") == []
+
+
+def test_a_creation_that_failed_takes_no_lock_from_who_creates_it_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the first has removed the next one makes again, at once."""
+    location, others = locations.find(NAME, tmp_path), []
+
+    def unmade(*given: Any) -> None:
+        usual(*given)
+        for path in (location.data_dir, location.log_dir):
+            make_dirs(PosixDisk(), path)
+        others.append(creation.own(PosixDisk(), location, location.log_dir))
+
+    usual = creation._unmake
+    monkeypatch.setattr(creation, "_unmake", unmade)
+    monkeypatch.setattr(mqsini, "LOCK_TRIES", 1)
+    held = PosixDisk().lock(f"{tmp_path}/mqs.ini.lock", "somebody")
+    with pytest.raises(qmgr.Unavailable, match=r"mqs\.ini is being changed"):
+        qmgr.create(NAME, data_path=tmp_path)
+    held.release()
+    with pytest.raises(InUse):
+        creation.own(PosixDisk(), location, location.log_dir)
+    others[0].release()
 
 
 def test_row_08_what_a_killed_creation_left_is_durable_before_anything_is_acknowledged() -> None:

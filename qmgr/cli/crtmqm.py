@@ -156,7 +156,9 @@ def _create(args: argparse.Namespace, data_path: str | None) -> None:
     except InUse as exc:
         if access.exists(args.name, data_path):
             raise _exists(args.name) from exc
-        text = f"queue manager {args.name!r} can't be created: {exc.holder or 'another process'} is about to."
+        text = str(exc)  # of the log, or mqs.ini, which others have too
+        if text.startswith("queue manager"):
+            text = f"queue manager {args.name!r} can't be created: {exc.holder or 'another process'} is about to."
         raise Failure(NOT_AVAILABLE, "AMQ8146E", text) from exc
     except Unavailable as exc:
         system = exc.__cause__

@@ -316,6 +316,16 @@ def test_two_who_create_it_at_once_are_told_of_each_other(run: Run, data: Path):
     assert run(f"crtmqm {SMALL} QM1").returncode == 0
 
 
+def test_who_gives_the_log_of_another_that_runs_is_told_so(run: Run, data: Path, tmp_path: Path):
+    """Nobody is about to create it, so there is nothing to wait for."""
+    assert run(f"crtmqm {SMALL} QM1").returncode == 0
+    with qmgr.start("QM1", data_path=data):
+        done = run(f"crtmqm {SMALL} --data-path {tmp_path}/other -ld {data}/log QM1")
+    assert (done.returncode, done.stderr[:30]) == (40, f"AMQ8146E: the log in {data}"[:30])
+    assert f"pid {os.getpid()} holds it" in done.stderr
+    assert not (tmp_path / "other").exists()
+
+
 def test_files_for_each_start_are_named_when_it_is_created(run: Run, data: Path, tmp_path: Path):
     (tmp_path / "a.mqsc").write_text("define qlocal(A)\n")
     (tmp_path / "more").mkdir()
