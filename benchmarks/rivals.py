@@ -189,19 +189,20 @@ def postgres(path: Path) -> Iterator[Rival]:
 
 
 class Redis:
-    """A list, and another of what is being moved."""
+    """A list. Who moves a message watches it until that is done in one transaction, so that one sync is enough."""
 
     def __init__(self, address: str) -> None:
         self._db = import_module("redis").Redis(unix_socket_path=address)
         self.put = partial(self._db.rpush, "Q")
         self.get = partial(self._db.lpop, "Q")
-        self._take = partial(self._db.lmove, "Q", "taken", "LEFT", "RIGHT")
         self.get_many = partial(self._db.lpop, "Q")
 
     def move(self) -> None:
-        body = self._take()
         with self._db.pipeline() as together:
-            together.lrem("taken", 1, body).rpush("Q", body).execute()
+            together.watch("Q")
+            body = together.lindex("Q", 0)
+            together.multi()
+            together.lpop("Q").rpush("Q", body).execute()
 
     def put_many(self, bodies: list[bytes]) -> None:
         self._db.rpush("Q", *bodies)
@@ -243,6 +244,7 @@ class Rabbit:
         self._channel.confirm_delivery()
         self._transactions.tx_select()
         self._kept = pika.BasicProperties(delivery_mode=2)
+        self._at_once = 0
 
     def put(self, body: bytes) -> None:
         self._channel.basic_publish("", "Q", body, self._kept)
@@ -262,9 +264,13 @@ class Rabbit:
         self._transactions.tx_commit()
 
     def get_many(self, count: int) -> None:
-        for _ in range(count):
-            place = self._transactions.basic_get("Q")[0]
-        self._transactions.basic_ack(place.delivery_tag, multiple=True)
+        if count != self._at_once:  # so many come without being asked for one by one, and no more
+            self._transactions.basic_qos(prefetch_count=count)
+            self._at_once = count
+        for _, (place, _, _) in zip(range(count), self._transactions.consume("Q"), strict=False):
+            last = place.delivery_tag
+        self._transactions.cancel()
+        self._transactions.basic_ack(last, multiple=True)
         self._transactions.tx_commit()
 
     def clear(self) -> None:

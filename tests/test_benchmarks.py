@@ -1,13 +1,16 @@
 """The benchmarks run, on what is small, leave nothing behind, and refuse what they can't measure."""
 
+import contextlib
 import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from benchmarks import rivals
 from tests.conftest import SOAK
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -121,3 +124,37 @@ def test_what_can_not_be_measured_gets_a_sentence(
     assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "client"), [("sqlite3", "sqlite3"), ("postgresql", "psycopg"), ("redis", "redis"), ("rabbitmq", "pika")]
+)
+def test_a_rival_does_the_work_and_none_of_it_in_vain(name: str, client: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one of them is handicapped by how it is asked, the comparison says nothing."""
+    pytest.importorskip(client)
+    with contextlib.ExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        home.chmod(0o755)
+        try:
+            queue = stack.enter_context(rivals.ALL[name](home)).connect()
+        except FileNotFoundError as exc:
+            pytest.skip(str(exc))
+        stack.callback(queue.close)
+        if isinstance(queue, rivals.Rabbit):  # a message that is asked for by itself takes as long as all of them
+            monkeypatch.setattr(queue._transactions, "basic_get", None)
+        queue.put_many([b"%d" % n for n in range(250)])
+        queue.get_many(100)
+        queue.get_many(50)
+        if isinstance(queue, rivals.Rabbit):
+            monkeypatch.undo()
+        if isinstance(queue, rivals.Redis):  # what is no part of the transaction takes a sync of its own
+            monkeypatch.setattr(queue._db, "execute_command", None)
+        queue.move()
+        monkeypatch.undo()
+        for _ in range(99):
+            queue.get()
+        if isinstance(queue, rivals.Rabbit):
+            assert [queue._channel.basic_get("Q", auto_ack=True)[2] for _ in range(2)] == [b"150", None]
+        else:
+            assert "150" in str(queue.get())
+            assert not queue.get()
