@@ -141,7 +141,7 @@ class Outside:
         """The session; another one where it was lost."""
         if self._pool.link.broken and not self._closed:
             async with self._connecting:
-                if self._pool.link.broken:
+                if self._pool.link.broken and not self._closed:
                     replaces = "" if self._pool.link.forked else self._pool.link.token
                     link = await asyncio.to_thread(
                         Link, self._target, self._application, self._pool.link.timeout, replaces

@@ -236,6 +236,38 @@ def test_who_closes_a_connection_that_is_just_being_made_again_leaves_no_session
     assert nobody_is_there(served)
 
 
+def test_tasks_that_wait_for_a_connection_that_is_closed_meanwhile_make_none(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, closed, usual = list[targets.Local](), threading.Event(), targets.Local.open
+
+    def slow(self: targets.Local) -> Socket:
+        opened.append(self)
+        assert closed.wait(LONG)
+        return usual(self)
+
+    async def closing() -> None:
+        qm = await qmgr.aio.connect(NAME, data_path=served.path)
+        [session] = served.manager.sessions
+        session.stop()
+        until(lambda: nobody_is_there(served))
+        with pytest.raises(Unavailable):
+            await qm.put("A", b"x")
+        monkeypatch.setattr(targets.Local, "open", slow)
+        putting = [asyncio.create_task(qm.put("A", b"x")) for _ in range(5)]
+        while not opened:
+            await asyncio.sleep(0.001)
+        await qm.close()
+        closed.set()
+        for one in putting:
+            with pytest.raises(Unavailable, match="is closed"):
+                await one
+
+    asyncio.run(closing())
+    assert len(opened) == 1
+    assert nobody_is_there(served)
+
+
 def test_a_browse_that_nobody_reads_is_given_up_by_one_thread_only(served: Served) -> None:
     class Taken(list[int]):
         def pop(self, at: SupportsIndex = -1) -> int:
