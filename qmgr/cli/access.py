@@ -87,7 +87,8 @@ def known(name: str, data_path: str | None, *, code: int = NAME_ERROR, amq: str 
 def there(name: str, data_path: str | None) -> Location:
     """The same; one that a daemon runs is there, and can be worked with, though its qm.ini was removed meanwhile."""
     location = locations.find(name, data_path)
-    return location if DISK.locked_by(life.path(location)) is not None else known(name, data_path)
+    said = life.path(location)
+    return location if DISK.exists(said) and DISK.locked_by(said) is not None else known(name, data_path)
 
 
 def offline(parser: argparse.ArgumentParser) -> None:

@@ -316,6 +316,13 @@ def test_two_who_create_it_at_once_are_told_of_each_other(run: Run, data: Path):
     assert run(f"crtmqm {SMALL} QM1").returncode == 0
 
 
+@pytest.mark.parametrize("words", ["dspmq -m QM1", "amqsgbr Q QM1"])
+def test_there_is_none_where_the_data_path_is_a_file(run: Run, tmp_path: Path, words: str):
+    (tmp_path / "file").touch()
+    done = run(f"{words} --data-path {tmp_path}/file")
+    assert (done.returncode, done.stderr[:47]) == (72, "AMQ7048E: queue manager 'QM1' does not exist: t")
+
+
 def test_who_gives_the_log_of_another_that_runs_is_told_so(run: Run, data: Path, tmp_path: Path):
     """Nobody is about to create it, so there is nothing to wait for."""
     assert run(f"crtmqm {SMALL} QM1").returncode == 0
