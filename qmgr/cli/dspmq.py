@@ -5,8 +5,8 @@ import os
 
 from qmgr import life, locations
 from qmgr.cli import access
-from qmgr.cli.command import Command, Failure, Parser, complain
-from qmgr.errors import IniError
+from qmgr.cli.command import Command, Failure, Parser, complain, denial
+from qmgr.errors import IniError, MQError
 from qmgr.locations import Location
 
 ACTIVE = 5
@@ -41,28 +41,39 @@ def run(args: argparse.Namespace) -> int:
     names = [args.m] if args.m else access.names(args.data_path)
     active = 0
     for name in names:
-        location = access.there(name, args.data_path)
-        if args.a and not access.runs(location):
-            continue
-        active += 1
-        fields = []
-        if fields_shown & {"status", "all"}:
-            fields.append(f"STATUS({access.status(location)})")
-        if fields_shown & {"default", "all"}:
-            fields.append(f"DEFAULT({'yes' if name == default else 'no'})")
-        if fields_shown & {"standby", "all"}:
-            fields.append("STANDBY(Not permitted)")
-        if "all" in fields_shown:
-            fields += [f"DATAPATH({location.data_dir})", f"LOGPATH({log_path(location)})"]
-        print(f"QMNAME({name})".ljust(NAME_WIDTH), *fields)
-        if args.x and access.runs(location):
-            print(f"    INSTANCE({host(location)}) MODE(Active)")
+        try:
+            active += _show(name, args, fields_shown, is_default=name == default)
+        except (OSError, MQError, Failure) as exc:
+            if args.m or denial(exc) is None:
+                raise
+            if not args.a:  # one that this user may not look at must not hide the others
+                print(f"QMNAME({name})".ljust(NAME_WIDTH), "STATUS(Status not available)")
     left = [] if args.m else list(access.without_ini(args.data_path))
     for what in left:
         complain(f"AMQ8118W: {what}.")
     if not names and not left:
         complain(f"AMQ8919I: there are no queue managers on the data path {locations.data_root(args.data_path)}.")
     return ACTIVE if args.a and active else 0
+
+
+def _show(name: str, args: argparse.Namespace, fields_shown: set[str], *, is_default: bool) -> bool:
+    """The line of one of them; False where only those that run are shown, and it does not."""
+    location = access.there(name, args.data_path)
+    if args.a and not access.runs(location):
+        return False
+    fields = []
+    if fields_shown & {"status", "all"}:
+        fields.append(f"STATUS({access.status(location)})")
+    if fields_shown & {"default", "all"}:
+        fields.append(f"DEFAULT({'yes' if is_default else 'no'})")
+    if fields_shown & {"standby", "all"}:
+        fields.append("STANDBY(Not permitted)")
+    if "all" in fields_shown:
+        fields += [f"DATAPATH({location.data_dir})", f"LOGPATH({log_path(location)})"]
+    print(f"QMNAME({name})".ljust(NAME_WIDTH), *fields)
+    if args.x and access.runs(location):
+        print(f"    INSTANCE({host(location)}) MODE(Active)")
+    return True
 
 
 def host(location: Location) -> str:

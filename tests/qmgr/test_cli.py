@@ -19,10 +19,12 @@ import qmgr
 from logger.disk import PosixDisk
 from logger.errors import LogError
 from qmgr import creation, locations
+from qmgr.cli import access, dspmq
 from qmgr.cli.command import Command, explain
 from qmgr.cli.main import COMMANDS, qm
 from qmgr.compiled import is_compiled
 from qmgr.errors import Unavailable
+from qmgr.locations import Location
 from tests.commands import Commands
 
 ROOT = Path(__file__).parents[2]
@@ -516,6 +518,25 @@ def test_a_deletion_that_was_interrupted_is_said_and_can_be_repeated(run: Run, d
         [],
         [],
     )
+
+
+def test_dspmq_shows_the_others_beside_one_that_this_user_may_not_look_at(
+    run: Run, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    for name in ("QM1", "QM2"):
+        assert run(f"crtmqm {SMALL} {name}").returncode == 0
+    there = access.there
+
+    def denied(name: str, data_path: str | None) -> Location:
+        if name == "QM1":
+            raise PermissionError(13, "Permission denied", f"{data}/qmgrs/QM1")
+        return there(name, data_path)
+
+    monkeypatch.setattr(access, "there", denied)
+    assert dspmq.COMMAND.main(["--data-path", str(data)]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split(None, 1)[1] for line in shown] == ["STATUS(Status not available)", "STATUS(Ended normally)"]
+    assert dspmq.COMMAND.main(["--data-path", str(data), "-m", "QM1"]) == 119
 
 
 def test_dspmq_tells_of_a_queue_manager_that_has_lost_its_qm_ini(run: Run, data: Path):
