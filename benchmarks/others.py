@@ -98,7 +98,7 @@ def measure(names: list[str], path: Path, turns: int) -> list[Figure]:
         for name in names:
             try:
                 others.append(by_processes(stack.enter_context(rivals.ALL[name](path))))
-            except FileNotFoundError as exc:
+            except (FileNotFoundError, ImportError) as exc:
                 print(f"left out: {exc}", flush=True)
         sides = [*ours, *others]
         for _ in range(turns + 1):

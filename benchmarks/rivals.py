@@ -343,6 +343,8 @@ def _first_of(connect: Callable[[], Queue]) -> Queue:
     while True:
         try:
             return connect()
+        except ImportError:
+            raise
         except Exception:  # each has errors of its own for this
             if time.monotonic() > deadline:
                 raise
