@@ -16,8 +16,8 @@ def consume() -> None:
                 for order, unit in qm.consume("ORDERS"):
                     with unit:
                         unit.put("INVOICES", order.body)
-        except (qmgr.Unavailable, qmgr.BackedOut):
-            time.sleep(0.1)  # an order whose unit of work was not committed is on its queue again
+        except (qmgr.Unavailable, qmgr.BackedOut, qmgr.TryAgain):
+            time.sleep(1)  # the order is on its queue again; where log, disk or queue is full this counts as a backout
 
 
 def put_once(qm: qmgr.Connection, body: bytes) -> None:
@@ -32,8 +32,8 @@ def put_once(qm: qmgr.Connection, body: bytes) -> None:
                     unit.put("ORDERS", body)
                     number = unit.id
                 return
-        except (qmgr.Unavailable, qmgr.BackedOut):
-            time.sleep(0.1)  # the next call connects again
+        except (qmgr.Unavailable, qmgr.BackedOut, qmgr.TryAgain):
+            time.sleep(0.1)  # the next call connects again, or finds room
 
 
 def main() -> None:

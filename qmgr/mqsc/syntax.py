@@ -59,8 +59,8 @@ def _row(words: list[Parameter], length: int) -> Row:
     name = grammar.OBJECTS.get(words[1].name, words[1].name)
     row = COMMANDS.get((verb, name))
     if row is None:
-        what = "exists in IBM MQ and not here" if name in grammar.OF_IBM_MQ else f"is nothing that {verb} acts on"
-        raise SyntaxFault(words[1].word.end, f"{name} {what}; use {either(_objects(verb))}")
+        what = "exists in IBM MQ and not here" if name in grammar.OF_IBM_MQ else f"is nothing for {verb}"
+        raise SyntaxFault(words[1].word.end, f"{name} {what}; {verb} acts on {either(_objects(verb))}")
     return row
 
 
