@@ -28,6 +28,7 @@ from recovery.uows import ACTIVE, Uow
 RETRY_NS = 1_000_000_000  # after a checkpoint failed for want of disk space
 CHORES_NS = 10_000_000_000  # between looks whether a media image or an archive is due
 AGAIN_NS = 60_000_000_000  # until it is said again that the disk has no room, which calls and checkpoints try for hours
+SETTLED_NS = 1_000_000_000  # that a log has room before it is no longer full: each unit backed out gives some back
 TICK = 1.0  # seconds between looks at the clock
 
 
@@ -67,6 +68,7 @@ class Housekeeper:
         self._ending = False
         self._one_at_a_time = threading.RLock()
         self._was_full = False
+        self._room_ns: int | None = None  # since when there is room again
         self._thread: threading.Thread | None = None
         self._on_tick: Callable[[], None] = lambda: None
 
@@ -109,6 +111,8 @@ class Housekeeper:
             self._clock.wait(self._wake, min(TICK, self._sync_ns / 1e9) if self._sync_ns else TICK)
             self._wake.clear()
             try:
+                if self._was_full:
+                    self._look_whether_full()
                 if not self._ending and self._engine.refusal is None and (self._engine.urgent or self._timed()):
                     self.work()
                 if not self._ending:
@@ -239,18 +243,24 @@ class Housekeeper:
             self.release(size + promise)
             with log.lock:
                 fits = log.space.fits(log.buffer.tail, size, promise)
-            if not fits and not self._was_full:
-                self._errors.say("AMQ7463")
+            if not fits:
+                if not self._was_full:
+                    self._errors.say("AMQ7463")
                 self._was_full = self._engine.attention = True
+                self._room_ns = None
             return fits
 
     def _look_whether_full(self) -> None:
-        """Say so when a put would find room again."""
-        log = self._engine.log
+        """Say so when a put would find room again, and has for a moment."""
+        log, now = self._engine.log, self._clock.elapsed_ns()
         with log.lock:
-            fits = log.space.fits(log.buffer.tail, log.space.for_gets, 0)
-        if fits:
-            self._was_full = False
+            if not log.space.fits(log.buffer.tail, log.space.for_gets, 0):
+                self._room_ns = None
+            elif self._room_ns is None:
+                self._room_ns = now
+            over = self._was_full and self._room_ns is not None and now - self._room_ns >= SETTLED_NS
+            self._was_full = self._was_full and not over
+        if over:
             self._errors.say("AMQ7464")
 
     def release(self, needed: int = 0) -> None:

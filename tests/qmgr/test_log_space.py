@@ -178,9 +178,22 @@ def test_row_31_a_log_full_of_units_in_doubt_refuses_puts_and_takes_gets(world: 
     for xid in world.qm.in_doubt():
         world.qm.resolve(xid, commit=True)
     world.qm.put("B", bytes(20_000))  # and service resumes, without a restart
+    world.clock.advance(2)
+    world.qm.get_many("B", 2)
+    world.qm.put("B", b"in room that stays")
     assert "AMQ7464I" in world.errors()
     world.crash(LOSE_ALL)
     assert (world.depths(), world.qm.in_doubt()) == ({"A": count, "B": 1}, [])
+
+
+def test_a_log_that_has_room_for_moments_is_full_once(world: World) -> None:
+    in_doubt_until_full(world)
+    for _ in range(5):
+        with pytest.raises(qmgr.ResourceProblem):
+            world.qm.put("B", bytes(20_000))
+        world.qm.put("B", b"", persistent=False)
+    said = world.errors()
+    assert (said.count("AMQ7463E"), said.count("AMQ7464I")) == (1, 0)
 
 
 def test_row_31_a_log_full_of_units_in_doubt_ends_in_order_and_starts_again(world: World) -> None:
