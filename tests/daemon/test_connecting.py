@@ -265,7 +265,7 @@ def test_tasks_that_wait_for_a_connection_that_is_closed_meanwhile_make_none(
 
     asyncio.run(closing())
     assert len(opened) == 1
-    assert nobody_is_there(served)
+    until(lambda: nobody_is_there(served))
 
 
 def test_a_browse_that_nobody_reads_is_given_up_by_one_thread_only(served: Served) -> None:
