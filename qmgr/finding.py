@@ -158,12 +158,16 @@ class Finding(Paging):
         if which not in self._by_id:
             self._indexed = True
             self._by_id[which] = Resident(which, self.in_memory(), self.position)
-        found: Iterable[Entry] = self._by_id[which].get(key, behind)
+        resident = self._by_id[which]
+        found: Iterable[Entry] = resident.get(key, behind)
         paged = [lane for lane in self._lanes.values() if lane.paged]
         if paged:
             hits = self._arrays.hits(self.segments.values(), which, key, self.read_hashes if read else None)
             copies = [self._copies(lane, which, key, hits, behind) for lane in paged] if hits else []
-            found = heapq.merge(found, *copies, key=self.position) if copies else found
+            if len(copies) == 1 and key not in resident:
+                found = copies[0]
+            elif copies:
+                found = heapq.merge(found, *copies, key=self.position)
         for entry in found:
             wanted = entry.status in (READY, COPY)
             wanted = wanted and (correlation_id is None or ids_of(entry.head)[1] == correlation_id)

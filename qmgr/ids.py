@@ -1,8 +1,8 @@
 """Finding messages by message id, correlation id or group id: indexes made when first asked for.
 
 Those in memory are found by a dict. Of those in segments each segment has a sorted array of numbers, 32 bits of a
-hash and 32 of the cell; the arrays of all queues share a bound, beyond which those that were made longest ago are
-dropped, and made again when somebody asks.
+hash and 32 of the cell, and a sieve before it that stops most of what is not there; the arrays of all queues share a
+bound, beyond which those that were made longest ago are dropped, and made again when somebody asks.
 """
 
 from array import array
@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import NamedTuple
 
 from sortedcontainers import SortedDict
 
@@ -70,6 +71,9 @@ class Resident:
             if not found:
                 del self._found[key]
 
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._found
+
     def get(self, key: bytes, behind: tuple[int, int] = BEFORE_ALL) -> Iterator[Entry]:
         """Those with this id, in the order of delivery; where there are many, only those behind this place in it.
 
@@ -89,7 +93,20 @@ class Resident:
             behind = few[-1]
 
 
-EMPTY = array("Q")
+class Kept(NamedTuple):
+    """One array of a segment. To look into it costs as much as eight looks at a bit: it has left the caches."""
+
+    numbers: "array[int]"  # sorted; of PLACES in the order of the cells
+    shift: int = 0  # of a number: which bit it sets
+    sieve: bytes | bytearray = b""  # 8 to 16 bits for each number: most that are not there meet one that is not set
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.numbers) * self.numbers.itemsize + len(self.sieve)
+
+
+UNKNOWN = Kept(array("Q"))
 Hit = tuple[Segment, "array[int]", int]  # a segment, its array, and where in that
 Read = Callable[[Segment, int, int], list[tuple[int, int]]]  # segment, which id, from which cell on -> see `learn`
 
@@ -104,12 +121,12 @@ class Arrays:
     def __init__(self, bound: int) -> None:
         self.bound = bound
         self.bytes = 0
-        self._arrays: OrderedDict[tuple[int, int], array[int]] = OrderedDict()  # by segment and which id, or PLACES
+        self._arrays: OrderedDict[tuple[int, int], Kept] = OrderedDict()  # by segment and which id, or PLACES
         self._gone: dict[tuple[int, int, int], int] = {}  # with the hash: up to where all cells of that hash are gone
 
     def known(self, segment: Segment, which: int) -> int:
         """How many of the segment's cells its array has: the first ones."""
-        return len(self._arrays.get((segment.number, which), ()))
+        return len(self._arrays.get((segment.number, which), UNKNOWN).numbers)
 
     def learn(self, segment: Segment, which: int, known: int, found: list[tuple[int, int]]) -> None:
         """Add (hash of the id, byte where it begins) of the cells from number `known` on, unless somebody has."""
@@ -117,22 +134,25 @@ class Arrays:
             return
         more = [hashed << 32 | cell for cell, (hashed, _) in enumerate(found, known)]
         self._gone.clear()
-        self._keep(segment, which, array("Q", sorted([*self._arrays.get((segment.number, which), ()), *more])))
+        old = self._arrays.get((segment.number, which), UNKNOWN).numbers
+        self._keep(segment, which, with_sieve(array("Q", sorted([*old, *more]))))
         if self.known(segment, PLACES) == known:
-            old = self._arrays.get((segment.number, PLACES), array("I"))
-            self._keep(segment, PLACES, old + array("I", [at // 8 for _, at in found]))
+            begins = array("I", [at // 8 for _, at in found])
+            if known:
+                begins = self._arrays[segment.number, PLACES].numbers + begins
+            self._keep(segment, PLACES, Kept(begins))
         while self.bytes > self.bound and len(self._arrays) > 2:
             self._drop(next(iter(self._arrays)))
 
-    def _keep(self, segment: Segment, which: int, made: "array[int]") -> None:
+    def _keep(self, segment: Segment, which: int, made: Kept) -> None:
         self._drop((segment.number, which))
         self._arrays[segment.number, which] = made
-        self.bytes += len(made) * made.itemsize
+        self.bytes += made.size
 
     def _drop(self, place: tuple[int, int]) -> None:
         made = self._arrays.pop(place, None)
         if made is not None:
-            self.bytes -= len(made) * made.itemsize
+            self.bytes -= made.size
 
     def drop(self, segment: int) -> None:
         """The segment is no more."""
@@ -149,16 +169,18 @@ class Arrays:
         high = low | CELLS
         hits = []
         for segment in segments:
-            made = self._arrays.get((segment.number, which), EMPTY)
+            made, shift, sieve = self._arrays.get((segment.number, which), UNKNOWN)
             known = len(made)
             if known < segment.cells:
                 if read is None:
                     raise Unindexed
                 self.learn(segment, which, known, read(segment, which, known))
-                made = self._arrays[segment.number, which]
-            at = bisect_left(made, low)
-            if at < len(made) and made[at] <= high:
-                hits.append((segment, made, at))
+                made, shift, sieve = self._arrays[segment.number, which]
+            mark = low >> shift
+            if sieve and sieve[mark >> 3] >> (mark & 7) & 1:
+                at = bisect_left(made, low)
+                if at < len(made) and made[at] <= high:
+                    hits.append((segment, made, at))
         return hits
 
     def cells(self, segment: Segment, which: int, made: "array[int]", at: int, first: int = 0) -> Iterator[int]:
@@ -181,7 +203,17 @@ class Arrays:
 
     def place(self, segment: Segment, cell: int) -> tuple[int, int] | None:
         """(byte where the cell begins, byte where the next one does or 0); None: it is not known."""
-        made = self._arrays.get((segment.number, PLACES), ())
+        made = self._arrays.get((segment.number, PLACES), UNKNOWN).numbers
         if cell >= len(made):
             return None
         return 8 * made[cell], 8 * made[cell + 1] if cell + 1 < len(made) else 0
+
+
+def with_sieve(made: "array[int]") -> Kept:
+    """What is kept of these numbers."""
+    bits = (8 * len(made)).bit_length()
+    sieve = bytearray(1 << bits - 3)
+    for number in made:
+        mark = number >> 64 - bits
+        sieve[mark >> 3] |= 1 << (mark & 7)
+    return Kept(made, 64 - bits, sieve)

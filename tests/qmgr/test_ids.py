@@ -1,5 +1,6 @@
 """Indexes by id: those of entries in memory, and the sorted arrays of segments within their bound."""
 
+from array import array
 from zlib import crc32
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from qmgr import message
 from qmgr.entry import Entry, read_entry
-from qmgr.ids import CORRELATION_ID, MESSAGE_ID, Arrays, Resident, Unindexed
+from qmgr.ids import CORRELATION_ID, MESSAGE_ID, Arrays, Resident, Unindexed, with_sieve
 from qmgr.segments import Segment
 
 
@@ -104,7 +105,7 @@ class Files:
 
 
 def bytes_of(arrays: Arrays) -> int:
-    return sum(len(made) * made.itemsize for made in arrays._arrays.values())
+    return sum(made.size for made in arrays._arrays.values())
 
 
 def test_cells_are_found_by_the_hash_of_their_id() -> None:
@@ -114,7 +115,7 @@ def test_cells_are_found_by_the_hash_of_their_id() -> None:
     assert files.found(arrays, 9) == {}
     assert files.found(arrays, 4, CORRELATION_ID) == {2: [1]}
     assert files.read == [(1, 0, 0), (2, 0, 0), (1, 1, 0), (2, 1, 0)]
-    assert arrays.bytes == bytes_of(arrays) == 6 * (8 + 8 + 4)
+    assert arrays.bytes == bytes_of(arrays) == 6 * (8 + 8 + 4) + 2 * (8 + 4)
 
 
 def test_only_what_a_segment_has_grown_by_is_read() -> None:
@@ -196,10 +197,18 @@ def test_the_arrays_of_a_segment_that_is_no_more_are_dropped() -> None:
     files.found(arrays, 1)
     files.found(arrays, 1, CORRELATION_ID)
     arrays.drop(1)
-    assert arrays.bytes == bytes_of(arrays) == 1 * (8 + 8 + 4)
+    assert arrays.bytes == bytes_of(arrays) == 1 * (8 + 8 + 4) + 2 * 2
     arrays.drop(1)
     arrays.drop(2)
     assert arrays.bytes == 0
+
+
+@given(st.sets(st.integers(0, (1 << 64) - 1), min_size=1))
+def test_a_sieve_lets_each_number_through_and_stops_most_others(numbers: set[int]) -> None:
+    made, shift, sieve = with_sieve(array("Q", sorted(numbers)))
+    assert all(sieve[number >> shift + 3] >> (number >> shift & 7) & 1 for number in numbers)
+    assert sum(byte.bit_count() for byte in sieve) <= len(made) <= len(sieve) <= 2 * len(made)
+    assert len(sieve) * 8 << shift == 1 << 64
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.integers(0, 3)), max_size=40), st.integers(0, 200))
