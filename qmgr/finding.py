@@ -4,7 +4,7 @@ Those that are in segments only come as copies, good for being looked at; `claim
 """
 
 import heapq
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
 
@@ -25,10 +25,9 @@ class Finding(Paging):
     """What of a queue can be got, and in which order."""
 
     def __init__(self, name: str, reader: SegmentReader, arrays: Arrays, buffers: tuple[int, int]) -> None:
-        super().__init__(reader, buffers)
+        super().__init__(reader, arrays, buffers)
         self.name = name
         self.next_sequence = 1
-        self._arrays = arrays
         self._fifo = False  # not by priority, but in the order of commit alone
         self._levels_of = 0, False  # what the levels below were made of
         self._known_levels: list[list[Lane]] = []
@@ -157,7 +156,8 @@ class Finding(Paging):
         assert key is not None
         if which not in self._by_id:
             self._indexed = True
-            self._by_id[which] = Resident(which, self.in_memory(), self.position)
+            ready = (entry for entry in self.in_memory() if entry.status == READY)
+            self._by_id[which] = Resident(which, ready, self.position)
         resident = self._by_id[which]
         found: Iterable[Entry] = resident.get(key, behind)
         paged = [lane for lane in self._lanes.values() if lane.paged]
@@ -176,19 +176,25 @@ class Finding(Paging):
 
     def _copies(self, lane: Lane, which: int, key: bytes, hits: list[Hit], behind: Position) -> Iterator[Entry]:
         """Copies of the lane's paged messages that have this id; no blocks are read that end before the position."""
-        level, sequence = behind
+        level, low = behind
         here = 0 if self._fifo else -lane.priority
         if here < level:
             return
+        low = max(lane.low, low + 1) if here == level else lane.low
         for segment, made, at in hits:
             if segment.volatile is lane.persistent or lane.priority not in segment.blocks:
                 continue
             line = segment.blocks[lane.priority]
-            begin = bisect_right(line, sequence, key=last_of) if here == level else 0
-            if begin == len(line):
+            place = bisect_left(line, low, key=last_of)
+            if place == len(line):
                 continue
-            for number in self._arrays.cells(segment, which, made, at, line[begin].cell if begin else 0):
+            first = line[place].cell
+            if lane.low_at[0] == segment.number:
+                first = max(first, lane.low_at[1])
+            for number in self._arrays.cells(segment, which, made, at, first, self._held_cells):
                 block = segment.block_of(lane.priority, number)
+                if block is not None and block.first > lane.high:
+                    return
                 if block is not None:
                     cell = self.reader.read_one(segment, block, number, self._arrays.place(segment, number))
                     _, sequence, message = cell

@@ -8,7 +8,7 @@ bound, beyond which those that were made longest ago are dropped, and made again
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from qmgr.segments import Segment
 
 MESSAGE_ID, CORRELATION_ID, PLACES, GROUP_ID = 0, 1, 2, 3  # which of the ids, or where cells begin
 CELLS = (1 << 32) - 1
-MANY_GONE = 16
+MANY_OVER = 16
 A_FEW = 64
 BEFORE_ALL = (-10, 0)  # in the order of delivery
 hash_of = crc32  # of an id
@@ -122,7 +122,8 @@ class Arrays:
         self.bound = bound
         self.bytes = 0
         self._arrays: OrderedDict[tuple[int, int], Kept] = OrderedDict()  # by segment and which id, or PLACES
-        self._gone: dict[tuple[int, int, int], int] = {}  # with the hash: up to where all cells of that hash are gone
+        # With the hash: from which cell on, and up to where, all cells of that hash are gone or held.
+        self._over: dict[tuple[int, int, int], tuple[int, int]] = {}
 
     def known(self, segment: Segment, which: int) -> int:
         """How many of the segment's cells its array has: the first ones."""
@@ -133,7 +134,7 @@ class Arrays:
         if self.known(segment, which) != known or not found:
             return
         more = [hashed << 32 | cell for cell, (hashed, _) in enumerate(found, known)]
-        self._gone.clear()
+        self._over.clear()
         old = self._arrays.get((segment.number, which), UNKNOWN).numbers
         self._keep(segment, which, with_sieve(array("Q", sorted([*old, *more]))))
         if self.known(segment, PLACES) == known:
@@ -156,7 +157,7 @@ class Arrays:
 
     def drop(self, segment: int) -> None:
         """The segment is no more."""
-        self._gone.clear()
+        self._over.clear()
         for which in (MESSAGE_ID, CORRELATION_ID, PLACES, GROUP_ID):
             self._drop((segment, which))
 
@@ -183,21 +184,41 @@ class Arrays:
                     hits.append((segment, made, at))
         return hits
 
-    def cells(self, segment: Segment, which: int, made: "array[int]", at: int, first: int = 0) -> Iterator[int]:
-        """The cells of a hit that are not gone, from number `first` on, ascending."""
-        hashed = made[at] >> 32
-        start = at = self._gone.get((segment.number, which, hashed), at)
+    def look_again(self) -> None:
+        """What was held is not held any more."""
+        self._over.clear()
+
+    def cells(
+        self,
+        segment: Segment,
+        which: int,
+        made: "array[int]",
+        at: int,
+        first: int = 0,
+        held: Container[tuple[int, int]] = (),
+    ) -> Iterator[int]:
+        """The cells of a hit from number `first` on that are neither gone nor `held` (segment and cell), ascending."""
+        number, hashed = segment.number, made[at] >> 32
         if first:
-            start = at = bisect_left(made, hashed << 32 | first, at)
-        while at < len(made) and made[at] >> 32 == hashed and segment.is_gone(made[at] & CELLS):
-            at += 1
-        if at - start >= MANY_GONE and not first:  # many messages have the same id, and are got one by one
-            if len(self._gone) >= 1000:
-                self._gone.clear()
-            self._gone[segment.number, which, hashed] = at
+            at = bisect_left(made, hashed << 32 | first, at)
+        begun, reached = self._over.get((number, which, hashed), (first, at))
+        if begun <= first and at <= reached:
+            at = reached
+        else:
+            begun = first
+        start = at
         while at < len(made) and made[at] >> 32 == hashed:
             cell = made[at] & CELLS
-            if not segment.is_gone(cell):
+            if not segment.is_gone(cell) and (number, cell) not in held:
+                break
+            at += 1
+        if at - start >= MANY_OVER:  # many messages have the same id, and are got one by one
+            if len(self._over) >= 1000:
+                self._over.clear()
+            self._over[number, which, hashed] = begun, at
+        while at < len(made) and made[at] >> 32 == hashed:
+            cell = made[at] & CELLS
+            if not segment.is_gone(cell) and (number, cell) not in held:
                 yield cell
             at += 1
 

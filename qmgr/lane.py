@@ -21,7 +21,19 @@ from qmgr.entry import LOCKED, NOWHERE, READY, Entry
 class Lane:
     """The entries of one priority."""
 
-    __slots__ = ("dead", "end", "given_back", "high", "line", "low", "paged", "persistent", "priority", "tail")
+    __slots__ = (
+        "dead",
+        "end",
+        "given_back",
+        "high",
+        "line",
+        "low",
+        "low_at",
+        "paged",
+        "persistent",
+        "priority",
+        "tail",
+    )
 
     def __init__(self, priority: int, *, persistent: bool = True) -> None:
         self.priority = priority
@@ -33,6 +45,7 @@ class Lane:
         self.dead = 0  # entries of line and tail that were taken from the middle
         self.paged = 0  # ready messages that are in segments only
         self.low = self.high = 0  # the sequences between which they lie
+        self.low_at = NOWHERE, 0  # segment and cell of a message there or before, if one is known
 
     def first(self) -> Entry | None:
         """The entry that a get takes next, still in its place. None: there is none, or a block has to be read."""
@@ -162,8 +175,10 @@ class Lane:
                 return None
             line = self.line
             self.high = line[-1].sequence
-        self.low = line[-1].sequence
-        return line.pop()
+        entry = line.pop()
+        self.low = entry.sequence
+        self.low_at = (entry.segment, entry.cell) if entry.segment else (NOWHERE, 0)
+        return entry
 
 
 def in_order(lanes: list[Lane]) -> Iterator[Entry]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from qmgr.entry import COPY, GONE, LOCKED, OVERHEAD, READY, Entry, read_copy
-from qmgr.ids import Resident
+from qmgr.ids import Arrays, Resident
 from qmgr.lane import Lane
 from qmgr.message import standing
 from qmgr.segments import Block, Cell, Segment, SegmentReader
@@ -18,7 +18,7 @@ from recovery.errors import QueueDamaged
 class Paging:
     """What a queue has in memory, and where the rest of it is."""
 
-    def __init__(self, reader: SegmentReader, buffers: tuple[int, int]) -> None:
+    def __init__(self, reader: SegmentReader, arrays: Arrays, buffers: tuple[int, int]) -> None:
         """`buffers`: bytes of non-persistent and of persistent messages that are kept in memory."""
         self.reader = reader
         self.buffers = buffers
@@ -31,7 +31,9 @@ class Paging:
         self._lanes: dict[int, Lane] = {}  # by twice the priority, and 1 more for persistent messages
         self._occupied = 0  # a bit for each lane that may have entries
         self._elsewhere: dict[int, Entry] = {}  # by sequence: in memory, though a block may be read that has it too
-        self._by_id: dict[int, Resident] = {}  # MESSAGE_ID, CORRELATION_ID, GROUP_ID: entries in memory
+        self._held_cells: set[tuple[int, int]] = set()  # segments and cells of those, so that few are read for nothing
+        self._arrays = arrays
+        self._by_id: dict[int, Resident] = {}  # MESSAGE_ID, CORRELATION_ID, GROUP_ID: entries in memory, ready ones
         self._by_sequence: dict[int, Entry] | None = None
         self._indexed = False  # there is one of the four
 
@@ -145,6 +147,7 @@ class Paging:
         lane = self._lanes[entry.priority << 1 | entry.persistent]
         lane.paged -= 1
         self._elsewhere[entry.sequence] = entry
+        self._held_cells.add((entry.segment, entry.cell))
         self.held[lane.persistent] += len(entry.head) + len(entry.body) + OVERHEAD
 
     def keep(self, entry: Entry) -> Entry:
@@ -158,6 +161,10 @@ class Paging:
                 self._add_to_indexes(entry)
             self.torn = False
         return entry
+
+    def moved(self) -> None:
+        """Messages in memory have other cells now."""
+        self._held_cells = {(entry.segment, entry.cell) for entry in self._elsewhere.values() if entry.segment}
 
     # ---- letting go
 
@@ -177,9 +184,11 @@ class Paging:
                 if not most:
                     return True
             if self.held[lane.persistent] > self.buffers[lane.persistent]:
+                self._arrays.look_again()
                 for entry in lane.back_out(most):
                     del lane.given_back[entry.sequence]
                     self._elsewhere.pop(entry.sequence, None)
+                    self._held_cells.discard((entry.segment, entry.cell))
                     self._let_go(lane, entry)
                     most -= 1
                 if most <= 0:

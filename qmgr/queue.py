@@ -164,6 +164,8 @@ class Queue(Finding):
         if entry.status == COPY:
             self._pluck(entry)
         entry.status = LOCKED
+        if self._indexed:
+            self._remove_from_indexes(entry)
         if self._gathered is not None:
             self._can_not_be_got(entry)
         self.depth -= 1
@@ -177,7 +179,7 @@ class Queue(Finding):
         self.uncommitted -= 1
         self._lane(entry).given_back[entry.sequence] = entry
         if self._indexed:
-            self._add_to_indexes(entry)  # which may have been made while it was locked
+            self._add_to_indexes(entry)
         if self._gathered is not None:
             self._can_be_got(entry)
         if count:
@@ -222,4 +224,6 @@ class Queue(Finding):
             self.segments[entry.segment].mark_gone(entry.cell, size)
         if self._elsewhere:
             self._elsewhere.pop(entry.sequence, None)
+            if entry.segment:
+                self._held_cells.discard((entry.segment, entry.cell))
         entry.body = b""

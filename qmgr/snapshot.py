@@ -365,6 +365,7 @@ class StateSnapshot:
             if entry.segment in moved and entry.status != GONE:
                 entry.cell = moved[entry.segment][entry.cell]
                 entry.segment = new.number
+        queue.moved()
         first = rewrite.sources[0].number
         queue.segments = {
             (new.number if n == first else n): (new if n == first else s) for n, s in queue.segments.items()

@@ -1,13 +1,14 @@
 """Indexes by id: those of entries in memory, and the sorted arrays of segments within their bound."""
 
 from array import array
+from collections.abc import Set
 from zlib import crc32
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qmgr import message
+from qmgr import ids, message
 from qmgr.entry import Entry, read_entry
 from qmgr.ids import CORRELATION_ID, MESSAGE_ID, Arrays, Resident, Unindexed, with_sieve
 from qmgr.segments import Segment
@@ -78,6 +79,9 @@ def test_an_index_is_of_one_of_the_ids() -> None:
 # -- in segments ---------------------------------------------------------------------------------------------------
 
 
+Held = Set[tuple[int, int]]  # segments and cells
+
+
 class Files:
     """Segments whose cells have these keys, and who reads them."""
 
@@ -97,10 +101,12 @@ class Files:
         cells = list(enumerate(self.keys[segment.number]))[known:]
         return [(crc32(tag(key + 100 * which)), 512 + 64 * n) for n, key in cells]
 
-    def found(self, arrays: Arrays, key: int, which: int = MESSAGE_ID) -> dict[int, list[int]]:
+    def found(
+        self, arrays: Arrays, key: int, which: int = MESSAGE_ID, first: int = 0, held: Held = frozenset()
+    ) -> dict[int, list[int]]:
         """The cells that have the key, by their segments."""
         hits = arrays.hits(self.segments, which, tag(key + 100 * which), self.hashes)
-        found = {segment.number: list(arrays.cells(segment, which, made, at)) for segment, made, at in hits}
+        found = {s.number: list(arrays.cells(s, which, made, at, first, held)) for s, made, at in hits}
         return {number: cells for number, cells in found.items() if cells}
 
 
@@ -159,13 +165,23 @@ def test_cells_that_are_gone_are_passed_over_once() -> None:
         assert files.found(arrays, 7) == {1: list(range(cell, 200))}
         segment.mark_gone(cell, 0)
     assert files.found(arrays, 7) == {}
-    assert max(arrays._gone.values()) > 150
+    assert max(reached for _, reached in arrays._over.values()) > 150
     assert files.found(arrays, 8) == {1: [200]}
     files.keys[1] += [7, 6]
     files.grow()
     assert files.found(arrays, 7) == {1: [201]}
     segment.mark_gone(201, 0)
     assert files.found(arrays, 7) == {}
+
+
+def test_cells_that_are_held_are_passed_over_until_they_are_looked_at_again() -> None:
+    files, arrays = Files([7] * 60), Arrays(1 << 20)
+    held = {(1, cell) for cell in range(30, 60)}
+    assert files.found(arrays, 7, first=30, held=held) == {}
+    assert files.found(arrays, 7, first=10, held=held) == {1: list(range(10, 30))}
+    assert files.found(arrays, 7, first=40) == {}
+    arrays.look_again()
+    assert files.found(arrays, 7, first=40) == {1: list(range(40, 60))}
 
 
 def test_beyond_the_bound_arrays_are_dropped_and_made_again() -> None:
@@ -211,20 +227,37 @@ def test_a_sieve_lets_each_number_through_and_stops_most_others(numbers: set[int
     assert len(sieve) * 8 << shift == 1 << 64
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.integers(0, 3)), max_size=40), st.integers(0, 200))
-def test_any_history_finds_the_same_cells(steps: list[tuple[int, int, int]], bound: int) -> None:
-    """Segments grow, cells go, arrays are dropped: what is found is what is there."""
-    files, arrays = Files([0], [1], [2]), Arrays(bound)
-    for number, key, what in steps:
-        segment = files.segments[number]
-        if what == 0:
-            files.keys[number + 1] += [key, key + 1]
-            files.grow()
-        elif what == 1 and not segment.is_gone(key % segment.cells):
-            segment.mark_gone(key % segment.cells, 0)
-        expected = {
-            one.number: [n for n, k in enumerate(files.keys[one.number]) if k == key and not one.is_gone(n)]
-            for one in files.segments
-        }
-        assert files.found(arrays, key, what % 2) == {number: cells for number, cells in expected.items() if cells}
-        assert arrays.bytes == bytes_of(arrays)
+STEP = st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(0, 5), st.integers(0, 9))
+
+
+@given(st.lists(STEP, max_size=60), st.integers(0, 200))
+def test_any_history_finds_the_same_cells(steps: list[tuple[int, int, int, int]], bound: int) -> None:
+    """Segments grow, cells go or are held for a while, arrays are dropped: what is found is what is there."""
+    files, arrays = Files([0, 1] * 5, [1, 1, 2] * 3), Arrays(bound)
+    held: set[tuple[int, int]] = set()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ids, "MANY_OVER", 1)
+        for number, key, what, first in steps:
+            segment = files.segments[number]
+            cell = segment.number, first % segment.cells
+            if what == 0:
+                files.keys[number + 1] += [key, key + 1]
+                files.grow()
+            elif what == 1 and not segment.is_gone(cell[1]):
+                segment.mark_gone(cell[1], 0)
+            elif what == 2:
+                held.add(cell)
+            elif what == 3 and cell in held:
+                held.remove(cell)
+                arrays.look_again()
+            expected = {
+                one.number: [
+                    n
+                    for n, k in enumerate(files.keys[one.number])
+                    if k == key and n >= first and not one.is_gone(n) and (one.number, n) not in held
+                ]
+                for one in files.segments
+            }
+            found = files.found(arrays, key, what % 2, first, held)
+            assert found == {number: cells for number, cells in expected.items() if cells}
+            assert arrays.bytes == bytes_of(arrays)

@@ -3,12 +3,14 @@
 import json
 from collections.abc import Callable, Iterable
 from itertools import islice
+from typing import Any
 
 import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qmgr import ids as by_id
 from qmgr import message, segments
 from qmgr.entry import COPY, GONE, LOCKED, OVERHEAD, READY, Entry, read_entry
 from qmgr.gathered import BEFORE_ALL
@@ -16,7 +18,7 @@ from qmgr.ids import MESSAGE_ID, Arrays
 from qmgr.lane import Lane
 from qmgr.objects import QueueDefinition
 from qmgr.queue import Queue
-from qmgr.segments import Segment, SegmentReader, SegmentWriter, from_description
+from qmgr.segments import Cell, Segment, SegmentReader, SegmentWriter, from_description
 from recovery.errors import QueueDamaged
 from tests.conftest import SOAK
 from tests.sim.disk import SimDisk
@@ -264,6 +266,11 @@ class Beside(Paged):
         ):
             found = list(self.queue.select(*selectors))
             assert len(found) == len(those), selectors
+            if expected:  # and on from the middle
+                middle = self.position(expected[k % len(expected)])
+                behind = [self.queue.position(one) for one in self.queue.select(*selectors, behind=middle)]
+                wanted = [self.position(one) for one in those if self.position(one) > middle]
+                assert [position for position in behind if position > middle] == wanted
             for entry, one in zip(found, those, strict=True):
                 self.same(entry, one)
                 assert self.queue.claim(entry) is entry
@@ -303,6 +310,11 @@ class Beside(Paged):
         for kind in (0, 1):
             entries = [*memory.values(), *(e for _, e in self.locked.values())]
             assert queue.held[kind] == sum(size(e) for e in entries if e.persistent == kind)
+        cells = {(e.segment, e.cell) for e in queue._elsewhere.values() if e.segment}
+        assert queue._held_cells <= cells, "a message would be passed over"
+        for index in queue._by_id.values():
+            for found in index._found.values():
+                assert all(e.status == READY for e in ([found] if isinstance(found, Entry) else found.values()))
         assert queue.expiring >= sum(one.expires > 0 for one in self.ready.values())
         for found, one in zip(queue.after(BEFORE_ALL, AMPLE), expected, strict=True):
             self.same(found, one)
@@ -363,6 +375,7 @@ def paged(steps: list[tuple[str, int, str, bool]], fifo: bool, buffer: int, inde
     """Of so many messages at the beginning that there are several blocks and several segments."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segments, "LARGEST_BLOCK", 600)
+        patch.setattr(by_id, "MANY_OVER", 1)
         beside = Beside(fifo=fifo, buffer=buffer, index=index)
         for step, k, how, odd in [*BEGINNING, *steps]:
             beside.step(step, k, how, odd)
@@ -415,6 +428,61 @@ def test_an_index_forgets_what_is_paged_out() -> None:
     assert len(queue._by_id[MESSAGE_ID]) < 10
     assert bodies(queue.select(ids(1)[0], None)) == [b"%d" % n for n in range(1, 301, 5)]
     assert len(queue._by_id[MESSAGE_ID]) == 300 - made.paged
+
+
+def test_the_last_block_that_is_paged_may_be_in_memory_in_part() -> None:
+    made = filled(50, buffer=20_000)
+    queue = made.queue
+    made.checkpoint()
+    for _ in range(10):
+        first = queue.first()
+        assert first is not None
+        queue.take(first)
+    for _ in range(20):
+        made.put()
+    made.checkpoint(1)
+    [lane], block = made.lanes, queue.segments[1].blocks[0][-1]
+    assert block.first < lane.high < block.last
+    for n in range(11, 71):
+        assert n in [entry.sequence for entry in queue.select(*ids(n))]
+        assert n in [entry.sequence for entry in queue.select(*ids(n), behind=(0, n - 1))]
+
+
+@pytest.mark.parametrize("kinds", [1, 3], ids=["alike", "of three priorities"])
+@pytest.mark.parametrize("buffer", [0, 60_000])
+@pytest.mark.parametrize("how", ["take", "lock"])
+def test_of_many_messages_with_one_id_each_is_read_once(
+    how: str, buffer: int, kinds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they are got by it one by one, outside a unit of work or in one, which holds them."""
+    made = Paged(buffer=buffer)
+    for n in range(600):
+        made.put(n % kinds)
+    made.checkpoint()
+    read: list[int] = []
+    read_one = SegmentReader.read_one
+
+    def counting(*given: Any) -> Cell:
+        cell = read_one(*given)
+        read.append(cell[1])
+        return cell
+
+    monkeypatch.setattr(SegmentReader, "read_one", counting)
+    queue, key = made.queue, ids(0)[1]
+    mine = sorted(range(3, 601, 3), key=lambda n: (-((n - 1) % kinds), n))
+    held = []
+    for n in mine:
+        entry = next(queue.select(None, key))
+        assert entry.sequence == n
+        getattr(queue, how)(entry)
+        held.append(entry)
+    assert next(queue.select(None, key), None) is None
+    assert len(read) <= kinds * len(mine), "what is in memory, or gone, was read"
+    if how == "lock":
+        for entry in held:
+            queue.give_back(entry, count=True)
+        made.checkpoint()
+        assert [entry.sequence for entry in queue.select(None, key)] == mine
 
 
 def test_backing_out_one_message_again_and_again_costs_no_memory() -> None:
