@@ -38,6 +38,8 @@ class ArchivedNotices:
         if ranges != self._ranges:
             replace_file(self._disk, self._path, json.dumps(self._said(ranges)).encode())
             self._ranges = ranges
+        else:
+            self._disk.sync_dir(self._path.rpartition("/")[0])  # who noted it may have been killed before his sync
 
     def _said(self, ranges: list[tuple[int, int]]) -> dict[str, Any]:
         said = {"log_id": self._log_id, "archived": [list(one) for one in ranges]}

@@ -99,6 +99,7 @@ class Users:
         """The users, to be changed; they are written at the end. Others who change some wait for that."""
         refuse_root(self._disk, self._location.data_dir, self._location.name)
         with locked(self._disk, f"{self._path}.lock", SystemClock()):
+            self._disk.sync_dir(self._location.data_dir)  # whose edit is read here may have been killed before his sync
             known = self._read()
             yield known
             self._write(known)

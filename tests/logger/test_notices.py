@@ -43,6 +43,24 @@ def test_a_notice_is_there_or_not_whatever_crashes_and_never_another() -> None:
             assert found == [1, 5] or (found == [1] and not done)
 
 
+def test_what_is_noted_again_is_durable_though_a_killed_process_had_noted_it() -> None:
+    there = 0
+    for moment in range(1, 20):
+        disk = with_extents(range(0))
+        ArchivedNotices(disk, "/log", ID).add(1)
+        disk.crash_after(moment)
+        try:
+            ArchivedNotices(disk, "/log", ID).add(5)
+        except SimCrash:
+            disk = disk.crash(KEEP_ALL)
+        disk.no_crash()
+        notices = ArchivedNotices(disk, "/log", ID)
+        there += notices.covers(5)
+        notices.add(5)
+        assert ArchivedNotices(disk.crash(LOSE_ALL), "/log", ID).covers(5), moment
+    assert there > 1
+
+
 def test_row_40_notices_that_can_not_be_read_say_that_nobody_was_told_anything() -> None:
     disk = with_extents(range(0))
     ArchivedNotices(disk, "/log", ID).add(5)

@@ -4,12 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logger.disk import make_dirs
 from qmgr import locations, mqsini, sasl
 from qmgr.errors import IniError, InUse, Mistake, NotAuthorized
 from qmgr.locations import Location
 from qmgr.sasl import EXTERNAL, PLAIN, SCRAM, Client, ScramServer, server
 from qmgr.users import Users, verifier
-from tests.sim.disk import SimDisk
+from tests.sim.disk import SimCrash, SimDisk
+from tests.sim.loss import KEEP_ALL, LOSE_ALL
 
 COUNT = 64  # iterations
 
@@ -124,8 +126,7 @@ def test_garbage_is_refused(mechanism: str, said: list[bytes]) -> None:
 def place_of_users() -> tuple[SimDisk, Location]:
     disk = SimDisk()
     location = locations.find("QM1", "/data")
-    for path in ("/data", "/data/qmgrs", location.data_dir):
-        disk.mkdir(path)
+    make_dirs(disk, location.data_dir)
     return disk, location
 
 
@@ -143,6 +144,28 @@ def test_one_user_at_a_time_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     other.release()
     users.set("eve", "x")
     assert users.names() == ["eve", "mia"]
+
+
+def test_a_user_who_is_said_to_be_gone_does_not_come_back() -> None:
+    """Whatever a removal that was killed has left: the next one's answer holds after a power failure."""
+    repeated = 0
+    for moment in range(1, 30):
+        disk, location = place_of_users()
+        users = Users(disk, location)
+        users.set("mia", "x")
+        users.set("tom", "x")
+        disk.crash_after(moment)
+        try:
+            users.remove("mia")
+        except SimCrash:
+            disk = disk.crash(KEEP_ALL)
+        disk.no_crash()
+        try:
+            Users(disk, location).remove("mia")
+        except Mistake:
+            repeated += 1
+        assert Users(disk.crash(LOSE_ALL), location).names() == ["tom"], moment
+    assert repeated > 1
 
 
 def test_the_file_of_users() -> None:
