@@ -170,6 +170,8 @@ class Operations(Running):
         """Somebody else has archived this log extent, or all up to it (SET LOG ARCHIVED, LogManagement=Archive)."""
         try:
             self._retention.note_archived(extent, all_before=all_before)
+        except LogError as exc:
+            raise self._engine.translated(exc) from exc
         except OSError as exc:
             text = (
                 f"that {extent} is archived could not be noted ({exc}); give the disk room, or mend it, and try again"

@@ -120,7 +120,7 @@ def extent_numbers(log: Mapping[str, Any]) -> dict[str, int]:
         return {}
     size = log["extent_bytes"]
     sequences = {
-        "CURRLOG": max(log["head"] // size, (log["tail"] - 1) // size),
+        "CURRLOG": max(log["head"] // size, (log["durable"] - 1) // size),  # those before it are whole: copy them
         "RECLOG": log["head"] // size,
         "MEDIALOG": (log.get("media") or 0) // size,
         "ARCHLOG": log.get("archived_from") or 0,

@@ -370,6 +370,7 @@ class Retention:
         """An extent, or all up to it, has been archived by somebody else (SET LOG ARCHIVED, RESET QMGR TYPE(ARCHLOG)).
 
         Raises Mistake for one that is not known or is being written, or unless LogManagement=Archive.
+        Raises LogError, OSError.
         """
         self._check()
         if self._management is not LogManagement.ARCHIVE:
@@ -381,6 +382,7 @@ class Retention:
         current = self._log.buffer.tail // self._log.state.extent_bytes
         if held[number] >= current:
             raise Mistake(f"log extent {name} is being written; it can be archived when the next one is")
+        self._log.sync((held[number] + 1) * self._log.state.extent_bytes)  # else it may be written after a crash
         self._notices.add(1 if all_before else held[number], held[number])
 
     def advance(self) -> None:

@@ -309,7 +309,7 @@ class Running(ABC):
         elif self._linear and self._engine.refusal is None:
             (restart, media), archive = self._retention.oldest(), self._retention.awaits_archiving()
             with self._engine.lock:
-                current = (self._log.buffer.tail - 1) // self._log.state.extent_bytes
+                current = (self._log.safe - 1) // self._log.state.extent_bytes  # who hears of it copies those before
                 self._engine.events.extents(current, restart, media, archive, self.config.log.path, name_of)
         self._engine.tell()
 

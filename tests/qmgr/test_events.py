@@ -273,6 +273,20 @@ def test_each_extent_is_told_where_a_call_fills_several() -> None:
     assert len(currents(qm)) == 1  # those that were filled while nobody wanted to hear of them are not told later
 
 
+def test_an_extent_is_current_once_those_before_it_are_whole() -> None:
+    """Whoever hears of it copies those: the end of what a unit of work has filled may wait in the log buffer."""
+    qm = World(log_type="linear", log_management="Archive", log_buffer_pages=512).qm
+    qm.define_queue("A")
+    qm.alter(logger_events=True)
+    assert currents(qm) == ["S0000000.LOG"]
+    unit = qm.begin()
+    while qm._log.buffer.tail <= 2 * qm._log.state.extent_bytes:
+        unit.put("A", bytes(9000))
+    assert currents(qm) == []
+    unit.commit()
+    assert currents(qm) == ["S0000001.LOG"]
+
+
 def test_logger_events_need_a_linear_log(qm: qmgr.QueueManager) -> None:
     with pytest.raises(MediaNotSupported, match="AMQ8518E"):
         qm.alter(logger_events=True)

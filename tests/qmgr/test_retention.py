@@ -129,6 +129,36 @@ def test_a_report_is_durable_when_the_call_returns(loss: Any) -> None:
     assert sequences(made)[0] == 4
 
 
+def filled_by_what_is_not_committed() -> tuple[World, qmgr.UnitOfWork, int]:
+    """A unit of work has filled an extent and gone on to the next one; most of that waits in the log buffer."""
+    made = World(log_type="linear", log_management="Archive", log_primary_files=3, log_buffer_pages=512)
+    made.qm.define_queue("Q")
+    log, unit = made.qm._log, made.qm.begin()
+    sequence = log.buffer.tail // EXTENT
+    while log.buffer.tail <= (sequence + 1) * EXTENT:
+        unit.put("Q", bytes(9000))
+    return made, unit, sequence
+
+
+@pytest.mark.parametrize("loss", [KEEP_ALL, LOSE_ALL, mixed(3)])
+def test_an_extent_that_was_reported_is_never_written_again(loss: Any) -> None:
+    """Else the copy of somebody who was told that it is noted lacks messages, and nothing keeps the extent itself."""
+    made, _, sequence = filled_by_what_is_not_committed()
+    made.qm.note_archived(name_of(sequence))
+    copied = made.disk.peek(f"{ACTIVE}/{name_of(sequence)}")
+    made.crash(loss)
+    made.qm.put("Q", b"acknowledged")
+    assert made.disk.peek(f"{ACTIVE}/{name_of(sequence)}") == copied
+
+
+def test_what_is_before_the_current_extent_is_whole() -> None:
+    """CURRLOG says up to where one can copy: an extent of which the end waits in the buffer is still written."""
+    made, unit, sequence = filled_by_what_is_not_committed()
+    assert shown(made)["CURRLOG"] == name_of(sequence)
+    unit.commit()
+    assert shown(made)["CURRLOG"] == name_of(sequence + 1)
+
+
 def test_what_can_not_be_reported_is_refused_with_a_sentence() -> None:
     made = world()
     fill(made, 4)
