@@ -187,6 +187,35 @@ class LogFiles:
                     return int(batch.end_lsns[0]) if batch.end_lsns[0] <= end else start
         return start
 
+    def last_before(self, at: int, disk: Disk | None = None) -> "Last | None":
+        """The last record that begins before `at`; None where that is not there any more, or is damaged.
+
+        Where a record ended at `at` once, this is that record: unless the log was put back from an older copy, and what
+        was logged since is another past.
+        """
+        disk = disk or PosixDisk()
+        log = self.now(disk)
+        size = log.extent_bytes
+        with contextlib.closing(log.extents(disk)) as extents, contextlib.suppress(LogDamaged):
+            for sequence in range((at - 8) // size, 0, -1):
+                last = None
+                for batch in _batches(extents, sequence * size, min(at, (sequence + 1) * size)):
+                    begin, epoch, time = (int(batch.headers[name][-1]) for name in ("lsn", "epoch", "time"))
+                    last = Last(begin, epoch, time, int(batch.end_lsns[-1]))
+                if last is not None:
+                    return last
+        return None
+
+
+@attrs.frozen
+class Last:
+    """Which record it is."""
+
+    lsn: int
+    epoch: int
+    time: int  # microseconds since 1970-01-01 UTC
+    end: int
+
 
 def _ends(extents: Extents, start: int, end: int) -> Places:
     """Where the records end that begin in [start, end), all in one extent."""

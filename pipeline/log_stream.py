@@ -39,6 +39,7 @@ class LogStream(DataSourceStreamReader):
         self.seen: int | None = None  # how far the log reached at the last look
         self.began: int | None = None  # where the query begins, once Spark has asked
         self.first_is_empty = False  # the batch that comes next
+        self._checked = False  # the log has the records that ended at the offsets of the first batch
 
     def initialOffset(self) -> Offset:
         """Where a new query begins: the same for all that Spark asks, while the log goes on.
@@ -139,6 +140,23 @@ class LogStream(DataSourceStreamReader):
         self.refuse_older(first, last)
         if self.seen is None or self.seen < last:  # a batch that is run again by a query that was started again
             self.refuse_older(last, self.log().end())
+        if not self._checked:
+            for at in (first, last):
+                self.refuse_another_past(at)
+            self._checked = True
+
+    def refuse_another_past(self, at: int) -> None:
+        """Raise LogDamaged when no record ends at an offset that was the end of one."""
+        found = None if at == self.began else self.log().last_before(at)
+        if found is not None and found.end != at:
+            active = self.log().directories[0]
+            raise LogDamaged(
+                f"the query has read the log in {active} up to {lsn.text(at)}, and no record ends there any more: the "
+                f"queue manager was put back from an older copy, and has logged other records since; begin a query "
+                f"with a new checkpoint",
+                path=active,
+                lsn=at,
+            )
 
     def refuse_gone(self, start: int) -> None:
         """Raise LogDamaged when the extent that `start` lies in is there no more."""

@@ -42,6 +42,7 @@ class Manifest:
     start: int  # LSN from which on it has everything
     runs: tuple[Run, ...] = ()
     open: dict[int, int] = attrs.field(factory=dict)  # units of work without an outcome yet -> LSN of their first row
+    last: dict[str, int] | None = None  # record that it has: LSN, epoch, time, end
 
     @property
     def end(self) -> int:

@@ -127,7 +127,13 @@ class _Lake:
                 self._tell_differences(made, reconciled)
                 self._report.write(self._folder)
                 return DIFFERENT
-            known = attrs.evolve(known, runs=(*known.runs, made), open=self._open(known, made))
+            last = self._log.last_before(stop)
+            known = attrs.evolve(
+                known,
+                runs=(*known.runs, made),
+                open=self._open(known, made),
+                last=None if last is None else attrs.asdict(last),
+            )
             make_durable(Path(self._folder, made.folder))
             manifest.save(self._folder, known)
             brought.append(made)
@@ -225,7 +231,19 @@ def lake_of(log: LogFiles, folder: str) -> Manifest | None:
             f"is an older copy, or its queue manager was put back from one, and what comes next in it may not be what "
             f"the lake has there; name another --out."
         )
+    elif known.runs and known.last is not None:
+        refuse_another_past(log, folder, known.last)
     return known
+
+
+def refuse_another_past(log: LogFiles, folder: str, last: dict[str, int]) -> None:
+    """Raise Failure where the log has another record in the place of the last one that is in the lake."""
+    found = log.last_before(last["end"])
+    if found is not None and attrs.asdict(found) != last:
+        raise Failure(
+            f"the lake in {folder} has another record at {lsns.text(last['lsn'])} than the log: the queue manager was "
+            f"put back from an older copy, and has logged others since; name another --out."
+        )
 
 
 def refuse_gap(folder: str, known: Manifest, since: int) -> None:

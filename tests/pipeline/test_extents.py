@@ -22,7 +22,7 @@ from logger.errors import ExtentGone, LogDamaged, LogError
 from logger.extent import DATA as FRONT
 from logger.extent import file_name, linear_number
 from pipeline import extents, opened, windows
-from pipeline.extents import LogFiles, Part
+from pipeline.extents import Last, LogFiles, Part
 from pipeline.filters import Filters
 from pipeline.rows import batches
 from recovery import extent_index
@@ -556,6 +556,20 @@ def test_a_boundary_is_where_a_record_ends(which: str, data: st.DataObject, requ
     later = [one for one in ends if start < one <= min(end, ends[-1])]
     near = [one for one in later if one <= start + most]
     assert found == (near[-1] if near else later[0] if later else start)
+
+
+@pytest.mark.parametrize("which", ["plain", "indexed"])
+def test_the_last_record_before_an_lsn_is_told(which: str, request: pytest.FixtureRequest) -> None:
+    works, rows = request.getfixturevalue(which)
+    log = works.log()
+    told_of = {row["end_lsn"]: Last(row["lsn"], row["epoch"], row["time"], row["end_lsn"]) for row in rows}
+    ends = sorted(told_of)
+    for end in (*ends[:3], *ends[3::97], ends[-1]):
+        assert log.last_before(end, works.disk) == told_of[end]
+    begun = next(row for row in rows if row["end_lsn"] - row["lsn"] > log.extent_bytes)
+    for inside in (begun["lsn"] + 8, begun["lsn"] + log.extent_bytes, begun["end_lsn"] - 8):
+        assert log.last_before(inside, works.disk) == told_of[begun["end_lsn"]]
+    assert log.last_before(log.extent_bytes, works.disk) is None
 
 
 def test_a_boundary_is_found_around_a_record_longer_than_an_extent(indexed: tuple[Works, list[Row]]) -> None:

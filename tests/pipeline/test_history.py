@@ -3,6 +3,7 @@
 import datetime
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -120,6 +121,10 @@ def test_runs_follow_each_other_and_the_lake_is_the_log(spark: "SparkSession", f
     known = manifest.load(str(lake))
     assert known is not None
     assert (len(known.runs), known.open) == (1, {})
+    last = extents.find(str(data), NAME).last_before(known.end)
+    assert last is not None
+    assert known.last == attrs.asdict(last)
+    assert (last.lsn, last.end) == rows(pipeline.lake(spark, str(lake)))[-1][:2]
     with started(data) as qm:
         unit = qm.begin()
         unit.put("A", bytes(70_000))  # so much that it is logged before the outcome
@@ -325,6 +330,38 @@ def test_a_log_that_ends_before_the_lake_does_is_refused(tmp_path: Path) -> None
             continue
         with pytest.raises(Failure, match="it is an older copy, or its queue manager was put back from one"):
             history.check(parser_of(job("history")).parse_args(words))
+
+
+def test_a_log_with_another_past_than_the_lake_is_refused(tmp_path: Path) -> None:
+    """A queue manager that was put back from an older copy, and has logged more since than the lake has."""
+    data, lake = tmp_path / "data", tmp_path / "lake"
+    made(data)
+    shutil.copytree(data, tmp_path / "old")
+    args = parser_of(job("history")).parse_args([str(data), "--qmgr", NAME, "--out", str(lake)])
+    lake.mkdir()
+    log = extents.find(str(data), NAME)
+    for end in (log.end(), more(data, 5)):
+        last = log.last_before(end)
+        assert last is not None
+        brought = Run(folder="run=x", start=log.first(), end=end, rows=1)
+        known = Manifest(
+            log_id=log.log_id.hex(), start=log.first(), runs=(brought,), last={**attrs.asdict(last), "end": end}
+        )
+        manifest.save(str(lake), known)
+        history.check(args)
+    shutil.rmtree(data)
+    shutil.copytree(tmp_path / "old", data)
+    assert more(data, 20) > end
+    with pytest.raises(Failure, match=r"has another record at .* than the log: the queue manager was put back from an"):
+        history.check(args)
+
+
+def more(data: Path, messages: int) -> int:
+    """Where the log ends when so many more were put."""
+    with started(data) as qm:
+        for _ in range(messages):
+            qm.put("A", b"more")
+    return extents.find(str(data), NAME).end()
 
 
 def test_a_moment_stands_for_the_first_record_of_then() -> None:

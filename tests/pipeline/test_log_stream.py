@@ -1,6 +1,7 @@
 """The log as a stream: nothing is lost or comes twice, whoever ends and begins again, wherever the log lies."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 import qmgr
-from logger import control
+from logger import control, lsn
 from logger.disk import PosixDisk, PosixFile
 from logger.errors import ExtentGone, LogDamaged
 from logger.extent import file_name, linear_number
@@ -392,6 +393,41 @@ def test_an_older_copy_of_the_log_is_refused(past: Path, tmp_path: Path) -> None
     ahead = reader.offset(int(end["lsn"]) + 80)
     with pytest.raises(LogDamaged, match="it is an older copy; put back the one that was read"):
         stream(past).latestOffset(ahead, ReadAllAvailable())
+
+
+def test_a_past_that_is_another_one_is_refused(past: Path, tmp_path: Path) -> None:
+    """A queue manager that was put back from an older copy, and has logged more since than the query has read."""
+    data = tmp_path / "data"
+    qmgr.create(NAME, data_path=data, **logs.LINEAR)
+    life(data, 10, 100)
+    old = tmp_path / "old"
+    shutil.copytree(data, old)
+    middle = int(stream(data).initialOffset()["lsn"]), log_end(data)
+    life(data, 10, 200)
+    reader = stream(data)
+    read_up_to = reader.offset(log_end(data))
+    shutil.rmtree(data)
+    old.rename(data)
+    life(data, 30, 304)
+    end = stream(data).latestOffset(read_up_to, ReadAllAvailable())
+    for start, last in ((read_up_to, end), (reader.offset(middle[1]), read_up_to)):
+        for kind in (LimitedLogStream, UnlimitedLogStream):
+            with pytest.raises(LogDamaged, match=f"up to {lsn.text(int(read_up_to['lsn']))}, and no record ends there"):
+                kind(options(data), ARROW).partitions(start, last)
+    again = stream(data)
+    assert batch(again, reader.offset(middle[1]), end), "up to the copy the past is the same"
+
+
+def life(data: Path, messages: int, size: int) -> None:
+    with qmgr.start(NAME, data_path=data, background=False) as qm:
+        if not qm.queues():
+            qm.define_queue("A")
+        for _ in range(messages):
+            qm.put("A", bytes(size))
+
+
+def log_end(data: Path) -> int:
+    return options(data).log().end()
 
 
 def test_spark_4_1_gets_all_that_is_there(past: Path) -> None:
