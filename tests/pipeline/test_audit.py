@@ -273,6 +273,20 @@ def test_what_a_forger_changes_in_a_log_is_found(
         assert "--in-order names NOWHERE, and the log tells of no message there" in told
 
 
+def test_order_is_proved_over_all_buckets_of_places(spark: "SparkSession", lived: Lived) -> None:
+    """Two messages that came first and last change their places: all between are behind one that came later."""
+    puts = [row for row in lived.rows() if row["kind"] == "PUT" and row["uow"] is None and not row["repeated"]]
+    [(busiest, _)] = Counter(row["object_number"] for row in puts).most_common(1)
+    some = [row for row in puts if row["object_number"] == busiest]
+    assert len(some) > 3 * SMALL
+    places = [row["sequence"] for row in some]
+    mixed = [row | {"sequence": place} for row, place in zip(some, [places[-1], *places[1:-1], places[0]], strict=True)]
+    found, _ = audited(spark, mixed, Scope(whole=False))
+    wrong = {(row["rule"], row["sequence"], row["other_lsn"]) for row in found.filter("rule = 'arrival'").collect()}
+    last = some[-1]["lsn"]
+    assert wrong == {("arrival", row["sequence"], last) for row in mixed if row["lsn"] < last}
+
+
 def test_in_order_names_a_queue_that_can_be_one() -> None:
     assert [audit.queue_in_order(text) for text in ("*", "A.b/%_1", "#7")] == ["*", "A.b/%_1", "#7"]
     for wrong in ("it's", "", "#", "*A"):

@@ -155,6 +155,7 @@ def test_of_messages_with_one_id_the_one_that_is_meant_is_taken(face: Manager, q
         with pytest.raises(Mistake, match=r"another message with the id 58.* is on queue 'A' before the one that is"):
             consuming().once(face, QUERY, batch, lambda: streamed(more), never)  # noqa: B023
         assert qm.queue("A").depth == 3 - batch and not qm.transactions()
+        assert {seen.backout_count for seen in qm.browse("A")} == {0}, "what is in the way was not got for it"
         consuming().once(face, QUERY, batch, lambda: streamed(message), worked_on(found))  # noqa: B023
     assert (found, bodies(qm, "A")) == (["row 0", "row 0"], [b"third"])
     consuming().once(face, QUERY, 2, lambda: streamed(first), never)  # somebody else has it; and the third stays

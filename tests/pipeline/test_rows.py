@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline import extents, opened, rows
+from pipeline.filters import Filters
 from pipeline.schema import COLUMNS
 from recovery.records import Kind
 from tests.pipeline import reference
@@ -59,6 +60,33 @@ def assert_same(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> No
 
 def test_the_log_of_every_shape_of_work(everything: Works) -> None:
     assert_same(told(everything.log(), everything.disk), reference.rows(everything.log(), everything.disk))
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_every_object_and_kind_can_be_chosen(indexed: bool) -> None:
+    works = Works(5)
+    for step in (*STEPS, *STEPS[::-1]):
+        works.do(step)
+    works.qm.put("A", b"given back")
+    unit = works.qm.begin()
+    unit.get("A")
+    unit.backout()
+    works.stop()
+    if indexed:
+        assert index(works)
+    log, disk = works.log(), works.disk
+    rows = reference.rows(log, disk)
+    backouts = {row["lsn"] for row in rows if row["kind"] == "BACKOUT"}
+    assert any(row["kind"] == "GET" and row["lsn"] in backouts for row in rows)
+    kinds = {row["kind"] for row in rows}
+    objects = {row["object"] for row in rows} - {None}
+    assert {"A", "ALIAS", "PASSING"} <= objects
+    for chosen in (
+        *(Filters(objects=frozenset([name])) for name in objects),
+        *(Filters(kinds=frozenset([kind])) for kind in kinds),
+        *(Filters(objects=frozenset([name, "A"]), kinds=frozenset(["GET", "DEFINE_ALIAS"])) for name in objects),
+    ):
+        assert_same(told(log, disk, chosen), list(reference.passing(rows, chosen)))
 
 
 def test_each_column_is_the_same_alone(everything: Works) -> None:
