@@ -34,7 +34,6 @@ from qmgr.errors import (
     Unavailable,
     UnknownQueue,
 )
-from qmgr.holding import Locks
 from qmgr.objects import check_name, read_definition
 from qmgr.queue import Queue
 from qmgr.rebuild import Rebuild, Skip
@@ -335,6 +334,9 @@ class Media:
                 was = old.damaged
                 if not was:
                     old.block("it is being recreated")
+                for unit in state.uows:
+                    if unit.holds:  # what only a client has is there again, for anybody: it can't be acknowledged
+                        engine.release_locked(unit, [get for get in unit.gets if get[0] is old])
                 engine.log_held()
                 until = self._log.buffer.tail
                 users = {unit.number for unit in state.uows if _uses(unit, old)}
@@ -454,11 +456,7 @@ def _relinked(unit: Uow, rebuilt: Uow | None, old: Queue, new: Queue) -> _Relink
     """What is to be changed of the unit. Raises KeyError where the log does not have what it has got.
 
     Non-persistent messages that it has got are gone with the old queue; those that it has put are not there yet.
-    Messages that are only held for a client are there again, for anybody.
     """
-    if unit.holds:
-        rest = Locks.fromkeys(get for get in unit.gets if get[0] is not old)
-        return _Relinked(unit, puts=[], gets=rest, gets_logged=0, volatile=0)  # type: ignore[arg-type]
     puts = [] if rebuilt is None else [put for put in rebuilt.puts if put[0] is new]
     gets: list[tuple[Queue, Entry]] = [] if rebuilt is None else [get for get in rebuilt.gets if get[0] is new]
     if old.id in unit.lost:  # in doubt since before the start: all that it has done is in the log

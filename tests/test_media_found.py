@@ -312,6 +312,31 @@ def test_row_25_what_is_only_held_for_a_client_is_there_again_for_anybody() -> N
     assert bodies(world.qm, "Q") == [b"1", b"2"]
 
 
+@pytest.mark.parametrize("in_unit", [False, True])
+def test_row_25_what_is_acknowledged_while_the_queue_is_built_again_is_not_held_any_more(in_unit: bool) -> None:
+    """It would be got from the queue that goes, and be there again on the one that comes."""
+    world = linear()
+    world.qm.define_queue("Q")
+    for n in range(100):
+        world.qm.put("Q", b"%d" % n)
+    session = world.qm.sessions.open(Peer(user="mia", application="till", process=7), AllRights())
+    held, _ = session.deliver("Q", 2)
+    unit = session.begin() if in_unit else None
+    refused = []
+
+    def meanwhile(done: int, total: int) -> None:
+        with pytest.raises(qmgr.Mistake) as caught:
+            session.accept([held[0]], unit)
+        refused.append(caught.value.reason)
+
+    world.qm.recreate("Q", progress=meanwhile)
+    assert set(refused) == {qmgr.Reason.NO_MSG_LOCKED}
+    session.close()
+    for _ in range(2):
+        assert (world.qm.queue("Q").uncommitted, len(bodies(world.qm, "Q"))) == (0, 100)
+        world.crash(LOSE_ALL)
+
+
 def test_row_24_segments_stay_until_the_image_is_recorded_that_is_made_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that they hold has been got by then, and the checkpoints know of them no more."""
     monkeypatch.setattr(segments, "LARGEST_BLOCK", 100)
