@@ -39,6 +39,7 @@ NAME = "amqalchk.fil"
 PREVIOUS = "amqalchk.old"
 RESERVE = "amqalchk.rsv"
 LEAST_RESERVE = 64 << 10  # bytes
+LONGEST_MARK = 100  # bytes of the notes of a checkpoint record
 JUMP_US = 10_000_000  # that the system's clock is set by, and a checkpoint is due
 CAME_MAX = 128 << 20  # bytes that may come before a checkpoint is due, since only a checkpoint moves them out of memory
 
@@ -230,6 +231,7 @@ class Checkpointer:
             log = self._log
             with self._whole_or_stop():
                 with log.lock:
+                    self._make_room()
                     units = {u.number: u.first_lsn for u in self._resource.uows.logged()}
                     head = lsn.text(min(units.values())) if units else None  # None: where it is itself
                     marked, end = self._mark(Kind.START_CHECKPOINT, {"units": len(units), "head": head})
@@ -273,6 +275,7 @@ class Checkpointer:
             snapshot.clean_up()
             keep_reserve(self._disk, self._directory, len(data))
             with log.lock:
+                self._make_room()
                 self._mark(Kind.END_CHECKPOINT, {"lsn": lsn.text(marked)})
             self.count += 1
             self.last_ns = self._clock.elapsed_ns()
@@ -291,6 +294,10 @@ class Checkpointer:
             self._log.stop(LogClosed(f"a checkpoint was interrupted ({type(exc).__name__})"))
             raise
 
+    def _make_room(self) -> None:
+        """In the log buffer, for a record of a checkpoint. May let go of the lock: look at the state afterwards."""
+        self._log.make_room(self._log.cost(LONGEST_MARK))
+
     def _mark(self, kind: Kind, notes: dict[str, Any]) -> tuple[int, int]:
         """Append a checkpoint record, if need be into the room that is kept for them; (LSN, end).
 
@@ -299,8 +306,8 @@ class Checkpointer:
         """
         log = self._log
         code, uow, head, data = CheckpointMark(kind, json.dumps(notes).encode()).encode()
+        assert len(head) <= LONGEST_MARK, "room was made for it"
         size = log.cost(len(head))
-        log.make_room(size)
         tail, space = log.buffer.tail, log.space
         if not (space.fits(tail, size, space.for_gets) if self._failed else space.fits_for_checkpoint(tail, size)):
             return tail, tail

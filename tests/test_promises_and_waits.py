@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import qmgr
+from logger.frame import HEADER
 from qmgr import Xid
 from qmgr.message import describe
 from recovery.records import QUEUE_PLACE, Put
@@ -41,7 +42,7 @@ def promise_is_what_is_needed(world: World) -> bool:
 
 
 def fill(world: World, room: int) -> None:
-    """Leave `room` bytes in the log buffer, or up to 7 less, by puts to FILL whose callers have not forced them yet."""
+    """Leave `room` bytes in the log buffer, or some less, by puts to FILL whose callers have not forced them yet."""
     engine = world.qm._engine
     queue = engine.state.queues["FILL"]
     least = engine.log.cost(QUEUE_PLACE.size + len(HEAD))
@@ -49,6 +50,16 @@ def fill(world: World, room: int) -> None:
         while engine.log.buffer.room > room:
             size = min(2000, engine.log.buffer.room - room - least)
             engine.log_locked(Put(queue.id, queue.next_sequence, HEAD, bytes(max(0, size))))
+
+
+def fill_exactly(world: World, room: int) -> None:
+    """Leave just so many bytes, a multiple of 8 that is not about the end of a page."""
+    fill(world, room + 1000)
+    engine = world.qm._engine
+    queue, frame = engine.state.queues["FILL"], HEADER.size + QUEUE_PLACE.size + len(HEAD)
+    with engine.lock:
+        engine.log_locked(Put(queue.id, queue.next_sequence, HEAD, bytes(engine.log.buffer.room - room - frame)))
+    assert engine.log.buffer.room == room
 
 
 class Writing:
@@ -281,6 +292,36 @@ def test_a_put_made_while_the_prepare_of_its_unit_waits_is_prepared_with_it() ->
     world.crash(LOSE_ALL)
     world.qm.resolve(XID, commit=True)
     assert bodies(world.qm, "A") == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("how", ["begins", "ends"])
+def test_a_checkpoint_that_has_waited_names_the_units_of_work_of_the_moment_that_it_holds(how: str) -> None:
+    """A restart reads what they have logged before it: of too few it misses some, of too many it does things twice."""
+    world = world_with("A", "B", "FILL", log_file_pages=256)
+    world.qm.put("A", b"got")
+    unit = world.qm.begin()
+    if how == "ends":
+        unit.get("A")
+        unit.put("B", b"once")
+        world.qm.put("A", b"other")  # which logs the unit's calls
+    writing = Writing(world)
+    fill_exactly(world, 2176)  # room for the record of an end, or of a get, and not for that of a checkpoint
+    checkpoint = writing.waits(world.qm.checkpoint)
+    if how == "ends":
+        commit = writing.forces(unit.commit)
+        writing.done()
+        commit.outcome()
+    else:
+        unit.get("A")
+        put = writing.waits(lambda: world.qm.put("A", b"other"))  # it logs the unit's call before it waits
+        writing.done()
+        put.outcome()
+    checkpoint.outcome()
+    if how == "begins":
+        unit.put("B", b"once")
+        unit.commit()
+    world.crash(LOSE_ALL)
+    assert (bodies(world.qm, "A"), bodies(world.qm, "B")) == ([b"other"], [b"once"])
 
 
 def test_a_record_that_meets_the_end_of_its_extent_has_room_for_the_padding() -> None:
