@@ -331,22 +331,22 @@ class Engine(Holding):
             self.check()
         if limit > 1:
             limit = min(limit, max(1, queue.depth))
-        self._room_for_gets(unit, limit)
-        freely = queue.gets_freely
-        if not freely:
-            self._check_get(queue)
-        now = self.steady.now_us() if queue.expiring else 0
         look_at = limit
-        chosen, expired = self._choose(unit, queue, limit, wanted, now, look_at, may_read)
-        while not chosen:
+        while True:
+            self._room_for_gets(unit, limit)
+            freely = queue.gets_freely  # each time, since the lock may have been let go of
+            if not freely:
+                self._check_get(queue)
+            now = self.steady.now_us() if queue.expiring else 0
+            chosen, expired = self._choose(unit, queue, limit, wanted, now, look_at, may_read)
+            if chosen:
+                break
             if not expired:
                 return None
             if not self.expire_locked(queue, expired):  # the log has no room for saying so: look behind them
                 if look_at > len(expired):
                     return None
                 look_at = len(expired) + limit
-            self._room_for_gets(unit, limit)  # again, since that may have let go of the lock
-            chosen, expired = self._choose(unit, queue, limit, wanted, now, look_at, may_read)
         messages = [(entry.head, entry.body, entry.backouts) for entry in chosen]
         safe = max([entry.lsn for entry in chosen])
         if unit is not None:
@@ -468,7 +468,12 @@ class Engine(Holding):
         return exc
 
     def _claim(self, queue: Queue, entry: Entry) -> Entry | None:
-        """`Queue.claim`. Where a segment can't be read, whoever gets the message will be told."""
+        """`Queue.claim`; None too where nothing is got from the queue any more, or a segment can't be read.
+
+        Of that whoever gets the message will be told.
+        """
+        if queue.damaged or queue.deleted:
+            return None
         try:
             return queue.claim(entry)
         except (QueueDamaged, OSError):

@@ -278,6 +278,56 @@ def test_a_get_that_has_waited_takes_nothing_for_a_unit_that_was_rolled_back_mea
     assert world.qm.status().log.promised == 0
 
 
+@pytest.mark.parametrize("good", [False, True])
+def test_a_get_that_has_waited_takes_nothing_from_a_queue_that_was_deleted_meanwhile(good: bool) -> None:
+    """Else a restart would find a record of a queue that is not there, and refuse it."""
+    world = world_with("A", "FILL", log_file_pages=256)
+    world.qm.put_many("A", [b"old"] * 100, expiry=1.0)
+    world.clock.advance(5)
+    writing = Writing(world)
+    fill_exactly(world, 2800)
+    get = writing.waits(lambda: world.qm.get("A", wait=None))  # for room to say which messages have expired
+    if good:
+        writing.forces(lambda: world.qm.put("A", b"good"))
+    delete = writing.forces(lambda: world.qm.delete_queue("A", purge=True))
+    writing.done()
+    delete.outcome()
+    with pytest.raises(qmgr.UnknownQueue) as caught:
+        get.outcome()
+    assert caught.value.reason is qmgr.Reason.Q_DELETED
+    world.crash(LOSE_ALL)
+    assert set(world.depths()) == {"FILL"}
+
+
+def test_a_message_is_not_moved_away_from_a_queue_that_was_deleted_while_room_was_made() -> None:
+    world = world_with("BAD", "FILL")
+    world.qm.define_queue("A", backout_threshold=1, backout_queue="BAD")
+    world.qm.put("A", b"poison")
+    unit = world.qm.begin()
+    unit.get("A")
+    unit.backout()
+    engine = world.qm._engine
+    log, queue = engine.log, engine.state.queues["FILL"]
+    with engine.lock:
+        while log.space.fits(log.buffer.tail, 500, log.space.for_gets):
+            log.make_room(500)
+            engine.log_locked(Put(queue.id, queue.next_sequence, HEAD, bytes(100)))
+
+    def meanwhile(kind: str, path: str) -> None:
+        if "amqalchk" in path:
+            world.disk.before_effect = None
+            engine.delete("A", purge=True)
+
+    world.disk.before_effect = meanwhile
+    unit = world.qm.begin()
+    with pytest.raises(qmgr.UnknownQueue):
+        unit.get("A", backout_requeue=True)
+    unit.commit()
+    world.crash(LOSE_ALL)
+    assert "A" not in world.depths()
+    assert bodies(world.qm, "BAD") == []
+
+
 def test_a_put_made_while_the_prepare_of_its_unit_waits_is_prepared_with_it() -> None:
     world = world_with("A", "B", "FILL", log_file_pages=256)
     writing = Writing(world)
