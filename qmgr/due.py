@@ -70,6 +70,6 @@ class Waiters:
         self.line = left
 
     def wake_all(self) -> None:
-        for event, _ in self.line:
-            event.set()
-        self.line.clear()
+        """Those too who come meanwhile: who stops the queue manager need not have the lock."""
+        while self.line:
+            self.line.popleft()[0].set()

@@ -174,6 +174,7 @@ class Engine(Holding):
                     if found is None and seconds != 0.0 and not more:
                         self.check_not_ending()
                         event = queue.waiters.join(selective=wanted.selective)
+                        self._check_again()
                 if found is not None:
                     if found.force > self.log.safe:
                         self.log.force(found.force)
@@ -242,6 +243,7 @@ class Engine(Holding):
                 if found is None:
                     if waiter is not None:
                         queue.waiters.stand(waiter)
+                        self._check_again()
                     return queue, [], moved
                 if queue.waiters.line:  # it may have been woken for more than it takes
                     queue.waiters.wake_one()
@@ -322,6 +324,11 @@ class Engine(Holding):
                         queue.waiters.wake_one()
                     else:
                         queue.waiters.leave(event)
+
+    def _check_again(self) -> None:
+        """Who stops the queue manager need not have the lock: he may have woken all before this one stood in line."""
+        if self.refusal is not None:
+            self.check()
 
     def _get_locked(
         self, unit: Uow | None, queue: Queue, limit: int, wanted: Wanted, may_read: bool

@@ -9,6 +9,7 @@ import pytest
 
 import qmgr
 from qmgr import Reason
+from qmgr.due import Waiters
 from tests.qmgr.world import Call, World, reason_of
 
 Real = Callable[..., qmgr.QueueManager]
@@ -310,6 +311,34 @@ def test_a_failed_log_ends_waits(qm: qmgr.QueueManager) -> None:
     qm._fail(OSError(5, "the disk is gone"))
     with pytest.raises(qmgr.Unavailable, match="the disk is gone"):
         call.outcome()
+
+
+def test_a_log_that_fails_while_a_get_is_about_to_wait_ends_that_too(qm: qmgr.QueueManager) -> None:
+    """Who fails need not have the lock: he wakes those who stand in line, and nobody wakes who comes behind that."""
+    look = qm._engine.check_not_ending
+
+    def fails_just_then() -> None:
+        look()
+        Call(lambda: qm._fail(OSError(5, "the disk is gone"))).outcome()
+
+    qm._engine.check_not_ending = fails_just_then  # type: ignore[method-assign]
+    with pytest.raises(qmgr.Unavailable, match="the disk is gone"):
+        Call(lambda: qm.get("A", wait=None)).outcome(20)
+
+
+def test_who_comes_while_all_are_woken_is_woken_too() -> None:
+    waiters = Waiters()
+
+    class First(threading.Event):
+        def set(self) -> None:
+            waiters.stand(second)
+            super().set()
+
+    first, second = First(), threading.Event()
+    waiters.stand(first)
+    waiters.wake_all()
+    assert first.is_set()
+    assert second.is_set()
 
 
 # ---- the clock jumps
