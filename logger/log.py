@@ -403,7 +403,7 @@ class Log(Writer):
         Returns how many. Raises OSError.
         """
         done = 0
-        while done < most and self.release_secondaries():
+        while done < most and self.release_secondary():
             done += 1
         if isinstance(self._extents, Line):
             with self._growing:  # which takes one of those that are kept
@@ -414,8 +414,11 @@ class Log(Writer):
         """How many extents of a linear log were created, used again, and deleted since this was asked last."""
         return self._extents.done() if isinstance(self._extents, Line) else (0, 0, 0)
 
-    def release_secondaries(self) -> int:
-        """Remove one inactive extent beyond the primaries when the active log leaves room enough; return how many."""
+    def release_secondary(self) -> int:
+        """Remove one inactive extent beyond the primaries, if there is one and the active log leaves room enough.
+
+        Returns how many. Raises OSError where the file of one that is left out can't be removed.
+        """
         dropped: list[Extent] = []
 
         def release() -> None:
@@ -430,10 +433,11 @@ class Log(Writer):
                 space.set_files(len(self._extents))
                 dropped.append(held)
             self._write_control(self._now())
-            self._extents.remove_file(dropped[0])
 
         with self._growing:  # nobody makes a file of the same name before this one is gone
             self._exclusively(release)
+            for held in dropped:
+                self._extents.remove_file(held)
         return len(dropped)
 
     # ---- what is known

@@ -198,16 +198,16 @@ class Housekeeper:
         self._checkpointer.take(clean=clean, hear=hear)
         self._failed_ns = 0
         self._told = 0, 0
-        self._engine.log.release_secondaries()
-        if not clean:
-            self._provide()
+        self._fit_log(clean)
         self._retention.after_checkpoint()
 
-    def _provide(self) -> None:
-        """Make log extents ahead of need."""
+    def _fit_log(self, clean: bool) -> None:
+        """Remove a log extent that is not needed any more, make others ahead of need."""
         try:
-            self._engine.log.provide()
-        except (OSError, LogDamaged) as exc:  # nothing has changed
+            self._engine.log.release_secondary()
+            if not clean:
+                self._engine.log.provide()
+        except (OSError, LogDamaged) as exc:  # the log goes on with what it has
             self._errors.say("AMQ6708", text=str(exc))
 
     # ---- room in the log

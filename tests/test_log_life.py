@@ -138,7 +138,7 @@ class LogLife:
                 self.force()
                 self.move_head()
             elif kind < 0.96:
-                self.log.release_secondaries()
+                self.log.release_secondary()
             elif kind < 0.97:
                 self.advance()
             else:

@@ -162,7 +162,7 @@ def test_the_log_is_full_when_the_head_stays() -> None:
     log.move_head(log.buffer.tail, log.buffer.tail)
     append(log, bytes(4000))
     assert disk.exists("/log/active/S0000002.LOG")
-    assert log.release_secondaries() == 1
+    assert log.release_secondary() == 1
     assert len(disk.files("/log/active")) == 2
 
 

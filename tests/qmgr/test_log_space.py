@@ -270,6 +270,26 @@ def test_row_22_secondaries_come_when_they_are_needed_and_go_again() -> None:
     assert bodies(world.qm, "A") == [b"x"]
 
 
+def test_a_secondary_that_can_not_be_removed_stays_and_nothing_else_happens() -> None:
+    world = World(log_secondary_files=3)
+    world.qm.define_queue("A")
+    world.qm.define_queue("B")
+    for _ in range(2):
+        with world.qm.begin() as unit:
+            unit.put("A", b"holds the head")
+            fill(world, lambda: world.qm.status().log.files >= 4)
+        world.disk.fail("unlink", errno.EIO, once=False, where=lambda path: "/active/" in path)
+        world.qm.checkpoint()
+        assert "AMQ6708" in world.errors()
+        with pytest.raises(qmgr.Unavailable, match="try again"):
+            world.qm.reduce_log()
+        assert world.qm.status().log.files == 2
+        assert len([path for path in world.disk.files() if "/active/" in path]) > 2
+        world.disk.heal()
+    world.crash(LOSE_ALL)
+    assert bodies(world.qm, "A") == [b"holds the head"] * 2
+
+
 def test_row_21_the_log_wraps_many_times_over_restarts(world: World) -> None:
     for n in range(8):
         world.qm.put("A", b"%d" % n)
