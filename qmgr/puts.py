@@ -84,7 +84,7 @@ class Puts(Definitions):
         else:
             record = Put(queue.id, 0, head, body, entry)
             cost = self.log.cost(QUEUE_AND_SEQUENCE + size) if descriptor.persistent else 0
-            end = self._put_now(record, queue, 1, len(body), cost, now)
+            end = self._put_now(record, queue, 1, len(body), size, cost, now)
         return Message(body, head, queue.name, 0, descriptor.expiry), end
 
     def put_many(self, unit: Uow | None, name: Any, bodies: Iterable[Any], options: verbs.PutOptions) -> list[Message]:
@@ -124,7 +124,7 @@ class Puts(Definitions):
             count = len(bodies)
             record = PutMany(queue.id, 0, messages, entries)
             cost = self.log.cost(records.put_many_cost(size, count)) if persistent else 0
-            end = self._put_now(record, queue, count, largest, cost, now)
+            end = self._put_now(record, queue, count, largest, size, cost, now)
         name, expiry = queue.name, descriptor.expiry
         return [Message(body, head, name, 0, expiry) for head, body in messages], end
 
@@ -141,10 +141,12 @@ class Puts(Definitions):
         """When a message expires that is put now, in microseconds of the steady clock."""
         return self.steady.now_us() + max(1, int(expiry * 1_000_000))
 
-    def _put_now(self, record: Put | PutMany, queue: Queue, count: int, largest: int, cost: int, now: int) -> int:
-        """Put outside a unit of work, if that may be; `cost` bytes of log for persistent messages, else 0.
+    def _put_now(
+        self, record: Put | PutMany, queue: Queue, count: int, largest: int, size: int, cost: int, now: int
+    ) -> int:
+        """Put outside a unit of work, if that may be; the LSN to force.
 
-        Returns the LSN to force.
+        `largest` is the longest body, `size` all bytes of the messages, `cost` the log that they take, 0 if none.
         """
         end = 0
         try:
@@ -156,7 +158,7 @@ class Puts(Definitions):
                     self.checkpointer.records += (count - 1) // A_RECORD
                 else:
                     self._apply_only(record, now)
-                self._came((HEAD.size + largest + OVERHEAD) * count)
+                self._came(size + OVERHEAD * count)
         except LogError as exc:
             raise self.translated(exc) from exc
         return end

@@ -222,5 +222,6 @@ class Requeue(Puts):
             self._put_in_unit(unit, queue, [entry], [(head, body)], size, len(body))
         else:
             cost = self.log.cost(QUEUE_AND_SEQUENCE + size) if message.persistent else 0
-            end = self._put_now(Put(queue.id, 0, head, body, entry), queue, 1, len(body), cost, self.clock.wall_us())
+            now = self.clock.wall_us()
+            end = self._put_now(Put(queue.id, 0, head, body, entry), queue, 1, len(body), size, cost, now)
         return Message(body, head, queue.name, 0, message.expiry), end

@@ -340,6 +340,16 @@ def test_checkpoints_by_count() -> None:
     assert world.qm.status().log.head > world.qm.restart_report.end_lsn
 
 
+def test_one_large_message_among_many_small_ones_counts_once() -> None:
+    """Bytes that came make a checkpoint due, and three times as many make callers wait for it."""
+    world = World(log_primary_files=4, log_file_pages=1024)
+    world.qm.define_queue("A")
+    start = world.qm.status().checkpoints
+    world.qm.put_many("A", [bytes(1 << 20), *[b""] * 1000])
+    assert world.qm.status().checkpoints == start
+    assert 1 << 20 < world.qm._checkpointer.came < 2 << 20
+
+
 def test_checkpoints_by_time_when_there_is_enough_to_do() -> None:
     world = World(ini={"CheckPointWaitLen": "5", "CheckPointLogRecdMin": "10"})
     world.qm.define_queue("A")
