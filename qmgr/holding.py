@@ -11,7 +11,7 @@ from qmgr.errors import Mistake, MQError, Reason, ResourceProblem
 from qmgr.queue import Queue
 from qmgr.requeue import Requeue
 from recovery.records import GET_COST, run_of_gets
-from recovery.uows import ACTIVE, Uow
+from recovery.uows import ACTIVE, BACKED_OUT, Uow
 
 Pair = tuple[Queue, Entry]
 A_LOT = 500  # messages that are refused in one unit of work
@@ -76,8 +76,13 @@ class Holding(Requeue):
             with contextlib.suppress(MQError):  # nobody is there to be told; what is left belongs to all again
                 self.reject_later(holder, list(holder.gets))
             with self.lock:
-                self.release_locked(holder, list(holder.gets))
-                self.back_out_locked(holder)  # of which nothing is left, and nothing is logged
+                self.drop_locked(holder)
+
+    def drop_locked(self, holder: Uow) -> None:
+        """What it still has returns as if nobody had had it; nothing was ever logged of it, so that is its end."""
+        self.release_locked(holder, list(holder.gets))
+        holder.state = BACKED_OUT
+        self.state.uows.remove(holder)
 
     def _taken_over(self, holder: Uow, held: list[Pair]) -> Uow:
         """A unit of work that has got what was held."""

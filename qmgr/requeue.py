@@ -75,13 +75,17 @@ class Requeue(Puts):
                 queue = verbs.known_queue(self.state, name)
                 with self.lock:
                     more = self._sift(unit, queue, limit, wanted, may_read=True)
-                end = max(end, self.commit_later(unit))
+                if unit.puts:
+                    end = max(end, self.commit_later(unit))
             except LogError as exc:
                 raise self.translated(exc) from exc
             except BaseException:
-                if unit.state is ACTIVE and self.refusal is None:
+                if unit.puts and unit.state is ACTIVE and self.refusal is None:
                     self.back_out_later(unit)
                 raise
+            finally:
+                if not unit.puts:  # one that has moved nothing was none
+                    self.state.uows.remove(unit)
         return end
 
     def _sift(self, unit: Uow, queue: Queue, limit: int, wanted: Wanted, *, may_read: bool) -> bool:

@@ -393,7 +393,8 @@ class Running(ABC):
         with engine.lock:
             for unit in engine.state.uows:
                 if unit.holds:
-                    engine.release_locked(unit, list(unit.gets))
+                    engine.drop_locked(unit)
+                    continue
                 engine.make_room_for_end(unit)
                 if unit.state is ACTIVE:
                     unit.evicted = True

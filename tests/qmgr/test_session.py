@@ -48,6 +48,21 @@ def test_what_is_delivered_is_held_and_nothing_of_it_is_logged() -> None:
     assert counts(made) == dict.fromkeys([b"0", b"2", b"3", b"4"], 0)
 
 
+def test_what_is_counted_as_ended_are_units_of_work_that_did_something() -> None:
+    made = world()
+    made.qm.define_queue("BAD")
+    made.qm.alter_queue("A", backout_queue="BAD")
+    one = session(made)
+    held, _ = one.deliver("A", 1)
+    one.release(held)
+    assert made.qm.get("A", backout_requeue=True).body == b"0"
+    with pytest.raises(qmgr.NoMessageAvailable):
+        made.qm.get("BAD", backout_requeue=True)
+    one.close()
+    picture = made.qm.picture()
+    assert (picture["committed"], picture["backed_out"], picture["units_of_work"]) == (0, 0, 0)
+
+
 def test_accepted_messages_are_gone_when_the_log_is_forced() -> None:
     made = world()
     one = session(made)
