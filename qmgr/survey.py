@@ -20,6 +20,7 @@ from qmgr.objects import (
     decode_definition,
     decode_qmgr,
     read_alias,
+    read_definition,
     read_qmgr,
 )
 from qmgr.rebuild import Rebuild
@@ -94,7 +95,7 @@ class Survey:
         self.aliases = {alias.name: alias for alias in aliases}
         self.counters |= pieces[0]["counters"]
         for one in (queue for piece in pieces for queue in piece["queues"]):
-            definition = QueueDefinition(**one["definition"])
+            definition = read_definition(one["definition"])
             _, known = before.get(definition.id, (None, None))
             self.queues[definition.id] = definition, Place(*one["image"]) if one["image"] else known
         for record, at, time in since:

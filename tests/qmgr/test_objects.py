@@ -1,5 +1,7 @@
 """Names and definitions."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,8 @@ from hypothesis import strategies as st
 from qmgr import Mistake, Reason, objects
 from qmgr.authority import Grant
 from qmgr.objects import QueueDefinition
+from qmgr.survey import Survey
+from recovery.records import FIRST, LAST, Catalog
 
 names = st.from_regex(r"[A-Za-z0-9._/%]{1,48}", fullmatch=True)
 
@@ -50,6 +54,18 @@ def test_what_a_later_version_has_added_is_passed_over() -> None:
     grant = Grant(user="mia", profile="A.*", rights=("get",))
     qmgr = objects.QmgrDefinition(description="ours", authorities=(grant,))
     assert objects.decode_qmgr(later(qmgr.encode())) == qmgr
+
+
+def test_what_a_later_version_has_added_to_an_image_of_the_definitions_is_passed_over() -> None:
+    queue = QueueDefinition(name="Q", id=3, max_depth=5)
+    said = {
+        "qmgr": json.loads(objects.QmgrDefinition().encode()),
+        "counters": {"queue": 4, "segment": 1},
+        "queues": [{"definition": json.loads(queue.encode()) | {"later": [1]}, "image": None}],
+    }
+    found = Survey(0, 0, complete=False)
+    found.take(Catalog(FIRST | LAST, json.dumps(said).encode()), 8, 0)
+    assert found.queues == {3: (queue, None)}
 
 
 def test_with_attributes_changes_only_those() -> None:
