@@ -126,9 +126,9 @@ class Session:
 
     def _count_open(self, most: int) -> int:
         """Units of work that have not ended; of others, of which the client has not heard, `most` are kept."""
-        ended = [number for number, unit in self.units.items() if unit.state not in (ACTIVE, PREPARED)]
+        ended = [number for number, unit in list(self.units.items()) if unit.state not in (ACTIVE, PREPARED)]
         for number in ended[: max(0, len(ended) - most)]:
-            del self.units[number]
+            self.units.pop(number, None)  # the thread that ends it may have done so
         return len(self.units) - len(ended[-most:])
 
     def unit(self, number: int) -> "UnitOfWork":

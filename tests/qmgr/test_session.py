@@ -8,8 +8,10 @@ import pytest
 import qmgr
 from qmgr.errors import BackedOut, Inhibited, Mistake, NotAuthorized, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.infos import Peer
+from qmgr.manager import UnitOfWork
 from qmgr.session import AllRights, Session
-from tests.qmgr.world import World, bodies
+from recovery.uows import UowState
+from tests.qmgr.world import Call, World, bodies
 from tests.sim.loss import LOSE_ALL
 
 SOMEBODY = Peer(user="mia", application="till", process=7)
@@ -90,6 +92,25 @@ def test_accepted_in_a_unit_of_work_they_share_its_fate(commits: bool) -> None:
     else:
         assert counts(made) == {b"0": 1, b"2": 1, b"3": 0, b"4": 0}
         assert bodies(made.qm, "B") == []
+
+
+def test_another_thread_may_end_a_unit_while_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = world()
+    one = session(made)
+    made.qm.alter(max_handles=2)
+    first, _ = one.begin(), one.begin()
+    state = UnitOfWork.state.fget  # type: ignore[attr-defined]
+
+    def meanwhile(unit: UnitOfWork) -> UowState:
+        if first.id in one.units:
+            monkeypatch.undo()
+            Call(lambda: one.commit(first)).outcome()
+        found: UowState = state(unit)
+        return found
+
+    monkeypatch.setattr(UnitOfWork, "state", property(meanwhile))
+    one.begin()
+    assert first.id not in one.units
 
 
 def test_units_that_the_queue_manager_has_rolled_back_count_no_more() -> None:
