@@ -17,6 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import attrs
 
@@ -96,7 +97,7 @@ class Events:
         self._began_us = now_us
         self._began = {queue.id: (queue.next_sequence, queue.depth) for queue in state.queues.values()}
         self.pending: deque[Event] = deque(maxlen=MOST)
-        self._since: dict[int, _Since] = {}  # by queue
+        self._since: WeakKeyDictionary[Queue, _Since] = WeakKeyDictionary()
         self._extents: tuple[int, str, str] | None = None
         self.process = ""  # that runs the queue manager
         self.caller = threading.local()  # `name`: whose call a thread makes, where that is a client's
@@ -126,9 +127,9 @@ class Events:
 
     def _depth(self, queue: Queue, reason: Reason, coming: int, now_us: int) -> None:
         """Counts are made of sequences and depths, so that no put or get has to count. `coming`: puts not done yet."""
-        before = self._since.get(queue.id) or _Since(self._began_us, *self._began.get(queue.id, (1, 0)))
+        before = self._since.get(queue) or _Since(self._began_us, *self._began.get(queue.id, (1, 0)))
         depth, following = queue.depth + coming, queue.next_sequence + coming
-        self._since[queue.id] = _Since(now_us, following, depth)
+        self._since[queue] = _Since(now_us, following, depth)
         put = max(0, following - before.next_sequence)
         self._note(
             PERFORMANCE,

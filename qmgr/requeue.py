@@ -8,6 +8,7 @@ one of the two queues, whatever crashes. Where neither takes it, it stays and is
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import attrs
 
@@ -32,7 +33,7 @@ A_FEW = 64  # messages that are moved before others have the lock
 class Stuck:
     """Queues of which the error log was told that messages stay on them."""
 
-    said: dict[int, object] = attrs.Factory(dict)  # by queue: of what definition of it, and what DEADQ
+    said: WeakKeyDictionary[Queue, object] = attrs.Factory(WeakKeyDictionary)  # of what definition, and what DEADQ
     say: Callable[..., None] = lambda amq, **inserts: None
 
 
@@ -191,8 +192,8 @@ class Requeue(Puts):
     def _stays(self, queue: Queue, entry: Entry, refused: list[str]) -> None:
         """Say once why no message that was backed out too often leaves the queue."""
         now = queue.definition, self.state.qmgr.dead_letter_queue
-        if self.stuck.said.get(queue.id) != now:
-            self.stuck.said[queue.id] = now
+        if self.stuck.said.get(queue) != now:
+            self.stuck.said[queue] = now
             text = "; ".join(refused) or "it has no backout queue (BOQNAME), and there is no dead-letter queue (DEADQ)"
             self.stuck.say("AMQ9030", name=queue.name, count=entry.backouts, text=text)
 

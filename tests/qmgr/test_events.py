@@ -1,5 +1,6 @@
 """Events: messages about queues, the queue manager and its log, on the queues that are made for them."""
 
+import gc
 import json
 from typing import Any
 
@@ -379,3 +380,21 @@ def test_what_the_rights_of_a_user_refuse_is_told(world: World, qm: qmgr.QueueMa
     [event] = told(qm, QUEUE_MANAGER)
     assert (event["eventData"]["userIdentifier"], event["eventData"]["verb"]) == ("eve", "get")
     assert "AMQ8077W" in world.errors()
+
+
+def test_nothing_is_remembered_of_queues_that_were_deleted(world: World) -> None:
+    """An application may define and delete one for each answer that it waits for, for years."""
+    world.qm.alter(performance_events=True)
+    engine = world.qm._engine
+    for _ in range(5):
+        world.qm.define_queue("W", max_depth=2, depth_high_event=True, backout_threshold=1)
+        world.qm.put_many("W", [b"", b""])
+        unit = world.qm.begin()
+        unit.get("W")
+        unit.backout()
+        world.qm.get("W", backout_requeue=True)
+        assert (len(engine.events._since), len(engine.stuck.said)) == (1, 1)
+        world.qm.delete_queue("W", purge=True)
+        world.qm.checkpoint()
+        gc.collect()
+        assert (len(engine.events._since), len(engine.stuck.said)) == (0, 0)
