@@ -224,8 +224,9 @@ class Log(Writer):
         self._behind.end()
         try:
             if clean:
-                self.sync(self.buffer.tail)
-                ended = attrs.evolve(self._now(), durable=self.buffer.tail, clean_end=self.buffer.tail)
+                end = self.buffer.tail  # a call that comes late may still append: that is not durable
+                self.sync(end)
+                ended = attrs.evolve(self._now(), durable=end, clean_end=end)
                 self._exclusively(lambda: self._write_control(ended))
         finally:
             with self.lock:

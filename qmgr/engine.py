@@ -334,8 +334,6 @@ class Engine(Holding):
         self, unit: Uow | None, queue: Queue, limit: int, wanted: Wanted, may_read: bool
     ) -> "_Found | None":
         """Choose messages, and log and apply that they are taken. The lock is held; it may be let go of for a while."""
-        if self.refusal is not None:
-            self.check()
         if limit > 1:
             limit = min(limit, max(1, queue.depth))
         look_at = limit
@@ -429,6 +427,8 @@ class Engine(Holding):
         if self.state.holding:
             self.log_held()
         self._reserve(self.log.cost(QUEUE_AND_SEQUENCE * count), 0)
+        if self.refusal is not None:  # by now: it may have been said while this waited for the lock, or for room
+            self.check()
         return 0
 
     def _choose(

@@ -168,14 +168,14 @@ class Puts(Definitions):
 
         The lock is held; it may be let go of while room is made, so all else is checked afterwards.
         """
-        if self.refusal is not None:
-            self.check()
         if cost:
             if cost > self.log.space.largest:
                 raise self._too_much(cost, queue)
             if self.state.holding:
                 self.log_held()
             self._reserve(cost, 0, self.log.space.for_gets)
+        if self.refusal is not None:
+            self.check()
         if queue.depth + count > queue.room_to or largest > queue.max_length:
             self._check_put(queue, largest, count)
 

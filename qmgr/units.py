@@ -150,6 +150,7 @@ class Units(Logged):
             kept = 0 if queue is None else space.for_gets
             if log.buffer.tail + space.promised + more + kept > space.limit:
                 self._reserve(0, more, kept)
+                self.check()
                 if unit.state is not ACTIVE:
                     raise verbs.ended(unit)
                 promise = self.promise_of(unit, cost, new, put_bytes, count)  # another thread may have gone on with it

@@ -374,6 +374,52 @@ def test_a_checkpoint_that_has_waited_names_the_units_of_work_of_the_moment_that
     assert (bodies(world.qm, "A"), bodies(world.qm, "B")) == ([b"other"], [b"once"])
 
 
+@pytest.mark.parametrize("how", ["get", "put"])
+def test_a_call_that_comes_to_its_turn_when_the_log_is_closed_leaves_one_that_can_be_started(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the control file says to be durable at the end is that, whatever is appended meanwhile."""
+    world = world_with("A")
+    world.qm.put("A", b"there")
+    engine, log, main = world.qm._engine, world.qm._engine.log, threading.current_thread()
+    known, force, sync = engine._known, log.force, log.sync
+    real_close = log.close
+    passed, go, closes, closed = (threading.Event() for _ in range(4))
+
+    def passes(*named: Any, **more: Any) -> Any:
+        queue = known(*named, **more)
+        passed.set()
+        assert go.wait(120)
+        return queue
+
+    def forces(target: int) -> None:
+        assert threading.current_thread() is main or closed.wait(120)
+        force(target)
+
+    def syncs(target: int) -> None:
+        sync(target)
+        if closes.is_set():
+            go.set()
+            until(lambda: log.buffer.tail > target or not call.is_alive())
+
+    def close(*, clean: bool) -> None:
+        closes.set()
+        real_close(clean=clean)
+
+    monkeypatch.setattr(log, "close", close)
+    monkeypatch.setattr(engine, "_known", passes)
+    monkeypatch.setattr(log, "force", forces)
+    monkeypatch.setattr(log, "sync", syncs)
+    call = Call(lambda: world.qm.get("A") if how == "get" else world.qm.put("A", b"late"))
+    assert passed.wait(120)
+    world.qm.end("immediate")
+    closed.set()
+    with pytest.raises(qmgr.Unavailable):
+        call.outcome()
+    world.start()
+    assert bodies(world.qm, "A") == [b"there"]
+
+
 def test_a_record_that_meets_the_end_of_its_extent_has_room_for_the_padding() -> None:
     world = world_with("A", "FILL")
     log = world.qm._engine.log
