@@ -189,6 +189,7 @@ class Checkpointer:
         self.last_seconds = 0.0
         self.heads = (log.state.head,) * 2  # of the checkpoints in the two files
         self._failed = False  # the last try: the disk had no room
+        self._ended = False  # what comes after the one of the end would not be what an end leaves
 
     @property
     def records_max(self) -> int:
@@ -222,11 +223,13 @@ class Checkpointer:
         return logged[0].first_lsn if logged else self._log.buffer.tail
 
     def take(self, *, clean: bool = False, hear: Hear = lambda checkpoint, catalogue: None) -> Checkpoint:
-        """Take a checkpoint. Raises OSError when it can't be written (the last one counts on), LogFailed.
+        """Take a checkpoint. Raises OSError when it can't be written (the last one counts on), LogFailed, LogClosed.
 
         `hear` is told what it holds before any file goes that the one before referred to.
         """
         with self._one_at_a_time:
+            if self._ended:
+                raise LogClosed("the last checkpoint was taken: the queue manager ends")
             began = self._clock.elapsed_ns()
             log = self._log
             with self._whole_or_stop():
@@ -277,6 +280,7 @@ class Checkpointer:
             with log.lock:
                 self._make_room()
                 self._mark(Kind.END_CHECKPOINT, {"lsn": lsn.text(marked)})
+            self._ended = clean
             self.count += 1
             self.last_ns = self._clock.elapsed_ns()
             self._ahead_us = checkpoint.wall - checkpoint.time

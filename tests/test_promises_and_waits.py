@@ -420,6 +420,37 @@ def test_a_call_that_comes_to_its_turn_when_the_log_is_closed_leaves_one_that_ca
     assert bodies(world.qm, "A") == [b"there"]
 
 
+def test_no_checkpoint_comes_after_that_of_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would say that the queue manager has not ended in order, and what NPMCLASS(HIGH) has kept would be lost."""
+    world = world_with()
+    world.qm.define_queue("A", non_persistent_class="HIGH")
+    world.qm.put("A", b"kept", persistent=False)
+    checkpointer, log = world.qm._checkpointer, world.qm._engine.log
+    take, close = checkpointer.take, log.close
+    waits, go = threading.Event(), threading.Event()
+
+    def takes(*, clean: bool, **more: Any) -> Any:
+        if not clean:
+            waits.set()
+            assert go.wait(120)
+        return take(clean=clean, **more)
+
+    def closes(*, clean: bool) -> None:
+        go.set()
+        call.join(120)
+        close(clean=clean)
+
+    monkeypatch.setattr(checkpointer, "take", takes)
+    monkeypatch.setattr(log, "close", closes)
+    call = Call(world.qm.checkpoint)
+    assert waits.wait(120)
+    world.qm.end()
+    with pytest.raises(qmgr.Unavailable):
+        call.outcome()
+    world.start()
+    assert bodies(world.qm, "A") == [b"kept"]
+
+
 def test_a_record_that_meets_the_end_of_its_extent_has_room_for_the_padding() -> None:
     world = world_with("A", "FILL")
     log = world.qm._engine.log
