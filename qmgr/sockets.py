@@ -133,10 +133,17 @@ def _more(sock: Socket, got: bytearray, size: int, deadline: int, ticks: Ticks |
 def send_at_once(sock: Socket, data: bytes) -> None:
     """Send a few bytes where nothing else waits to be sent, if that takes no waiting."""
     with contextlib.suppress(OSError):
-        if isinstance(sock, ssl.SSLSocket):
-            sock.sendall(data)
-        else:
+        if not isinstance(sock, ssl.SSLSocket):
             sock.send(data, socket.MSG_DONTWAIT)
+        elif _has_room(sock):  # TLS has to send the whole of what it has begun
+            sock.sendall(data)
+
+
+def _has_room(sock: Socket) -> bool:
+    """Would the system take some kilobytes at once, to be sent?"""
+    poll = select.poll()
+    poll.register(sock, select.POLLOUT)
+    return bool(poll.poll(0))
 
 
 class TlsSocket(ssl.SSLSocket):

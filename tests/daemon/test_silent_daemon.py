@@ -4,8 +4,11 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +17,13 @@ import pytest
 import qmgr
 import qmgr.aio
 from logger.clock import SystemClock
+from qmgr import sockets
 from qmgr.daemon.beats import NEVER, Beats
 from qmgr.errors import BackedOut, Mistake, Reason, Unavailable
 from qmgr.verbs import LONGEST_WAIT
 from recovery.uows import UowState
-from tests.daemon.serving import Daemon, Served, daemon, until
+from tests.daemon.certificates import Authority
+from tests.daemon.serving import LONG, Daemon, Served, daemon, until
 from tests.qmgr.world import NAME, Call, bodies
 
 SOON = 0.5  # seconds without a word
@@ -235,3 +240,27 @@ def test_each_is_told_when_it_is_due() -> None:
     finally:
         beats.close()
     assert not beats._busy
+
+
+def test_row_75_who_does_not_read_over_tls_holds_up_no_beat_of_others(tmp_path: Path) -> None:
+    signer = Authority(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*signer.issue("localhost"))
+    ours, theirs = sockets.pair()
+    with ThreadPoolExecutor(1) as other:
+        client = other.submit(
+            sockets.with_tls, theirs, ssl.create_default_context(cafile=signer.path), LONG, "localhost"
+        )
+        ours = sockets.with_tls(ours, context, LONG)
+        theirs = client.result()
+        sockets.send_at_once(ours, b"heard")
+        assert theirs.recv(10) == b"heard"
+        with pytest.raises(BlockingIOError):
+            while True:  # below TLS, until there is no room
+                socket.socket.send(ours, bytes(1000), socket.MSG_DONTWAIT)
+        beat = other.submit(sockets.send_at_once, ours, b"beat")
+        try:
+            assert beat.exception(LONG) is None
+        finally:
+            sockets.close(theirs)
+            sockets.close(ours)
