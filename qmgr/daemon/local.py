@@ -130,9 +130,8 @@ class LocalListener:
         """One socket, from its first frame to its end, unless it is an anchor."""
         sock, kept = accepted, False
         try:
-            sockets.limit_receive(sock, self._service.channels.connect_timeout)
-            sockets.limit_send(sock, self._service.channels.connect_timeout)
             sock = self._place.welcome(accepted)
+            sockets.limit_send(sock, self._service.channels.connect_timeout)
             kept = self._first(accepted, sock)
         except Exception as exc:
             self._say_why(accepted, sock, exc)
@@ -153,8 +152,7 @@ class LocalListener:
     def _first(self, accepted: Socket, sock: Socket) -> bool:
         """The first frame says what the socket is. True: it is an anchor, which nobody reads, or others serve it."""
         service = self._service
-        ticks, seconds = service.clock.elapsed_ns, service.channels.connect_timeout
-        frame = sockets.receive(sock, wire.FIRST_FRAMES, seconds, ticks)
+        frame = _first_frame(service, sock)
         if not frame:
             return False
         op, version, rest = wire.decode_hello(frame)
@@ -406,11 +404,17 @@ def _shown(service: ServiceFace, config: ListenerConfig, sock: Socket, told: dic
         if answer.user is not None:
             return answer.user, answer.data
         sock.sendall(wire.reply(wire.CHALLENGE, answer.data))
-        seconds = service.channels.connect_timeout
-        frame = sockets.receive(sock, wire.FIRST_FRAMES, seconds, service.clock.elapsed_ns)
+        frame = _first_frame(service, sock)
         if not frame:
             raise EOFError("the client has closed the connection before it was known")
         request = wire.decode_request(frame)
         if request.op != wire.ANSWER:
             raise ProtocolError("a challenge is answered before anything else")
         data = frame[request.at :]
+
+
+def _first_frame(service: ServiceFace, sock: Socket) -> bytes:
+    """What comes from somebody of whom nobody knows yet who it is, in a bounded time."""
+    seconds = service.channels.connect_timeout
+    sockets.limit_receive(sock, seconds)
+    return sockets.receive(sock, wire.FIRST_FRAMES, seconds, service.clock.elapsed_ns)

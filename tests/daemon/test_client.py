@@ -1,7 +1,9 @@
 """Connections: replays, progress, interrupts anywhere, and queue managers that are reached over TCP."""
 
 import contextlib
+import os
 import socket
+import ssl
 import sys
 import threading
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ import attrs
 import pytest
 
 import qmgr
-from qmgr import sockets, wire
+from qmgr import sasl, sockets, wire
 from qmgr.configuration import ListenerConfig, Protocol
 from qmgr.daemon import local
 from qmgr.errors import IniError, Mistake, NotAuthorized, Reason, Unavailable
@@ -385,3 +387,29 @@ def test_a_handshake_that_stops_has_its_time(tmp_path: Path) -> None:
         sock.close()
         silent = RawSocket(tmp_path)
         assert silent.is_closed()
+
+
+@pytest.mark.parametrize("says", ["nothing", "a part of its first frame", "its first frame in two parts"])
+def test_row_75_who_speaks_tls_and_then_no_more_has_its_time(tmp_path: Path, says: str) -> None:
+    signer = Authority(tmp_path)
+    certificate, key = signer.issue("localhost")
+    with (
+        serving(tmp_path, channels={"connect_timeout": 1}) as served,
+        far(served, authentication=("SCRAM-SHA-256",), tls_certificate=certificate, tls_key=key) as place,
+    ):
+        Users(served.manager._disk, served.manager._location).set("mia", "secret")
+        host, port = place.split("/")[0].split(":")
+        sock = sockets.connect_tcp(host, int(port), LONG)
+        sock = sockets.with_tls(sock, ssl.create_default_context(cafile=signer.path), LONG, "localhost")
+        sock.settimeout(LONG)
+        if says != "nothing":
+            first = hello(
+                mechanism="SCRAM-SHA-256", first=sasl.Client("SCRAM-SHA-256", "mia", "secret", os.urandom).first()
+            )
+            sock.sendall(first[:9])
+            if says == "its first frame in two parts":
+                sock.sendall(first[9:])
+                assert wire.decode_reply(sockets.receive(sock, MOST)).op == wire.CHALLENGE
+        with contextlib.suppress(ConnectionResetError):
+            assert sock.recv(1) == b""
+        sock.close()
