@@ -89,7 +89,7 @@ class HttpListener:
     def _let_in(self, connection: "Connection") -> bool:
         """It is a stranger, as soon as there is room for one; False: nobody is served any more."""
         while self._socket is not None:
-            connection.stranger = self.strangers.come(connection.close)
+            connection.stranger = self.strangers.come(connection.hang_up)
             if connection.stranger is not None:
                 return True
             self.service.clock.wait(threading.Event(), PAUSE)
@@ -113,7 +113,7 @@ class HttpListener:
         with self._lock:
             connections = list(self._open)
         for connection in connections:
-            connection.close()
+            connection.hang_up()
 
     def _stop_listening(self) -> None:
         with self._lock:
@@ -125,13 +125,14 @@ class HttpListener:
 
 
 class Connection:
-    """One client's: requests one after the other, each within its time."""
+    """One client's: requests one after the other, each within its time. Its thread closes it, others hang up."""
 
     def __init__(self, listener: HttpListener, accepted: socket.socket, address: str) -> None:
         self._listener = listener
         self._service = listener.service
         self._socket = accepted
         self._address = address
+        self._hung_up = False
         self._read = b""  # and not used yet
         self._session: Session | None = None
         self._credentials: str | None = None  # that the session was opened with
@@ -156,17 +157,24 @@ class Connection:
     def _shake_hands(self) -> None:
         if self._listener.context is not None:
             self._socket.settimeout(self._service.channels.connect_timeout)
+            wrap = self._listener.context.wrap_socket
             try:
-                self._socket = self._listener.context.wrap_socket(self._socket, server_side=True)
+                self._socket = wrap(self._socket, server_side=True, do_handshake_on_connect=False)
+                if self._hung_up:  # perhaps just before that
+                    raise ConnectionAbortedError
+                self._socket.do_handshake()
             except (ssl.SSLError, TimeoutError) as exc:
                 say_why(self._service, self._listener.config, exc)
                 raise
 
+    def hang_up(self) -> None:
+        """Let its thread find it closed. Any thread: the number of what one closes may at once be another's."""
+        self._hung_up = True
+        sockets.hang_up(self._socket)
+
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        with contextlib.suppress(OSError):
-            self._socket.close()
+        """In its thread, or where it has none."""
+        sockets.close(self._socket)
 
     def be_known(self) -> None:
         stranger, self.stranger = self.stranger, None
@@ -302,7 +310,7 @@ class Connection:
             user=user, application=head.headers.get("user-agent", "")[:64], channel="HTTP", address=self._address
         )
         self._session = self._service.authority.open(self._listener.config.name, peer, rights)
-        self._session.on_stop = self.close
+        self._session.on_stop = self.hang_up
         self.be_known()
         self._credentials = credentials
         return self._session

@@ -581,6 +581,25 @@ def test_row_76_strangers_go_for_those_who_come_later(tmp_path: Path, monkeypatc
     server.end()
 
 
+def test_row_76_who_goes_no_further_in_a_handshake_goes_for_those_who_come_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strangers, "PATIENCE", 0)
+    certificate, key = Authority(tmp_path).issue("localhost")
+    options = {"tls_certificate": certificate, "tls_key": key, "authentication": ("PLAIN",)}
+    server = Server(tmp_path, ChannelsConfig(connect_timeout=3600), **options)
+    server.listener.strangers._most = 3
+    silent = [socket.create_connection((server.host, server.port), timeout=30) for _ in range(30)]
+    for one in silent[:-3]:
+        assert one.recv(1) == b""
+    server.listener.close()
+    for one in silent:
+        assert one.recv(1) == b""
+        one.close()
+    until(lambda: not server.listener._open)
+    server.end()
+
+
 @given(data=st.one_of(st.binary(max_size=300), st.binary(max_size=100).map(lambda b: b"GET / HTTP/1.1\r\n" + b)))
 def test_any_bytes_are_a_head_or_a_refusal(data: bytes) -> None:
     """Row 72."""
