@@ -26,6 +26,7 @@ WORDS = {
 }
 USER = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 PROFILE = re.compile(r"[A-Za-z0-9._/%?*]{1,48}")
+LONGEST = 48  # characters of a name
 MOST = 1000  # grants
 MOST_STARS = 4  # in a profile: each takes as long again to compare
 
@@ -171,6 +172,8 @@ class UserRights:
 
     def permits(self, verb: str, name: str) -> bool:
         """May the user do that? Nobody hears of it."""
+        if len(name) > LONGEST:  # it can be none, and wildcards would take long to compare
+            return False
         grants = self._manager.attributes.authorities
         if grants is not self._grants:
             self._grants, self._known = grants, {}

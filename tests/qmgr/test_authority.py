@@ -251,6 +251,8 @@ def test_what_is_no_name_is_refused_before_rights_are_looked_at() -> None:
         with pytest.raises(NameError_):
             wrong()
     assert refused == []
+    assert not rights.permits("put", name)  # as who may not wait asks first
+    assert not any(name in known for known in rights._known), "it was compared"
 
 
 def test_profiles_have_few_wildcards_and_clients_names_that_fit_a_line() -> None:
