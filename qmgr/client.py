@@ -236,26 +236,17 @@ class Connection:
 
         They come in pages: the more that are read, the more are looked at together.
         """
-        link = self._there()
+        cursor = _Cursor(self._there())
         frame = wire.browse(queue, FIRST_PAGE, check_selectors(message_id, correlation_id, group_id))
-        return self._browsed(link, queue, self._stream(frame, link))
+        return self._browsed(cursor, queue, cursor.heard(queue, self._stream(frame, cursor.link)))
 
-    def _browsed(self, link: Link, queue: str, answers: list[tuple[bytes, wire.Reply]]) -> Iterator[Message]:
+    def _browsed(self, cursor: "_Cursor", queue: str, messages: list[Message]) -> Iterator[Message]:
         most = FIRST_PAGE
-        cursor = 0
-        try:
-            while True:
-                pages = [wire.page_messages(answer, head, queue) for answer, head in answers]
-                cursor = pages[-1][1]
-                for page in pages:
-                    yield from page[0]
-                if not cursor:
-                    return
-                most = min(2 * most, LARGEST_PAGE)
-                answers = self._stream(wire.request(wire.NEXT, 0, cursor, "", wire.TABLE.pack(most)), link)
-        finally:
-            if cursor and not link.broken:
-                link.leftover.append(cursor)  # not now: a generator may end wherever it is collected
+        yield from messages
+        while cursor.number:
+            most = min(2 * most, LARGEST_PAGE)
+            frame = wire.request(wire.NEXT, 0, cursor.number, "", wire.TABLE.pack(most))
+            yield from cursor.heard(queue, self._stream(frame, cursor.link))
 
     def replay(self, queue: str | int, start: Where, end: Where | None = None) -> "RemoteReplay":
         """What was put to a queue since a bookmark; see `QueueManager.replay`."""
@@ -474,6 +465,26 @@ def _head(answer: bytes) -> wire.Reply:
     if head.op == wire.ERROR:
         raise wire.error(answer, head)
     return head
+
+
+class _Cursor:
+    """By which the daemon knows a browse, until nobody reads it any more: its generator has it, begun or not."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.number = 0  # 0: there are no more pages
+
+    def heard(self, queue: str, answers: list[tuple[bytes, wire.Reply]]) -> list[Message]:
+        """The messages of a page."""
+        found: list[Message] = []
+        for answer, head in answers:
+            messages, self.number, _ = wire.page_messages(answer, head, queue)
+            found += messages
+        return found
+
+    def __del__(self) -> None:
+        if self.number and not self.link.broken:
+            self.link.leftover.append(self.number)  # not now: it may be collected anywhere
 
 
 class RemoteReplay:

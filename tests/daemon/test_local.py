@@ -176,6 +176,8 @@ def test_browse_takes_nothing_and_comes_in_order(served: Served, connection: qmg
 def test_browses_that_are_not_read_to_the_end_are_bounded(connection: qmgr.Connection) -> None:
     """Row 77."""
     connection.put_many("A", [b"x"] * 10)
+    for _ in range(300):
+        connection.browse("A")  # of which nobody reads anything
     held = [connection.browse("A") for _ in range(256)]
     for one in held:
         next(one)
