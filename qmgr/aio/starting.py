@@ -10,6 +10,7 @@ from qmgr import link, manager, targets
 from qmgr.aio.connection import Connection
 from qmgr.aio.inside import Inside, QueueManager
 from qmgr.aio.outside import Outside
+from qmgr.aio.units import to_the_end
 
 C = TypeVar("C", bound=Connection)
 
@@ -38,12 +39,12 @@ class Opening(Generic[C]):
 def start(name: str, *, data_path: Path | None = None) -> Opening[QueueManager]:
     """Start a queue manager in this process, for asynchronous code: `async with qmgr.aio.start("QM1") as qm`.
 
-    Its calls run in threads, its waits need none. Raises as `qmgr.start`.
+    Its calls run in threads, its waits need none. Raises as `qmgr.start`. A start that is cancelled is waited for.
     """
 
     async def begin() -> QueueManager:
         starting = asyncio.to_thread(manager.start, name, data_path=data_path)
-        return QueueManager(Inside(await asyncio.shield(starting)))
+        return QueueManager(Inside(await to_the_end(starting)))  # what is started has somebody who ends it
 
     return Opening(begin)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import qmgr.aio
-from qmgr import Reason, UowState, Xid
+from qmgr import Reason, UowState, Xid, manager
 from qmgr.aio.units import to_the_end
 from tests.conformance.calls import DEADLINE
 from tests.conformance.nursery import Daemon, Nursery
@@ -60,6 +60,35 @@ async def settle(qm: qmgr.aio.Connection) -> None:
 
 async def bodies(qm: qmgr.aio.Connection, queue: str) -> list[bytes]:
     return [message.body async for message in qm.browse(queue)]
+
+
+def test_a_start_that_is_cancelled_leaves_no_queue_manager_that_nobody_can_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    qmgr.create(NAME, data_path=tmp_path, **SMALL)
+    start, begun, cancelled = manager.start, threading.Event(), threading.Event()
+
+    def waits(*args: Any, **options: Any) -> qmgr.QueueManager:
+        begun.set()
+        assert cancelled.wait(DEADLINE)
+        return start(*args, **options)
+
+    async def used() -> None:
+        async with qmgr.aio.start(NAME, data_path=tmp_path):
+            await asyncio.Event().wait()
+
+    async def main() -> None:
+        monkeypatch.setattr(manager, "start", waits)
+        starting = asyncio.ensure_future(used())
+        await asyncio.to_thread(begun.wait)
+        starting.cancel()
+        cancelled.set()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+
+    asyncio.run(main())
+    with qmgr.start(NAME, data_path=tmp_path) as qm:
+        assert qm.queues() == []
 
 
 def test_it_is_used_as_one_would_think(opening: Open) -> None:
