@@ -8,6 +8,7 @@ import base64
 import binascii
 import contextlib
 import ipaddress
+import re
 import socket
 import ssl
 import threading
@@ -29,6 +30,8 @@ CHUNK = 65_536
 TLS = b"\x16\x03"  # how its first record begins
 PAUSE = 0.005  # seconds until it is asked again whether there is room
 LINGER = 2.0  # seconds for a client to hear why it was refused
+PORT = re.compile(":[0-9]*$")
+IPV6 = re.compile("[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*")  # without the brackets that it should have
 
 
 def make(service: ServiceFace, config: ListenerConfig) -> "HttpListener":
@@ -332,8 +335,8 @@ class Connection:
 
 def _check_host(host: str, address: str) -> None:
     """A page of a web site whose name leads to this machine may ask what a browser here will: its name tells it."""
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-    if name.lower() not in ("", "localhost", address.lower()):
+    name = (host if IPV6.fullmatch(host) else PORT.sub("", host)).removesuffix(".").lower()
+    if name not in ("", "localhost", address.lower()):
         try:
             ipaddress.ip_address(name.strip("[]"))
         except ValueError:
