@@ -11,6 +11,7 @@ import mmap
 import os
 import pwd
 import select
+import stat
 import sys
 from collections.abc import Callable
 from typing import Protocol
@@ -282,7 +283,11 @@ class PosixDisk:
         return PosixFile(os.open(path, flags, 0o600), path)
 
     def open_read(self, path: str) -> PosixFile:
-        return PosixFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # nobody waits for who writes into a pipe
+        if stat.S_ISFIFO(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(errno.EINVAL, "this is a pipe, and no file", path)
+        return PosixFile(fd, path)
 
     def forget(self, path: str) -> None:
         if not hasattr(os, "posix_fadvise"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from logger import disk as disks
-from logger.disk import PAGE, PosixDisk, way_out
+from logger.disk import PAGE, PosixDisk, read_whole, way_out
 from logger.errors import LogInUse
 from tests.sim.disk import SimDisk
 from tests.sim.loss import KEEP_ALL, LOSE_ALL
@@ -62,6 +62,13 @@ def test_a_read_that_fails_names_the_file(tmp_path: Path) -> None:
     finally:
         file.close()
     assert caught.value.filename == str(tmp_path)
+
+
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_nobody_waits_for_who_writes_into_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="this is a pipe, and no file") as caught:
+        read_whole(PosixDisk(), f"{tmp_path}/pipe")
+    assert caught.value.filename == f"{tmp_path}/pipe"
 
 
 def test_what_a_full_disk_refuses_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
