@@ -28,7 +28,18 @@ from logger.disk import (
 )
 from logger.errors import LogDamaged, LogError, LogInUse
 from qmgr import ini, locations, mqsini
-from qmgr.errors import AlreadyExists, Damaged, IniError, InUse, Mistake, MQError, Reason, Unavailable, command_in
+from qmgr.errors import (
+    WHOSE,
+    AlreadyExists,
+    Damaged,
+    IniError,
+    InUse,
+    Mistake,
+    MQError,
+    Reason,
+    Unavailable,
+    command_in,
+)
 from qmgr.ini import AutoConfig, Config, LogManagement, Tuning
 from qmgr.locations import Location
 from qmgr.objects import QmgrDefinition, with_attributes
@@ -95,8 +106,9 @@ def create(
         raise exc if isinstance(exc, MQError) else Mistake(f"queue manager {name!r} can't be created: {exc}") from exc
     with translated(name, "created"):
         _refuse_what_exists(disk, location)
-        if disk.real_path(location.log_dir) == disk.real_path(location.data_dir):
-            raise Mistake(f"the log of queue manager {name!r} can't lie where its data is; give another log path")
+        if f"{disk.real_path(location.data_dir)}/".startswith(f"{disk.real_path(location.log_dir)}/"):
+            text = f"the log of queue manager {name!r} can't lie where its data is, nor in a directory above that"
+            raise Mistake(f"{text}; give another log path")
         refuse_root(disk, f"{location.data_root}/mqs.ini", name)
         mqsini.read(disk, f"{location.data_root}/mqs.ini")  # it can be added to, or nothing is done
         with _nothing_left(disk, location) as made:
@@ -382,9 +394,10 @@ def _lock(disk: Disk, location: Location, path: str, what: str, held: Ownership,
     try:
         disk.lock(path, holder, held.locks)
     except LogInUse as exc:
-        state = "is being worked on" if command_in(exc.holder) else "is running already"
+        at_work = command_in(exc.holder)
+        state, way = ("is being worked on", "") if at_work else ("is running already", "; end it there")
         raise InUse(
-            f"{what}queue manager {location.name!r} {state}: {exc.holder or 'another process'} holds it",
+            f"{what}queue manager {location.name!r} {state}: {exc.holder or 'another process'} holds it{way}",
             holder=exc.holder,
             name=location.name,
         ) from None
@@ -402,7 +415,7 @@ def translated(name: str, done: str) -> Iterator[None]:
         raise Unavailable(f"queue manager {name!r} can't be {done}: {exc}", name=name) from exc
     except PermissionError as exc:
         what = exc.filename or exc.strerror or exc
-        text = f"queue manager {name!r} can't be {done}: this user may not use {what}; be the user whose it is"
+        text = f"queue manager {name!r} can't be {done}: this user may not use {what}; {WHOSE}"
         text += ", or give another data path" if done == "created" else ""
         raise Unavailable(text, reason=Reason.NOT_AUTHORIZED, name=name) from exc
     except OSError as exc:

@@ -13,6 +13,8 @@ import enum
 import queue
 from typing import Any
 
+WHOSE = "be the user whose it is, or correct its mode"  # the way out where the system lets nobody have a file
+
 
 class Reason(enum.IntEnum):
     """MQRC reason codes, by their MQ names."""

@@ -99,7 +99,7 @@ class Life:
             note = last(self._disk, self._location)
             holder = f"pid {note.process}" if note is not None else "another process"
             name = self._location.name
-            text = f"queue manager {name!r} is running already: {holder} holds it"
+            text = f"queue manager {name!r} is running already: {holder} holds it; endmqm {name} ends it"
             raise InUse(text, holder=holder, name=name) from exc
 
     def say(self, stage: Stage, epoch: int | None = None) -> None:

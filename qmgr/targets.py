@@ -10,7 +10,7 @@ import attrs
 from logger.clock import SystemClock
 from logger.disk import Path, PosixDisk
 from qmgr import locations, sasl, sockets
-from qmgr.errors import Mistake, NotAuthorized, Reason, Unavailable
+from qmgr.errors import WHOSE, Mistake, NotAuthorized, Reason, Unavailable
 from qmgr.locations import Location
 from qmgr.objects import check_name
 from qmgr.sockets import Socket
@@ -66,8 +66,8 @@ class Local:
 
     def _denied(self, exc: PermissionError) -> NotAuthorized:
         what = exc.filename or self.location.socket  # a socket's error names none
-        text = f"this user may not connect to queue manager {self.name!r}: {what} is another user's; be that user, or"
-        return NotAuthorized(f"{text} connect over TCP (a listener of qm.ini)", name=self.name)
+        text = f"this user may not connect to queue manager {self.name!r}: it may not use {what}"
+        return NotAuthorized(f"{text}; {WHOSE}, or connect over TCP (a listener of qm.ini)", name=self.name)
 
     def _nobody(self) -> Unavailable:
         disk = PosixDisk()

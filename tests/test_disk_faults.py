@@ -554,11 +554,13 @@ def test_a_creation_that_is_refused_leaves_no_directory() -> None:
     assert not disk.exists("/other")
 
 
-def test_a_log_where_the_data_is_is_refused() -> None:
+@pytest.mark.parametrize("data, logs", [("/made", "/made/qmgrs"), (f"/made/{NAME}", "/made")])
+def test_a_log_where_the_data_is_or_above_it_is_refused(data: str, logs: str) -> None:
+    """What is made for it would be removed with all that lies there, were there no room."""
     disk = SimDisk()
     disk.mkdir("/made")
-    with pytest.raises(qmgr.Mistake, match="can't lie where its data is"):
-        qmgr.create(NAME, data_path="/made", log_path="/made/qmgrs", disk=disk, clock=SimClock())
+    with pytest.raises(qmgr.Mistake, match="can't lie where its data is, nor in a directory above"):
+        qmgr.create(NAME, data_path=data, log_path=logs, disk=disk, clock=SimClock())
     assert disk.list("/made") == []
 
 

@@ -20,7 +20,7 @@ import attrs
 from logger import lsn
 from logger.disk import NO_SPACE
 from logger.errors import LogError, NotInLog
-from qmgr.errors import IniError, InUse, Mistake, MQError, NameError_, ObjectInUse, Reason, Unavailable
+from qmgr.errors import WHOSE, IniError, InUse, Mistake, MQError, NameError_, ObjectInUse, Reason, Unavailable
 from recovery.errors import RecoveryError
 
 BAD_ARGUMENTS = 36
@@ -211,7 +211,7 @@ def _is_of_this_process(exc: Unavailable) -> bool:
 
 
 def _not_authorised(exc: PermissionError) -> str:
-    way = "; be the user whose it is." if exc.errno == errno.EACCES else "."
+    way = f"; {WHOSE}." if exc.errno == errno.EACCES else "."
     return f"AMQ7077E: you are not authorised: {because(exc).removesuffix('.')}{way}"
 
 

@@ -22,7 +22,7 @@ from qmgr import locations
 from qmgr.daemon.listeners import MAKERS
 from qmgr.daemon.process import Daemon, Teller
 from qmgr.daemon.service import Service
-from qmgr.errors import IniError, InUse, MQError, NameError_, Reason, command_in
+from qmgr.errors import WHOSE, IniError, InUse, MQError, NameError_, Reason, command_in
 from recovery.errors import RecoveryError
 
 DONE, RUNNING, UNKNOWN, LOG_NOT_AVAILABLE, STILL_USED, STOPPING = 0, 5, 16, 23, 24, 49
@@ -53,7 +53,7 @@ def explain(exc: BaseException) -> tuple[int, str]:
     if isinstance(cause, LogError | RecoveryError):
         return LOG_NOT_AVAILABLE, f"AMQ7017E: {text}"
     if isinstance(cause, PermissionError):
-        way = "; be the user whose it is" if cause.errno == errno.EACCES else ""  # else it says what to do
+        way = f"; {WHOSE}" if cause.errno == errno.EACCES else ""  # else it says what to do
         return NOT_AUTHORISED, f"AMQ7077E: you are not authorised to start the queue manager: {_because(cause)}{way}"
     if (
         isinstance(cause, MemoryError)
@@ -63,6 +63,8 @@ def explain(exc: BaseException) -> tuple[int, str]:
         return NO_STORAGE, f"AMQ6708E: there is no room to start the queue manager: {text or 'no memory'}"
     if isinstance(cause, FileNotFoundError) and f"/{ACTIVE}/" in str(cause.filename):
         return LOG_NOT_AVAILABLE, f"AMQ7017E: {text}"
+    if isinstance(cause, OSError) and str(cause.filename).endswith("/qm.ini"):
+        return BAD_INI, f"AMQ7076E: qm.ini can't be read: {_because(cause)}"
     if isinstance(exc, MQError):
         return _by_reason(exc, text)
     if isinstance(cause, OSError):

@@ -187,7 +187,7 @@ def test_there_is_one_daemon_and_the_second_harms_nothing() -> None:
     with pytest.raises(qmgr.InUse) as caught:
         given.another().start()
     assert explain(caught.value)[0] == 5
-    assert f"pid {os.getpid()} holds it" in str(caught.value)
+    assert f"pid {os.getpid()} holds it; endmqm QM1 ends it" in str(caught.value)
     assert given.note().stage == "Running"
     given.service.end(at_once=True)
 
@@ -335,6 +335,7 @@ def test_row_60_what_can_not_be_said_stops_nothing() -> None:
         (qmgr.InUse("the log in /l of queue manager 'Q' is running already: pid 1 holds it"), 24),
         (Unavailable("LogPath in /q/qm.ini is /l, and there is no such directory"), 100),
         (RuntimeError("a mistake of ours"), 71),
+        (IsADirectoryError(errno.EISDIR, "Is a directory", "/q/qm.ini"), 39),
         (qmgr.IniError("AMQ7075E: /q/qm.ini, line 1: unknown stanza 'X'."), 39),
     ],
 )

@@ -510,19 +510,21 @@ def test_another_user_hears_what_it_may_not_use_and_who_may(kind: str, path: str
         world.start()
     assert caught.value.reason == Reason.NOT_AUTHORIZED
     said = str(caught.value)
-    assert f"{path}; be the user whose it is (2035" in said and "Errno" not in said
+    assert f"{path}; be the user whose it is, or correct its mode (2035" in said and "Errno" not in said
     world.start().end()
 
 
 def test_another_user_who_connects_hears_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nobody runs it: what says so is another user's."""
+    """Where nobody runs it: what says so can't be opened."""
     qmgr.create(NAME, data_path=tmp_path, **SMALL)
 
     def denied(disk: PosixDisk, path: str) -> str | None:
         raise PermissionError(errno.EACCES, "Permission denied", path)
 
     monkeypatch.setattr(PosixDisk, "locked_by", denied)
-    with pytest.raises(qmgr.NotAuthorized, match=r"qm.lock is another user's; be that user, or connect over TCP"):
+    with pytest.raises(
+        qmgr.NotAuthorized, match=r"qm.lock; be the user whose it is, or correct its mode, or connect over TCP"
+    ):
         qmgr.connect(NAME, data_path=tmp_path)
 
 
