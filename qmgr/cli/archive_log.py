@@ -6,7 +6,7 @@ from collections.abc import Callable
 from logger.archive import Outcome
 from logger.archive_plan import Action, parse_age
 from qmgr.cli import access
-from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, Bar, Command, Failure, Parser, complain
+from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, WHERE_FULL, Bar, Command, Failure, Parser, complain
 from qmgr.errorlog import MESSAGES
 from qmgr.errors import MediaNotSupported
 
@@ -70,7 +70,7 @@ def command(action: Action, purpose: str, notes: str) -> Command:
         usage=f"[-m QMgrName] {age_given} [--dry-run] [--data-path dir]",
         example=f"qm {name} -m QM1 --older-than 7d",
         own_name=False,
-        codes={NOT_AVAILABLE: access.NO_ANSWER, **access.GOES, NOT_SUPPORTED: "the log is circular"},
+        codes={NOT_AVAILABLE: access.NO_ANSWER, **access.GOES, **WHERE_FULL, NOT_SUPPORTED: "the log is circular"},
         options=removal if action is Action.REMOVE else options,
         run=doing(action),
     )

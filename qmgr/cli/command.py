@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -35,6 +35,8 @@ BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended
 
 GONE = {Reason.Q_MGR_NOT_AVAILABLE: "AMQ8146E", Reason.CONNECTION_BROKEN: "AMQ8145E"}
 ENDINGS = {Reason.Q_MGR_QUIESCING: "AMQ8156E", Reason.Q_MGR_STOPPING: "AMQ8146E"}
+NO_STORAGE = (Reason.RESOURCE_PROBLEM, Reason.STORAGE_MEDIUM_FULL)
+WHERE_FULL = {NO_ROOM: "no room on the disk, or in the log"}
 COMMON_CODES = {
     0: "done",
     UNEXPECTED: "an unexpected error",
@@ -177,6 +179,10 @@ def explain(exc: Exception) -> tuple[int, str]:
         return NOT_AVAILABLE, f"AMQ8146E: {exc}"
     if isinstance(exc, MQError | LogError) and (denied := denial(exc)) is not None:
         return NOT_AUTHORISED, _not_authorised(denied)
+    if (full := _full_disk(exc)) is not None:
+        return NO_ROOM, f"AMQ7002S: there is no room for the queue manager: {because(full)}"
+    if isinstance(exc, MQError) and exc.reason in NO_STORAGE:
+        return NO_ROOM, f"AMQ8139E: {exc}"
     if isinstance(exc, MQError) and exc.reason in ENDINGS:
         return ENDING, f"{ENDINGS[exc.reason]}: {exc}"
     if isinstance(exc, Unavailable) and exc.reason in GONE and not _is_of_this_process(exc):
@@ -217,23 +223,26 @@ def _not_authorised(exc: PermissionError) -> str:
 
 def denial(exc: BaseException) -> PermissionError | None:
     """What the system would not let this user do, if an error came of that."""
+    return next((each for each in _causes(exc) if isinstance(each, PermissionError)), None)
+
+
+def _full_disk(exc: BaseException) -> OSError | None:
+    """What the system had no room for, if an error came of that."""
+    found = (each for each in _causes(exc) if isinstance(each, OSError) and each.errno in NO_SPACE)
+    return next((each for each in found if each.filename), None)  # else it is what the command prints
+
+
+def _causes(exc: BaseException) -> Iterator[BaseException]:
     cause: BaseException | None = exc
-    while cause is not None and not isinstance(cause, PermissionError):
+    while cause is not None:
+        yield cause
         cause = cause.__cause__
-    return cause
 
 
 def because(exc: OSError) -> str:
     """What the system says of a file, as a sentence."""
     text = exc.strerror or errno.errorcode.get(exc.errno or 0, "unknown error")
     return f"{text}: {exc.filename}." if exc.filename else f"{text}."
-
-
-def tell_if_full(exc: MQError) -> None:
-    """End a command that makes files with a code of its own where the disk is full. Raises Failure."""
-    system = exc.__cause__
-    if isinstance(system, OSError) and system.errno in NO_SPACE:
-        raise Failure(NO_ROOM, "AMQ7002S", f"there is no room for the queue manager: {because(system)}") from exc
 
 
 def complain(text: str) -> None:

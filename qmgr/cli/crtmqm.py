@@ -6,18 +6,17 @@ from typing import NoReturn
 import qmgr
 from qmgr.cli import access
 from qmgr.cli.command import (
-    NO_ROOM,
     NOT_AVAILABLE,
+    WHERE_FULL,
     Command,
     Failure,
     Parser,
     absolute,
     because,
     complain,
-    tell_if_full,
     whole,
 )
-from qmgr.errors import AlreadyExists, InUse, NameError_, Unavailable
+from qmgr.errors import AlreadyExists, InUse, NameError_, Reason, Unavailable
 from qmgr.ini import ATTRIBUTES, Directory, Whole
 from qmgr.locations import data_root
 from qmgr.objects import check_name
@@ -162,9 +161,8 @@ def _create(args: argparse.Namespace, data_path: str | None) -> None:
         raise Failure(NOT_AVAILABLE, "AMQ8146E", text) from exc
     except Unavailable as exc:
         system = exc.__cause__
-        if not isinstance(system, OSError):
+        if not isinstance(system, OSError) or exc.reason is Reason.STORAGE_MEDIUM_FULL:
             raise
-        tell_if_full(exc)
         if args.ld and str(system.filename).startswith(args.ld):
             raise Failure(BAD_LOG_PATH, "AMQ7064E", f"the log path can't be used: {because(system)}") from exc
         raise system from None
@@ -184,7 +182,7 @@ COMMAND = Command(
     codes={
         EXISTS: "the queue manager exists already",
         NOT_AVAILABLE: "another process is creating it",
-        NO_ROOM: "no room on the disk",
+        **WHERE_FULL,
         BAD_LOG_PATH: "log path not valid",
         BAD_LOG_SIZE: "log size not valid: -lp, -ls, -lf",
     },

@@ -3,9 +3,9 @@
 import argparse
 
 from qmgr.cli import access
-from qmgr.cli.command import NOT_AVAILABLE, Command, Failure, Parser
+from qmgr.cli.command import NOT_AVAILABLE, WHERE_FULL, Command, Failure, Parser
 from qmgr.cli.crtmqm import BAD_LOG_PATH, LINEAR, log_directory
-from qmgr.errors import IniError, InUse, Mistake, NameError_, Unavailable
+from qmgr.errors import IniError, InUse, Mistake, NameError_, Reason, Unavailable
 from qmgr.migration import migrate_log
 
 
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
         raise access.still_runs(args.m, exc) from exc
     except (Unavailable, Mistake) as exc:
         wrong = isinstance(exc, Mistake) and not isinstance(exc, IniError | NameError_)
-        if isinstance(exc.__cause__, OSError) and not isinstance(exc.__cause__, PermissionError):
+        if exc.reason is Reason.FILE_SYSTEM_ERROR and isinstance(exc.__cause__, OSError):
             wrong = f"{exc.__cause__.filename}/".startswith(f"{args.ld}/")
         if args.ld and wrong:
             raise Failure(BAD_LOG_PATH, "AMQ7064E", f"the log can't be in {args.ld}: {exc}") from exc
@@ -57,6 +57,7 @@ qm.ini is changed too: LogType, LogManagement, LogPath; all else in it stays as 
     example="migmqlog -m QM1 -lla",
     codes={
         NOT_AVAILABLE: access.OWNED,
+        **WHERE_FULL,
         BAD_LOG_PATH: "log path not valid",
     },
     options=options,

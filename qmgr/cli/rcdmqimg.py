@@ -3,7 +3,7 @@
 import argparse
 
 from qmgr.cli import access, objects
-from qmgr.cli.command import NOT_AVAILABLE, Command, Parser, complain
+from qmgr.cli.command import NOT_AVAILABLE, WHERE_FULL, Command, Parser, complain
 from qmgr.errors import Damaged, MediaNotSupported, MQError, NotImageRecoverable
 
 NOT_RECOVERABLE = 28
@@ -61,6 +61,7 @@ COMMAND = Command(
         NOT_RECOVERABLE: "an object is not media recoverable",
         NOT_AVAILABLE: access.NO_ANSWER,
         **access.GOES,
+        **WHERE_FULL,
         NOT_SUPPORTED: "media recovery is not supported: the log is circular",
         objects.NOTHING: "no objects processed",
         DAMAGED: "an object is damaged",

@@ -3,7 +3,7 @@
 import argparse
 
 from qmgr.cli import access, objects
-from qmgr.cli.command import NOT_AVAILABLE, Bar, Command, Parser
+from qmgr.cli.command import NOT_AVAILABLE, WHERE_FULL, Bar, Command, Parser
 from qmgr.errors import MediaImageMissing, MediaNotSupported, MQError, NotImageRecoverable, ObjectInUse
 
 NOT_RECOVERABLE = 28
@@ -62,6 +62,7 @@ COMMAND = Command(
         NOT_AVAILABLE: access.NO_ANSWER,
         **access.GOES,
         NO_IMAGE: "a media image, or an extent that it needs, is not available",
+        **WHERE_FULL,
         NOT_SUPPORTED: "media recovery is not supported: the log is circular",
         objects.NOTHING: "no objects processed",
         IN_USE: "an object is in use",

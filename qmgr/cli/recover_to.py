@@ -7,8 +7,8 @@ from logger import lsn
 from qmgr.cli import access
 from qmgr.cli.command import (
     BAD_ARGUMENTS,
-    NO_ROOM,
     NOT_AVAILABLE,
+    WHERE_FULL,
     Bar,
     Command,
     Failure,
@@ -16,7 +16,6 @@ from qmgr.cli.command import (
     absolute,
     because,
     position,
-    tell_if_full,
 )
 from qmgr.errors import AlreadyExists, IniError, InUse, Mistake, Unavailable
 from qmgr.ini import Directory
@@ -77,7 +76,6 @@ def run(args: argparse.Namespace) -> int:
         system = exc.__cause__
         if isinstance(system, NotADirectoryError):
             raise Failure(BAD_ARGUMENTS, "AMQ7076E", f"--into was given {args.into!r}: {because(system)}") from exc
-        tell_if_full(exc)
         raise
     finally:
         bar.end()
@@ -99,7 +97,7 @@ COMMAND = Command(
     codes={
         EXISTS: "the directory has a queue manager of that name",
         NOT_AVAILABLE: access.OWNED,
-        NO_ROOM: "no room on the disk",
+        **WHERE_FULL,
     },
     options=options,
     run=run,

@@ -6,17 +6,16 @@ from qmgr import locations, repairing
 from qmgr.cli import access
 from qmgr.cli.command import (
     NAME_ERROR,
-    NO_ROOM,
     NOT_AVAILABLE,
+    WHERE_FULL,
     Command,
     Failure,
     Parser,
     absolute,
     complain,
-    tell_if_full,
 )
 from qmgr.creation import unfinished
-from qmgr.errors import InUse, Unavailable
+from qmgr.errors import InUse
 
 NEEDED = 10
 LOSS = 20
@@ -49,9 +48,6 @@ def run(args: argparse.Namespace) -> int:
             done = repairing.repair(args.m, **where, accept_loss=args.accept_loss)
     except InUse as exc:
         raise access.still_runs(args.m, exc) from exc
-    except Unavailable as exc:
-        tell_if_full(exc)
-        raise
     for line in done.lines():
         print(line)
     return _code(args, done)
@@ -94,7 +90,7 @@ What it can find, and what it does then, is in docs/recovery.md.""",
         LOSS: "a repair would lose what was said; nothing was changed",
         REFUSED: "it can't be repaired; nothing was changed",
         NOT_AVAILABLE: access.OWNED,
-        NO_ROOM: "no room on the disk",
+        **WHERE_FULL,
     },
     options=options,
     run=run,

@@ -4,7 +4,7 @@ import argparse
 import re
 
 from qmgr.cli import access
-from qmgr.cli.command import NOT_AVAILABLE, Command, Failure, Parser, complain
+from qmgr.cli.command import NOT_AVAILABLE, WHERE_FULL, Command, Failure, Parser, complain
 from recovery.uows import UowState
 
 NOT_RESOLVED = 32
@@ -66,6 +66,7 @@ COMMAND = Command(
         NO_RESOURCE_MANAGER: "no such resource manager",
         NOT_AVAILABLE: access.NO_ANSWER,
         **access.GOES,
+        **WHERE_FULL,
         UNKNOWN_TRANSACTION: "no such transaction",
     },
     options=options,

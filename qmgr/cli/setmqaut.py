@@ -4,7 +4,7 @@ import argparse
 
 from qmgr.authority import WORDS
 from qmgr.cli import access
-from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, Command, Failure, Parser
+from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, WHERE_FULL, Command, Failure, Parser
 from qmgr.cli.rights import RIGHTS, options, profile
 
 
@@ -43,7 +43,7 @@ COMMAND = Command(
     usage="[-m QMgrName] -t qmgr|queue [-n Profile] -p User (-remove | +right|-right ...)\n"
     "                [--offline] [--data-path dir]",
     example="setmqaut -m QM1 -t queue -n 'ORDERS.*' -p mia +put +browse",
-    codes={NOT_AVAILABLE: access.NOT_THERE, **access.GOES},
+    codes={NOT_AVAILABLE: access.NOT_THERE, **access.GOES, **WHERE_FULL},
     options=changes,
     run=run,
 )

@@ -6,7 +6,7 @@ import sys
 
 from qmgr.authority import check_user
 from qmgr.cli import access
-from qmgr.cli.command import BAD_ARGUMENTS, Command, Failure, Parser
+from qmgr.cli.command import BAD_ARGUMENTS, WHERE_FULL, Command, Failure, Parser
 from qmgr.users import Users
 
 
@@ -57,7 +57,7 @@ COMMAND = Command(
     "connection; a verifier (SCRAM-SHA-256) is stored, not the password. setmqaut sets what the user may do.",
     usage="[-m QMgrName] (--list | [--remove] User) [--data-path dir]",
     example="qm setuser -m QM1 mia",
-    codes={},
+    codes=WHERE_FULL,
     options=options,
     run=run,
     own_name=False,

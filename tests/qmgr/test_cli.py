@@ -1,6 +1,7 @@
 """The commands, run as people run them: exit codes, what goes to stdout and stderr, and never a traceback."""
 
 import argparse
+import errno
 import importlib.util
 import json
 import os
@@ -23,7 +24,7 @@ from qmgr.cli import access, dspmq
 from qmgr.cli.command import Command, explain
 from qmgr.cli.main import COMMANDS, qm
 from qmgr.compiled import is_compiled
-from qmgr.errors import Unavailable
+from qmgr.errors import ResourceProblem, Unavailable
 from qmgr.locations import Location
 from tests.commands import Commands
 
@@ -357,6 +358,18 @@ def test_a_relative_data_path_is_seen_from_where_the_user_stands(run: Run, tmp_p
     here = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
     assert run(f"crtmqm {SMALL} --data-path here QM1", **here).returncode == 0
     assert (tmp_path / "here" / "qmgrs" / "QM1" / "qm.ini").exists()
+
+
+def test_what_there_is_no_room_for_has_a_code_of_its_own():
+    full = OSError(errno.ENOSPC, "No space left on device", "/log/active/S0000001.LOG")
+    deep = ResourceProblem("the log is full", name="A")
+    deep.__cause__ = LogError("no extent")
+    assert explain(deep) == (70, "AMQ8139E: the log is full (2102 MQRC_RESOURCE_PROBLEM)")
+    deep.__cause__.__cause__ = full
+    for exc in (deep, full):
+        text = "AMQ7002S: there is no room for the queue manager: No space left on device: /log/active/S0000001.LOG."
+        assert explain(exc) == (70, text)
+    assert explain(OSError(errno.ENOSPC, "No space left on device"))[0] == 71  # of what is printed
 
 
 def test_what_a_user_may_not_do_has_a_code_of_its_own_however_deep_it_was_found():

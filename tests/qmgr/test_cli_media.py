@@ -416,9 +416,16 @@ def test_a_disk_without_room_has_a_code_of_its_own(
 
     monkeypatch.setattr(PosixDisk, "open", opened)
     (made / "log" / "QM1" / "amqhlctl.lfh").rename(tmp_path / "control")
-    for words in ("repair -m QM1", f"recover-to -m QM1 --time 2999-01-01 --into {into}", f"crtmqm -md {into} -lf 64 N"):
+    for words in (
+        "repair -m QM1",
+        f"recover-to -m QM1 --time 2999-01-01 --into {into}",
+        f"migmqlog -m QM1 -ld {into}",
+        f"crtmqm -md {into} -ld {into} -lf 64 N",
+    ):
         _, err = run(words, 70)
         assert err.startswith(f"AMQ7002S: there is no room for the queue manager: {os.strerror(errno.ENOSPC)}: ")
+        if words.startswith("migmqlog"):  # which goes on there
+            shutil.rmtree(into)
         assert not into.exists()
         if words.startswith("repair"):
             (tmp_path / "control").rename(made / "log" / "QM1" / "amqhlctl.lfh")
