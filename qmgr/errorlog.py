@@ -91,6 +91,7 @@ class ErrorLogFile:
         self._config = config
         self._file: File | None = None
         self._length = 0
+        self._closed = False
         self._lock = threading.Lock()
 
     def msg(self, line: str) -> None:
@@ -103,9 +104,11 @@ class ErrorLogFile:
             assert self._file is not None
             self._file.write(self._length, data)
             self._length += len(data)
+            if self._closed:  # the last words, after which nobody closes it
+                self._let_go()
 
     def _open(self, size: int) -> None:
-        self.close()
+        self._let_go()
         make_dirs(self._disk, self._directory)
         newest = self._path(1)
         if self._disk.exists(newest):
@@ -114,7 +117,7 @@ class ErrorLogFile:
                 self._length = self._file.size()
                 if self._length + size <= self._config.size:
                     return
-            self.close()
+            self._let_go()
             for number in range(FILES - 1, 0, -1):
                 if self._disk.exists(self._path(number)):
                     self._disk.rename(self._path(number), self._path(number + 1))
@@ -138,6 +141,11 @@ class ErrorLogFile:
         return f"{self._directory}/AMQERR{number:02d}.LOG"
 
     def close(self) -> None:
+        """Keep no file open; what is said later is written all the same."""
+        self._closed = True
+        self._let_go()
+
+    def _let_go(self) -> None:
         file, self._file = self._file, None
         if file is not None:
             with contextlib.suppress(OSError):

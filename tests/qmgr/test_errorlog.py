@@ -63,6 +63,19 @@ def test_a_restart_goes_on_in_the_same_file() -> None:
     assert all(f"start {n}" in written for n in range(3))
 
 
+def test_what_is_said_after_the_end_is_written_and_keeps_no_file_open() -> None:
+    disk = SimDisk()
+    log = open_error_log(disk, SimClock(), "/errors", ErrorLogConfig(), "QM1")
+    for amq in ("AMQ8003", "AMQ8004"):
+        log.say(amq)
+        assert amq in disk.peek("/errors/AMQERR01.LOG").decode()
+        log.close()
+        assert disk.open_files == 0
+        log.say("AMQ9021", text=amq)
+        assert disk.open_files == 0
+    assert disk.peek("/errors/AMQERR01.LOG").count(b"AMQ9021") == 2
+
+
 def test_one_that_was_taken_away_is_begun_anew() -> None:
     disk = SimDisk()
     log = open_error_log(disk, SimClock(), "/errors", ErrorLogConfig(), "QM1")
