@@ -21,6 +21,8 @@ class Wakeups:
 
     def __init__(self, signals: Iterable[int]) -> None:
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else _pipe()
+        self._poll = select.poll()  # select takes no number from 1024 on
+        self._poll.register(self._read, select.POLLIN)
         self._words: collections.deque[Any] = collections.deque()
         self._before = {number: signal.signal(number, nothing) for number in signals}
         self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
@@ -33,7 +35,7 @@ class Wakeups:
 
     def wait(self, seconds: float | None) -> list[Any]:
         """The signals (ints) and the words that came, in about their order; [] when the time is over."""
-        select.select([self._read], [], [], seconds)
+        self._poll.poll(None if seconds is None else seconds * 1000)
         try:
             came = os.read(self._read, 4096)
         except BlockingIOError:

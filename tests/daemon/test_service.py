@@ -1,8 +1,10 @@
 """A service and its listeners in this process: what happens in which order, and what is left when it can't."""
 
+import contextlib
 import errno
 import itertools
 import os
+import resource
 import signal
 import socket
 import threading
@@ -428,6 +430,21 @@ def test_a_note_reads_back_and_rubbish_is_none() -> None:
         b"\xff" * 9,
     ):
         assert life.decode(rubbish) is None
+
+
+def test_the_main_thread_is_woken_also_where_the_process_was_given_very_many_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    with contextlib.ExitStack() as given:
+        given.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        while (one := os.open(os.devnull, os.O_RDONLY)) < 1024:
+            given.callback(os.close, one)
+        given.callback(os.close, one)
+        wakeups = Wakeups([signal.SIGUSR1])
+        given.callback(wakeups.close)
+        wakeups.say("a word")
+        assert wakeups.wait(None) == ["a word"]
+        assert wakeups.wait(0.001) == []
 
 
 def test_the_main_thread_is_woken_by_signals_and_words() -> None:
