@@ -14,6 +14,7 @@ import attrs
 from pipeline import marks
 from pipeline.fingerprint import Fingerprint
 from pipeline.marks import Key, Manager, Unit
+from pipeline.paths import local
 from qmgr import (
     BackedOut,
     Message,
@@ -82,7 +83,8 @@ def consume(
     `qmgr.connect` takes. With `backout_requeue` messages that were backed out too often are moved away instead.
     """
     check_name(queue, "queue")
-    return Consuming(work, qmgr, queue, data_path, backout_requeue, patience)
+    path = None if data_path is None else local(str(data_path))
+    return Consuming(work, qmgr, queue, path, backout_requeue, patience)
 
 
 @attrs.frozen

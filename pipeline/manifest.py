@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from logger.disk import Disk, PosixDisk, absolute_path, read_whole, replace_file
+from pipeline.paths import local
 from qmgr.errors import Mistake
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def lake(spark: "SparkSession", folder: str) -> "DataFrame":
 
     Rows without a queue, such as those of COMMIT records, have none in `queue` either. Raises Mistake, OSError.
     """
-    root = absolute_path(folder)
+    root = absolute_path(local(str(folder)))
     manifest = load(root)
     if manifest is None:
         raise Mistake(f"there is no lake in {root}: it has no {NAME}; the job history makes one")

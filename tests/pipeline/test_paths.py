@@ -2,6 +2,8 @@
 
 import pytest
 
+import pipeline
+from pipeline.consuming import Consuming
 from pipeline.log_options import asked
 from pipeline.paths import local
 from pipeline.reach import reach
@@ -12,6 +14,10 @@ from qmgr.errors import Mistake
 def test_a_uri_of_a_file_is_its_path(uri: str) -> None:
     assert asked({"path": uri}).path == "/data/a b"
     assert reach({"qmgr": "QM1", "dataPath": uri, "queue": "A"}).data_path == "/data/a b"
+    taking = pipeline.consume(print, qmgr="QM1", queue="A", data_path=uri)
+    assert isinstance(taking, Consuming) and taking.data_path == "/data/a b"
+    with pytest.raises(Mistake, match="there is no lake in /data/a b"):
+        pipeline.lake(None, uri)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("path", ["/data", "data", "./file:/data", "~/data", "a:b", ""])
