@@ -68,7 +68,7 @@ def properties(message: Message) -> Iterator[str]:
     if message.properties:
         yield "****Message properties****\n"
         for name, value in sorted(message.properties.items()):
-            yield f"  {name} : {value!r}"
+            yield f"  {name if name.isprintable() else repr(name)} : {value!r}"
         yield ""
 
 

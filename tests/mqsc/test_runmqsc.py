@@ -275,7 +275,7 @@ def test_amqsbcg_shows_all_that_a_message_says_of_itself(run: Run, data: Path) -
         manager.define_queue("A")
         options: PutOptions = {"priority": 3, "expiry": 60, "correlation_id": b"c", "reply_to": "B"}
         grouped: PutOptions = {"group_id": b"g", "group_sequence": 2, "last_in_group": True}
-        manager.put("A", bytes(range(40)), properties={"n": 1, "t": "x"}, **options, **grouped)
+        manager.put("A", bytes(range(40)), properties={"n": 1, "t": "x", "z\r\n\x1b[2J": 2}, **options, **grouped)
     code, out, _ = run("amqsbcg --offline A QM1")
     assert code == 0
     for line in (
@@ -285,7 +285,7 @@ def test_amqsbcg_shows_all_that_a_message_says_of_itself(run: Run, data: Path) -
         f"  GroupId : X'67{'00' * 23}'",
         "  MsgSeqNumber   : '2'",
         "  MsgFlags       : '24'",
-        "****Message properties****\n\n  n : 1\n  t : 'x'\n",
+        "****Message properties****\n\n  n : 1\n  t : 'x'\n  'z\\r\\n\\x1b[2J' : 2\n",
         " length - 40 of 40 bytes",
         "00000000:  0001 0203 0405 0607 0809 0A0B 0C0D 0E0F '................'",
         "00000020:  2021 2223 2425 2627                     ' !\"#$%&'        '",
