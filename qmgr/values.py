@@ -119,6 +119,8 @@ def _value(told: Any, depth: int) -> Any:
 def _made(one: type, given: dict[str, Any]) -> Any:
     if not attrs.has(one):
         raise ValueError(f"a {one.__name__} has no fields")
+    if one is message.Message and len(given["head"]) < message.HEAD.size:
+        raise ValueError("the head of a message is too short for one")
     return one(**given)
 
 

@@ -21,6 +21,7 @@ from qmgr.errors import (
     Reason,
     Unavailable,
 )
+from qmgr.message import Message
 from recovery.records import Xid
 from tests.conftest import SOAK
 from tests.daemon.raw import Raw, RawSocket, hello
@@ -111,6 +112,7 @@ def test_requests_that_lie_get_one_answer(served: Served) -> None:
         wire.request(wire.CALL, 0, 0, "_fail", values.dumps({"args": [1], "options": {}})),
         wire.request(wire.CALL, 0, 0, "queue", values.dumps({"args": [1, 2, 3], "options": {"a": 1}})),
         wire.request(wire.CALL, 0, 0, "queue", b"{"),
+        wire.call("queue", [Message(b"x", b"", "A", 0, None)], {}),
         wire.request(wire.CALL, 0, 0, "mqsc", values.dumps({"args": [["a"]], "options": {}})),
         wire.request(wire.NEXT, 0, 77, "", wire.TABLE.pack(1)),
         wire.get(0, 0, "A", -3.0, {}),
