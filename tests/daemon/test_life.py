@@ -130,8 +130,8 @@ def test_it_starts_where_nothing_can_be_printed(daemons: Daemons, how: str, full
 
 
 def test_a_start_that_takes_too_long_can_be_given_up(daemons: Daemons, tmp_path: Path) -> None:
-    """A file that nobody writes to keeps it from being ready."""
-    os.mkfifo(tmp_path / "slow.mqsc")
+    """So many commands, each with a force of the log, keep it from being ready for minutes."""
+    (tmp_path / "slow.mqsc").write_text("ALTER QMGR DESCR(one)\nALTER QMGR DESCR(other)\n" * 100_000)
     daemons.make(ini=f"AutoConfig:\nMQSCConfig={tmp_path}/slow.mqsc\n")
     with ThreadPoolExecutor(2) as pool:
         start = pool.submit(daemons.run, "strmqm QM1")
