@@ -19,6 +19,7 @@ from urllib.parse import quote, unquote
 from qmgr.daemon.http_frames import MOST_HEAD, BadRequest, Head, Response, bad
 from qmgr.errors import (
     Damaged,
+    Inhibited,
     Mistake,
     MQError,
     NoMessageAvailable,
@@ -69,10 +70,10 @@ def status_of(exc: Exception) -> HTTPStatus:
             return HTTPStatus.FORBIDDEN
         case UnknownQueue():
             return HTTPStatus.NOT_FOUND
+        case TryAgain() | Unavailable() | Inhibited():  # which an operator ends: for a 400 a client gives up
+            return HTTPStatus.SERVICE_UNAVAILABLE
         case Mistake():
             return HTTPStatus.BAD_REQUEST
-        case TryAgain() | Unavailable():
-            return HTTPStatus.SERVICE_UNAVAILABLE
         case Damaged() | _:
             return HTTPStatus.INTERNAL_SERVER_ERROR
 

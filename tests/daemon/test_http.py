@@ -184,6 +184,21 @@ def test_bytes_of_any_length_come_back(server: Server, client: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("method", "disabled", "reason"), [("POST", "put_enabled", 2051), ("DELETE", "get_enabled", 2016)]
+)
+def test_what_an_operator_has_disabled_is_to_be_tried_again(
+    server: Server, method: str, disabled: str, reason: int
+) -> None:
+    """A client does not repeat what was 400: its message would be lost."""
+    server.qm.alter_queue("A", **{disabled: False})
+    answer = server.ask(method, f"{ROOT}/A/message", b"x" if method == "POST" else b"")
+    (error,) = json.loads(answer.body)["error"]
+    assert (answer.status, error["reasonCode"], error["action"]) == (503, reason, "try again later")
+    server.qm.alter_queue("A", **{disabled: True})
+    assert server.ask(method, f"{ROOT}/A/message", b"x" if method == "POST" else b"").status in FINE
+
+
+@pytest.mark.parametrize(
     ("method", "path", "headers", "status", "says"),
     [
         ("POST", f"{ROOT}/NONE/message", {}, 404, "2085"),
@@ -672,6 +687,37 @@ def test_users_come_over_tls_with_their_rights(tmp_path: Path) -> None:
     assert said.count("AMQ8077") == 2
     assert said.count("AMQ9557") == 2
     assert _plain(server.port) == b""
+    server.end()
+
+
+def test_each_request_of_a_connection_has_the_rights_of_its_own_user(tmp_path: Path) -> None:
+    """Row 79. As behind a proxy, which uses one connection for many."""
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("localhost")
+    server = Server(tmp_path, tls_certificate=certificate, tls_key=key, authentication=("PLAIN",))
+    for user, right in (("mia", "put"), ("tom", "get")):
+        server.face.authority.users.set(user, f"of {user}")
+        server.qm.authorize(user, add=["connect"])
+        server.qm.authorize(user, "A", add=[right])
+    context = ssl.create_default_context(cafile=authority.path)
+    connection = http.client.HTTPSConnection("localhost", server.port, timeout=30, context=context)
+
+    def ask(method: str, user: str, password: str) -> int:
+        said = base64.b64encode(f"{user}:{password}".encode()).decode()
+        headers = TOKEN | ({"Authorization": f"Basic {said}"} if user else {})
+        connection.request(method, f"{ROOT}/A/message", b"x" if method == "POST" else None, headers)
+        response = connection.getresponse()
+        response.read()
+        return response.status
+
+    assert [ask("POST", "mia", "of mia"), ask("DELETE", "mia", "of mia")] == [201, 403]
+    assert [ask("POST", "tom", "of tom"), ask("DELETE", "tom", "of tom")] == [403, 200]
+    assert ask("POST", "mia", "of mia") == 201
+    assert len(server.qm.sessions) == 1
+    assert ask("POST", "mia", "of tom") == 401
+    assert ask("POST", "", "") == 401
+    assert server.qm.queue("A").depth == 1
+    connection.close()
     server.end()
 
 

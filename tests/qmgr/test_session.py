@@ -203,6 +203,8 @@ def test_units_of_work_are_fenced() -> None:
     made = world()
     one, other = session(made), session(made)
     unit = one.begin()
+    one.begin()
+    other.begin()
     assert one.unit(unit.id) is unit
     with pytest.raises(UnitOfWorkEnded):
         other.unit(unit.id)
