@@ -48,6 +48,19 @@ def test_cut_off_at_every_byte_a_unit_is_there_wholly_or_not_at_all(served: Serv
         assert found in ([[]] if cut < whole else [[], [body]]), cut
 
 
+def test_a_put_outside_a_unit_happens_when_all_of_it_has_come(served: Served) -> None:
+    """Row 74."""
+    put = wire.put(0, 0, "A", b"a body", {"priority": 4})
+    for cut in range(len(put) + 1):
+        raw = Raw(served.path)
+        raw.calls.send(put[:cut])
+        if cut == len(put):
+            raw.calls.receive()
+        raw.cut() if cut % 2 else raw.close()
+        until(lambda: nobody_is_there(served))
+        assert bodies(served.manager, "A") == ([b"a body"] if cut == len(put) else []), cut
+
+
 def test_cut_off_while_it_says_hello(served: Served) -> None:
     """Row 74."""
     frame = hello()

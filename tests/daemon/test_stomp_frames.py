@@ -116,6 +116,7 @@ REFUSED = [
     (b"SEND\ncontent-length:10001\n\n", "longer than the 10000 bytes"),
     (b"SEND\ncontent-length:3\n\nabcd", "no NUL"),
     (b"SEND\n\n" + b"x" * 10_001, "longer than the 10000 bytes"),
+    (b"SEND\n\n" + b"x" * 10_001 + b"\0", "longer than the 10000 bytes"),
     (b"SEND\na:" + b"x" * 5000, "longer than the 4096 bytes"),
     (b"SEND\n" + b"a:b\n" * 51 + b"\n", "51 headers"),
     (b"BEGIN\n\nbody\0", "has no body"),

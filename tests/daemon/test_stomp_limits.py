@@ -76,6 +76,38 @@ def test_subscriptions_are_bounded(client: Client) -> None:
     assert client.error()["reason-code"] == "2017"
 
 
+def test_what_a_connection_holds_is_bounded_over_all_its_subscriptions(
+    server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row 77: others get the rest; what is acknowledged makes room."""
+    monkeypatch.setattr(stomp_subscriptions, "MOST_HELD", 3)
+
+    def left() -> list[int]:
+        return [server.qm.queue(name).depth for name in "AB"]
+
+    for name in "AB":
+        server.qm.put_many(name, [b"x"] * 4)
+    for name in "AB":
+        client.ask("SUBSCRIBE", id=name, destination=name, ack="client-individual")
+    assert left() == [1, 4]
+    for rest in (4, 3, 2):  # the first from A, which has no more then
+        client.ask("ACK", id=client.message()["ack"])
+        eventually(lambda: sum(left()) == rest)  # noqa: B023
+    assert left() == [0, 2]
+    with server.client() as other:
+        other.subscribe("B", ack="client-individual")
+        assert other.message().body == b"x"
+
+
+def test_a_peer_that_is_gone_unheard_is_found_out_without_heart_beats(server: Server, client: Client) -> None:
+    """Row 76."""
+    client.ask("SEND", b"x", destination="A")
+    [connection] = server.listener._connections
+    assert connection._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    for option, value in stomp_connection.KEEPALIVE:
+        assert connection._socket.getsockopt(socket.IPPROTO_TCP, option) == value
+
+
 def test_too_many_connections_are_told_so_and_make_room_when_they_leave(tmp_path: Path) -> None:
     """Row 76."""
     with queue_manager(tmp_path, "A") as manager, serving(manager, limits={"max_channels": 2}) as server:

@@ -149,6 +149,18 @@ def test_garbage_is_refused_as_such(garbage: bytes, at: int) -> None:
             assert isinstance(exc, Mistake)
 
 
+def test_a_first_frame_without_the_word_of_this_protocol_is_no_clients() -> None:
+    """Row 72: whatever else in it would do."""
+
+    def frame(word: bytes, op: int = wire.HELLO) -> bytes:
+        return wire.HELLO_HEAD.pack(wire.HELLO_HEAD.size - 4, op, 0, wire.VERSION, word)
+
+    assert wire.decode_hello(frame(wire.MAGIC)) == (wire.HELLO, wire.VERSION, b"")
+    for wrong in (frame(b"AMQP"), frame(b"qmgr"), frame(wire.MAGIC, wire.ANSWER), frame(wire.MAGIC)[:-1]):
+        with pytest.raises(ProtocolError):
+            wire.decode_hello(wrong)
+
+
 @given(st.integers(0, 2**32 - 1), st.binary(max_size=40))
 def test_a_lying_count_of_bodies_reserves_nothing(count: int, rest: bytes) -> None:
     """Row 73."""

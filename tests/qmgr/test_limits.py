@@ -1,6 +1,10 @@
-"""Row 70: LSN, message id, unit number and epoch near their ends: it stops loudly, and loses nothing."""
+"""Rows 70 and 71: LSN, message id, unit number and epoch near their ends, the largest messages, very many queues.
+
+It stops or refuses loudly, and loses nothing.
+"""
 
 import itertools
+import sys
 
 import attrs
 import pytest
@@ -14,6 +18,7 @@ from tests.sim.loss import LOSE_ALL
 
 CONTROL = f"{DATA}/log/{NAME}/amqhlctl.lfh"
 EXTENT = 64 * 4096
+LARGEST = 104_857_600  # bytes of a message; MAXMSGL takes no more
 
 
 def moved(*, at: int = 0, epoch: int = 0) -> World:
@@ -147,3 +152,91 @@ def test_numbers_of_segments_that_a_checkpoint_did_not_need_are_used_later() -> 
 def test_the_engine_keeps_the_form_that_is_quick(qm: qmgr.QueueManager) -> None:
     """With thirty attributes or more CPython looks each of them up more slowly."""
     assert len(vars(qm._engine)) < 30
+
+
+# -- row 71: very large messages, very many queues; that of deep queues is in tests/test_deep_queues.py ----------------
+
+
+def largest(world: World, queue: str) -> int:
+    """Bytes of the longest message that is taken; it is put, and got again, on the way."""
+    least, most = 0, EXTENT * 3
+    while least < most:
+        middle = (least + most + 1) // 2
+        try:
+            world.qm.put(queue, bytes(middle))
+        except qmgr.MessageTooBig:
+            most = middle - 1
+        else:
+            world.qm.get(queue)
+            least = middle
+    return least
+
+
+@pytest.mark.parametrize("log_type", ["circular", "linear"])
+def test_row_71_the_largest_message_that_the_log_takes_outlives_crashes_and_one_byte_more_harms_nothing(
+    log_type: str,
+) -> None:
+    """It goes over the borders of extents, whatever stands before it, and a checkpoint takes it along."""
+    world = World(log_type=log_type)
+    world.qm.alter(max_message_length=LARGEST)
+    world.qm.define_queue("A", max_message_length=LARGEST)
+    world.qm.define_queue("B")
+    size = largest(world, "A")
+    assert size > EXTENT
+    with pytest.raises(qmgr.MessageTooBig, match="logged at once"):
+        world.qm.put("A", bytes(size + 1))
+    for n in range(5):
+        world.qm.put("B", b"%d" % n)
+        body = (b"%d" % n) * size
+        world.qm.put("A", body[:size])
+        if n % 2:
+            world.qm.checkpoint()
+        world.crash(LOSE_ALL)
+        with pytest.raises(qmgr.MessageTooBig):
+            world.qm.put("A", bytes(size + 1))
+        with pytest.raises(qmgr.NoMessageAvailable), world.qm.begin() as unit:
+            assert unit.get("A").body == body[:size]
+            unit.get("A")  # which backs out
+        world.crash(LOSE_ALL)
+        message = world.qm.get("A")
+        assert (message.body, message.backout_count) == (body[:size], 1)
+    assert bodies(world.qm, "B") == [b"0", b"1", b"2", b"3", b"4"]
+
+
+class Counter:
+    """Counts the functions of Python that are called: work, on any machine the same."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, frame: object, event: str, arg: object) -> None:
+        self.calls += event == "call"
+
+
+def start_of(queues: int) -> tuple[int, int, int]:
+    """(calls of Python, calls of the disk, descriptors) for a start with so many queues, each with a message."""
+    world = World(log_secondary_files=20)
+    for n in range(queues):
+        world.qm.define_queue(f"Q.{n}")
+        world.qm.put(f"Q.{n}", b"%d" % n)
+    world.qm.end()
+    world.disk.max_open = 40
+    before, counter = world.disk.calls, Counter()
+    sys.setprofile(counter)
+    try:
+        world.start()
+    finally:
+        sys.setprofile(None)
+    made = counter.calls, world.disk.calls - before, world.disk.open_files
+    assert world.depths() == {f"Q.{n}": 1 for n in range(queues)}
+    assert [world.qm.get(f"Q.{n}").body for n in range(queues)] == [b"%d" % n for n in range(queues)]
+    return made
+
+
+@pytest.mark.interpreted
+def test_row_71_each_queue_more_costs_a_start_the_same_and_no_descriptor() -> None:
+    """So a hundred thousand take a hundred thousand times what one does."""
+    few, more, most = start_of(50), start_of(150), start_of(350)
+    assert few[2] == more[2] == most[2]
+    for what in (0, 1):
+        assert most[what] - more[what] <= 2.2 * (more[what] - few[what]), what
