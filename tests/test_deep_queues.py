@@ -7,6 +7,7 @@ import contextlib
 import errno
 import random
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -1409,3 +1410,31 @@ def test_a_browse_holds_few_large_messages() -> None:
         patch.setattr(engine, "a_few", counted)
         assert len(bodies(world.qm, "A")) == 30
     assert max(looked_up) <= 3
+
+
+def start_at_depth(depth: int) -> tuple[int, int]:
+    """(bytes of memory at the most, calls of the disk) for a start with so many messages."""
+    world = deep_world(log_primary_files=20)
+    for _ in range(depth // 200):
+        world.qm.put_many("A", [bytes(100)] * 200)
+        world.qm.checkpoint()
+    world.qm.end()
+    before = world.disk.calls
+    tracemalloc.start()
+    try:
+        world.start()
+        memory = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    made = world.disk.calls - before
+    assert (world.qm.queue("A").depth, world.qm.get("A").body) == (depth, bytes(100))
+    return memory, made
+
+
+def test_row_71_a_start_takes_little_more_for_a_deeper_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few bytes for each message, of which blocks tell; and it reads no more."""
+    monkeypatch.setattr(segments, "LARGEST", 1 << 20)
+    monkeypatch.setattr(segments, "LARGEST_BLOCK", 16 << 10)
+    little, much = (start_at_depth(depth) for depth in (2_000, 10_000))
+    assert much[0] - little[0] < 8_000 * 16
+    assert much[1] - little[1] < 20
