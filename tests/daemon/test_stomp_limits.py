@@ -213,6 +213,18 @@ def test_a_byte_at_a_time_does_not_help_nor_disturb_others(tmp_path: Path) -> No
         assert set(server.bodies("A")) == {b"prompt"}
 
 
+def test_the_time_of_a_frame_counts_from_its_first_byte(server: Server, client: Client) -> None:
+    """Row 75: not from the last that came, however slow this machine and its clients are."""
+    [connection] = server.listener._connections
+    client.raw(b"SEND\ndestination:A\n\n")
+    eventually(lambda: connection._began > 0)
+    began = connection._began
+    for size in (1, 2):
+        client.raw(b"x")
+        eventually(lambda: connection._parser._buffer.endswith(b"x" * size))  # noqa: B023
+    assert connection._began == began < connection.heard
+
+
 def test_heart_beats_go_both_ways_and_silence_ends_it(server: Server) -> None:
     """Row 76."""
     with server.client(heart_beat="200,200") as client:
