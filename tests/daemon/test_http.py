@@ -562,6 +562,18 @@ def test_who_is_slow_or_says_nothing_is_closed_and_holds_up_nobody(tmp_path: Pat
     server.end()
 
 
+def test_row_75_a_body_that_does_not_come_to_its_end_is_given_up(tmp_path: Path) -> None:
+    """Nothing of it is put, though the client would have gone on."""
+    server = Server(tmp_path, ChannelsConfig(idle_timeout=1))
+    head = f"POST {ROOT}/A/message HTTP/1.1\r\nibm-mq-rest-csrf-token: x\r\nContent-Length: 10\r\n\r\n"
+    with socket.create_connection((server.host, server.port), timeout=30) as connection:
+        connection.sendall(head.encode() + b"half")
+        assert connection.recv(1) == b""
+    assert server.qm.queue("A").depth == 0
+    until(lambda: len(server.qm.sessions) == 0)
+    server.end()
+
+
 def test_there_are_no_more_connections_than_allowed(tmp_path: Path) -> None:
     """Row 76."""
     server = Server(tmp_path, ChannelsConfig(max_channels=1))
