@@ -17,7 +17,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import attrs
 
@@ -80,15 +79,6 @@ class Event:
         return json.dumps(said).encode()
 
 
-@attrs.frozen
-class _Since:
-    """How a queue stood when its last event was told."""
-
-    time_us: int
-    next_sequence: int
-    depth: int
-
-
 class Events:
     """What is to be told of one queue manager. Its lock guards this."""
 
@@ -97,7 +87,6 @@ class Events:
         self._began_us = now_us
         self._began = {queue.id: (queue.next_sequence, queue.depth) for queue in state.queues.values()}
         self.pending: deque[Event] = deque(maxlen=MOST)
-        self._since: WeakKeyDictionary[Queue, _Since] = WeakKeyDictionary()
         self._extents: tuple[int, str, str] | None = None
         self.process = ""  # that runs the queue manager
         self.caller = threading.local()  # `name`: whose call a thread makes, where that is a client's
@@ -127,18 +116,18 @@ class Events:
 
     def _depth(self, queue: Queue, reason: Reason, coming: int, now_us: int) -> None:
         """Counts are made of sequences and depths, so that no put or get has to count. `coming`: puts not done yet."""
-        before = self._since.get(queue) or _Since(self._began_us, *self._began.get(queue.id, (1, 0)))
+        since, following_then, depth_then = queue.last_event or (self._began_us, *self._began.get(queue.id, (1, 0)))
         depth, following = queue.depth + coming, queue.next_sequence + coming
-        self._since[queue] = _Since(now_us, following, depth)
-        put = max(0, following - before.next_sequence)
+        queue.last_event = now_us, following, depth
+        put = max(0, following - following_then)
         self._note(
             PERFORMANCE,
             reason,
             baseObjectName=queue.name,
-            timeSinceReset=max(0, now_us - before.time_us) // 1_000_000,
-            highQueueDepth=max(depth, before.depth),
+            timeSinceReset=max(0, now_us - since) // 1_000_000,
+            highQueueDepth=max(depth, depth_then),
             msgEnqCount=put,
-            msgDeqCount=max(0, before.depth + put - depth),
+            msgDeqCount=max(0, depth_then + put - depth),
         )
 
     # ---- the queue manager

@@ -42,6 +42,8 @@ class Queue(Finding):
         self.line = b""  # what the last checkpoint says of the queue
         self._default_buffers = buffers
         self.armed = self._events = 0  # events of the depth: those that it waits for, those that are wanted of it
+        self.last_event: tuple[int, int, int] | None = None  # of the depth: when, the next sequence and depth then
+        self.stuck: object = None  # of which definition, and which DEADQ, it was told that messages stay there
         self._qmgr = QmgrDefinition()
         self._settle(definition)
 

@@ -8,9 +8,6 @@ one of the two queues, whatever crashes. Where neither takes it, it stays and is
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
-from weakref import WeakKeyDictionary
-
-import attrs
 
 from logger.errors import LogError
 from qmgr import deadletter, verbs
@@ -29,20 +26,12 @@ A_MOVE = 2  # messages of a unit of work
 A_FEW = 64  # messages that are moved before others have the lock
 
 
-@attrs.define
-class Stuck:
-    """Queues of which the error log was told that messages stay on them."""
-
-    said: WeakKeyDictionary[Queue, object] = attrs.Factory(WeakKeyDictionary)  # of what definition, and what DEADQ
-    say: Callable[..., None] = lambda amq, **inserts: None
-
-
 class Requeue(Puts):
     """Moves messages from queue to queue."""
 
     def __init__(self, given: Surroundings) -> None:
         super().__init__(given)
-        self.stuck = Stuck()
+        self.say: Callable[..., None] = lambda amq, **inserts: None  # to the error log
 
     # ---- what the engine has
 
@@ -192,10 +181,10 @@ class Requeue(Puts):
     def _stays(self, queue: Queue, entry: Entry, refused: list[str]) -> None:
         """Say once why no message that was backed out too often leaves the queue."""
         now = queue.definition, self.state.qmgr.dead_letter_queue
-        if self.stuck.said.get(queue) != now:
-            self.stuck.said[queue] = now
+        if queue.stuck != now:
+            queue.stuck = now
             text = "; ".join(refused) or "it has no backout queue (BOQNAME), and there is no dead-letter queue (DEADQ)"
-            self.stuck.say("AMQ9030", name=queue.name, count=entry.backouts, text=text)
+            self.say("AMQ9030", name=queue.name, count=entry.backouts, text=text)
 
     # ---- dead letters
 

@@ -188,7 +188,7 @@ class Running(ABC):
         for unit in state.uows:
             unit.promise = self._engine.promise_of(unit)
         self._engine.count_promises()
-        self._engine.stuck.say = self._say
+        self._engine.say = self._say
         self._engine.events.process = self._process
         self._retention = Retention(self._engine, disk, errors, config.log_management, config.log_archive)
         self._housekeeper = Housekeeper(
