@@ -16,6 +16,7 @@ from sortedcontainers import SortedDict
 
 from logger.crc import crc32
 from qmgr.entry import Entry
+from qmgr.gathered import BEFORE_ALL, Position
 from qmgr.message import group_of
 from qmgr.segments import Segment
 
@@ -23,7 +24,6 @@ MESSAGE_ID, CORRELATION_ID, PLACES, GROUP_ID = 0, 1, 2, 3  # which of the ids, o
 CELLS = (1 << 32) - 1
 MANY_OVER = 16
 A_FEW = 64
-BEFORE_ALL = (-10, 0)  # in the order of delivery
 hash_of = crc32  # of an id
 Group = SortedDict[tuple[int, int], Entry]  # entries with the same id, by the order of delivery
 
@@ -74,7 +74,7 @@ class Resident:
     def __contains__(self, key: bytes) -> bool:
         return key in self._found
 
-    def get(self, key: bytes, behind: tuple[int, int] = BEFORE_ALL) -> Iterator[Entry]:
+    def get(self, key: bytes, behind: Position = BEFORE_ALL) -> Iterator[Entry]:
         """Those with this id, in the order of delivery; where there are many, only those behind this place in it.
 
         One that is added or removed meanwhile does no harm.
