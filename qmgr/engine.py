@@ -16,10 +16,9 @@ from qmgr import verbs
 from qmgr.due import Waiter
 from qmgr.entry import COPY, READY, Entry
 from qmgr.errors import Inhibited, Mistake, ObjectInUse, Reason, Unavailable
-from qmgr.gathered import BEFORE_ALL, Position
 from qmgr.groups import in_logical_order
 from qmgr.holding import Holding
-from qmgr.ids import Unindexed
+from qmgr.ids import BEFORE_ALL, Position, Unindexed
 from qmgr.message import Message, decode
 from qmgr.queue import Queue
 from qmgr.units import A_RECORD, QUEUE_AND_SEQUENCE

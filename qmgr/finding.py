@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
 
 from qmgr.entry import COPY, READY, Entry
-from qmgr.gathered import BEFORE_ALL, EVERYTHING, MOST, Gathered, Position, place_of, position_of
-from qmgr.ids import CORRELATION_ID, GROUP_ID, MESSAGE_ID, Arrays, Hit, Resident, hash_of, id_of
+from qmgr.gathered import EVERYTHING, MOST, Gathered, place_of, position_of
+from qmgr.ids import BEFORE_ALL, CORRELATION_ID, GROUP_ID, MESSAGE_ID, Arrays, Hit, Position, Resident, hash_of, id_of
 from qmgr.lane import Lane, in_order
 from qmgr.message import group_of, ids_of
 from qmgr.paging import Paging

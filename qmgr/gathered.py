@@ -14,11 +14,10 @@ from heapq import merge
 import attrs
 from sortedcontainers import SortedList
 
+from qmgr.ids import Position
 from qmgr.message import group_of, group_sequence_of, is_last_in_group
 
 MOST = 500_000  # messages: a queue with more is looked through
-Position = tuple[int, int]  # in the order of delivery: (-priority, or 0 for FIFO; sequence)
-BEFORE_ALL: Position = (-10, 0)
 SHIFT = 64
 SEQUENCES = (1 << SHIFT) - 1
 EVERYTHING = 1 << SHIFT + 8  # a place behind all

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import attrs
 
 from qmgr.entry import Entry
-from qmgr.gathered import BEFORE_ALL, Position
-from qmgr.ids import Unindexed
+from qmgr.ids import BEFORE_ALL, Position, Unindexed
 from qmgr.message import group_of, group_sequence_of, is_last_in_group
 from qmgr.queue import Queue
 

@@ -16,7 +16,6 @@ from sortedcontainers import SortedDict
 
 from logger.crc import crc32
 from qmgr.entry import Entry
-from qmgr.gathered import BEFORE_ALL, Position
 from qmgr.message import group_of
 from qmgr.segments import Segment
 
@@ -24,6 +23,8 @@ MESSAGE_ID, CORRELATION_ID, PLACES, GROUP_ID = 0, 1, 2, 3  # which of the ids, o
 CELLS = (1 << 32) - 1
 MANY_OVER = 16
 A_FEW = 64
+Position = tuple[int, int]  # in the order of delivery: (-priority, or 0 for FIFO; sequence)
+BEFORE_ALL: Position = (-10, 0)
 hash_of = crc32  # of an id
 Group = SortedDict[tuple[int, int], Entry]  # entries with the same id, by the order of delivery
 

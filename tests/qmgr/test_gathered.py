@@ -10,8 +10,9 @@ import qmgr
 from qmgr import gathered
 from qmgr.entry import Entry
 from qmgr.errors import NoMessageAvailable, QueueFull, Unavailable
-from qmgr.gathered import BEFORE_ALL, Gathered
+from qmgr.gathered import Gathered
 from qmgr.groups import in_logical_order
+from qmgr.ids import BEFORE_ALL
 from qmgr.message import group_of, group_sequence_of, is_last_in_group
 from qmgr.queue import Queue
 from qmgr.verbs import GetOptions, PutOptions

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from qmgr import ids as by_id
 from qmgr import message, segments
 from qmgr.entry import COPY, GONE, LOCKED, OVERHEAD, READY, Entry, read_entry
-from qmgr.gathered import BEFORE_ALL
-from qmgr.ids import MESSAGE_ID, Arrays
+from qmgr.ids import BEFORE_ALL, MESSAGE_ID, Arrays
 from qmgr.lane import Lane
 from qmgr.objects import QueueDefinition
 from qmgr.queue import Queue
