@@ -224,15 +224,16 @@ class Log(Writer):
         self._behind.end()
         try:
             if clean:
-                end = self.buffer.tail  # a call that comes late may still append: that is not durable
-                self.sync(end)
-                ended = attrs.evolve(self._now(), durable=end, clean_end=end)
-                self._exclusively(lambda: self._write_control(ended))
+                self._exclusively(self._end)
         finally:
             with self.lock:
                 self._stop(LogClosed("the log is closed: the queue manager has ended"))
             self._control.close()
             self._extents.close()
+
+    def _end(self) -> None:
+        self._write_and_sync()  # a call that comes late may still append: that is not durable
+        self._write_control(attrs.evolve(self._now(), clean_end=self.durable))
 
     # ---- appending; the caller holds the lock
 

@@ -156,7 +156,7 @@ class Finding(Paging):
         assert key is not None
         if which not in self._by_id:
             self._indexed = True
-            ready = (entry for entry in self.in_memory() if entry.status == READY)
+            ready = [entry for entry in self.in_memory() if entry.status == READY]
             self._by_id[which] = Resident(which, ready, self.position)
         resident = self._by_id[which]
         found: Iterable[Entry] = resident.get(key, behind)

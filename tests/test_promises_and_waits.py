@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import qmgr
+from logger.control import ControlState
 from logger.frame import HEADER
 from qmgr import Xid
 from qmgr.message import describe
@@ -382,7 +383,7 @@ def test_a_call_that_comes_to_its_turn_when_the_log_is_closed_leaves_one_that_ca
     world = world_with("A")
     world.qm.put("A", b"there")
     engine, log, main = world.qm._engine, world.qm._engine.log, threading.current_thread()
-    known, force, sync = engine._known, log.force, log.sync
+    known, force, now = engine._known, log.force, log._now
     real_close = log.close
     passed, go, closes, closed = (threading.Event() for _ in range(4))
 
@@ -396,11 +397,11 @@ def test_a_call_that_comes_to_its_turn_when_the_log_is_closed_leaves_one_that_ca
         assert threading.current_thread() is main or closed.wait(120)
         force(target)
 
-    def syncs(target: int) -> None:
-        sync(target)
+    def says() -> ControlState:
         if closes.is_set():
             go.set()
-            until(lambda: log.buffer.tail > target or not call.is_alive())
+            until(lambda: log.buffer.tail > log.durable or not call.is_alive())
+        return now()
 
     def close(*, clean: bool) -> None:
         closes.set()
@@ -409,7 +410,7 @@ def test_a_call_that_comes_to_its_turn_when_the_log_is_closed_leaves_one_that_ca
     monkeypatch.setattr(log, "close", close)
     monkeypatch.setattr(engine, "_known", passes)
     monkeypatch.setattr(log, "force", forces)
-    monkeypatch.setattr(log, "sync", syncs)
+    monkeypatch.setattr(log, "_now", says)
     call = Call(lambda: world.qm.get("A") if how == "get" else world.qm.put("A", b"late"))
     assert passed.wait(120)
     world.qm.end("immediate")

@@ -15,7 +15,7 @@ import attrs
 import qmgr
 from qmgr import deadletter, migration
 from qmgr.errors import Damaged, MQError, Reason
-from qmgr.gathered import BEFORE_ALL
+from qmgr.ids import BEFORE_ALL
 from qmgr.infos import Peer
 from qmgr.message import decode
 from qmgr.objects import mangle
