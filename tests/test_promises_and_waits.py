@@ -375,6 +375,7 @@ def test_a_checkpoint_that_has_waited_names_the_units_of_work_of_the_moment_that
     assert (bodies(world.qm, "A"), bodies(world.qm, "B")) == ([b"other"], [b"once"])
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("how", ["get", "put"])
 def test_a_call_that_comes_to_its_turn_when_the_log_is_closed_leaves_one_that_can_be_started(
     how: str, monkeypatch: pytest.MonkeyPatch

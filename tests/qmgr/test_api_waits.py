@@ -313,6 +313,7 @@ def test_a_failed_log_ends_waits(qm: qmgr.QueueManager) -> None:
         call.outcome()
 
 
+@pytest.mark.interpreted
 def test_a_log_that_fails_while_a_get_is_about_to_wait_ends_that_too(qm: qmgr.QueueManager) -> None:
     """Who fails need not have the lock: he wakes those who stand in line, and nobody wakes who comes behind that."""
     look = qm._engine.check_not_ending
