@@ -23,6 +23,7 @@ class Paging:
         self.reader = reader
         self.buffers = buffers
         self.depth = 0  # what is ready, and puts that are not committed yet
+        self.uncommitted = 0  # puts and gets of units of work that have not ended
         self.expiring = 0  # messages that have been added with a time to expire, at least
         self.held = [0, 0]  # bytes of memory that non-persistent and persistent entries take, about
         self.torn = False  # while what is in memory changes: an interrupt that leaves it so ends the queue manager
@@ -184,6 +185,11 @@ class Paging:
                 if not most:
                     return True
             if self.held[lane.persistent] > self.buffers[lane.persistent]:
+                if not lane.paged:  # what is paged next will reach over all that was got behind these, and given back
+                    if self.uncommitted:
+                        continue  # nor does the lane know of what is still locked there
+                    back = lane.given_back
+                    self._elsewhere.update({s: back[s] for s in back.irange(lane.high + 1) if back[s].status == READY})
                 self._arrays.look_again()
                 for entry in lane.back_out(most):
                     del lane.given_back[entry.sequence]

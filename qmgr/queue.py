@@ -26,7 +26,6 @@ class Queue(Finding):
         super().__init__(definition.name, reader, arrays, buffers)
         self.id = definition.id
         self.last_put = self.last_get = 0  # when: microseconds since 1970-01-01 UTC; 0: not known
-        self.uncommitted = 0  # puts and gets of units of work that have not ended
         self.damaged = ""  # why nothing can be done with it; empty when all is well
         self.blocked = False  # it only seems so, while it is built again
         self.bad_file = ""  # that made it damaged

@@ -1438,3 +1438,26 @@ def test_row_71_a_start_takes_little_more_for_a_deeper_queue(monkeypatch: pytest
     little, much = (start_at_depth(depth) for depth in (2_000, 10_000))
     assert much[0] - little[0] < 8_000 * 16
     assert much[1] - little[1] < 20
+
+
+def test_what_a_unit_of_work_has_got_behind_all_that_is_paged_nobody_else_gets() -> None:
+    """Of what is paged all was got by id and given back, and then more is paged."""
+    world = World()
+    qm = world.qm
+    qm.define_queue("A", buffer_size=1)
+    numbers = [b"%02d" % n for n in range(1, 31)]
+    first = qm.put_many("A", numbers[:20])
+    qm.checkpoint()
+    unit, other = qm.begin(), qm.begin()
+    for message in first:
+        unit.get("A", message_id=message.message_id)
+    qm.put_many("A", numbers[20:25])
+    assert drain(other, "A") == numbers[20:25]
+    unit.backout()
+    qm.checkpoint()
+    qm.put_many("A", numbers[25:])
+    qm.checkpoint()
+    assert drain(qm, "A") == numbers[:20] + numbers[25:]
+    other.commit()
+    world.crash(LOSE_ALL)
+    assert world.depths() == {"A": 0}

@@ -447,6 +447,37 @@ def test_the_last_block_that_is_paged_may_be_in_memory_in_part() -> None:
         assert n in [entry.sequence for entry in queue.select(*ids(n), behind=(0, n - 1))]
 
 
+@pytest.mark.parametrize("left", [0, 2])
+def test_what_was_got_behind_all_that_is_paged_comes_once_when_it_is_given_back(left: int) -> None:
+    """Also where some of it is still locked when more is paged out."""
+    made = filled(20, buffer=0)
+    queue, locked = made.queue, []
+    made.checkpoint()
+    for n in range(1, 21):
+        locked.append(next(queue.select(*ids(n))))
+        queue.lock(locked[-1])
+    for _ in range(5):
+        made.put()
+    while (first := queue.first()) is not None:
+        queue.lock(first)
+        locked.append(first)
+    queue.buffers = (12 * size(locked[0]),) * 2
+    for entry in locked[: 25 - left]:
+        queue.give_back(entry, count=False)
+    made.checkpoint()
+    for _ in range(5):
+        made.put()
+    made.checkpoint()
+    there = [*range(1, 26 - left), *range(26, 31)]
+    assert [entry.sequence for entry in queue.after(BEFORE_ALL, AMPLE)] == there
+    for n in there:
+        first = queue.first()
+        assert first is not None and first.sequence == n
+        queue.take(first)
+    assert queue.first() is None
+    assert (queue.depth, queue.uncommitted) == (0, left)
+
+
 @pytest.mark.parametrize("kinds", [1, 3], ids=["alike", "of three priorities"])
 @pytest.mark.parametrize("buffer", [0, 60_000])
 @pytest.mark.parametrize("how", ["take", "lock"])
