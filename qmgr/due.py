@@ -52,9 +52,10 @@ class Waiters:
         self.line.append((waiter, selective))
 
     def leave(self, event: Waiter) -> None:
-        for place in self.line:
+        line = self.line
+        for place in line:
             if place[0] is event:
-                self.line.remove(place)
+                line.remove(place)
                 return
 
     def wake_one(self) -> None:
@@ -70,6 +71,11 @@ class Waiters:
         self.line = left
 
     def wake_all(self) -> None:
-        """Those too who come meanwhile: who stops the queue manager need not have the lock."""
+        """Those too who come meanwhile: who stops the queue manager need not have the lock.
+
+        So no line changes under others, who go through it.
+        """
         while self.line:
-            self.line.popleft()[0].set()
+            line, self.line = self.line, deque()
+            for event, _ in tuple(line):
+                event.set()

@@ -65,3 +65,26 @@ def test_leaving_and_waking_all() -> None:
     line.wake_all()
     assert [event.is_set() for event in events] == [True, False, True, True]
     assert not line.line
+
+
+class Stops(threading.Event):
+    """At the moment when it is woken another thread stops the queue manager, without the lock."""
+
+    def __init__(self, line: Waiters) -> None:
+        super().__init__()
+        self.waiters = line
+
+    def set(self) -> None:
+        if not self.is_set():
+            super().set()
+            self.waiters.wake_all()
+
+
+def test_a_queue_manager_may_stop_while_others_are_woken() -> None:
+    line = Waiters()
+    stops, other = Stops(line), threading.Event()
+    line.stand(stops, selective=True)
+    line.stand(other, selective=True)
+    last = line.join(selective=False)
+    line.wake_one()
+    assert stops.is_set() and other.is_set() and last.is_set()
