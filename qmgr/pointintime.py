@@ -22,6 +22,7 @@ from logger.log import Log
 from logger.progress import Progress, no_progress
 from logger.reader import LogReader
 from qmgr import ini, locations, mqsini
+from qmgr.configuration import AutoConfig
 from qmgr.creation import missing_dirs, own, refuse_root, remove_empty, remove_tree, translated, unfinished
 from qmgr.errors import AlreadyExists, InUse, Mistake, Reason, Unavailable
 from qmgr.locations import Location
@@ -200,8 +201,11 @@ class _Recovery:
         disk, target = self._disk, self._target
         log_id = disk.entropy(16)
         log_config = attrs.evolve(self._config.log, path=target.log_dir, archive_path=None)
-        # The ports stay the original's, which may run beside it.
-        config = attrs.evolve(self._config, log=log_config, log_archive=ArchivePolicy(), listeners=())
+        # The ports stay the original's, which may run beside it, also those of listeners that AutoConfig would bring
+        # with the next start; and what that would define or alter was not there then.
+        config = attrs.evolve(
+            self._config, log=log_config, log_archive=ArchivePolicy(), listeners=(), auto_config=AutoConfig()
+        )
         for path in (target.log_dir, target.queues, target.errors):
             remove_tree(disk, path)  # of an interrupted recovery
         replace_file(disk, target.unfinished_ini, ini.render(config).encode())

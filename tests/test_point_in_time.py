@@ -773,6 +773,22 @@ def test_its_own_images_bring_its_queues_back() -> None:
     then.check()
 
 
+def test_no_file_that_autoconfig_names_brings_listeners_or_definitions_with_its_next_start() -> None:
+    """Clients of the original would find it at their port, and put to it."""
+    world = World(log_type="linear", ini_config="/auto.ini", mqsc_config="/auto.mqsc", start=False)
+    world.disk.poke("/auto.ini", b"Listener:\nName=web\nProtocol=HTTP\nPort=1234\nAuthentication=NONE\n")
+    world.disk.poke("/auto.mqsc", b"DEFINE QLOCAL(LATER)\n")
+    qm = world.start()
+    assert [listener.port for listener in qm.config.listeners] == [1234]
+    qm.define_queue("A")
+    tail = qm.status().log.tail
+    qm.end()
+    qmgr.recover_to("QM1", INTO, lsn=tail, data_path="/data", disk=world.disk, clock=world.clock)
+    with qmgr.start("QM1", data_path=INTO, disk=world.disk, clock=world.clock, background=False) as then:
+        assert then.config.listeners == ()
+        assert then.config.auto_config == ini.AutoConfig()
+
+
 def test_extents_are_let_go_of_again_where_the_log_manages_itself() -> None:
     """LogManagement=Automatic: no LSN of the original's log holds the extents of the new one, or lets them go."""
     life = furnished(attrs.evolve(AUTOMATIC, primary_files=3))
