@@ -102,7 +102,11 @@ class ErrorLogFile:
             elif not self._disk.exists(self._path(1)):
                 self._begin_anew(len(data))
             assert self._file is not None
-            self._file.write(self._length, data)
+            try:
+                self._file.write(self._length, data)
+            except OSError:
+                self._file.truncate(self._length)  # no half a line stands before what comes next
+                raise
             self._length += len(data)
             if self._closed:  # the last words, after which nobody closes it
                 self._let_go()

@@ -40,6 +40,23 @@ def test_json_has_the_number_of_the_process_alone_as_others_look_for_it(monkeypa
     assert json.loads(disk.peek("/errors/AMQERR01.LOG"))["ibm_processId"] == "4711"
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["the same process", "the next one"])
+def test_what_a_full_disk_took_half_of_leaves_no_half_line(again: bool) -> None:
+    """Whoever reads JSON line by line would lose the whole message that came behind it as well."""
+    disk, config = SimDisk(), ErrorLogConfig(format=ErrorLogFormat.JSON)
+    log = open_error_log(disk, SimClock(), "/errors", config, "QM1")
+    log.say("AMQ8003")
+    disk.fail(("write",), errno.ENOSPC, part=0.9)
+    log.say("AMQ7467", name="S0000000.LOG" * 20)
+    if again:
+        log.close()
+        log = open_error_log(disk, SimClock(), "/errors", config, "QM1")
+    log.say("AMQ8004")
+    log.close()
+    lines = [json.loads(line) for line in disk.peek("/errors/AMQERR01.LOG").decode().splitlines()]
+    assert [line["ibm_messageId"] for line in lines] == ["AMQ8003I", "AMQ8004I"]
+
+
 def test_three_files_in_turn() -> None:
     disk = SimDisk()
     log = open_error_log(disk, SimClock(), "/errors", ErrorLogConfig(size=32_768), "QM1")
