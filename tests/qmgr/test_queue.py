@@ -304,6 +304,11 @@ class Beside(Paged):
             assert lane.paged == len(mine) - len(there_too)
             assert not lane.has(len(there_too) + 1)
             assert lane.paged or lane.has(len(there_too))
+            if lane.paged:
+                held = [e for e in [*there.values(), *(e for _, e in self.locked.values())] if lane.low <= e.sequence]
+                within = {e.sequence for e in held if (e.priority, bool(e.persistent)) == kind_of(lane)}
+                within -= {s for s in within if s > lane.high}
+                assert within <= queue._elsewhere.keys(), "they would be read again"
         self.most_paged = max(self.most_paged, self.paged)
         self.volatile_paged += any(lane.paged and not lane.persistent for lane in self.lanes)
         for kind in (0, 1):
