@@ -220,6 +220,15 @@ class Beside(Paged):
             one.backouts += odd
             self.ready[one.sequence] = one
             self.same(found, one)
+        elif step == "lock paged":
+            for one in self.order():
+                entry = next(e for e in queue.select(ids(one.sequence)[0], None) if e.sequence == one.sequence)
+                if entry.status == COPY:
+                    queue.lock(entry)
+                    self.locked[one.sequence] = self.ready.pop(one.sequence), entry
+        elif step == "back all":
+            while self.locked:
+                self.step("back", k, how, odd)
         elif step == "reorder":
             self.fifo = odd
             queue.redefine(self.definition(odd))
@@ -346,7 +355,7 @@ class Beside(Paged):
 
 
 STEPS = ("put", "put", "put many", "take", "lock", "remove", "back", "reorder", "look", "sweep")
-PAGES = ("checkpoint", "checkpoint", "restart")
+PAGES = ("checkpoint", "checkpoint", "restart", "lock paged", "back all")
 WAYS = ("first", "first", "ready", "message id", "correlation id")
 
 
