@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable
 from itertools import islice
+from random import Random
 from typing import Any
 
 import attrs
@@ -403,6 +404,24 @@ def test_a_queue_that_is_paged_out_and_in_equals_a_sorted_list() -> None:
     settings(max_examples=5000 if SOAK else 250)(paged)()
     assert sum(most > 20 for most in seen) > 100, "nothing was ever paged out"
     assert sum(volatile) > 50, "nothing non-persistent was ever paged out"
+
+
+@pytest.mark.parametrize("seed", range(2000 if SOAK else 60))
+def test_long_lives_that_do_some_things_often_and_others_hardly_ever(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "LARGEST_BLOCK", 600)
+    monkeypatch.setattr(by_id, "MANY_OVER", 1)
+    random = Random(seed)
+    beside = Beside(fifo=random.random() < 0.3, buffer=random.choice([0, 1100, 5000]), index=random.choice([0, AMPLE]))
+    names = [*dict.fromkeys((*STEPS, *PAGES))]
+    often = {name: random.choice([0, 1, 1, 3]) for name in names} | {"put": 2, "checkpoint": 2, "reorder": 0}
+    most = random.choice([1, 3, 9])
+    for step in random.choices(names, [often[name] for name in names], k=100):
+        k, how, odd = random.randint(0, most), random.choice(WAYS), random.random() < 0.5
+        beside.step(step, k, how, odd)
+        beside.agrees(k, odd)
+    beside.drain()
 
 
 def filled(count: int, *, buffer: int = AMPLE) -> Paged:
