@@ -224,15 +224,16 @@ class Log(Writer):
         self._behind.end()
         try:
             if clean:
-                self._exclusively(self._end)
+                self.sync(self.buffer.tail)
+                self._exclusively(self._name_end)
         finally:
             with self.lock:
                 self._stop(LogClosed("the log is closed: the queue manager has ended"))
             self._control.close()
             self._extents.close()
 
-    def _end(self) -> None:
-        self._write_and_sync()  # a call that comes late may still append: that is not durable
+    def _name_end(self) -> None:
+        """What was synced, not the buffer's tail: a call that comes late may still append."""
         self._write_control(attrs.evolve(self._now(), clean_end=self.durable))
 
     # ---- appending; the caller holds the lock
