@@ -185,7 +185,7 @@ class Finding(Paging):
             if segment.volatile is lane.persistent or lane.priority not in segment.blocks:
                 continue
             line = segment.blocks[lane.priority]
-            place = bisect_left(line, low, key=last_of)
+            place = 0 if line[0].last >= low else bisect_left(line, low, key=last_of)
             if place == len(line):
                 continue
             first = line[place].cell

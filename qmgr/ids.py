@@ -200,7 +200,7 @@ class Arrays:
     ) -> Iterator[int]:
         """The cells of a hit from number `first` on that are neither gone nor `held` (segment and cell), ascending."""
         number, hashed = segment.number, made[at] >> 32
-        if first:
+        if made[at] & CELLS < first:
             at = bisect_left(made, hashed << 32 | first, at)
         begun, reached = self._over.get((number, which, hashed), (first, at))
         if begun <= first and at <= reached:
