@@ -1,11 +1,11 @@
-"""One Spark session for all tests that use Spark."""
+"""What all tests of the pipeline have: one Spark session for those that use it, and nothing learned by others."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import session
+from pipeline import extents, opened, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,6 +15,13 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xverify:none -Xlog:disable"
 ROOM = "-XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=200m -Xms800m -Xmn300m"
 # To compile the expressions of a query costs more than so few rows gain; sessions of other processes compile them.
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> None:
+    """What one test has learned of a log is none of the next one's: all logs on simulated disks have one identity."""
+    opened._indexes.clear()
+    extents._known.clear()
 
 
 @pytest.fixture(scope="session", params=["spark"])  # which is in the names of tests: see `tests/scheduling.py`

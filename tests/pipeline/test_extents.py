@@ -38,13 +38,6 @@ from tests.sim.loss import LOSE_ALL
 STEPS = ["put", "one", "unit", "many", "long", "begin", "prepare", "put_many", "fill", "image", "one", "get"]
 
 
-@pytest.fixture(autouse=True)
-def _forgotten() -> None:
-    """What one test has learned of a log is none of the next one's."""
-    opened._indexes.clear()
-    extents._known.clear()
-
-
 def a_log(seed: int = 3, *, indexed: bool = True) -> Works:
     """Some extents, with indexes or without."""
     works = Works(seed)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import extents, opened, rows
+from pipeline import extents, rows
 from pipeline.filters import Filters
 from pipeline.schema import COLUMNS
 from recovery.records import Kind
@@ -43,13 +43,6 @@ def test_all_kinds_of_records_come(everything: Works) -> None:
 def test_rows_are_those_of_a_slow_reading(steps: list[str], seed: int) -> None:
     works = worked(steps, seed)
     assert_same(told(works.log(), works.disk), reference.rows(works.log(), works.disk))
-
-
-@pytest.fixture(autouse=True)
-def _forgotten() -> None:
-    """What one test has learned of a log is none of the next one's."""
-    opened._indexes.clear()
-    extents._known.clear()
 
 
 def assert_same(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
