@@ -93,15 +93,10 @@ class Channel(asyncio.Protocol):
         self._late = why
         self.close()
 
-    @property
-    def can_give_up(self) -> bool:
-        """Can a call be given up without losing an answer that is on its way? Not over TLS."""
-        return self._half_closes
-
     def give_up(self) -> None:
-        """What was asked for is not wanted any more. If it is waiting, the daemon ends that; its answer, if any, comes.
+        """What was asked for is not wanted any more. If it is waiting, the daemon ends that, and says what came of it.
 
-        The channel is of no use afterwards.
+        Over TLS the answer is lost. The channel is of no use afterwards.
         """
         self._given_up = True
         if self._transport is not None:

@@ -66,8 +66,8 @@ class OutsideUnit:
             )
         if self.given_up and self.told is ACTIVE:
             raise BackedOut(
-                f"unit of work {self.number} was backed out when a get in it was cancelled, which over TLS can't be "
-                f"undone by itself; back it out and start it again"
+                f"unit of work {self.number} was backed out when a get in it was cancelled and its answer was lost, as "
+                f"it always is over TLS; back it out and start it again"
             )
         if self.told in (COMMITTED, BACKED_OUT):
             raise UnitOfWorkEnded(f"{self.named} is {self.told.value}; begin another one")
@@ -402,7 +402,7 @@ class Outside:
                 answers = await until_done(answer)
             except Broken:
                 answers = []
-                if unit is not None and not channel.can_give_up:
+                if unit is not None:  # the daemon may have taken a message, and said so to nobody
                     await until_done(asyncio.ensure_future(self._give_up(unit)))
             if not answers or not brings_messages(answers):
                 raise

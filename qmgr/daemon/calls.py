@@ -415,7 +415,10 @@ class Calls:
         if self._dismissed:
             name = self._session.manager.name
             raise Unavailable(f"queue manager {name!r} is ending", reason=Reason.Q_MGR_STOPPING, name=name)
-        raise GaveUp
+        if self._client.closed:
+            raise GaveUp
+        # who still reads hears that nothing was taken: else it might have been, and the answer be lost on its way
+        raise NoMessageAvailable(f"nobody waits for a message of queue {name!r} any more", name=name)
 
     def _browse(self, request: Request, frame: bytes) -> Answer:
         (most,) = wire.unpack(wire.TABLE, frame, request.at)

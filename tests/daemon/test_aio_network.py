@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 import qmgr.aio
-from qmgr import UowState
+from qmgr import UowState, locations
 from qmgr.errors import BackedOut, NotAuthorized, UnitOfWorkEnded
 from tests.daemon.certificates import Authority
 from tests.daemon.serving import serving
 from tests.daemon.test_client import far
-from tests.qmgr.world import bodies
+from tests.qmgr.world import NAME, bodies
 
 
 async def settle(qm: qmgr.aio.Connection) -> None:
@@ -85,3 +85,74 @@ def test_over_tls(tmp_path: Path) -> None:
             served.manager.authorize("mia", queue, add=["put", "get", "browse"])
         asyncio.run(main(f"qmgrs://{place}"))
         assert bodies(served.manager, "A") == []
+
+
+class Network:
+    """What lies between a client and the daemon. It can lose an answer, and then the connection of it."""
+
+    def __init__(self) -> None:
+        self.losing = False
+        self.lost = asyncio.Event()  # an answer is
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def between(self, near: Path, far: Path) -> asyncio.Server:
+        def join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.ensure_future(self._carry(str(far), reader, writer))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+        return await asyncio.start_unix_server(join, near)
+
+    async def _carry(self, far: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answers, requests = await asyncio.open_unix_connection(far)
+        await asyncio.gather(self._forth(reader, requests, writer), self._back(answers, writer))
+
+    async def _forth(
+        self, reader: asyncio.StreamReader, requests: asyncio.StreamWriter, writer: asyncio.StreamWriter
+    ) -> None:
+        while data := await reader.read(65536):
+            requests.write(data)
+        if self.losing:
+            self.losing = False
+            writer.transport.abort()
+            requests.close()
+        else:
+            requests.write_eof()
+
+    async def _back(self, answers: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await answers.read(65536):
+            if self.losing:
+                self.lost.set()
+            else:
+                writer.write(data)
+        writer.close()
+
+
+def test_a_get_whose_cancellation_and_answer_cross_on_a_network_that_is_cut_loses_no_message(tmp_path: Path) -> None:
+    """The daemon has taken the message in the unit of work, which must not go on without whoever was to have it."""
+    near = Path(locations.find(NAME, tmp_path / "near").socket)
+    near.parent.mkdir(parents=True)
+
+    async def main(far: str) -> None:
+        network = Network()
+        server = await network.between(near, Path(far))
+        async with asyncio.timeout(30), qmgr.aio.connect(NAME, data_path=tmp_path / "near") as qm:
+            unit = qm.begin()
+            await unit.put("A", b"with it")
+            waiting = asyncio.create_task(unit.get("B", wait=None))
+            await settle(qm)
+            network.losing = True
+            served.manager.put("B", b"x")
+            await network.lost.wait()
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            with pytest.raises(BackedOut, match="its answer was lost"):
+                await unit.commit()
+            await unit.backout()
+            assert (await qm.get("B")).body == b"x"
+            assert (await qm.queue("A")).depth == 0
+        server.close()
+
+    with serving(tmp_path) as served:
+        asyncio.run(main(locations.find(NAME, tmp_path).socket))
