@@ -43,6 +43,16 @@ def check_bodies(bodies: Iterable[Any]) -> list[bytes]:
     return [body if type(body) is bytes else check_body(body) for body in bodies]
 
 
+def maybe_in_doubt(number: int, name: str) -> Unavailable:
+    """What the calls of a prepared unit of work raise whose connection is lost, and a prepare in which it is."""
+    return Unavailable(
+        f"the connection of unit of work {number}, which is prepared or may be, was lost; if in_doubt() names its Xid, "
+        f"it is in doubt: end it with resolve(xid, True) or resolve(xid, False); else outcome({number}) tells",
+        reason=Reason.CONNECTION_BROKEN,
+        name=name,
+    )
+
+
 class RemoteUnit:
     """Puts and gets that happen wholly or not at all. As a `with` block it commits, or backs out on an exception.
 
@@ -108,7 +118,7 @@ class RemoteUnit:
         return f"unit of work {self._id}" if self._id else "this unit of work"
 
     def _check(self) -> None:
-        """May it go on? Raises UnitOfWorkEnded, BackedOut, Unavailable (2018: a forked child's parent has it)."""
+        """May it go on? Raises UnitOfWorkEnded, BackedOut, Unavailable (2018: a forked child's parent has it; 2009)."""
         if self._link.forked:
             raise Unavailable(
                 "this unit of work is the parent's of this process; a forked child begins another one",
@@ -120,10 +130,7 @@ class RemoteUnit:
             raise UnitOfWorkEnded(f"{self._named} is {self._state.value}; begin another one")
         if self._link.broken:
             if self._state is PREPARED:
-                raise UnitOfWorkEnded(
-                    f"the connection of unit of work {self._id} was lost; if in_doubt() names it, it is in doubt: "
-                    f"end it with resolve(xid, …)"
-                )
+                raise maybe_in_doubt(self._id, self._connection.name)
             raise BackedOut(
                 f"{self._named} was backed out when its connection was lost; back it out and start it again"
             )
@@ -311,7 +318,10 @@ class RemoteUnit:
     # ---- its end
 
     def prepare(self) -> None:
-        """First phase: when this returns the unit of work is in doubt, whatever crashes, until it is resolved."""
+        """First phase: when this returns the unit of work is in doubt, whatever crashes, until it is resolved.
+
+        Unavailable (2009) when the connection was lost: then it may be in doubt, or is backed out.
+        """
         self._with_all(self._prepare)
 
     def _prepare(self) -> None:
@@ -320,13 +330,15 @@ class RemoteUnit:
         except Unavailable as exc:
             if exc.reason == Reason.CONNECTION_BROKEN:
                 self._state = PREPARED  # or not: to say that it was backed out would be a guess
+                raise maybe_in_doubt(self._id, self._connection.name) from exc
             raise
         self._state = PREPARED
 
     def commit(self) -> None:
         """Return when all of it is durable. Raises BackedOut (2003) when the queue manager has rolled it back.
 
-        Unavailable (2009) when the connection was lost before the answer came: `Connection.outcome` tells what it was.
+        Unavailable (2009) when the connection was lost before the answer came: `Connection.outcome` tells what it was;
+        when it was prepared, it may be in doubt.
         """
         self._with_all(self._commit)
 
@@ -338,7 +350,7 @@ class RemoteUnit:
             answer = self._link.exchange(wire.request(wire.COMMIT, self._begin, self._number))
         except Broken as exc:
             if self._state is PREPARED:
-                raise self._connection.broken(exc) from exc
+                raise maybe_in_doubt(self._id, self._connection.name) from exc
             self._unknown = True
             self._connection.note_unknown(self._id, self._since)
             text = self._ask_for_outcome()
@@ -361,8 +373,10 @@ class RemoteUnit:
             try:
                 self._ask(wire.request(wire.BACKOUT, 0, self._number))
             except Unavailable as exc:
-                if exc.reason != Reason.CONNECTION_BROKEN or self._state is PREPARED:
+                if exc.reason != Reason.CONNECTION_BROKEN:
                     raise
+                if self._state is PREPARED:
+                    raise maybe_in_doubt(self._id, self._connection.name) from exc
         self._over(BACKED_OUT)
 
     def give_up(self) -> None:

@@ -115,6 +115,7 @@ class Pool:
 
     def __init__(self, target: Target, link: Link) -> None:
         self.link = link
+        self.name = target.name
         self._target = target
         self.loop = asyncio.get_running_loop()
         self._idle: list[Channel] = []

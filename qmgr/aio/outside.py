@@ -15,7 +15,7 @@ from qmgr.client import REMEMBERED
 from qmgr.errors import BackedOut, Mistake, MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.link import Broken, Link, Target, messages
 from qmgr.message import Message, check_body
-from qmgr.remote import check_bodies, wire_wait
+from qmgr.remote import check_bodies, maybe_in_doubt, wire_wait
 from qmgr.replay import Where
 from qmgr.sends import TOGETHER, fits
 from qmgr.targets import Remote
@@ -58,7 +58,7 @@ class OutsideUnit:
         return f"unit of work {self.number}" if self.number else "this unit of work"
 
     def check(self) -> None:
-        """May it go on? Raises UnitOfWorkEnded, BackedOut."""
+        """May it go on? Raises UnitOfWorkEnded, BackedOut, Unavailable (2009)."""
         if self.unknown:
             raise UnitOfWorkEnded(
                 f"the connection was lost in the commit of unit of work {self.number}; outcome({self.number}) tells "
@@ -73,10 +73,7 @@ class OutsideUnit:
             raise UnitOfWorkEnded(f"{self.named} is {self.told.value}; begin another one")
         if self.pool is not None and self.pool.link.broken:
             if self.told is PREPARED:
-                raise UnitOfWorkEnded(
-                    f"the connection of unit of work {self.number} was lost; if in_doubt() names it, it is in doubt: "
-                    f"end it with resolve(xid, …)"
-                )
+                raise maybe_in_doubt(self.number, self.pool.name)
             raise BackedOut(f"{self.named} was backed out when its connection was lost; back it out and start it again")
 
     def check_whole(self) -> None:
@@ -261,6 +258,7 @@ class Outside:
             except Unavailable as exc:
                 if exc.reason == Reason.CONNECTION_BROKEN:
                     unit.told = PREPARED  # or not: to say that it was backed out would be a guess
+                    raise maybe_in_doubt(unit.number, self.name) from exc
                 raise
             unit.told = PREPARED
 
@@ -280,7 +278,9 @@ class Outside:
             try:
                 unit.hear(await self._exchange(pool, wire.request(wire.COMMIT, unit.begin, unit.asked_as)))
             except Unavailable as exc:
-                if exc.reason == Reason.CONNECTION_BROKEN and unit.told is not PREPARED:
+                if exc.reason == Reason.CONNECTION_BROKEN and unit.told is PREPARED:
+                    raise maybe_in_doubt(unit.number, self.name) from exc
+                if exc.reason == Reason.CONNECTION_BROKEN:
                     unit.unknown = True
                     self._unknown[unit.number] = unit.since
                     if len(self._unknown) > REMEMBERED:
@@ -301,8 +301,10 @@ class Outside:
         try:
             unit.hear(await self._exchange(unit.pool, wire.request(wire.BACKOUT, 0, unit.asked_as)))
         except Unavailable as exc:
-            if exc.reason != Reason.CONNECTION_BROKEN or unit.told is PREPARED:
+            if exc.reason != Reason.CONNECTION_BROKEN:
                 raise
+            if unit.told is PREPARED:
+                raise maybe_in_doubt(unit.number, self.name) from exc
         unit.told, unit.evicted = BACKED_OUT, False
 
     # ---- messages

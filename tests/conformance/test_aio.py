@@ -373,7 +373,7 @@ def test_a_lost_connection_is_told_and_made_again(tmp_path: Path, nursery: Nurse
             await qm.put("A", b"there again")
             with pytest.raises(qmgr.BackedOut):
                 await unit.put("A", b"")
-            with pytest.raises(qmgr.UnitOfWorkEnded, match="in doubt"):
+            with pytest.raises(qmgr.Unavailable, match="in doubt"):
                 await prepared.commit()
             await unit.backout()
             await qm.resolve(Xid(1, b"g", b""), commit=True)

@@ -185,14 +185,39 @@ def test_nobody_says_what_became_of_a_unit_whose_prepare_was_not_answered(
     daemon.signal(signal.SIGSTOP)
     preparing = Call(unit.prepare)
     place.crash()
-    with pytest.raises(qmgr.Unavailable) as caught:
-        preparing.outcome(DEADLINE)
-    assert caught.value.reason == qmgr.Reason.CONNECTION_BROKEN
-    for end in (unit.commit, unit.backout):
-        with pytest.raises(qmgr.UnitOfWorkEnded, match=r"if in_doubt\(\) names it"):
-            end()
+    for call in (lambda: preparing.outcome(DEADLINE), unit.commit, unit.backout, lambda: unit.put(queue, b"y")):
+        with pytest.raises(qmgr.Unavailable, match=r"if in_doubt\(\) names its Xid") as caught:
+            call()
+        assert caught.value.reason == qmgr.Reason.CONNECTION_BROKEN
     for found in place.qm.in_doubt():
         place.qm.resolve(found, commit=False)
     assert place.qm.queue(queue).depth == 0
+    place.close()
+    place.stop()
+
+
+@pytest.mark.parametrize("face", ["client", "awaited client"])
+@pytest.mark.parametrize("end", ["commit", "backout"])
+def test_the_end_of_a_prepared_unit_that_was_not_answered_says_how_to_find_out(
+    face: str, end: str, tmp_path: Path, nursery: Nursery
+) -> None:
+    place = FACES[face](tmp_path, {}, nursery)
+    place.open()
+    queue, xid = place.queue(), qmgr.Xid(1, b"global", b"branch")
+    unit = place.qm.begin(xid)
+    unit.put(queue, b"x")
+    unit.prepare()
+    number = unit.id
+    [daemon] = nursery.running
+    daemon.signal(signal.SIGSTOP)
+    ending = Call(getattr(unit, end))
+    place.crash()
+    for call in (lambda: ending.outcome(DEADLINE), getattr(unit, end)):
+        with pytest.raises(qmgr.Unavailable, match=rf"if in_doubt\(\) names its Xid.*outcome\({number}\)") as caught:
+            call()
+        assert caught.value.reason == qmgr.Reason.CONNECTION_BROKEN
+    for found in place.qm.in_doubt():
+        place.qm.resolve(found, commit=end == "commit")
+    assert place.qm.queue(queue).depth == (1 if end == "commit" else 0)
     place.close()
     place.stop()
