@@ -20,6 +20,7 @@ PREFETCH = 100  # messages sent and not acknowledged, unless SUBSCRIBE says othe
 MOST_PREFETCH = 1000
 MOST = 100  # subscriptions of a connection
 MOST_HELD = 5000  # messages that one connection holds
+MOST_BYTES = 64 << 20  # of their bodies, which are in memory as long
 BATCH = 32  # messages taken at a time
 LONGEST_ID = 255
 NOT_KEPT = ("browser", "exclusive", "activemq.exclusive")
@@ -75,6 +76,7 @@ class Subscription:
         self._channel = group.channel
         self._session = group.session
         self._prefetch = prefetch
+        self._length = 0  # of the longest body of those that were taken last; 0: none was
         self._watch: Watch | None = None  # in line at the queue
         self._pumping = False
         self._ended = False
@@ -111,7 +113,8 @@ class Subscription:
             lsn = max(lsn, self._session.accept(taken))
         self._coming += taken
         self._waiting += len(taken)
-        self._group.held += len(taken)
+        self._length = max(1, *[len(one.message.body) for one in taken])
+        self._group.hold(taken)
         self._channel.after(lsn, lambda: self._forced(len(taken)))
 
     def pump_soon(self) -> None:
@@ -143,8 +146,9 @@ class Subscription:
     def take(self, number: int) -> list[Delivery]:
         """What an ACK or NACK of this one is for."""
         numbers = [number] if self.ack is Ack.INDIVIDUAL else [*takewhile(number.__ge__, self.sent)]
-        self._group.make_room(len(numbers), self)
-        return self._acknowledged(numbers)
+        done = self._acknowledged(numbers)
+        self._group.make_room(done, self)
+        return done
 
     def _acknowledged(self, numbers: list[int]) -> list[Delivery]:
         """Nobody acknowledges them again."""
@@ -159,7 +163,11 @@ class Subscription:
     def _room(self) -> int:
         if self._ended or self._coming or self._group.stopped or not self._channel.writable:
             return 0
-        return min(BATCH, MOST_HELD - self._group.held, self._prefetch - len(self.sent))
+        group = self._group
+        if group.full:
+            return 0
+        fits = (MOST_BYTES - group.bytes) // self._length + 1 if self._length else 1
+        return min(BATCH, MOST_HELD - group.held, self._prefetch - len(self.sent), fits)
 
     def _wake(self) -> None:
         """Called by any thread, under the queue manager's lock."""
@@ -182,7 +190,7 @@ class Subscription:
             message = delivery.message
             headers = message_headers(message, channel.wall_us)
             if self.ack is Ack.AUTO:
-                self._group.held -= 1
+                self._group.forget([delivery])
             else:
                 self._await_ack(delivery, headers)
             head = self._head + encode_headers(channel.dialect, headers)
@@ -215,7 +223,7 @@ class Subscriptions:
         self.session = session
         self.waiting: dict[str, tuple[Subscription, int]] = {}  # for an ACK: by all that it may say, what it means
         self.by_message_id = channel.dialect.version != "1.2"
-        self.held = 0  # messages that are coming, or sent and not acknowledged
+        self.held = self.bytes = 0  # messages that are coming, or sent and not acknowledged; of their bodies
         self.sent = 0  # messages so far that wait for an ACK
         self.stopped = False  # no more deliveries
         self._by_name: dict[str, Subscription] = {}
@@ -248,7 +256,7 @@ class Subscriptions:
             raise Mistake(f"there is no subscription {name[:100]!r} to end")
         back = subscription.end()
         self.session.release(back)
-        self.freed(len(back))
+        self.freed(back)
 
     def take(self, headers: dict[str, str]) -> list[Delivery]:
         """What an ACK or NACK is for. Raises Mistake (2209) where nothing waits for it."""
@@ -267,15 +275,28 @@ class Subscriptions:
             )
         return subscription.take(number)
 
-    def make_room(self, count: int, subscription: Subscription) -> None:
-        """So many of the subscription's messages are acknowledged: it may take others."""
-        subscription.pump_soon()
-        self.freed(count)
+    @property
+    def full(self) -> bool:
+        """The connection holds all that it may."""
+        return self.held >= MOST_HELD or self.bytes >= MOST_BYTES
 
-    def freed(self, count: int) -> None:
-        """The connection holds so many less; where it had all that it may, each subscription may take some."""
-        full = self.held >= MOST_HELD
-        self.held -= count
+    def hold(self, deliveries: list[Delivery]) -> None:
+        self.held += len(deliveries)
+        self.bytes += sum(len(one.message.body) for one in deliveries)
+
+    def forget(self, deliveries: list[Delivery]) -> None:
+        self.held -= len(deliveries)
+        self.bytes -= sum(len(one.message.body) for one in deliveries)
+
+    def make_room(self, done: list[Delivery], subscription: Subscription) -> None:
+        """These of the subscription's messages are acknowledged: it may take others."""
+        subscription.pump_soon()
+        self.freed(done)
+
+    def freed(self, deliveries: list[Delivery]) -> None:
+        """The connection holds these no more; where it had all that it may, each subscription may take some."""
+        full = self.full
+        self.forget(deliveries)
         if full:
             for one in list(self._by_name.values()):
                 one.pump_soon()
@@ -302,7 +323,7 @@ class Subscriptions:
         for subscription in subscriptions:
             unsent = subscription.unsent()
             back = subscription.end()
-            self.held -= len(back)
+            self.forget(back)
             self.session.release(back if in_order else unsent)
 
 

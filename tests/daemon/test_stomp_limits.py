@@ -99,6 +99,27 @@ def test_what_a_connection_holds_is_bounded_over_all_its_subscriptions(
         assert other.message().body == b"x"
 
 
+def test_large_messages_that_nobody_acknowledges_are_bounded_by_their_bytes(
+    server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row 77: what is held is in memory. There is always room for one, however long it is."""
+    monkeypatch.setattr(stomp_subscriptions, "MOST_BYTES", 250_000)
+
+    server.qm.put_many("A", [b"x" * 100_000] * 6)
+    client.ask("SUBSCRIBE", id="a", destination="A", ack="client-individual")
+    marks = [client.message()["ack"] for _ in range(3)]
+    assert server.qm.queue("A").depth == 3
+    for left in (2, 1):
+        client.ask("ACK", id=marks.pop(0))
+        marks.append(client.message()["ack"])
+        assert server.qm.queue("A").depth == left
+    client.ask("UNSUBSCRIBE", id="a")
+    assert server.qm.queue("A").depth == 4
+    server.qm.put("B", b"y" * 600_000)
+    client.ask("SUBSCRIBE", id="b", destination="B", ack="client-individual")
+    assert len(client.message().body) == 600_000
+
+
 def test_a_peer_that_is_gone_unheard_is_found_out_without_heart_beats(server: Server, client: Client) -> None:
     """Row 76."""
     client.ask("SEND", b"x", destination="A")
