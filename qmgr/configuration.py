@@ -174,4 +174,5 @@ class Config:
     channels: ChannelsConfig = ChannelsConfig()
     auto_config: AutoConfig = AutoConfig()
     ignored: tuple[str, ...] = attrs.field(default=(), eq=False)  # known to IBM MQ, without effect here: what and where
+    idle: tuple[str, ...] = attrs.field(default=(), eq=False)  # without effect beside what else is said: sentences
     complaints: tuple[str, ...] = attrs.field(default=(), eq=False)  # what is wrong with the files of AutoConfig

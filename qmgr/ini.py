@@ -191,6 +191,12 @@ REPEATED = "LISTENER"  # each one stands for itself, and may come as often as it
 # What an overlay can't say: the commands look for the log where qm.ini says it is, whatever is laid over it.
 NOT_OVERLAID = ("log.path", "log.log_type", "log.file_pages", "log.archive_path")
 
+FOR_LINEAR = (  # stanza, field, and the value that asks for nothing
+    ("Log", "log_management", LogManagement.MANUAL),
+    ("LogArchive", "log_archive.archive_after", None),
+    ("LogArchive", "log_archive.compress_after", None),
+    ("LogArchive", "log_archive.remove_after", None),
+)
 NOT_AUTOMATIC = ("log_archive.archive_after", "log_archive.remove_after")
 
 IGNORED_ATTRIBUTES = {
@@ -344,6 +350,7 @@ class _Reader:
             channels=self.channels,
             auto_config=AutoConfig(**values("auto_config.")),
             ignored=tuple(self.ignored),
+            idle=tuple(self._idle()),
             **{field: value for field, (_, value) in self.main.said.items() if "." not in field},
         )
 
@@ -428,6 +435,18 @@ class _Reader:
                 why = f"which reuses extents by itself; allowed: {attribute.name} with LogManagement=Manual or Archive."
                 later = self._later(management, given)
                 yield complaint("AMQ7076", later.path, later.line, f"{what}, {why}")
+
+    def _idle(self) -> Iterator[str]:
+        """What a circular log has no use for."""
+        if self.main.said.get("log.log_type", (None, LogType.CIRCULAR))[1] is not LogType.CIRCULAR:
+            return
+        for stanza, field, usual in FOR_LINEAR:
+            place, value = self.main.said.get(field, (self.main.start, usual))
+            if value != usual:
+                name = next(attribute.name for attribute in STANZAS[stanza] if attribute.field == field)
+                where = f"{place} of {place.path}" if place.path != self.path else str(place)
+                what = f"attribute {name} of stanza {stanza} ({where}) has no effect with LogType=CIRCULAR"
+                yield f"{what}, which reuses its extents by itself; migmqlog changes a log to LINEAR"
 
     def _check_channels(self) -> Iterator[IniError]:
         try:

@@ -17,6 +17,7 @@ from logger.extent import DATA, file_name, linear_number
 from qmgr.published import ACTIVE, INACTIVE
 
 BLANK = " "
+NONE = "NO"  # of UNCOM, as DISPLAY QSTATUS has it
 SHARED = "SHARED"  # of the log's file system, which is that of the data
 MB = 1 << 20
 WIDTH = 40  # of a column
@@ -68,7 +69,7 @@ def queue_fields(queue: Mapping[str, Any]) -> dict[str, str]:
         "TYPE": "QUEUE",
         "CURDEPTH": _number(queue["depth"]),
         "MAXDEPTH": _number(queue["max_depth"]),
-        "UNCOM": _number(queue["uncommitted"]),
+        "UNCOM": NONE if queue["uncommitted"] == 0 else _number(queue["uncommitted"]),
     }
     return shown | ({"DAMAGED": queue["damaged"]} if queue["damaged"] else {})
 

@@ -138,6 +138,8 @@ class Running(ABC):
         errors.say("AMQ6287", process=self._disk.process())
         for note in config.ignored:
             errors.say("AMQ7075", text=f"{note} is known to IBM MQ and has no effect here")
+        for text in config.idle:
+            errors.say("AMQ7075", text=text)
         for text in config.complaints:
             errors.say("AMQ9022", text=text)
         if config.log.sync is not LogSync.ALWAYS:

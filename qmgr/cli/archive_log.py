@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 
 from logger.archive import Outcome
-from logger.archive_plan import Action, parse_age
+from logger.archive_plan import DONE, Action, age_text, parse_age
 from qmgr.cli import access
 from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, WHERE_FULL, Bar, Command, Failure, Parser, complain
 from qmgr.errorlog import MESSAGES
@@ -55,9 +55,18 @@ def doing(action: Action) -> Callable[[argparse.Namespace], int]:
             complain("AMQ9013W: " + MESSAGES["AMQ9013"][1].format(path=path))
         if outcome.held is not None:
             complain(f"AMQ9008I: {outcome.held.text()}.")
+        elif not outcome.done:
+            complain(f"AMQ9008I: {nothing(action, args.older_than)}.")
         return 0
 
     return run
+
+
+def nothing(action: Action, older_than: int) -> str:
+    """Why nothing was done where no extent in particular is the reason."""
+    young = f", was last written less than {age_text(older_than)} ago" if older_than else ""
+    done = "" if action is Action.REMOVE else f", or is {DONE[action]} already"
+    return f"there is nothing to {action.value}: each extent is needed for a restart{young}{done}"
 
 
 def command(action: Action, purpose: str, notes: str) -> Command:

@@ -84,7 +84,8 @@ def of_file(path: str) -> list[str]:
     wrong += autoconfig.files(DISK, config.auto_config.mqsc_config, ".mqsc").complaints
     wrong += misfit(config, path)
     wrong += missing(config, path) or unusable(config)
-    return wrong + [f"AMQ7075W: {path}: {each} has no effect here." for each in config.ignored]
+    wrong += [f"AMQ7075W: {path}: {each} has no effect here." for each in config.ignored]
+    return wrong + [f"AMQ7075W: {path}: {each}." for each in config.idle]
 
 
 def plain(exc: IniError) -> str:

@@ -35,6 +35,8 @@ def typed(shown: Mapping[str, str]) -> dict[str, str | int | None]:
     def value(name: str, text: str) -> str | int | None:
         if text == qmstatus.BLANK:
             return None
+        if name == "UNCOM" and text == qmstatus.NONE:
+            return 0
         return int(text) if text.isdecimal() and name not in ("QMNAME", "QUEUE") else text
 
     return {name: value(name, text) for name, text in shown.items()}

@@ -11,7 +11,7 @@ import pytest
 import qmgr
 from logger.disk import PosixDisk
 from qmgr import locations
-from qmgr.authority import Grant, UserRights, allowed, changed, without
+from qmgr.authority import VERBS, Grant, UserRights, allowed, changed, without
 from qmgr.errors import IniError, Mistake, NameError_, NotAuthorized, Reason
 from qmgr.infos import Peer
 from qmgr.users import Users
@@ -161,6 +161,11 @@ def test_the_commands(tmp_path: Path, commands: Commands) -> None:
     assert run("setmqaut", *aimed, "+put", "+browse")[0] == 0
     code, text = run("dspmqaut", "--offline", "-m", "QM1", "-t", "queue", "-n", "ORDERS.EU", "-p", "mia")
     assert (code, text.split()[-2:]) == (0, ["put", "browse"])
+    on_manager = "--offline", "-m", "QM1", "-t", "qmgr", "-p", "root"
+    assert run("setmqaut", *on_manager, "+admin")[0] == 0
+    assert run("dspmqaut", *on_manager)[1].split()[-6:] == list(VERBS)
+    text = run("dspmqaut", "--offline", "-m", "QM1", "-t", "queue", "-n", "ORDERS.EU", "-p", "root")[1]
+    assert text.split(":")[1].split() == ["inquire", "put", "get", "browse", "admin"]  # nobody connects to a queue
     for wrong in (("+fly",), (), ("-remove", "+put")):
         code, text = run("setmqaut", *aimed, *wrong)
         assert code == 36, text

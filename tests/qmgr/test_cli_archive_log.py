@@ -80,9 +80,27 @@ def test_extents_go_to_the_archive_are_compressed_and_removed(shell: Shell) -> N
 def test_nothing_that_is_old_enough_is_said_so(shell: Shell) -> None:
     before = shell.names()
     for action in ("archive", "compress", "remove"):
-        said, _ = shell.run(f"{action}-log -m QM1 --older-than 4w")
+        said, why = shell.run(f"{action}-log -m QM1 --older-than 4w --dry-run")
         assert said == ["0 log extents, 0 bytes."]
+        assert f"nothing to {action}: each extent is needed for a restart, was last written less than 4w ago" in why
+        assert why.endswith({"remove": "ago.\n"}.get(action, f", or is {action.rstrip('e')}ed already.\n"))
     assert shell.names()[: len(before)] == before
+
+
+def test_what_a_policy_asks_of_a_circular_log_is_said_to_have_no_effect(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shell = Shell(tmp_path, capsys)
+    qmgr.create("QM1", data_path=tmp_path, log_management="archive", log_file_pages=64)
+    path = tmp_path / "qmgrs" / "QM1" / "qm.ini"
+    path.write_text(path.read_text() + "LogArchive:\n   ArchiveAfter=1d\n   RemoveAfter=never\n   CompressAfter=1w\n")
+    said, why = shell.run("checkini QM1")
+    qmgr.start("QM1", data_path=tmp_path).end()
+    log = (tmp_path / "qmgrs" / "QM1" / "errors" / "AMQERR01.LOG").read_text()
+    for where in (" ".join(said) + why, " ".join(log.split())):
+        for what in ("LogManagement of stanza Log", "ArchiveAfter of stanza LogArchive", "CompressAfter of stanza"):
+            assert f"attribute {what}" in where
+        assert where.count("has no effect with LogType=CIRCULAR, which reuses its extents by itself") == 3
 
 
 def test_an_extent_that_was_cut_is_not_passed_over_in_silence(shell: Shell) -> None:

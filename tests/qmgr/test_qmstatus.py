@@ -146,5 +146,6 @@ def test_two_columns_as_runmqsc_shows_them() -> None:
 def test_a_queue() -> None:
     queue = {"name": "A", "depth": 3, "max_depth": 5, "uncommitted": 1, "memory": 0, "damaged": ""}
     assert queue_fields(queue) == {"QUEUE": "A", "TYPE": "QUEUE", "CURDEPTH": "3", "MAXDEPTH": "5", "UNCOM": "1"}
+    assert queue_fields(queue | {"uncommitted": 0})["UNCOM"] == "NO"
     unknown = queue_fields(queue | {"depth": None, "uncommitted": None, "damaged": "a bad cell"})
     assert (unknown["CURDEPTH"], unknown["UNCOM"], unknown["DAMAGED"]) == (" ", " ", "a bad cell")
