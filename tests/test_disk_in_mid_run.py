@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import qmgr
+from qmgr import segments, snapshot
 from recovery.checkpoint import LEAST_RESERVE
 from tests.conftest import SOAK
 from tests.qmgr.world import DATA, NAME, Call, World, bodies, soon
@@ -152,6 +153,53 @@ def test_row_55_files_and_directories_that_may_not_be_opened(setup: Setup) -> No
         life.restart()
         start_is_refused_or_whole(life, hinder)
     assert went_on > 2
+
+
+@pytest.mark.parametrize("error", [errno.EROFS, errno.EACCES, errno.EIO])
+def test_row_55_a_start_that_may_not_make_the_extents_that_it_is_to_have_is_refused(error: int) -> None:
+    """Faults 55: a full disk is no reason to insist, since others are made later; anything else is said."""
+    world = World(log_primary_files=3)
+    world.qm.define_queue("A")
+    world.qm.put("A", b"x")
+    world.qm.end()
+    world.set_ini("LogPrimaryFiles", "5")
+    world.disk.fail(("create",), error, once=False, where=lambda path: "/active/" in path)
+    with pytest.raises(qmgr.Unavailable) as caught:
+        world.start()
+    assert caught.value.reason in (qmgr.Reason.FILE_SYSTEM_ERROR, qmgr.Reason.NOT_AUTHORIZED)
+    world.disk.heal()
+    world.disk.fail(("create",), errno.ENOSPC, once=False, where=lambda path: "/active/" in path)
+    world.start()
+    assert bodies(world.qm, "A") == [b"x"]
+    world.qm.put("A", b"y")
+    world.qm.end()
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EIO, errno.EMFILE])
+def test_row_55_a_segment_that_can_not_be_read_now_is_no_reason_for_a_checkpoint_to_fail(
+    error: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Faults 55, 56: it was to be rewritten, since most of it is gone; it stays as it is until it can be."""
+    monkeypatch.setattr(segments, "LARGEST", 2000)
+    monkeypatch.setattr(snapshot, "SLACK", 0)
+    world = World()
+    world.qm.define_queue("A")
+    world.qm.put_many("A", [b"%d" % n + bytes(200) for n in range(40)])
+    world.qm.checkpoint()
+    left = [n for n in range(40) if n % 8 == 7]
+    for message in list(world.qm.browse("A")):
+        if int(message.body.partition(b"\0")[0]) not in left:
+            world.qm.get("A", message_id=message.message_id)
+    fault = world.disk.fail(("read",), error, once=False, where=lambda path: path.endswith(".seg"))
+    world.qm.checkpoint()
+    assert fault.fired
+    world.disk.heal()
+    world.qm.checkpoint()
+    for again in (False, True):
+        if again:
+            world.crash()
+        assert [int(body.partition(b"\0")[0]) for body in bodies(world.qm, "A")] == left
+    world.qm.end()
 
 
 # -- row 56 ----------------------------------------------------------------------------------------------------------
