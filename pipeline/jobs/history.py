@@ -21,7 +21,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import MapType
 
 from logger import lsn as lsns
-from logger.disk import PosixDisk
 from pipeline import extents, manifest, session
 from pipeline.extents import LogFiles
 from pipeline.jobs import common, output, written
@@ -134,7 +133,7 @@ class _Lake:
                 open=self._open(known, made),
                 last=None if last is None else attrs.asdict(last),
             )
-            make_durable(Path(self._folder, made.folder))
+            output.make_durable(Path(self._folder, made.folder))
             manifest.save(self._folder, known)
             brought.append(made)
             say(f"history: the lake has the log up to {lsns.text(known.end)}")
@@ -278,22 +277,6 @@ def write(rows: "DataFrame", folder: str) -> None:
     placed = rows.withColumn("day", F.expr(DAY)).withColumn("queue", F.nullif("object", F.lit(NOWHERE)))
     ordered = placed.hint("rebalance", "day", "queue").sortWithinPartitions("day", "queue", "lsn", "position")
     written.parquet(ordered, folder, "day", "queue")
-
-
-def make_durable(folder: Path) -> None:
-    """Sync every file below the folder, and every name. Raises OSError."""
-    disk = PosixDisk()
-    for path in sorted(folder.rglob("*"), reverse=True):
-        if path.is_dir():
-            disk.sync_dir(str(path))
-        else:
-            file = disk.open_read(str(path))
-            try:
-                file.sync()
-            finally:
-                file.close()
-    disk.sync_dir(str(folder))
-    disk.sync_dir(str(folder.parent))
 
 
 # Comparing

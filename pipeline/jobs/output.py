@@ -1,13 +1,19 @@
 """The folder that `--out` names: of one job, which alone works in it and never touches what it has not made itself.
 
 *Operation*: make tables in a fresh folder of this run's, and put them in the places of the last run's when all is done.
-*Goals*: nothing of anybody else is removed or written over, whatever `--out` names; two jobs do not mix; whoever looks
-while a job runs, or after it was killed, sees what the last one left. *Plan*: a lock; a file that says which job the
-folder is of, and which names in it are that job's, written while none of them was there.
+*Goals*: nothing of anybody else is removed or written over, whatever `--out` names; two jobs do not mix, nor do two
+runs of one; whoever looks while a job runs, or after it was killed, sees what the last one left. *Plan*: a lock; a file
+that says which job the folder is of, and which names in it are that job's, written while none of them was there; and
+all that a run has made lies in a folder of its own, which one link names:
+
+    out/report.txt       -> .qmgr-current/report.txt
+    out/messages         -> .qmgr-current/messages
+    out/.qmgr-current    -> .qmgr-run-<random>     replaced by one rename, when all of the run is durable
 """
 
 import argparse
 import contextlib
+import errno
 import json
 import os
 import re
@@ -21,13 +27,16 @@ import attrs
 from logger.disk import PosixDisk, read_whole, replace_file
 from logger.errors import LogInUse
 from pipeline.jobs.common import Failure, out_folder
-from pipeline.report import Report
+from pipeline.report import TEXT, Report
 from qmgr.cli.command import because
 
 LOCK = ".qmgr.lock"
 MARKER = ".qmgr-job.json"
 WORK = ".qmgr-work-"
-WORKS = re.compile(rf"{re.escape(WORK)}[0-9a-f]{{16}}")
+RUN = ".qmgr-run-"
+CURRENT = ".qmgr-current"
+FOLDERS = re.compile(rf"({re.escape(WORK)}|{re.escape(RUN)})[0-9a-f]{{16}}")
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)  # what file systems say that have none
 
 
 @attrs.frozen
@@ -36,18 +45,66 @@ class Output:
 
     folder: str
     work: str  # a folder of this run's, in it: gone at the end
+    names: tuple[str, ...]  # of all that the job may write
 
     def publish(self, report: Report, *tables: str) -> None:
-        """Put these tables, made in `work`, and the report in the places of the last run's. Raises OSError.
+        """Let these tables, made in `work`, and the report count, and no longer the last run's. Raises OSError.
 
-        The report is written first, so that one that can't be leaves all as it was; its text is put in place last.
+        Nothing changes before all of it is durable, so what can't be written leaves all as it was.
         """
-        for name in (*tables, *report.save(self.work)):
+        made = (*tables, *report.save(self.work))
+        run = self._folder_of_a_run()
+        for name in made:
+            Path(self.work, name).rename(run / name)
+        make_durable(run)
+        try:
+            self._switch(run, made)
+        except OSError as exc:
+            if exc.errno not in NO_LINKS:
+                raise
+            self._replace(run, made)
+        PosixDisk().sync_dir(self.folder)
+        report.tell(self.folder)
+
+    def _switch(self, run: Path, made: tuple[str, ...]) -> None:
+        """By one rename of one link: whoever looks sees the last run or this one, whole."""
+        current = Path(self.folder, CURRENT)
+        if not current.is_symlink():
+            self._link(self._folder_of_a_run().name, CURRENT)
+        for name in self.names:
+            place = Path(self.folder, name)
+            if os.path.lexists(place) and not place.is_symlink():  # put there by `_replace`, or by an older version
+                place.rename(Path(self.work, f"old {name}") if os.path.lexists(current / name) else current / name)
+            if name in made or os.path.lexists(current / name):
+                self._link(f"{CURRENT}/{name}", name)
+        self._link(run.name, CURRENT)
+        for name in self.names:
+            if not Path(self.folder, name).exists():
+                Path(self.folder, name).unlink(missing_ok=True)
+
+    def _link(self, to: str, name: str) -> None:
+        place, new = Path(self.folder, name), Path(self.work, "link")
+        if place.is_dir() and not place.is_symlink():  # of a copy in which links were followed
+            place.rename(Path(self.work, f"old {name}"))
+        new.symlink_to(to)
+        new.replace(place)
+
+    def _replace(self, run: Path, made: tuple[str, ...]) -> None:
+        """Without links: one after the other, when nothing is left there of the last run. The report's text comes last.
+
+        It went first, too: so where it is all the rest is.
+        """
+        for name in (TEXT, *self.names):
             place = Path(self.folder, name)
             if os.path.lexists(place):
                 place.rename(Path(self.work, f"old {name}"))
-            Path(self.work, name).rename(place)
-        report.tell(self.folder)
+        for name in made:
+            (run / name).rename(Path(self.folder, name))
+
+    def _folder_of_a_run(self) -> Path:
+        path = Path(self.folder, f"{RUN}{secrets.token_hex(8)}")
+        path.mkdir()
+        return path
 
 
 @contextlib.contextmanager
@@ -72,15 +129,38 @@ def owned(folder: str, job: str, names: Iterable[str]) -> Iterator[None]:
 def workshop(folder: str, job: str, names: Iterable[str]) -> Iterator[Output]:
     """The same, with a fresh folder to work in. What runs that were killed have left of such is removed."""
     with owned(folder, job, names):
-        for path in Path(folder).iterdir():
-            if WORKS.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
+        _sweep(folder)
         work = Path(folder, f"{WORK}{secrets.token_hex(8)}")
         work.mkdir()
         try:
-            yield Output(folder, str(work))
+            yield Output(folder, str(work), tuple(names))
         finally:
-            shutil.rmtree(work, ignore_errors=True)
+            _sweep(folder)
+
+
+def _sweep(folder: str) -> None:
+    """Remove all folders of runs but the one that counts."""
+    current = Path(folder, CURRENT)
+    counts = current.readlink().name if current.is_symlink() else ""
+    for path in Path(folder).iterdir():
+        if FOLDERS.fullmatch(path.name) and path.name != counts and path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def make_durable(folder: Path) -> None:
+    """Sync every file below the folder, and every name. Raises OSError."""
+    disk = PosixDisk()
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_dir():
+            disk.sync_dir(str(path))
+        else:
+            file = disk.open_read(str(path))
+            try:
+                file.sync()
+            finally:
+                file.close()
+    disk.sync_dir(str(folder))
+    disk.sync_dir(str(folder.parent))
 
 
 def check(args: argparse.Namespace, job: str, names: Iterable[str]) -> None:

@@ -19,7 +19,7 @@ import pipeline
 import qmgr
 from pipeline import extents, manifest
 from pipeline.__main__ import parser_of
-from pipeline.jobs import common, history, job
+from pipeline.jobs import common, history, job, output
 from pipeline.jobs.common import Failure, read_log
 from pipeline.manifest import Manifest, Run
 from pipeline.schema import COLUMNS
@@ -86,7 +86,7 @@ class Begun:
 def first(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Begun:
     begun = Begun(tmp_path_factory.mktemp("data"), tmp_path_factory.mktemp("lake"), {})
     made(begun.data)
-    for owner, step in ((history, "write"), (history, "make_durable")):
+    for owner, step in ((history, "write"), (output, "make_durable")):
         with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
             patched.setattr(owner, step, cut_off_behind(getattr(owner, step) if step == "write" else None))
             run(spark, begun.data, begun.lake)

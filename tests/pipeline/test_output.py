@@ -1,6 +1,12 @@
 """The folder of a job: what is not the job's stays as it is, whoever it is from, and two jobs do not mix."""
 
+import errno
+import os
+import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -8,26 +14,137 @@ from pipeline.jobs import output
 from pipeline.jobs.common import Failure
 from pipeline.report import Report, new_chart
 
-WRITES = ("messages", "report.txt")
+WRITES = ("messages", "queues", "report.txt", "depth.png")
+TABLES = ("messages", "queues")
+OF_JOB = {output.LOCK, output.MARKER}
+ALL = {*TABLES, "report.txt", output.CURRENT, "a run", *OF_JOB}
+STEPS = frozenset({"os.rename", "os.symlink", "os.mkdir", "os.remove", "os.rmdir"})
 
 
 def run(folder: Path, text: str, job: str = "flow", report: Report | None = None) -> None:
     with output.workshop(str(folder), job, WRITES) as shop:
-        made = Path(shop.work, "messages")
-        made.mkdir()
-        (made / "part").write_text(text)
-        shop.publish(report or Report(text), "messages")
+        for table in TABLES:
+            made = Path(shop.work, table)
+            made.mkdir()
+            (made / "part").write_text(text)
+        shop.publish(report or Report(text), *TABLES)
 
 
 def names(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
+    """What is there, as there is one folder of a run."""
+    found = [path.name for path in folder.iterdir()]
+    runs = [name for name in found if name.startswith(output.RUN)]
+    assert len(runs) <= 1
+    return {*found}.difference(runs) | ({"a run"} if runs else set())
+
+
+def seen(folder: Path) -> dict[str, str]:
+    """Of which run all that can be read is."""
+    files = {"messages": "messages/part", "queues": "queues/part", "report.txt": "report.txt"}
+    return {
+        name: (folder / file).read_text().split("\n")[0] for name, file in files.items() if (folder / file).exists()
+    }
+
+
+def killed(step: int, folder: Path, text: str) -> bool:
+    """Is a run, in a process of its own, killed before this of its steps in the file system, or done before?"""
+    child = os.fork()
+    if not child:
+        left = iter(range(step))
+
+        def before(event: str, _: object) -> None:
+            if event in STEPS and next(left, None) is None:
+                os._exit(9)
+
+        sys.addaudithook(before)
+        run(folder, text)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+def no_links(_to: object, _place: object, _is_folder: bool = False) -> NoReturn:
+    raise OSError(errno.EPERM, "Operation not permitted")
+
+
+def of_an_older_version(folder: Path) -> None:
+    """Tables and report themselves, and not links to them."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "symlink", no_links)
+        run(folder, "one")
+    assert names(folder) == {*TABLES, "report.txt", *OF_JOB}
+    assert not (folder / "messages").is_symlink()
+
+
+def of_a_copy(folder: Path) -> None:
+    """Made by a program that follows links."""
+    run(folder, "one")
+    shutil.copytree(folder, f"{folder}-copy")
+    shutil.rmtree(folder)
+    Path(f"{folder}-copy").rename(folder)
+    assert (folder / output.CURRENT).is_dir() and not (folder / output.CURRENT).is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("before", "may_lack"), [(run, False), (of_an_older_version, True), (of_a_copy, True)], ids=["", "older", "copy"]
+)
+def test_a_run_that_is_killed_anywhere_leaves_what_the_last_one_made_or_all_of_its_own(
+    before: Callable[..., None], may_lack: bool, tmp_path: Path
+) -> None:
+    """Whoever looks then finds tables and report of one run; where they are no links yet one of them may be away."""
+    outcomes, step = [], 0
+    while True:
+        out = tmp_path / str(step)
+        out.mkdir()
+        before(out, *(["one"] if before is run else []))
+        if not killed(step, out, "two"):
+            break
+        found = seen(out)
+        assert len({*found.values()}) == 1, step
+        assert len(found) == 3 or may_lack, step
+        outcomes += found.values()
+        run(out, "three")
+        assert {*seen(out).values()} == {"three"} and names(out) == ALL, step
+        step += 1
+    assert {*outcomes} == {"one", "two"}
+    assert {*seen(out).values()} == {"two"} and names(out) == ALL
+
+
+def test_without_links_a_run_that_is_killed_leaves_nothing_of_two_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no report, unless all is there."""
+    monkeypatch.setattr(os, "symlink", no_links)
+    outcomes, step = set(), 0
+    while True:
+        out = tmp_path / str(step)
+        out.mkdir()
+        run(out, "one")
+        if not killed(step, out, "two"):
+            break
+        found = seen(out)
+        assert len({*found.values()}) <= 1, step
+        assert len(found) == 3 or "report.txt" not in found, step
+        outcomes.add(len(found))
+        run(out, "three")
+        assert {*seen(out).values()} == {"three"} and names(out) == {*TABLES, "report.txt", *OF_JOB}, step
+        step += 1
+    assert outcomes == {0, 1, 2, 3}
+
+
+def test_a_chart_that_the_last_run_made_and_this_one_does_not_goes(tmp_path: Path) -> None:
+    report = Report("one")
+    report.chart("depth", new_chart("depth")[0])
+    run(tmp_path, "one", report=report)
+    assert names(tmp_path) == {*ALL, "depth.png"}
+    run(tmp_path, "two")
+    assert names(tmp_path) == ALL
 
 
 def test_tables_take_the_places_of_the_last_run_s_and_the_workshop_goes(tmp_path: Path) -> None:
     for text in ("one", "two"):
         run(tmp_path, text)
         assert (tmp_path / "messages" / "part").read_text() == text
-        assert names(tmp_path) == {*WRITES, output.LOCK, output.MARKER}
+        assert names(tmp_path) == ALL
 
 
 def test_a_run_that_fails_leaves_what_the_last_one_made(tmp_path: Path) -> None:
@@ -36,7 +153,7 @@ def test_a_run_that_fails_leaves_what_the_last_one_made(tmp_path: Path) -> None:
         Path(shop.work, "messages").mkdir()
         raise ZeroDivisionError
     assert (tmp_path / "messages" / "part").read_text() == "one"
-    assert names(tmp_path) == {*WRITES, output.LOCK, output.MARKER}
+    assert names(tmp_path) == ALL
 
 
 def test_a_report_that_can_not_be_written_leaves_what_the_last_run_made(tmp_path: Path) -> None:
@@ -49,7 +166,7 @@ def test_a_report_that_can_not_be_written_leaves_what_the_last_run_made(tmp_path
     with pytest.raises(FileNotFoundError):
         run(tmp_path, "two", report=report)
     assert before == {name: (tmp_path / name).read_text() for name in before}
-    assert names(tmp_path) == {*WRITES, output.LOCK, output.MARKER}
+    assert names(tmp_path) == ALL
 
 
 def test_who_may_read_the_tables_may_read_the_report(tmp_path: Path) -> None:
@@ -67,7 +184,7 @@ def test_what_others_have_made_stays(tmp_path: Path) -> None:
         (tmp_path / name / "thesis.txt").write_text("x")
     run(tmp_path, "one")
     stays = {"work", "run=2024-05", f"{output.WORK}mine"}
-    assert names(tmp_path) == stays | {*WRITES, output.LOCK, output.MARKER}
+    assert names(tmp_path) == stays | ALL
     assert all((tmp_path / name / "thesis.txt").read_text() == "x" for name in stays)
 
 
