@@ -120,7 +120,7 @@ class _Lake:
         end = self._end(known.end, until)
         brought: list[Run] = []
         while known.end < end:
-            stop = self._log.boundary(known.end, end, self._args.at_once)
+            before, stop = known, self._log.boundary(known.end, end, self._args.at_once)
             made, reconciled = self._bring_in(known.end, stop)
             if reconciled.different:
                 self._tell_differences(made, reconciled)
@@ -134,6 +134,7 @@ class _Lake:
                 last=None if last is None else attrs.asdict(last),
             )
             output.make_durable(Path(self._folder, made.folder))
+            self._refuse_another(before)
             manifest.save(self._folder, known)
             brought.append(made)
             say(f"history: the lake has the log up to {lsns.text(known.end)}")
@@ -150,6 +151,14 @@ class _Lake:
         elif since is not None:
             refuse_gap(self._folder, known, since)
         return known
+
+    def _refuse_another(self, before: Manifest) -> None:
+        """Raise Failure where the lake is not the one any more that the run began with: the lock is not seen there."""
+        if manifest.load(self._folder) != before:
+            raise Failure(
+                f"another job has changed the lake in {self._folder} meanwhile: locks do not hold on that file system "
+                f"between machines; run one job at a time, and this one again"
+            )
 
     def _first(self, since: int | None) -> int:
         """Where the lake begins: where a record ends, if not with the log."""

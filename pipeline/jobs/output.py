@@ -16,6 +16,7 @@ import contextlib
 import errno
 import json
 import os
+import platform
 import re
 import secrets
 import shutil
@@ -114,7 +115,7 @@ def owned(folder: str, job: str, names: Iterable[str]) -> Iterator[None]:
     _refuse(folder, job, wanted)  # before a lock is left in a folder that is somebody else's
     disk = PosixDisk()
     try:
-        lock = disk.lock(f"{folder}/{LOCK}", disk.process())
+        lock = disk.lock(f"{folder}/{LOCK}", f"{disk.process()} on {platform.node()}")
     except LogInUse as exc:
         raise Failure(f"another job works in {folder}: {exc.holder}; wait for it, or name another --out.") from None
     try:

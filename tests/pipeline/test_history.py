@@ -356,6 +356,32 @@ def test_a_log_with_another_past_than_the_lake_is_refused(tmp_path: Path) -> Non
         history.check(args)
 
 
+def test_a_run_does_not_count_where_another_job_has_changed_the_lake_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On another machine, and a file system that does not carry the lock to it."""
+    data, lake = tmp_path / "data", tmp_path / "lake"
+    made(data)
+    args = parser_of(job("history")).parse_args([str(data), "--qmgr", NAME, "--out", str(lake)])
+    log, nothing = extents.find(str(data), NAME), Any
+    same = history.Reconciled(1, 1, 1, 0, [])
+
+    def brought(_: object, start: int, end: int) -> tuple[Run, history.Reconciled]:
+        (lake / "run=mine").mkdir(exist_ok=True)
+        if start == log.first():
+            manifest.save(str(lake), theirs)
+        return Run(folder="run=mine", start=start, end=end, rows=1), same
+
+    theirs = Manifest(
+        log_id=log.log_id.hex(), start=log.first(), runs=(Run(folder="run=x", start=8, end=log.end() - 8, rows=1),)
+    )
+    monkeypatch.setattr(history._Lake, "_bring_in", brought)
+    monkeypatch.setattr(history._Lake, "_open", lambda *_: {})
+    with pytest.raises(Failure, match="another job has changed the lake in .* meanwhile: locks do not hold on that"):
+        history.run(args, nothing)
+    assert manifest.load(str(lake)) == theirs
+
+
 def more(data: Path, messages: int) -> int:
     """Where the log ends when so many more were put."""
     with started(data) as qm:
