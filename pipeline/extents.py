@@ -187,8 +187,10 @@ class LogFiles:
                     return int(batch.end_lsns[0]) if batch.end_lsns[0] <= end else start
         return start
 
-    def last_before(self, at: int, disk: Disk | None = None) -> "Last | None":
+    def last_before(self, at: int, disk: Disk | None = None, *, since: int | None = None) -> "Last | None":
         """The last record that begins before `at`; None where that is not there any more, or is damaged.
+
+        `since`: where a record ends before that, and what is before it need not be read.
 
         Where a record ended at `at` once, this is that record: unless the log was put back from an older copy, and what
         was logged since is another past.
@@ -199,7 +201,8 @@ class LogFiles:
         with contextlib.closing(log.extents(disk)) as extents, contextlib.suppress(LogDamaged):
             for sequence in range((at - 8) // size, 0, -1):
                 last = None
-                for batch in _batches(extents, sequence * size, min(at, (sequence + 1) * size)):
+                first = sequence * size if since is None or since >= at else max(since, sequence * size)
+                for batch in _batches(extents, first, min(at, (sequence + 1) * size)):
                     begin, epoch, time = (int(batch.headers[name][-1]) for name in ("lsn", "epoch", "time"))
                     last = Last(begin, epoch, time, int(batch.end_lsns[-1]))
                 if last is not None:

@@ -19,14 +19,19 @@ class LimitedLogStream(LogStream, SupportsTriggerAvailableNow):
         at = self.lsn(start)
         if self.first_is_empty and at == self.began:
             self.first_is_empty = False
-            return start
+            return self.reached(at)
         if self._last is not None and at >= self._last:
             self.refuse_gone(at)
             self.refuse_older(at, self._last)
             return start
-        return self.offset(self.up_to(at, limit.max_bytes if isinstance(limit, ReadMaxBytes) else None, self._last))
+        end = self.up_to(at, limit.max_bytes if isinstance(limit, ReadMaxBytes) else None, self._last)
+        if end == at:
+            self._told = start
+        return self.reached(end, at)
 
     def reportLatestOffset(self) -> Offset | None:
+        if self._told is not None and self._told["lsn"] == self.seen:
+            return self._told
         return None if self.seen is None else self.offset(self.seen)
 
     def prepareForTriggerAvailableNow(self) -> None:

@@ -3,7 +3,8 @@
 Spark asks, in one process that lasts as long as the query: where to begin (only a new query), how far the log reaches,
 and which parts lie between two offsets. An offset is the end of a record that is durable, so neither a crash of the
 queue manager nor one of the query can make it mean something else. It names the log too, since it would fit into
-another one and mean something different there.
+another one and mean something different there; and it says when that record was made, since a queue manager that is put
+back from an older copy may have another record end there.
 """
 
 import contextlib
@@ -40,6 +41,7 @@ class LogStream(DataSourceStreamReader):
         self.began: int | None = None  # where the query begins, once Spark has asked
         self.first_is_empty = False  # the batch that comes next
         self._checked = False  # the log has the records that ended at the offsets of the first batch
+        self._told: Offset | None = None  # to Spark, as how far there is something to read
 
     def initialOffset(self) -> Offset:
         """Where a new query begins: the same for all that Spark asks, while the log goes on.
@@ -79,6 +81,13 @@ class LogStream(DataSourceStreamReader):
     def offset(self, at: int) -> Offset:
         return {"lsn": at, "log": self.log().log_id.hex()}
 
+    def reached(self, at: int, since: int | None = None) -> Offset:
+        """The offset of where a record ends, with its time. `since`: where one ended before that, not to look there."""
+        if self._told is None or self._told["lsn"] != at:
+            last = self.log().last_before(at, since=since)
+            self._told = self.offset(at) | ({"time": last.time} if last is not None and last.end == at else {})
+        return self._told
+
     def lsn(self, offset: Offset) -> int:
         """Raises Mistake for an offset in another log."""
         log_id = self.log().log_id.hex()
@@ -99,6 +108,10 @@ class LogStream(DataSourceStreamReader):
                 return last, last
         if first != last:
             self.check(first, last)
+            if not self._checked:
+                for offset in (start, end):
+                    self.refuse_another_past(offset)
+                self._checked = True
         return first, last
 
     def up_to(self, start: int, max_bytes: int | None, last: int | None = None) -> int:
@@ -140,20 +153,17 @@ class LogStream(DataSourceStreamReader):
         self.refuse_older(first, last)
         if self.seen is None or self.seen < last:  # a batch that is run again by a query that was started again
             self.refuse_older(last, self.log().end())
-        if not self._checked:
-            for at in (first, last):
-                self.refuse_another_past(at)
-            self._checked = True
 
-    def refuse_another_past(self, at: int) -> None:
-        """Raise LogDamaged when no record ends at an offset that was the end of one."""
+    def refuse_another_past(self, offset: Offset) -> None:
+        """Raise LogDamaged when no record ends at an offset that was the end of one, or another one."""
+        at = self.lsn(offset)
         found = None if at == self.began else self.log().last_before(at)
-        if found is not None and found.end != at:
+        if found is not None and (found.end != at or offset.get("time", found.time) != found.time):
             active = self.log().directories[0]
+            now = "another record ends there now" if found.end == at else "no record ends there any more"
             raise LogDamaged(
-                f"the query has read the log in {active} up to {lsn.text(at)}, and no record ends there any more: the "
-                f"queue manager was put back from an older copy, and has logged other records since; begin a query "
-                f"with a new checkpoint",
+                f"the query has read the log in {active} up to {lsn.text(at)}, and {now}: the queue manager was put "
+                f"back from an older copy, and has logged other records since; begin a query with a new checkpoint",
                 path=active,
                 lsn=at,
             )
@@ -187,4 +197,5 @@ class UnlimitedLogStream(LogStream):
     def latestOffset(self) -> Offset:  # type: ignore[override]
         if self.seen is None:
             self.seen = self.log().end()
-        return self.offset(self.up_to(self.seen, None))
+        before = self.seen
+        return self.reached(self.up_to(before, None), before)

@@ -377,7 +377,7 @@ def test_a_run_does_not_count_where_another_job_has_changed_the_lake_meanwhile(
     )
     monkeypatch.setattr(history._Lake, "_bring_in", brought)
     monkeypatch.setattr(history._Lake, "_open", lambda *_: {})
-    with pytest.raises(Failure, match="another job has changed the lake in .* meanwhile: locks do not hold on that"):
+    with pytest.raises(Failure, match=r"another job has changed the lake in .* meanwhile: locks do not hold on that"):
         history.run(args, nothing)
     assert manifest.load(str(lake)) == theirs
 

@@ -1,5 +1,6 @@
 """The log as a stream: nothing is lost or comes twice, whoever ends and begins again, wherever the log lies."""
 
+import json
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ from logger.errors import ExtentGone, LogDamaged
 from logger.extent import file_name, linear_number
 from pipeline import opened
 from pipeline.limited_log_stream import LimitedLogStream
-from pipeline.log_options import asked, target_of
+from pipeline.log_options import asked, microseconds, target_of
 from pipeline.log_source import LogSource
 from pipeline.log_stream import LogStream, Offset, UnlimitedLogStream
 from pipeline.log_table import rows_in
@@ -221,7 +222,8 @@ def test_it_begins_where_it_is_told_to(past: Path) -> None:
     for place in ({"startingLsn": str(middle["lsn"])}, {"startingTime": middle["time"].isoformat()}):
         [(_, _, found)] = batches(stream(past, **place))
         assert found == since
-    assert list(batches(stream(past, startingLsn="latest"))) == []
+    [(_, noted, found)] = batches(stream(past, startingLsn="latest"))
+    assert (found, noted["time"]) == ([], microseconds(rows[-1]["time"])), "a batch that notes the place"
     assert stream(past, startingLsn="oldest").initialOffset() == stream(past).initialOffset()
 
 
@@ -416,6 +418,43 @@ def test_a_past_that_is_another_one_is_refused(past: Path, tmp_path: Path) -> No
                 kind(options(data), ARROW).partitions(start, last)
     again = stream(data)
     assert batch(again, reader.offset(middle[1]), end), "up to the copy the past is the same"
+
+
+@pytest.mark.parametrize("kind", [LimitedLogStream, UnlimitedLogStream])
+def test_a_past_that_is_another_one_is_refused_where_its_records_end_in_the_same_places(
+    kind: type[LimitedLogStream | UnlimitedLogStream], tmp_path: Path
+) -> None:
+    """Messages of one length make logs that differ in nothing but when they were made."""
+    data, old = tmp_path / "data", tmp_path / "old"
+    qmgr.create(NAME, data_path=data, **logs.LINEAR)
+    life(data, 10, 100)
+    shutil.copytree(data, old)
+    middle = looked(kind(options(data), ARROW))
+    life(data, 10, 100)
+    read_up_to = looked(kind(options(data), ARROW))
+    shutil.rmtree(data)
+    old.rename(data)
+    life(data, 10, 100)
+    assert log_end(data) == int(read_up_to["lsn"])
+    life(data, 10, 100)
+    end = looked(kind(options(data), ARROW))
+    said = f"up to {lsn.text(int(read_up_to['lsn']))}, and another record ends there now"
+    for start, last in ((read_up_to, end), (middle, read_up_to)):
+        with pytest.raises(LogDamaged, match=said):
+            kind(options(data), ARROW).partitions(start, last)
+    assert kind(options(data), ARROW).partitions(middle, end), "up to the copy the past is the same"
+    before = {name: value for name, value in read_up_to.items() if name in ("lsn", "log")}
+    assert kind(options(data), ARROW).partitions(before, end), "an offset of an older version does not tell"
+
+
+def looked(stream: LimitedLogStream | UnlimitedLogStream) -> Offset:
+    """The offset of the log's end, as Spark keeps it."""
+    if isinstance(stream, UnlimitedLogStream):
+        found = stream.latestOffset()
+    else:
+        found = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+        assert stream.latestOffset(found, ReadAllAvailable()) == found
+    return dict(json.loads(json.dumps(found)))
 
 
 def life(data: Path, messages: int, size: int) -> None:
