@@ -1,4 +1,4 @@
-"""The command: `python -m pipeline JOB PATH --qmgr NAME --out DIR …`; also the main file of a `spark-submit`."""
+"""The command: `python -m pipeline JOB [PATH] [--qmgr NAME] --out DIR …`; also the main file of a `spark-submit`."""
 
 import argparse
 import logging
@@ -44,7 +44,7 @@ def listing() -> str:
     found = [(name, jobs.job(name).HELP) for name in jobs.NAMES]
     width = max(len(name) for name, _ in found)
     lines = [f"  {name:<{width}}  {text}" for name, text in found]
-    return "\n".join([f"usage: {PROGRAM} JOB PATH [--qmgr NAME] --out DIR …", "", "jobs:", *lines, "", CODES])
+    return "\n".join([f"usage: {PROGRAM} JOB [PATH] [--qmgr NAME] --out DIR …", "", "jobs:", *lines, "", CODES])
 
 
 def parser_of(job: jobs.Job) -> Parser:
@@ -69,6 +69,7 @@ def run(words: Sequence[str]) -> int:
         raise Failure(f"there is no job {name!r}; there are {', '.join(jobs.NAMES)}.")
     job = jobs.job(name)
     args = parser_of(job).parse_args(rest)
+    common.settle(args)
     job.check(args)  # at once, and not when Java has come up
     if not session.is_active():
         common.say("starting Spark …")

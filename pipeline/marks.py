@@ -238,8 +238,11 @@ def compare(qm: Manager, mark: Mark, key: Key, now: Fingerprint) -> None:
 
 
 def refuse_left_over(qm: Manager, query: str, batch: int, parts: frozenset[str]) -> None:
-    """A batch that was done by more parts before than it has now is another one. Raises Mistake."""
-    left = [mark for mark in listed(qm, query) if mark.batch == batch and mark.key.part not in (*parts, ALL)]
+    """A batch that has less parts than have done it before, or have done later ones, is another one. Raises Mistake."""
+    left = [mark for mark in listed(qm, query) if mark.batch >= batch and mark.key.part not in (*parts, ALL)]
+    for mark in left:
+        if mark.batch > batch:
+            raise _older(mark, batch)
     if left:
         raise Mistake(
             f"batch {batch} of {query} has {len(parts)} parts now, and before {left[0].key} was done with it, with "

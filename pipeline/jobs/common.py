@@ -16,14 +16,17 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from logger import lsn as lsns
+from logger.disk import PosixDisk, absolute_path
 from logger.errors import LogError, NotInLog
 from pipeline import extents, log_options, session
 from pipeline.extents import LogFiles
 from pipeline.paths import local
 from pipeline.session import INSTALL
-from qmgr.cli import command
+from qmgr import locations
+from qmgr.cli import access, command
 from qmgr.cli.command import NOT_AUTHORISED, UNEXPECTED
 from qmgr.errors import Mistake, MQError
+from qmgr.objects import NAME, unmangle
 from recovery.errors import RecoveryError
 
 if TYPE_CHECKING:
@@ -69,13 +72,34 @@ def where_the_log_is(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path",
         metavar="PATH",
+        nargs="?",
         type=log_path,
-        help="a data path (with --qmgr), a log directory, or a folder of extents, plain or compressed",
+        help="a data path (with --qmgr; without PATH it is found as qm commands find it), a queue manager's name or "
+        "folder, a log directory, or a folder of extents, plain or compressed",
     )
     parser.add_argument("--qmgr", metavar="NAME", help="the queue manager whose log is read; PATH is its data path")
     parser.add_argument(
         "--out", metavar="DIR", type=directory, required=True, help="the folder for Parquet files and the report"
     )
+
+
+def settle(args: argparse.Namespace) -> None:
+    """Let both PATH and --qmgr say which queue manager it is, where one of them does. Raises Failure."""
+    disk, root = PosixDisk(), locations.data_root()
+    if args.path is None:
+        args.path, args.qmgr = root, args.qmgr or access.registry(None).default
+        if args.qmgr is None:
+            raise Failure(f"name a log by PATH or --qmgr, or make a queue manager the default one in {root}/mqs.ini.")
+        return
+    above, _, folder = absolute_path(args.path).rpartition("/qmgrs/")
+    if disk.exists(f"{above}/qmgrs/{folder}/qm.ini") and args.qmgr in (None, unmangle(folder)):
+        args.path, args.qmgr = above, unmangle(folder)
+    elif args.qmgr is None and not disk.exists(absolute_path(args.path)) and _is_queue_manager(args.path):
+        args.path, args.qmgr = root, args.path
+
+
+def _is_queue_manager(text: str) -> bool:
+    return NAME.fullmatch(text) is not None and access.exists(text, None)
 
 
 def directory(text: str) -> str:

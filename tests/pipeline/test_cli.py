@@ -57,7 +57,7 @@ def test_each_job_says_which_words_it_takes(name: str, capsys: pytest.CaptureFix
     ("words", "sentence"),
     [
         (["hystory"], "there is no job 'hystory'; there are history"),
-        (["history"], "the following arguments are required: PATH, --out; see python -m pipeline history --help."),
+        (["history"], "the following arguments are required: --out; see python -m pipeline history --help."),
         (["history", "/x", "--out", "o", "--form", "1"], "unrecognized arguments: --form 1; see "),
         (["history", "/x", "--out", "o", "--from", "monday"], "'monday' is no LSN and no moment; write "),
         (["flow", "/x", "--out", "o", "--window", "400d"], "a window of 400d is too long; 366d is the most."),
@@ -102,6 +102,47 @@ def small_log(data: Path) -> list[str]:
     with qmgr.start("QM1", data_path=str(data), background=False) as qm:
         qm.define_queue("A")
     return [str(data), "--qmgr", "QM1"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["{root}/data", "--qmgr", "Q.M1"],
+        ["--qmgr", "Q.M1"],
+        ["Q.M1"],
+        ["{root}/data/qmgrs/Q!M1"],
+        ["{root}/data/qmgrs/Q!M1/", "--qmgr", "Q.M1"],
+        ["data/qmgrs/Q!M1"],
+        [],
+    ],
+)
+def test_a_queue_manager_is_found_by_its_name_as_every_command_finds_it(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Or by its folder; without any word it is the default one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("QMGR_DATA_PATH", f"{tmp_path}/data")
+    qmgr.create("Q.M1", log_type="linear", log_file_pages=64)
+    Path("data/mqs.ini").write_text("DefaultQueueManager:\n   Name=Q.M1\n")
+    asked: list[argparse.Namespace] = []
+    monkeypatch.setattr("pipeline.jobs.flow.check", asked.append)
+    monkeypatch.setattr("pipeline.session.spark", never)
+    with pytest.raises(AssertionError, match="Spark was started"):
+        command.run(["flow", *(word.format(root=tmp_path) for word in words), "--out", "out"])
+    assert [(one.path, one.qmgr) for one in asked] == [(f"{tmp_path}/data", "Q.M1")]
+
+
+def test_a_name_without_a_queue_manager_and_a_folder_of_that_name_are_paths(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("QMGR_DATA_PATH", f"{tmp_path}/data")
+    status, line = complaint(["flow", "--out", "out"], capsys)
+    assert (status, "name a log by PATH or --qmgr, or make a queue manager the default" in line) == (2, True)
+    qmgr.create("QM1", log_type="linear", log_file_pages=64)
+    Path("QM1").mkdir()
+    for word, told in (("QM2", "there is no log in "), ("QM1", f"there is no log in {tmp_path}/QM1")):
+        assert told in complaint(["flow", word, "--out", "out"], capsys)[1]
 
 
 @pytest.mark.parametrize("name", jobs.NAMES)

@@ -243,6 +243,18 @@ def test_a_batch_of_fewer_partitions_than_were_put_is_refused_by_the_driver(
         named.commit([written[0]])
 
 
+def test_an_older_batch_of_fewer_partitions_than_were_put_since_is_refused_by_the_driver(
+    qm: qmgr.QueueManager, tmp_path: Path
+) -> None:
+    """The checkpoint was put back; what was put by the second partition now comes with the first, which had nothing."""
+    part(tmp_path, Key("query q", "1"), batch=3).put([rows(["2"])])
+    put = part(tmp_path, batch=1).put([rows(["2"])])
+    writer = QueueStreamWriter(said(tmp_path), typed("body STRING"), False)
+    with pytest.raises(Mistake, match=r"part 1 of query q was done up to batch 3 before, .* now it comes with batch 1"):
+        writer.commit([put], 1)
+    writer.commit([part(tmp_path, batch=4).put([rows(["3"])])], 4)
+
+
 def test_a_partition_with_too_many_messages_is_refused_whole_with_a_way_out(
     qm: qmgr.QueueManager, tmp_path: Path
 ) -> None:
