@@ -4,9 +4,12 @@ All is durable when a task has ended. So there is nothing left to do for the dri
 nothing: what was put is remembered, and a batch that is run again puts the rest.
 """
 
+import contextlib
+import json
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, groupby
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -31,10 +34,11 @@ from pyspark.sql.types import (
 )
 
 from logger.clock import SystemClock
-from logger.disk import PosixDisk
+from logger.disk import PosixDisk, absolute_path, replace_file
 from pipeline import marks
 from pipeline.fingerprint import Fingerprint
 from pipeline.marks import Key, Manager, Unit
+from pipeline.paths import local
 from pipeline.reach import Reach, lowered, reach, refuse_unknown, seconds, whole
 from qmgr import BackedOut, Mistake, MQError, ResourceProblem, SyncpointLimit
 from qmgr.objects import check_name
@@ -66,6 +70,7 @@ A_DAY = 86400.0  # seconds that the marks of a writing without a writeId live: a
 A_CALL = 1000  # messages
 A_FRAME = 256 << 10  # bytes
 UNTIL = "until"  # microseconds since 1970-01-01 UTC: an expiry that is a moment
+NOTED = "qmgr-sink.json"  # in the checkpoint of a stream
 LEAST_EXPIRY = 0.001  # seconds that a message has whose time is over when it is put
 WAY_OUT = (
     "each partition of a batch is one unit of work: make them smaller (repartition, or less in a batch), or give units "
@@ -277,6 +282,8 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
         self.reach = reach(options, needs_queue=False)
         check_columns(schema, self.reach.queue)
         self.patience = seconds(options, "attemptTimeout", marks.PATIENCE)
+        self.notes = Notes(self.reach, _folder(lowered(options).get("checkpointlocation")))
+        self.notes.refuse_older_marks()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Put:
         """In a task. The id of a query stays over restarts, as its checkpoint does."""
@@ -290,9 +297,58 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """It is done, unless it was divided otherwise before. Raises Mistake."""
         _refuse_left_over(self.reach, messages, batchId)
+        if any(isinstance(put, Put) and put.messages for put in messages):
+            self.notes.note(batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """What was put stays; Spark runs the batch again, which puts the rest."""
+
+
+@attrs.frozen
+class Notes:
+    """What is noted beside a query's checkpoint, where that is a folder of this machine: the last batch that was put.
+
+    A queue manager that is put back from an older copy has lost batches, and their marks with them: Spark goes on
+    behind these all the same, and only somebody else can tell.
+    """
+
+    reach: Reach
+    folder: str | None
+
+    @property
+    def _where(self) -> list[str | None]:
+        return [self.reach.name_or_url, self.reach.data_path]
+
+    def note(self, batch: int) -> None:
+        if self.folder is not None:
+            text = json.dumps({"to": self._where, "batch": batch})
+            replace_file(PosixDisk(), f"{self.folder}/{NOTED}", text.encode())
+
+    def refuse_older_marks(self) -> None:
+        """Raise Mistake where the queue manager does not remember any more what was put last."""
+        if self.folder is None or not Path(self.folder, NOTED).exists():
+            return
+        noted, said = (json.loads(Path(self.folder, name).read_bytes()) for name in (NOTED, "metadata"))
+        if noted["to"] != self._where:
+            return
+        query = f"query {said['id']}"
+        with self.reach.connect("spark plan") as qm:
+            last = max((mark.batch for mark in marks.listed(qm, query)), default=None)
+        if last is None or last < noted["batch"]:
+            reached = "nothing" if last is None else f"batches up to {last}"
+            raise Mistake(
+                f"batch {noted['batch']} of {query} was put before, and queue manager {self.reach.name_or_url!r} "
+                f"remembers {reached}: it was put back from an older copy or made anew, or the marks were deleted. "
+                f"Put the checkpoint back to a batch that it remembers; or remove {self.folder}/{NOTED} to go on "
+                f"without what it has lost"
+            )
+
+
+def _folder(checkpoint: str | None) -> str | None:
+    """The folder of the checkpoint, if it is one of this machine."""
+    with contextlib.suppress(Mistake):
+        return None if checkpoint is None else absolute_path(local(checkpoint))
+    return None
 
 
 def _refuse_left_over(place: Reach, messages: list[WriterCommitMessage | None], batch: int) -> None:

@@ -523,6 +523,18 @@ def test_a_disk_that_can_not_sync_is_read_up_to_what_the_log_says_was_durable() 
     disk.heal()
 
 
+def test_a_disk_that_can_only_be_read_is_read_up_to_the_last_record_after_an_end_in_order() -> None:
+    works = Works()
+    for _ in range(5):
+        works.one()
+    works.stop()
+    disk = works.world.disk
+    disk.fail("sync", errno.EROFS, where=lambda path: path.endswith(".LOG"), once=False)
+    found = works.log().end(disk=disk)
+    disk.heal()
+    assert found == max(row["end_lsn"] for row in reference.rows(works.log(), disk))
+
+
 def test_the_first_record_of_a_moment_is_found(
     plain: tuple[Works, list[Row]], indexed: tuple[Works, list[Row]]
 ) -> None:

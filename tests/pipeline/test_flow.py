@@ -196,6 +196,19 @@ def test_what_was_put_before_the_log_has_no_time_on_queue_and_counts_in_depths(
         assert depth == sum(key[0] == queue and key not in told.gone for key in lived)
 
 
+def test_a_queue_is_no_deeper_for_what_comes_and_goes_at_one_moment(spark: "SparkSession") -> None:
+    """Whichever is looked at first: the second message comes when the first one goes."""
+    at = lambda second: datetime.datetime.fromtimestamp(second, datetime.UTC)  # noqa: E731
+    lived = [("A", 1, 2, 9, 7, "got", 0, at(2), at(3)), ("A", 1, 1, 8, 7, "got", 0, at(1), at(2))]
+    columns = (
+        "queue STRING, object_number INT, sequence BIGINT, visible_lsn BIGINT, body_length INT, fate STRING, "
+        "time_on_queue_us BIGINT, visible_time TIMESTAMP, gone_time TIMESTAMP"
+    )
+    told = spark.createDataFrame(lived, columns).coalesce(1)
+    [window] = flow.windows(told, MINUTE).collect()
+    assert (window["put"], window["got"], window["depth"], window["deepest"]) == (2, 2, 0, 1)
+
+
 def test_a_window_is_said_in_words_or_chosen_by_the_span() -> None:
     assert [width_of(text) for text in ("90", "30s", "5m", "1h", "1d")] == [
         90_000_000, 30_000_000, 300_000_000, 3_600_000_000, 86_400_000_000,

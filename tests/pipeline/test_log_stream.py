@@ -356,6 +356,20 @@ def test_an_extent_that_is_gone_is_named_with_what_to_do(past: Path, tmp_path: P
         reader.partitions(start, reader.offset(4 * EXTENT))
 
 
+def test_an_offset_at_the_end_of_an_extent_is_there_before_the_next_one_is(past: Path, tmp_path: Path) -> None:
+    log = logs.copy(past, tmp_path / "log")
+
+    def stream_now() -> LimitedLogStream:
+        return LimitedLogStream(asked({"path": str(log)}), ARROW)
+
+    *_, before, last = stream_now().log().history(PosixDisk()).places().values()
+    Path(last.path).unlink()
+    end = last.sequence * EXTENT
+    assert [stream_now().is_there(at) for at in (end, end + 8)] == [True, False]
+    Path(before.path).unlink()
+    assert not stream_now().is_there(end)
+
+
 def test_a_first_batch_that_is_run_again_when_all_of_it_is_gone_says_so(past: Path, tmp_path: Path) -> None:
     log = logs.copy(past, tmp_path / "log")
     reader = LimitedLogStream(asked({"path": str(log)}), ARROW)

@@ -5,6 +5,7 @@ import datetime
 import os
 import pickle
 import random
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -253,6 +254,49 @@ def test_an_older_batch_of_fewer_partitions_than_were_put_since_is_refused_by_th
     with pytest.raises(Mistake, match=r"part 1 of query q was done up to batch 3 before, .* now it comes with batch 1"):
         writer.commit([put], 1)
     writer.commit([part(tmp_path, batch=4).put([rows(["3"])])], 4)
+
+
+def test_a_queue_manager_that_has_lost_batches_is_refused(tmp_path: Path) -> None:
+    """It was put back from an older copy; Spark goes on behind what it has put."""
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    (checkpoint / "metadata").write_text('{"id":"q"}')
+
+    def writer(**more: str) -> QueueStreamWriter:
+        made = {"checkpointLocation": f"file:{checkpoint}"} | more
+        return QueueStreamWriter(said(tmp_path, **made), typed("body STRING"), False)
+
+    def put(batch: int, *texts: str) -> None:
+        writer().commit([part(tmp_path, batch=batch).put([rows([*texts])] if texts else [])], batch)
+
+    with serving(tmp_path, "A"):
+        put(0, "0")
+        put(1)
+    shutil.copytree(tmp_path / "qmgrs", tmp_path / "old" / "qmgrs")
+    shutil.copytree(tmp_path / "log", tmp_path / "old" / "log")
+    with serving(tmp_path, "A"):
+        put(2, "2")
+        put(3)
+        put(4)
+    for name in ("qmgrs", "log"):
+        shutil.rmtree(tmp_path / name)
+        (tmp_path / "old" / name).rename(tmp_path / name)
+    with serving(tmp_path, "A") as qm:
+        with pytest.raises(
+            Mistake, match=r"batch 2 of query q was put before, and .* remembers batches up to 0: it was"
+        ):
+            writer()
+        marks.forget(qm, "query q")
+        with pytest.raises(Mistake, match="remembers nothing: it was put back"):
+            writer()
+        assert QueueStreamWriter(said(tmp_path), typed("body STRING"), False).notes.folder is None
+        assert writer(checkpointLocation="hdfs://one/checkpoint").notes.folder is None
+        marks.skip(qm, "query q", 4)
+        writer()
+        (checkpoint / queue_sink.NOTED).unlink()
+        marks.forget(qm, "query q")
+        put(5, "5")
+        assert bodies(qm, "A") == [b"0", b"5"]
 
 
 def test_a_partition_with_too_many_messages_is_refused_whole_with_a_way_out(
