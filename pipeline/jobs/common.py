@@ -45,6 +45,8 @@ OUT_OF_MEMORY = re.compile(
 )
 PATTERN = frozenset("{}[]*?\\")  # Spark writes to a path with these as it stands, and doesn't find it again
 MORE_MEMORY = "give Java more memory, such as by SPARK_DRIVER_MEMORY=4g in the environment"
+JAVA_ENDED = f"AMQ6118S: Java has ended while Spark was at work in it; {MORE_MEMORY}"
+UNANSWERED = re.compile(r"An error occurred while calling \S+\s*")  # all that py4j says when Java dies meanwhile
 CAUSE = re.compile(r"^\s*Caused by: (?:[\w.$]+: )*(.+)$", re.MULTILINE)
 PYTHONS = re.compile(r"^\s*(\w+(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
 
@@ -296,6 +298,8 @@ def explain(exc: Exception) -> tuple[int, str]:
     """The exit status and the sentence of an error, also of one that was raised in a task of Spark."""
     if type(exc).__module__.partition(".")[0] in ("pyspark", "py4j"):
         text = _text_of(exc)
+        if UNANSWERED.fullmatch(text):
+            return UNEXPECTED, JAVA_ENDED
         found = _dug_out(text)
         if found is not None:
             return found
@@ -304,7 +308,7 @@ def explain(exc: Exception) -> tuple[int, str]:
         more = f"; {MORE_MEMORY}" if OUT_OF_MEMORY.search(text) else ""
         return UNEXPECTED, f"AMQ6118S: Spark failed: {_told_by_spark(text)}{more}"
     if isinstance(exc, (ConnectionRefusedError, ConnectionResetError)):  # nobody else is connected to
-        return UNEXPECTED, f"AMQ6118S: Java has ended while Spark was at work in it; {MORE_MEMORY}"
+        return UNEXPECTED, JAVA_ENDED
     if isinstance(exc, (Mistake, NotInLog)):
         return BAD_ARGUMENTS, f"AMQ7076E: {exc}"
     if isinstance(exc, ModuleNotFoundError):

@@ -339,7 +339,7 @@ Driver stacktrace:
 
 def test_too_little_memory_for_java_is_told_with_the_way_out() -> None:
     """Whether Java could still say so, or was gone when it was asked."""
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
     class Unsaid(Py4JJavaError):
@@ -352,7 +352,8 @@ def test_too_little_memory_for_java_is_told_with_the_way_out() -> None:
             raise ConnectionRefusedError
 
     full = "[TASK_WRITE_FAILED] Task failed\nCaused by: java.lang.OutOfMemoryError: Java heap space"
-    for error in (PySparkException(full), Unsaid(), ConnectionRefusedError(111, "Connection refused")):
+    unanswered = Py4JError("An error occurred while calling o108.parquet")
+    for error in (PySparkException(full), Unsaid(), unanswered, ConnectionRefusedError(111, "Connection refused")):
         status, text = explain(error)
         assert status == 71
         assert text.endswith("; give Java more memory, such as by SPARK_DRIVER_MEMORY=4g in the environment")
