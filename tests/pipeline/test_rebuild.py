@@ -16,7 +16,7 @@ from pipeline import built, extents
 from pipeline.__main__ import parser_of
 from pipeline.extents import LogFiles, Part
 from pipeline.images import Extent, batches, parts_of, records_of
-from pipeline.jobs import job, rebuild
+from pipeline.jobs import content, job, rebuild
 from pipeline.jobs.common import Failure
 from pipeline.jobs.rebuild import Found
 from pipeline.report import TEXT, Report
@@ -212,3 +212,26 @@ def test_a_queue_manager_is_built_beside_one_not_from_a_folder_of_extents() -> N
     args = parser_of(job("rebuild")).parse_args(["/x", "--out", "/y", "--into", "/z"])
     with pytest.raises(Failure, match="takes the data path of the original and --qmgr"):
         rebuild.run(args, nothing)
+
+
+def test_what_a_unit_of_work_that_was_rolled_forward_says_again_counts_once(spark: "SparkSession") -> None:
+    """Unit 5 is committed, 6 in doubt, 7 backed out; each has put a message and got one."""
+    xid = "1:0a:0b"
+    rows: list[tuple[object, ...]] = []
+    for unit in (5, 6, 7):
+        said = [("PUT", unit, None, 1, None, 0, None), ("GET", unit, None, 1, unit + 2, None, None)]
+        rows += [*said, ("ROLL_FORWARD", unit, xid, None, None, None, None), *said]
+    rows += [("COMMIT", 5, None, None, None, None, {1: 10}), ("BACKOUT", 7, None, None, None, None, None)]
+    columns = "kind STRING, uow BIGINT, xid STRING, object_number INT, sequence BIGINT, ordinal BIGINT"
+    log = spark.createDataFrame(rows, f"{columns}, bases MAP<INT, BIGINT>").cache()
+    outcomes = content.outcomes_of(log)
+    placed = content.placed_puts(log.where("kind = 'PUT'").drop("kind", "xid", "bases"), outcomes)
+    assert [row["sequence"] for row in content.visible_puts(placed).collect()] == [10]
+    assert [row["uow"] for row in content.uncommitted_puts(placed).collect()] == [6]
+    places = "object_number INT, sequence BIGINT"
+    there = spark.createDataFrame([(1, sequence, 0) for sequence in (7, 8, 9)], f"{places}, uow BIGINT")
+    before = spark.createDataFrame([(1, 9, 2)], f"{places}, backouts BIGINT")
+    left = content.what_is_left(there, content.gets_of(log.where("kind = 'GET'"), outcomes), before)
+    found = {row["sequence"]: (row["state"], row["backout_count"]) for row in left.collect()}
+    assert found == {8: (built.LOCKED, 0), 9: (built.READY, 3)}
+    assert left.count() == 2
