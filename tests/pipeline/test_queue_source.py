@@ -319,7 +319,7 @@ def test_offsets_are_lsns_and_batches_have_a_size(qm: qmgr.QueueManager, tmp_pat
     assert batches >= 4
     assert as_told(found) == told(qm)
     assert one.partitions(start, start) == []
-    assert set(start) == {"lsn", "log"}
+    assert set(start) == {"lsn", "log", "time"}
     assert opened(tmp_path).latestOffset(one.initialOffset(), ReadAllAvailable()) == start
 
 

@@ -13,6 +13,7 @@ from pipeline.__main__ import parser_of
 from pipeline.jobs import job, sizing, uows
 from pipeline.jobs.sizing import Seen, advise
 from tests.pipeline import reference
+from tests.pipeline.forging import table
 from tests.pipeline.reference import Row
 from tests.sim.clock import SimClock
 
@@ -108,6 +109,25 @@ def test_units_checkpoints_and_needs_are_as_a_plain_reading_has_them(spark: "Spa
     assert f"{max(max(needed.values()), end - heads_at[-1]):,} bytes had to be kept active" in text
     assert "LogPrimaryFiles=3\nLogFilePages=4096" in text
     assert (out / "needed.png").stat().st_size > 1000
+
+
+def test_a_unit_of_work_that_was_rolled_forward_holds_the_log_in_pieces(spark: "SparkSession") -> None:
+    """And what it says again counts once."""
+    records = [
+        (100, 180, [("PUT", False)]),
+        (1000, 1100, [("PUT", True), ("GET", True), ("ROLL_FORWARD", False)]),
+        (1500, 1540, [("GET", False), ("COMMIT", False)]),
+    ]
+    rows: list[Row] = [
+        {"lsn": lsn, "end_lsn": end, "time": lsn, "kind": kind, "position": position, "uow": 5, "repeated": again}
+        | ({"object": "A", "object_number": 1} if kind in ("PUT", "GET") else {})
+        for lsn, end, said in records
+        for position, (kind, again) in enumerate(said)
+    ]
+    [unit] = uows.units(table(spark, rows, uows.COLUMNS)).collect()
+    assert (unit["puts"], unit["gets"], unit["records"], unit["bytes"]) == (1, 1, 3, 80 + 100 + 40)
+    assert (unit["span"], unit["whole_span"], unit["held_from"]) == (900, 1440, [100, 1000])
+    assert (unit["outcome"], unit["queues"]) == ("COMMIT", ["A"])
 
 
 def test_a_quiet_log_needs_no_more_than_the_least() -> None:
