@@ -19,7 +19,7 @@ from logger.clock import Clock
 from logger.config import LogConfig, LogSync, LogType
 from logger.control import ControlFile, ControlState
 from logger.disk import NO_SPACE, PAGE, Buffer, Disk
-from logger.errors import LogClosed, NotAsConfigured
+from logger.errors import LogClosed, LogFailed, NotAsConfigured
 from logger.extent import Extent
 from logger.force import EVERYTHING
 from logger.history import History
@@ -284,7 +284,12 @@ class Log(Writer):
         rest = buffer.extent_room() % self._extent_bytes  # none where the next one begins right here
         if not space.fits(buffer.tail, rest, kept):
             return False
-        buffer.skip_extent(time, self.durable)
+        try:
+            buffer.skip_extent(time, self.durable)
+        except LogFailed:
+            raise
+        except BaseException as exc:  # half of it would hide from a restart what is appended next
+            raise self._fail(exc) from exc
         return True
 
     def _wait_for_room(self, size: int) -> bool:

@@ -1,12 +1,16 @@
 """A log that goes on in a new extent because somebody asks for it, and extents that are removed because of that too."""
 
+import contextlib
+
 import pytest
 
 import qmgr
+from logger.buffer import LogBuffer
 from logger.disk import PAGE
 from logger.extent import file_name, linear_number
 from qmgr.errors import MediaNotSupported, Mistake, ResourceProblem
 from tests.conftest import SOAK
+from tests.qmgr.test_interrupts import Strike, interrupted
 from tests.qmgr.world import World, bodies
 from tests.sim.life import AUTOMATIC, LINEAR, LOG, Life, Lookout
 from tests.sim.loss import LOSE_ALL, mixed
@@ -67,6 +71,27 @@ def test_an_extent_larger_than_the_log_buffer_is_left_by_one_frame() -> None:
     world.qm.put("A", b"after")
     world.crash()
     assert bodies(world.qm, "A") == [b"before", b"after"]
+
+
+@pytest.mark.interpreted
+def test_row_65_an_interrupt_in_the_middle_hides_nothing_that_is_acknowledged_after_it() -> None:
+    """A record behind the frame that says that the rest of the extent is empty is one that no restart finds."""
+    world = World(log_type="linear")
+    world.qm.define_queue("A")
+    world.qm.put("A", b"before")
+    log = world.qm._log
+    tail = log.buffer.tail
+    strike = Strike(LogBuffer.skip_extent.__code__, lambda frame: log.buffer.tail > tail)
+    with contextlib.suppress(qmgr.Unavailable):
+        assert not interrupted(strike, world.qm.advance_log)
+    assert strike.where
+    acknowledged = [b"before"]
+    for body in (b"after", b"and on"):
+        with contextlib.suppress(qmgr.Unavailable):
+            world.qm.put("A", body)
+            acknowledged.append(body)
+    world.crash(LOSE_ALL)
+    assert bodies(world.qm, "A") == acknowledged
 
 
 def test_a_circular_log_does_not_do_that() -> None:
