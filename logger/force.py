@@ -15,7 +15,8 @@ from itertools import pairwise
 from logger.changes import Changes
 from logger.errors import LogFailed
 
-TRIES = 1000  # to leave in order where memory is short
+TRIES = 250  # to leave in order where memory is short; counting so far takes none, since Python has these numbers ready
+NO_MEMORY = "there was no memory to go on with the log; the queue manager stops: give it more and start it again"
 EVERYTHING = 1 << 64  # an LSN that no force reaches: waits for its turn to lead
 
 
@@ -50,6 +51,7 @@ class GroupCommit(ABC):
         self._large = 0  # appenders that wait for room in the buffer
         self._writing = False  # the leader writes, without the lock
         self._failure: Exception | None = None
+        self._no_memory = LogFailed(NO_MEMORY)  # made while there is some
 
     @abstractmethod
     def _prepare(self) -> None:
@@ -213,15 +215,24 @@ class GroupCommit(ABC):
         return told
 
     def _leave_at_last(self, me: object, exc: BaseException) -> BaseException:
-        """The same where there is no memory for it at first: nobody else can do this, and others wait for it."""
-        for _ in range(TRIES):
+        """The same where there is no memory for it at first: nobody else can do this, and others wait for it.
+
+        So nothing here needs memory itself: a loop over a range or a list would, and a new exception.
+        """
+        left = TRIES
+        while left:
+            left -= 1
             try:
                 return self._leave(me, exc)
             except MemoryError:
                 continue
-        self._failure = self._failure or MemoryError("no memory to hand the log over")
-        for turn in self._waiting:
-            turn.wake()
+        self._failure = self._failure or self._no_memory
+        while self._waiting:
+            turn = self._waiting.pop()
+            try:
+                turn.gate.release()
+            except (RuntimeError, MemoryError):  # it has been woken
+                continue
         raise self._failure
 
     def _leave(self, me: object, exc: BaseException) -> BaseException:

@@ -365,12 +365,15 @@ class Writer(GroupCommit):
     # ---- failing
 
     def _fail(self, exc: BaseException) -> LogFailed:
-        """After this nothing is written any more. The lock is held."""
-        failure = LogFailed(
-            str(exc)
-            if isinstance(exc, TakenOver)
-            else f"a write or sync of the log in {self._config.path} failed ({exc or type(exc).__name__}); the queue "
-            f"manager stops, because nobody knows what reached the disk: mend the disk and start it again"
-        )
-        self._stop(failure)
+        """After this nothing is written any more, also where there is no memory to say why. The lock is held."""
+        failure = self._no_memory
+        try:
+            failure = LogFailed(
+                str(exc)
+                if isinstance(exc, TakenOver)
+                else f"a write or sync of the log in {self._config.path} failed ({exc or type(exc).__name__}); the "
+                f"queue manager stops, because nobody knows what reached the disk: mend the disk and start it again"
+            )
+        finally:
+            self._stop(failure)
         return failure

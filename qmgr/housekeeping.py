@@ -101,30 +101,39 @@ class Housekeeper:
         """No more work after this."""
         self._ending = True
         self._wake.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-        if self._busy is not None and self._busy is not threading.current_thread():
-            self._busy.join()
+        for thread in (self._thread, self._busy):
+            if thread is not None and thread is not threading.current_thread() and thread.is_alive():
+                thread.join()  # one that could not be started is not alive
 
     def _run(self) -> None:
         while not self._ending:
-            self._clock.wait(self._wake, min(TICK, self._sync_ns / 1e9) if self._sync_ns else TICK)
-            self._wake.clear()
             try:
-                if self._was_full:
-                    self._look_whether_full()
-                if not self._ending and self._engine.refusal is None and (self._engine.urgent or self._timed()):
-                    self.work()
-                if not self._ending:
-                    self._on_tick()
+                self._look()
             except Exception as exc:  # what it has left half done has stopped the log; all else is tried again
-                if self._engine.log.failure is not None:
-                    self._on_failure(exc)
-                elif isinstance(exc, MemoryError):
-                    self._errors.say("AMQ6118", text="there was no memory for housekeeping, which is tried again")
-                else:
-                    text = f"housekeeping failed, and is tried again ({type(exc).__name__}: {exc})"
-                    self._errors.say("AMQ6118", text=text)
+                try:
+                    self._say_failed(exc)
+                except Exception:  # no memory even for that: nobody hears of it, and it is tried again all the same
+                    continue
+
+    def _look(self) -> None:
+        """Wait for the next look, and do what is due then."""
+        self._clock.wait(self._wake, min(TICK, self._sync_ns / 1e9) if self._sync_ns else TICK)
+        self._wake.clear()
+        if self._was_full:
+            self._look_whether_full()
+        if not self._ending and self._engine.refusal is None and (self._engine.urgent or self._timed()):
+            self.work()
+        if not self._ending:
+            self._on_tick()
+
+    def _say_failed(self, exc: Exception) -> None:
+        if self._engine.log.failure is not None:
+            self._on_failure(exc)
+        elif isinstance(exc, MemoryError):
+            self._errors.say("AMQ6118", text="there was no memory for housekeeping, which is tried again")
+        else:
+            text = f"housekeeping failed, and is tried again ({type(exc).__name__}: {exc})"
+            self._errors.say("AMQ6118", text=text)
 
     def _timed(self) -> bool:
         now = self._clock.elapsed_ns()

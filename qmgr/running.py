@@ -57,6 +57,9 @@ class Running(ABC):
         self._ended: threading.Lock = threading.Lock()
         self._authorizing = threading.Lock()
         self._state = "starting"
+        why = "there was no memory to say why"  # these are made while there is some
+        self._no_words = Unavailable(f"queue manager {self.name!r} has stopped: {why}; start it again", name=self.name)
+        self._no_words_for_log = LogClosed(f"the queue manager has stopped: {why}")
         self._process = disk.process()
         if not disk.exists(location.ini):
             raise unknown(disk, location)
@@ -85,13 +88,19 @@ class Running(ABC):
         try:
             me = weakref.ref(self)
             disk.on_fork(lambda: _in_child(me()))
+            if background:
+                self._log.write_behind = True
+                self._housekeeper.start_thread()
+            else:
+                self._engine.watchful = self._engine.attention = True
+            self._say("AMQ8003")
             self._state = "running"
             if self._publisher is not None:
                 self._housekeeper.on_tick(self._tick)
             with self._engine.lock:
                 self._engine.events.active()
             self._tell()
-        except BaseException:  # an interrupt, and nobody has the queue manager yet
+        except BaseException:  # an interrupt, or there are no more threads; and nobody has the queue manager yet
             self._close()
             raise
 
@@ -117,12 +126,6 @@ class Running(ABC):
         except BaseException:
             log.close(clean=False)
             raise
-        if background:
-            log.write_behind = True
-            self._housekeeper.start_thread()
-        else:
-            self._engine.watchful = self._engine.attention = True
-        errors.say("AMQ8003")
 
     def _open_log(self) -> logs.Log:
         """The log as it lies there. Raises LogError, and IniError where it is not as qm.ini says."""
@@ -276,15 +279,27 @@ class Running(ABC):
     # ---- ending
 
     def _fail(self, exc: BaseException) -> None:
-        """Something went wrong that leaves memory or disk unknown: nothing is taken or acknowledged any more."""
-        text = str(exc) or type(exc).__name__
-        if self._engine.refusal is None:
-            refusal = Unavailable(f"queue manager {self.name!r} has stopped: {text}; start it again", name=self.name)
-            refusal.__cause__ = exc
-            self._engine.refusal = refusal
-            self._state = "failed"
+        """Something went wrong that leaves memory or disk unknown: nothing is taken or acknowledged any more.
+
+        That holds too where there is no memory to say what it was: `finally` needs none.
+        """
+        refusal, failure = self._no_words, self._no_words_for_log
+        first = self._engine.refusal is None
+        try:
+            text = str(exc) or type(exc).__name__
+            failure = LogClosed(f"the queue manager has stopped: {text}")
+            if first:
+                refusal = Unavailable(
+                    f"queue manager {self.name!r} has stopped: {text}; start it again", name=self.name
+                )
+                refusal.__cause__ = exc
+        finally:
+            if first:
+                self._engine.refusal = refusal
+                self._state = "failed"
+            self._log.stop(failure)
+        if first:
             self._say("AMQ6709", text=text)
-        self._log.stop(LogClosed(f"the queue manager has stopped: {text}"))
         for queue in list(self._engine.state.queues.values()):
             queue.waiters.wake_all()
         self.on_failure()

@@ -14,11 +14,10 @@ A checkpoint is fuzzy only in time: it holds the state as of its LSN, taken unde
 while work goes on.
 """
 
-import contextlib
 import json
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -31,7 +30,7 @@ from logger.errors import LogClosed
 from logger.log import Log
 from recovery.errors import CheckpointDamaged
 from recovery.records import CheckpointMark, Kind
-from recovery.resource import ResourceManager
+from recovery.resource import ResourceManager, Snapshot
 
 HEADER = struct.Struct("<8sIQ")
 MAGIC = b"QMGRCHK1"
@@ -188,6 +187,7 @@ class Checkpointer:
         self._ahead_us = self._ahead()
         self.last_seconds = 0.0
         self.heads = (log.state.head,) * 2  # of the checkpoints in the two files
+        self._interrupted = LogClosed("a checkpoint was interrupted")  # made while there is memory for it
         self._failed = False  # the last try: the disk had no room
         self._ended = False  # what comes after the one of the end would not be what an end leaves
 
@@ -232,54 +232,24 @@ class Checkpointer:
                 raise LogClosed("the last checkpoint was taken: the queue manager ends")
             began = self._clock.elapsed_ns()
             log = self._log
-            with self._whole_or_stop():
-                with log.lock:
-                    self._make_room()
-                    units = {u.number: u.first_lsn for u in self._resource.uows.logged()}
-                    head = lsn.text(min(units.values())) if units else None  # None: where it is itself
-                    marked, end = self._mark(Kind.START_CHECKPOINT, {"units": len(units), "head": head})
-                    records, self.records = self.records, 0
-                    came, self.came = self.came, 0
-                    snapshot = self._resource.snapshot()
-                    counters = self._resource.counters()  # with what the snapshot itself has taken
-                named = False  # the new file may count
+            try:
+                checkpoint, catalogue, size, snapshot = self._write(clean=clean)
+            except OSError:
+                raise  # what could not be written is still to be written
+            except BaseException as exc:  # memory and checkpoint may be apart: a restart mends it
+                failure = self._interrupted
                 try:
-                    log.sync(end)
-                    catalogue = list(snapshot.write())
-                    checkpoint = Checkpoint(
-                        log_id=log.state.log_id.hex(),
-                        lsn=marked,
-                        head=min(marked, *units.values()) if units else marked,
-                        durable=log.durable,
-                        epoch=log.epoch,
-                        time=self._now_us(),
-                        wall=self._clock.wall_us(),
-                        clean=clean,
-                        counters=counters,
-                        units=units,
-                    )
-                    data = encode_file(checkpoint, catalogue)
-                    log.make_sure()
-                    write_new(self._disk, self._directory, data)
-                    named = True
-                    put_in_place(self._disk, self._directory)
-                    self.heads = self.heads[1], checkpoint.head
-                except OSError:
-                    with log.lock:
-                        self._failed = True
-                        snapshot.give_up(named=named)
-                        self.records += records
-                        self.came += came
-                    raise
-                self._failed = False
-                snapshot.finish(log.lock)
+                    failure = LogClosed(f"a checkpoint was interrupted ({type(exc).__name__})")
+                finally:
+                    log.stop(failure)
+                raise
             log.move_head(checkpoint.head, checkpoint.lsn)
             hear(checkpoint, catalogue)
             snapshot.clean_up()
-            keep_reserve(self._disk, self._directory, len(data))
+            keep_reserve(self._disk, self._directory, size)
             with log.lock:
                 self._make_room()
-                self._mark(Kind.END_CHECKPOINT, {"lsn": lsn.text(marked)})
+                self._mark(Kind.END_CHECKPOINT, {"lsn": lsn.text(checkpoint.lsn)})
             self._ended = clean
             self.count += 1
             self.last_ns = self._clock.elapsed_ns()
@@ -287,16 +257,53 @@ class Checkpointer:
             self.last_seconds = (self.last_ns - began) / 1e9
             return checkpoint
 
-    @contextlib.contextmanager
-    def _whole_or_stop(self) -> Iterator[None]:
-        """What is interrupted in here leaves memory and checkpoint apart, so the log is stopped: a restart mends it."""
+    def _write(self, *, clean: bool) -> tuple[Checkpoint, list[bytes], int, Snapshot]:
+        """Make a checkpoint durable: what it says, its catalogue, the bytes of its file, and what it was made of.
+
+        After an OSError what was to be written is still to be written.
+        """
+        log = self._log
+        with log.lock:
+            self._make_room()
+            units = {u.number: u.first_lsn for u in self._resource.uows.logged()}
+            head = lsn.text(min(units.values())) if units else None  # None: where it is itself
+            marked, end = self._mark(Kind.START_CHECKPOINT, {"units": len(units), "head": head})
+            records, self.records = self.records, 0
+            came, self.came = self.came, 0
+            snapshot = self._resource.snapshot()
+            counters = self._resource.counters()  # with what the snapshot itself has taken
+        named = False  # the new file may count
         try:
-            yield
+            log.sync(end)
+            catalogue = list(snapshot.write())
+            checkpoint = Checkpoint(
+                log_id=log.state.log_id.hex(),
+                lsn=marked,
+                head=min(marked, *units.values()) if units else marked,
+                durable=log.durable,
+                epoch=log.epoch,
+                time=self._now_us(),
+                wall=self._clock.wall_us(),
+                clean=clean,
+                counters=counters,
+                units=units,
+            )
+            data = encode_file(checkpoint, catalogue)
+            log.make_sure()
+            write_new(self._disk, self._directory, data)
+            named = True
+            put_in_place(self._disk, self._directory)
+            self.heads = self.heads[1], checkpoint.head
         except OSError:
-            raise  # what could not be written is still to be written
-        except BaseException as exc:
-            self._log.stop(LogClosed(f"a checkpoint was interrupted ({type(exc).__name__})"))
+            with log.lock:
+                self._failed = True
+                snapshot.give_up(named=named)
+                self.records += records
+                self.came += came
             raise
+        self._failed = False
+        snapshot.finish(log.lock)
+        return checkpoint, catalogue, len(data), snapshot
 
     def _make_room(self) -> None:
         """In the log buffer, for a record of a checkpoint. May let go of the lock: look at the state afterwards."""

@@ -1,6 +1,7 @@
 """Group commit: whoever is interrupted, the others get a new leader or an error, never silence."""
 
 import ctypes
+import functools
 import threading
 from collections.abc import Callable
 
@@ -8,7 +9,7 @@ import pytest
 
 from logger.errors import LogClosed, LogFailed
 from logger.force import GroupCommit
-from tests.qmgr.test_interrupts import Tracer, interrupted
+from tests.qmgr.test_interrupts import Tracer, interrupted, short_of_memory
 
 
 class Line(GroupCommit):
@@ -237,7 +238,28 @@ def test_row_57_without_any_memory_the_others_hear_that_it_is_over() -> None:
     line.go.set()
     for caller in (leader, *followers):
         caller.ended()
-        assert isinstance(caller.raised, MemoryError)
+        assert isinstance(caller.raised, LogFailed)
+
+
+class Quick(Line):
+    """Its writes take no time, and nothing that needs memory."""
+
+    def _write(self) -> int:
+        return self.prepared
+
+
+@pytest.mark.parametrize("failures", [1, 20])
+def test_row_57_where_each_allocation_fails_for_a_while_nobody_is_left_in_silence(failures: int) -> None:
+    """Giving the lead up must not need memory before it comes to what is tried again."""
+    for first in range(60):
+        line = Quick()
+        target = line.append()
+        raised = short_of_memory(first, failures, functools.partial(line.force, target))
+        assert raised is None or isinstance(raised, (MemoryError, LogFailed))
+        assert line._leader is None or line._failure is not None, f"allocation {first}"
+        follower = Caller(line)
+        follower.ended()
+        assert follower.raised is line._failure
 
 
 @pytest.mark.parametrize("kind", [MemoryError, KeyboardInterrupt])

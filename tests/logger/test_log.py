@@ -352,17 +352,25 @@ def test_row_52_after_a_failed_write_or_sync_nothing_is_written_any_more(kind: s
     assert restarted(disk)[:1] == [b"good"]
 
 
+class Speechless(MemoryError):
+    """There is no memory for saying so either."""
+
+    def __str__(self) -> str:
+        raise MemoryError
+
+
 @pytest.mark.interpreted
+@pytest.mark.parametrize("kind", [MemoryError, Speechless])
 @pytest.mark.parametrize("way", ["force", "sync", "append", "behind"])
 def test_rows_57_and_65_pages_that_were_taken_and_not_planned_end_the_log(
-    monkeypatch: pytest.MonkeyPatch, way: str
+    monkeypatch: pytest.MonkeyPatch, way: str, kind: type[MemoryError]
 ) -> None:
     """They are not in the buffer any more and nowhere else: what comes behind them must not count."""
     disk, log = made()
     log.force(append(log, b"good"))
     if way == "behind":
         behind(log)
-    plan, failures = log._plan, [MemoryError()]
+    plan, failures = log._plan, [kind()]
 
     def scarce(run: Any) -> Any:
         if failures:

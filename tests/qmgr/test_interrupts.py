@@ -4,6 +4,7 @@ The unit of work is done or undone, no lock is left: the next call works, or the
 stopped; and a restart has everything that was acknowledged.
 """
 
+import contextlib
 import dis
 import functools
 import itertools
@@ -11,12 +12,16 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import pytest
 
 import qmgr
+from logger.log import Log
+from qmgr.housekeeping import CHORES_NS
+from recovery.uows import UowState
 from tests.conftest import SOAK
 from tests.qmgr.world import NAME, Call, World, bodies, soon
 from tests.sim.loss import LOSE_ALL
@@ -349,6 +354,25 @@ def test_rows_65_and_57_an_interrupt_while_ending_loses_nothing(kind: type[BaseE
     assert n > 100
 
 
+def short_of_memory(first: int, failures: int, call: Callable[[], Any]) -> BaseException | None:
+    """Make the call while so many allocations fail, behind the first ones; what it raised.
+
+    To leave a `with` takes a tuple of three, of which Python keeps those at hand that were used before.
+    """
+    testcapi = pytest.importorskip("_testcapi", reason="this Python can't let allocations fail")
+    used = [(n, n, n) for n in range(1000)]
+    del used
+    raised: BaseException | None = None
+    testcapi.set_nomemory(first, first + failures)
+    try:
+        call()
+    except BaseException as exc:
+        raised = exc
+    finally:
+        testcapi.remove_mem_hooks()
+    return raised
+
+
 def looks_until(qm: qmgr.QueueManager, true: Callable[[], bool]) -> None:
     """Let the housekeeping thread look again and again."""
     keeper, never = qm._housekeeper, threading.Event()
@@ -380,6 +404,108 @@ def test_row_57_housekeeping_without_memory_is_tried_again(
     qm.define_queue("A")
     qm.put("A", b"x")
     assert qm.refusal is None
+
+
+def test_row_57_housekeeping_goes_on_although_there_was_no_memory_to_say_that_it_failed(
+    real: Callable[..., qmgr.QueueManager], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    qm = real()
+    keeper, failures, done = qm._housekeeper, [MemoryError(), MemoryError()], threading.Event()
+    say, work = keeper._errors.say, keeper.work
+
+    def scarce(*said: Any, **inserts: Any) -> None:
+        if failures:
+            raise failures.pop()
+        say(*said, **inserts)
+
+    def working() -> None:
+        if failures:
+            raise MemoryError
+        work()
+        done.set()
+
+    monkeypatch.setattr(keeper._errors, "say", scarce)
+    monkeypatch.setattr(keeper, "work", working)
+    qm._engine.urgent = True
+    looks_until(qm, done.is_set)
+
+
+def test_without_another_thread_for_its_chores_a_queue_manager_goes_on_and_ends_in_order(
+    real: Callable[..., qmgr.QueueManager], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    qm = real()
+    qm.define_queue("A")
+    start, failed = threading.Thread.start, threading.Event()
+
+    def no_more(thread: threading.Thread) -> None:
+        if thread.name.startswith("CHORES"):
+            failed.set()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", no_more)
+    qm._housekeeper._looked_ns -= CHORES_NS
+    looks_until(qm, failed.is_set)
+    qm.put("A", b"kept")
+    qm.end()
+    assert bodies(real(), "A") == [b"kept"]
+
+
+def test_a_start_that_the_system_has_no_thread_for_leaves_nothing_open(
+    real: Callable[..., qmgr.QueueManager], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    qm = real()
+    qm.define_queue("A")
+    qm.put("A", b"kept")
+    qm.end()
+
+    def no_more(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    closed: list[str] = []
+    close = Log.close
+
+    def closing(log: Log, *, clean: bool) -> None:
+        close(log, clean=clean)
+        closed.append(log.config.path)
+
+    with monkeypatch.context() as scarce:
+        scarce.setattr(threading.Thread, "start", no_more)
+        scarce.setattr(Log, "close", closing)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            real()
+    assert len(closed) == 1
+    assert bodies(real(), "A") == [b"kept"]
+
+
+@pytest.mark.parametrize("failures", [1, 12])
+@pytest.mark.parametrize("call", [put, put_many, get, unit_put, commit, backout], ids=lambda call: call.__name__)
+def test_row_57_where_each_allocation_fails_for_a_while_log_and_memory_are_never_apart(
+    call: Callable[[World, qmgr.UnitOfWork], None], failures: int
+) -> None:
+    """Either it goes on, and a restart finds what was there; or it says that it has stopped."""
+    base = made()
+    first, returned = -1, 0
+    while returned < 3:  # some of the allocations may do without
+        first += 1 if SOAK else 3
+        world = World.__new__(World)
+        world.disk, world.clock = base.disk.snapshot(), base.clock
+        world.start()
+        unit = world.qm.begin()
+        unit.put("B", b"mine")
+        raised = short_of_memory(first, failures, functools.partial(call, world, unit))
+        assert raised is None or isinstance(raised, (MemoryError, qmgr.MQError)), f"allocation {first}"
+        returned += raised is None
+        there = None
+        with contextlib.suppress(qmgr.Unavailable):
+            if unit.state is UowState.ACTIVE:
+                unit.backout()
+            world.qm.put("B", b"and on")
+            there = [(bodies(world.qm, name), world.qm.queue(name).depth) for name in ("A", "B")]
+        world.crash(LOSE_ALL)
+        if there is not None:
+            assert there == [(bodies(world.qm, name), world.qm.queue(name).depth) for name in ("A", "B")], first
+        world.qm.abandon()
 
 
 def test_row_57_a_checkpoint_that_memory_fails_in_the_background_is_told_to_who_waits(
