@@ -1,4 +1,8 @@
-"""Changes: waiting for one behind a lock that the caller holds, so that no interrupt can leave him without it."""
+"""Waiting for a change to what a lock guards: as a condition variable, but safe from interrupts.
+
+With `threading.Condition` a KeyboardInterrupt in `wait` can leave the caller without the lock, and the end of its
+`with` block then releases a lock that another thread holds.
+"""
 
 import contextlib
 import threading
@@ -7,20 +11,20 @@ from typing import Any
 
 
 class Changes:
-    """What those wait for who hold a lock, and let go of it meanwhile: that something behind it changes.
+    """Lets a caller that holds the lock release it until another thread says that something has changed.
 
-    Who comes back has the lock again, whatever strikes meanwhile (KeyboardInterrupt); else the end of his `with` would
-    let go of a lock that another thread holds. An interrupt strikes while a call waits, behind a call, or where one of
-    our functions begins or a loop goes on; but not between the enter of a `with` and its block.
+    `wait` and `without` return, or raise, with the lock held again, whatever strikes meanwhile (KeyboardInterrupt).
+    CPython raises an interrupt while a call waits, after a call, at the start of a function and where a loop goes on,
+    but never between the enter of a `with` and its block: so the lock is taken again by a `with`.
     """
 
     def __init__(self, lock: threading.Lock) -> None:
         self._lock = lock
         self._again: Any = type("Again", (), {"__enter__": lock.acquire, "__exit__": lambda self, *said: None})()
-        self._gates: list[threading.Lock] = []  # of those who wait, each held until it is notified
+        self._gates: list[threading.Lock] = []  # one for each waiting caller, locked until it is notified
 
     def without(self, work: Callable[[], object]) -> None:
-        """Let go of the lock while `work` is done."""
+        """Release the lock, call `work`, and take the lock again; what `work` raises is raised then."""
         struck: BaseException | None = None
         held = True
         try:
@@ -39,14 +43,14 @@ class Changes:
             raise struck
 
     def wait(self) -> None:
-        """Let go of the lock until somebody who has it notifies of a change."""
+        """Release the lock until another thread, holding it, calls `notify_all`."""
         gate = threading.Lock()
         gate.acquire()
         self._gates.append(gate)
         self.without(gate.acquire)
 
     def notify_all(self) -> None:
-        """Wake those who wait. Done twice it is as good as once, if the first time was interrupted."""
+        """Wake everyone who waits. If it is interrupted it can simply be called again."""
         while self._gates:
             with contextlib.suppress(RuntimeError):  # it has been woken
                 self._gates[-1].release()

@@ -32,7 +32,10 @@ class Extents(ABC):
         return len(self._extents)
 
     def table(self, floor: int = 0) -> tuple[tuple[int, int], ...]:
-        """(file number, sequence) of every extent, as the control file keeps it when the head moves to `floor`."""
+        """(file number, sequence) of every extent, as the control file keeps it.
+
+        `floor`: the sequence that holds the head. A linear log leaves out what is before it.
+        """
         return tuple((number, extent.sequence) for number, extent in sorted(self._extents.items()))
 
     def headers(self) -> list[ExtentHeader]:
@@ -129,8 +132,11 @@ class Extents(ABC):
         )
 
     def check_end(self, at: int, epoch: int) -> None:  # noqa: B027
-        """No record of the epoch or a later one was found at `at`. Raises LogDamaged where the log goes on there in an
-        extent that the control file does not name: then that is an older copy."""
+        """Called when reading has ended at the LSN `at`, with records of `epoch`: is that the end of the log?
+
+        Raises LogDamaged where the log goes on there in an extent that the control file does not name, which therefore
+        is an older copy.
+        """
 
     def path_of(self, number: int) -> str:
         return f"{self.directory}/{file_name(number)}"
@@ -164,7 +170,10 @@ class Extents(ABC):
             self._by_sequence[extent.sequence] = extent
 
     def forget_beyond(self, sequence: int) -> None:
-        """The log ends in this sequence: what claims to hold later parts was left behind by writes that were lost."""
+        """The log ends in this sequence: extents that claim a later one are free again.
+
+        Their headers were written by a life whose records in them were never safe.
+        """
         for later in [s for s in self._by_sequence if s > sequence]:
             del self._by_sequence[later]
         for held in self._extents.values():
@@ -180,10 +189,10 @@ class Extents(ABC):
         """Give this sequence to an extent that holds nothing from sequence `floor` on."""
 
     def retire(self, floor: int) -> None:  # noqa: B027
-        """A restart needs nothing before the sequence `floor`."""
+        """Called when a restart needs nothing before the sequence `floor` any more."""
 
     def reach(self, floor: int) -> None:  # noqa: B027
-        """A restart has begun to read at the sequence `floor`, which may be before the head."""
+        """Called when a restart has begun to read at the sequence `floor`, which may be before the head."""
 
     @abstractmethod
     def drop_surplus(self, floor: int) -> Extent | None:

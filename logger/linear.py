@@ -30,7 +30,7 @@ class Line(Extents):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._last = 0  # the highest sequence that an extent holds
-        self._done = [0, 0, 0]  # extents that were created, used again, and deleted
+        self._created = self._reused = self._deleted = 0  # extents, since `done` was asked last
 
     def open(self, state: control.ControlState, *, read_only: bool = False) -> None:
         """Open what the control file names and what follows that: it may be an older copy.
@@ -90,7 +90,7 @@ class Line(Extents):
         super().add(extent)
 
     def reach(self, floor: int) -> None:
-        """A restart began to read at this sequence, which is before the head: those extents are active again."""
+        """A restart began to read at this sequence. Extents from there on had become inactive: take them back."""
         first = min(self._by_sequence, default=floor)
         for sequence in range(floor, first):
             header = self._survey(linear_number(sequence), sequence, 0, sequence)
@@ -112,7 +112,7 @@ class Line(Extents):
         self._extents = kept
 
     def _ahead(self, number: int) -> int:
-        """How many parts of the stream lie between the last one and that which belongs into this file."""
+        """How many sequences after the next one the file of this number belongs to; 0: it is for the next one."""
         return (number - linear_number(self._last + 1)) % NUMBERS
 
     def make(self, pause: GiveWay = no_pause) -> Extent:
@@ -121,7 +121,7 @@ class Line(Extents):
         while number in self._extents:
             number = (number + 1) % NUMBERS
         header = self._header(number, 0, 0)
-        if self._look_beyond(number):
+        if self._is_in_the_way(number):
             raise LogDamaged(
                 f"log extent {self.path_of(number)} is in the way of the next one: log extents are numbered from 0 to "
                 f"{NUMBERS - 1} and then from 0 again; archive or remove the old ones",
@@ -130,7 +130,7 @@ class Line(Extents):
         reusable = self.reusable()
         if not reusable:
             created = extent.create(self._disk, self.directory, header, direct=self._direct, pause=pause)
-            self._done[0] += 1
+            self._created += 1
             return created
         old, path = f"{self.directory}/{reusable[0]}", self.path_of(number)
         file = self._disk.open(old, direct=self._direct)
@@ -144,11 +144,11 @@ class Line(Extents):
         except OSError:
             file.close()
             raise
-        self._done[1] += 1
+        self._reused += 1
         return made
 
-    def _look_beyond(self, number: int) -> bool:
-        """Does the file of this number hold a part of the log?"""
+    def _is_in_the_way(self, number: int) -> bool:
+        """Does a file of this number hold an earlier part of the log? Numbers begin again after the last one."""
         if not self._disk.exists(self.path_of(number)):
             return False
         header = self._look(number)
@@ -222,7 +222,7 @@ class Line(Extents):
                 self._disk.rename(path, f"{self.directory}/{reusable_name(linear_number(sequence))}")
             else:
                 self._disk.unlink(path)
-                self._done[2] += 1
+                self._deleted += 1
         self._disk.sync_dir(self.directory)
 
     def reusable_bytes(self) -> int:
@@ -236,17 +236,17 @@ class Line(Extents):
             self._disk.unlink(f"{self.directory}/{name}")
         if surplus:
             self._disk.sync_dir(self.directory)
-        self._done[2] += len(surplus)
+        self._deleted += len(surplus)
         return len(surplus)
 
     def done(self) -> tuple[int, int, int]:
         """How many extents were created, used again, and deleted since this was asked last."""
-        created, reused, deleted = self._done
-        self._done = [0, 0, 0]
-        return created, reused, deleted
+        done = self._created, self._reused, self._deleted
+        self._created = self._reused = self._deleted = 0
+        return done
 
     def sweep(self) -> None:
-        """Only what has a number to come, and says nothing, was left behind; all else may be wanted."""
+        """Delete the files of numbers to come that hold no part of the log; any other may still be wanted."""
         for number in self._numbers_on_disk():
             if number not in self._extents and self._ahead(number) < NUMBERS // 2:
                 header = self._look(number)

@@ -256,12 +256,15 @@ class Log(Writer):
         return buffer.tail + size + space.promised + promise <= space.limit
 
     def has_room(self, size: int) -> bool:
-        """Can records of so many bytes be appended at once? Their room in the log was promised before."""
+        """Does the buffer have room for so many bytes of records? Their room in the log was promised before."""
         buffer = self.buffer
         return self._failure is None and size + EXTENT_WASTE <= buffer.base + buffer.capacity - buffer.tail
 
     def make_room(self, size: int) -> bool:
-        """The same for records whose room in the log was promised before. True when it has let go of the lock."""
+        """As `reserve`, for records whose room in the log was promised before: they only need room in the buffer.
+
+        True when it has let go of the lock meanwhile: look at the state again. Raises LogFailed, LogClosed.
+        """
         if self._failure is not None:
             raise self._failure
         buffer = self.buffer
@@ -328,15 +331,21 @@ class Log(Writer):
             self._exclusively(self._write_and_sync)
 
     def make_sure(self) -> None:
-        """Before other files are written for good: raises LogFailed where another process has the log by now."""
+        """Check, before a file beside the log is replaced, that no other process has taken the log over: LogFailed.
+
+        Waits until nobody else writes to the log.
+        """
         self._exclusively(self._check_ours)
 
     def still_ours(self) -> None:
-        """The same in the middle of writing them, without a turn of its own. Raises TakenOver, an OSError."""
+        """As `make_sure`, but without waiting for its turn to write. Raises TakenOver, an OSError."""
         self._check_ours()
 
     def fence(self) -> None:
-        """The same for whoever may be at work still when the log is closed or has failed: an OSError then too."""
+        """As `still_ours`; a log that was closed or has failed is an OSError too.
+
+        For work on files that may go on after the queue manager has stopped, such as a checkpoint or a rebuild.
+        """
         if self._failure is not None:
             raise OSError(f"nothing is written any more: {self._failure}")
         self._check_ours()
@@ -451,7 +460,7 @@ class Log(Writer):
     # ---- what is known
 
     def abandon(self) -> None:
-        """In a forked child: let go of the parent's files, and of the lock, which a thread of the parent may have."""
+        """In a forked child: close the parent's files, and have a new lock: a thread of the parent may hold the old."""
         self.lock = threading.Lock()
         self._failure = LogClosed("the log belongs to the parent of this process")
         self._control.close()

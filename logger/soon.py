@@ -1,4 +1,7 @@
-"""The log's own thread, started when first asked: it writes while others append. It knows no files."""
+"""A thread for work that need not be done at once: the log has one that writes full pages while others append.
+
+It is started when it is first needed, and knows nothing of files.
+"""
 
 import contextlib
 import threading
@@ -6,7 +9,7 @@ from collections.abc import Callable
 
 
 class Behind:
-    """One thread that does `work` some time after it was asked to; asked again meanwhile, it does so once more."""
+    """One thread that calls `work` soon after an `ask`; those that come while it works get one more call together."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work = work
@@ -16,7 +19,7 @@ class Behind:
         self._ended = False
 
     def ask(self) -> None:
-        """Returns at once. One caller at a time."""
+        """Have `work` called soon; returns at once. The caller sees to it that no two threads are in here together."""
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="LOGGER-BEHIND", daemon=True)
             try:
@@ -27,7 +30,7 @@ class Behind:
         self._call()
 
     def end(self) -> None:
-        """Wait until nothing is being done any more."""
+        """Let the thread end, and wait until it has."""
         self._ended = True
         self._call()
         if self._thread is not None:
@@ -37,9 +40,9 @@ class Behind:
         while self._wake.acquire() and not self._ended:
             try:
                 self._work()
-            except Exception:  # the log has failed, and says so to the next who forces or appends
+            except Exception:  # if the log has failed whoever forces next is told; else that one writes it all
                 return
-        self._call()  # another one, where the start of the first was interrupted
+        self._call()  # wakes a second thread: there is one if the start of the first was interrupted
 
     def _call(self) -> None:
         with contextlib.suppress(RuntimeError):  # it was called already
