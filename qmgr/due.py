@@ -59,7 +59,7 @@ class Waiters:
                 return
 
     def wake_one(self) -> None:
-        """One message has come: wake the first who takes any, and all who look for certain ones."""
+        """A message has come: wake the first in line who takes any message, and all who wait for certain ones."""
         left: deque[tuple[Waiter, bool]] = deque()
         woken = False
         for event, selective in self.line:
@@ -71,9 +71,10 @@ class Waiters:
         self.line = left
 
     def wake_all(self) -> None:
-        """Those too who come meanwhile: who stops the queue manager need not have the lock.
+        """Wake everyone in line, also those who join meanwhile.
 
-        So no line changes under others, who go through it.
+        The caller may not hold the lock: a queue manager is stopped without it. So the line is replaced instead of
+        changed, since another thread may be going through it.
         """
         while self.line:
             line, self.line = self.line, deque()

@@ -252,9 +252,9 @@ class Engine(Holding):
         return queue, list(zip(found.entries, messages, strict=True)), max(moved, found.force)
 
     def stand(self, name: Any, waiter: Waiter, *, selective: bool) -> str:
-        """The waiter stands in line, and is set once when there may be a message; the name of the queue, for `leave`.
+        """Put the waiter in line: it is set, once, when there may be a message. Returns the queue's name, for `leave`.
 
-        For who waits elsewhere than in `get`. Raises Unavailable (2161) when the queue manager is ending.
+        For callers that do not wait inside `get`. Raises Unavailable (2161) when the queue manager is ending.
         """
         queue = self._known(name)
         with self.lock:
@@ -263,7 +263,7 @@ class Engine(Holding):
         return queue.name
 
     def leave(self, name: str, waiter: Waiter) -> None:
-        """The waiter stands in line no more; if it was woken, the message is for the next."""
+        """Take the waiter out of the line; if it was woken already the next in line is woken in its place."""
         with self.lock:
             queue = self._behind_alias(name)
             if queue is not None:
@@ -272,7 +272,7 @@ class Engine(Holding):
                     queue.waiters.wake_one()
 
     def pass_wake_on(self, name: str) -> None:
-        """Who may have been woken takes no message: it is for the next."""
+        """Wake the next in line: a waiter that may have been woken will not take the message."""
         with self.lock:
             queue = self._behind_alias(name)
             if queue is not None:
@@ -325,7 +325,7 @@ class Engine(Holding):
                         queue.waiters.leave(event)
 
     def _check_again(self) -> None:
-        """Who stops the queue manager need not have the lock: he may have woken all before this one stood in line."""
+        """After joining a line: a queue manager that stopped may have woken everyone in it just before."""
         if self.refusal is not None:
             self.check()
 

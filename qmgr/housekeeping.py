@@ -211,7 +211,7 @@ class Housekeeper:
         self._retention.after_checkpoint()
 
     def _fit_log(self, clean: bool) -> None:
-        """Remove a log extent that is not needed any more, make others ahead of need."""
+        """Remove a log extent beyond the primaries that nothing needs, or make extents ahead of need."""
         try:
             self._engine.log.release_secondary()
             if not clean:
@@ -260,7 +260,7 @@ class Housekeeper:
             return fits
 
     def _look_whether_full(self) -> None:
-        """Say so when a put would find room again, and has for a moment."""
+        """Say that the log is no longer full, once puts could have found room in it for SETTLED_NS."""
         log, now = self._engine.log, self._clock.elapsed_ns()
         with log.lock:
             if not log.space.fits(log.buffer.tail, log.space.for_gets, 0):

@@ -65,9 +65,9 @@ class Logged:
         self.checkpointer = given.checkpointer
         self._records_max = given.checkpointer.records_max
         self.look_at = log.space.checkpoint_at  # beyond this LSN somebody has to look after the room in the log
-        self.urgent = False  # the log has passed it
+        self.urgent = False  # the log has passed `look_at`
         self.attention = False  # there is housekeeping to do
-        self.watchful = False  # nobody but the callers does it: each of them looks
+        self.watchful = False  # there is no housekeeping thread, so `attention` stays set: every call looks
         self._make_space = given.make_space
         self._on_failure = given.on_failure
 
@@ -95,11 +95,14 @@ class Logged:
         return end
 
     def log_locked(self, record: Record) -> int:
-        """Append and apply a record of the queue manager's own; the caller has made room."""
+        """Append and apply a record that no application asked for. The lock is held, and the caller has made room."""
         return self._append_and_apply(record, self.clock.wall_us())
 
     def log_own(self, make: Callable[[], Record]) -> int:
-        """Log and apply a record of the queue manager's own; the LSN to force. Raises ResourceProblem."""
+        """Take the lock, make room, then append and apply the record that `make` gives; the LSN to force.
+
+        For records that no application asked for. `make` may be called more than once. Raises ResourceProblem.
+        """
         self.check()
         try:
             with self.lock:
@@ -109,9 +112,10 @@ class Logged:
             raise self.translated(exc) from exc
 
     def _with_room(self, make: Callable[[], Record], kept: int = 0) -> Record:
-        """What `make` gives, with room in the log for it, and `kept` left over.
+        """The record that `make` gives, after room was made in the log for it and for `kept` bytes more.
 
-        It is asked again where the lock was let go of to make room. The lock is held.
+        The lock is held; it may be released to make room, and then `make` is called again, since the state may have
+        changed. Raises ResourceProblem.
         """
         self.check()
         size, record = 0, make()
@@ -165,7 +169,7 @@ class Logged:
         )
 
     def check(self) -> None:
-        """Raises a copy of the refusal: what is raised again keeps the frames, and so the messages, of each time."""
+        """Raise the refusal, if there is one: a copy, since an exception keeps the frames of each time it is raised."""
         if self.refusal is not None:
             raise copy.copy(self.refusal) from self.refusal.__cause__
 

@@ -144,7 +144,7 @@ class Paging:
         self.torn = False
 
     def _pluck(self, entry: Entry) -> None:
-        """The message that this is a copy of is in memory from now on, beside what is paged."""
+        """Take the message of this copy out of what is paged: the copy is its entry in memory from now on."""
         lane = self._lanes[entry.priority << 1 | entry.persistent]
         lane.paged -= 1
         self._elsewhere[entry.sequence] = entry
@@ -152,7 +152,7 @@ class Paging:
         self.held[lane.persistent] += len(entry.head) + len(entry.body) + OVERHEAD
 
     def keep(self, entry: Entry) -> Entry:
-        """Have a message in memory that is ready and may be a copy."""
+        """The entry in memory of a message that is ready: a copy of a paged one becomes its entry."""
         if entry.status == COPY:
             self.torn = True
             self._pluck(entry)
@@ -170,10 +170,10 @@ class Paging:
     # ---- letting go
 
     def page_out(self, most: int) -> bool:
-        """Let go of up to `most` entries that segments have, beyond the buffer, the last ones first; True: of so many.
+        """Let up to `most` entries leave memory where lanes hold more than the buffer; True if it was so many.
 
-        What is locked or in no segment stays in memory, beside what is paged, and so does what was given back and comes
-        before that.
+        The last ones go first, and only those that a segment has. What is locked, or in no segment yet, stays in memory
+        although its neighbours are paged; so does what was given back and comes before what is paged.
         """
         for lane in self._lanes.values():
             while self.held[lane.persistent] > self.buffers[lane.persistent]:

@@ -172,7 +172,7 @@ class Retention:
             self._readers.discard(reading)
 
     def _needed_to_remove(self) -> dict[str, int]:
-        """The same, with the messages that nobody has got yet: their history is not removed by age."""
+        """As `needed_from`, and the first sequence that has a message nobody has got yet: it is not removed by age."""
         needed = self.needed_from()
         oldest_us = self._oldest_message()
         if oldest_us:
@@ -232,7 +232,7 @@ class Retention:
                 self._log.recycle(sequence)
 
     def _archived(self, sequence: int) -> bool:
-        """Has somebody else archived the extent? Where our own policy does it, the file goes to the archive itself."""
+        """Has somebody else reported the extent as archived? Nobody has to where our own policy moves it there."""
         return self._policy.archive_after is None and self._notices.covers(sequence)
 
     # ---- the policy, and what an operator asks for
@@ -461,7 +461,7 @@ class Reading:
         self.idle_since: int | None = None  # by the clock's `elapsed_ns`; None: it is at work
 
     def counts(self, now: int) -> bool:
-        """`now` was asked for before this: who reads on and asks for it later finds out that it does not count."""
+        """Does it keep extents at the moment `now`? A reader that was idle for too long finds out by `resume`."""
         since = self.idle_since
         return since is None or now - since < LONGEST_IDLE
 

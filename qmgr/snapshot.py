@@ -89,7 +89,10 @@ class _QueueSnapshot:
             self.plan += groups if rewrite else []
 
     def new_segments(self) -> int:
-        """How many there may be at most: for each kind one, and another where that one's file is missing."""
+        """How many segments it may make at most.
+
+        For each kind of messages one, and a second in case that the file of the segment to append to is missing.
+        """
         return 2 * sum(1 for entries in self._fresh if entries) + len(self.plan)
 
     def of_kind(self, kind: int) -> list[Segment]:
@@ -118,7 +121,7 @@ class _QueueSnapshot:
         """All is written, and in its place. The lock is held."""
         queue = self.queue
         queue.removed = None
-        if self.put_off and (self.rewrites or not self.plan):  # else it is in vain
+        if self.put_off and (self.rewrites or not self.plan):  # if no rewrite worked, another try would not either
             queue.left_over = 0
             queue.changed = True
         else:
@@ -152,8 +155,11 @@ class _QueueSnapshot:
 
 
 def _plan(live: list[Segment]) -> tuple[list[list[Segment]], bool]:
-    """Which segments to rewrite where a queue takes too much space: those of which most is gone, in groups that
-    follow each other and become one. And whether that is too much for one checkpoint."""
+    """(groups of segments to rewrite, whether there are more than one checkpoint should rewrite).
+
+    Only where a queue takes too much space: the segments of which at least half is gone. Each group is of neighbours,
+    and becomes one new segment.
+    """
     if segments.surplus(live) <= SLACK:
         return [], False
     groups: list[list[Segment]] = []

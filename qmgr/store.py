@@ -64,10 +64,7 @@ class Store(State):
         return f"{self.directory}/{mangle(name)}"
 
     def keep_names(self) -> None:
-        """Make durable the names of directories that were found: who made them may have been killed then.
-
-        Raises OSError.
-        """
+        """Sync the directory of the queues, once: an earlier process may have been killed before it did. OSError."""
         if not self._named and self.disk.exists(self.directory):
             self.disk.sync_dir(self.directory)
         self._named = True
@@ -104,16 +101,17 @@ class Store(State):
         return range(first, self.next_segment)
 
     def give_back(self, numbers: list[int]) -> None:
-        """No segment was made with these numbers, which were taken together. The lock is held."""
+        """Hand out these numbers again: `take_numbers` gave them, and no segment was made. The lock is held."""
         if numbers and self.next_segment == numbers[-1] + 1:
             self.next_segment = numbers[0]
 
     # ---- segments that nothing refers to
 
     def wasteful(self) -> bool:
-        """Would a checkpoint give back so much of the disk that it is worth one? What the last one left is left out.
+        """Would a checkpoint give back so much of the disk that it is worth one?
 
-        For who takes checkpoints, without the lock.
+        Space that the last checkpoint could not give back does not count: the next one could not either. Called without
+        the lock by whoever takes checkpoints.
         """
         if self.retired_bytes + self.doomed_bytes >= WORTH_IT:
             return True
@@ -125,13 +123,17 @@ class Store(State):
         )
 
     def doom(self, retired: list[tuple[str, int]]) -> list[tuple[str, int]]:
-        """A checkpoint without these is complete: give those that the one before was without already."""
+        """The segments whose files can be deleted, now that a checkpoint is complete that does not refer to `retired`.
+
+        The checkpoint before it still may, and counts should this one's file be damaged. So `retired` wait for the next
+        call, and what waited since the last one is returned, but for segments that somebody reads.
+        """
         ready = [one for one in self.doomed if one not in self.pinned]
         self.doomed = retired + [one for one in self.doomed if one in self.pinned]
         return ready
 
     def unpin(self, pins: dict[tuple[str, int], int]) -> None:
-        """Nobody reads these segments any more; `pins`: bytes of each. Those that are doomed go with a checkpoint."""
+        """Nobody reads these segments any more; `pins`: bytes of each. A checkpoint deletes those that are doomed."""
         self.pinned -= pins.keys()
         self.doomed_bytes += sum([pins[one] for one in self.doomed if pins.get(one, 0) >= segments.SMALL])
 

@@ -122,7 +122,7 @@ class Units(Logged):
             self._promise(unit, self.promise_of(unit))
 
     def count_promises(self) -> None:
-        """Put right what an interrupt between two lines may have left promised. The lock is held."""
+        """Count anew what is promised: an interrupt between two lines may have left it wrong. The lock is held."""
         self.log.space.promised = sum(unit.promise for unit in self.state.uows)
 
     def _promise(self, unit: Uow, promise: int) -> None:
@@ -173,8 +173,9 @@ class Units(Logged):
         """Log the calls that units of work have held back. The lock is held; it may be let go of while room is made.
 
         Whoever appends a record does this first, `but` for the unit whose outcome it is: so calls are in the log
-        before all that came after them, and a unit that lasts holds the head. Without `puts` those who have only put
-        are left out, and the caller does that before it forces: puts come to pass in the order of the outcomes.
+        before all that came after them, and a unit that lasts holds the head. Without `puts`, units that have only put
+        are left out: their messages take their places on the queues with the outcome, not before. The caller then logs
+        them before it forces.
         """
         for unit in list(self.state.holding):
             if unit is not but and (puts or unit.gets):
@@ -203,9 +204,9 @@ class Units(Logged):
             raise self.translated(exc) from exc
 
     def commit_later(self, unit: Uow, *, puts: bool = True) -> int:
-        """The same without the force: nobody may hear of it before the log is safe up to the LSN; 0: now.
+        """Commit without the force: nobody may hear of it before the log is safe up to the LSN returned; 0: now.
 
-        `puts` of others are logged first, as `log_held` says.
+        What other units of work have held back is logged first; without `puts` those are left out that have only put.
         """
         end = 0
         try:
@@ -248,7 +249,10 @@ class Units(Logged):
             self.force(end)
 
     def back_out_later(self, unit: Uow) -> int:
-        """The same without the force, which a higher backout count needs and a prepared unit's end; 0: nothing does."""
+        """Back out without the force: the LSN to force before anybody hears of it.
+
+        0: it need not be forced, as no backout count of a persistent message rises and the unit has no xid.
+        """
         try:
             with self.lock:
                 self.log_held(unit)
@@ -265,7 +269,10 @@ class Units(Logged):
             raise self.translated(exc) from exc
 
     def back_out_locked(self, unit: Uow) -> bool:
-        """The same for a caller that holds the lock and has made room; True if it raised a backout count for good."""
+        """Log and apply the backout. The lock is held, and `make_room_for_end` was called.
+
+        True if the backout count of a persistent message was raised.
+        """
         counts = any(entry.persistent for _, entry in unit.gets)
         if unit.first_lsn or counts:  # a higher backout count is a promise too
             held = unit.gets[unit.gets_logged :]
