@@ -108,7 +108,7 @@ class ControlFile:
             self._file.sync()  # the newest copy may be in memory only: who wrote it was killed before it was synced
             disk.forget(path)  # or his sync failed, and this one wrote nothing
             self._number, self.state = read(disk, path)
-        except (OSError, LogDamaged):
+        except BaseException:  # nobody has it yet who could close it
             self._file.close()
             raise
 

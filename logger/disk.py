@@ -251,6 +251,15 @@ class PosixFile:
             os.close(fd)
 
 
+def _file(fd: int, path: str) -> PosixFile:
+    """The open file of a descriptor, which is closed where there is no memory for that."""
+    try:
+        return PosixFile(fd, path)
+    except BaseException:
+        os.close(fd)
+        raise
+
+
 class PosixLock:
     """An flock: unlike a POSIX record lock it does not vanish when some other descriptor of the file is closed."""
 
@@ -275,19 +284,22 @@ class PosixDisk:
             flags |= os.O_CREAT | os.O_EXCL
         if direct and hasattr(os, "O_DIRECT"):
             try:
-                return PosixFile(os.open(path, flags | os.O_DIRECT, 0o600), path)
+                return _file(os.open(path, flags | os.O_DIRECT, 0o600), path)
             except OSError as exc:
                 if exc.errno != errno.EINVAL:  # EINVAL: this file system has no direct writes
                     raise
                 flags &= ~os.O_EXCL  # some of them create the file before they refuse
-        return PosixFile(os.open(path, flags, 0o600), path)
+        return _file(os.open(path, flags, 0o600), path)
 
     def open_read(self, path: str) -> PosixFile:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # nobody waits for who writes into a pipe
-        if stat.S_ISFIFO(os.fstat(fd).st_mode):
+        try:
+            if stat.S_ISFIFO(os.fstat(fd).st_mode):
+                raise OSError(errno.EINVAL, "this is a pipe, and no file", path)
+        except BaseException:
             os.close(fd)
-            raise OSError(errno.EINVAL, "this is a pipe, and no file", path)
-        return PosixFile(fd, path)
+            raise
+        return _file(fd, path)
 
     def forget(self, path: str) -> None:
         if not hasattr(os, "posix_fadvise"):

@@ -86,7 +86,11 @@ class Extents(ABC):
         if not read_only:
             disk.forget(path)  # what follows is built on what is read here: a sync of it may have failed
         file = disk.open_read(path) if read_only else disk.open(path, direct=self._direct)
-        self.add(Extent(disk, file, path, header))
+        try:
+            self.add(Extent(disk, file, path, header))
+        except BaseException:
+            file.close()
+            raise
 
     def _survey(self, number: int, expected: int, epoch: int, needed: int) -> ExtentHeader | None:
         """The header of extent file `number`; None when the file is missing, too short for an extent, or all zeros.

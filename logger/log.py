@@ -21,6 +21,7 @@ from logger.control import ControlFile, ControlState
 from logger.disk import NO_SPACE, PAGE, Buffer, Disk
 from logger.errors import LogClosed, LogFailed, NotAsConfigured
 from logger.extent import Extent
+from logger.extents import Extents
 from logger.force import EVERYTHING
 from logger.history import History
 from logger.linear import Line
@@ -78,18 +79,20 @@ class Log(Writer):
     def __init__(self, disk: Disk, clock: Clock, config: LogConfig) -> None:
         """Open the control file and every extent. Raises LogDamaged, OSError."""
         control = ControlFile(disk, control_path(config.path))
-        direct = config.sync is LogSync.ALWAYS  # else the system's memory is meant to take the writes
-        extents = extents_of(disk, config.path, control.state, direct=direct)
+        extents: Extents | None = None
         try:
+            direct = config.sync is LogSync.ALWAYS  # else the system's memory is meant to take the writes
+            extents = extents_of(disk, config.path, control.state, direct=direct)
             check_config(config, control.state)
             extents.open(control.state)
+            super().__init__(disk, clock, config, control, extents)
+            self._growing = threading.Lock()
+            self._paused_at = 0
         except BaseException:  # nobody has this log yet who could close it
-            extents.close()
+            if extents is not None:
+                extents.close()
             control.close()
             raise
-        super().__init__(disk, clock, config, control, extents)
-        self._growing = threading.Lock()
-        self._paused_at = 0
 
     # ---- reading
 

@@ -106,9 +106,11 @@ class Running(ABC):
 
     def _let_go(self) -> None:
         """Somebody else may start the queue manager now."""
-        if self._errors is not None:
-            self._errors.close()
-        self._lock.release()
+        try:
+            if self._errors is not None:
+                self._errors.close()
+        finally:
+            self._lock.release()
 
     def _restart(self, errors: ErrorLog, background: bool) -> None:
         self._tell_settings(errors)

@@ -8,6 +8,7 @@ import contextlib
 import dis
 import functools
 import itertools
+import os
 import signal
 import sys
 import threading
@@ -20,10 +21,11 @@ import pytest
 
 import qmgr
 from logger.log import Log
+from qmgr.errorlog import ErrorLogFile
 from qmgr.housekeeping import CHORES_NS
 from recovery.uows import UowState
 from tests.conftest import SOAK
-from tests.qmgr.world import NAME, Call, World, bodies, soon
+from tests.qmgr.world import DATA, NAME, Call, World, bodies, soon
 from tests.sim.loss import LOSE_ALL
 
 OURS = ("/logger/", "/recovery/", "/qmgr/")
@@ -309,6 +311,43 @@ def test_row_65_an_interrupt_at_the_last_moment_of_a_start_leaves_no_lock() -> N
     assert strike.where
     soon(world.start)
     assert bodies(world.qm, "A") == OLD
+
+
+@pytest.mark.interpreted
+def test_row_65_an_interrupt_while_a_start_is_given_up_leaves_no_lock() -> None:
+    world = made()
+    path = f"{DATA}/log/{NAME}/amqhlctl.lfh"
+    whole = world.disk.peek(path)
+    world.disk.poke(path, b"")
+    strike = Strike(ErrorLogFile.close.__code__, lambda frame: True)
+    assert not interrupted(strike, world.start)
+    assert strike.where
+    world.disk.poke(path, whole)
+    soon(world.start)
+    assert bodies(world.qm, "A") == OLD
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="this system does not say what is open")
+def test_row_57_a_start_that_memory_fails_leaves_no_file_of_the_log_open(
+    real: Callable[..., qmgr.QueueManager], tmp_path: Path
+) -> None:
+    qm = real()
+    qm.define_queue("A")
+    qm.put("A", b"kept")
+    qm.end()
+
+    def open_files() -> set[str]:
+        links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+        there = {os.readlink(link) for link in links if os.path.exists(link)}
+        return {path for path in there if "/log/" in path and path.startswith(str(tmp_path))}
+
+    started: list[qmgr.QueueManager] = []
+    for first in range(800, 1500, 7):  # the log is opened there, about
+        short_of_memory(first, 1, lambda: started.append(qmgr.start(NAME, data_path=tmp_path, background=False)))
+        while started:
+            started.pop().abandon()
+        assert open_files() == set(), f"allocation {first}"
+    assert bodies(real(), "A") == [b"kept"]
 
 
 @pytest.mark.parametrize(("kind", "first"), [(KeyboardInterrupt, 0), (MemoryError, 7)])
