@@ -180,8 +180,12 @@ class Archive:
         """Make durable the names that the plan builds on: work that was killed may have left them in memory only.
 
         Without the archive's own name its copies are lost; with an older extent back that was removed there is a gap.
+        Raises ArchiveFailed where the archive is not there.
         """
         disk = self._disk
+        if plan.steps:
+            log_directory = directory_of(self._history.directories[0])
+            claims.check_there(disk, self.directory, self._history.log_id, log_directory)
         if any(step.target for step in plan.steps):
             make_and_keep_dirs(disk, self.directory)
             if any(directory_of(step.target) == self.directory for step in plan.steps):

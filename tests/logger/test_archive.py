@@ -252,6 +252,40 @@ def test_an_archive_belongs_to_one_log_alone() -> None:
     assert not disk.exists(f"{ARCHIVE}/S0000099.IDX")
 
 
+@pytest.mark.parametrize("action", Action)
+@pytest.mark.parametrize("mount_point", [False, True])
+def test_an_archive_that_is_not_mounted_is_no_place_for_copies(action: Action, mount_point: bool) -> None:
+    """They would be hidden when it is again; and to remove what is younger than that makes a gap."""
+    disk = with_extents(range(1, LAST + 1))
+    do(disk, Action.ARCHIVE, after=4 * 3600)
+    away = {path: disk.peek(path) for path in disk.files(ARCHIVE)}
+    for path in away:
+        disk.remove(path)
+    if not mount_point:
+        disk.rmdir(ARCHIVE)
+    before = disk.files()
+    with pytest.raises(ArchiveFailed, match="mount its file system"):
+        do(disk, action)
+    assert disk.files() == before
+    disk.mkdir(ARCHIVE)
+    for path, data in away.items():
+        disk.poke(path, data)
+    do(disk, action)
+    check(disk)
+
+
+def test_an_archive_that_is_gone_for_good_is_begun_anew_when_its_line_is() -> None:
+    disk = with_extents(range(1, LAST + 1))
+    do(disk, Action.ARCHIVE, after=4 * 3600)
+    for path in disk.files(ARCHIVE):
+        disk.remove(path)
+    with pytest.raises(ArchiveFailed, match=r"take its line out of /log/amqharch\.dir"):
+        do(disk, Action.ARCHIVE)
+    disk.poke(f"/log/{claims.USED}", b"")
+    do(disk, Action.ARCHIVE)
+    check(disk, lowest=2)
+
+
 @pytest.mark.parametrize("action", [Action.ARCHIVE, Action.COMPRESS])
 def test_row_23_a_copy_that_does_not_read_back_the_same_is_given_up(action: Action) -> None:
     disk = with_extents(range(1, LAST + 1))
