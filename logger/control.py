@@ -91,7 +91,10 @@ def create(disk: Disk, path: str, state: ControlState) -> None:
 
 
 class TakenOver(OSError):
-    """Another process has begun an epoch of the log that this one has open, to which that is as a disk that is gone."""
+    """Another process has begun an epoch of the log that this one has open, or has taken its directories away.
+
+    To this one that is as a disk that is gone.
+    """
 
 
 class ControlFile:

@@ -29,6 +29,8 @@ NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS)
 NO_FULL_SYNC = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY)  # what file systems say that have none
 FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)  # macOS, where fsync stops at the drive's own memory
 
+MOUNTS = "/proc/self/mountinfo"  # Linux: what is mounted, a line each
+
 Buffer = bytes | bytearray | memoryview
 Path = str | os.PathLike[str]  # as callers may give one
 
@@ -62,8 +64,18 @@ class File(Protocol):
 class Lock(Protocol):
     """Ownership of a lock file, held until released or until the process ends."""
 
+    directory: str  # that it lies in
+
     def write(self, data: bytes) -> None:
         """Write over what it leaves for others: in this file, also where another one has its name by now."""
+        ...
+
+    def in_place(self) -> bool:
+        """Does the path of its directory still lead to the one that it was taken in?
+
+        Not where that was moved away, or its file system unmounted or mounted over: files that are open stay what they
+        are, and those that are opened by their names from now on are others.
+        """
         ...
 
     def release(self) -> None: ...
@@ -158,6 +170,23 @@ def _sync_all(fd: int) -> None:
     os.fsync(fd)  # a file system that has nothing better: a share of another machine's, say
 
 
+def _keeps_what_is_written_durably(fd: int) -> bool:
+    """Is a write with RWF_DSYNC durable when it returns? Where that is not for sure, a sync is what is needed.
+
+    With FUSE it may not be: of a file whose server wants no pages of it kept here (`direct_io`), as many shares and
+    pools of disks do, Linux syncs nothing then, and it is the server that would have to look at a flag of the write.
+    """
+    device = os.fstat(fd).st_dev
+    number = b"%d:%d" % (os.major(device), os.minor(device))
+    try:
+        with open(MOUNTS, "rb") as file:
+            mounts = [line.split() for line in file]
+    except OSError:
+        return False
+    kinds = [words[words.index(b"-") + 1] for words in mounts if words[2] == number]
+    return not any(kind.startswith(b"fuse") or kind == b"virtiofs" for kind in kinds)  # some have numbers not listed
+
+
 def _give_way() -> None:
     """Let another process run."""
     if hasattr(os, "sched_yield"):
@@ -169,11 +198,12 @@ def _give_way() -> None:
 class PosixFile:
     """An open file descriptor."""
 
-    __slots__ = ("fd", "path")
+    __slots__ = ("durably", "fd", "path")
 
     def __init__(self, fd: int, path: str) -> None:
         self.fd = fd
         self.path = path
+        self.durably: bool | None = None  # does its file system make a write durable that asks for it?
 
     def read(self, offset: int, size: int) -> bytes:
         try:
@@ -207,8 +237,10 @@ class PosixFile:
     if hasattr(os, "RWF_DSYNC"):
 
         def write_durably(self, offset: int, data: Buffer) -> None:
+            if self.durably is None:
+                self.durably = _keeps_what_is_written_durably(self.fd)
             try:  # one call into the system, and with a drive that can do so one command, where a sync takes two
-                done = os.pwritev(self.fd, [data], offset, os.RWF_DSYNC)
+                done = os.pwritev(self.fd, [data], offset, os.RWF_DSYNC) if self.durably else 0
             except OSError as exc:
                 if exc.errno not in NOT_SUPPORTED:
                     raise
@@ -263,16 +295,35 @@ def _file(fd: int, path: str) -> PosixFile:
 class PosixLock:
     """An flock: unlike a POSIX record lock it does not vanish when some other descriptor of the file is closed."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, directory: str) -> None:
         self.fd = fd
+        self.directory = directory
+        self._held = -1  # the directory, open: so long no other one gets its number
+        self._it: tuple[int, int] = 0, 0
+
+    def hold_directory(self) -> None:
+        self._held = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        found = os.fstat(self._held)
+        self._it = found.st_dev, found.st_ino
 
     def write(self, data: bytes) -> None:
         os.pwrite(self.fd, data, 0)
 
+    def in_place(self) -> bool:
+        try:
+            found = os.stat(self.directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:  # nothing can be opened there now; which directory that is nobody knows
+            return True
+        return (found.st_dev, found.st_ino) == self._it
+
     def release(self) -> None:
         fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
+        held, self._held = self._held, -1
+        for one in (held, fd):
+            if one >= 0:
+                os.close(one)
 
 
 class PosixDisk:
@@ -345,7 +396,7 @@ class PosixDisk:
 
     def lock(self, path: str, holder: str, held: Locks | None = None) -> PosixLock:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        lock = PosixLock(fd)
+        lock = PosixLock(fd, os.path.dirname(path))
         if held is not None:
             held.append(lock)
         for attempt in range(LOCK_ATTEMPTS):
@@ -364,6 +415,7 @@ class PosixDisk:
         try:
             os.ftruncate(fd, 0)
             os.pwrite(fd, holder.encode() + b"\n", 0)
+            lock.hold_directory()
         except OSError as exc:
             lock.release()
             exc.filename = path

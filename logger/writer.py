@@ -4,6 +4,7 @@ After a failed write or sync nobody knows what reached the disk: the log closes 
 """
 
 import contextlib
+from collections.abc import Callable
 
 import attrs
 
@@ -78,6 +79,7 @@ class Writer(GroupCommit):
         self._image = disk.buffer(PAGE)
         self._imaged: Imaged = 0, 0, 0, None
         self._behind = Behind(self._write_behind)
+        self.astray: Callable[[], str] = str  # a directory of the queue manager that has left its path, or ""
         self.write_behind = False  # may a thread write full pages while others append?
 
     def _prepare(self) -> None:
@@ -281,12 +283,19 @@ class Writer(GroupCommit):
     def _check_ours(self) -> None:
         """A process that was stopped for a while may find that another one has the log now. Raises TakenOver.
 
-        Whoever leads calls it, before it writes and, where that has taken long, before anybody hears that it is safe;
-        so does whoever makes a file that may be there.
+        So it does where a name would lead into another directory by now: what is written there the next start does not
+        find, and the log in whose place it came would be gone. Whoever leads calls it, before it writes and, where that
+        has taken long, before anybody hears that it is safe; so does whoever makes a file that may be there.
         """
         epoch = 0
         with contextlib.suppress(OSError):  # that a read fails tells nothing of it
             epoch = self._control.taken_over()
+        directory = self.astray()
+        if directory:
+            raise TakenOver(
+                f"{directory} is another directory now than when this queue manager was started, or none: it was "
+                f"moved, or its file system unmounted or mounted over, and this process writes no more: put it back"
+            )
         if epoch:
             raise TakenOver(
                 f"another process has started this queue manager (epoch {epoch} of the log in {self._config.path}; "

@@ -360,6 +360,10 @@ class Ownership:
     def __init__(self) -> None:
         self.locks: list[Lock] = []
 
+    def astray(self) -> str:
+        """A directory that is not at its path any more; "" as long as each of them is."""
+        return next((lock.directory for lock in self.locks if not lock.in_place()), "")
+
     def release(self) -> None:
         for lock in self.locks:
             lock.release()

@@ -10,7 +10,7 @@ import threading
 from typing import Any
 
 from logger.clock import Clock
-from logger.disk import Disk, File, make_dirs
+from logger.disk import Disk, File
 from qmgr.ini import ErrorLogConfig, ErrorLogFormat
 
 FILES = 3
@@ -113,7 +113,7 @@ class ErrorLogFile:
 
     def _open(self, size: int) -> None:
         self._let_go()
-        make_dirs(self._disk, self._directory)
+        self._disk.mkdir(self._directory)  # and none above it: that the queue manager's own is gone is to be seen
         newest = self._path(1)
         if self._disk.exists(newest):
             with contextlib.suppress(PermissionError):  # one that may not be written is put aside as a full one is

@@ -132,7 +132,9 @@ class Running(ABC):
     def _open_log(self) -> logs.Log:
         """The log as it lies there. Raises LogError, and IniError where it is not as qm.ini says."""
         try:
-            return logs.Log(self._disk, self._clock, self.config.log)
+            log = logs.Log(self._disk, self._clock, self.config.log)
+            log.astray = self._lock.astray
+            return log
         except NotAsConfigured as exc:
             path = self._location.ini
             line = line_of(read_whole(self._disk, path), path, "Log", exc.attribute)

@@ -5,7 +5,9 @@ with what `SimDisk` keeps when it loses all that it may; and a queue manager on 
 what it has acknowledged by then.
 """
 
+import os
 import random
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -146,6 +148,27 @@ def test_a_durable_write_is_one_call_where_the_system_can_do_so(calls: Calls, tm
     both.close()
 
 
+@pytest.mark.parametrize("kind", ["fuse.pool", "fuse", "virtiofs", None])
+def test_a_durable_write_is_synced_where_the_file_system_may_not_look_at_the_flag(
+    kind: str | None, calls: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`None`: nobody says what kind of file system that is."""
+    mounts, device = tmp_path / "mountinfo", tmp_path.stat().st_dev
+    if kind is not None:
+        number = f"{os.major(device)}:{os.minor(device)}"
+        mounts.write_text(
+            "22 1 99:99 / / rw,relatime shared:1 - ext4 /dev/root rw\n"
+            f"23 22 {number} / /mnt/a\\040b rw shared:2 master:1 - {kind} pool rw,user_id=0\n"
+        )
+    monkeypatch.setattr("logger.disk.MOUNTS", str(mounts))
+    both = Pair(calls, str(tmp_path))
+    both.create(f"{tmp_path}/f")
+    both.do(lambda disk: disk.sync_dir(both.base))
+    both.on(f"{tmp_path}/f", lambda file: file.write_durably(PAGE, both.filled(7, 2)))
+    assert calls.asked[-2:] == ["pwrite", "fdatasync"]
+    both.close()
+
+
 # -- a queue manager -----------------------------------------------------------------------------------------------
 
 Queues = dict[str, list[bytes]]
@@ -253,6 +276,58 @@ def test_what_was_acknowledged_is_in_what_the_system_guarantees(
     found = Acknowledged(calls, str(tmp_path), every=1 if SOAK else 9)
     live(found, integrity, log_type)
     assert found.looks > 50
+
+
+def move_away(directory: Path) -> None:
+    directory.rename(f"{directory}.moved")
+
+
+def put_an_older_copy_in_its_place(directory: Path) -> None:
+    move_away(directory)
+    shutil.copytree(f"{directory}.older", directory)
+
+
+def turn_a_link(directory: Path) -> None:
+    """The path leads to an older copy by way of a link above it."""
+    move_away(directory)
+    directory.symlink_to(f"{directory}.older")
+
+
+@pytest.mark.parametrize("log_type", ["circular", "linear"])
+@pytest.mark.parametrize("which", ["data", "log"])
+@pytest.mark.parametrize("how", [move_away, put_an_older_copy_in_its_place, turn_a_link])
+def test_row_61_a_directory_that_leaves_its_path_takes_nothing_with_it(
+    how: Callable[[Path], None], which: str, log_type: str, tmp_path: Path
+) -> None:
+    """Faults 61: moved away, unmounted or mounted over: the files that are open are there, others of that name are not.
+
+    A checkpoint that is written elsewhere must not let the log go that it would take the place of.
+    """
+    base = str(tmp_path / "data")
+    files = {"log_primary_files": 2, "log_secondary_files": 1, "log_file_pages": 64}
+    named = {"log_type": log_type, "log_management": "Automatic"}
+    qmgr.create("REAL", data_path=base, log_path=tmp_path / "log", **named, **files)  # type: ignore[arg-type]
+    directory = tmp_path / which
+    shutil.copytree(directory, f"{directory}.older")
+    qm = qmgr.start("REAL", data_path=base, background=False)
+    qm.define_queue("A")
+    how(directory)
+    acknowledged = []
+    with pytest.raises(qmgr.Unavailable, match="was moved, or its file system unmounted"):
+        for number in range(1000):  # more than two laps
+            qm.put("A", (b"%d " % number).ljust(5000, b"x"))
+            acknowledged.append(number)
+    qm.abandon()
+    assert len(acknowledged) < 900
+    if how is move_away:
+        assert not directory.exists(), "it is to be seen that it is gone"
+    elif how is turn_a_link:
+        directory.unlink()
+    else:
+        shutil.rmtree(directory)
+    Path(f"{directory}.moved").rename(directory)
+    with qmgr.start("REAL", data_path=base, background=False) as qm:
+        assert [int(message.body.split()[0]) for message in qm.browse("A")][: len(acknowledged)] == acknowledged
 
 
 LEFT_OUT = {

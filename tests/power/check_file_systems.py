@@ -24,6 +24,7 @@ from pathlib import Path
 import pytest
 
 import qmgr
+from logger.disk import PosixDisk
 from tests.books import Books
 from tests.kill_worker import NAME
 from tests.power.recorder import FLUSH, SAID, WRITE, Event, events
@@ -153,6 +154,14 @@ def test_this_machine_has_what_is_needed() -> None:
     tools = ["losetup", "mount", "fusermount3", *(make[0] for make, _, _ in FILE_SYSTEMS.values())]
     assert [tool for tool in tools if shutil.which(tool) is None] == [], "these commands are not installed"
     assert Path("/dev/fuse").exists() and Path("/dev/loop-control").exists()
+
+
+def test_a_durable_write_is_followed_by_a_flush_where_fuse_keeps_no_pages(tmp_path: Path) -> None:
+    with recorded(tmp_path, tmp_path / "record") as recorder:
+        file = PosixDisk().open(f"{recorder}/disk", direct=True)
+        file.write_durably(0, PosixDisk().buffer(4096))
+        file.close()
+    assert [event.kind for event in events((tmp_path / "record").read_bytes())] == [WRITE, FLUSH]
 
 
 @pytest.mark.parametrize("through", ["process", "daemon"])

@@ -26,6 +26,8 @@ HARMLESS = frozenset(
         "statvfs",
         "sched_yield",
         "getpid",
+        "major",
+        "minor",
         "posix_fadvise",
         "urandom",
     }

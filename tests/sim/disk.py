@@ -265,6 +265,8 @@ class SimLock:
     def __init__(self, disk: "SimDisk", path: str) -> None:
         self.disk = disk
         self.path = path
+        self.directory = posixpath.dirname(path)
+        self._it, _ = disk._parent(path)
 
     def write(self, data: bytes) -> None:
         file = self.disk.open(self.path)
@@ -272,6 +274,9 @@ class SimLock:
             file.write(0, data)
         finally:
             file.close()
+
+    def in_place(self) -> bool:
+        return self.disk._find(self.directory) is self._it
 
     def release(self) -> None:
         self.disk.locks.pop(self.path, None)
