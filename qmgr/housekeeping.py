@@ -150,8 +150,9 @@ class Housekeeper:
             self._chores()
         elif self._busy is None or not self._busy.is_alive():
             name = f"CHORES-{self._engine.name}"
-            self._busy = threading.Thread(target=self._chores, name=name, daemon=True)
-            self._busy.start()
+            thread = threading.Thread(target=self._chores, name=name, daemon=True)
+            thread.start()  # where there are too many already it raises: nobody is to wait for this one
+            self._busy = thread
 
     def work(self) -> None:
         """Do what is due. What goes wrong with a checkpoint is said, and is no reason for a call to fail."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -486,3 +487,20 @@ def test_without_a_thread_to_write_behind_everything_else_goes_on(monkeypatch: p
             unit.put("A", bytes(200_000))
     world.restart()
     assert bodies(world.qm, "A") == [bytes(200_000)]
+
+
+def test_what_could_not_get_a_thread_of_its_own_is_not_waited_for_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    qmgr.create("FEW", data_path=tmp_path, log_file_pages=64)
+    qm = qmgr.start("FEW", data_path=tmp_path)
+
+    def cannot_start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", cannot_start)
+        with pytest.raises(RuntimeError, match="new thread"):
+            qm._housekeeper._do_chores()
+    qm.end()
+    qmgr.start("FEW", data_path=tmp_path).end()
