@@ -434,8 +434,9 @@ class Log(Writer):
         """How many extents of a linear log were created, used again, and deleted since this was asked last."""
         return self._extents.done() if isinstance(self._extents, Line) else (0, 0, 0)
 
-    def release_secondary(self) -> int:
-        """Remove one inactive extent beyond the primaries, if there is one and the active log leaves room enough.
+    def release_secondary(self, needed: int = 0) -> int:
+        """Remove one inactive extent beyond the primaries, if there is one and the active log leaves room enough: for
+        another extent, and for the bytes that are `needed`.
 
         Returns how many. Raises OSError where the file of one that is left out can't be removed.
         """
@@ -445,7 +446,8 @@ class Log(Writer):
             with self.lock:
                 config, space = self._config, self.space
                 keep = config.primary_files
-                if len(self._extents) <= keep or not space.would_fit(self.buffer.tail + config.extent_bytes, keep):
+                room = max(config.extent_bytes, needed)
+                if len(self._extents) <= keep or not space.would_fit(self.buffer.tail + room, keep):
                     return
                 held = self._extents.drop_surplus(space.floor // config.extent_bytes)
                 if held is None:

@@ -64,6 +64,7 @@ class Housekeeper:
         self._chores = chores
         self._busy: threading.Thread | None = None
         self._on_failure = on_failure
+        self._needed = 0  # bytes of log that room is being made for: no extent is given back that they go to
         self._wake = threading.Event()
         self._ending = False
         self._one_at_a_time = threading.RLock()
@@ -214,7 +215,7 @@ class Housekeeper:
     def _fit_log(self, clean: bool) -> None:
         """Remove a log extent beyond the primaries that nothing needs, or make extents ahead of need."""
         try:
-            self._engine.log.release_secondary()
+            self._engine.log.release_secondary(self._needed)
             if not clean:
                 self._engine.log.provide()
         except (OSError, LogDamaged) as exc:  # the log goes on with what it has
@@ -277,9 +278,11 @@ class Housekeeper:
         """The release sequence, until the log is below its threshold and `needed` bytes fit."""
         log, engine = self._engine.log, self._engine
         rolled: list[Uow] = []
+        self._needed = needed
         try:
             self._release(needed, rolled)
         finally:
+            self._needed = 0
             with log.lock:  # their old records are behind the head by now, if they could be released at all
                 for unit in rolled:
                     engine.promise_again(unit)

@@ -10,7 +10,7 @@ from typing import Any
 
 from logger.errors import LogError
 from qmgr import verbs
-from qmgr.errors import Mistake, Reason, Unavailable
+from qmgr.errors import Mistake, Reason, ResourceProblem, Unavailable
 from qmgr.logged import Logged, Surroundings
 from qmgr.queue import Queue
 from recovery import records
@@ -149,7 +149,12 @@ class Units(Logged):
             space = log.space
             kept = 0 if queue is None else space.for_gets
             if log.buffer.tail + space.promised + more + kept > space.limit:
-                self._reserve(0, more, kept)
+                try:
+                    self._reserve(0, more, kept)
+                except ResourceProblem:
+                    if unit.state is not ACTIVE:  # it was rolled back for room itself
+                        raise verbs.ended(unit) from None
+                    raise
                 self.check()
                 if unit.state is not ACTIVE:
                     raise verbs.ended(unit)

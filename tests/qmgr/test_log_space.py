@@ -86,6 +86,32 @@ def test_row_30_younger_units_go_on(world: World) -> None:
     assert bodies(world.qm, "A") == [b"young"]
 
 
+def test_row_30_what_a_call_needs_is_not_given_back_meanwhile(world: World) -> None:
+    """The checkpoint that makes room would let a secondary go that the call needs: younger units were rolled back for
+    it, and the call refused, in a log that had room for all of them.
+    """
+    old = world.qm.begin()
+    old.put("A", b"old" + bytes(100_000))
+    fill(world, lambda: world.qm.status().log.used > 440_000)
+    young = world.qm.begin()
+    young.put("A", b"young")
+    world.qm.put_many("B", [bytes(30_000)] * 12)
+    assert (old.state, young.state) == (UowState.BACKED_OUT, UowState.ACTIVE)
+    young.commit()
+    world.crash(LOSE_ALL)
+    assert (bodies(world.qm, "A"), len(bodies(world.qm, "B"))) == ([b"young"], 12)
+
+
+def test_row_30_who_is_rolled_back_for_his_own_call_hears_of_that(world: World) -> None:
+    """Not only that the log is full, which would be: nothing was done, and the same call may work later."""
+    unit = world.qm.begin(XID)
+    unit.put("A", b"mine" + bytes(150_000))
+    world.qm.put("B", b"what logs it")
+    with pytest.raises(qmgr.BackedOut):
+        unit.put_many("A", [bytes(30_000)] * 12)
+    assert unit.state is UowState.BACKED_OUT
+
+
 def test_row_30_a_rollback_is_durable_like_any_other(world: World) -> None:
     victim(world)
     world.qm.put("B", b"next")
