@@ -334,7 +334,8 @@ class Crowd:
                 raise self.violation(f"{text} got {one}, which was over")
             if one.queue != queue or not match(one):
                 raise self.violation(f"{text} got {one}")
-            self.check_got(text, one, message.backout_count)
+            if whole.outcome != "backout" and whole.asked != "backout" and (unit is None or whole.holds):
+                self.check_got(text, one, message.backout_count)  # else another may have it by now
             one.takers.append(whole)
             one.seen = True
         self.say(f"got {[str(one) for one in found]} work={whole.number}")

@@ -37,6 +37,7 @@ EXTENT = 64 * 4096  # bytes
 GROUPS = (b"one", b"two", b"three")
 
 NO_ROOM = Reason.RESOURCE_PROBLEM
+DISK_FULL = {Reason.STORAGE_MEDIUM_FULL, Reason.FILE_SYSTEM_ERROR}
 GONE = Reason.BACKED_OUT
 TOO_MANY = Reason.SYNCPOINT_LIMIT_REACHED
 NO_MESSAGE = Reason.NO_MSG_AVAILABLE
@@ -82,9 +83,11 @@ class FullLife:
         self.stood_at: int | None = None  # the clock that messages expire by, at an end in order
         self.migrating = False
         self.heavy = False  # much is logged, and units of work last
+        self.deep = False  # queues are far longer than what is kept of them in memory
+        self.forward: dict[Hashable, int] = {}  # where the log has units of work that are in doubt
         self.harsh = 0.5
         self.sizes: tuple[int, ...] = (1, 20)
-        self.expire = self.group = self.in_units = self.requeue = self.logical = 0.2  # how often
+        self.expire = self.group = self.in_units = self.requeue = self.logical = self.by_id = 0.2  # how often
         self.story: list[str] = []
         self.did: dict[str, int] = {}
 
@@ -105,11 +108,16 @@ class FullLife:
         self.management = rng.choice(("Manual", "Manual", "Manual", "Automatic", "Archive"))
         self.harsh = rng.choice((0.05, 0.2, 0.6))
         self.sizes = rng.choice(((1, 20, 100), (1, 20, 100, 700, 4000, 12000), (700, 12000, 30000)))
-        self.heavy = rng.random() < 0.3
+        self.heavy, self.deep = rng.choice(((True, False), (False, True), (False, False)))
         if self.heavy:
             self.sizes = (700, 12000, 30000)
+        elif self.deep:
+            self.sizes = (1, 20, 100)
         self.expire, self.group, self.in_units = (rng.choice((0.05, 0.3, 0.8)) for _ in range(3))
+        if self.heavy:
+            self.in_units = 0.8
         self.requeue, self.logical = rng.choice(((0.1, 0.1), (0.1, 0.8), (0.8, 0.1)))
+        self.by_id = rng.choice((0.15, 0.6)) if self.deep else 0.15
         self.atomic = rng.random() < 0.3
         options: dict[str, Any] = {
             "log_type": "linear" if self.linear else "circular",
@@ -146,8 +154,8 @@ class FullLife:
         }
         tuning: dict[str, object] = {
             "CheckPointLogRecdMax": rng.choice((3, 20, 40, 50000)),
-            "DefaultQBufferSize": rng.choice((1, 2000, 131072)),
-            "DefaultPQBufferSize": rng.choice((1, 2000, 262144)),
+            "DefaultQBufferSize": rng.choice((1, 2000, *[131072] * (not self.deep))),
+            "DefaultPQBufferSize": rng.choice((1, 2000, *[262144] * (not self.deep))),
             "ExpiryInterval": rng.choice((5, 300)),
         }
         archive: dict[str, object] = {}
@@ -180,6 +188,7 @@ class FullLife:
     def end(self) -> None:
         """End in order; clients go first or stay."""
         self.story.append("end")
+        self.disk.capacity = None
         self.look_at_clock()
         crashed = self.model.copy()
         crashed.crash()
@@ -205,6 +214,8 @@ class FullLife:
         if self.qm is not None:
             self.look_at_clock()
         self.disk = self.disk.crash(loss)
+        self.disk.capacity = None
+        self.forward.clear()
         self.qm = self.session = None
         self.open.clear()
         self.held.clear()
@@ -332,9 +343,11 @@ class FullLife:
         """Make one call, which leads to the last of these states, over the others; what it gives, or Refused.
 
         `may`: reason codes with which it may be refused, and nothing is changed; with `must` it has to be. The log may
-        always be full (2102), and a unit of work be gone for that (2003).
+        be full (2102), and a unit of work be gone for that (2003).
         """
         self.story.append(text)
+        if self.disk.capacity is not None:
+            may = DISK_FULL.union(may)
         before = self.model
         if afters and forces:
             afters[-1].forced()
@@ -349,6 +362,10 @@ class FullLife:
             if reason not in may and reason != NO_ROOM and not (reason == GONE and unit is not None):
                 raise self.violation(f"{text}: refused with {exc!r}, allowed are {set(may)}") from exc
             self.reconcile()
+            if reason == NO_ROOM:
+                self.look_at_log(text)
+                if unit is not None and unit not in self.model.units:
+                    raise self.violation(f"{text}: 2102, and the unit of work was backed out") from exc
             if reason == GONE and unit in self.model.units:
                 raise self.violation(f"{text}: 2003, and the unit of work is still there") from exc
             return Refused(int(reason))
@@ -374,6 +391,22 @@ class FullLife:
                 after.backout(key)
                 del self.open[key]
                 self.settle_on(after)
+        for key, unit in self.model.units.items():
+            real = self.qm._engine.state.uows.by_xid(key) if unit.prepared else None
+            if real is not None:
+                if real.first_lsn > self.forward.setdefault(key, real.first_lsn):
+                    self.note("rolled forward for room")
+                self.forward[key] = real.first_lsn
+
+    def look_at_log(self, text: str) -> None:
+        """A call was refused since the log is full: it is, and something that is not over holds it."""
+        log = self.qm._log
+        with log.lock:
+            space, tail = log.space, log.buffer.tail
+            if space.fits(tail, space.largest, space.for_gets):
+                raise self.violation(f"{text}: 2102, and the log has {space.used(tail)} bytes of {space.capacity}")
+        if self.disk.capacity is None and all(unit.holds for unit in self.model.units.values()):
+            raise self.violation(f"{text}: 2102, and there is no unit of work")
 
     def target(self, unit: Hashable) -> Any:
         return self.qm if unit is None else self.open[unit]
@@ -554,23 +587,45 @@ class FullLife:
         base = self.model.base(name)
         limit = rng.choice((1, 1, 1, 2, 5, 30))
         many = limit > 1 or rng.random() < 0.2
-        options: dict[str, Any] = {}
-        kind = rng.random()
-        there = [] if base is None else [msg for msg in self.model.queues[base].msgs if msg.message_id]
-        if kind < 0.15:
-            if there and rng.random() < 0.5:
-                options["message_id"] = rng.choice(there).message_id
-            if rng.random() < 0.3:
-                options["correlation_id"] = (b"%d" % rng.randrange(3)).ljust(24, b"\0")
-            if rng.random() < 0.3:
-                options["group_id"] = rng.choice(GROUPS).ljust(24, b"\0")
-        if kind > 0.1 and rng.random() < self.requeue:
+        by_id = rng.random() < self.by_id
+        options = self.ids(base) if by_id else {}
+        if rng.random() < self.requeue:
             options["backout_requeue"] = True
-        elif kind > 0.15 and unit is not None and rng.random() < self.logical:
+        elif not by_id and unit is not None and rng.random() < self.logical:
             options[rng.choice(("logical_order", "all_available"))] = True
             if rng.random() < 0.2:
                 options["group_id"] = rng.choice(GROUPS).ljust(24, b"\0")
         self.get_with(name, unit, limit, many, options)
+
+    def ids(self, queue: str | None) -> dict[str, Any]:
+        """What a get or a browse looks for."""
+        rng = self.rng
+        options: dict[str, Any] = {}
+        there = [] if queue is None else [msg for msg in self.model.queues[queue].msgs if msg.message_id]
+        if there and rng.random() < 0.5:
+            options["message_id"] = rng.choice(there).message_id
+        if rng.random() < 0.3:
+            options["correlation_id"] = (b"%d" % rng.randrange(3)).ljust(24, b"\0")
+        if rng.random() < 0.3:
+            options["group_id"] = rng.choice(GROUPS).ljust(24, b"\0")
+        return options
+
+    def browse(self, name: str) -> None:
+        """Look at what has these ids."""
+        model, base = self.model, self.model.base(name)
+        self.look_at_clock()
+        options = self.ids(base)
+        may: set[int] = set()
+        if base is None:
+            may = {2082 if name in model.aliases else 2085}
+        elif not (model.queues[base].attributes["get_enabled"] and model.aliases.get(name, DEFAULTS)["get_enabled"]):
+            may = {Reason.GET_INHIBITED}
+        text = f"browse {name} {options}"
+        found = self.call(text, lambda: list(self.qm.browse(name, **options)), may=may, must=bool(may), forces=False)
+        if not isinstance(found, Refused):
+            expected = [msg.seen() for msg in model.ready(base) if matches(msg, options)]
+            if [seen(message) for message in found] != expected:
+                raise self.violation(f"{text}: {short([seen(m) for m in found])}, not {short(expected)}")
 
     def get_with(self, name: str, unit: Hashable, limit: int, many: bool, options: dict[str, Any]) -> None:
         model, base, text = self.model, self.model.base(name), f"get {name} limit={limit} {options} unit={unit}"
@@ -902,6 +957,14 @@ class FullLife:
         self.look_at_clock()
         self.call("look around", self.qm.look_around, self.model.copy(), forces=False)
 
+    def fill_disk(self) -> None:
+        """From now on the disk is full, or has room for little; or has room again."""
+        disk = self.disk
+        disk.capacity = (
+            disk.used + self.rng.choice((0, 5000, EXTENT, EXTENT + 90_000)) if disk.capacity is None else None
+        )
+        self.story.append(f"capacity {disk.capacity}, {disk.used} are used")
+
     def image(self) -> None:
         if not self.linear:
             return
@@ -931,6 +994,7 @@ class FullLife:
 
     def recreate(self, queue: str) -> None:
         """What is held of it for a client is there again, for anybody."""
+        self.disk.capacity = None  # without room for the checkpoint it is refused when it is done
         after = self.model.copy()
         freed: list[int] = []
         if "client" in after.units:
@@ -1107,14 +1171,17 @@ class Steps:
             (lambda: life.put(self.name(), self.unit(), sizes=(5, 20, 150), numbers=(3, 8, 15)), 4),
             (lambda: life.put(self.name(), self.unit(), sizes=(12000, 30000), numbers=(1, 3)), 2),
             (lambda: life.get(self.name(), self.unit()), 12),
+            (lambda: life.put(self.name(), self.unit(), sizes=(5, 20), numbers=(30, 60)), 6 if life.deep else 0),
+            (lambda: life.browse(self.name()), 2),
+            (life.fill_disk, 1.5 if life.heavy else 0.2),
             (self.begin, 4),
             (self.prepare, 2),
-            (lambda: self.end_unit(commit=True), 3),
-            (lambda: self.end_unit(commit=False), 3),
-            (self.resolve, 2),
-            (lambda: life.try_in_vain(self.name()), 5),
-            (self.alter, 3),
-            (self.define_or_delete, 1.5),
+            (lambda: self.end_unit(commit=True), 0.6 if life.heavy else 3),
+            (lambda: self.end_unit(commit=False), 0.6 if life.heavy else 3),
+            (self.resolve, 0.4 if life.heavy else 2),
+            (lambda: life.try_in_vain(self.name()), 15 if life.requeue > 0.5 else 5),
+            (self.alter, 0.5 if life.heavy else 3),
+            (self.define_or_delete, 0.3 if life.heavy else 1.5),
             (lambda: life.alias(life.rng.choice(ALIASES)), 1),
             (life.alter_qmgr, 1),
             (lambda: life.deliver(self.name()), 1.5),
@@ -1127,11 +1194,11 @@ class Steps:
             (life.image, 0.7),
             (life.build_again, 0.5),
             (life.keep_log, 0.7),
-            (life.remember, 1),
-            (lambda: between(life), 1.5),
+            (life.remember, 3),
+            (lambda: between(life), 0.3 if life.heavy else 1.5),
         ]
         often = [weight * life.rng.choice((0, 0.3, 1, 1, 3, 6)) for _, weight in self.kinds]
-        often[:4] = [max(one, 3) for one in often[:4]]  # without messages there is nothing
+        often[:5] = [max(one, least) for one, least in zip(often, (3, 3, 3, 3, 6 if life.deep else 0), strict=False)]
         if life.heavy:
             often[2] *= 5
         self.weights = often
@@ -1212,7 +1279,6 @@ def live(seed: int, steps: int) -> FullLife:
     """A life; it can be lived again by its seed."""
     life = FullLife(seed)
     rng = life.rng
-    crashes = rng.choice((0.0, 0.01, 0.03, 0.1))
 
     def recover() -> None:
         if rng.random() < 0.3:
@@ -1233,6 +1299,7 @@ def live(seed: int, steps: int) -> FullLife:
 
     try:
         life.create()
+        crashes = rng.choice((0.0, 0.01, 0.03) if life.heavy else (0.0, 0.01, 0.03, 0.1))
         step = Steps(life)
         for _ in range(steps):
             if rng.random() < crashes:
