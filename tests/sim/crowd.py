@@ -121,6 +121,7 @@ class Crowd:
         self.tight = rng.random() < 0.4  # much is logged in a small log, and units of work last
         self.sizes = rng.choice(((1, 20), (1, 100, 700, 4000))) if not self.tight else (4000, 12000, 30000)
         self.alters, self.clears, self.fills, self.recreates = (rng.random() < 0.25 for _ in range(4))
+        self.unplugs = rng.choice((0.0, 0.01, 0.03))  # how often the machine is lost behind an answer
         self.lends = rng.random() < 0.3  # several threads use one unit of work
         self.getting: dict[str, str] = {}  # who is in a get of which queue
         self.over = dict.fromkeys(QUEUES, 0)  # messages whose time may be over, and nobody has said that they are gone
@@ -562,6 +563,9 @@ class Crowd:
         rng = self.rng
         mine: list[Work] = []
         for _ in range(calls):
+            if rng.random() < self.unplugs:
+                self.disk.dead = True
+                raise SimCrash("behind an answer")
             mine = [unit for unit in mine if not unit.outcome and not unit.prepare]
             kind = rng.random()
             queue = rng.choice(QUEUES)

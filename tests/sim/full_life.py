@@ -1173,9 +1173,9 @@ class Steps:
             (lambda: life.get(self.name(), self.unit()), 12),
             (lambda: life.put(self.name(), self.unit(), sizes=(5, 20), numbers=(30, 60)), 6 if life.deep else 0),
             (lambda: life.browse(self.name()), 2),
-            (life.fill_disk, 1.5 if life.heavy else 0.2),
+            (life.fill_disk, 3 if life.heavy else 0.2),
             (self.begin, 4),
-            (self.prepare, 2),
+            (self.prepare, 4 if life.heavy else 2),
             (lambda: self.end_unit(commit=True), 0.6 if life.heavy else 3),
             (lambda: self.end_unit(commit=False), 0.6 if life.heavy else 3),
             (self.resolve, 0.4 if life.heavy else 2),
@@ -1194,7 +1194,7 @@ class Steps:
             (life.image, 0.7),
             (life.build_again, 0.5),
             (life.keep_log, 0.7),
-            (life.remember, 3),
+            (life.remember, 6),
             (lambda: between(life), 0.3 if life.heavy else 1.5),
         ]
         often = [weight * life.rng.choice((0, 0.3, 1, 1, 3, 6)) for _, weight in self.kinds]
