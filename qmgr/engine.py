@@ -26,6 +26,7 @@ from qmgr.verbs import ANY, Wanted
 from recovery.errors import QueueDamaged
 from recovery.records import (
     GET_COST,
+    GET_RUN,
     Expire,
     Get,
     run_of_gets,
@@ -73,9 +74,8 @@ class _Found:
     """What a get has taken."""
 
     entries: list[Entry]
-    messages: list[tuple[bytes, bytes, int]]  # head, body, backout count
+    messages: list[Message]
     force: int  # the LSN that must be safe before anybody hears of it
-    now: int  # by the steady clock; 0 where no message of the queue expires
 
 
 class Engine(Holding):
@@ -99,7 +99,7 @@ class Engine(Holding):
         queue = self._known(name)
         try:
             with self.lock:
-                promise = self._room_for_gets(unit, 1)
+                promise = self._room_for_gets(None, 1) if unit is None else self._room_in(unit, 1, GET_COST, None, 0)
                 try:
                     entry = queue.first()
                 except BaseException as exc:
@@ -108,8 +108,16 @@ class Engine(Holding):
                     return None
                 body = entry.body
                 if unit is not None:
-                    self._hold_gets(unit, queue, [entry], promise)
                     end = entry.lsn
+                    try:
+                        self.state.hold_get(unit, queue, entry)
+                        run = GET_RUN.pack(2, queue.id, 1, entry.sequence)
+                        self._hold_back(unit, (run,), GET_COST, promise)
+                    except BaseException as exc:  # as for puts
+                        self._on_failure(exc)
+                        raise
+                    if unit.held >= self._hold:
+                        self._log_calls(unit)
                 else:
                     record = Get(queue.id, (entry.sequence,), [entry])
                     end = self._append_and_apply(record, self.clock.wall_us())
@@ -119,8 +127,8 @@ class Engine(Holding):
             raise self.translated(exc) from exc
         return Message(body, entry.head, queue.name, entry.backouts)
 
-    def _hold_gets(self, unit: Uow, queue: Queue, entries: list[Entry], promise: int = 0) -> None:
-        """Take messages in a unit of work; `promise`: what is to be promised then, if known. The lock is held."""
+    def _hold_gets(self, unit: Uow, queue: Queue, entries: list[Entry]) -> None:
+        """Take messages in a unit of work. The lock is held."""
         sequences = []
         try:
             for entry in entries:
@@ -129,8 +137,8 @@ class Engine(Holding):
                     sequences.append(entry.sequence)
             if sequences and not unit.holds:
                 cost = GET_COST * len(sequences)
-                promise = promise or self.promise_of(unit, cost)
-                self._hold_back(unit, [run_of_gets(queue.id, sequences)], cost, promise)
+                run = run_of_gets(queue.id, sequences)
+                self._hold_back(unit, [run], cost, self.promise_of(unit, cost))
         except BaseException as exc:  # as for puts
             self._on_failure(exc)
             raise
@@ -177,8 +185,7 @@ class Engine(Holding):
                 if found is not None:
                     if found.force > self.log.safe:
                         self.log.force(found.force)
-                    now = found.now
-                    return [decode(head, body, queue.name, backouts, now) for head, body, backouts in found.messages]
+                    return found.messages
             except LogError as exc:
                 raise self.translated(exc) from exc
             except Unindexed:
@@ -211,8 +218,7 @@ class Engine(Holding):
             raise self.translated(exc) from exc
         if found is None:
             return [], 0
-        messages = [decode(head, body, name, backouts, found.now) for head, body, backouts in found.messages]
-        return messages, found.force if found.force > self.log.safe else 0
+        return found.messages, found.force if found.force > self.log.safe else 0
 
     def _move_away(self, queue: Queue, limit: int, wanted: Wanted, *, woken: bool) -> None:
         """Before a get outside a unit of work: what was backed out too often goes, for good."""
@@ -248,8 +254,7 @@ class Engine(Holding):
                     queue.waiters.wake_one()
         except LogError as exc:
             raise self.translated(exc) from exc
-        messages = [decode(head, body, queue.name, backouts, found.now) for head, body, backouts in found.messages]
-        return queue, list(zip(found.entries, messages, strict=True)), max(moved, found.force)
+        return queue, list(zip(found.entries, found.messages, strict=True)), max(moved, found.force)
 
     def stand(self, name: Any, waiter: Waiter, *, selective: bool) -> str:
         """Put the waiter in line: it is set, once, when there may be a message. Returns the queue's name, for `leave`.
@@ -351,7 +356,11 @@ class Engine(Holding):
                 if look_at > len(expired):
                     return None
                 look_at = len(expired) + limit
-        messages = [(entry.head, entry.body, entry.backouts) for entry in chosen]
+        name = queue.name
+        if now:
+            messages = [decode(entry.head, entry.body, name, entry.backouts, now) for entry in chosen]
+        else:  # none of its messages expires
+            messages = [Message(entry.body, entry.head, name, entry.backouts) for entry in chosen]
         safe = max([entry.lsn for entry in chosen])
         if unit is not None:
             self._hold_gets(unit, queue, chosen)
@@ -362,7 +371,7 @@ class Engine(Holding):
             self.attention = True
         if expired:
             self.expire_locked(queue, expired)  # last, since it may let go of the lock
-        return _Found(chosen, messages, safe, now)
+        return _Found(chosen, messages, safe)
 
     def _log_gets(self, queue: Queue, chosen: list[Entry]) -> int:
         """Log and apply that they are taken for good; the LSN to force. The lock is held and the room is reserved."""

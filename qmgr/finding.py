@@ -119,7 +119,7 @@ class Finding(Paging):
         if segment is not None:
             return None if segment.is_gone(entry.cell) else entry
         place = self._block_with(lane, sequence)  # its segment was rewritten
-        return None if place is None else next(self._entries(*place, sequence, sequence), None)
+        return None if place is None else next(iter(self._entries(*place, sequence, sequence)), None)
 
     def put_times(self) -> list[int]:
         """When the first persistent message of each priority that can be got was put. Raises QueueDamaged, OSError."""

@@ -4,15 +4,18 @@ Beyond the queue's buffer messages leave memory once a checkpoint has put them i
 are read again a block at a time.
 """
 
+import struct
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from qmgr.entry import COPY, GONE, LOCKED, OVERHEAD, READY, Entry, read_copy
 from qmgr.ids import Arrays, Resident
 from qmgr.lane import Lane
-from qmgr.message import standing
-from qmgr.segments import Block, Cell, Segment, SegmentReader
+from qmgr.message import HEAD, PERSISTENT, STANDING, standing
+from qmgr.segments import CELL, PLACE, Block, Cell, Segment, SegmentReader
 from recovery.errors import QueueDamaged
+
+IN_A_CELL = struct.Struct(f"{PLACE.format}{CELL.size - PLACE.size}x{STANDING.format[1:]}")
 
 
 class Paging:
@@ -103,17 +106,19 @@ class Paging:
             entry.backouts = counts.get(sequence, 0)
         return entry
 
-    def _entries(self, segment: Segment, block: Block, low: int, high: int) -> Iterator[Entry]:
-        """Those of a block with sequences in these bounds that are neither gone nor in memory."""
-        gone, any_gone, elsewhere = segment.gone, segment.gone_count > 0, self._elsewhere
-        counts = self.backed_out[not segment.volatile]
-        for number, sequence, message in self.reader.read(segment, block):
-            there = low <= sequence <= high and not (any_gone and gone[number >> 3] >> (number & 7) & 1)
-            if there and sequence not in elsewhere:
-                entry = read_copy(message, segment.number, number, sequence)
-                if counts:
-                    entry.backouts = counts.get(sequence, 0)
-                yield entry
+    def _entries(self, segment: Segment, block: Block, low: int, high: int) -> list[Entry]:
+        """Copies of those of a block with sequences in these bounds that are neither gone nor in memory."""
+        entries = copies_of(self.reader.read_block(segment, block), segment.number, block)
+        elsewhere, counts = self._elsewhere, self.backed_out[not segment.volatile]
+        if low > block.first or high < block.last or elsewhere:
+            entries = [e for e in entries if low <= e.sequence <= high and e.sequence not in elsewhere]
+        if segment.gone_count:
+            gone = segment.gone
+            entries = [e for e in entries if not gone[e.cell >> 3] >> (e.cell & 7) & 1]
+        if counts:
+            for entry in entries:
+                entry.backouts = counts.get(entry.sequence, 0)
+        return entries
 
     def _paged(self, lane: Lane, sequence: int) -> Iterator[Entry]:
         """Copies of the lane's paged messages from a sequence on."""
@@ -129,18 +134,16 @@ class Paging:
         if place is None or place[1].first > lane.high:
             raise QueueDamaged(f"the segments lack {lane.paged} messages of priority {lane.priority}")
         segment, block = place
-        entries = list(self._entries(segment, block, lane.low, lane.high))
+        entries = self._entries(segment, block, lane.low, lane.high)
         self.torn = True
         lane.line.extend(entries)
         lane.paged -= len(entries)
         lane.low = block.last + 1
-        size = OVERHEAD * len(entries)
         for entry in entries:
             entry.status = READY
-            size += len(entry.head) + len(entry.body)
             if self._indexed:
                 self._add_to_indexes(entry)
-        self.held[lane.persistent] += size
+        self.held[lane.persistent] += sum([len(e.head) + len(e.body) for e in entries]) + OVERHEAD * len(entries)
         self.torn = False
 
     def _pluck(self, entry: Entry) -> None:
@@ -263,3 +266,22 @@ class Paging:
     def _remove_from_indexes(self, entry: Entry) -> None:
         for resident in self._by_id.values():
             resident.remove(entry)
+
+
+def copies_of(data: bytes, segment: int, block: Block) -> list[Entry]:
+    """Copies of all messages of a block, gone or not, from its bytes."""
+    entries = []
+    at = 0
+    for cell in range(block.cell, block.cell + block.cells):
+        length, sequence, flags, priority, form, reply_to, properties, expires = IN_A_CELL.unpack_from(data, at)
+        begin = at + CELL.size
+        body = begin + HEAD.size + form + reply_to + properties
+        entry = Entry(data[begin:body], data[body : at + length], flags & PERSISTENT, priority, expires)
+        entry.status = COPY
+        entry.segment = segment
+        entry.cell = cell
+        entry.sequence = sequence
+        entry.lsn = 0  # it was safe before a checkpoint wrote it
+        entries.append(entry)
+        at += length + 7 & -8
+    return entries

@@ -16,7 +16,7 @@ from qmgr.message import HEAD, Descriptor, Message, check_body
 from qmgr.queue import Queue
 from qmgr.units import A_RECORD, FENCE, QUEUE_AND_SEQUENCE
 from recovery import records
-from recovery.records import PUT_COST, Parts, Put, PutMany, run_of_puts
+from recovery.records import PUT_COST, PUT_RUN, Parts, Put, PutMany, run_of_puts
 from recovery.uows import Uow
 
 
@@ -48,12 +48,6 @@ class Puts(Definitions):
 
     # ---- puts
 
-    def new_message_id(self) -> bytes:
-        number = next(self._message_numbers)
-        if number > self._last:
-            raise self._no_more_ids()
-        return self._id_prefix + number.to_bytes(8, "big")
-
     def _new_message_ids(self, count: int) -> list[bytes]:
         prefix = self._id_prefix
         numbers = list(itertools.islice(self._message_numbers, count))
@@ -66,21 +60,26 @@ class Puts(Definitions):
 
     def put_later(self, unit: Uow | None, name: Any, body: Any, options: verbs.PutOptions) -> tuple[Message, int]:
         """Put one message. Nobody may hear of it before the log is safe up to the LSN; 0: now."""
-        queue = self._known(name, put=True)
+        queue = self.state.queues.get(name) if type(name) is str and self.refusal is None else None
+        if queue is None or queue.damaged:  # few calls of our own: each costs a hundredth of a put
+            queue = self._known(name, put=True)
         descriptor, one_id = queue.plain, None
         if options or descriptor is None:
             descriptor, one_id = verbs.describe(queue, options, self._expires), verbs.given_id(options)
         if type(body) is not bytes:
             body = check_body(body)
         if one_id is None:
-            one_id = self.new_message_id()
+            number = next(self._message_numbers)
+            if number > self._last:
+                raise self._no_more_ids()
+            one_id = self._id_prefix + number.to_bytes(8, "big")
         now = self.clock.wall_us()
         head = descriptor.head(one_id, now)
         size = len(head) + len(body)
         entry = Entry(head, body, descriptor.persistent, descriptor.priority, descriptor.expires)
         end = 0
         if unit is not None:
-            self._put_in_unit(unit, queue, [entry], [(head, body)], size, len(body))
+            self._put_one_in_unit(unit, queue, entry, size)
         else:
             record = Put(queue.id, 0, head, body, entry)
             cost = self.log.cost(QUEUE_AND_SEQUENCE + size) if descriptor.persistent else 0
@@ -179,7 +178,7 @@ class Puts(Definitions):
         if queue.depth + count > queue.room_to or largest > queue.max_length:
             self._check_put(queue, largest, count)
 
-    def _check_put(self, queue: Queue, largest: int, count: int) -> None:
+    def _check_put(self, queue: Queue, largest: int, count: int = 1) -> None:
         """May these messages be put? Notes events. The lock is held; it is let go of only to refuse them."""
         try:
             verbs.check_put(queue, largest, count)
@@ -221,7 +220,7 @@ class Puts(Definitions):
         now = self.clock.wall_us()
         body = event.encode(self.name, now)
         descriptor = verbs.describe(queue, {"format": "MQSTR"}, self._expires)
-        head = descriptor.head(self.new_message_id(), now)
+        head = descriptor.head(self._new_message_ids(1)[0], now)
         if descriptor.persistent:
             self.log_held()
             if not self.log.reserve(self.log.cost(QUEUE_AND_SEQUENCE + len(head) + len(body)), self.log.space.for_gets):
@@ -235,6 +234,34 @@ class Puts(Definitions):
         else:
             self._apply_only(record, now)
         self._came(len(head) + len(body) + OVERHEAD)
+
+    def _put_one_in_unit(self, unit: Uow, queue: Queue, entry: Entry, size: int) -> None:
+        """`_put_in_unit` for one message, which needs no lists; `size`: its bytes."""
+        cost = size + PUT_COST if entry.persistent else 0
+        if cost > self.log.space.largest:
+            raise self._too_much(cost, queue)
+        try:
+            with self.lock:  # which may be let go of while room is made
+                promise = self._room_in(unit, 1, cost, queue, size)
+                if queue.depth >= queue.room_to or len(entry.body) > queue.max_length:
+                    self._check_put(queue, len(entry.body))
+                ordinal = len(unit.puts)
+                try:
+                    self.state.hold_put(unit, queue, ordinal, entry)
+                    if cost:
+                        run = PUT_RUN.pack(1, queue.id, ordinal, 1, size), entry.head, entry.body
+                        self._hold_back(unit, run, cost, promise)
+                except BaseException as exc:  # what interrupts this leaves counts that do not fit together
+                    self._on_failure(exc)
+                    raise
+                checkpointer = self.checkpointer
+                checkpointer.came += size + OVERHEAD
+                if checkpointer.came >= checkpointer.came_max:
+                    self.attention = True
+                if unit.held >= self._hold:
+                    self._log_calls(unit)
+        except LogError as exc:
+            raise self.translated(exc) from exc
 
     def _put_in_unit(
         self, unit: Uow, queue: Queue, entries: list[Entry], messages: list[Parts], size: int, largest: int

@@ -160,6 +160,28 @@ class Queue(Finding):
         if first.expires:
             self.expiring += count
 
+    def add_each(self, placed: list[tuple[int, Entry]], lsn: int) -> None:
+        """The same for messages of one unit of work, each in its place."""
+        if self._indexed or self._gathered is not None or self.waiters.line:
+            for sequence, entry in placed:
+                self.add(entry, sequence, lsn)
+            return
+        held, number = self.held, -1
+        for sequence, entry in placed:
+            entry.sequence = sequence
+            entry.lsn = lsn
+            kind = entry.persistent
+            if number != entry.priority << 1 | kind:
+                number = entry.priority << 1 | kind
+                end, fresh = self._lane(entry).end, self.fresh[kind]
+            end.append(entry)
+            fresh.append(entry)
+            held[kind] += len(entry.head) + len(entry.body) + OVERHEAD
+            if entry.expires:
+                self.expiring += 1
+        self.next_sequence = max(self.next_sequence, sequence + 1)
+        self.changed = True
+
     def lock(self, entry: Entry) -> None:
         """A unit of work gets the message: nobody else sees it."""
         if entry.status == COPY:
@@ -203,6 +225,25 @@ class Queue(Finding):
         self._lanes[entry.priority << 1 | entry.persistent].took(entry, self._elsewhere)
         self._forget(entry)
 
+    def take_each(self, entries: list[Entry]) -> None:
+        """The same for several messages."""
+        if self._gathered is not None or self.removed is not None:
+            for entry in entries:
+                self.take(entry)
+            return
+        lanes = self._lanes
+        for entry in entries:
+            if entry.status == COPY:
+                self._pluck(entry)
+            entry.status = GONE
+            lane = lanes[entry.priority << 1 | entry.persistent]
+            if lane.line and lane.line[0] is entry:
+                lane.line.popleft()
+            else:
+                lane.took(entry, self._elsewhere)
+        self.depth -= len(entries)
+        self._forget_each(entries)
+
     def remove(self, entry: Entry) -> None:
         """A locked message is gone for good."""
         if self.removed is not None and not entry.segment and entry.sequence < self.snapshot_before:
@@ -210,6 +251,17 @@ class Queue(Finding):
         entry.status = GONE
         self.uncommitted -= 1
         self._forget(entry)
+
+    def remove_each(self, entries: list[Entry]) -> None:
+        """The same for several messages."""
+        if self.removed is not None:
+            for entry in entries:
+                self.remove(entry)
+            return
+        for entry in entries:
+            entry.status = GONE
+        self.uncommitted -= len(entries)
+        self._forget_each(entries)
 
     def _forget(self, entry: Entry) -> None:
         size = len(entry.head) + len(entry.body)
@@ -228,3 +280,21 @@ class Queue(Finding):
             if entry.segment:
                 self._held_cells.discard((entry.segment, entry.cell))
         entry.body = b""
+
+    def _forget_each(self, entries: list[Entry]) -> None:
+        if self._indexed or self._elsewhere:
+            for entry in entries:
+                self._forget(entry)
+            return
+        held, segments = self.held, self.segments
+        for entry in entries:
+            size = len(entry.head) + len(entry.body)
+            held[entry.persistent] -= size + OVERHEAD
+            if entry.expires:
+                self.expiring -= 1
+            if entry.backouts:
+                self.backed_out[entry.persistent].pop(entry.sequence, None)
+            if entry.segment:
+                segments[entry.segment].mark_gone(entry.cell, size)
+            entry.body = b""
+        self.changed = True

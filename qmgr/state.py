@@ -3,6 +3,8 @@
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from qmgr.entry import Entry, read_entry
@@ -13,6 +15,9 @@ from recovery import records, uows
 from recovery.errors import QueueDamaged
 from recovery.image import Place
 from recovery.uows import Uow, UowTable
+
+QUEUE = itemgetter(0)  # of a call of a unit of work
+A_FEW = 2  # calls, for which a loop is quicker
 
 
 class State(ABC):
@@ -120,8 +125,10 @@ class State(ABC):
         if type(record) is records.Get:
             queue.last_get = time
         if record.found:
-            for entry in record.found:
-                queue.take(entry)
+            if len(record.found) > 1:
+                queue.take_each(record.found)
+            else:
+                queue.take(record.found[0])
         else:
             for sequence in record.sequences:
                 found = self._find(queue, sequence)
@@ -132,15 +139,18 @@ class State(ABC):
 
     def hold_puts(self, unit: Uow, queue: Queue, ordinal: int, entries: Iterable[Entry]) -> None:
         """A unit of work has put messages, which nobody sees before it commits; `ordinal`: of the first."""
-        for entry in entries:
-            queue.depth += 1
-            queue.uncommitted += 1
-            unit.puts.append((queue, ordinal, entry))
-            ordinal += 1
-            if entry.persistent:
-                unit.touched[queue.id] = queue
-                unit.persistent += 1
-                unit.put_bytes += len(entry.head) + len(entry.body)
+        for number, entry in enumerate(entries, ordinal):
+            self.hold_put(unit, queue, number, entry)
+
+    def hold_put(self, unit: Uow, queue: Queue, ordinal: int, entry: Entry) -> None:
+        """The same for one."""
+        queue.depth += 1
+        queue.uncommitted += 1
+        unit.puts.append((queue, ordinal, entry))
+        if entry.persistent:
+            unit.touched[queue.id] = queue
+            unit.persistent += 1
+            unit.put_bytes += len(entry.head) + len(entry.body)
 
     def hold_get(self, unit: Uow, queue: Queue, entry: Entry) -> None:
         """A unit of work has got a message, which nobody else sees unless it is backed out."""
@@ -215,16 +225,33 @@ class State(ABC):
         if not record.done:
             self._join(unit, record, lsn)
         bases = record.bases
-        for queue, entry in unit.gets:
-            queue.last_get = time
-            queue.remove(entry)
-        for queue, ordinal, entry in unit.puts:
-            queue.last_put = time
-            queue.uncommitted -= 1
-            base = bases.get(queue.id)  # None: only non-persistent ones, in a place that no restart has to find again
-            queue.add(entry, queue.next_sequence if base is None else base + ordinal, end)
+        if len(unit.gets) + len(unit.puts) > A_FEW:
+            self._commit_many(unit, bases, end, time)
+        else:
+            for queue, entry in unit.gets:
+                queue.last_get = time
+                queue.remove(entry)
+            for queue, ordinal, entry in unit.puts:
+                queue.last_put = time
+                queue.uncommitted -= 1
+                base = bases.get(queue.id)  # None: only non-persistent ones, in a place that no restart has to find
+                queue.add(entry, queue.next_sequence if base is None else base + ordinal, end)
         self.committed += 1
         self._end(unit, uows.COMMITTED)
+
+    def _commit_many(self, unit: Uow, bases: dict[int, int], end: int, time: int) -> None:
+        """The calls of the unit of work take effect: those on one queue that follow each other in one go."""
+        for queue, gets in groupby(unit.gets, QUEUE):
+            queue.last_get = time
+            queue.remove_each([entry for _, entry in gets])
+        for queue, puts in groupby(unit.puts, QUEUE):
+            calls = list(puts)
+            queue.last_put = time
+            queue.uncommitted -= len(calls)
+            base = bases.get(queue.id)
+            if base is None:
+                base = queue.next_sequence - calls[0][1]
+            queue.add_each([(base + ordinal, entry) for _, ordinal, entry in calls], end)
 
     def _backout(self, record: records.Backout, lsn: int, end: int, time: int) -> None:
         unit = self._unit(record.uow, lsn, time)

@@ -6,6 +6,7 @@ when the unit is prepared, or when anybody else appends a record. So the log has
 
 import itertools
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from logger.errors import LogError
@@ -143,7 +144,10 @@ class Units(Logged):
         promise = unit.promise
         if cost:
             new = queue is not None and queue.id not in unit.touched
-            promise = self.promise_of(unit, cost, new, put_bytes, count)
+            if unit.held and not new and unit.xid is None and unit.held + cost <= self._hold:
+                promise += cost  # as below, in the usual case
+            else:
+                promise = self.promise_of(unit, cost, new, put_bytes, count)
             more = promise - unit.promise
             log = self.log
             space = log.space
@@ -163,7 +167,7 @@ class Units(Logged):
             verbs.check_unit(unit, count, self.max_uncommitted)
         return promise
 
-    def _hold_back(self, unit: Uow, parts: list[bytes], cost: int, promise: int) -> None:
+    def _hold_back(self, unit: Uow, parts: Iterable[bytes], cost: int, promise: int) -> None:
         """What the unit of work has put or got is encoded as `parts` of runs, at most `cost` bytes, and to be logged.
 
         Room is promised for that and for its end.

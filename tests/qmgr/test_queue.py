@@ -154,6 +154,7 @@ class Beside(Paged):
         self.ready: dict[int, One] = {}
         self.locked: dict[int, tuple[One, Entry]] = {}
         self.most_paged = self.volatile_paged = 0
+        self.restarted = False  # after that a queue may count some as expiring that are gone
 
     @staticmethod
     def definition(fifo: bool) -> QueueDefinition:
@@ -206,6 +207,27 @@ class Beside(Paged):
                 queue.take(found)
                 del self.ready[found.sequence]
                 assert found.status == GONE
+        elif step == "put each":
+            self.put_each(k, odd)
+        elif step == "take each":
+            if how in ("message id", "correlation id") and self.ready:
+                message_id, correlation_id = ids(k)
+                several = queue.select(*((message_id, None) if how == "message id" else (None, correlation_id)))
+            else:
+                several = queue.ready(k + 1)
+            taken = list(islice(several, k + 1))
+            for found in taken:
+                self.same(found, self.ready.pop(found.sequence))
+            queue.changed = False
+            queue.take_each(taken)
+            assert queue.changed or not taken
+            assert all(found.status == GONE and not found.body for found in taken)
+        elif step == "remove each" and self.locked:
+            gone = [self.locked.pop(sequence)[1] for sequence in sorted(self.locked)[: k + 1]]
+            queue.changed = False
+            queue.remove_each(gone)
+            assert queue.changed
+            assert not any(found.body for found in gone)
         elif step == "lock":
             found = self.chosen(k, how)
             if found is not None:
@@ -243,6 +265,7 @@ class Beside(Paged):
                     queue.give_back(found, count=False)
                     self.ready[sequence] = one
             self.checkpoint(k + 1, ending=odd)
+            self.restarted = True
             entries = self.restart(sorted(s for s, (one, _) in self.locked.items() if one.persistent), volatile=odd)
             self.ready = {s: one for s, one in self.ready.items() if one.persistent or odd}
             self.locked = {s: (self.locked[s][0], entry) for s, entry in entries.items()}
@@ -260,6 +283,17 @@ class Beside(Paged):
             assert not over
         elif step == "look":
             self.select(k, odd)
+
+    def put_each(self, k: int, odd: bool) -> None:
+        placed = []
+        for n in range(2 + k):
+            self.count += 1
+            one = One(self.count, n % 3, not (odd and n % 2), 100 * n if n > 6 else 0)
+            self.ready[one.sequence] = one
+            made = entry(one.sequence, one.priority, persistent=one.persistent, expires=one.expires)
+            placed.append((one.sequence, made))
+        self.queue.depth += len(placed)
+        self.queue.add_each(placed, 0)
 
     def select(self, k: int, keep: bool) -> None:
         """What each way to look at the queue shows."""
@@ -303,6 +337,14 @@ class Beside(Paged):
     def agrees(self, k: int, odd: bool) -> None:
         queue, expected = self.queue, self.order()
         assert (queue.depth, queue.uncommitted) == (len(self.ready), len(self.locked))
+        assert queue.next_sequence == self.count + 1
+        ones = {**self.ready, **{s: one for s, (one, _) in self.locked.items()}}
+        expiring = sum(1 for one in ones.values() if one.expires)
+        assert queue.expiring == expiring or (self.restarted and queue.expiring > expiring)
+        for kind in (0, 1):
+            counted = {s: one.backouts for s, one in ones.items() if one.backouts and one.persistent == kind}
+            assert queue.backed_out[kind] == counted
+        assert all(entry.status != GONE for entry in queue._elsewhere.values())
         there: dict[int, Entry] = {}
         for entry in queue.in_memory():
             if entry.status != GONE:
@@ -355,7 +397,10 @@ class Beside(Paged):
         assert self.paged == 0
 
 
-STEPS = ("put", "put", "put many", "take", "lock", "remove", "back", "reorder", "look", "sweep")
+STEPS = (
+    *("put", "put", "put many", "put each", "take", "take each", "lock", "remove", "remove each", "back"),
+    *("reorder", "look", "sweep"),
+)
 PAGES = ("checkpoint", "checkpoint", "restart", "lock paged", "back all")
 WAYS = ("first", "first", "ready", "message id", "correlation id")
 
