@@ -176,12 +176,12 @@ def test_nobody_says_what_became_of_a_unit_whose_prepare_was_not_answered(
     face: str, tmp_path: Path, nursery: Nursery
 ) -> None:
     """It may be in doubt, so it was not backed out: only the queue manager can tell."""
-    place = FACES[face](tmp_path, {}, nursery)
+    place, others = FACES[face](tmp_path, {}, nursery), nursery.running
     place.open()
     queue, xid = place.queue(), qmgr.Xid(1, b"global", b"branch")
     unit = place.qm.begin(xid)
     unit.put(queue, b"x")
-    [daemon] = nursery.running
+    [daemon] = [one for one in nursery.running if one not in others]
     daemon.signal(signal.SIGSTOP)
     preparing = Call(unit.prepare)
     place.crash()
@@ -201,14 +201,14 @@ def test_nobody_says_what_became_of_a_unit_whose_prepare_was_not_answered(
 def test_the_end_of_a_prepared_unit_that_was_not_answered_says_how_to_find_out(
     face: str, end: str, tmp_path: Path, nursery: Nursery
 ) -> None:
-    place = FACES[face](tmp_path, {}, nursery)
+    place, others = FACES[face](tmp_path, {}, nursery), nursery.running
     place.open()
     queue, xid = place.queue(), qmgr.Xid(1, b"global", b"branch")
     unit = place.qm.begin(xid)
     unit.put(queue, b"x")
     unit.prepare()
     number = unit.id
-    [daemon] = nursery.running
+    [daemon] = [one for one in nursery.running if one not in others]
     daemon.signal(signal.SIGSTOP)
     ending = Call(getattr(unit, end))
     place.crash()
