@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from logger import frame
+from logger import claims, frame
 from logger.at_rest import control_path, extents_of, history_of, reader_of
 from logger.buffer import LogBuffer
 from logger.clock import Clock
@@ -148,6 +148,11 @@ class Log(Writer):
     def history(self) -> History:
         """All extents of a linear log that are there."""
         return history_of(self._disk, self._config, self._state)
+
+    def check_archive(self) -> None:
+        """Raise ArchiveFailed where the archive was used and is not there, as of a file system that is not mounted."""
+        config = self._config
+        claims.check_there(self._disk, config.archive_directory, self._state.log_id, config.path)
 
     def reaches_back_to(self) -> int:
         """The LSN from which on all of it is still there, whether a restart needs it or not. Raises OSError."""

@@ -16,7 +16,7 @@ import attrs
 from logger import lsn
 from logger.config import LogType
 from logger.disk import way_out
-from logger.errors import LogDamaged, LogError
+from logger.errors import ArchiveFailed, LogDamaged, LogError
 from logger.log import Log
 from logger.reader import LogReader
 from qmgr.engine import Engine
@@ -137,7 +137,14 @@ def _interrupted(exc: BaseException) -> MQError:
 
 
 def _told(engine: Engine, exc: BaseException) -> BaseException:
-    """What went wrong below, as callers know it."""
+    """What went wrong below, as callers know it. What is missing may be in an archive that is not there."""
+    if isinstance(exc, (LogDamaged, BookmarkTooOld)):
+        try:
+            engine.log.check_archive()
+        except (ArchiveFailed, OSError) as absent:
+            exc = absent
+    if isinstance(exc, ArchiveFailed):
+        return Unavailable(f"the log can't be read: {exc}", reason=Reason.FILE_SYSTEM_ERROR, name=engine.name)
     if isinstance(exc, LogDamaged):
         return Damaged(f"the log can't be replayed: {exc}", name=engine.name)
     if isinstance(exc, LogError):
@@ -245,8 +252,9 @@ class _Scan:
         return self._first == self._extent_bytes
 
     def _refuse_unreadable(self) -> None:
-        """Raise LogDamaged or OSError where the log that can be read begins behind an extent that is still there."""
+        """Raise LogDamaged, ArchiveFailed or OSError where what can be read begins behind what is still there."""
         if not self._is_all():
+            self._log.check_archive()
             self._history.refuse_unreadable(self._first // self._extent_bytes - 1)
 
     def _too_old(self, what: str) -> BookmarkTooOld:

@@ -515,6 +515,37 @@ def test_an_error_of_the_disk_is_told_and_ends_that_replay_only(world: World) ->
     assert told(qm, "A") == [b"1", b"2"]
 
 
+@pytest.mark.parametrize("mount_point", [False, True])
+def test_an_archive_that_is_not_mounted_is_not_taken_for_the_end_of_the_past(world: World, mount_point: bool) -> None:
+    """What lies there would be left out without a word, or be said to be gone for good."""
+    qm = world.qm
+    qm.put("A", b"1")
+    (first,) = qm.replay("A", "oldest")
+    fill(qm, 3)
+    qm.put("A", b"2")
+    under_way = qm.replay("A", "oldest")
+    assert next(under_way).message.body == b"1"
+    assert qm.archive_log().done
+    archive = f"{DATA}/log/{NAME}/archive"
+    away = {path: world.disk.peek(path) for path in world.disk.files(archive)}
+    for path in away:
+        world.disk.remove(path)
+    if not mount_point:
+        world.disk.rmdir(archive)
+    for start in ("oldest", first.bookmark, first.time, 0):
+        with pytest.raises(qmgr.Unavailable, match="mount its file system") as caught:
+            qm.replay("A", start)
+        assert reason_of(caught.value) == qmgr.Reason.FILE_SYSTEM_ERROR
+    with pytest.raises(qmgr.Unavailable, match="mount its file system"):
+        list(under_way)
+    assert told(qm, "A", "now") == []
+    world.disk.mkdir(archive)
+    for path, data in away.items():
+        world.disk.poke(path, data)
+    assert told(qm, "A") == [b"1", b"2"]
+    assert told(qm, "A", first.bookmark) == [b"2"]
+
+
 def test_an_error_at_any_read_leaves_nothing_out_and_tells_nothing_twice(world: World) -> None:
     history = a_history(world)
     world.qm.archive_log()
