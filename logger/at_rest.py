@@ -1,6 +1,7 @@
 """A log that nobody works on, as files: made, looked at, read and deleted."""
 
 import contextlib
+from collections.abc import Callable
 
 from logger import claims, control, extent, notices
 from logger.circular import Ring
@@ -158,10 +159,10 @@ def reader_of(extents: Extents, state: ControlState, settled: Settled = at_once)
     )
 
 
-def history_of(disk: Disk, config: LogConfig, state: ControlState) -> History:
-    """All extents of a linear log that are there, archived ones too."""
+def history_of(disk: Disk, config: LogConfig, state: ControlState, newest: Callable[[], int] | None = None) -> History:
+    """All extents of a linear log that are there, archived ones too. `newest` as in `History`."""
     directories = active_path(config.path), config.archive_directory
-    return History(disk, directories, state.log_id, state.extent_bytes)
+    return History(disk, directories, state.log_id, state.extent_bytes, newest)
 
 
 def read_past(disk: Disk, config: LogConfig) -> tuple[ControlState, LogReader, int]:

@@ -83,12 +83,23 @@ def read_header(disk: Disk, path: str) -> tuple[ExtentHeader | None, int, int]:
 class History:
     """All extents of a linear log that are there, wherever they are."""
 
-    def __init__(self, disk: Disk, directories: Sequence[str], log_id: bytes, extent_bytes: int) -> None:
-        """`directories`: the active one first."""
+    def __init__(
+        self,
+        disk: Disk,
+        directories: Sequence[str],
+        log_id: bytes,
+        extent_bytes: int,
+        newest: Callable[[], int] | None = None,
+    ) -> None:
+        """`directories`: the active one first. `newest`: the sequence that is being written by now.
+
+        What is archived and said to be of a later one is of another past: the log was put back from an older copy.
+        """
         self._disk = disk
         self.directories = tuple(dict.fromkeys(directories))
         self.log_id = log_id
         self.extent_bytes = extent_bytes
+        self._newest = newest
         self._known: dict[int, Place] = {}
         self.damaged: list[str] = []  # files of extents that were cut or damaged, as of the last look
         self._unread: dict[int, OSError] = {}  # by the number in the name: what the disk could not read then
@@ -261,6 +272,8 @@ class History:
             return None
         fits = header.number == extent_of(name) == linear_number(header.sequence)
         if not fits or header.sequence < 1:
+            return None
+        if directory != self.directories[0] and self._newest is not None and header.sequence > self._newest():
             return None
         if size < DATA + self.extent_bytes:
             self.damaged.append(path)

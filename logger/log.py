@@ -147,7 +147,7 @@ class Log(Writer):
 
     def history(self) -> History:
         """All extents of a linear log that are there."""
-        return history_of(self._disk, self._config, self._state)
+        return history_of(self._disk, self._config, self._state, lambda: self.buffer.tail // self._extent_bytes)
 
     def check_archive(self) -> None:
         """Raise ArchiveFailed where the archive was used and is not there, as of a file system that is not mounted."""

@@ -546,6 +546,41 @@ def test_an_archive_that_is_not_mounted_is_not_taken_for_the_end_of_the_past(wor
     assert told(qm, "A", first.bookmark) == [b"2"]
 
 
+def test_an_archive_of_a_later_past_than_that_of_a_queue_manager_put_back_is_not_told() -> None:
+    world = linear()
+    qm = world.qm
+    qm.put("A", b"kept")
+    fill(qm, 1)
+    qm.end("immediate")
+    archive = f"{DATA}/log/{NAME}/archive"
+    copy = {path: world.disk.peek(path) for path in world.disk.files()}
+
+    def work_on(qm: qmgr.QueueManager, body: bytes) -> None:
+        for _ in range(4):
+            qm.put("A", body)
+            fill(qm, 1)
+
+    qm = world.start()
+    work_on(qm, b"lost")
+    assert qm.archive_log().done
+    qm.end("immediate")
+    for path in world.disk.files():
+        if not path.startswith(archive):
+            world.disk.remove(path)
+    for path, data in copy.items():
+        world.disk.poke(path, data)
+    qm = world.start()
+    replay = qm.replay("A", "oldest")
+    found = [next(replay).message.body]
+    work_on(qm, b"new")  # where those lie that were lost, in the same extents
+    assert found + [one.message.body for one in replay] == [b"kept"] + 4 * [b"new"]
+    for _ in range(2):
+        assert told(qm, "A") == [b"kept"] + 4 * [b"new"]
+        assert qm.archive_log().done
+        qm = world.restart()
+        fill(qm, 2)
+
+
 def test_an_error_at_any_read_leaves_nothing_out_and_tells_nothing_twice(world: World) -> None:
     history = a_history(world)
     world.qm.archive_log()
