@@ -190,7 +190,7 @@ class Subscription:
             message = delivery.message
             headers = message_headers(message, channel.wall_us)
             if self.ack is Ack.AUTO:
-                self._group.forget([delivery])
+                self._group.freed([delivery])
             else:
                 self._await_ack(delivery, headers)
             head = self._head + encode_headers(channel.dialect, headers)

@@ -384,6 +384,18 @@ def test_who_had_no_room_is_asked_again_when_a_subscription_ends(
     assert client.message().body == b"starved"
 
 
+def test_who_had_no_room_is_asked_again_when_what_was_in_the_way_is_sent(
+    server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is on its way with ack:auto counts until it is sent; no ACK says so then."""
+    monkeypatch.setattr(stomp_subscriptions, "MOST_BYTES", 3000)
+    server.qm.put("A", bytes(3000))
+    server.qm.put("B", b"starved")
+    both = [client.frame("SUBSCRIBE", destination=f"/queue/{name}", id=name, ack="auto") for name in ("A", "B")]
+    client.raw(b"".join(both))
+    assert {client.message()["subscription"] for _ in range(2)} == {"A", "B"}
+
+
 def test_nobody_brings_more_while_checkpoints_do_not_keep_up(
     server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
