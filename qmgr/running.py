@@ -14,6 +14,7 @@ from logger.clock import Clock
 from logger.config import LogSync, LogType
 from logger.disk import NO_MEANS, NO_SPACE, Disk, read_whole
 from logger.errors import LogClosed, LogError, NotAsConfigured
+from logger.force import TRIES
 from qmgr import autoconfig
 from qmgr.creation import Ownership, own, refuse_root, unknown
 from qmgr.due import SteadyClock
@@ -57,6 +58,7 @@ class Running(ABC):
         self._ended: threading.Lock = threading.Lock()
         self._authorizing = threading.Lock()
         self._state = "starting"
+        self._unheard = False  # it has stopped, and who waits has not heard of it
         why = "there was no memory to say why"  # these are made while there is some
         self._no_words = Unavailable(f"queue manager {self.name!r} has stopped: {why}; start it again", name=self.name)
         self._no_words_for_log = LogClosed(f"the queue manager has stopped: {why}")
@@ -301,15 +303,31 @@ class Running(ABC):
             if first:
                 self._engine.refusal = refusal
                 self._state = "failed"
-            self._log.stop(failure)
+            self._unheard = True
+            try:
+                self._log.stop(failure)
+            finally:
+                self._spread_word()
         if first:
             self._say("AMQ6709", text=text)
-        for queue in list(self._engine.state.queues.values()):
-            queue.waiters.wake_all()
-        self.on_failure()
+
+    def _spread_word(self) -> None:
+        """Everybody who waits hears that it has stopped: without memory for that, at one of the next ticks."""
+        left = TRIES
+        while self._unheard and left:
+            left -= 1
+            try:
+                for queue in list(self._engine.state.queues.values()):
+                    queue.waiters.wake_all()
+                self.on_failure()
+                self._unheard = False
+            except MemoryError:
+                continue
 
     def _tick(self) -> None:
         """About once a second; it must not fail."""
+        if self._unheard:
+            self._spread_word()
         if self._publisher is not None and self._is_ours():
             self._publisher.tick()
         self._tell()

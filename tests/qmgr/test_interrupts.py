@@ -548,6 +548,31 @@ def test_row_57_where_each_allocation_fails_for_a_while_log_and_memory_are_never
         world.qm.abandon()
 
 
+@pytest.mark.parametrize("failures", [12, 40, 5000])
+def test_row_57_who_waits_for_a_message_hears_of_a_stop_without_memory(
+    real: Callable[..., qmgr.QueueManager], monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    qm = real()
+    for name in ("A", "B"):
+        qm.define_queue(name)
+    heard = threading.Event()
+    qm.on_failure = heard.set
+    waiting = Call(lambda: qm.get("B", wait=None))
+    looks_until(qm, lambda: len(qm._engine.state.queues["B"].waiters.line) > 0)
+    testcapi, apply = pytest.importorskip("_testcapi"), qm._engine.state.apply
+
+    def scarce(*record: Any) -> None:
+        apply(*record)
+        testcapi.set_nomemory(0, failures)
+        raise MemoryError
+
+    monkeypatch.setattr(qm._engine.state, "apply", scarce)
+    assert short_of_memory(1 << 30, 0, lambda: qm.put("A", b"not acknowledged")) is not None
+    with pytest.raises(qmgr.Unavailable, match="start it again"):
+        waiting.outcome()
+    assert heard.wait(120)
+
+
 def test_row_57_a_checkpoint_that_memory_fails_in_the_background_is_told_to_who_waits(
     real: Callable[..., qmgr.QueueManager], monkeypatch: pytest.MonkeyPatch
 ) -> None:
