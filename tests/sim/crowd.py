@@ -7,6 +7,7 @@ lost, has been done or not.
 """
 
 import contextlib
+import gc
 import random
 from collections.abc import Callable, Iterable
 from itertools import pairwise
@@ -846,8 +847,10 @@ def live(seed: int, patch: pytest.MonkeyPatch, rounds: int = 4, calls: int = 30)
     """A life; it can be lived again by its seed."""
     life = Crowd(seed)
     rng = life.rng
+    collects = gc.isenabled()
     with patch.context() as inner:
         life.turns.install(inner)
+        gc.disable()  # when it is due depends on earlier lives, and the queue manager's own note of it may hand over
         try:
             life.create()
             for _ in range(rounds):
@@ -889,4 +892,6 @@ def live(seed: int, patch: pytest.MonkeyPatch, rounds: int = 4, calls: int = 30)
             with contextlib.suppress(BaseException):
                 life.disk.dead = True
                 life.turns.kill()
+            if collects:
+                gc.enable()
     return life
