@@ -74,7 +74,7 @@ def check(
         holder = locations.running(location, disk)
         if holder is not None:
             raise InUse(f"queue manager {name!r} is running: {holder} holds it", holder=holder, name=name)
-        interrupted = mend.unfinished(disk, location.data_dir) is not None
+        interrupted = mend.unfinished(disk, location.data_dir, _log_dir(disk, location)) is not None
         return Repair(examination=_examine(disk, location), interrupted=interrupted)
 
 
@@ -101,7 +101,7 @@ def repair(
         refuse_root(disk, location.data_dir, name)
         held = own(disk, location, log_dir, command="qm repair")
         try:
-            done = _mend(disk, location, accept_loss)
+            done = _mend(disk, location, log_dir, accept_loss)
         finally:
             held.release()
     if not done.saved:
@@ -122,17 +122,17 @@ def _find(name: str, data_path: Path | None, log_path: Path | None, disk: Disk) 
     return location
 
 
-def _mend(disk: Disk, location: Location, accept_loss: bool) -> Repair:
+def _mend(disk: Disk, location: Location, log_dir: str, accept_loss: bool) -> Repair:
     """The part of it that owns the files."""
-    left = mend.unfinished(disk, location.data_dir)
+    left = mend.unfinished(disk, location.data_dir, log_dir)
     if left is not None:
-        mend.carry_out(disk, left)
+        mend.carry_out(disk, left, log_dir)
     mend.overtaken(disk, location.data_dir)
     examination = _examine(disk, location)
     saved = left or ""
     if examination.changes and not examination.refused and (accept_loss or examination.lost is None):
-        saved = mend.prepare(disk, location.data_dir, _log_dir(disk, location), examination)
-        mend.carry_out(disk, saved)
+        saved = mend.prepare(disk, location.data_dir, log_dir, examination)
+        mend.carry_out(disk, saved, log_dir)
     elif examination.changes or examination.refused:
         saved = ""
     return Repair(examination=examination, interrupted=left is not None, saved=saved)

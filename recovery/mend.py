@@ -2,10 +2,12 @@
 
 In `<data>/repair-<n>/` lie `log/` and `data/`, the originals of what is changed, and `new/`, what they become. When all
 of that is durable, `plan` says what goes where: only then is anything changed, each file by a rename. `done` is written
-last. A plan without `done` is completed by the next run, unless a file of it has become something else meanwhile.
+last. A plan without `done` is completed by the next run, unless a file of it has become something else meanwhile. It
+names files by where they are in the directories of log and data, so that in a copy of these it speaks of the copy.
 """
 
 import json
+import posixpath
 from typing import Any
 
 from logger.compressed import compression_of
@@ -29,11 +31,11 @@ def directories(disk: Disk, data_dir: str) -> list[str]:
     return [f"{data_dir}/{DIRECTORY}{n}" for n in sorted(int(n) for n in numbers if n.isdigit())]
 
 
-def unfinished(disk: Disk, data_dir: str) -> str | None:
+def unfinished(disk: Disk, data_dir: str, log_dir: str) -> str | None:
     """The directory of a repair that was interrupted while it changed files, and can be completed."""
     for directory in directories(disk, data_dir):
         if disk.exists(f"{directory}/{PLAN}") and not disk.exists(f"{directory}/{DONE}"):
-            return directory if _is_current(disk, directory) else None
+            return directory if _is_current(disk, directory, log_dir) else None
     return None
 
 
@@ -46,18 +48,20 @@ def prepare(disk: Disk, data_dir: str, log_dir: str, examination: Examination) -
     changed = [change.path for change in examination.changes]
     for path in dict.fromkeys([*changed, *examination.also_save]):
         if disk.exists(path):
-            copy(disk, path, _saved(directory, log_dir, path))
+            copy(disk, path, "/".join((directory, *_place(data_dir, log_dir, path))))
     steps = []
     for number, change in enumerate(examination.changes):
-        after = None if isinstance(change, Remove) else f"{directory}/new/{number}"
-        if after is not None:
-            _write(disk, after, change)
+        new = None if isinstance(change, Remove) else f"new/{number}"
+        if new is not None:
+            _write(disk, f"{directory}/{new}", change)
+        part, path = _place(data_dir, log_dir, change.path)
         steps.append(
             {
-                "path": change.path,
+                "in": part,
+                "path": path,
                 "before": _crc(disk, change.path),
-                "new": after,
-                "after": None if after is None else _crc(disk, after),
+                "new": new,
+                "after": None if new is None else _crc(disk, f"{directory}/{new}"),
             }
         )
     for part in ("log", "log/active", "data", "new"):
@@ -67,11 +71,10 @@ def prepare(disk: Disk, data_dir: str, log_dir: str, examination: Examination) -
     return directory
 
 
-def carry_out(disk: Disk, directory: str) -> None:
+def carry_out(disk: Disk, directory: str, log_dir: str) -> None:
     """Do what the plan in `directory` says; doing it twice is as good as once."""
     disk.sync_dir(directory)  # who wrote the plan may have been killed before its name was durable
-    steps = _steps(disk, directory)
-    for step in steps:
+    for step in _steps(disk, directory, log_dir):
         path, new = step["path"], step["new"]
         parent = path.rpartition("/")[0]
         forget_index(disk, path)
@@ -117,10 +120,11 @@ def _fresh(disk: Disk, data_dir: str) -> str:
     return f"{data_dir}/{DIRECTORY}{number}"
 
 
-def _saved(directory: str, log_dir: str, path: str) -> str:
-    """Where the original of a file goes."""
-    inside = path.startswith(f"{log_dir}/")
-    return f"{directory}/log/{path[len(log_dir) + 1 :]}" if inside else f"{directory}/data/{path.rpartition('/')[2]}"
+def _place(data_dir: str, log_dir: str, path: str) -> tuple[str, str]:
+    """Of which directory a file is, "log" or "data", and its path in that."""
+    if path.startswith(f"{log_dir}/"):
+        return "log", path[len(log_dir) + 1 :]
+    return "data", path.removeprefix(f"{data_dir}/")
 
 
 def forget_index(disk: Disk, path: str) -> None:
@@ -180,14 +184,20 @@ def _write_cut(file: File, change: PutCut) -> None:
         write(bytes(min(CHUNK, size - at)))
 
 
-def _steps(disk: Disk, directory: str) -> list[dict[str, Any]]:
+def _steps(disk: Disk, directory: str, log_dir: str) -> list[dict[str, Any]]:
+    """What the plan says, with whole paths: in the data directory that `directory` is in, and in `log_dir`."""
     steps: list[dict[str, Any]] = json.loads(read_whole(disk, f"{directory}/{PLAN}"))["steps"]
+    places = {"data": directory.rpartition("/")[0], "log": log_dir}
+    for step in steps:  # a plan of an older version has whole paths
+        step["path"] = posixpath.join(places[step.get("in", "data")], step["path"])
+        step["new"] = step["new"] and posixpath.join(directory, step["new"])
     return steps
 
 
-def _is_current(disk: Disk, directory: str) -> bool:
+def _is_current(disk: Disk, directory: str, log_dir: str) -> bool:
     """Is each file of the plan what it was, or what it is to become?"""
-    return all(_crc(disk, step["path"]) in (step["before"], step["after"]) for step in _steps(disk, directory))
+    steps = _steps(disk, directory, log_dir)
+    return all(_crc(disk, step["path"]) in (step["before"], step["after"]) for step in steps)
 
 
 def _crc(disk: Disk, path: str) -> int | None:

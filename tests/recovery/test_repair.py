@@ -1086,6 +1086,27 @@ def test_a_plan_that_fits_the_files_no_more_is_not_carried_out() -> None:
     goes_on(life, past.last)
 
 
+def test_a_repair_that_was_interrupted_goes_on_in_a_copy_and_changes_nothing_of_the_original() -> None:
+    """Who does not trust the rest of it copies data and log first; the original is not even locked then."""
+    past = of("circular-killed")
+    life, model = struck(past, one_flipped)
+    life.disk.fail("rename", errno.EIO, where=lambda path: path.endswith(".LOG.new"))
+    with pytest.raises(qmgr.MQError):
+        repair(life, accept_loss=True)
+    life.disk.heal()
+    original = {path: life.disk.peek(path) for path in life.disk.files("/")}
+    for path, data in original.items():
+        make_dirs(life.disk, f"/copy{path}".rpartition("/")[0])
+        ini = path == f"{HOME}/qm.ini"
+        life.disk.poke(f"/copy{path}", data.replace(LOG.encode(), f"/copy{LOG}".encode()) if ini else data)
+    where = f"/copy{DATA_PATH}"
+    assert repairing.check(NAME, data_path=where, disk=life.disk).interrupted
+    done = repairing.repair(NAME, data_path=where, accept_loss=True, disk=life.disk, clock=life.clock)
+    assert (done.interrupted, done.saved) == (True, f"/copy{HOME}/repair-1")
+    assert original == {path: life.disk.peek(path) for path in life.disk.files("/") if not path.startswith("/copy/")}
+    completed(life, model)
+
+
 def test_a_second_repair_keeps_the_originals_of_the_first() -> None:
     past = of("circular-killed")
     life, _ = struck(past, one_flipped)
