@@ -111,7 +111,7 @@ def create(
             raise Mistake(f"{text}; give another log path")
         refuse_root(disk, f"{location.data_root}/mqs.ini", name)
         mqsini.read(disk, f"{location.data_root}/mqs.ini")  # it can be added to, or nothing is done
-        with _nothing_left(disk, location) as made:
+        with no_empty_dirs(disk, location) as made:
             make_and_keep_dirs(disk, location.data_dir)
             make_and_keep_dirs(disk, location.log_dir)
             lock = own(disk, location, None, command="crtmqm")
@@ -140,7 +140,7 @@ def create(
 
 
 @contextlib.contextmanager
-def _nothing_left(disk: Disk, location: Location) -> Iterator[list[str]]:
+def no_empty_dirs(disk: Disk, location: Location) -> Iterator[list[str]]:
     """Where no queue manager comes of it, the directories go that were made for it and are empty. They are given."""
     made = missing_dirs(disk, location.data_dir, location.log_dir)
     try:

@@ -23,8 +23,8 @@ from logger.progress import Progress, no_progress
 from logger.reader import LogReader
 from qmgr import ini, locations, mqsini
 from qmgr.configuration import AutoConfig
-from qmgr.creation import missing_dirs, own, refuse_root, remove_empty, remove_tree, translated, unfinished
-from qmgr.errors import AlreadyExists, InUse, Mistake, Reason, Unavailable
+from qmgr.creation import no_empty_dirs, own, refuse_root, remove_tree, translated, unfinished
+from qmgr.errors import AlreadyExists, Mistake, Reason, Unavailable
 from qmgr.locations import Location
 from qmgr.resource import Resource
 from qmgr.survey import Survey, rebuilt, survey
@@ -80,7 +80,7 @@ def recover_to(
     with translated(name, "recovered"), contextlib.ExitStack() as owned:
         config = ini.parse(read_whole(disk, source.ini), source.ini)
         owned.callback(own(disk, source, config.log.path, command="qm recover-to").release)
-        with _nothing_half(disk, target):
+        with no_empty_dirs(disk, target):
             return _Recovery(disk, clock, source, target, config, progress).run(lsn, time_us)
 
 
@@ -95,18 +95,14 @@ def refuse_target(disk: Disk, target: Location) -> None:
 
 @contextlib.contextmanager
 def _nothing_half(disk: Disk, target: Location) -> Iterator[None]:
-    """Where no queue manager comes of it, what was made for it is removed again: it was not there before."""
-    made = missing_dirs(disk, target.data_dir, target.log_dir)
+    """Where no queue manager comes of it, what was made for it is removed again. The directory is ours."""
     try:
         yield
-    except InUse:
-        raise  # another recovery into the same directory
     except Exception:
         with contextlib.suppress(OSError):  # the disk may be what has failed
             if not disk.exists(target.ini):
                 for path in (target.data_dir, target.log_dir):
                     remove_tree(disk, path)
-                remove_empty(disk, made)
         raise
 
 
@@ -155,7 +151,8 @@ class _Recovery:
             held = own(self._disk, self._target, None, command="qm recover-to")
             try:
                 refuse_target(self._disk, self._target)  # another recovery may have built it meanwhile
-                return self._build(found, reader, state)
+                with _nothing_half(self._disk, self._target):
+                    return self._build(found, reader, state)
             except NotRecoverable as exc:
                 if beginning:
                     raise

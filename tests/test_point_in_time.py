@@ -16,7 +16,9 @@ import pytest
 import qmgr
 from logger import at_rest
 from logger import lsn as lsns
-from qmgr import ini, repairing
+from logger.disk import make_dirs, replace_file
+from qmgr import ini, locations, repairing
+from qmgr.creation import own
 from qmgr.errors import AlreadyExists, Damaged, InUse, Mistake, Reason, Unavailable
 from qmgr.objects import mangle
 from tests.conftest import SOAK
@@ -595,6 +597,24 @@ def test_a_call_of_the_disk_that_fails_is_told_and_leaves_nothing_half(kind: str
         except Exception as exc:
             raise AssertionError(f"{kind} {nth}, {failed!r}: {exc!r}") from exc
     assert fired or kind in ("list", "mkdir", "open")
+
+
+def test_one_that_is_refused_takes_nothing_from_another_that_builds_there() -> None:
+    """From another original of that name: its files are its own as long as it owns the directory."""
+    life = told()
+    end = records(life)[-1][1]
+    target = locations.find(NAME, INTO)
+    make_dirs(life.disk, target.queues)
+    builds = own(life.disk, target, None, command="qm recover-to")
+    replace_file(life.disk, target.unfinished_ini, b"Log:\n")
+    replace_file(life.disk, f"{target.queues}/00000001.seg", b"messages")
+    before = life.disk.files(INTO)
+    for lsn, error in ((end + 8, Mistake), (end, InUse)):
+        with pytest.raises(error):
+            recover(life, lsn=lsn)
+        assert life.disk.files(INTO) == before
+    builds.release()
+    recover(life, lsn=end)
 
 
 # -- it works on -----------------------------------------------------------------------------------------------------
