@@ -20,7 +20,7 @@ from logger.control import ControlFile, ControlState
 from logger.disk import Disk, make_and_keep_dirs, make_dirs, read_whole, write_whole
 from logger.errors import LogClosed, LogDamaged
 from logger.extent import NUMBERS, ExtentHeader, decode_header, file_name, linear_number
-from logger.history import belongs, extent_of
+from logger.history import belongs, extent_of, read_header
 from logger.linear import REUSABLE
 
 CHUNK = 1 << 20
@@ -213,7 +213,8 @@ def _size(disk: Disk, path: str) -> int:
 def copy_log(disk: Disk, old: str, new: str) -> None:
     """Copy the log in `old`, which ended in order, to `new`. With its control file, made last, it is there.
 
-    What an earlier attempt left in `new` is replaced. Raises LogDamaged when another log lies there, OSError.
+    What an earlier attempt left in `new` is replaced, and nothing else touched. Raises LogDamaged when another log, or
+    an archived extent of one, lies there, OSError.
     """
     _, state = control.read(disk, control_path(old))
     _refuse_another_log(disk, new, state.log_id)
@@ -225,7 +226,9 @@ def copy_log(disk: Disk, old: str, new: str) -> None:
         if not names and part != "active":
             continue
         make_dirs(disk, f"{new}/{part}")
-        remove(disk, f"{new}/{part}", [name for name in disk.list(f"{new}/{part}") if name not in names])
+        if part == "active":  # an archive may have more than we bring: it stays
+            left = [name for name in disk.list(f"{new}/{part}") if _is_of_a_log(name) and name not in names]
+            remove(disk, f"{new}/{part}", left)
         for name in names:
             copy(disk, f"{old}/{part}/{name}", f"{new}/{part}/{name}")
         disk.sync_dir(f"{new}/{part}")
@@ -245,10 +248,10 @@ def _refuse_another_log(disk: Disk, directory: str, log_id: bytes) -> None:
         others.add(control.read(disk, control_path(directory))[1].log_id)
     for part in DIRECTORIES:
         for name in disk.list(f"{directory}/{part}"):
-            if extent.number_of(name) is not None:
-                header = decode_header(read_page(disk, f"{directory}/{part}/{name}", 0))
-                if header is not None:
-                    others.add(header.log_id)
+            if extent_of(name) is not None:
+                with contextlib.suppress(LogDamaged):  # half a compressed one
+                    header, _, _ = read_header(disk, f"{directory}/{part}/{name}")
+                    others |= {header.log_id} if header is not None else set()
     if others - {log_id}:
         raise LogDamaged(f"{directory} holds another log; give another directory", path=directory)
 

@@ -88,6 +88,8 @@ class _Migration:
         if management is not None:
             values["LogManagement"] = management.value
         self._reworded(values)  # what qm.ini can't say is refused before anything is changed
+        if control.read(self._disk, control_path(directory))[1].log_type is LogType.CIRCULAR:
+            self._forget_images(directory)  # a change to circular may have been killed before it did
         migrate.to_linear(self._disk, directory)
         self._write_ini(values)
 
@@ -99,19 +101,25 @@ class _Migration:
                 f"Media recovery ends here: {extents} extents of history, {size} bytes, are deleted from "
                 f"{directory}/active. Archived extents stay where they are."
             )
-        log_id = control.read(disk, control_path(directory))[1].log_id
-        newest, catalogue = checkpoint.read_files(disk, self._location.data_dir, log_id)[0]
+        self._checkpoints(directory)  # one that can't be read is told before anything is changed
         migrate.to_circular(disk, directory, config.log.max_files)
-        self._forget_images(newest, catalogue)
+        self._forget_images(directory)
         self._write_ini({"LogType": LogType.CIRCULAR.value})
         migrate.forget_past(disk, directory)
 
-    def _forget_images(self, newest: Checkpoint, catalogue: list[bytes]) -> None:
+    def _checkpoints(self, directory: str) -> list[tuple[Checkpoint, list[bytes]]]:
+        """The whole checkpoint files, newest first, for the log in `directory`. Raises CheckpointDamaged."""
+        log_id = control.read(self._disk, control_path(directory))[1].log_id
+        return checkpoint.read_files(self._disk, self._location.data_dir, log_id)
+
+    def _forget_images(self, log_directory: str) -> None:
         """The images lie in the history that is deleted: a log that becomes linear again must not rely on them."""
         disk, directory = self._disk, self._location.data_dir
-        lines = [json.loads(line) for line in catalogue]
-        if not any(fields.get("image") or fields.get("catalog") for fields in lines):
+        found = self._checkpoints(log_directory)
+        if not any(_names_images(catalogue) for _, catalogue in found):
             return
+        newest, catalogue = found[0]
+        lines = [json.loads(line) for line in catalogue]
         for fields in lines:
             fields |= {name: none for name, none in (("image", None), ("catalog", 0)) if name in fields}
         data = checkpoint.encode_file(newest, [json.dumps(fields).encode() for fields in lines])
@@ -172,3 +180,8 @@ class _Migration:
             self._say(f"{old} is not empty and stays: {', '.join(names)}.")
         migrate.remove(disk, new, [migrate.MOVED_FROM])
         self._say(f"The log is in {new} now.")
+
+
+def _names_images(catalogue: list[bytes]) -> bool:
+    """Does a line of a checkpoint's catalogue say where in the log an image is, or the definitions?"""
+    return any(fields.get("image") or fields.get("catalog") for fields in map(json.loads, catalogue))

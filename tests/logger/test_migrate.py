@@ -1,6 +1,7 @@
 """migmqlog: whatever the moment of a crash or an error, one log is whole, and running it again gets to the end."""
 
 import errno
+import json
 from collections.abc import Callable, Iterable
 
 import attrs
@@ -9,9 +10,11 @@ import pytest
 import qmgr
 from logger import control, extent
 from logger.at_rest import control_path
+from logger.compressed import Compression, compress
 from logger.config import LogType
 from logger.extent import linear_number
 from qmgr.migration import migrate_log
+from recovery import checkpoint
 from tests.conftest import SOAK
 from tests.sim.disk import SimDisk
 from tests.sim.life import DATA, LOG, NAME, Life, Lookout, Setup
@@ -282,6 +285,49 @@ def test_an_error_at_any_call_leaves_a_whole_log(how: str, error: int) -> None:
         assert nth > 10
 
 
+def named_images(disk: SimDisk) -> list[str]:
+    """The checkpoint files that say where in the log an image is, or the definitions."""
+    found = []
+    for name in (checkpoint.NAME, checkpoint.PREVIOUS):
+        path = f"{DATA}/qmgrs/{NAME}/{name}"
+        decoded = checkpoint.decode_file(disk.peek(path)) if disk.exists(path) else None
+        lines = [json.loads(line) for line in decoded[1]] if decoded is not None else []
+        found += [name] if any(line.get("image") or line.get("catalog") for line in lines) else []
+    return found
+
+
+@pytest.mark.parametrize("then", [{}, {"log_type": "linear"}], ids=["goes_on", "to_linear"])
+def test_no_checkpoint_relies_on_images_of_a_history_that_a_killed_run_has_deleted(then: dict[str, str]) -> None:
+    """Whether the next run goes on with the change to circular logging, or the log is to stay linear after all."""
+    life = Life(LINEAR)
+    born(life)
+    for _ in range(3):
+        laps(life, 1.2)
+        life.qm.record_image()
+    life.checkpoint()
+    life.end()
+    assert len(named_images(life.disk)) == 2
+    moments = 0
+
+    def look(kind: str, path: str) -> None:
+        nonlocal moments
+        fork = life.fork((KEEP_ALL, LOSE_ALL, mixed(moments))[moments % 3])
+        if state_of(fork.disk).log_type is LogType.CIRCULAR:
+            moments += 1
+            migrate(fork, **then)
+            assert named_images(fork.disk) == [], f"{kind} {path}"
+            fork.restart()
+            if then:
+                fork.qm.record_image()
+                for queue in fork.qm.queues():
+                    fork.qm.recreate(queue.name)
+                fork.check()
+
+    with Lookout(life.disk, look):
+        migrate(life, log_type="circular")
+    assert moments > 10
+
+
 def test_no_room_for_another_extent_then_room_again() -> None:
     life = ended(CIRCULAR)
     for spare in (0, 4096, 100_000):
@@ -342,6 +388,44 @@ def test_a_place_with_another_log_is_refused() -> None:
         life.disk.poke(target, life.disk.peek(path))
     with pytest.raises(qmgr.MQError, match="holds another log; give another directory"):
         migrate(life, log_path=ELSEWHERE)
+    life.restart()
+
+
+def test_a_place_with_an_archived_extent_of_another_log_is_refused() -> None:
+    """A compressed one too. The control file and the active extents of that log may lie elsewhere, or be gone."""
+    life = ended(LINEAR)
+    qmgr.create("OTHER", data_path="/their/data", log_path="/their/log", disk=life.disk, clock=life.clock)
+    archived = f"{ELSEWHERE}/{NAME}/archive/{extent.file_name(3)}"
+    for directory in (f"{OLD}/archive", archived.rpartition("/")[0]):
+        make(life.disk, directory)
+    whole = life.disk.peek(f"/their/log/OTHER/active/{extent.file_name(0)}")
+    life.disk.poke(archived, whole)
+    compress(life.disk, archived, f"{archived}.gz", Compression.GZIP)
+    life.disk.remove(archived)
+    life.disk.poke(f"{OLD}/archive/{extent.file_name(99)}", b"brings the archive along")
+    before = life.disk.files(ELSEWHERE)
+    with pytest.raises(qmgr.MQError, match="holds another log; give another directory"):
+        migrate(life, log_path=ELSEWHERE)
+    assert [path for path in life.disk.files(ELSEWHERE) if not path.endswith("lock")] == before
+    life.restart()
+
+
+def test_what_is_not_of_the_log_stays_in_the_new_place_and_so_does_its_own_archive() -> None:
+    life = ended(LINEAR)
+    numbers = sorted(extents(life.disk))
+    first, second = (extent.file_name(number) for number in numbers[:2])
+    there = f"{ELSEWHERE}/{NAME}"
+    for directory in (f"{OLD}/archive", f"{there}/archive", f"{there}/active"):
+        make(life.disk, directory)
+    life.disk.poke(f"{OLD}/archive/{first}", life.disk.peek(f"{OLD}/active/{first}"))
+    life.disk.poke(f"{there}/archive/{second}", life.disk.peek(f"{OLD}/active/{second}"))
+    life.disk.poke(f"{there}/archive/notes.txt", b"mine")
+    life.disk.poke(f"{there}/active/notes.txt", b"mine")
+    life.disk.poke(f"{there}/active/S0009999.LOG", b"of an attempt before")
+    migrate(life, log_path=ELSEWHERE)
+    assert life.disk.list(f"{there}/archive") == [first, second, "notes.txt"]
+    assert "notes.txt" in life.disk.list(f"{there}/active")
+    assert "S0009999.LOG" not in life.disk.list(f"{there}/active")
     life.restart()
 
 
