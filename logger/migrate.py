@@ -5,7 +5,7 @@ crash, running it again gets to the end. *Plan*: the control file is the word fo
 have its extents under any numbers, so they are brought under those of a linear log while it is still circular, one
 copy and one write of the control file at a time; then one more write makes it linear. A linear log with its active
 extents alone is a circular log already, so one write is all. A log that moves is copied, its control file last, and
-`moved.from` in the new place names the old one until that is gone.
+`moved.from` in the new place names the old one, and the epoch that the log had, until what was left there is gone.
 """
 
 import contextlib
@@ -235,7 +235,7 @@ def copy_log(disk: Disk, old: str, new: str) -> None:
     for beside in BESIDE:
         if disk.exists(f"{old}/{beside}"):
             copy(disk, f"{old}/{beside}", f"{new}/{beside}")
-    write_whole(disk, f"{new}/{MOVED_FROM}", old.encode())
+    write_whole(disk, f"{new}/{MOVED_FROM}", f"{old}\n{state.epoch}".encode())
     disk.sync_dir(new)
     copy(disk, control_path(old), control_path(new))
     disk.sync_dir(new)
@@ -259,13 +259,18 @@ def _refuse_another_log(disk: Disk, directory: str, log_id: bytes) -> None:
 def moved_from(disk: Disk, directory: str) -> str | None:
     """Where the log in `directory` was before, if what it left there may still have to be deleted."""
     path = f"{directory}/{MOVED_FROM}"
-    return read_whole(disk, path).decode() if disk.exists(path) else None
+    return read_whole(disk, path).decode().partition("\n")[0] if disk.exists(path) else None
 
 
 def drop_old(disk: Disk, old: str, new: str) -> None:
-    """Delete what the log that is now in `new` has left in `old`. Nothing else that may lie there is touched."""
+    """Delete what the log that is now in `new` has left in `old`. Nothing else that may lie there is touched.
+
+    Nor the log itself where it is there again, and was started since: `new` is a backup then, of the time of the move.
+    """
     _, state = control.read(disk, control_path(new))
-    if disk.exists(control_path(old)) and control.read(disk, control_path(old))[1].log_id == state.log_id:
+    epoch = read_whole(disk, f"{new}/{MOVED_FROM}").decode().partition("\n")[2]
+    left = control.read(disk, control_path(old))[1] if disk.exists(control_path(old)) else None
+    if left is not None and left.log_id == state.log_id and left.epoch == int(epoch or state.epoch):
         for part in DIRECTORIES:
             copied = set(disk.list(f"{new}/{part}"))
             path = f"{old}/{part}"

@@ -442,6 +442,36 @@ def test_a_place_inside_the_log_is_refused() -> None:
     life.restart()
 
 
+def test_a_backup_from_the_middle_of_a_move_does_not_delete_the_log_that_was_moved_back_since() -> None:
+    """Its note says that what lies in the old place is to be deleted; it was, and now the living log is there."""
+    life = ended(LINEAR)
+    backup: dict[str, bytes] = {}
+
+    def look(kind: str, path: str) -> None:
+        if kind == "unlink" and path.startswith(OLD) and not backup:
+            names = life.disk.files(f"{DATA}/qmgrs/{NAME}") + life.disk.files(ELSEWHERE)
+            backup.update((path, life.disk.peek(path)) for path in names)
+
+    with Lookout(life.disk, look):
+        migrate(life, log_path=ELSEWHERE)
+    for path, data in backup.items():
+        make(life.disk, f"/backup{path}".rpartition("/")[0])
+        ini = path == INI
+        life.disk.poke(
+            f"/backup{path}", data.replace(ELSEWHERE.encode(), f"/backup{ELSEWHERE}".encode()) if ini else data
+        )
+    migrate(life, log_path=LOG)
+    life.restart()
+    life.put("A", size=100)
+    before = life.disk.files(OLD)
+    said: list[str] = []
+    migrate_log(NAME, data_path=f"/backup{DATA}", disk=life.disk, say=said.append)
+    assert life.disk.files(OLD) == before
+    assert said[0].startswith(f"{OLD} is not empty and stays: active")
+    life.crash()
+    life.restart()
+
+
 # What is kept, and what is said
 
 
