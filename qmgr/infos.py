@@ -72,7 +72,7 @@ class Peer:
 
     @property
     def owner(self) -> str:
-        """As units of work name it."""
+        """How a unit of work names its client to operators: application and process, or address."""
         where = f"pid {self.process}" if self.process else self.address
         return " ".join(filter(None, [self.application or self.channel, where]))
 

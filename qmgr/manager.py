@@ -272,7 +272,7 @@ class QueueManager(Operations):
         return UnitOfWork(self, self._engine.begin(xid, self._process, threading.get_ident()))
 
     def begin_for(self, owner: str, xid: Xid | None) -> UnitOfWork:
-        """The same for a client, which `owner` describes for operators."""
+        """Begin a unit of work for a client, whom `owner` describes to operators."""
         return UnitOfWork(self, self._engine.begin(xid, owner, threading.get_ident()))
 
     def in_doubt(self) -> list[Xid]:

@@ -146,7 +146,7 @@ class Descriptor:
         return HEAD.pack(self.facts, put_time_us, self.expires, message_id, self.correlation_id) + self.rest
 
     def heads(self, message_ids: Iterable[bytes], put_time_us: int) -> list[bytes]:
-        """The same for messages that are put in one call."""
+        """All but the bodies of the messages with these ids, which are put in one call."""
         facts, expires, correlation_id, rest = self.facts, self.expires, self.correlation_id, self.rest
         pack = HEAD.pack
         heads = [pack(facts, put_time_us, expires, one_id, correlation_id) + rest for one_id in message_ids]

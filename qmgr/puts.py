@@ -96,7 +96,7 @@ class Puts(Definitions):
     def put_many_later(
         self, unit: Uow | None, name: Any, bodies: Iterable[Any], options: verbs.PutOptions
     ) -> tuple[list[Message], int]:
-        """The same without the force, as `put_later`."""
+        """Put messages as `put_many`, but do not wait for the disk: the LSN to force before anybody is told, or 0."""
         queue = self._known(name, put=True)
         descriptor = queue.plain
         if options or descriptor is None:
@@ -207,7 +207,10 @@ class Puts(Definitions):
                 self.tell_locked()
 
     def tell_locked(self) -> None:
-        """The same. What can't be put is dropped. The lock is held; it may be let go of."""
+        """Put the events that have been noted; one that can't be put is dropped.
+
+        The lock is held, and may be let go of meanwhile.
+        """
         pending = self.events.pending
         while pending:
             event = pending.popleft()

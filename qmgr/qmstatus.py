@@ -75,12 +75,12 @@ def queue_fields(queue: Mapping[str, Any]) -> dict[str, str]:
 
 
 def columns(shown: Mapping[str, str]) -> list[str]:
-    """`ATTR(value)` in two columns; what is too long for one has a line of its own."""
+    """Attributes as `ATTR(value)`, in two columns."""
     return layout(f"{name}({value})" for name, value in shown.items())
 
 
 def layout(words: Iterable[str]) -> list[str]:
-    """The same of words that are ready to be shown."""
+    """These words in two columns; what is too long for one has a line of its own."""
     lines: list[str] = []
     left = ""
     for word in words:

@@ -90,7 +90,7 @@ class RemoteUnit:
 
     @property
     def state(self) -> UowState:
-        """As the daemon has it, or had it when the connection was lost: then `commit` and `backout` say more.
+        """What the daemon says, or said before the connection was lost: then `commit` and `backout` say more.
 
         Where it may have refused what was sent, it is active until a call has said so.
         """
@@ -136,7 +136,7 @@ class RemoteUnit:
             )
 
     def _go_on(self) -> None:
-        """As `_check`, when all that was sent before is put. Raises what was refused of it."""
+        """See that the next call can be made, once all that was sent before is put. Raises what was refused of that."""
         self._check()
         if self._sends is not None:
             try:

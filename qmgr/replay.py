@@ -197,7 +197,7 @@ class _Scan:
         pin(self._at)
 
     def again(self, pin: Callable[[int], None]) -> "_Scan":
-        """The same from the bookmark that it has come to, with the end that was asked for. Raises BookmarkTooOld."""
+        """A new scan that goes on behind the last message of this one, to the same end. Raises BookmarkTooOld."""
         scan = _Scan(self._engine, pin, self._number, str(Bookmark(*self.reached)), None)
         scan._until, scan._until_us, scan._over = self._until, self._until_us, self._over
         scan._may_leave_out, scan.left_out = self._may_leave_out, self.left_out

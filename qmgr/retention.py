@@ -172,7 +172,10 @@ class Retention:
             self._readers.discard(reading)
 
     def _needed_to_remove(self) -> dict[str, int]:
-        """As `needed_from`, and the first sequence that has a message nobody has got yet: it is not removed by age."""
+        """From which sequence on extents may not be removed, by reason: those of `needed_from`, and the oldest message.
+
+        An extent is not removed by age alone while it has a message that nobody has got yet.
+        """
         needed = self.needed_from()
         oldest_us = self._oldest_message()
         if oldest_us:

@@ -169,7 +169,7 @@ class Segment:
         return max(0, self.length - self.gone_bytes) if self.gone_count < self.cells else 0
 
     def copy(self) -> "Segment":
-        """The same as it is now, which later changes leave alone."""
+        """A segment that says what this one says now; later changes of either leave the other alone."""
         copy = Segment(self.number, volatile=self.volatile)
         copy.gone = self.gone.copy()
         for name in ("length", "cells", "blocks", "gone_count", "gone_bytes", "sealed", "_text"):

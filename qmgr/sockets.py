@@ -77,7 +77,7 @@ def is_frame(data: bytes, most: int) -> bool:
 
 
 def receive_rest(sock: Socket, data: bytes, most: int, seconds: float, ticks: Ticks) -> bytes:
-    """The frame that began with this; as `receive`."""
+    """Receive the frame whose first bytes are `data`; `most`, `seconds` and `ticks` as in `receive`."""
     return data if is_frame(data, most) else _rest(sock, data, most, seconds, ticks)
 
 
@@ -91,7 +91,7 @@ def send_now(sock: Socket, data: bytes) -> bytes | memoryview:
 
 
 def receive_one(sock: Socket, most: int) -> bytes:
-    """The same for an answer of several small frames: what follows at once is left there."""
+    """Receive one frame of several small ones: unlike `receive` it takes nothing of those that follow it."""
     data = sock.recv(LENGTH.size)
     return data and _rest(sock, data, most, 0.0, None)
 
@@ -180,7 +180,10 @@ class UnixSocket(socket.socket):
 
 
 def with_tls(sock: Socket, context: ssl.SSLContext, seconds: float, host: str | None = None) -> Socket:
-    """The same connection over TLS; the handshake has so many seconds. `host`: of the server, for its client."""
+    """Go on over TLS on a connection that is there; the handshake may take so many seconds.
+
+    `host` is the name that the server's certificate must have; None: this is the server.
+    """
     context.sslsocket_class = TlsSocket
     sock.settimeout(seconds)
     wrapped = context.wrap_socket(sock, server_side=host is None, server_hostname=host)
@@ -189,7 +192,7 @@ def with_tls(sock: Socket, context: ssl.SSLContext, seconds: float, host: str | 
 
 
 def limit_receive(sock: Socket, seconds: float) -> None:
-    """A receive waits so long at most; 0, and what poll can't wait for: for ever."""
+    """Let a receive wait so many seconds at most; 0, or more than poll can wait for: for ever."""
     if seconds > LONGEST_POLL:
         seconds = 0.0
     if isinstance(sock, TlsSocket):
@@ -201,7 +204,7 @@ def limit_receive(sock: Socket, seconds: float) -> None:
 
 
 def limit_send(sock: Socket, seconds: float) -> None:
-    """The same for a send: a reader that never reads is lost then."""
+    """Let a send wait so many seconds at most, as `limit_receive`: who never reads loses the connection then."""
     if seconds > LONGEST_POLL:
         seconds = 0.0
     if isinstance(sock, TlsSocket):

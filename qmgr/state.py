@@ -143,7 +143,7 @@ class State(ABC):
             self.hold_put(unit, queue, number, entry)
 
     def hold_put(self, unit: Uow, queue: Queue, ordinal: int, entry: Entry) -> None:
-        """The same for one."""
+        """A unit of work has put one message, which nobody sees before it commits."""
         queue.depth += 1
         queue.uncommitted += 1
         unit.puts.append((queue, ordinal, entry))

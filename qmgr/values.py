@@ -151,7 +151,7 @@ def dump_error(exc: Exception) -> bytes:
 
 
 def load_error(data: bytes) -> MQError:
-    """The same error again; its text is as it was."""
+    """The error that `dump_error` has encoded; its text is as it was."""
     told = json.loads(data)
     kind = ERRORS.get(told["class"], MQError)
     made = kind.__new__(kind)

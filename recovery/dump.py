@@ -96,7 +96,7 @@ class DumpRecord:
         return "\n".join(lines) + "\n"
 
     def json(self) -> str:
-        """The same as one line of JSON."""
+        """The record as one line of JSON, for `dmpmqlog --json`."""
         return json.dumps(
             {
                 "lsn": lsn.text(self.lsn),

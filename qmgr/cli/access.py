@@ -85,7 +85,10 @@ def known(name: str, data_path: str | None, *, code: int = NAME_ERROR, amq: str 
 
 
 def there(name: str, data_path: str | None) -> Location:
-    """The same; one that a daemon runs is there, and can be worked with, though its qm.ini was removed meanwhile."""
+    """Where the queue manager is, as `known`.
+
+    Also one that a daemon runs and whose qm.ini was removed meanwhile: it can still be worked with.
+    """
     location = locations.find(name, data_path)
     said = life.path(location)
     return location if DISK.exists(said) and DISK.locked_by(said) is not None else known(name, data_path)

@@ -179,7 +179,10 @@ def _extent(manager: "QueueManager", lsn: int) -> str:
 
 
 def handles(manager: "QueueManager") -> Iterator[Fields]:
-    """Who uses a queue: none is opened here, so these are the units of work that have put to it or got from it."""
+    """DISPLAY QSTATUS TYPE(HANDLE): who uses which queue.
+
+    None is opened here, so these are the units of work that have put to it or got from it.
+    """
     used = _used_by_units(manager)
     for one in manager.connections():
         for unit in one.units:
@@ -201,7 +204,7 @@ def handles(manager: "QueueManager") -> Iterator[Fields]:
 
 
 def connection_handles(manager: "QueueManager") -> Iterator[Fields]:
-    """The same, by connection."""
+    """DISPLAY CONN TYPE(HANDLE): which queue each connection uses, as in `handles`."""
     for one in handles(manager):
         options = {"MQOO_INPUT_SHARED": one["INPUT"] != "NO", "MQOO_OUTPUT": one["OUTPUT"] != "NO"}
         yield {
