@@ -3,7 +3,7 @@
 import contextlib
 import errno
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -111,32 +111,44 @@ def create(
             raise Mistake(f"{text}; give another log path")
         refuse_root(disk, f"{location.data_root}/mqs.ini", name)
         mqsini.read(disk, f"{location.data_root}/mqs.ini")  # it can be added to, or nothing is done
-        with no_empty_dirs(disk, location) as made:
-            make_and_keep_dirs(disk, location.data_dir)
-            make_and_keep_dirs(disk, location.log_dir)
-            lock = own(disk, location, None, command="crtmqm")
+        directory = location.data_dir.rsplit("/", 1)[1]
+        entry = mqsini.Entry(name=name, prefix=location.data_root, directory=directory)
+
+        def make() -> None:
+            _make(disk, location, config.log, text, qmgr, (clock or SystemClock()).wall_us())
+            mqsini.add(disk, f"{location.data_root}/mqs.ini", entry, default=default)
+
+        _make_and_own(disk, location, make)
+
+
+def _make_and_own(disk: Disk, location: Location, make: Callable[[], None]) -> None:
+    """Make the directories of a new queue manager, own them and `make` what is in them; or leave nothing behind.
+
+    Raises InUse, and AlreadyExists where something lies there that somebody may still want.
+    """
+    with no_empty_dirs(disk, location) as made:
+        make_and_keep_dirs(disk, location.data_dir)
+        make_and_keep_dirs(disk, location.log_dir)
+        lock = own(disk, location, None, command="crtmqm")
+        try:
             try:
-                try:
-                    lock_log(disk, location, location.log_dir, lock, command="crtmqm")
-                except InUse:  # whose log it is knows nothing of this queue manager
-                    _remove_locks(disk, made, location.data_dir)
-                    remove_empty(disk, made)
-                    raise
-                try:
-                    _refuse_what_is_there(disk, location)
-                except MQError:
-                    _remove_locks(disk, made, location.data_dir, location.log_dir)
-                    raise
-                try:
-                    _make(disk, location, config.log, text, qmgr, (clock or SystemClock()).wall_us())
-                    directory = location.data_dir.rsplit("/", 1)[1]
-                    entry = mqsini.Entry(name=name, prefix=location.data_root, directory=directory)
-                    mqsini.add(disk, f"{location.data_root}/mqs.ini", entry, default=default)
-                except (OSError, MQError):  # its room is wanted for something else, perhaps; and it can be tried again
-                    _unmake(disk, location, made)
-                    raise
-            finally:
-                lock.release()
+                lock_log(disk, location, location.log_dir, lock, command="crtmqm")
+            except InUse:  # whose log it is knows nothing of this queue manager
+                _remove_locks(disk, made, location.data_dir)
+                remove_empty(disk, made)
+                raise
+            try:
+                _refuse_what_is_there(disk, location)
+            except MQError:
+                _remove_locks(disk, made, location.data_dir, location.log_dir)
+                raise
+            try:
+                make()
+            except (OSError, MQError):  # its room is wanted for something else, perhaps; and it can be tried again
+                _unmake(disk, location, made)
+                raise
+        finally:
+            lock.release()
 
 
 @contextlib.contextmanager

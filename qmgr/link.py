@@ -192,17 +192,15 @@ class Link:
     def stream(
         self, frame: bytes, hear: Callable[[int, int], None] | None = None, *, waits: bool = False
     ) -> list[bytes]:
-        """The same for an answer of several frames; `hear` is told how far the call has come."""
-        if len(frame) > self.longest:
-            raise wire.too_long(len(frame), self.longest)
-        try:
-            sock = self._idle.pop()
-        except IndexError:
-            sock = self._another()
+        """Ask, and return the frames of an answer that may have several. Raises as `exchange`.
+
+        `hear` is told how far the call has come. `waits`: it may take
+        long, and small frames that come before the answer say that it is at work.
+        """
         answers: list[bytes] = []
         receive = sockets.receive_one if waits else sockets.receive
+        sock = self.ask(frame)
         try:
-            sock.sendall(frame)
             while not answers or wire.is_continued(answers[-1]):
                 answer = receive(sock, LONGEST)
                 if not answer:

@@ -197,12 +197,7 @@ class _Recovery:
     def _build(self, found: Survey, reader: LogReader, state: ControlState) -> Recovered:
         disk, target = self._disk, self._target
         log_id = disk.entropy(16)
-        log_config = attrs.evolve(self._config.log, path=target.log_dir, archive_path=None)
-        # The ports stay the original's, which may run beside it, also those of listeners that AutoConfig would bring
-        # with the next start; and what that would define or alter was not there then.
-        config = attrs.evolve(
-            self._config, log=log_config, log_archive=ArchivePolicy(), listeners=(), auto_config=AutoConfig()
-        )
+        config = self._config_of_target()
         for path in (target.log_dir, target.queues, target.errors):
             remove_tree(disk, path)  # of an interrupted recovery
         replace_file(disk, target.unfinished_ini, ini.render(config).encode())
@@ -223,8 +218,8 @@ class _Recovery:
         lines = rebuild.write_out()
         rebuild.catalog = 0  # so does the one of the definitions
         epoch = max(state.epoch, found.epoch)
-        now = max(found.time, self._clock.wall_us())
         first = at_rest.create(disk, config.log, log_id, epoch)
+        now = max(found.time, self._clock.wall_us())
         start = Checkpoint(
             log_id=log_id.hex(),
             lsn=first,
@@ -241,10 +236,7 @@ class _Recovery:
         put_in_place(disk, target.data_dir)
         if in_doubt:
             self._log_doubtful(config, first, epoch, in_doubt)
-        disk.rename(target.unfinished_ini, target.ini)
-        disk.sync_dir(target.data_dir)
-        entry = mqsini.Entry(name=target.name, prefix=target.data_root, directory=target.data_dir.rsplit("/", 1)[1])
-        mqsini.add(disk, f"{target.data_root}/mqs.ini", entry, default=False)
+        self._put_ini_in_place()
         return Recovered(
             name=target.name,
             data_path=target.data_root,
@@ -255,6 +247,23 @@ class _Recovery:
             backed_out=len(in_flight),
             in_doubt=len(in_doubt),
         )
+
+    def _config_of_target(self) -> ini.Config:
+        """What its qm.ini says: as the original's, but for where it is and who finds it.
+
+        The ports stay the original's, which may run beside it, also those of listeners that AutoConfig would bring with
+        the next start; and what that would define or alter was not there then.
+        """
+        log = attrs.evolve(self._config.log, path=self._target.log_dir, archive_path=None)
+        return attrs.evolve(self._config, log=log, log_archive=ArchivePolicy(), listeners=(), auto_config=AutoConfig())
+
+    def _put_ini_in_place(self) -> None:
+        """From here on the queue manager exists."""
+        disk, target = self._disk, self._target
+        disk.rename(target.unfinished_ini, target.ini)
+        disk.sync_dir(target.data_dir)
+        entry = mqsini.Entry(name=target.name, prefix=target.data_root, directory=target.data_dir.rsplit("/", 1)[1])
+        mqsini.add(disk, f"{target.data_root}/mqs.ini", entry, default=False)
 
     def _lag(self, state: ControlState) -> int:
         """How far the clock that the original's messages expire by is behind the system's, in microseconds."""

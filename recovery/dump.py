@@ -327,14 +327,8 @@ def dump(
     state, found = opened(disk, log_dir, reader)
     try:
         first = _first(state, start_lsn, extent, base=base)
-        if (
-            extent is not None
-            and reader is None
-            and not disk.exists(f"{at_rest.active_path(log_dir)}/{file_name(extent)}")
-        ):
-            raise NotInLog(
-                f"log extent {file_name(extent)} is not in {at_rest.active_path(log_dir)}; put it back there"
-            )
+        if extent is not None and reader is None:
+            _refuse_missing(disk, log_dir, extent)
         known = dict(names or {})
         begun = start_lsn is None
         shown = False
@@ -347,16 +341,7 @@ def dump(
             begun = begun or raw.lsn == start_lsn
             if begun:
                 shown = True
-                yield DumpRecord(
-                    lsn=raw.lsn,
-                    end=raw.end,
-                    kind=raw.kind,
-                    uow=raw.uow,
-                    epoch=raw.epoch,
-                    time=raw.time,
-                    length=len(raw.body),
-                    details=details,
-                )
+                yield _shown_record(raw, details)
         if start_lsn is not None and not shown:
             raise NotInLog(f"no record begins at {lsn.text(start_lsn)}; the log ends at {lsn.text(found.end)}")
     except ExtentGone as exc:
@@ -368,6 +353,25 @@ def dump(
         ) from exc
     finally:
         found.close()
+
+
+def _refuse_missing(disk: Disk, log_dir: str, extent: int) -> None:
+    active = at_rest.active_path(log_dir)
+    if not disk.exists(f"{active}/{file_name(extent)}"):
+        raise NotInLog(f"log extent {file_name(extent)} is not in {active}; put it back there")
+
+
+def _shown_record(raw: RawRecord, details: dict[str, Any]) -> DumpRecord:
+    return DumpRecord(
+        lsn=raw.lsn,
+        end=raw.end,
+        kind=raw.kind,
+        uow=raw.uow,
+        epoch=raw.epoch,
+        time=raw.time,
+        length=len(raw.body),
+        details=details,
+    )
 
 
 def _first(state: ControlState, start_lsn: int | None, extent: int | None, *, base: bool) -> int:

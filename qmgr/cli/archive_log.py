@@ -14,17 +14,15 @@ NOT_SUPPORTED = 68
 OLDER = "only extents last written at least so long ago, such as 36h"
 
 
-def options(parser: Parser) -> None:
+def options(parser: Parser, *, age_required: bool = False) -> None:
     parser.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
-    parser.add_argument("--older-than", metavar="AGE", type=age, default=0, help=OLDER)
+    parser.add_argument("--older-than", metavar="AGE", type=age, default=0, required=age_required, help=OLDER)
 
 
-def removal(parser: Parser) -> None:
-    """The same, but nobody deletes all that can be deleted by forgetting an option."""
-    parser.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
-    parser.add_argument("--older-than", metavar="AGE", type=age, required=True, help=OLDER)
+def options_of_removal(parser: Parser) -> None:
+    """Nobody is to delete all that can be deleted by forgetting an option."""
+    options(parser, age_required=True)
 
 
 def age(text: str) -> int:
@@ -80,7 +78,7 @@ def command(action: Action, purpose: str, notes: str) -> Command:
         example=f"qm {name} -m QM1 --older-than 7d",
         own_name=False,
         codes={NOT_AVAILABLE: access.NO_ANSWER, **access.GOES, **WHERE_FULL, NOT_SUPPORTED: "the log is circular"},
-        options=removal if action is Action.REMOVE else options,
+        options=options_of_removal if action is Action.REMOVE else options,
         run=doing(action),
     )
 
