@@ -58,7 +58,8 @@ class Survey:
         match record:
             case records.Define(encoded):
                 definition = decode_definition(encoded)
-                _, place = self.queues.get(definition.id, (None, Place(at, at, at, time)))
+                begins = Place(at, at, at, time) if self.complete else None  # else it may be an older one, altered
+                _, place = self.queues.get(definition.id, (None, begins))
                 self.queues[definition.id] = definition, place
                 self.counters["queue"] = max(self.counters["queue"], definition.id + 1)
             case records.Delete(number):

@@ -17,6 +17,7 @@ import qmgr
 from logger import at_rest
 from logger import lsn as lsns
 from logger.disk import make_dirs, replace_file
+from logger.extent import file_name, linear_number
 from qmgr import ini, locations, repairing
 from qmgr.creation import own
 from qmgr.errors import AlreadyExists, Damaged, InUse, Mistake, Reason, Unavailable
@@ -768,6 +769,40 @@ def test_what_was_built_is_a_queue_manager_to_build_from_as_well() -> None:
     other.restart()
     with pytest.raises(Damaged, match="take a later moment"):
         again("/early", early)
+
+
+def test_a_queue_without_an_image_that_was_altered_since_the_log_begins_is_not_taken_for_a_new_one() -> None:
+    """The definition of a queue that is altered is that of a new one, to who has not seen it defined."""
+    life = Life(LINEAR)
+    life.create()
+    life.start()
+    qm = life.qm
+    qm.define_queue("OLD", image_recoverable="NO")
+    qm.define_queue("A")
+    qm.put("OLD", b"kept")
+
+    def fill() -> int:
+        for _ in range(60):
+            qm.put("A", bytes(12000))
+            qm.get("A")
+        return int(qm.status().log.tail)
+
+    begins = fill() // qm.status().log.config.extent_bytes
+    fill()
+    qm.alter_queue("OLD", description="altered")
+    fill()
+    qm.record_image()
+    qm.define_queue("NEW", image_recoverable="NO")
+    qm.put("NEW", b"kept too")
+    end = qm.status().log.tail
+    qm.end()
+    kept = life.disk.snapshot(KEEP_ALL)
+    for sequence in range(1, begins):
+        life.disk.remove(f"{LOG}/{NAME}/active/{file_name(linear_number(sequence))}")
+    with pytest.raises(Damaged, match="queue 'OLD' can't be built again: its media image was never recorded"):
+        recover(life, lsn=end)
+    life.disk = kept  # from the beginning on it can
+    assert recover(life, lsn=end).messages == 2
 
 
 def test_its_own_images_bring_its_queues_back() -> None:
