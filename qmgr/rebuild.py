@@ -49,9 +49,7 @@ class _Since:
 
 
 class Rebuild(Store):
-    """Queues as they come to be again. Only those that were given as images, and with `all` those that are defined."""
-
-    all = False
+    """Queues as they come to be again: those that were given as images, and no others."""
 
     def __init__(self, like: Store, lock: AbstractContextManager[Any] = NOBODY) -> None:
         """In the directory of `like`, whose lock this is, with segments of its next numbers."""
@@ -212,8 +210,6 @@ class Rebuild(Store):
 
     def _define(self, record: records.Define, lsn: int, end: int, time: int) -> None:
         number: int = json.loads(record.definition)["id"]
-        if self.all and number not in self._since:
-            self._since[number] = _Since(lsn, {})
         if self._counts(number, lsn):
             super()._define(record, lsn, end, time)
 
