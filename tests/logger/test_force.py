@@ -248,6 +248,7 @@ class Quick(Line):
         return self.prepared
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("failures", [1, 20])
 def test_row_57_where_each_allocation_fails_for_a_while_nobody_is_left_in_silence(failures: int) -> None:
     """Giving the lead up must not need memory before it comes to what is tried again."""

@@ -327,6 +327,7 @@ def test_row_65_an_interrupt_while_a_start_is_given_up_leaves_no_lock() -> None:
     assert bodies(world.qm, "A") == OLD
 
 
+@pytest.mark.interpreted
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="this system does not say what is open")
 def test_row_57_a_start_that_memory_fails_leaves_no_file_of_the_log_open(
     real: Callable[..., qmgr.QueueManager], tmp_path: Path
@@ -517,6 +518,7 @@ def test_a_start_that_the_system_has_no_thread_for_leaves_nothing_open(
     assert bodies(real(), "A") == [b"kept"]
 
 
+@pytest.mark.interpreted
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of generators that end without memory
 @pytest.mark.parametrize("failures", [1, 12])
 @pytest.mark.parametrize("call", [put, put_many, get, unit_put, commit, backout], ids=lambda call: call.__name__)
