@@ -80,8 +80,8 @@ class Local:
         holder = locations.running(self.location, disk)
         if holder is not None:
             return Unavailable(
-                f"queue manager {self.name!r} is run by {holder}, which serves no clients, or not yet; end it there "
-                f"and start it with strmqm {self.name}",
+                f"queue manager {self.name!r} is run by {holder}, which serves no clients, or not yet; if it is a "
+                f"daemon that starts, try again in a moment, else end it there and start it with strmqm {self.name}",
                 name=self.name,
             )
         return Unavailable(
