@@ -444,3 +444,11 @@ def test_row_68_checkpoints_and_sweeps_go_by_elapsed_time(world: World) -> None:
     world.qm.put("B", b"")
     assert world.qm.status().checkpoints == before + 2
     assert world.qm.queue("A").depth == 0
+
+
+def test_a_unit_of_work_wakes_as_many_as_it_has_put_messages(qm: qmgr.QueueManager) -> None:
+    calls = [waiter(qm, lambda: qm.get("A", wait=120).body) for _ in range(3)]
+    with qm.begin() as unit:
+        for body in (b"1", b"2", b"3"):
+            unit.put("A", body)
+    assert sorted(call.outcome() for call in calls) == [b"1", b"2", b"3"]

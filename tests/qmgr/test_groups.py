@@ -316,3 +316,28 @@ def test_a_recreated_queue_has_its_groups() -> None:
     world.qm.recreate("A")
     assert unit.get("A", logical_order=True).body == b"G2"
     unit.commit()
+
+
+def test_groups_that_are_known_keep_up_with_what_comes_and_goes_in_one_go(qm: qmgr.QueueManager) -> None:
+    group(qm, "G", 1, 2, 3)
+    unit = qm.begin()
+    assert take(unit) == ["G1", "G2", "G3"]  # from here on the groups are known
+    unit.backout()
+    with qm.begin() as unit:
+        group(unit, "H", 1, 2, 3)
+    assert [one.body for one in qm.get_many("A", 2)] == [b"G1", b"G2"]
+    with qm.begin() as unit:
+        assert take(unit) == ["H1", "H2", "H3"]
+    assert bodies(qm, "A") == [b"G3"]
+
+
+def test_messages_in_no_group_that_come_in_one_go_are_found_in_logical_order(qm: qmgr.QueueManager) -> None:
+    """No index by group id was made for these."""
+    qm.put("A", b"1")
+    with qm.begin() as unit:
+        assert take(unit) == ["1"]
+    with qm.begin() as unit:
+        for body in (b"2", b"3", b"4"):
+            unit.put("A", body)
+    with qm.begin() as unit:
+        assert take(unit) == ["2", "3", "4"]
