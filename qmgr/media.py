@@ -27,6 +27,7 @@ from qmgr.errors import (
     Damaged,
     MediaImageMissing,
     MediaNotSupported,
+    MQError,
     NotImageRecoverable,
     ObjectInUse,
     Reason,
@@ -368,7 +369,11 @@ class Media:
                         raise StorageFull(text, name=name) from exc
                     raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=name) from exc
                 raise
-        self._checkpoint(lambda checkpoint, catalogue: None)
+        try:
+            self._checkpoint(lambda checkpoint, catalogue: None)
+        except MQError as exc:  # the queue is there all the same; after a crash it would be built once more
+            engine.check()
+            engine.say("AMQ9002", text=str(exc))
         return new.depth
 
     def _place_of(self, queue: Queue) -> image.Place:

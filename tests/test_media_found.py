@@ -299,6 +299,22 @@ def test_row_25_a_queue_that_was_recreated_is_whole_after_a_crash() -> None:
     assert bodies(world.qm, "Q") == [b"x"]
 
 
+def test_row_25_a_queue_is_recreated_although_the_disk_has_no_room_for_the_checkpoint_after_it() -> None:
+    world = linear()
+    world.qm.define_queue("Q")
+    world.qm.put("Q", b"x")
+    world.qm.checkpoint()
+    lose_segments(world, "Q")
+    world.qm.put("Q", b"y")
+    world.disk.capacity = world.disk.used + 1000  # for the error log
+    assert world.qm.recreate("Q").depth == 2
+    assert "AMQ9002" in world.errors()
+    world.qm.put("Q", b"z")
+    world.crash(LOSE_ALL)  # its disk has no room now either
+    assert "AMQ7042" not in world.errors()  # nor is this said of one that is there
+    assert bodies(world.qm, "Q") == [b"x", b"y", b"z"]
+
+
 def test_row_25_what_is_only_held_for_a_client_is_there_again_for_anybody() -> None:
     world = linear()
     world.qm.define_queue("Q")
