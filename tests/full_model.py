@@ -44,7 +44,7 @@ class Msg:
     properties: tuple[tuple[str, Any], ...] = ()
     form: str = ""
     expires: int = 0  # by the queue manager's steady clock, microseconds; 0: never
-    dead: tuple[int, str, str] | None = None  # why it is a dead letter, where it was, its format before
+    dead: tuple[tuple[int, str, str], ...] = ()  # each time: why it is a dead letter, where it was, its format before
     place: int = 0  # in the order of commits
     backouts: int = 0
     sure: int = 0  # the backout count that no crash can take back
@@ -241,7 +241,7 @@ class FullModel:
         """The message as it is put to the backout queue, or as a dead letter."""
         copy = attrs.evolve(msg, backouts=0, sure=0, least=0, held=None, place=0)
         if dead:
-            copy.dead = (reason, queue, msg.form)
+            copy.dead = (reason, queue, msg.form), *msg.dead
             copy.form = "MQDEAD"
         return copy
 
@@ -274,7 +274,7 @@ class FullModel:
         """The queue that takes a message that was backed out too often, and whether as a dead letter."""
         for name, dead in ((self.queues[queue].attributes["backout_queue"], False), (self.dead_letter_queue, True)):
             target = self.base(name)
-            size = len(msg.body) + (0 if msg.dead is None else DEAD_HEADER) + (DEAD_HEADER if dead else 0)
+            size = len(msg.body) + DEAD_HEADER * (len(msg.dead) + dead)
             if target is not None and target != queue and self.why_not_put(name, size, 1, depths) == set():
                 return target, dead
         return None

@@ -21,7 +21,7 @@ from qmgr.message import decode
 from qmgr.objects import mangle
 from qmgr.session import AllRights
 from recovery.uows import BACKED_OUT, UowState
-from tests.full_model import DEFAULTS, Found, FullModel, Move, Msg, Queue, Seen
+from tests.full_model import DEAD_HEADER, DEFAULTS, Found, FullModel, Move, Msg, Queue, Seen
 from tests.sim.clock import SimClock
 from tests.sim.disk import SimDisk
 from tests.sim.life import Violation
@@ -806,15 +806,14 @@ class FullLife:
         if message is None or msg is None or message.expiry is not None:
             return
         copy = self.model.moved(msg, base, dead=True, reason=2030)
-        if msg.dead is not None:
-            return
         target = self.model.base(self.model.dead_letter_queue)
         after = self.model.copy()
         may: set[int] = set()
         if not self.model.dead_letter_queue:
             may = {2085}
         else:
-            may = self.model.why_not_put(self.model.dead_letter_queue, len(msg.body) + 172, 1, self.depths())
+            size = len(msg.body) + DEAD_HEADER * len(copy.dead)
+            may = self.model.why_not_put(self.model.dead_letter_queue, size, 1, self.depths())
         if unit is not None and self.model.units[unit].size + 1 > self.model.max_uncommitted:
             may.add(TOO_MANY)
         if target is not None:
@@ -1137,10 +1136,11 @@ def matches(msg: Msg, options: dict[str, Any]) -> bool:
 
 def seen(message: Any) -> Seen:
     """As the model tells a message."""
-    body, dead, form = message.body, None, message.format
-    if form == deadletter.FORMAT:
+    body, dead, form = message.body, list[tuple[int, str, str]](), message.format
+    while form == deadletter.FORMAT:
         header, body = deadletter.decode(body)
-        dead = int(header.reason), header.queue, header.format
+        dead.append((int(header.reason), header.queue, header.format))
+        form = header.format
     return (
         body,
         message.priority,
@@ -1151,8 +1151,8 @@ def seen(message: Any) -> Seen:
         message.group_sequence,
         message.last_in_group,
         dict(message.properties),
-        form,
-        dead,
+        message.format,
+        tuple(dead),
         message.backout_count,
     )
 
