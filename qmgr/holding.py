@@ -5,6 +5,7 @@ refuses takes over what was held, with the room that this needs, in a unit of wo
 """
 
 import contextlib
+from collections.abc import Callable
 
 from qmgr.entry import Entry
 from qmgr.errors import Mistake, MQError, Reason, ResourceProblem
@@ -39,12 +40,13 @@ class Holding(Requeue):
     def accept_later(self, holder: Uow, held: list[Pair], unit: Uow | None) -> int:
         """Held messages are got: in the unit of work, or now; the LSN to force before anybody is told, or 0.
 
-        Raises Mistake when one is not held any more, ResourceProblem, SyncpointLimit: then all are still held.
+        Raises Mistake when one is not held any more, ResourceProblem, SyncpointLimit: then all are still held. After
+        any other error they are there for anybody.
         """
         if unit is not None:
             self._take_over(holder, held, unit)
             return 0
-        return self.commit_later(self._taken_over(holder, held))
+        return self._take_over_and(self.commit_later, holder, held)
 
     def reject_later(self, holder: Uow, held: list[Pair]) -> int:
         """Held messages return to their places with a higher backout count; the LSN to force, or 0.
@@ -55,7 +57,7 @@ class Holding(Requeue):
         for at in range(0, len(held), lot):
             some = held[at : at + lot]
             try:
-                end = max(end, self.back_out_later(self._taken_over(holder, some)))
+                end = max(end, self._take_over_and(self.back_out_later, holder, some))
             except ResourceProblem:
                 self.release(holder, some)
         return end
@@ -66,17 +68,24 @@ class Holding(Requeue):
             self.release_locked(holder, held)
 
     def release_locked(self, holder: Uow, held: list[Pair]) -> None:
-        for pair in self._still(holder, held):
-            holder.gets.remove(pair)
-            pair[0].give_back(pair[1], count=False)
+        still = self._still(holder, held)
+        try:
+            for pair in still:
+                holder.gets.remove(pair)
+                pair[0].give_back(pair[1], count=False)
+        except BaseException as exc:  # as below
+            self._on_failure(exc)
+            raise
 
     def give_up(self, holder: Uow) -> None:
         """The holder's client is gone: what it has may be what ended it, so it returns with a higher backout count."""
         if self.refusal is None and holder.state is ACTIVE:
-            with contextlib.suppress(MQError):  # nobody is there to be told; what is left belongs to all again
-                self.reject_later(holder, list(holder.gets))
-            with self.lock:
-                self.drop_locked(holder)
+            try:
+                with contextlib.suppress(MQError):  # nobody is there to be told; what is left belongs to all again
+                    self.reject_later(holder, list(holder.gets))
+            finally:
+                with self.lock:
+                    self.drop_locked(holder)
 
     def drop_locked(self, holder: Uow) -> None:
         """What it still has returns as if nobody had had it; nothing was ever logged of it, so that is its end."""
@@ -84,16 +93,18 @@ class Holding(Requeue):
         holder.state = BACKED_OUT
         self.state.uows.remove(holder)
 
-    def _taken_over(self, holder: Uow, held: list[Pair]) -> Uow:
-        """A unit of work that has got what was held."""
+    def _take_over_and(self, end: Callable[[Uow], int], holder: Uow, held: list[Pair]) -> int:
+        """A unit of work gets what was held, and ends so; the LSN to force, or 0."""
         unit = self.new_unit(holder.owner, holder.thread)
         try:
             self._take_over(holder, held, unit)
+            return end(unit)
         except BaseException:
             if not unit.gets:
                 self.state.uows.remove(unit)
+            elif unit.state is ACTIVE and self.refusal is None:  # nobody else knows of it, and could let go of them
+                self.back_out_later(unit)
             raise
-        return unit
 
     def _take_over(self, holder: Uow, held: list[Pair], unit: Uow) -> None:
         """The unit of work has got what was held, and room in the log is promised for saying so."""

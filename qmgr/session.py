@@ -327,14 +327,17 @@ class Session:
                 return
             self._closed = True
             units, self.units = list(self.units.values()), {}
-        for unit in units:
-            if unit.state is ACTIVE:
-                with contextlib.suppress(MQError):
-                    self._engine.back_out_later(unit._unit)  # nobody is told
-        if self._holder is not None:
-            with contextlib.suppress(MQError):
-                self._holder.close()
-        self._registry.forget(self)
+        with contextlib.ExitStack() as ends:  # where one of them fails for want of memory the others come all the same
+            ends.callback(self._registry.forget, self)
+            if self._holder is not None:
+                ends.callback(self._holder.close)
+            for unit in units:
+                if unit.state is ACTIVE:
+                    ends.callback(self._back_out, unit)
+
+    def _back_out(self, unit: "UnitOfWork") -> None:
+        with contextlib.suppress(MQError):  # nobody is told
+            self._engine.back_out_later(unit._unit)
 
 
 class Sessions:

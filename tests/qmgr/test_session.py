@@ -1,5 +1,6 @@
 """Sessions: what a client has begun ends with it; what is delivered to it is held until it says what becomes of it."""
 
+import contextlib
 import errno
 import json
 
@@ -10,7 +11,10 @@ from qmgr.errors import BackedOut, Inhibited, Mistake, NotAuthorized, Reason, Un
 from qmgr.infos import Peer
 from qmgr.manager import UnitOfWork
 from qmgr.session import AllRights, Session
+from qmgr.units import Units
 from recovery.uows import UowState
+from tests.conftest import SOAK
+from tests.qmgr.test_interrupts import Strike, Tracer, interrupted
 from tests.qmgr.world import Call, World, bodies
 from tests.sim.loss import LOSE_ALL
 
@@ -388,3 +392,51 @@ def test_a_checkpoint_without_descriptors_is_tried_again() -> None:
     made.qm.checkpoint()
     made.crash(LOSE_ALL)
     assert made.qm.queue("A").depth == 5
+
+
+STRUCK = {
+    "accept": lambda one, held: one.accept(held),
+    "accept in a unit": lambda one, held: one.accept(held, one.begin()),
+    "reject": lambda one, held: one.reject(held),
+    "release": lambda one, held: one.release(held),
+    "deliver": lambda one, held: one.deliver("A", 2),
+}
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("call", STRUCK)
+def test_row_57_no_memory_at_a_line_of_it_leaves_no_message_that_nobody_can_let_go_of(call: str) -> None:
+    base = world()
+    base.qm.end()
+    n = 0
+    while True:
+        n += 1 if SOAK else 4
+        made = World.__new__(World)
+        made.disk, made.clock = base.disk.snapshot(), base.clock
+        made.start()
+        one = session(made)
+        held, _ = one.deliver("A", 2)
+        tracer = Tracer(n, MemoryError)
+        interrupted(tracer, lambda: STRUCK[call](one, held))  # noqa: B023
+        if not tracer.where:
+            break  # every line has had its turn
+        with contextlib.suppress(Unavailable):
+            one.close()
+            info = made.qm.queue("A")
+            there = len(bodies(made.qm, "A"))
+            assert (info.depth, info.uncommitted) == (there, 0), f"line {n}: {tracer.where}"
+            continue
+        assert made.qm.refusal is not None
+    assert n > 20, "the call has lines"
+
+
+@pytest.mark.interpreted
+def test_row_57_where_a_unit_of_a_client_that_is_gone_can_not_be_backed_out_the_rest_of_it_ends() -> None:
+    made = world()
+    one = session(made)
+    one.deliver("A", 2)
+    unit = one.begin()
+    one.put_later(unit, "B", b"x", {})
+    assert not interrupted(Strike(Units.back_out_later.__code__, lambda frame: True), one.close)
+    assert len(bodies(made.qm, "A")) == 5
+    assert SOMEBODY not in [connection.peer for connection in made.qm.connections()]
