@@ -287,6 +287,38 @@ def test_row_25_a_unit_of_work_goes_on_with_a_queue_that_was_recreated_meanwhile
     assert bodies(world.qm, "Q") == [b"there", b"of the unit"]
 
 
+def test_row_25_for_a_unit_in_doubt_that_has_put_to_a_recreated_queue_room_is_promised_to_end_it() -> None:
+    """Its commit names the queue again, which it did not while that was damaged."""
+    world = linear()
+    world.qm.define_queue("Q")
+    unit = world.qm.begin(qmgr.Xid(1, b"U", b""))
+    unit.put("Q", b"of the unit")
+    world.qm.put("Q", b"there")
+    unit.prepare()
+    world.qm.checkpoint()
+    lose_segments(world, "Q")
+    world.crash(LOSE_ALL)
+    engine = world.qm._engine
+    assert "AMQ9004" in world.errors()
+    assert [one.promise for one in engine.state.uows] == [engine.promise_of(one) for one in engine.state.uows]
+    assert engine.log.space.promised == sum(one.promise for one in engine.state.uows) > 0
+
+
+def test_row_25_a_recreated_queue_counts_what_a_unit_has_put_to_it_that_is_not_persistent() -> None:
+    world = linear()
+    world.qm.define_queue("Q")
+    unit = world.qm.begin()
+    unit.put("Q", b"fleeting", persistent=False)
+    unit.put("Q", b"of the unit")
+    world.qm.put("Q", b"there")
+    world.qm.recreate("Q")
+    info = world.qm.queue("Q")
+    assert (info.depth, info.uncommitted) == (3, 2)
+    unit.commit()
+    info = world.qm.queue("Q")
+    assert (info.depth, info.uncommitted) == (3, 0)
+
+
 def test_row_25_a_queue_that_was_recreated_is_whole_after_a_crash() -> None:
     world = linear()
     world.qm.define_queue("Q")
