@@ -601,3 +601,29 @@ def test_row_30_a_restart_has_room_to_back_out_many_units_where_a_secondary_had_
     world.crash(LOSE_ALL)
     assert world.qm.restart_report.resolved == 600
     assert set(bodies(world.qm, "A")) == {bytes(2000)}
+
+
+@pytest.mark.parametrize("prepared", [False, True], ids=["in flight", "in doubt"])
+def test_a_unit_that_has_ended_between_its_choice_and_its_turn_is_neither_rolled_back_nor_forward(
+    prepared: bool,
+) -> None:
+    world = World()
+    world.qm.define_queue("Q")
+    unit = world.qm.begin(XID)
+    unit.put("Q", b"once")
+    world.qm.put("Q", b"other")  # by which the unit's call is logged: it may hold the head
+    chosen = next(one for one in world.qm._engine.state.uows.logged())
+    if prepared:
+        unit.prepare()
+        world.qm.resolve(XID, commit=True)
+    else:
+        unit.commit()
+    tail = world.qm.status().log.tail
+    housekeeper = world.qm._housekeeper
+    assert housekeeper._release_unit(chosen)
+    assert housekeeper._roll_forward(chosen)  # as where it is resolved while that waits for room
+    assert world.qm.status().log.tail == tail
+    assert "AMQ7486" not in world.errors()
+    world.crash(LOSE_ALL)
+    assert bodies(world.qm, "Q") == [b"other", b"once"]
+    assert world.qm.in_doubt() == []
