@@ -134,8 +134,9 @@ class Running(ABC):
     def _open_log(self) -> logs.Log:
         """The log as it lies there. Raises LogError, and IniError where it is not as qm.ini says."""
         try:
+            astray = self._lock.astray  # made before there is a log that could be left open
             log = logs.Log(self._disk, self._clock, self.config.log)
-            log.astray = self._lock.astray
+            log.astray = astray
             return log
         except NotAsConfigured as exc:
             path = self._location.ini

@@ -116,13 +116,13 @@ def sweep(
 ) -> Sweep:
     """Live `prelude`, then `script` with a look before every change of the disk, or every `every`-th.
 
-    The quick suite looks at every fifth of a long script and at every third of the others, in each setup at others:
+    The quick suite looks at every seventh of a long script and at every fourth of the others, in each setup at others:
     much is alike in all of them. What looks at one script for several losses gives each an offset of its own. A `short`
     script, of a call or two, is looked at before every change always.
     """
     if not SOAK and not short:
         offset += 2 if setup.linear else int(setup.atomic)
-        every *= 5 if script.__name__ in LONG else 3
+        every *= 7 if script.__name__ in LONG else 4
     life = Life(setup, disk)
     if prelude is not None:
         prelude(life)

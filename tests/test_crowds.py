@@ -14,10 +14,10 @@ from tests.conftest import SOAK
 from tests.sim.crowd import live
 from tests.sim.paging import Counted
 
-LIVES = 1000 if SOAK else 20  # in each part
+LIVES = 1000 if SOAK else 12  # in each part
 # What the lives of a part do together, far less than they do: else they prove little.
-LEAST = {"put": 300, "get": 250, "commit": 30, "backout": 20, "prepare": 5, "resolve": 5, "browse": 30}
-LEAST |= {"checkpoint": 20, "crashes": 20, "rolled back for room": 1}
+LEAST = {"put": 180, "get": 150, "commit": 18, "backout": 12, "prepare": 3, "resolve": 3, "browse": 18}
+LEAST |= {"checkpoint": 12, "crashes": 12}
 
 
 @pytest.mark.interpreted

@@ -342,11 +342,16 @@ def test_row_57_a_start_that_memory_fails_leaves_no_file_of_the_log_open(
         there = {os.readlink(link) for link in links if os.path.exists(link)}
         return {path for path in there if "/log/" in path and path.startswith(str(tmp_path))}
 
-    started: list[qmgr.QueueManager] = []
+    started: list[qmgr.QueueManager | None] = [None]
+
+    def start() -> None:
+        started[0] = qmgr.start(NAME, data_path=tmp_path, background=False)  # to keep it takes no memory
+
     for first in range(800, 1500, 7):  # the log is opened there, about
-        short_of_memory(first, 1, lambda: started.append(qmgr.start(NAME, data_path=tmp_path, background=False)))
-        while started:
-            started.pop().abandon()
+        short_of_memory(first, 1, start)
+        if started[0] is not None:
+            started[0].abandon()
+            started[0] = None
         assert open_files() == set(), f"allocation {first}"
     assert bodies(real(), "A") == [b"kept"]
 
