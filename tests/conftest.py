@@ -15,7 +15,7 @@ SOAK = bool(os.environ.get("QMGR_SOAK")) or os.environ.get("HYPOTHESIS_PROFILE")
 settings.register_profile(
     "ci",
     deadline=None,
-    max_examples=40,
+    max_examples=32,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
