@@ -4,7 +4,6 @@
 small as here, is that life again.
 """
 
-import gc
 from collections import Counter
 
 import pytest
@@ -32,20 +31,3 @@ def test_many_threads_at_once_keep_every_promise(
     for seed in range(part * LIVES, (part + 1) * LIVES):
         did.update(live(seed, monkeypatch).did)
     assert {what: did[what] for what, least in LEAST.items() if did[what] < least} == {}
-
-
-@pytest.mark.interpreted
-def test_a_life_is_the_same_whenever_garbage_is_collected(
-    small_segments: Counted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Which depends on what was done before, and calls functions of the queue manager's own."""
-    usual = gc.get_threshold()
-    lives = []
-    for threshold in (usual[0], 50):
-        gc.set_threshold(threshold)
-        try:
-            lives.append(live(5, monkeypatch))
-        finally:
-            gc.set_threshold(*usual)
-    assert lives[0].turns.preempt
-    assert lives[0].story == lives[1].story
