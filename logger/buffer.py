@@ -13,7 +13,6 @@ from logger.errors import LogClosed
 from logger.frame import BEGIN, END, FAR, FRONT, HEADER, MAGIC, REST, SKIP, VERSION, WHOLE
 
 SMALLEST_PART = 512  # bytes: a record is not split to put less than this at the end of an extent
-FILLING = 4  # when this part of a half is full writing could begin: with the default size, 512 KiB
 JOINED = PAGE  # bytes: a frame up to this size is joined before it goes into the pages
 
 
@@ -41,18 +40,13 @@ class LogBuffer:
         tail: int,
         partial: Buffer,
         make_room: Callable[[], None],
-        filling: Callable[[], None],
     ) -> None:
-        """`partial` is what the log holds of the page at `tail`; `make_room()` takes and writes the full pages.
-
-        `filling()` hears once of each run that so much of it waits that writing could begin.
-        """
+        """`partial` is what the log holds of the page at `tail`; `make_room()` takes and writes the full pages."""
         self._pages, self._other = halves
         self._extent_bytes = extent_bytes
         self._seed = seed
         self._epoch = epoch
         self._make_room = make_room
-        self._filling = filling
         self.capacity = len(self._pages)
         self.max_frame = min(extent_bytes // 8, self.capacity // 2) & -8
         self._max_joined = min(self.max_frame, JOINED)
@@ -62,10 +56,9 @@ class LogBuffer:
         self._set_end()
 
     def _set_end(self) -> None:
-        """No frame may end beyond the end of the half or of the extent; where it fills there is a look."""
+        """No frame may end beyond the end of the half or of the extent."""
         extent_end = (self.tail // self._extent_bytes + 1) * self._extent_bytes
         self._end = min(self.base + self.capacity, extent_end)
-        self._look_at = min(self.base + self.capacity // FILLING, self._end)
 
     @property
     def room(self) -> int:
@@ -76,7 +69,7 @@ class LogBuffer:
         """Append a record with the body `head + data`; return its LSN. `self.tail` is then the LSN to force."""
         at = self.tail
         end = at + HEADER.size + len(head) + len(data)
-        if end > self._look_at or end - at > self._max_joined:
+        if end > self._end or end - at > self._max_joined:
             return self._append_large(kind, uow, time, durable, head, data)
         back = at - durable >> 3
         rest = REST.pack(end - at, self._epoch, at, uow, time, back if back < FAR else FAR, kind, WHOLE, VERSION)
@@ -95,16 +88,12 @@ class LogBuffer:
         at = self.tail
         length = HEADER.size + len(head) + len(data)
         if length > self.max_frame or at + length > self._end:
-            at = self._append_parts(kind, uow, time, durable, head, data)
-        else:
-            back = min(at - durable >> 3, FAR)
-            end = frame.encode_into(
-                self._pages, at - self.base, self._seed, self._epoch, at, uow, time, back, kind, WHOLE, head, data
-            )
-            self.tail = frame.after(self.base + end)
-        if self.tail > self._look_at and self._look_at < self._end:
-            self._look_at = self._end
-            self._filling()
+            return self._append_parts(kind, uow, time, durable, head, data)
+        back = min(at - durable >> 3, FAR)
+        end = frame.encode_into(
+            self._pages, at - self.base, self._seed, self._epoch, at, uow, time, back, kind, WHOLE, head, data
+        )
+        self.tail = frame.after(self.base + end)
         return at
 
     def _append_parts(self, kind: int, uow: int, time: int, durable: int, head: Buffer, data: Buffer) -> int:

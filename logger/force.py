@@ -119,22 +119,6 @@ class GroupCommit(ABC):
             told = self._give_up(turn, exc)
             raise told from told.__cause__
 
-    def _if_nobody_leads(self, begin: Callable[[], bool], work: Callable[[], None]) -> None:
-        """Lead now or not at all: `begin` with the lock held, and if it says so `work` without it."""
-        me = object()
-        try:
-            with self.lock:
-                if self._leader is not None or self._large or self._failure is not None or not begin():
-                    return
-                self._leader = me
-                self._writing = True
-            work()
-            with self.lock:
-                self._step_down()
-        except BaseException as exc:
-            told = self._give_up(me, exc)
-            raise told from told.__cause__
-
     def _leads(self, turn: Turn) -> bool:
         """Wait; True when it is this caller's turn to lead, and what it is to write is prepared."""
         turn.gate.acquire()

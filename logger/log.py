@@ -201,7 +201,6 @@ class Log(Writer):
             tail=tail,
             partial=partial,
             make_room=self._write_full_pages,
-            filling=self._filling,
         )
         self._one_frame = self.buffer.max_frame - frame.HEADER.size
         self.durable = self.safe = tail
@@ -229,7 +228,6 @@ class Log(Writer):
 
     def close(self, *, clean: bool) -> None:
         """Close the files; `clean`: everything is forced, and the control file names the exact end of the log."""
-        self._behind.end()
         try:
             if clean:
                 self.sync(self.buffer.tail)

@@ -10,7 +10,7 @@ import attrs
 
 from logger import integrity, lsn
 from logger.at_rest import read_page
-from logger.buffer import FILLING, LogBuffer, Run
+from logger.buffer import LogBuffer, Run
 from logger.clock import Clock
 from logger.config import LogConfig, LogSync, WriteIntegrity
 from logger.control import ControlFile, ControlState, TakenOver
@@ -20,7 +20,6 @@ from logger.errors import LogFailed
 from logger.extent import DATA, SPARES, Extent
 from logger.extents import Extents
 from logger.force import GroupCommit
-from logger.soon import Behind
 from logger.space import Space
 from logger.stats import LogStats
 
@@ -78,9 +77,7 @@ class Writer(GroupCommit):
         self._small = False  # what was prepared is one page, in `_image`; else it is in `_output`
         self._image = disk.buffer(PAGE)
         self._imaged: Imaged = 0, 0, 0, None
-        self._behind = Behind(self._write_behind)
         self.astray: Callable[[], str] = str  # a directory of the queue manager that has left its path, or ""
-        self.write_behind = False  # may a thread write full pages while others append?
 
     def _prepare(self) -> None:
         """Settle what the leader writes: what an interrupted one left undone, else all that the buffer holds.
@@ -154,13 +151,13 @@ class Writer(GroupCommit):
             self._spare = 1 - self._unsynced_spare
             self._unsynced_spare = NOWHERE
 
-    def _take(self, *, partial: bool = True) -> None:
+    def _take(self) -> None:
         """Take all that waits to be written, with a plan where it goes, unless there is something undone."""
         if self._output is None:
             try:
-                if partial and self._fills():
+                if self._fills():
                     self.buffer.fill_page(self._clock.wall_us(), self.durable)
-                self._output = self._plan(self.buffer.take(partial=partial))
+                self._output = self._plan(self.buffer.take(partial=True))
             except BaseException as exc:  # pages that were taken and not planned are lost
                 raise self._fail(exc) from exc
             if self._large:
@@ -177,11 +174,11 @@ class Writer(GroupCommit):
 
     def _finish(self, output: _Output, *, sync: bool) -> int:
         self._perform(output, sync=sync)
-        tail = max(output.run.tail, self.safe)  # without its partial page a run ends before what is safe of that
+        tail = output.run.tail
         if sync:
-            self.durable = max(output.run.tail, self.durable)
-        last = lsn.page_of(output.run.tail)
-        self._only_home = last if last < output.run.tail and not output.to_spare else NOWHERE
+            self.durable = tail
+        last = lsn.page_of(tail)
+        self._only_home = last if last < tail and not output.to_spare else NOWHERE
         self._output = None
         return tail
 
@@ -321,31 +318,6 @@ class Writer(GroupCommit):
             self._perform(self._plan(self.buffer.take(partial=False)), sync=False)
         except BaseException as exc:
             raise self._fail(exc) from exc
-
-    def _filling(self) -> None:
-        """Much waits in the buffer: if nobody writes, let a thread begin, while the appender goes on. The lock is held.
-
-        The CRC of a large record, its copy and the write of the one before take about the same time, without the GIL.
-        """
-        if self.write_behind and self._leader is None:
-            self._behind.ask()
-
-    def _write_behind(self) -> None:
-        """Write the full pages without a sync, if nobody else leads. Fails as a force does: for good."""
-
-        def begin() -> bool:
-            buffer = self.buffer
-            if self._output is not None or buffer.tail - buffer.base < buffer.capacity // FILLING:
-                return False
-            self._take(partial=False)
-            return True
-
-        def work() -> None:
-            if self._output is not None:
-                self._perform(self._output, sync=False)
-                self._output = None
-
-        self._if_nobody_leads(begin, work)
 
     def _keep_partial(self, tail: int, partial: bytes) -> None:
         """Put the page that the log ended in into a spare page: it may be whole only at home, where it is rewritten.

@@ -91,7 +91,6 @@ class Running(ABC):
             me = weakref.ref(self)
             disk.on_fork(lambda: _in_child(me()))
             if background:
-                self._log.write_behind = True
                 self._housekeeper.start_thread()
             else:
                 self._engine.watchful = self._engine.attention = True

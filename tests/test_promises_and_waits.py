@@ -475,21 +475,6 @@ def test_a_record_that_meets_the_end_of_its_extent_has_room_for_the_padding() ->
 # ---- what can be done without
 
 
-def test_without_a_thread_to_write_behind_everything_else_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = world_with("A")
-    world.qm._engine.log.write_behind = True
-
-    def cannot_start(self: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", cannot_start)
-        with world.qm.begin() as unit:
-            unit.put("A", bytes(200_000))
-    world.restart()
-    assert bodies(world.qm, "A") == [bytes(200_000)]
-
-
 def test_what_could_not_get_a_thread_of_its_own_is_not_waited_for_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

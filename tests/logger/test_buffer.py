@@ -25,7 +25,7 @@ class Stream:
         self.buffer = LogBuffer(
             (memoryview(bytearray(size)), memoryview(bytearray(size))),
             extent_bytes=EXTENT, seed=SEED, epoch=3, tail=tail, partial=b"",
-            make_room=self.make_room, filling=lambda: None,
+            make_room=self.make_room,
         )  # fmt: skip
 
     def make_room(self) -> None:
@@ -119,7 +119,7 @@ def test_going_on_in_a_page_that_a_restart_found_partly_filled() -> None:
     again = LogBuffer(
         (memoryview(bytearray(size)), memoryview(bytearray(size))),
         extent_bytes=EXTENT, seed=SEED, epoch=4, tail=tail, partial=partial,
-        make_room=lambda: None, filling=lambda: None,
+        make_room=lambda: None,
     )  # fmt: skip
     again.append(6, 0, 0, EXTENT, b"after")
     run = again.take(partial=True)

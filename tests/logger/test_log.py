@@ -90,19 +90,27 @@ def test_what_was_not_forced_may_be_lost_but_only_from_the_end() -> None:
         assert len(found) >= 10
 
 
-@given(st.lists(st.tuples(st.integers(0, 6000), st.booleans()), max_size=40), st.integers(0, 1000))
-def test_any_crash_keeps_a_prefix_with_all_that_was_forced(steps: list[tuple[int, bool]], seed: int) -> None:
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 6000) | st.integers(0, 30_000), st.sampled_from(["", "write", "force"])), max_size=40
+    ),
+    st.integers(0, 1000),
+)
+def test_any_crash_keeps_a_prefix_with_all_that_was_forced(steps: list[tuple[int, str]], seed: int) -> None:
     disk, log = made()
     bodies: list[bytes] = []
     forced = 0
-    for n, (size, force) in enumerate(steps):
+    for n, (size, then) in enumerate(steps):
         body = bytes([n]) * size
         try:
             end = append(log, body)
         except Full:
             break
         bodies.append(body)
-        if force:
+        if then == "write":
+            with log.lock:
+                log._write_full_pages()
+        elif then == "force":
             log.force(end)
             forced = len(bodies)
     found = restarted(disk, seed)
@@ -361,15 +369,13 @@ class Speechless(MemoryError):
 
 @pytest.mark.interpreted
 @pytest.mark.parametrize("kind", [MemoryError, Speechless])
-@pytest.mark.parametrize("way", ["force", "sync", "append", "behind"])
+@pytest.mark.parametrize("way", ["force", "sync", "append"])
 def test_rows_57_and_65_pages_that_were_taken_and_not_planned_end_the_log(
     monkeypatch: pytest.MonkeyPatch, way: str, kind: type[MemoryError]
 ) -> None:
     """They are not in the buffer any more and nowhere else: what comes behind them must not count."""
     disk, log = made()
     log.force(append(log, b"good"))
-    if way == "behind":
-        behind(log)
     plan, failures = log._plan, [kind()]
 
     def scarce(run: Any) -> Any:
@@ -379,7 +385,7 @@ def test_rows_57_and_65_pages_that_were_taken_and_not_planned_end_the_log(
 
     monkeypatch.setattr(log, "_plan", scarce)
     with pytest.raises((MemoryError, LogFailed)):
-        if way in ("append", "behind"):
+        if way == "append":
             append(log, bytes(100_000))
         (log.sync if way == "sync" else log.force)(append(log, bytes(10_000)))
     assert not failures
@@ -562,45 +568,6 @@ def test_row_38_extents_of_another_size_are_refused() -> None:
         Log(disk.crash(), SimClock(), LogConfig(path="/log", file_pages=128))
 
 
-class Inline:
-    """Writes behind at once, in the call that asks: the same every time."""
-
-    def __init__(self, log: Log) -> None:
-        self.ask = log._write_full_pages
-
-    def end(self) -> None: ...
-
-
-def behind(log: Log) -> Log:
-    log.write_behind = True
-    log._behind = Inline(log)  # type: ignore[assignment]
-    return log
-
-
-@given(st.lists(st.tuples(st.integers(0, 30_000), st.booleans()), max_size=25), st.integers(0, 1000))
-def test_any_crash_with_pages_written_behind_keeps_a_prefix_with_all_that_was_forced(
-    steps: list[tuple[int, bool]], seed: int
-) -> None:
-    disk, log = made()
-    behind(log)
-    bodies: list[bytes] = []
-    forced = 0
-    for n, (size, force) in enumerate(steps):
-        body = bytes([n]) * size
-        try:
-            end = append(log, body)
-        except Full:
-            break
-        bodies.append(body)
-        if force:
-            log.force(end)
-            assert log.durable >= end
-            forced = len(bodies)
-    found = restarted(disk, seed)
-    assert found == bodies[: len(found)]
-    assert len(found) >= forced
-
-
 @pytest.mark.parametrize("sync", LogSync)
 @pytest.mark.parametrize("integrity", WriteIntegrity)
 @pytest.mark.parametrize("size", [10_000, 20_000, 70_000])
@@ -654,33 +621,15 @@ def test_no_page_is_filled_up_with_room_that_is_promised() -> None:
         log.space.promised = 0
 
 
-def test_a_quarter_of_the_buffer_is_written_behind_and_not_again_by_the_force() -> None:
-    disk, log = made()
-    log.force(append(log, b"the extent is taken"))
-    behind(log)
-    writes, syncs = disk.counts["write"], disk.counts["sync"]
-    append(log, bytes(10_000))
-    assert disk.counts["write"] == writes
-    end = append(log, bytes(10_000))
-    assert (disk.counts["write"], disk.counts["sync"]) == (writes + 1, syncs)
-    log.force(end)
-    assert (disk.counts["write"], disk.counts["sync"]) == (writes + 2, syncs + 1)
-    assert len(restarted(disk)) == 3
-
-
-@pytest.mark.parametrize("how", ["behind", "for room"])
-def test_row_02_what_was_written_without_a_sync_is_not_safe(how: str) -> None:
+def test_row_02_what_was_written_without_a_sync_is_not_safe() -> None:
     """Whoever forces a record that has gone to the disk, with a full page and no sync, still waits for one."""
     disk, log = made()
     log.force(append(log, b"the extent is taken"))
     end = append(log, b"written")
     append(log, bytes(30_000))
     writes, syncs = disk.counts["write"], disk.counts["sync"]
-    if how == "behind":
-        log._write_behind()
-    else:
-        with log.lock:
-            log._write_full_pages()
+    with log.lock:
+        log._write_full_pages()
     assert (disk.counts["write"], disk.counts["sync"]) == (writes + 1, syncs)
     log.force(end)
     assert restarted(disk)[1] == b"written"
@@ -734,31 +683,8 @@ def test_row_65_a_force_writes_its_own_too_after_what_an_interrupted_one_has_lef
     assert restarted(disk)[1:] == [bytes(interrupted), b"mine"]
 
 
-@pytest.mark.parametrize("step", ["force", "append"])
-def test_a_failed_write_behind_reaches_the_next_call(step: str) -> None:
+def test_records_of_many_threads_that_fill_the_buffer_are_all_there() -> None:
     disk, log = made()
-    log.force(append(log, b"good"))
-    log.write_behind = True
-    fault = disk.fail("write", errno.EIO)
-    end = append(log, bytes(30_000))
-    for _ in range(20_000):
-        if log.failure is not None:
-            break
-        threading.Event().wait(0.001)
-    assert fault.fired
-    with pytest.raises(LogFailed, match="mend the disk"):
-        if step == "force":
-            log.force(end)
-        else:
-            append(log, b"more")
-    with pytest.raises(LogFailed):
-        log.close(clean=True)
-    assert restarted(disk)[:1] == [b"good"]
-
-
-def test_records_of_many_threads_are_all_there_when_pages_are_written_behind() -> None:
-    disk, log = made()
-    log.write_behind = True
     kept: list[bytes] = []
 
     def work(me: int) -> None:
@@ -778,7 +704,6 @@ def test_records_of_many_threads_are_all_there_when_pages_are_written_behind() -
     for thread in threads:
         thread.join(120)
         assert not thread.is_alive()
-    log._behind.end()
     assert set(kept) <= set(restarted(disk))
 
 
