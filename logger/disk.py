@@ -572,14 +572,20 @@ def replace_file(disk: Disk, path: str, data: Buffer) -> None:
 
 
 def user_data_path(variable: str, application: str) -> str:
-    """Where this user's data lives: what the environment variable says, else the platform's directory for it."""
+    """Where this user's data lives: what the environment variable says, else the platform's directory for it.
+
+    "" where there is none: in a container a user may have no home.
+    """
     named = os.environ.get(variable)
     if named:
         return os.path.abspath(named)
     home = os.path.expanduser("~")
+    shared = os.environ.get("XDG_DATA_HOME", "")
     if sys.platform == "darwin":
-        return f"{home}/Library/Application Support/{application}"
-    return os.path.join(os.environ.get("XDG_DATA_HOME") or f"{home}/.local/share", application)
+        shared = f"{home}/Library/Application Support"
+    elif not os.path.isabs(shared):
+        shared = f"{home}/.local/share"
+    return os.path.join(shared, application) if os.path.isabs(shared) else ""
 
 
 def absolute_path(path: Path) -> str:

@@ -102,8 +102,10 @@ def create(
         if not isinstance(attributes, Mapping):
             raise ValueError(f"attributes is {attributes!r}; allowed: a mapping of names to values")
         qmgr = with_attributes(QmgrDefinition(), dict(attributes))
+    except MQError:
+        raise
     except (ValueError, TypeError, AttributeError) as exc:
-        raise exc if isinstance(exc, MQError) else Mistake(f"queue manager {name!r} can't be created: {exc}") from exc
+        raise Mistake(f"queue manager {name!r} can't be created: {exc}") from exc
     with translated(name, "created"):
         _refuse_what_exists(disk, location)
         if f"{disk.real_path(location.data_dir)}/".startswith(f"{disk.real_path(location.log_dir)}/"):

@@ -61,8 +61,14 @@ class Location:
 
 
 def data_root(data_path: Path | None = None) -> str:
-    """The data path: the argument, else QMGR_DATA_PATH, else the platform's directory for user data."""
-    return absolute_path(data_path) if data_path is not None else user_data_path(VARIABLE, "qmgr")
+    """The data path: the argument, else QMGR_DATA_PATH, else the platform's directory for user data. Raises Mistake."""
+    root = absolute_path(data_path) if data_path is not None else user_data_path(VARIABLE, "qmgr")
+    if not root:
+        raise Mistake(
+            f"this user has no home directory where queue managers could be: set {VARIABLE} to a directory",
+            reason=Reason.OPTIONS_ERROR,
+        )
+    return root
 
 
 def find(name: str, data_path: Path | None = None, *, log_path: Path | None = None) -> Location:

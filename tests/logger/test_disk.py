@@ -215,6 +215,11 @@ def test_the_data_path_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", "/xdg")
     monkeypatch.setattr("sys.platform", "linux")
     assert disks.user_data_path("SOME_PATH", "app") == "/xdg/app"
+    monkeypatch.setenv("XDG_DATA_HOME", "relative: not heeded")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert disks.user_data_path("SOME_PATH", "app") == "/home/me/.local/share/app"
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as for a user whom the system does not know
+    assert disks.user_data_path("SOME_PATH", "app") == ""
 
 
 def test_what_is_kept_for_root_is_neither_free_nor_in_use(monkeypatch: pytest.MonkeyPatch) -> None:

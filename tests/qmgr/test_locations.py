@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+import qmgr
 from qmgr import Mistake, locations
+from qmgr.errors import IniError
 from tests.sim.disk import SimDisk
 
 
@@ -21,6 +23,22 @@ def test_the_environment_names_the_data_path(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv(locations.VARIABLE, "/some/where")
     assert locations.find("A").data_root == "/some/where"
     assert locations.find("A", "/else").data_root == "/else"
+
+
+def test_who_has_no_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (locations.VARIABLE, "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as for a user whom the system does not know
+    with pytest.raises(Mistake, match="set QMGR_DATA_PATH"):
+        locations.find("A")
+    assert locations.find("A", "/else").data_root == "/else"
+
+
+def test_a_path_that_qm_ini_can_not_hold_is_refused_and_the_error_is_not_its_own_cause(tmp_path: Path) -> None:
+    with pytest.raises(IniError, match="can't hold LogPath") as caught:
+        qmgr.create("A", data_path=tmp_path / "a#b")
+    assert caught.value.__cause__ is None
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_wrong_name_is_refused_before_any_path_is_made() -> None:
