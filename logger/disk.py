@@ -18,6 +18,7 @@ from typing import Protocol
 
 from logger.errors import LogInUse
 
+LAST_STREAM = 2  # the descriptor of standard error
 LOCK_ATTEMPTS = 50
 PAGE = 4096  # bytes; the unit of alignment for direct writes
 HUGE_PAGE = 2 << 20
@@ -326,21 +327,35 @@ class PosixLock:
                 os.close(one)
 
 
+def _open(path: str, flags: int) -> int:
+    """Open a file that is written, with a descriptor that is none of the three standard streams'.
+
+    Where one of those is closed its number is the next to be given away, and what a library prints would go to the log.
+    """
+    fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    if fd > LAST_STREAM:
+        return fd
+    try:
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, LAST_STREAM + 1)
+    finally:
+        os.close(fd)
+
+
 class PosixDisk:
     """The machine's file systems. Directories are made 0700, files 0600."""
 
     def open(self, path: str, *, create: bool = False, direct: bool = False) -> PosixFile:
-        flags = os.O_RDWR | os.O_CLOEXEC
+        flags = os.O_RDWR
         if create:
             flags |= os.O_CREAT | os.O_EXCL
         if direct and hasattr(os, "O_DIRECT"):
             try:
-                return _file(os.open(path, flags | os.O_DIRECT, 0o600), path)
+                return _file(_open(path, flags | os.O_DIRECT), path)
             except OSError as exc:
                 if exc.errno != errno.EINVAL:  # EINVAL: this file system has no direct writes
                     raise
                 flags &= ~os.O_EXCL  # some of them create the file before they refuse
-        return _file(os.open(path, flags, 0o600), path)
+        return _file(_open(path, flags), path)
 
     def open_read(self, path: str) -> PosixFile:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # nobody waits for who writes into a pipe
@@ -395,7 +410,7 @@ class PosixDisk:
             os.close(fd)
 
     def lock(self, path: str, holder: str, held: Locks | None = None) -> PosixLock:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = _open(path, os.O_RDWR | os.O_CREAT)
         lock = PosixLock(fd, os.path.dirname(path))
         if held is not None:
             held.append(lock)

@@ -8,6 +8,8 @@ what it has acknowledged by then.
 import os
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -345,3 +347,33 @@ def test_a_sync_that_the_real_disk_leaves_out_is_noticed(
     monkeypatch.setattr(owner, name, instead)
     with pytest.raises(Broken):
         live(Acknowledged(calls, str(tmp_path)), "TripleWrite", "circular")
+
+
+WITHOUT_STREAMS = """
+import os, qmgr
+for stream in (0, 1, 2):
+    os.close(stream)
+qm = qmgr.start("CLOSED")
+qm.define_queue("A")
+for size in (10, 200_000):  # the second one makes the log take a new extent
+    qm.put("A", bytes(size))
+    for stream in (0, 1, 2):
+        try:
+            os.write(stream, b"what a library prints where standard error should be " * 1000)
+        except OSError:
+            pass
+qm.put("A", b"last")
+os._exit(9)
+"""
+
+
+def test_what_is_printed_where_the_standard_streams_are_closed_goes_into_no_file_of_ours(tmp_path: Path) -> None:
+    qmgr.create("CLOSED", data_path=tmp_path, log_primary_files=2, log_file_pages=64)
+    lock = tmp_path / "qmgrs" / "CLOSED" / "qm.lock"
+    environment = os.environ | {"QMGR_DATA_PATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", WITHOUT_STREAMS], env=environment, timeout=120, check=False)
+    assert done.returncode == 9
+    assert len(lock.read_bytes()) < 100
+    assert not [one for one in tmp_path.rglob("*") if one.is_file() and b"a library prints" in one.read_bytes()]
+    with qmgr.start("CLOSED", data_path=tmp_path) as qm:
+        assert [len(message.body) for message in qm.get_many("A", 9)] == [10, 200_000, 4]
