@@ -38,7 +38,8 @@ class Note:
 
     stage: Stage
     process: int
-    host: str  # machine or container: process numbers mean something there only
+    host: str  # machine or container
+    numbers: str = ""  # within which process numbers mean something: containers may share a host's name, and not these
     epoch: int = 0  # of the log since this start, which tells whether the queue manager was started again since
 
     def encode(self) -> bytes:
@@ -52,7 +53,8 @@ def decode(data: bytes) -> Note | None:
         note = Note(**(fields | {"stage": Stage(fields["stage"])}))
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    sound = isinstance(note.process, int) and note.process > 0 and isinstance(note.host, str)
+    sound = isinstance(note.process, int) and note.process > 0
+    sound = sound and isinstance(note.host, str) and isinstance(note.numbers, str)
     return note if sound and isinstance(note.epoch, int) else None
 
 
@@ -85,11 +87,11 @@ def write(disk: Disk, location: Location, note: Note) -> None:
 class Life:
     """That of the daemon in this process, from `begin` to `close`."""
 
-    def __init__(self, disk: Disk, location: Location, process: int, host: str) -> None:
+    def __init__(self, disk: Disk, location: Location, process: int, host: str, numbers: str) -> None:
         self._disk = disk
         self._location = location
         self._locks: Locks = []
-        self.note = Note(stage=Stage.STARTING, process=process, host=host[:200])
+        self.note = Note(stage=Stage.STARTING, process=process, host=host[:200], numbers=numbers)
 
     def begin(self) -> None:
         """Be the daemon of the queue manager. Raises InUse when there is one; OSError."""

@@ -17,7 +17,7 @@ from qmgr import life, locations
 from qmgr.cli import access
 from qmgr.cli.access import CLOCK, DISK
 from qmgr.cli.command import NOT_AVAILABLE, UNEXPECTED, Command, Failure, Parser, whole
-from qmgr.daemon.process import AT_ONCE, KILL, QUIESCE, SIGNALS
+from qmgr.daemon.process import AT_ONCE, KILL, QUIESCE, SIGNALS, process_numbers
 from qmgr.life import Note, Stage
 from qmgr.locations import Location
 
@@ -103,7 +103,7 @@ class Ending:
     @property
     def here(self) -> bool:
         """Whether its process number means something here."""
-        return self.note.host == os.uname().nodename
+        return (self.note.host, self.note.numbers) == (os.uname().nodename, process_numbers())
 
     def ask(self, step: int) -> None:
         if self.here or step == KILL:
@@ -162,7 +162,8 @@ class Ending:
     def _send(self, number: int) -> None:
         """Send the daemon a signal, and nobody else: its process number may be another's by now."""
         if not self.here:
-            text = f"the process of queue manager {self.location.name!r} is on {self.note.host!r}; kill it there."
+            text = f"the process of queue manager {self.location.name!r} is on {self.note.host!r}"
+            text += "; kill it there." if self.note.host != os.uname().nodename else ", in a container; kill it there."
             raise Failure(NOT_AVAILABLE, "AMQ8146E", text)
         with contextlib.suppress(ProcessLookupError), held(self.note.process) as send:
             if not self.over:

@@ -68,6 +68,7 @@ class Service:
         *,
         process: int,
         host: str,
+        numbers: str = "",
         makers: Makers,
         data_path: Path | None = None,
         disk: Disk | None = None,
@@ -79,7 +80,7 @@ class Service:
         self.location = locations.find(name, data_path)
         self.channels = ini.ChannelsConfig()
         self._makers = makers
-        self._life = Life(self.disk, self.location, process, host)
+        self._life = Life(self.disk, self.location, process, host, numbers)
         self._listeners: list[Listener] = []
         self.on_end_asked: Callable[[str], None] = lambda mode: None  # any thread; it passes the word on
         self.on_failure: Callable[[], None] = lambda: None  # any thread: the queue manager has failed

@@ -20,7 +20,7 @@ from logger.disk import NO_SPACE
 from logger.errors import LogError
 from qmgr import locations
 from qmgr.daemon.listeners import MAKERS
-from qmgr.daemon.process import Daemon, Teller
+from qmgr.daemon.process import Daemon, Teller, process_numbers
 from qmgr.daemon.service import Service
 from qmgr.errors import WHOSE, IniError, InUse, MQError, NameError_, Reason, command_in
 from recovery.errors import RecoveryError
@@ -136,7 +136,14 @@ def _fill_stdio() -> None:
 def _serve(name: str, data_path: str | None, teller: Teller, *, background: bool) -> tuple[int, str]:
     try:
         _raise_limit()
-        service = Service(name, process=os.getpid(), host=os.uname().nodename, makers=MAKERS, data_path=data_path)
+        service = Service(
+            name,
+            process=os.getpid(),
+            host=os.uname().nodename,
+            numbers=process_numbers(),
+            makers=MAKERS,
+            data_path=data_path,
+        )
     except MQError as exc:
         return explain(exc)
 

@@ -415,12 +415,22 @@ def test_a_process_that_hears_nothing_is_killed(daemons: Daemons, option: str) -
     daemons.start()
 
 
-def test_a_daemon_of_another_host_is_asked_and_never_signalled(daemons: Daemons) -> None:
-    """Containers may share a disk; process numbers are each one's own."""
+@pytest.mark.parametrize(
+    ("elsewhere", "told"),
+    [
+        ({"host": "elsewhere"}, "is on 'elsewhere'; kill it there"),
+        ({"numbers": "pid:[1]"}, f"is on {os.uname().nodename!r}, in a container; kill it there"),
+    ],
+    ids=["host", "container"],
+)
+def test_a_daemon_elsewhere_is_asked_and_never_signalled(
+    daemons: Daemons, elsewhere: dict[str, str], told: str
+) -> None:
+    """Containers may share a disk, and the name of a host; process numbers are each one's own."""
     process = daemons.made()
-    life.write(PosixDisk(), daemons.where(), attrs.evolve(daemons.note(), host="elsewhere", process=os.getpid()))
+    life.write(PosixDisk(), daemons.where(), attrs.evolve(daemons.note(), process=os.getpid(), **elsewhere))
     refused = daemons.run("endmqm -p QM1")
-    assert (refused.returncode, "is on 'elsewhere'" in refused.stderr) == (40, True)
+    assert (refused.returncode, told in refused.stderr) == (40, True)
     assert daemons.status() == "Running"
     assert daemons.run("endmqm -c QM1").returncode == 0
     daemons.ended()
