@@ -26,7 +26,8 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 NO_MEANS = (*NO_SPACE, errno.EMFILE, errno.ENFILE)  # a call that fails for want of these can be tried again
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 NOBODY_MAKES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL)  # a directory in one whose sync says so
-NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS)
+NO_SUCH_FLAG = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM)  # the last from a filter of system calls
+SURE = (b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"f2fs")  # whose durable writes are, whatever a file is opened for
 NO_FULL_SYNC = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY)  # what file systems say that have none
 FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)  # macOS, where fsync stops at the drive's own memory
 
@@ -174,8 +175,8 @@ def _sync_all(fd: int) -> None:
 def _keeps_what_is_written_durably(fd: int) -> bool:
     """Is a write with RWF_DSYNC durable when it returns? Where that is not for sure, a sync is what is needed.
 
-    With FUSE it may not be: of a file whose server wants no pages of it kept here (`direct_io`), as many shares and
-    pools of disks do, Linux syncs nothing then, and it is the server that would have to look at a flag of the write.
+    The file system has to see to it, and not all do: FUSE, SMB and others let direct writes pass to a server that
+    would have to look at a flag. What lies on another file system (overlay) is as sure as that one.
     """
     device = os.fstat(fd).st_dev
     number = b"%d:%d" % (os.major(device), os.minor(device))
@@ -185,7 +186,7 @@ def _keeps_what_is_written_durably(fd: int) -> bool:
     except OSError:
         return False
     kinds = [words[words.index(b"-") + 1] for words in mounts if words[2] == number]
-    return not any(kind.startswith(b"fuse") or kind == b"virtiofs" for kind in kinds)  # some have numbers not listed
+    return bool(kinds) and all(kind in SURE for kind in kinds)  # parts of btrfs have numbers that are not listed
 
 
 def _give_way() -> None:
@@ -243,9 +244,9 @@ class PosixFile:
             try:  # one call into the system, and with a drive that can do so one command, where a sync takes two
                 done = os.pwritev(self.fd, [data], offset, os.RWF_DSYNC) if self.durably else 0
             except OSError as exc:
-                if exc.errno not in NOT_SUPPORTED:
+                if exc.errno not in NO_SUCH_FLAG:
                     raise
-                done = 0
+                self.durably, done = False, 0
             if done != len(data):
                 self.write(offset, data)
                 self.sync()

@@ -6,7 +6,6 @@ promise what was written to that file before; a name is promised by an fsync of 
 A call that is not known here fails: whoever needs it says what it promises.
 """
 
-import errno
 import os
 from collections.abc import Callable, Sequence
 
@@ -142,7 +141,7 @@ class Calls:
         self.asked: list[str] = []  # the calls that change or sync something
         self.before: Callable[[], None] = lambda: None  # called before each of them
         self.short: int | None = None  # the next write does no more than so many bytes
-        self.refused = False  # RWF_DSYNC, as by a file system that does not know it
+        self.refused = 0  # the error with which RWF_DSYNC is refused, as by a file system that does not know it
         self._open: dict[int, Node] = {}
 
     def __getattr__(self, name: str) -> object:
@@ -178,7 +177,7 @@ class Calls:
     def pwritev(self, fd: int, parts: Sequence[Buffer], at: int, flags: int = 0) -> int:
         assert flags in (0, os.RWF_DSYNC) and len(parts) == 1
         if flags and self.refused:
-            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+            raise OSError(self.refused, os.strerror(self.refused))
         return self._write("pwritev" + " durably" * bool(flags), fd, parts[0], at, durably=bool(flags))
 
     def _write(self, call: str, fd: int, data: Buffer, at: int, *, durably: bool) -> int:
