@@ -22,7 +22,7 @@ LAST_STREAM = 2  # the descriptor of standard error
 LOCK_ATTEMPTS = 50
 PAGE = 4096  # bytes; the unit of alignment for direct writes
 HUGE_PAGE = 2 << 20
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the last where files may not be as large (ulimit -f)
 NO_MEANS = (*NO_SPACE, errno.EMFILE, errno.ENFILE)  # a call that fails for want of these can be tried again
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 NOBODY_MAKES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL)  # a directory in one whose sync says so
@@ -517,6 +517,8 @@ def way_out(exc: OSError) -> str:
         return "file descriptors have run out: close files, or raise the limit (ulimit -n),"
     if exc.errno in (errno.EACCES, errno.EPERM):
         return "be the user whose it is, or let this one use it,"
+    if exc.errno == errno.EFBIG:
+        return "raise the limit for the size of files (ulimit -f),"
     return "free some space" if exc.errno in NO_SPACE else "mend the disk"
 
 
