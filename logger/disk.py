@@ -441,7 +441,7 @@ class PosixDisk:
     def locked_by(self, path: str) -> str | None:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # so that one can look at a file system mounted read-only
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -604,6 +604,13 @@ def user_data_path(variable: str, application: str) -> str:
     elif not os.path.isabs(shared):
         shared = f"{home}/.local/share"
     return os.path.join(shared, application) if os.path.isabs(shared) else ""
+
+
+def process_numbers() -> str:
+    """Within which processes their numbers mean something; "" where the system does not say."""
+    with contextlib.suppress(OSError):
+        return os.readlink("/proc/self/ns/pid")
+    return ""
 
 
 def absolute_path(path: Path) -> str:

@@ -222,7 +222,7 @@ def copy_log(disk: Disk, old: str, new: str) -> None:
     if disk.exists(control_path(new)):  # from here on it is no log until it is whole
         remove(disk, new, [control.NAME])
     for part in DIRECTORIES:
-        names = [name for name in disk.list(f"{old}/{part}") if not REUSABLE.fullmatch(name)]
+        names = [name for name in disk.list(f"{old}/{part}") if belongs(name)]
         if not names and part != "active":
             continue
         make_dirs(disk, f"{new}/{part}")

@@ -40,6 +40,11 @@ def unmangle(name: str) -> str:
     return name.replace("!", ".").replace("&", "/")
 
 
+def is_mangled(name: str) -> bool:
+    """Can the file name stand for an object? Else it is somebody else's: lost+found, say, or .nfs0001."""
+    return mangle(name) == name and NAME.fullmatch(unmangle(name)) is not None
+
+
 def _refuse(attribute: str, value: object, allowed: str) -> Mistake:
     return Mistake(f"{attribute} is {value!r}; allowed: {allowed}", reason=Reason.OPTIONS_ERROR)
 

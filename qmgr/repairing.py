@@ -1,7 +1,7 @@
 """Repairing a queue manager that can't be started: find its files, own them, examine, mend, start, end."""
 
 import contextlib
-import re
+import itertools
 from collections.abc import Callable
 
 import attrs
@@ -21,14 +21,13 @@ from qmgr.ini import Config
 from qmgr.locations import Location
 from qmgr.manager import start
 from qmgr.resource import Resource
+from qmgr.segments import segments_below
 from qmgr.survey import Survey, rebuilt, survey
 from recovery import mend
 from recovery.checkpoint import Checkpoint, encode_file
 from recovery.diagnosis import ROWS, Does, Examination, Finding, Put
 from recovery.repair import examine
 from recovery.restart import RestartReport
-
-SEGMENT = re.compile(r"(\d{8,})\.seg")
 
 
 @attrs.frozen(kw_only=True)
@@ -195,8 +194,7 @@ def _config_of_log(disk: Disk, location: Location) -> Config | None:
 
 def _counters(disk: Disk, location: Location) -> dict[str, int]:
     """Numbers that nothing on the disk has."""
-    names = (name for queue in disk.list(location.queues) for name in disk.list(f"{location.queues}/{queue}"))
-    numbers = [int(found[1]) for name in names if (found := SEGMENT.fullmatch(name))]
+    numbers = itertools.chain.from_iterable(segments_below(disk, location.queues).values())
     return {"queue": 1, "segment": max(numbers, default=0) + 1}
 
 

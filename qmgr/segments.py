@@ -26,6 +26,7 @@ follow each other in that order, in a segment and over the segments of a queue.
 import base64
 import contextlib
 import json
+import re
 import struct
 import zlib
 from array import array
@@ -36,6 +37,7 @@ from typing import Any, NamedTuple
 
 from logger.crc import crc32
 from logger.disk import PAGE, Disk, File, make_dirs
+from qmgr.objects import is_mangled
 from recovery.errors import QueueDamaged
 
 HEADER = struct.Struct("<8sII16sI28x")
@@ -46,6 +48,7 @@ FACTS = struct.Struct("<IQI")
 PLACE = struct.Struct("<4xIQ")  # of a cell, length and sequence
 BLOCK = struct.Struct("<QIIIIQQQI")  # as the catalogue has a `Block`
 GAPS = [bytes(-length % 8) for length in range(8)]  # that fill a cell up to a multiple of 8, by its length modulo 8
+SEGMENT = re.compile(r"(\d{8,})\.seg")  # the name of a file
 MAGIC = b"QMGRSEG1"
 LARGEST = 16 << 20  # bytes: a segment of this size is not appended to
 SMALL = 1 << 20  # bytes: many segments that are shorter are no reason for a checkpoint of their own
@@ -270,6 +273,16 @@ def size_of_cell(message: int) -> int:
 
 def segment_path(directory: str, number: int) -> str:
     return f"{directory}/{number:08d}.seg"
+
+
+def segments_below(disk: Disk, queues: str) -> dict[str, list[int]]:
+    """The numbers of the segments in each queue's directory; what is somebody else's is passed over."""
+    found = {}
+    for name in filter(is_mangled, disk.list(queues)):
+        with contextlib.suppress(NotADirectoryError):
+            names = disk.list(f"{queues}/{name}")
+            found[name] = [int(match[1]) for match in map(SEGMENT.fullmatch, names) if match is not None]
+    return found
 
 
 def seed_of(log_id: bytes, number: int) -> int:

@@ -9,7 +9,7 @@ from qmgr.entry import GONE, LOCKED
 from qmgr.ids import Arrays
 from qmgr.objects import QueueDefinition, mangle
 from qmgr.queue import Queue
-from qmgr.segments import SegmentReader, no_fence, surplus
+from qmgr.segments import SegmentReader, no_fence, segment_path, segments_below, surplus
 from qmgr.state import State
 
 LAST_SEGMENT = (1 << 32) - 1  # numbers are never used again, and have 32 bits in files and log
@@ -145,14 +145,11 @@ class Store(State):
         directories = {_folded(queue.name) for queue in self.by_id.values()}
         kept = {(_folded(queue.name), number) for queue in self.by_id.values() for number in queue.segments}
         kept |= {(_folded(name), number) for name, number in self.doomed}
-        for directory in self.disk.list(self.directory):
+        for directory, numbers in segments_below(self.disk, self.directory).items():
             path = f"{self.directory}/{directory}"
-            for name in self.disk.list(path):
-                number = name.removesuffix(".seg")
-                if not name.endswith(".seg") or not number.isdigit():
-                    continue
-                if (directory.casefold(), int(number)) not in kept:
-                    self.disk.unlink(f"{path}/{name}")
+            for number in numbers:
+                if (directory.casefold(), number) not in kept:
+                    self.disk.unlink(segment_path(path, number))
             if directory.casefold() not in directories and not self.disk.list(path):
                 self.disk.rmdir(path)
 

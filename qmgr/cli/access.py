@@ -19,7 +19,7 @@ from qmgr.creation import remains
 from qmgr.errors import IniError, InUse, command_in
 from qmgr.life import Stage
 from qmgr.locations import Location
-from qmgr.objects import NAME, mangle, unmangle
+from qmgr.objects import is_mangled, unmangle
 from recovery import checkpoint
 from recovery.dump import ReaderOf
 from recovery.errors import RecoveryError
@@ -217,8 +217,7 @@ def without_ini(data_path: str | None) -> Iterator[str]:
 
 def _directories(data_path: str | None) -> list[str]:
     """The names that directories for queue managers stand for, in order."""
-    found = {unmangle(each): each for each in DISK.list(f"{locations.data_root(data_path)}/qmgrs")}
-    return sorted(name for name, each in found.items() if NAME.fullmatch(name) and mangle(name) == each)
+    return sorted(map(unmangle, filter(is_mangled, DISK.list(f"{locations.data_root(data_path)}/qmgrs"))))
 
 
 def log_dir(location: Location) -> str:

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator
 import attrs
 
 import qmgr
+from logger.disk import process_numbers
 from qmgr import life, locations
 from qmgr.cli import access
 from qmgr.cli.access import CLOCK, DISK
 from qmgr.cli.command import NOT_AVAILABLE, UNEXPECTED, Command, Failure, Parser, whole
-from qmgr.daemon.process import AT_ONCE, KILL, QUIESCE, SIGNALS, process_numbers
+from qmgr.daemon.process import AT_ONCE, KILL, QUIESCE, SIGNALS
 from qmgr.life import Note, Stage
 from qmgr.locations import Location
 

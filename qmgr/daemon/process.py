@@ -5,13 +5,11 @@ SIGUSR2, SIGUSR1 and SIGQUIT ask for one of the three, however often they come. 
 moment, also while a restart takes long or a disk hangs. *Plan*: the main thread never does what may take long.
 """
 
-import contextlib
 import gc
 import os
 import signal
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Protocol
 
 import attrs
@@ -37,13 +35,6 @@ AGAIN = 0.1  # seconds until the service manager may have room for what it has t
 PATIENCE = 5.0  # seconds between two words to the service manager that it takes its time
 MOMENT = 0.5  # seconds that a kill may be late
 EXTENSION = 30_000_000  # µs that are asked for each time
-
-
-def process_numbers() -> str:
-    """Which processes have numbers that mean something here; "" where the system does not say."""
-    with contextlib.suppress(OSError):
-        return str(Path("/proc/self/ns/pid").readlink())
-    return ""
 
 
 class Teller(Protocol):

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from logger.disk import NO_SPACE
+from logger.disk import NO_SPACE, process_numbers
 from logger.errors import LogError
 from qmgr import locations
 from qmgr.daemon.listeners import MAKERS
-from qmgr.daemon.process import Daemon, Teller, process_numbers
+from qmgr.daemon.process import Daemon, Teller
 from qmgr.daemon.service import Service
 from qmgr.errors import WHOSE, IniError, InUse, MQError, NameError_, Reason, command_in
 from recovery.errors import RecoveryError

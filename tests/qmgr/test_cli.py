@@ -534,6 +534,33 @@ def test_a_deletion_that_was_interrupted_is_said_and_can_be_repeated(run: Run, d
     )
 
 
+def test_what_others_put_into_our_directories_is_passed_over_and_left_alone(run: Run, data: Path) -> None:
+    """A file system of its own has lost+found, a share .nfs files, and somebody leaves notes."""
+    assert run(f"crtmqm -ll {SMALL} QM1").returncode == 0
+    directories = [one for one in data.rglob("*") if one.is_dir()]
+    for directory in directories:
+        (directory / "lost+found").mkdir()
+        for name in (".nfs0001", "notes", "notes.txt"):
+            (directory / name).write_text("somebody's")
+    for number in range(3):
+        with qmgr.start("QM1", data_path=data) as qm:
+            if not number:
+                qm.define_queue("Q")
+            qm.put("Q", bytes(100_000))
+            qm.checkpoint()
+            qm.record_image("Q")
+            qm.recreate("Q")
+            assert qm.queue("Q").depth == number + 1
+    assert run("dspmq").stdout.count("QMNAME") == 1
+    for words in ("qm checkini QM1", "qm repair -m QM1", "migmqlog -m QM1 -lc", f"migmqlog -m QM1 -ld {data}/moved"):
+        done = run(words.removeprefix("qm "))
+        assert (done.returncode, done.stderr) == (0, ""), words
+    left = {one.relative_to(data) for one in (data / "log").rglob("*") if one.is_file()}
+    assert {path.name for path in left} - {"qm.lock"} == {".nfs0001", "notes", "notes.txt"}, "the log was moved away"
+    with qmgr.start("QM1", data_path=data) as qm:
+        assert len(qm.get_many("Q", 9)) == 3
+
+
 def test_dspmq_shows_the_others_beside_one_that_this_user_may_not_look_at(
     run: Run, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
