@@ -5,6 +5,7 @@ always does; only its beginning is shared. Where that matters, with closed strea
 """
 
 import contextlib
+import gc
 import json
 import os
 import runpy
@@ -129,6 +130,8 @@ if __name__ == "__main__":
     wanted = sys.argv[2]
     runpy.run_module(wanted)  # imports whatever it needs
     sys.modules.pop(wanted, None)
+    gc.collect()
+    gc.freeze()  # else each process looks through all that was imported as it ends, and gets a copy of it by that
     with socket.socket(fileno=int(sys.argv[1])) as all_requests:
         asked_for = serve(all_requests)
     if asked_for is None:
