@@ -4,19 +4,32 @@
 small as here, is that life again.
 """
 
+import gc
+import os
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from qmgr import segments, snapshot, store
 from tests.conftest import SOAK
 from tests.sim.crowd import live
-from tests.sim.paging import Counted
+from tests.sim.paging import Counted, make_small
 
+ROOT = Path(__file__).parents[1]
 LIVES = 1000 if SOAK else 12  # in each part
 # What the lives of a part do together, far less than they do: else they prove little.
 LEAST = {"put": 180, "get": 150, "commit": 18, "backout": 12, "prepare": 3, "resolve": 3, "browse": 18}
 LEAST |= {"checkpoint": 12, "crashes": 12}
+
+
+def make_smaller(patch: pytest.MonkeyPatch) -> None:
+    """Segments that are rewritten, and arrays that are dropped, all the time."""
+    patch.setattr(segments, "LARGEST", 2000)
+    patch.setattr(snapshot, "SLACK", 0)
+    patch.setattr(store, "INDEXES", 800)
 
 
 @pytest.mark.interpreted
@@ -24,10 +37,34 @@ LEAST |= {"checkpoint": 12, "crashes": 12}
 def test_many_threads_at_once_keep_every_promise(
     part: int, small_segments: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segments, "LARGEST", 2000)
-    monkeypatch.setattr(snapshot, "SLACK", 0)
-    monkeypatch.setattr(store, "INDEXES", 800)
+    make_smaller(monkeypatch)
     did: Counter[str] = Counter()
     for seed in range(part * LIVES, (part + 1) * LIVES):
         did.update(live(seed, monkeypatch).did)
     assert {what: did[what] for what, least in LEAST.items() if did[what] < least} == {}
+
+
+def tell(seed: int, threshold: int) -> None:
+    """Live it in a process of its own, in which garbage is collected as often as that, and say how it went."""
+    gc.set_threshold(threshold)
+    with pytest.MonkeyPatch.context() as patch:
+        make_small(patch)
+        make_smaller(patch)
+        life = live(seed, patch)
+    assert life.turns.preempt  # it changes hands where functions begin, those too that the collector calls
+    print(*life.story, sep="\n")
+
+
+@pytest.mark.interpreted
+def test_a_seed_is_the_same_life_in_any_process_whenever_garbage_is_collected() -> None:
+    """In new ones: where other tests have run it depends on them."""
+    told = []
+    for threshold in (700, 50):
+        script = f"from tests.test_crowds import tell; tell(5, {threshold})"
+        environment = {**os.environ, "PYTHONHASHSEED": str(threshold)}
+        words = [sys.executable, "-c", script]
+        done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        told.append(done.stdout)
+    assert told[0].count("\n") > 100
+    assert told[0] == told[1]
