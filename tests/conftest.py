@@ -26,6 +26,16 @@ settings.load_profile("soak" if SOAK else "ci")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# They last longest, or wait for other processes: at the end, where their names are, workers would wait for them.
+LONG = ("test_sigkill.py", "test_work_while_a_checkpoint_writes.py", "test_full_lives.py")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Workers begin with what is long; a run without workers has the order of names."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.path.name not in LONG)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
     """What is there now stays, so garbage need not be looked for in it; and lives make much that goes at once."""
