@@ -12,7 +12,7 @@ from typing import Any
 from logger.errors import LogError
 from qmgr import deadletter, verbs
 from qmgr.entry import OVERHEAD, Entry
-from qmgr.errors import MQError, Reason, UnknownQueue
+from qmgr.errors import BackedOut, MQError, Reason, ResourceProblem, UnknownQueue
 from qmgr.logged import Surroundings
 from qmgr.message import Message, check_body, check_head, with_format
 from qmgr.puts import Puts
@@ -24,6 +24,7 @@ from recovery.uows import ACTIVE, Uow
 
 A_MOVE = 2  # messages of a unit of work
 A_FEW = 64  # messages that are moved before others have the lock
+A_LOT = 64 << 10  # bytes of such: more are moved in several units of work, since the log may have no room for one
 
 
 class Requeue(Puts):
@@ -69,6 +70,9 @@ class Requeue(Puts):
                     end = max(end, self.commit_later(unit))
             except LogError as exc:
                 raise self.translated(exc) from exc
+            except BackedOut as exc:  # which its caller has not begun: what it has moved is back
+                text = f"the log of queue manager {self.name!r} has no room for moving messages from queue {name!r}"
+                raise ResourceProblem(text, name=name) from exc
             except BaseException:
                 if unit.puts and unit.state is ACTIVE and self.refusal is None:
                     self.back_out_later(unit)
@@ -104,6 +108,8 @@ class Requeue(Puts):
             for entry in too_often[: most - moved]:
                 if self._requeue(unit, queue, entry):
                     moved += 1
+                    if unit.put_bytes >= A_LOT:
+                        return True
                 else:
                     stays.add(entry.sequence)
             if moved >= most:

@@ -8,9 +8,10 @@ import pytest
 
 import qmgr
 from qmgr import deadletter
-from qmgr.errors import BackedOut, MQError, NoMessageAvailable, Reason, SyncpointLimit, Unavailable
+from qmgr.errors import BackedOut, MQError, NoMessageAvailable, Reason, ResourceProblem, SyncpointLimit, Unavailable
 from qmgr.infos import Peer
 from qmgr.session import AllRights
+from recovery.uows import Uow
 from tests.conftest import SOAK
 from tests.qmgr.world import DATA, NAME, Call, World, bodies, drain
 from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
@@ -460,6 +461,50 @@ def test_thousands_that_were_backed_out_do_not_stop_anybody(limit: int) -> None:
     deliveries, _ = session.deliver("A", 10)
     assert [one.message.body for one in deliveries] == [b"good"]
     assert (qm.queue("B").depth, bodies(qm, "B")) == (300, [b"%d" % n for n in range(300)])
+
+
+@pytest.mark.parametrize("how", ["get", "get_many", "deliver"])
+def test_more_than_the_log_has_room_for_is_moved_in_several_units_of_work(world: World, how: str) -> None:
+    """In one it held the log until it was rolled back for room, in each further call again: nobody got anything."""
+    qm = world.qm
+    qm.alter_queue("A", backout_threshold=1, backout_queue="B")
+    for _ in range(20):
+        qm.put("A", bytes(60_000))
+    unit = qm.begin()
+    unit.get_many("A", 20)
+    unit.backout()
+    qm.put("A", b"good", priority=0)
+    if how == "get":
+        assert qm.get("A", backout_requeue=True).body == b"good"
+    elif how == "get_many":
+        assert [one.body for one in qm.get_many("A", 100, backout_requeue=True)] == [b"good"]
+    else:
+        deliveries, _ = qm.sessions.open(Peer(user="u"), AllRights()).deliver("A", 100)
+        assert [one.message.body for one in deliveries] == [b"good"]
+    assert (qm.queue("A").depth, qm.queue("B").depth) == (0, 20)
+
+
+@pytest.mark.interpreted
+def test_outside_a_unit_of_work_nobody_hears_of_one_that_was_rolled_back() -> None:
+    """Nor of 2003, which says that something of his is gone: the log had no room, and he may try again."""
+    world = World()
+    world.qm.define_queue("A", backout_threshold=1, backout_queue="B")
+    world.qm.define_queue("B")
+    poison(world.qm, times=1)
+    engine = world.qm._engine
+    room = engine._room_in
+
+    def rolled_back_meanwhile(unit: Uow, *given: Any) -> int:
+        engine._room_in = room  # type: ignore[method-assign]
+        engine.log.changed.without(lambda: world.qm._housekeeper._release_unit(unit))
+        return room(unit, *given)
+
+    engine._room_in = rolled_back_meanwhile  # type: ignore[method-assign]
+    with pytest.raises(ResourceProblem):
+        world.qm.get("A", backout_requeue=True)
+    assert (bodies(world.qm, "A"), bodies(world.qm, "B"), world.qm.status().units_of_work) == ([b"poison"], [], 0)
+    assert world.qm.get_many("A", 1, backout_requeue=True) == []
+    assert bodies(world.qm, "B") == [b"poison"]
 
 
 def test_a_unit_of_work_of_ones_own_is_told_when_it_has_moved_too_many() -> None:
