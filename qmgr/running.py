@@ -470,6 +470,8 @@ class Running(ABC):
             self._log.close(clean=False)
         self._let_go()
         self._state = "ended"
+        for queue in list(self._engine.state.queues.values()):
+            queue.waiters.wake_all()  # who waits for a message, where it was let go of as by a crash
 
     def __enter__(self) -> Self:
         return self

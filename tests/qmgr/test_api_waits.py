@@ -313,6 +313,14 @@ def test_a_failed_log_ends_waits(qm: qmgr.QueueManager) -> None:
         call.outcome()
 
 
+def test_a_queue_manager_that_is_let_go_of_ends_waits(qm: qmgr.QueueManager) -> None:
+    calls = [waiter(qm, lambda: qm.get("A", wait=None)), waiter(qm, lambda: qm.begin().get("A", wait=None))]
+    qm.abandon()
+    for call in calls:
+        with pytest.raises(qmgr.Unavailable):
+            call.outcome(20)
+
+
 @pytest.mark.interpreted
 def test_a_log_that_fails_while_a_get_is_about_to_wait_ends_that_too(qm: qmgr.QueueManager) -> None:
     """Who fails need not have the lock: he wakes those who stand in line, and nobody wakes who comes behind that."""
