@@ -434,7 +434,8 @@ class Crowd:
         xid = None
         if self.rng.random() < 0.5:
             self.count += 1
-            xid = qmgr.Xid(1, b"%d" % self.count, b"b")
+            name = b"%d" % self.count  # now: another one may count on while `qmgr` looks for its Xid
+            xid = qmgr.Xid(1, name, b"b")
         unit = self.work(xid)
         real = self.call(f"begin {unit.number}", lambda: self.qm.begin(xid))
         if isinstance(real, MQError):
