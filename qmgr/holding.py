@@ -33,9 +33,13 @@ class Holding(Requeue):
 
     def new_holder(self, owner: str, thread: int) -> Uow:
         holder = self.new_unit(owner, thread)
-        holder.holds = True
-        holder.gets = Locks()
-        return holder
+        try:
+            holder.holds = True
+            holder.gets = Locks()
+            return holder
+        except BaseException:
+            self.disown(holder)
+            raise
 
     def accept_later(self, holder: Uow, held: list[Pair], unit: Uow | None) -> int:
         """Held messages are got: in the unit of work, or now; the LSN to force before anybody is told, or 0.

@@ -269,11 +269,16 @@ class QueueManager(Operations):
 
     def begin(self, xid: Xid | None = None) -> UnitOfWork:
         """Begin a unit of work; with an `xid` it can be prepared, for two-phase commit."""
-        return UnitOfWork(self, self._engine.begin(xid, self._process, threading.get_ident()))
+        return self.begin_for(self._process, xid)
 
     def begin_for(self, owner: str, xid: Xid | None) -> UnitOfWork:
         """Begin a unit of work for a client, whom `owner` describes to operators."""
-        return UnitOfWork(self, self._engine.begin(xid, owner, threading.get_ident()))
+        begun = self._engine.begin(xid, owner, threading.get_ident())
+        try:
+            return UnitOfWork(self, begun)
+        except BaseException:
+            self._engine.disown(begun)
+            raise
 
     def in_doubt(self) -> list[Xid]:
         """The prepared units of work that nobody has resolved yet."""

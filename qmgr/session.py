@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 
 from logger.clock import Clock
+from logger.force import TRIES
 from qmgr.delivery import Delivery, Holder, Watch
 from qmgr.errors import Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.infos import LOCAL, Peer
@@ -121,8 +122,13 @@ class Session:
                 text = f"a connection may have {most} units of work at a time (MAXHANDS); end some of them"
                 raise Mistake(text, reason=Reason.HANDLE_NOT_AVAILABLE)
             unit = self.manager.begin_for(self._owner, xid)
-            self.units[unit.id] = unit
-            return unit
+            try:
+                self.units[unit.id] = unit
+                return unit
+            except BaseException:
+                self.units.pop(unit.id, None)
+                self._engine.disown(unit._unit)
+                raise
 
     def _count_open(self, most: int) -> int:
         """Units of work that have not ended; of others, of which the client has not heard, `most` are kept."""
@@ -321,12 +327,26 @@ class Session:
         )
 
     def close(self) -> None:
-        """Back out what it has not ended, units of work in doubt excepted; a second time does nothing."""
+        """Back out what it has not ended, units of work in doubt excepted; a second time does nothing.
+
+        Where memory fails it is tried again, since nobody else would.
+        """
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            units, self.units = list(self.units.values()), {}
+        left = TRIES
+        while left:
+            left -= 1
+            try:
+                self._end()
+                return
+            except MemoryError:
+                if not left:
+                    raise
+
+    def _end(self) -> None:
+        units = list(self.units.values())
         with contextlib.ExitStack() as ends:  # where one of them fails for want of memory the others come all the same
             ends.callback(self._registry.forget, self)
             if self._holder is not None:
@@ -334,6 +354,7 @@ class Session:
             for unit in units:
                 if unit.state is ACTIVE:
                     ends.callback(self._back_out, unit)
+        self.units.clear()
 
     def _back_out(self, unit: "UnitOfWork") -> None:
         with contextlib.suppress(MQError):  # nobody is told

@@ -71,18 +71,24 @@ class Units(Logged):
         with self.lock:
             if self.state.uows.by_xid(xid) is not None:
                 raise Mistake(f"{xid} names a unit of work in flight or in doubt", reason=Reason.UOW_IN_PROGRESS)
-            unit = self.new_unit(owner, thread)
-            unit.xid = xid
-            return unit
+            return self.new_unit(owner, thread, xid)
 
-    def new_unit(self, owner: str, thread: int) -> Uow:
+    def new_unit(self, owner: str, thread: int, xid: Xid | None = None) -> Uow:
         """A unit of work, also while the queue manager is ending."""
         number = next(self._unit_numbers)
         if number > self._last:
             raise Unavailable("this start has used up its units of work; end and start the queue manager")
-        unit = Uow(number, None, self.clock.wall_us(), owner, thread)
-        self.state.uows.add(unit)
-        return unit
+        unit = Uow(number, xid, self.clock.wall_us(), owner, thread)
+        try:
+            self.state.uows.add(unit)
+            return unit
+        except BaseException:
+            self.disown(unit)
+            raise
+
+    def disown(self, unit: Uow) -> None:
+        """Nobody has heard of the unit of work, and it has done nothing: it would stay, as nobody could end it."""
+        self.state.uows.remove(unit)
 
     def check_not_ending(self) -> None:
         """Raises Unavailable (2161, or 2162 when it is ended at once) for what may not begin any more."""

@@ -72,8 +72,14 @@ class Inside:
 
     def new_unit(self, xid: Xid | None) -> InsideUnit:
         begun = self._engine.begin(xid, self._manager._process, threading.get_ident())
-        self._began[begun.number] = asyncio.current_task()
-        return InsideUnit(self._manager, begun)
+        try:
+            unit = InsideUnit(self._manager, begun)
+            self._began[begun.number] = asyncio.current_task()
+            return unit
+        except BaseException:
+            self._began.pop(begun.number, None)
+            self._engine.disown(begun)
+            raise
 
     async def begin(self, unit: InsideUnit) -> None:
         """It has begun."""

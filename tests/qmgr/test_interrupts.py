@@ -23,6 +23,8 @@ import qmgr
 from logger.log import Log
 from qmgr.errorlog import ErrorLogFile
 from qmgr.housekeeping import CHORES_NS
+from qmgr.infos import Peer
+from qmgr.session import AllRights
 from recovery.uows import UowState
 from tests.conftest import SOAK
 from tests.qmgr.world import DATA, NAME, Call, World, bodies, soon
@@ -294,6 +296,32 @@ def test_row_65_an_interrupt_between_the_counts_of_a_put_in_a_unit_stops_it() ->
 
 
 @pytest.mark.interpreted
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("xid", [None, qmgr.Xid(1, b"x", b"")])
+@pytest.mark.parametrize("client", [False, True])
+def test_rows_65_and_57_a_unit_of_work_whose_begin_is_interrupted_is_none(
+    client: bool, xid: qmgr.Xid | None, kind: type[BaseException]
+) -> None:
+    """It would have stayed for ever, with its name, and an end in order would have waited for it."""
+    world = World()
+    qm = world.qm
+    one = qm.sessions.open(Peer(user="u"), AllRights())
+    for n in itertools.count(1):
+        begun: list[qmgr.UnitOfWork] = []
+        tracer = Tracer(n, kind)
+        interrupted(tracer, lambda: begun.append((one if client else qm).begin(xid)))  # noqa: B023
+        if client and one.units and not begun:  # it is the client's, and ends with it
+            one.close()
+            one = qm.sessions.open(Peer(user="u"), AllRights())
+        for unit in begun:
+            unit.backout()
+        assert qm.transactions() == [], f"line {n}: {tracer.where}"
+        if not tracer.where:
+            break  # every line has had its turn
+    assert n > 10, "a begin has lines"
+
+
+@pytest.mark.interpreted
 def test_what_waits_for_the_log_hears_why_it_has_stopped() -> None:
     """An interrupt has no text of its own."""
     world = made()
@@ -402,20 +430,26 @@ def test_rows_65_and_57_an_interrupt_while_ending_loses_nothing(kind: type[BaseE
 def short_of_memory(first: int, failures: int, call: Callable[[], Any]) -> BaseException | None:
     """Make the call while so many allocations fail, behind the first ones; what it raised.
 
-    To leave a `with` takes a tuple of three, of which Python keeps those at hand that were used before.
+    To leave a `with` block takes a tuple of three, of which Python keeps those at hand that were used before. And a
+    thread of its own has the same stack whatever has run before: on that of the main thread Python 3.11 gave up the
+    whole process at times ("Cannot recover from stack overflow").
     """
     testcapi = pytest.importorskip("_testcapi", reason="this Python can't let allocations fail")
-    used = [(n, n, n) for n in range(1000)]
-    del used
-    raised: BaseException | None = None
-    testcapi.set_nomemory(first, first + failures)
-    try:
-        call()
-    except BaseException as exc:
-        raised = exc
-    finally:
-        testcapi.remove_mem_hooks()
-    return raised
+
+    def calls() -> BaseException | None:
+        used = [(n, n, n) for n in range(1000)]
+        del used
+        raised: BaseException | None = None
+        testcapi.set_nomemory(first, first + failures)
+        try:
+            call()
+        except BaseException as exc:
+            raised = exc
+        finally:
+            testcapi.remove_mem_hooks()
+        return raised
+
+    return soon(calls)
 
 
 def looks_until(qm: qmgr.QueueManager, true: Callable[[], bool]) -> None:

@@ -2,19 +2,22 @@
 
 import contextlib
 import errno
+import itertools
 import json
+from types import FunctionType
 
 import pytest
 
 import qmgr
+from qmgr.delivery import Holder
 from qmgr.errors import BackedOut, Inhibited, Mistake, NotAuthorized, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.infos import Peer
 from qmgr.manager import UnitOfWork
-from qmgr.session import AllRights, Session
+from qmgr.session import AllRights, Session, Sessions
 from qmgr.units import Units
 from recovery.uows import UowState
 from tests.conftest import SOAK
-from tests.qmgr.test_interrupts import Strike, Tracer, interrupted
+from tests.qmgr.test_interrupts import Strike, Tracer, interrupted, safe_places
 from tests.qmgr.world import Call, World, bodies
 from tests.sim.loss import LOSE_ALL
 
@@ -440,3 +443,23 @@ def test_row_57_where_a_unit_of_a_client_that_is_gone_can_not_be_backed_out_the_
     assert not interrupted(Strike(Units.back_out_later.__code__, lambda frame: True), one.close)
     assert len(bodies(made.qm, "A")) == 5
     assert SOMEBODY not in [connection.peer for connection in made.qm.connections()]
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("step", [Session._end, Session._back_out, Sessions.forget, Holder.close, Units.back_out_later])
+def test_row_57_no_memory_in_a_step_of_its_end_leaves_nothing_of_a_client(step: FunctionType) -> None:
+    for n in range(1, 100):
+        made = world()
+        one = session(made)
+        one.deliver("A", 2)
+        one.put_later(one.begin(), "B", b"x", {})
+        lines, safe = itertools.count(1), safe_places(step.__code__)
+        tracer = Strike(step.__code__, lambda frame: frame.f_lasti not in safe and next(lines) == n)  # noqa: B023
+        tracer.kind = MemoryError
+        assert interrupted(tracer, one.close), f"line {n}: {tracer.where}"
+        assert made.qm.transactions() == [], f"line {n}: {tracer.where}"
+        assert (len(bodies(made.qm, "A")), made.qm.queue("B").uncommitted) == (5, 0), f"line {n}: {tracer.where}"
+        assert SOMEBODY not in [connection.peer for connection in made.qm.connections()]
+        if not tracer.where:
+            break  # every line has had its turn
+    assert n > 1, "it has lines"
