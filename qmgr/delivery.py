@@ -4,7 +4,6 @@ They are locked for it, and nothing of that is logged: after a crash they are th
 get of them, in a unit of work of the client's or at once; a refusal puts them back with a higher backout count.
 """
 
-import threading
 from collections.abc import Callable, Iterable
 
 import attrs
@@ -13,6 +12,7 @@ from qmgr.engine import Engine
 from qmgr.entry import Entry
 from qmgr.message import Message
 from qmgr.queue import Queue
+from qmgr.threads import this_thread
 from recovery.uows import Uow
 
 
@@ -48,7 +48,7 @@ class Holder:
 
     def __init__(self, engine: Engine, owner: str) -> None:
         self._engine = engine
-        self._unit = engine.new_holder(owner, threading.get_ident())
+        self._unit = engine.new_holder(owner, this_thread())
 
     def take(self, queue: str, limit: int, watch: Watch | None = None) -> tuple[list[Delivery], int]:
         """Up to `limit` messages, and the LSN that must be safe before the client hears of them.

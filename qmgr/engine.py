@@ -223,7 +223,7 @@ class Engine(Holding):
     def _move_away(self, queue: Queue, limit: int, wanted: Wanted, *, woken: bool) -> None:
         """Before a get outside a unit of work: what was backed out too often goes, for good."""
         try:
-            self.log.force(self.sift(queue.name, limit, wanted, "", 0))
+            self.log.force(self.sift(queue.name, limit, wanted, "", None))
         except BaseException:
             if woken:  # by a message that it does not take: another one may
                 with self.lock:

@@ -11,6 +11,7 @@ from qmgr.entry import Entry
 from qmgr.errors import Mistake, MQError, Reason, ResourceProblem
 from qmgr.queue import Queue
 from qmgr.requeue import Requeue
+from qmgr.threads import Alive
 from recovery.records import GET_COST, run_of_gets
 from recovery.uows import ACTIVE, BACKED_OUT, Uow
 
@@ -31,7 +32,7 @@ class Locks(dict[Pair, None]):
 class Holding(Requeue):
     """Acknowledgements and refusals."""
 
-    def new_holder(self, owner: str, thread: int) -> Uow:
+    def new_holder(self, owner: str, thread: Alive | None) -> Uow:
         holder = self.new_unit(owner, thread)
         try:
             holder.holds = True

@@ -1,7 +1,6 @@
 """QueueManager and UnitOfWork: what an application holds; starting one in this process."""
 
 import contextlib
-import threading
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -29,6 +28,7 @@ from qmgr.operations import Operations
 from qmgr.outcome import outcome
 from qmgr.replay import Replay, Where
 from qmgr.session import Sessions
+from qmgr.threads import this_thread
 from qmgr.verbs import ANY, GetOptions, PutOptions, Wanted, base_of, check_limit, check_selectors, check_wait, wanted
 from recovery.records import Xid
 from recovery.uows import ACTIVE, Uow, UowState
@@ -273,7 +273,7 @@ class QueueManager(Operations):
 
     def begin_for(self, owner: str, xid: Xid | None) -> UnitOfWork:
         """Begin a unit of work for a client, whom `owner` describes to operators."""
-        begun = self._engine.begin(xid, owner, threading.get_ident())
+        begun = self._engine.begin(xid, owner, this_thread())
         try:
             return UnitOfWork(self, begun)
         except BaseException:

@@ -17,6 +17,7 @@ from qmgr.logged import Surroundings
 from qmgr.message import Message, check_body, check_head, with_format
 from qmgr.puts import Puts
 from qmgr.queue import Queue
+from qmgr.threads import Alive
 from qmgr.units import QUEUE_AND_SEQUENCE
 from qmgr.verbs import Wanted
 from recovery.records import GET_COST, PUT_COST, Put, run_of_gets, run_of_puts
@@ -54,7 +55,7 @@ class Requeue(Puts):
         queue = self.state.queues.get(name) if isinstance(name, str) else None
         return queue is None or queue.definition.backout_threshold > 0
 
-    def sift(self, name: str, limit: int, wanted: Wanted, owner: str, thread: int) -> int:
+    def sift(self, name: str, limit: int, wanted: Wanted, owner: str, thread: Alive | None) -> int:
         """Move those of the next `limit` messages that were backed out too often, in units of work of their own.
 
         Nobody may hear of it before the log is safe up to the LSN; 0: now.

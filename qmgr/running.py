@@ -36,6 +36,7 @@ from qmgr.published import Publisher
 from qmgr.queue import Queue
 from qmgr.resource import Resource
 from qmgr.retention import Retention, name_of
+from qmgr.threads import this_thread
 from recovery.checkpoint import Checkpoint, Checkpointer, Hear, Triggers, read_files
 from recovery.errors import RecoveryError
 from recovery.restart import RestartReport, restart
@@ -451,13 +452,12 @@ class Running(ABC):
 
     def _await_units(self) -> None:
         """Wait until the units of work that living threads other than this one have begun are over."""
-        me = threading.get_ident()
+        me = this_thread()
         never = threading.Event()
         while True:
-            alive = {t.ident for t in threading.enumerate()} - {me}
             with self._engine.lock:
                 units = [u for u in self._engine.state.uows if u.state is ACTIVE and not u.holds]
-            busy = [u for u in units if u.thread in alive]
+            busy = [u for u in units if u.thread is not None and u.thread is not me and u.thread() is not None]
             if not busy or self._engine.refusal is not None:
                 return
             self._clock.wait(never, 0.01)

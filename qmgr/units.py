@@ -14,6 +14,7 @@ from qmgr import verbs
 from qmgr.errors import Mistake, Reason, ResourceProblem, Unavailable
 from qmgr.logged import Logged, Surroundings
 from qmgr.queue import Queue
+from qmgr.threads import Alive
 from recovery import records
 from recovery.records import Backout, Calls, Commit, Prepare, RollForward, Xid, run_of_gets, run_of_puts
 from recovery.uows import ACTIVE, BACKED_OUT, PREPARED, Uow
@@ -59,7 +60,7 @@ class Units(Logged):
         said = self.state.qmgr.max_uncommitted
         self.max_uncommitted = self._usual_uncommitted if said is None else said
 
-    def begin(self, xid: Any, owner: str, thread: int) -> Uow:
+    def begin(self, xid: Any, owner: str, thread: Alive | None) -> Uow:
         if self.refusal is not None:
             self.check()
         if self.ending is not None:
@@ -73,7 +74,7 @@ class Units(Logged):
                 raise Mistake(f"{xid} names a unit of work in flight or in doubt", reason=Reason.UOW_IN_PROGRESS)
             return self.new_unit(owner, thread, xid)
 
-    def new_unit(self, owner: str, thread: int, xid: Xid | None = None) -> Uow:
+    def new_unit(self, owner: str, thread: Alive | None, xid: Xid | None = None) -> Uow:
         """A unit of work, also while the queue manager is ending."""
         number = next(self._unit_numbers)
         if number > self._last:

@@ -7,7 +7,7 @@ What a unit of work has put and got are lists that the resource manager fills; h
 """
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
@@ -33,7 +33,7 @@ class Uow:
     xid: Xid | None = None
     began: int = 0
     owner: str = ""
-    thread: int = 0  # that began it
+    thread: Callable[[], object] | None = None  # that began it: gives None once it is over; see qmgr/threads.py
     state: UowState = ACTIVE
     first_lsn: int = 0  # of its first record; 0: nothing is logged
     logged: int = 0  # when its first record was logged

@@ -17,6 +17,7 @@ import pytest
 
 import qmgr
 from qmgr.errors import Damaged, MediaImageMissing, MediaNotSupported, NotImageRecoverable, ObjectInUse
+from qmgr.threads import this_thread
 from tests.conftest import SOAK
 from tests.qmgr.world import Call, World, bodies
 from tests.sim.disk import SimDisk
@@ -996,10 +997,10 @@ class Patient(Worker):
             time.sleep(0.002)
 
     def mine(self) -> list[qmgr.UnitOfWork]:
-        me = threading.get_ident()
+        me = this_thread()
         engine = self.qm._engine
         with engine.lock:
-            return [qmgr.UnitOfWork(self.qm, unit) for unit in engine.state.uows if unit.thread == me]
+            return [qmgr.UnitOfWork(self.qm, unit) for unit in engine.state.uows if unit.thread is me]
 
 
 def test_threads_work_on_a_real_disk_while_their_queues_are_recorded_and_recreated(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import functools
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from qmgr.manager import QueueManager as InProcess
 from qmgr.manager import UnitOfWork
 from qmgr.message import Message
 from qmgr.replay import Replay, Replayed, Where
+from qmgr.threads import this_thread
 from qmgr.verbs import GetOptions, PutOptions, Wanted, check_wait, wanted
 from recovery.records import Xid
 from recovery.uows import Uow
@@ -71,7 +71,7 @@ class Inside:
     # ---- units of work
 
     def new_unit(self, xid: Xid | None) -> InsideUnit:
-        begun = self._engine.begin(xid, self._manager._process, threading.get_ident())
+        begun = self._engine.begin(xid, self._manager._process, this_thread())
         try:
             unit = InsideUnit(self._manager, begun)
             self._began[begun.number] = asyncio.current_task()
@@ -178,7 +178,7 @@ class Inside:
         for number, task in self._began.items():  # as with threads: who is gone, or is here, ends no unit of work
             unit = self._engine.state.uows.get(number)
             if unit is not None and (task is None or task is asyncio.current_task() or task.done()):
-                unit.thread = 0
+                unit.thread = None
             elif unit is not None and task is not None:
                 task.add_done_callback(functools.partial(_leave, unit))
         await self.run(lambda: self._manager.end(mode))
@@ -192,7 +192,7 @@ class Inside:
 
 def _leave(unit: Uow, task: "asyncio.Task[Any]") -> None:
     """The task that has begun the unit of work is over."""
-    unit.thread = 0
+    unit.thread = None
 
 
 class Ahead(Generic[T]):

@@ -240,6 +240,20 @@ def test_quiesce_does_not_wait_for_units_that_nobody_will_end(qm: qmgr.QueueMana
         qm.put("A", b"")
 
 
+def test_quiesce_does_not_take_another_thread_for_one_that_is_gone(qm: qmgr.QueueManager) -> None:
+    """The system gives the number of a thread to the next one, which here lasts, as threads of the log do."""
+    gone = Call(lambda: qm.begin().put("A", b"x"))
+    gone.outcome()
+    go = threading.Event()
+    others = []
+    while len(others) < 100 and gone.ident not in [other.ident for other in others]:
+        others.append(Call(go.wait))
+    try:
+        Call(lambda: qm.end("quiesce")).outcome(20)
+    finally:
+        go.set()
+
+
 def test_immediate_backs_out_units_of_other_threads(real: Real) -> None:
     qm = real()
     qm.define_queue("A")
