@@ -222,9 +222,11 @@ def test_idle_units_whose_calls_are_held_back_are_rolled_back_when_the_log_is_fu
 # ---- what happens while a call waits for room in the log buffer
 
 
+@pytest.mark.parametrize("its_own", [False, True], ids=["of another", "of its own"])
 def test_calls_that_a_unit_makes_while_those_before_wait_for_room_get_their_room_too(
-    monkeypatch: pytest.MonkeyPatch,
+    its_own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Those before wait with a commit, of another unit or of its own."""
     world = world_with("A", "B", "FILL", log_file_pages=1024, log_sync="os")
     log = world.qm._engine.log
     leads, go = threading.Event(), threading.Event()
@@ -247,14 +249,15 @@ def test_calls_that_a_unit_makes_while_those_before_wait_for_room_get_their_room
     grows, other = world.qm.begin(), world.qm.begin()
     other.put("B", b"other")
     grows.put("A", bytes(9000))
-    for n, call in enumerate((other.commit, lambda: grows.put("A", bytes(400_000))), 1):
+    first, last = (grows, other) if its_own else (other, grows)
+    for n, call in enumerate((first.commit, lambda: grows.put("A", bytes(400_000))), 1):
         calls.append(Call(call))
         until(lambda: log._large == n)  # noqa: B023
     world.disk.before_effect = writes
     go.set()
     for made in calls:
         made.outcome()
-    grows.commit()
+    last.commit()
     world.crash()
     assert (list(map(len, bodies(world.qm, "A"))), bodies(world.qm, "B")) == ([9000, 400_000], [b"other"])
 

@@ -112,6 +112,17 @@ def test_row_30_who_is_rolled_back_for_his_own_call_hears_of_that(world: World) 
     assert unit.state is UowState.BACKED_OUT
 
 
+def test_row_30_the_call_for_which_its_own_unit_was_rolled_back_leaves_nothing_although_there_is_room_then(
+    world: World,
+) -> None:
+    unit = world.qm.begin()
+    with pytest.raises(qmgr.BackedOut):
+        for _ in range(10):
+            unit.put("A", bytes(180_000))  # too much for what is left before anybody sees that the log fills up
+    queue = world.qm.queue("A")
+    assert (queue.depth, queue.uncommitted, world.qm.status().log.promised) == (0, 0, 0)
+
+
 def test_row_30_a_rollback_is_durable_like_any_other(world: World) -> None:
     victim(world)
     world.qm.put("B", b"next")

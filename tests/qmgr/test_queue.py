@@ -744,9 +744,17 @@ def test_what_is_fresh_is_known_by_its_persistence() -> None:
     assert queue.next_sequence == 4
 
 
+@pytest.mark.parametrize("blocks", [1, 40])
 @pytest.mark.parametrize("how", ["take", "lock", "read and page out"])
-def test_what_was_looked_up_is_claimed_unless_it_is_gone(how: str) -> None:
-    """A browse looks up copies of paged messages; they may be got before it shows them, or come into memory."""
+def test_what_was_looked_up_is_claimed_unless_it_is_gone(
+    how: str, blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A browse looks up copies of paged messages; they may be got before it shows them, or come into memory.
+
+    Where each has a block to itself, those that are found by their id are still paged then.
+    """
+    if blocks > 1:
+        monkeypatch.setattr(segments, "LARGEST_BLOCK", 1)
     made = filled(40, buffer=1)
     made.checkpoint()
     queue = made.queue
