@@ -2,9 +2,11 @@
 
 import contextlib
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 import qmgr
@@ -331,6 +333,41 @@ def test_a_message_is_not_moved_away_from_a_queue_that_was_deleted_while_room_wa
     world.crash(LOSE_ALL)
     assert "A" not in world.depths()
     assert bodies(world.qm, "BAD") == []
+
+
+NOT_ANY_MORE: dict[str, Callable[[Any], object]] = {
+    "put": lambda face: face.put("A", b"new"),
+    "put_many": lambda face: face.put_many("A", [b"new", b"too"]),
+    "get": lambda face: face.get("A"),
+    "get_many": lambda face: face.get_many("A", 2),
+}
+
+
+@pytest.mark.parametrize("in_unit", [False, True])
+@pytest.mark.parametrize("how", NOT_ANY_MORE)
+def test_what_a_queue_takes_and_gives_counts_when_there_is_room_for_the_call(how: str, in_unit: bool) -> None:
+    """It is altered while a checkpoint makes that room."""
+    world = world_with("A", "FILL")
+    world.qm.put_many("A", [b"1", b"2"])
+    engine = world.qm._engine
+    log, queue, altered = engine.log, engine.state.queues["FILL"], engine.state.queues["A"]
+    kept = log.space.for_gets if how.startswith("put") else 0
+    with engine.lock:
+        while log.space.fits(log.buffer.tail, 50, kept):
+            log.make_room(500)
+            engine.log_locked(Put(queue.id, queue.next_sequence, HEAD, bytes(100)))
+
+    def meanwhile(kind: str, path: str) -> None:
+        if "amqalchk" in path:
+            world.disk.before_effect = None
+            with engine.lock:
+                altered.redefine(attrs.evolve(altered.definition, max_depth=2, get_enabled=False))
+
+    world.disk.before_effect = meanwhile
+    unit = world.qm.begin()
+    with pytest.raises((qmgr.QueueFull, qmgr.Inhibited)):
+        NOT_ANY_MORE[how](unit if in_unit else world.qm)
+    unit.backout()
 
 
 def test_a_put_made_while_the_prepare_of_its_unit_waits_is_prepared_with_it() -> None:
