@@ -21,6 +21,15 @@ def test_the_limit_leaves_room_for_waste_and_checkpoints(primary: int, more: int
     assert not space.can_grow()
 
 
+@given(st.integers(0, 3 * EXTENT), st.integers(0, 2 * CHECKPOINT))
+def test_a_checkpoint_finds_its_room_where_nothing_else_does(promised: int, size: int) -> None:
+    space = Space(EXTENT, 3, 3, EXTENT)
+    space.promised = promised
+    full = space.limit - promised
+    assert not space.fits(full, 1, 0)
+    assert space.fits_for_checkpoint(full, size) == (size <= CHECKPOINT)
+
+
 @given(st.integers(0, 3 * EXTENT), st.integers(0, EXTENT), st.integers(0, EXTENT), st.integers(0, EXTENT))
 def test_what_fits_leaves_what_was_promised(used: int, size: int, promise: int, promised: int) -> None:
     space = Space(EXTENT, 3, 3, EXTENT)
