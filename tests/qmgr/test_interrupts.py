@@ -7,9 +7,11 @@ stopped; and a restart has everything that was acknowledged.
 import contextlib
 import dis
 import functools
+import importlib
 import itertools
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -30,6 +32,7 @@ from tests.conftest import SOAK
 from tests.qmgr.world import DATA, NAME, Call, World, bodies, soon
 from tests.sim.loss import LOSE_ALL
 
+ROOT = Path(__file__).parents[2]
 OURS = ("/logger/", "/recovery/", "/qmgr/")
 
 
@@ -589,29 +592,45 @@ def test_row_57_where_each_allocation_fails_for_a_while_log_and_memory_are_never
         world.qm.abandon()
 
 
-@pytest.mark.parametrize("failures", [12, 40, 5000])
-def test_row_57_who_waits_for_a_message_hears_of_a_stop_without_memory(
-    real: Callable[..., qmgr.QueueManager], monkeypatch: pytest.MonkeyPatch, failures: int
-) -> None:
-    qm = real()
+def stops_without_memory(path: str, failures: int) -> None:
+    """Somebody waits for a message while a put of somebody else finds no memory, nor does what comes of that."""
+    qmgr.create(NAME, data_path=path, log_file_pages=64)
+    qm = qmgr.start(NAME, data_path=path)
     for name in ("A", "B"):
         qm.define_queue(name)
     heard = threading.Event()
     qm.on_failure = heard.set
     waiting = Call(lambda: qm.get("B", wait=None))
     looks_until(qm, lambda: len(qm._engine.state.queues["B"].waiters.line) > 0)
-    testcapi, apply = pytest.importorskip("_testcapi"), qm._engine.state.apply
+    testcapi, apply = importlib.import_module("_testcapi"), qm._engine.state.apply
 
     def scarce(*record: Any) -> None:
         apply(*record)
         testcapi.set_nomemory(0, failures)
         raise MemoryError
 
-    monkeypatch.setattr(qm._engine.state, "apply", scarce)
+    qm._engine.state.apply = scarce  # type: ignore[method-assign]
     assert short_of_memory(1 << 30, 0, lambda: qm.put("A", b"not acknowledged")) is not None
     with pytest.raises(qmgr.Unavailable, match="start it again"):
         waiting.outcome()
     assert heard.wait(120)
+
+
+ALONE = """
+import sys
+from tests.qmgr.test_interrupts import stops_without_memory
+stops_without_memory(sys.argv[1], int(sys.argv[2]))
+"""
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("failures", [12, 40, 5000])
+def test_row_57_who_waits_for_a_message_hears_of_a_stop_without_memory(tmp_path: Path, failures: int) -> None:
+    """In a process of its own: what else goes on in this one would meet the lack of memory too."""
+    pytest.importorskip("_testcapi", reason="this Python can't let allocations fail")
+    words = [sys.executable, "-c", ALONE, str(tmp_path), str(failures)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_row_57_a_checkpoint_that_memory_fails_in_the_background_is_told_to_who_waits(
