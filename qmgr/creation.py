@@ -118,7 +118,12 @@ def create(
 
         def make() -> None:
             _make(disk, location, config.log, text, qmgr, (clock or SystemClock()).wall_us())
-            mqsini.add(disk, f"{location.data_root}/mqs.ini", entry, default=default)
+            try:
+                mqsini.add(disk, f"{location.data_root}/mqs.ini", entry, default=default)
+            except OSError:  # in the sync of its name, perhaps: listed, it would be taken for one that is away
+                with contextlib.suppress(OSError, MQError):
+                    mqsini.remove(disk, f"{location.data_root}/mqs.ini", name)
+                raise
 
         _make_and_own(disk, location, make)
 
@@ -196,6 +201,8 @@ def _refuse_what_exists(disk: Disk, location: Location) -> None:
     if disk.exists(location.ini):
         text = f"queue manager {location.name!r} exists in {location.data_root}; start it, or delete it first"
         raise AlreadyExists(text, name=location.name)
+    if what := away(disk, location):  # a new one in its place would be taken for it, until it is hidden by it
+        raise AlreadyExists(what, name=location.name)
 
 
 def _refuse_what_is_there(disk: Disk, location: Location) -> None:
@@ -229,6 +236,11 @@ def _lacks_ini_only(disk: Disk, location: Location) -> bool:
 def unknown(disk: Disk, location: Location) -> Unavailable:
     """What to say of a queue manager that has no qm.ini."""
     text = f"there is no queue manager {location.name!r} in {location.data_root}; create it first (crtmqm)"
+    if not disk.exists(location.data_root):
+        text = (
+            f"there is no queue manager {location.name!r}: the data path {location.data_root} is not there; mount its "
+            f"file system, name another one, or create the queue manager first (crtmqm)"
+        )
     text = remains(disk, location) or text
     return Unavailable(text, reason=Reason.Q_MGR_NAME_ERROR, name=location.name)
 
@@ -239,7 +251,25 @@ def remains(disk: Disk, location: Location) -> str:
         return _half(disk, location)
     if _lacks_ini_only(disk, location):
         return f"{location.ini} is missing; put it back, or have it made anew (qm repair -m {location.name})"
-    return ""
+    return away(disk, location)
+
+
+def away(disk: Disk, location: Location) -> str:
+    """What to say of a queue manager that mqs.ini lists, and whose directory is missing or empty; "" of any other."""
+    if disk.exists(location.data_dir) and disk.list(location.data_dir):
+        return ""
+    listing = f"{location.data_root}/mqs.ini"
+    try:
+        entry = mqsini.read(disk, listing).find(location.name)
+    except IniError:  # who needs what it says says so
+        return ""
+    if entry is None:
+        return ""
+    return (
+        f"queue manager {location.name!r} is listed in {listing}, but {location.data_dir} is "
+        f"{'empty' if disk.exists(location.data_dir) else 'not there'}; mount its file system or bring it back, or, if "
+        f"it is gone for good, take its QueueManager stanza out of {listing}"
+    )
 
 
 def _half(disk: Disk, location: Location) -> str:
@@ -325,11 +355,11 @@ def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None
             for path in (f"{log_dir}/{LOG_LOCK}", log_dir):
                 _remove_if_empty(disk, path)
             _keep_removed(disk, log_dir)
+            mqsini.remove(disk, f"{location.data_root}/mqs.ini", name)  # listed longer, it would be taken for one away
             remove_tree(disk, location.data_dir, last=location.deleted_ini.rpartition("/")[2])
             _keep_removed(disk, location.data_dir)
         finally:
             lock.release()
-        mqsini.remove(disk, f"{location.data_root}/mqs.ini", name)
 
 
 def _refuse_log_of_another(disk: Disk, location: Location, path: str, log_dir: str) -> None:

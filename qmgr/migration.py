@@ -8,8 +8,8 @@ from logger.at_rest import control_path
 from logger.config import LogType, chosen
 from logger.disk import Disk, Path, PosixDisk, absolute_path, make_dirs, read_whole, replace_file
 from qmgr import ini, locations
-from qmgr.creation import LOG_LOCK, Ownership, lock_log, own, refuse_root, translated
-from qmgr.errors import Mistake, Reason, Unavailable
+from qmgr.creation import LOG_LOCK, Ownership, lock_log, own, refuse_root, translated, unknown
+from qmgr.errors import Mistake
 from qmgr.ini import Config, LogManagement
 from qmgr.locations import Location
 from qmgr.objects import mangle
@@ -44,9 +44,7 @@ def migrate_log(
     except ValueError as exc:
         raise Mistake(f"the log of queue manager {name!r} can't be migrated: {exc}", name=name) from exc
     if not disk.exists(location.ini):
-        raise Unavailable(
-            f"there is no queue manager {name!r} in {location.data_root}", reason=Reason.Q_MGR_NAME_ERROR, name=name
-        )
+        raise unknown(disk, location)
     refuse_root(disk, location.data_dir, name)
     with translated(name, "migrated"):
         held = own(disk, location, _config(disk, location).log.path, command="migmqlog")

@@ -23,8 +23,8 @@ from logger.progress import Progress, no_progress
 from logger.reader import LogReader
 from qmgr import ini, locations, mqsini
 from qmgr.configuration import AutoConfig
-from qmgr.creation import no_empty_dirs, own, refuse_root, remove_tree, translated, unfinished
-from qmgr.errors import AlreadyExists, Mistake, Reason, Unavailable
+from qmgr.creation import no_empty_dirs, own, refuse_root, remove_tree, translated, unfinished, unknown
+from qmgr.errors import AlreadyExists, Mistake
 from qmgr.locations import Location
 from qmgr.resource import Resource
 from qmgr.survey import Survey, rebuilt, survey
@@ -71,9 +71,7 @@ def recover_to(
     source = locations.find(name, data_path)
     target = locations.find(name, into)
     if not disk.exists(source.ini):
-        raise Unavailable(
-            f"there is no queue manager {name!r} in {source.data_root}", reason=Reason.Q_MGR_NAME_ERROR, name=name
-        )
+        raise unknown(disk, source)
     refuse_target(disk, target)
     refuse_root(disk, source.data_dir, name)
     refuse_root(disk, f"{target.data_root}/mqs.ini", name)

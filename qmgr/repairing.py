@@ -15,7 +15,7 @@ from logger.disk import PAGE, Disk, Path, PosixDisk, read_whole
 from logger.errors import LogDamaged
 from logger.forensics import look
 from qmgr import ini, locations
-from qmgr.creation import own, refuse_root, translated, unfinished
+from qmgr.creation import away, own, refuse_root, translated, unfinished, unknown
 from qmgr.errors import InUse, Reason, Unavailable
 from qmgr.ini import Config
 from qmgr.locations import Location
@@ -112,10 +112,8 @@ def repair(
 def _find(name: str, data_path: Path | None, log_path: Path | None, disk: Disk) -> Location:
     location = locations.find(name, data_path, log_path=log_path)
     if not disk.exists(location.data_dir):
-        raise Unavailable(
-            f"there is no queue manager {name!r} in {location.data_root}", reason=Reason.Q_MGR_NAME_ERROR, name=name
-        )
-    half = unfinished(disk, location)
+        raise unknown(disk, location)
+    half = away(disk, location) or unfinished(disk, location)  # what would be made in an empty place would be hidden
     if half:
         raise Unavailable(half, reason=Reason.Q_MGR_NAME_ERROR, name=name)
     return location

@@ -70,13 +70,11 @@ class Local:
         return NotAuthorized(f"{text}; {WHOSE}, or connect over TCP (a listener of qm.ini)", name=self.name)
 
     def _nobody(self) -> Unavailable:
+        from qmgr.creation import unknown  # and what it needs, which a client that finds its daemon does not
+
         disk = PosixDisk()
         if not disk.exists(self.location.ini):
-            return Unavailable(
-                f"there is no queue manager {self.name!r} in {self.location.data_root}; create it first (crtmqm)",
-                reason=Reason.Q_MGR_NAME_ERROR,
-                name=self.name,
-            )
+            return unknown(disk, self.location)
         holder = locations.running(self.location, disk)
         if holder is not None:
             return Unavailable(

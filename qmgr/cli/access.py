@@ -207,8 +207,9 @@ def names(data_path: str | None) -> list[str]:
 
 
 def without_ini(data_path: str | None) -> Iterator[str]:
-    """A sentence for each directory that holds what is left of a queue manager: it has no qm.ini, and what to do."""
-    for name in _directories(data_path):
+    """A sentence for each queue manager that is away, or of which something is left: it has no qm.ini, what to do."""
+    listed = {entry.name for entry in registry(data_path).entries if NAME.fullmatch(entry.name)}
+    for name in sorted(listed.union(_directories(data_path))):
         if not exists(name, data_path):
             with contextlib.suppress(OSError):  # one that can't be read hides none of the others
                 if what := remains(DISK, locations.find(name, data_path)):

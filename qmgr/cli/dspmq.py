@@ -52,7 +52,9 @@ def run(args: argparse.Namespace) -> int:
     for what in left:
         complain(f"AMQ8118W: {what}.")
     if not names and not left:
-        complain(f"AMQ8919I: there are no queue managers on the data path {locations.data_root(args.data_path)}.")
+        root = locations.data_root(args.data_path)
+        why = "" if access.DISK.exists(root) else ": there is no such directory; is its file system mounted?"
+        complain(f"AMQ8919I: there are no queue managers on the data path {root}{why or '.'}")
     return ACTIVE if args.a and active else 0
 
 

@@ -14,7 +14,7 @@ from qmgr.cli.command import (
     absolute,
     complain,
 )
-from qmgr.creation import unfinished
+from qmgr.creation import away, unfinished
 from qmgr.errors import InUse
 
 NEEDED = 10
@@ -33,12 +33,13 @@ def run(args: argparse.Namespace) -> int:
     if args.check and args.accept_loss:
         raise Failure(36, "AMQ7076E", "--check changes nothing, so --accept-loss has no meaning with it.")
     location = locations.find(args.m, args.data_path)
+    if what := away(access.DISK, location):  # what would be made anew in its place would be hidden by it
+        raise Failure(NAME_ERROR, "AMQ7048E", f"{what}.")
     if not access.DISK.exists(location.data_dir):  # not `known`: its qm.ini may be what is missing
         raise Failure(
             NAME_ERROR, "AMQ7048E", f"queue manager {args.m!r} does not exist: there is no {location.data_dir}."
         )
-    half = unfinished(access.DISK, location)
-    if half:
+    if half := unfinished(access.DISK, location):
         raise Failure(NAME_ERROR, "AMQ7048E", f"{half}.")
     where = {"data_path": args.data_path, "log_path": args.ld}
     try:

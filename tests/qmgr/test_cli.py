@@ -19,7 +19,7 @@ import pytest
 import qmgr
 from logger.disk import PosixDisk
 from logger.errors import LogError
-from qmgr import creation, locations
+from qmgr import creation, locations, migration, repairing
 from qmgr.cli import access, dspmq
 from qmgr.cli.command import Command, explain
 from qmgr.cli.main import COMMANDS, qm
@@ -274,7 +274,10 @@ def test_a_queue_manager_is_created_shown_and_deleted(run: Run, data: Path):
 def test_without_queue_managers_dspmq_shows_nothing_and_says_where(run: Run, data: Path):
     done = run("dspmq")
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == f"AMQ8919I: there are no queue managers on the data path {data}.\n"
+    nowhere = f"AMQ8919I: there are no queue managers on the data path {data}"
+    assert done.stderr == f"{nowhere}: there is no such directory; is its file system mounted?\n"
+    data.mkdir()
+    assert run("dspmq").stderr == f"{nowhere}.\n"
 
 
 def test_where_there_is_no_default_queue_manager_the_way_out_is_said_and_works(run: Run, data: Path):
@@ -592,6 +595,76 @@ def test_dspmq_tells_of_a_queue_manager_that_has_lost_its_qm_ini(run: Run, data:
     assert run("dspmq -m QM2").stderr == ""
     assert run("dltmqm QM2").returncode == 0
     assert "AMQ8919I" not in run("dspmq").stderr
+
+
+AWAY = [("dspmq -m", 72), ("strmqm", 16), ("endmqm", 16), ("dltmqm", 16), ("runmqsc", 20), ("dspmqtrn -m", 72),
+        ("qm repair -m", 72), ("checkini", 72), ("crtmqm", 8)]  # fmt: skip
+
+
+@pytest.mark.parametrize("mount_point", [False, True])
+def test_a_queue_manager_whose_directory_is_away_is_said_and_not_made_anew_in_its_place(
+    run: Run, data: Path, tmp_path: Path, mount_point: bool
+):
+    for name in ("QM1", "QM2"):
+        run(f"crtmqm {SMALL} {name}")
+    home = data / "qmgrs/QM1"
+    home.rename(tmp_path / "away")
+    if mount_point:
+        home.mkdir()
+    listing = f"{data}/mqs.ini"
+    said = f"listed in {listing}, but {home} is {'empty' if mount_point else 'not there'}; mount its file system"
+    for words, code in AWAY:
+        done = run(f"{words.removeprefix('qm ')} QM1")
+        assert (done.returncode, said in done.stderr, done.stderr.count("\n")) == (code, True, 1), words
+    for refused in (qmgr.create, qmgr.start, qmgr.connect, repairing.repair, migration.migrate_log):
+        with pytest.raises(qmgr.MQError, match="mount its file system"):
+            refused("QM1", data_path=data)
+    done = run("dspmq")
+    assert (done.returncode, re.findall(r"QMNAME\((.*?)\)", done.stdout)) == (0, ["QM2"])
+    assert done.stderr.startswith("AMQ8118W: queue manager 'QM1' is listed")
+    assert list(home.iterdir() if mount_point else []) == []
+    shutil.rmtree(home, ignore_errors=True)
+    (tmp_path / "away").rename(home)
+    assert (run("dspmq").stderr, run("dltmqm QM1").returncode) == ("", 0)
+
+
+def test_one_whose_directory_is_gone_for_good_can_be_made_anew_as_is_said(run: Run, data: Path):
+    run(f"crtmqm {SMALL} QM1")
+    shutil.rmtree(data / "qmgrs/QM1")
+    assert "take its QueueManager stanza out of" in run(f"crtmqm {SMALL} QM1").stderr
+    (data / "mqs.ini").write_text("")
+    assert (run(f"crtmqm {SMALL} QM1").returncode, run("dspmq").stdout.count("QMNAME")) == (0, 1)
+
+
+def test_a_data_path_that_is_away_is_said(run: Run, data: Path):
+    said = f"the data path {data} is not there; mount its file system"
+    assert said in run("strmqm QM1").stderr
+    for face in (qmgr.start, qmgr.connect):
+        with pytest.raises(qmgr.Unavailable, match=said):
+            face("QM1", data_path=data)
+
+
+def test_a_deletion_that_is_killed_at_its_end_leaves_nothing_that_looks_like_one_that_is_away(run: Run, data: Path):
+    run(f"crtmqm {SMALL} QM1")
+    disk = _DiesIn("rmdir", str(data / "qmgrs/QM1"))
+    with pytest.raises(KeyboardInterrupt):
+        qmgr.delete("QM1", data_path=data, disk=disk)
+    assert (run("dspmq").stderr, run(f"crtmqm {SMALL} QM1").returncode) == (
+        f"AMQ8919I: there are no queue managers on the data path {data}.\n",
+        0,
+    )
+
+
+class _DiesIn(PosixDisk):
+    """A disk on which the process is ended in one call, for one path."""
+
+    def __init__(self, call: str, path: str) -> None:
+        self._path = path
+        setattr(self, call, self._die)
+
+    def _die(self, path: str) -> None:
+        if path == self._path:
+            raise KeyboardInterrupt
 
 
 def test_strange_directories_are_not_shown(run: Run, data: Path):
