@@ -44,15 +44,25 @@ def claim(disk: Disk, directory: str, log_id: bytes, whose: str) -> None:
 
 
 def check_there(disk: Disk, directory: str, log_id: bytes, log_directory: str) -> None:
-    """An archive that was used, and has not its mark, is another directory: of a file system which is not mounted.
+    """Refuse to work where the archive is away.
 
     What came there would be hidden later; what is removed elsewhere would leave a gap. Raises ArchiveFailed, OSError.
     """
-    if directory in used_archives(disk, log_directory) and log_id not in owners(disk, directory):
-        raise ArchiveFailed(
-            f"nothing was done: {directory} is this log's archive, and its {mark_name(log_id)} is not there; mount its "
-            f"file system or bring it back, or, if it is gone for good, take its line out of {log_directory}/{USED}"
-        )
+    if text := away(disk, directory, log_id, log_directory):
+        raise ArchiveFailed(f"nothing was done: {text}")
+
+
+def away(disk: Disk, directory: str, log_id: bytes, log_directory: str) -> str:
+    """That an archive was used and is not there, and what to do; "" where it is. Raises OSError.
+
+    One that has not its mark is another directory: of a file system which is not mounted.
+    """
+    if directory not in used_archives(disk, log_directory) or log_id in owners(disk, directory):
+        return ""
+    return (
+        f"{directory} is this log's archive, and its {mark_name(log_id)} is not there; mount its file system or bring "
+        f"it back, or, if it is gone for good, take its line out of {log_directory}/{USED}"
+    )
 
 
 def mark_name(log_id: bytes) -> str:

@@ -7,6 +7,7 @@ thread at a time: the leader (`force.py`).
 After a failed write or sync nobody knows what reached the disk: the log closes for good.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
@@ -153,6 +154,13 @@ class Log(Writer):
         """Raise ArchiveFailed where the archive was used and is not there, as of a file system that is not mounted."""
         config = self._config
         claims.check_there(self._disk, config.archive_directory, self._state.log_id, config.path)
+
+    def archive_away(self) -> str:
+        """That the archive was used and is not there, and what to do; "" where it is, or that can't be told."""
+        config = self._config
+        with contextlib.suppress(OSError):
+            return claims.away(self._disk, config.archive_directory, self._state.log_id, config.path)
+        return ""
 
     def reaches_back_to(self) -> int:
         """The LSN from which on all of it is still there, whether a restart needs it or not. Raises OSError."""

@@ -59,6 +59,7 @@ MESSAGES = {
         "{path} still has {count} extents of this log, and ArchivePath is {text} now: they are not read. Move them "
         "there, or to the active log directory, or change ArchivePath back.",
     ),
+    "AMQ9014": ("W", "The archive of the log of queue manager {qmgr!r} is away: {text}."),
     "AMQ9013": (
         "W",
         "Log extent {path} was cut or is damaged, so nothing was done with it: what is needed of it can't be recovered "

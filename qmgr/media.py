@@ -361,7 +361,8 @@ class Media:
                 if isinstance(exc, (LogError, RecoveryError, OSError)) and self._log.failure is not None:
                     raise engine.translated(LogClosed(str(exc))) from exc  # whatever came of that
                 if isinstance(exc, (LogError, RecoveryError, KeyError)):
-                    raise MediaImageMissing(f"queue {name!r} can't be recreated: {exc}", name=name) from exc
+                    text, away = f"queue {name!r} can't be recreated: {exc}", self._log.archive_away()
+                    raise MediaImageMissing(f"{text}; {away}" if away else text, name=name) from exc
                 if isinstance(exc, OSError):
                     way = f"nothing is lost by that: {way_out(exc)} and try again"
                     text = f"queue {name!r} can't be recreated ({exc}); {way}"

@@ -8,6 +8,7 @@ what may be one that was forgotten nobody knows.
 
 import contextlib
 
+from logger.config import LogType
 from logger.disk import way_out
 from logger.errors import LogDamaged, LogError
 from qmgr.engine import Engine
@@ -26,7 +27,7 @@ def outcome(engine: Engine, retention: Retention, number: int, since: int = 0) -
     """What became of unit of work `number`; None where the log does not reach back to it.
 
     `since`: an LSN before which it has logged nothing; 0: not known, and then all of the log is read. Raises Mistake
-    for a number that is of no start of this queue manager, Unavailable.
+    for a number that is of no start of this queue manager, Unavailable, also where an archive is away that may have it.
     """
     engine.check()
     if type(number) is not int or not 0 < number // FENCE <= engine.log.epoch or type(since) is not int:
@@ -42,7 +43,9 @@ def outcome(engine: Engine, retention: Retention, number: int, since: int = 0) -
     try:
         if engine.log.durable < tail:
             engine.log.sync(tail)  # what a crash could take back is not told
-        return _looked_up(engine, number, since, tail)
+        found = _looked_up(engine, number, since, tail)
+        linear = engine.log.state.log_type is LogType.LINEAR
+        away = engine.log.archive_away() if found is None and linear else ""
     except LogError as exc:
         raise engine.translated(exc) from exc
     except OSError as exc:
@@ -50,6 +53,10 @@ def outcome(engine: Engine, retention: Retention, number: int, since: int = 0) -
         raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=engine.name) from exc
     finally:
         retention.unpin(pin)
+    if away:
+        text = f"what became of unit of work {number} may be in a part of the log that is away: {away}"
+        raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=engine.name)
+    return found
 
 
 def _looked_up(engine: Engine, number: int, since: int, tail: int) -> UowState | None:

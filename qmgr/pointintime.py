@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from logger import at_rest, control
+from logger import at_rest, claims, control
 from logger import lsn as lsns
 from logger.archive_plan import ArchivePolicy
 from logger.clock import Clock, SystemClock
@@ -161,6 +161,9 @@ class _Recovery:
                     history.places()
                     history.refuse_unreadable(before)
                     missing = f"{file_name(linear_number(before))} and older ones are missing"
+                    log = self._config.log
+                    away = claims.away(self._disk, log.archive_directory, state.log_id, log.path)
+                    missing = f"{missing}: {away}" if away else missing
                 raise NotRecoverable(f"{exc} ({missing})") from exc
             finally:
                 held.release()

@@ -65,6 +65,7 @@ class Retention:
         self._linear = engine.log.state.log_type is LogType.LINEAR
         self._said = "", ""
         self._named: set[str] = set()  # damaged extents
+        self.away = ""  # that the archive was at the start, and what to do
         self._lock = threading.Lock()
         self._readers: weakref.WeakSet[Reading] = weakref.WeakSet()  # one that is forgotten needs nothing
         self._deciding = threading.Lock()  # held from the decision that an extent can go until it is gone
@@ -77,6 +78,9 @@ class Retention:
             self._check_archive(disk, config.archive_directory, active_path(config.path))
             self._history = engine.log.history()
             self._name_old_archives(disk, config)
+            self.away = engine.log.archive_away()
+            if self.away:
+                errors.say("AMQ9014", text=self.away)
             self._archive = Archive(disk, self._history, config.archive_directory)
             self._notices = ArchivedNotices(disk, config.path, log_id)
             if policy.compress_after is not None:

@@ -275,6 +275,11 @@ class Running(ABC):
         with self._engine.lock:
             return {queue.name: queue.damaged for queue in self._engine.state.by_id.values() if queue.damaged}
 
+    @property
+    def archive_away(self) -> str:
+        """That the log's archive was not there at the start, and what to do; "" where it was."""
+        return self._retention.away
+
     def say(self, amq: str, **inserts: Any) -> None:
         """Say it in the error log."""
         self._say(amq, **inserts)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 
 import qmgr
-from logger import control
+from logger import claims, control
 from logger.clock import SystemClock
 from logger.config import LogConfig, LogType
 from logger.disk import PosixDisk, read_whole
@@ -235,6 +235,12 @@ def past(log_dir: str, config: LogConfig | None) -> ReaderOf:
     """What reads all of a linear log, archived and compressed extents too; `config` may name the archive."""
     directories = [f"{log_dir}/active", config.archive_directory if config is not None else f"{log_dir}/archive"]
     return lambda state: History(DISK, directories, state.log_id, state.extent_bytes).reader(state)
+
+
+def archive_away(log_dir: str, config: LogConfig | None) -> str:
+    """That the archive of the log in `log_dir` was used and is not there, and what to do; "" where it is."""
+    archive = config.archive_directory if config is not None else f"{log_dir}/archive"
+    return claims.away(DISK, archive, control.read(DISK, f"{log_dir}/{control.NAME}")[1].log_id, log_dir)
 
 
 def log_type(log_dir: str) -> LogType:

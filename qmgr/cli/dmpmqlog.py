@@ -5,6 +5,7 @@ import json
 
 from logger.at_rest import control_path
 from logger.config import LogType
+from logger.errors import LogDamaged
 from qmgr.cli import access
 from qmgr.cli.command import BAD_ARGUMENTS, Command, Failure, Parser, absolute, position, whole
 from qmgr.cli.crtmqm import BAD_LOG_PATH
@@ -56,8 +57,14 @@ def run(args: argparse.Namespace) -> int:
         names=names,
         reader=access.past(log_dir, config) if linear else None,
     )
-    for record in wanted:
-        print(record.json() if args.json else record.text())
+    try:
+        for record in wanted:
+            print(record.json() if args.json else record.text())
+    except LogDamaged as exc:
+        away = access.archive_away(log_dir, config) if linear else ""
+        if away:  # what is missing may be there
+            raise type(exc)(f"{exc}; {away}") from exc
+        raise
     return 0
 
 

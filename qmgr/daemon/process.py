@@ -106,7 +106,8 @@ class Daemon:
         error = self._done["start"].error
         if error is None:
             gc.freeze()  # what is there by now stays: it is not looked at again and again
-            for line in start_lines(service.name, service.manager.restart_report, service.manager.damaged()):
+            manager = service.manager
+            for line in start_lines(service.name, manager.restart_report, manager.damaged(), manager.archive_away):
                 self._teller.line(line)
             self._notifier.say(READY=1, STATUS=f"Queue manager {service.name}: {Stage.RUNNING}")
             self._teller.ready()
@@ -187,8 +188,11 @@ class Daemon:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def start_lines(name: str, report: RestartReport, damaged: Mapping[str, str]) -> list[str]:
-    """What a restart has done, as people see it who start a queue manager; `damaged`: which queues, and why."""
+def start_lines(name: str, report: RestartReport, damaged: Mapping[str, str], away: str = "") -> list[str]:
+    """What a restart has done, as people see it who start a queue manager.
+
+    `damaged`: which queues, and why; `away`: that the archive of the log is.
+    """
     lines = []
     if report.torn_tail:
         lines.append(f"Queue manager {name!r} had not ended in order: its log goes up to {lsn.text(report.end_lsn)}.")
@@ -205,5 +209,6 @@ def start_lines(name: str, report: RestartReport, damaged: Mapping[str, str]) ->
         *lines,
         f"Transaction manager state recovered for queue manager {name!r}.",
         *(f"AMQ7472E: Object {queue}, type queue, is damaged: {why}" for queue, why in sorted(damaged.items())),
+        *([f"AMQ9014W: The archive of the log of queue manager {name!r} is away: {away}."] if away else []),
         f"Queue manager {name!r} started.",
     ]

@@ -8,6 +8,7 @@ import pytest
 
 import qmgr
 from qmgr.cli.main import qm
+from qmgr.daemon.process import start_lines
 
 
 class Shell:
@@ -158,3 +159,37 @@ def test_while_somebody_has_it_the_command_says_so(shell: Shell) -> None:
     with qmgr.start("QM1", data_path=shell.data):
         _, err = shell.run("archive-log -m QM1 --older-than 1d", 40)
     assert err.startswith("AMQ8146E: ")
+
+
+def test_an_archive_that_is_away_is_named_by_all_that_would_read_in_it(shell: Shell, tmp_path: Path) -> None:
+    with qmgr.start("QM1", data_path=shell.data, background=False) as manager:
+        manager.define_queue("OLD")
+        with manager.begin() as unit:
+            unit.put("OLD", b"its image is in the archive")
+        for _ in range(4):
+            manager.put("Q", bytes(180_000))
+            manager.checkpoint()
+    shell.run("archive-log -m QM1 --older-than 0s")
+    archive, away = shell.log / "archive", tmp_path / "away"
+    archive.rename(away)
+    said = f"{archive} is this log's archive, and its "
+    _, err = shell.run(f"recover-to -m QM1 --lsn 0:0:8:0 --into {tmp_path / 'then'}", 71)
+    assert said in err
+    assert said in shell.run("dmpmqlog -m QM1 -s 0:0:8:0", 71)[1]
+    assert said in shell.run("dmpmqlog -m QM1 -n 2", 36)[1]
+    with qmgr.start("QM1", data_path=shell.data, background=False) as manager:
+        lines = start_lines("QM1", manager.restart_report, manager.damaged(), manager.archive_away)
+        assert [line for line in lines if said in line and line.startswith("AMQ9014W: ")]
+        with pytest.raises(qmgr.Unavailable, match=f"what became of unit of work {unit.id} .* away: {said}"):
+            manager.outcome(unit.id)
+        with pytest.raises(qmgr.MQError, match=said):
+            manager.recreate("OLD")
+    errors = shell.data / "qmgrs/QM1/errors/AMQERR01.LOG"
+    assert errors.read_text().count(f"AMQ9014W: The archive of the log of queue manager 'QM1' is away: {said}") == 1
+
+    away.rename(archive)
+    with qmgr.start("QM1", data_path=shell.data, background=False) as manager:
+        assert (manager.outcome(unit.id), manager.archive_away) == (qmgr.UowState.COMMITTED, "")
+        manager.recreate("OLD")
+        assert manager.get("OLD").body == b"its image is in the archive"
+    shell.run(f"recover-to -m QM1 --lsn 0:0:8:0 --into {tmp_path / 'then'}")
