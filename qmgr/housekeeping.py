@@ -13,11 +13,12 @@ import threading
 from collections.abc import Callable
 
 from logger.clock import Clock
-from logger.disk import NO_MEANS
+from logger.disk import NO_MEANS, way_out
 from logger.errors import LogDamaged, LogError
 from qmgr.engine import Engine
 from qmgr.entry import Entry
 from qmgr.errorlog import ErrorLog
+from qmgr.logged import MORE_LOG
 from qmgr.queue import Queue
 from qmgr.retention import Retention
 from qmgr.units import rolled_forward
@@ -30,6 +31,12 @@ CHORES_NS = 10_000_000_000  # between looks whether a media image or an archive 
 AGAIN_NS = 60_000_000_000  # until it is said again that the disk has no room, which calls and checkpoints try for hours
 SETTLED_NS = 1_000_000_000  # that a log has room before it is no longer full: each unit backed out gives some back
 TICK = 1.0  # seconds between looks at the clock
+
+
+def _hindrance(exc: OSError | LogDamaged) -> str:
+    """Why a full log gets no more room, and what to do: how a sentence goes on."""
+    way = f"{way_out(exc)} and try again, or" if isinstance(exc, OSError) else ""
+    return f" and can get no more room ({exc}): {way} commit or back out"
 
 
 class Housekeeper:
@@ -58,6 +65,7 @@ class Housekeeper:
         self._expiry_ns = expiry_seconds * 1_000_000_000
         self._swept_ns = clock.elapsed_ns()
         self._failed_ns = 0
+        self._hindrance = ""  # what a checkpoint failed for, as in `make_space`
         self._told: tuple[int | None, int] = 0, 0  # errno of a checkpoint that failed, and when that was said
         self._grew: tuple[int | None, int] = 0, 0  # the same of an extent that was to be made for a call
         self._looked_ns = clock.elapsed_ns()
@@ -191,10 +199,11 @@ class Housekeeper:
             if exc.errno not in NO_MEANS:
                 raise
             self._failed_ns = self._clock.elapsed_ns()
+            self._hindrance = _hindrance(exc)
             why, since = self._told
             if exc.errno != why or self._failed_ns - since >= AGAIN_NS:
                 self._told = exc.errno, self._failed_ns
-                self._errors.say("AMQ9002", text=str(exc))
+                self._errors.say("AMQ9002", text=f"{exc}; {way_out(exc)} soon: it is tried again")
             return False
         return True
 
@@ -208,6 +217,7 @@ class Housekeeper:
             self._engine.count_promises()
         self._checkpointer.take(clean=clean, hear=hear)
         self._failed_ns = 0
+        self._hindrance = ""
         self._told = 0, 0
         self._fit_log(clean)
         self._retention.after_checkpoint()
@@ -223,21 +233,21 @@ class Housekeeper:
 
     # ---- room in the log
 
-    def make_space(self, size: int, promise: int) -> bool:
-        """A call found no room: bring in a secondary, else release space. False when there is no way."""
+    def make_space(self, size: int, promise: int) -> str:
+        """A call found no room: bring in a secondary, else release space. No way: what to do, else ""."""
         log = self._engine.log
-        disk_full = False
+        hindered = ""  # by the disk, or for want of descriptors
         with self._one_at_a_time:
             self._move_head()
             with log.lock:
                 if log.space.fits(log.buffer.tail, size, promise):
-                    return True
+                    return ""
         try:
             if log.grow():
                 self._grew = 0, 0
-                return True
+                return ""
         except (OSError, LogDamaged) as exc:  # nothing has changed
-            disk_full = True
+            hindered = _hindrance(exc)
             now, why = self._clock.elapsed_ns(), getattr(exc, "errno", None)
             if why != self._grew[0] or now - self._grew[1] >= AGAIN_NS:
                 self._grew = why, now
@@ -246,9 +256,9 @@ class Housekeeper:
             with log.lock:
                 space = log.space
                 if space.fits(log.buffer.tail, size, promise):
-                    return True  # somebody else has made room meanwhile
+                    return ""  # somebody else has made room meanwhile
                 held = log.floor_of(self._checkpointer.head_if_taken_now()) == space.floor
-            if not self._was_full and not disk_full and not self._failed_ns:  # else it is the disk that is full
+            if not self._was_full and not hindered and not self._failed_ns:  # else it is the disk that is full
                 self._errors.say("AMQ7465" if held else "AMQ7466")
             self._failed_ns = 0
             self.release(size + promise)
@@ -259,7 +269,8 @@ class Housekeeper:
                     self._errors.say("AMQ7463")
                 self._was_full = self._engine.attention = True
                 self._room_ns = None
-            return fits
+                return hindered or self._hindrance or MORE_LOG
+            return ""
 
     def _look_whether_full(self) -> None:
         """Say that the log is no longer full, once puts could have found room in it for SETTLED_NS."""

@@ -32,8 +32,11 @@ class Surroundings:
     state: Resource
     checkpointer: Checkpointer
     max_uncommitted: int
-    make_space: Callable[[int, int], bool]  # (size, promise), without the lock: make room in the log; False: no way
+    make_space: Callable[[int, int], str]  # (size, promise), without the lock: make room in the log; else what to do
     on_failure: Callable[[BaseException], None]
+
+
+MORE_LOG = "; commit or back out, or give it more or larger files (LogPrimaryFiles, LogSecondaryFiles)"
 
 
 class TakesWaiting(Exception):
@@ -145,13 +148,13 @@ class Logged:
     def _find_room(self, size: int, kept: int) -> None:
         if getattr(_here, "hasty", False):
             raise TakesWaiting
-        more = False
+        way = MORE_LOG
 
         def make() -> None:
-            nonlocal more
-            more = False
+            nonlocal way
+            way = MORE_LOG
             try:
-                more = self._make_space(size, kept)
+                way = self._make_space(size, kept)
             except OSError as exc:  # of a checkpoint; for want of space it would not have been raised
                 self._on_failure(exc)
 
@@ -160,13 +163,9 @@ class Logged:
             self.check()
             if self.log.reserve(size, kept):
                 return
-            if not more:
+            if way:
                 break
-        raise ResourceProblem(
-            f"the log of queue manager {self.name!r} is full; commit or back out, make room on its disk if that is "
-            f"full (AMQ6708), or give it more or larger files (LogPrimaryFiles, LogSecondaryFiles)",
-            name=self.name,
-        )
+        raise ResourceProblem(f"the log of queue manager {self.name!r} is full{way or MORE_LOG}", name=self.name)
 
     def check(self) -> None:
         """Raise the refusal, if there is one: a copy, since an exception keeps the frames of each time it is raised."""

@@ -133,6 +133,9 @@ class Operations(Running):
         except (LogError, OSError) as exc:
             self._engine.check()
             way = f"; nothing is lost by that: {way_out(exc)} and try again" if isinstance(exc, OSError) else ""
+            system = exc if isinstance(exc, OSError) else exc.__cause__
+            if isinstance(system, OSError) and system.errno in NO_SPACE:
+                raise StorageFull(f"{exc}{way}", name=self.name) from exc
             raise Unavailable(f"{exc}{way}", reason=Reason.FILE_SYSTEM_ERROR, name=self.name) from exc
 
     def advance_log(self) -> str:

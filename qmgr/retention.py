@@ -23,7 +23,7 @@ from logger.at_rest import active_path
 from logger.clock import Clock
 from logger.compressed import codec
 from logger.config import LogConfig, LogType
-from logger.disk import Disk, make_dirs
+from logger.disk import Disk, make_dirs, way_out
 from logger.errors import LogError
 from logger.extent import file_name, linear_number, number_of
 from logger.history import History, Place
@@ -95,7 +95,7 @@ class Retention:
             try:
                 make_dirs(disk, archive)
             except OSError as exc:
-                self._errors.say("AMQ9007", text=f"ArchivePath can't be used ({exc})")
+                self._errors.say("AMQ9007", text=f"ArchivePath can't be used ({exc}): {way_out(exc)} or correct it")
 
     def _name_old_archives(self, disk: Disk, config: LogConfig) -> None:
         """Say which directories were the archive before and still have extents of this log, which nobody reads."""
@@ -271,7 +271,8 @@ class Retention:
         except _Ending:
             return
         except (LogError, OSError) as exc:
-            self._errors.say("AMQ9007", text=str(exc))
+            way = f"; nothing is lost: {way_out(exc)} soon" if isinstance(exc, OSError) else ""
+            self._errors.say("AMQ9007", text=f"{exc}{way}; it is tried again")
         took = self._clock.elapsed_ns() - now
         self._next_look_ns = now + took + (POLICY_NS if worked else max(POLICY_NS, REST * took))
 

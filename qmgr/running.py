@@ -12,7 +12,7 @@ from logger import log as logs
 from logger import lsn
 from logger.clock import Clock
 from logger.config import LogSync, LogType
-from logger.disk import NO_MEANS, NO_SPACE, Disk, read_whole
+from logger.disk import NO_MEANS, NO_SPACE, Disk, read_whole, way_out
 from logger.errors import LogClosed, LogError, NotAsConfigured
 from logger.force import TRIES
 from qmgr import autoconfig
@@ -502,7 +502,8 @@ class Running(ABC):
             self._housekeeper.checkpoint(hear=hear)
         except OSError as exc:
             if exc.errno in NO_SPACE:
-                raise StorageFull(f"there is no disk space for a checkpoint ({exc})", name=self.name) from exc
+                text = f"there is no disk space for a checkpoint ({exc}); nothing is lost by that: {way_out(exc)} and"
+                raise StorageFull(f"{text} try again", name=self.name) from exc
             if exc.errno in NO_MEANS:
                 text = (
                     f"there is no file descriptor for a checkpoint ({exc}); close some, or raise the limit (ulimit -n)"

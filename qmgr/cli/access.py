@@ -166,7 +166,8 @@ def standing(name: str, data_path: str | None) -> published.Picture:
         if found is not None and found.alive:
             if found.age > STALE:
                 complain(
-                    f"AMQ9009W: this is how it stood {found.age:.0f} seconds ago; {holder} says nothing since then."
+                    f"AMQ9009W: this is how it stood {found.age:.0f} seconds ago; {holder} says nothing since then: "
+                    f"its disk is full, or it is stopped or hangs; its error log, in {location.errors}, may say more."
                 )
             return found.picture
         pause(PAUSE)

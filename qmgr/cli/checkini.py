@@ -112,7 +112,7 @@ def missing(config: Config, path: str) -> list[str]:
         files = {"TLSCertificate": each.tls_certificate, "TLSKey": each.tls_key, "TLSClientCA": each.tls_client_ca}
         named |= {f"{name} of listener {each.name!r}": file for name, file in files.items() if file is not None}
     return [
-        f"AMQ6166E: {path}: {what} is {file}, and there is no such file or directory."
+        f"AMQ6166E: {path}: {what} is {file}, and there is no such file or directory; correct it, or bring that back."
         for what, file in named.items()
         if not DISK.exists(file)
     ]

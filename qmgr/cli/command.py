@@ -180,7 +180,7 @@ def explain(exc: Exception) -> tuple[int, str]:
     if isinstance(exc, MQError | LogError) and (denied := denial(exc)) is not None:
         return NOT_AUTHORISED, _not_authorised(denied)
     if (full := _full_disk(exc)) is not None:
-        return NO_ROOM, f"AMQ7002S: there is no room for the queue manager: {because(full)}"
+        return NO_ROOM, f"AMQ7002S: no room, free some space: {because(full)}"
     if isinstance(exc, MQError) and exc.reason in NO_STORAGE:
         return NO_ROOM, f"AMQ8139E: {exc}"
     if isinstance(exc, MQError) and exc.reason in ENDINGS:

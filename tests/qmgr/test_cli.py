@@ -370,7 +370,7 @@ def test_what_there_is_no_room_for_has_a_code_of_its_own():
     assert explain(deep) == (70, "AMQ8139E: the log is full (2102 MQRC_RESOURCE_PROBLEM)")
     deep.__cause__.__cause__ = full
     for exc in (deep, full):
-        text = "AMQ7002S: there is no room for the queue manager: No space left on device: /log/active/S0000001.LOG."
+        text = "AMQ7002S: no room, free some space: No space left on device: /log/active/S0000001.LOG."
         assert explain(exc) == (70, text)
     assert explain(OSError(errno.ENOSPC, "No space left on device"))[0] == 71  # of what is printed
 

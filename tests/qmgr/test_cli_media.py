@@ -423,7 +423,7 @@ def test_a_disk_without_room_has_a_code_of_its_own(
         f"crtmqm -md {into} -ld {into} -lf 64 N",
     ):
         _, err = run(words, 70)
-        assert err.startswith(f"AMQ7002S: there is no room for the queue manager: {os.strerror(errno.ENOSPC)}: ")
+        assert err.startswith(f"AMQ7002S: no room, free some space: {os.strerror(errno.ENOSPC)}: ")
         if words.startswith("migmqlog"):  # which goes on there
             shutil.rmtree(into)
         assert not into.exists()

@@ -285,6 +285,34 @@ def test_puts_that_a_full_disk_refuses_leave_gets_their_room(in_doubt: bool) -> 
     assert world.qm.in_doubt() == [XID] * in_doubt
 
 
+@pytest.mark.parametrize(("number", "way"), [(errno.ENOSPC, "free some space"), (errno.EMFILE, "close files, or")])
+@pytest.mark.parametrize("where", ["/active/", ".seg"])
+def test_a_log_that_can_not_grow_says_what_the_disk_or_the_process_lacks(number: int, way: str, where: str) -> None:
+    """It used to be only "full", also where there was no descriptor for another extent, or for a checkpoint's file."""
+    world = World(log_secondary_files=1)
+    world.qm.define_queue("A")
+    world.qm.put("A", BODY)
+    world.disk.fail(("create", "open"), number, once=False, where=lambda path: where in path)
+    if where == "/active/":  # where checkpoints move the head it needs no other extents
+        in_doubt_until_full(world)
+    with pytest.raises(ResourceProblem, match=rf"can get no more room \(.*{where}.*\): .*{way}.* try again, or commit"):
+        for _ in range(5000):
+            world.qm.put("A", bytes(20_000))
+    world.disk.heal()
+    world.clock.advance(2)
+    world.qm.put("A", BODY)
+
+
+def test_an_image_that_a_full_disk_refuses_says_that_room_helps() -> None:
+    world = World(log_type="linear")
+    world.qm.define_queue("A")
+    for _ in range(8):
+        world.qm.put("A", BODY)
+    world.disk.fail(("write", "create"), errno.ENOSPC, once=False, where=lambda path: "/active/" not in path)
+    with pytest.raises(qmgr.StorageFull, match="nothing is lost by that: free some space and try again"):
+        world.qm.record_image("A")
+
+
 def test_row_22_secondaries_come_when_they_are_needed_and_go_again() -> None:
     world = World(log_secondary_files=3)
     world.qm.define_queue("A")
