@@ -200,11 +200,12 @@ def _give_way() -> None:
 class PosixFile:
     """An open file descriptor."""
 
-    __slots__ = ("durably", "fd", "path")
+    __slots__ = ("direct", "durably", "fd", "path")
 
-    def __init__(self, fd: int, path: str) -> None:
+    def __init__(self, fd: int, path: str, *, direct: bool = False) -> None:
         self.fd = fd
         self.path = path
+        self.direct = direct  # is it written past the system's memory?
         self.durably: bool | None = None  # does its file system make a write durable that asks for it?
 
     def read(self, offset: int, size: int) -> bytes:
@@ -233,8 +234,21 @@ class PosixFile:
                     raise OSError(errno.EIO, "the disk takes no more bytes")
                 done += more
         except OSError as exc:
+            if exc.errno == errno.EINVAL and self._ceases_to_be_direct():
+                self.write(offset, data)
+                return
             exc.filename = self.path
             raise
+
+    def _ceases_to_be_direct(self) -> bool:
+        """Was it direct? A disk whose sectors are larger than our pages takes no direct write of a page.
+
+        Through the system's memory it does, and a sync makes that durable as well.
+        """
+        was, self.direct = self.direct, False
+        if was:
+            fcntl.fcntl(self.fd, fcntl.F_SETFL, fcntl.fcntl(self.fd, fcntl.F_GETFL) & ~os.O_DIRECT)
+        return was
 
     if hasattr(os, "RWF_DSYNC"):
 
@@ -285,10 +299,10 @@ class PosixFile:
             os.close(fd)
 
 
-def _file(fd: int, path: str) -> PosixFile:
+def _file(fd: int, path: str, *, direct: bool = False) -> PosixFile:
     """The open file of a descriptor, which is closed where there is no memory for that."""
     try:
-        return PosixFile(fd, path)
+        return PosixFile(fd, path, direct=direct)
     except BaseException:
         os.close(fd)
         raise
@@ -351,7 +365,7 @@ class PosixDisk:
             flags |= os.O_CREAT | os.O_EXCL
         if direct and hasattr(os, "O_DIRECT"):
             try:
-                return _file(_open(path, flags | os.O_DIRECT), path)
+                return _file(_open(path, flags | os.O_DIRECT), path, direct=True)
             except OSError as exc:
                 if exc.errno != errno.EINVAL:  # EINVAL: this file system has no direct writes
                     raise

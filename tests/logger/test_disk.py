@@ -118,6 +118,41 @@ def test_direct_buffers_are_aligned(tmp_path: Path) -> None:
     assert disks.read_whole(disk, f"{tmp_path}/f")[PAGE : PAGE + 3] == b"abc"
 
 
+@pytest.mark.parametrize("write", ["write", "write_durably"])
+def test_a_disk_with_larger_sectors_than_pages_is_written_through_the_systems_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: str
+) -> None:
+    """It was "Invalid argument", of crtmqm. A loop device with sectors of 8192 bytes refuses just so."""
+    pwrite, pwritev, synced = os.pwrite, os.pwritev, []
+
+    def check(fd: int, size: int, at: int) -> None:
+        if fcntl.fcntl(fd, fcntl.F_GETFL) & getattr(os, "O_DIRECT", 0) and (at % 8192 or size % 8192):
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    def picky(fd: int, data: memoryview, at: int) -> int:
+        check(fd, len(data), at)
+        return pwrite(fd, data, at)
+
+    def durably(fd: int, data: list[memoryview], at: int, flags: int) -> int:
+        check(fd, len(data[0]), at)
+        return pwritev(fd, data, at, flags)
+
+    monkeypatch.setattr(os, "pwrite", picky)
+    monkeypatch.setattr(os, "pwritev", durably)
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    disk = PosixDisk()
+    file = disk.open(f"{tmp_path}/f", create=True, direct=True)
+    page = disk.buffer(PAGE)
+    page[:3] = b"abc"
+    getattr(file, write)(PAGE, page)
+    assert read_whole(disk, f"{tmp_path}/f") == bytes(PAGE) + bytes(page)
+    assert synced == [file.fd] * (write == "write_durably")
+    getattr(file, write)(0, page)
+    assert read_whole(disk, f"{tmp_path}/f") == bytes(page) * 2
+    with pytest.raises(OSError, match="Invalid argument"):  # what is wrong otherwise stays so
+        file.write(-1, page)
+
+
 def test_a_lock_has_one_holder_and_dies_with_it(tmp_path: Path) -> None:
     disk = PosixDisk()
     path = f"{tmp_path}/lock"
