@@ -48,6 +48,8 @@ from recovery.checkpoint import Checkpoint, decode_file, encode_file, put_in_pla
 from recovery.errors import RecoveryError
 
 LOG_LOCK = "qm.lock"
+NO_THREAD = "can't start new thread"  # what Python says where the system has no more, or no memory for its stack
+MORE_THREADS = "raise the limit of processes (ulimit -u), or of memory,"
 
 
 def create(
@@ -461,6 +463,12 @@ def translated(name: str, done: str) -> Iterator[None]:
         raise Damaged(f"queue manager {name!r} can't be {done}: {exc}{way}", name=name) from exc
     except LogError as exc:
         raise Unavailable(f"queue manager {name!r} can't be {done}: {exc}", name=name) from exc
+    except RuntimeError as exc:
+        if NO_THREAD not in str(exc):
+            raise
+        text = f"queue manager {name!r} can't be {done}: the system has no thread for it ({exc}); {MORE_THREADS} or"
+        text += " have it do without (background=False)"
+        raise Unavailable(text, reason=Reason.STORAGE_NOT_AVAILABLE, name=name) from exc
     except PermissionError as exc:
         what = exc.filename or exc.strerror or exc
         text = f"queue manager {name!r} can't be {done}: this user may not use {what}; {WHOSE}"

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from logger.disk import NO_SPACE, process_numbers
 from logger.errors import LogError
 from qmgr import locations
+from qmgr.creation import MORE_THREADS, NO_THREAD
 from qmgr.daemon.listeners import MAKERS
 from qmgr.daemon.process import Daemon, Teller
 from qmgr.daemon.service import Service
@@ -28,7 +29,6 @@ from recovery.errors import RecoveryError
 DONE, RUNNING, UNKNOWN, LOG_NOT_AVAILABLE, STILL_USED, STOPPING = 0, 5, 16, 23, 24, 49
 BAD_INI, NO_STORAGE, UNEXPECTED, NAME_ERROR, BAD_LOG_PATH, NOT_AUTHORISED = 39, 69, 71, 72, 100, 119
 
-NO_THREAD = "can't start new thread"  # what Python says where there is no memory for its stack
 ACTIVE = "active"  # where the extents of a log are
 STDIO = (0, 1, 2)
 OPEN_MAX = 10240  # descriptors
@@ -55,11 +55,10 @@ def explain(exc: BaseException) -> tuple[int, str]:
     if isinstance(cause, PermissionError):
         way = f"; {WHOSE}" if cause.errno == errno.EACCES else ""  # else it says what to do
         return NOT_AUTHORISED, f"AMQ7077E: you are not authorised to start the queue manager: {_because(cause)}{way}"
-    if (
-        isinstance(cause, MemoryError)
-        or (isinstance(cause, OSError) and cause.errno in (*NO_SPACE, errno.ENOMEM))
-        or (isinstance(cause, RuntimeError) and NO_THREAD in str(cause))
-    ):
+    if isinstance(cause, RuntimeError) and NO_THREAD in str(cause):
+        text = f"the system has no thread for it ({cause}); {MORE_THREADS} and try again"
+        return NO_STORAGE, f"AMQ6708E: there is no room to start the queue manager: {text}"
+    if isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno in (*NO_SPACE, errno.ENOMEM)):
         return NO_STORAGE, f"AMQ6708E: there is no room to start the queue manager: {text or 'no memory'}"
     if isinstance(cause, FileNotFoundError) and f"/{ACTIVE}/" in str(cause.filename):
         return LOG_NOT_AVAILABLE, f"AMQ7017E: {text}"

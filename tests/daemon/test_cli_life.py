@@ -119,7 +119,8 @@ def test_without_memory_for_a_thread_it_says_so(daemons: Daemons, how: list[str]
         words, capture_output=True, text=True, cwd=ROOT, env=daemons.environment, timeout=300, check=False
     )
     assert done.returncode == 69
-    assert done.stderr == "AMQ6708E: there is no room to start the queue manager: can't start new thread\n"
+    text = "the system has no thread for it (can't start new thread); raise the limit of processes (ulimit -u), or of"
+    assert done.stderr == f"AMQ6708E: there is no room to start the queue manager: {text} memory, and try again\n"
 
 
 def spoil_log(data: Path) -> None:

@@ -2,6 +2,9 @@
 
 import datetime
 import threading
+import time
+
+import pytest
 
 from logger.clock import SystemClock
 
@@ -9,6 +12,12 @@ from logger.clock import SystemClock
 def test_wall_time_is_utc_in_microseconds() -> None:
     now = datetime.datetime.now(datetime.UTC).timestamp()
     assert abs(SystemClock().wall_us() / 1e6 - now) < 60
+
+
+def test_a_clock_before_1970_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No format on disk has a sign for it; it was a struct.error of the first call that logs anything."""
+    monkeypatch.setattr(time, "time_ns", lambda: -3_600_000_000_000)
+    assert SystemClock().wall_us() == 1
 
 
 def test_elapsed_time_never_goes_back_and_a_wait_lasts_as_long_as_asked() -> None:

@@ -554,8 +554,9 @@ def test_a_start_that_the_system_has_no_thread_for_leaves_nothing_open(
     with monkeypatch.context() as scarce:
         scarce.setattr(threading.Thread, "start", no_more)
         scarce.setattr(Log, "close", closing)
-        with pytest.raises(RuntimeError, match="can't start new thread"):
+        with pytest.raises(qmgr.Unavailable, match=r"has no thread for it .* raise the limit of processes") as caught:
             real()
+        assert caught.value.reason == qmgr.Reason.STORAGE_NOT_AVAILABLE
     assert len(closed) == 1
     assert bodies(real(), "A") == [b"kept"]
 
