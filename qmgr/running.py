@@ -471,6 +471,8 @@ class Running(ABC):
         if self._engine.refusal is None:  # first, so that long work of the housekeeping ends soon
             self._engine.refusal = Unavailable(f"queue manager {self.name!r} has ended", name=self.name)
         self._housekeeper.stop()
+        if self._unheard:  # without housekeeping there was no tick to tell them
+            self._spread_word()
         with contextlib.suppress(OSError, LogError):
             self._log.close(clean=False)
         self._let_go()

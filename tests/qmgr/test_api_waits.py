@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -347,6 +348,30 @@ def test_a_log_that_fails_while_a_get_is_about_to_wait_ends_that_too(qm: qmgr.Qu
     qm._engine.check_not_ending = fails_just_then  # type: ignore[method-assign]
     with pytest.raises(qmgr.Unavailable, match="the disk is gone"):
         Call(lambda: qm.get("A", wait=None)).outcome(20)
+
+
+@pytest.mark.parametrize("background", [True, False])
+def test_who_waits_hears_of_a_stop_that_had_no_memory_to_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, background: bool
+) -> None:
+    """Without a thread of its own there is no tick in which it would be tried again: the end tells them."""
+    qmgr.create("QM1", data_path=tmp_path, log_file_pages=64)
+    qm = qmgr.start("QM1", data_path=tmp_path, background=background)
+    qm.define_queue("A")
+    call = waiter(qm, lambda: qm.get("A", wait=None))
+
+    def no_memory(waiters: Waiters) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Waiters, "wake_all", no_memory)
+        qm._fail(MemoryError())
+    if not background:
+        assert call.is_alive()
+        qm.end()
+    with pytest.raises(qmgr.Unavailable, match="has stopped"):
+        call.outcome(20)
+    qm.end()
 
 
 def test_who_comes_while_all_are_woken_is_woken_too() -> None:
