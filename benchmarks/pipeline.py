@@ -160,7 +160,7 @@ class Counting(PosixDisk):
         self.bytes = 0
 
     def open_read(self, path: str) -> PosixFile:
-        return Counted(self, super().open_read(path).fd, path)
+        return Counted(self, os.dup(super().open_read(path).fd), path)
 
 
 class Counted(PosixFile):

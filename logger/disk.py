@@ -203,10 +203,11 @@ class PosixFile:
     __slots__ = ("direct", "durably", "fd", "path")
 
     def __init__(self, fd: int, path: str, *, direct: bool = False) -> None:
-        self.fd = fd
+        self.fd = -1
         self.path = path
         self.direct = direct  # is it written past the system's memory?
         self.durably: bool | None = None  # does its file system make a write durable that asks for it?
+        self.fd = fd  # last: until then it is for the caller to close
 
     def read(self, offset: int, size: int) -> bytes:
         try:
@@ -312,12 +313,13 @@ class PosixLock:
     """An flock: unlike a POSIX record lock it does not vanish when some other descriptor of the file is closed."""
 
     def __init__(self, fd: int, directory: str) -> None:
-        self.fd = fd
+        self.fd = self._held = -1
         self.directory = directory
-        self._held = -1  # the directory, open: so long no other one gets its number
         self._it: tuple[int, int] = 0, 0
+        self.fd = fd  # last: until then it is for the caller to close
 
     def hold_directory(self) -> None:
+        """Keep it open: so long no other one gets its number."""
         self._held = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         found = os.fstat(self._held)
         self._it = found.st_dev, found.st_ino
@@ -335,11 +337,12 @@ class PosixLock:
         return (found.st_dev, found.st_ino) == self._it
 
     def release(self) -> None:
-        fd, self.fd = self.fd, -1
         held, self._held = self._held, -1
-        for one in (held, fd):
-            if one >= 0:
-                os.close(one)
+        if held >= 0:
+            os.close(held)
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 def _open(path: str, flags: int) -> int:
@@ -426,7 +429,11 @@ class PosixDisk:
 
     def lock(self, path: str, holder: str, held: Locks | None = None) -> PosixLock:
         fd = _open(path, os.O_RDWR | os.O_CREAT)
-        lock = PosixLock(fd, os.path.dirname(path))
+        try:
+            lock = PosixLock(fd, os.path.dirname(path))
+        except BaseException:
+            os.close(fd)
+            raise
         if held is not None:
             held.append(lock)
         for attempt in range(LOCK_ATTEMPTS):
@@ -454,7 +461,8 @@ class PosixDisk:
 
     def locked_by(self, path: str) -> str | None:
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # so that one can look at a file system mounted read-only
+            # For reading, so that one can look at a file system mounted read-only. Nobody waits for a writer of a pipe.
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except (FileNotFoundError, NotADirectoryError):
             return None
         try:

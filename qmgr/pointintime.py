@@ -23,7 +23,7 @@ from logger.progress import Progress, no_progress
 from logger.reader import LogReader
 from qmgr import ini, locations, mqsini
 from qmgr.configuration import AutoConfig
-from qmgr.creation import no_empty_dirs, own, refuse_root, remove_tree, translated, unfinished, unknown
+from qmgr.creation import away, no_empty_dirs, own, refuse_root, remove_tree, translated, unfinished, unknown
 from qmgr.errors import AlreadyExists, Mistake
 from qmgr.locations import Location
 from qmgr.resource import Resource
@@ -84,6 +84,8 @@ def recover_to(
 
 def refuse_target(disk: Disk, target: Location) -> None:
     """What an interrupted recovery left behind is built anew, nothing else. Raises AlreadyExists."""
+    if what := away(disk, target):
+        raise AlreadyExists(what, name=target.name)
     names = disk.list(target.data_dir) if disk.exists(target.data_dir) else []
     begun = {target.lock, f"{target.unfinished_ini}.new"}  # all that there is before `unfinished`
     there = {f"{target.data_dir}/{name}" for name in names} - begun

@@ -19,7 +19,7 @@ from qmgr.creation import remains
 from qmgr.errors import IniError, InUse, command_in
 from qmgr.life import Stage
 from qmgr.locations import Location
-from qmgr.objects import is_mangled, unmangle
+from qmgr.objects import NAME, is_mangled, unmangle
 from recovery import checkpoint
 from recovery.dump import ReaderOf
 from recovery.errors import RecoveryError
@@ -79,6 +79,8 @@ def known(name: str, data_path: str | None, *, code: int = NAME_ERROR, amq: str 
     location = locations.find(name, data_path)
     if not DISK.exists(location.ini):
         text = f"queue manager {name!r} does not exist: there is no {location.ini}; dspmq shows those that do."
+        if not DISK.exists(location.data_root):
+            text = f"the data path {location.data_root} is not there; mount its file system, or name another one."
         what = remains(DISK, location)
         raise Failure(code, amq, f"{what}." if what else text)
     return location
@@ -203,18 +205,23 @@ def pause(seconds: float) -> None:
 
 def names(data_path: str | None) -> list[str]:
     """The queue managers that exist, or that run though their qm.ini was removed, in order."""
-    there = {name: locations.find(name, data_path) for name in _directories(data_path)}
-    return [name for name, location in there.items() if DISK.exists(location.ini) or runs(location)]
+    return [name for name in _directories(data_path) if _may_exist(locations.find(name, data_path))]
+
+
+def _may_exist(location: Location) -> bool:
+    try:
+        return DISK.exists(location.ini) or runs(location)
+    except OSError:  # its disk does not answer, say: it must not hide the others
+        return True
 
 
 def without_ini(data_path: str | None) -> Iterator[str]:
     """A sentence for each queue manager that is away, or of which something is left: it has no qm.ini, what to do."""
     listed = {entry.name for entry in registry(data_path).entries if NAME.fullmatch(entry.name)}
     for name in sorted(listed.union(_directories(data_path))):
-        if not exists(name, data_path):
-            with contextlib.suppress(OSError):  # one that can't be read hides none of the others
-                if what := remains(DISK, locations.find(name, data_path)):
-                    yield what
+        with contextlib.suppress(OSError):  # one that can't be read hides none of the others
+            if not exists(name, data_path) and (what := remains(DISK, locations.find(name, data_path))):
+                yield what
 
 
 def _directories(data_path: str | None) -> list[str]:

@@ -5,7 +5,7 @@ import os
 
 from qmgr import life, locations
 from qmgr.cli import access
-from qmgr.cli.command import Command, Failure, Parser, complain, denial
+from qmgr.cli.command import Command, Failure, Parser, because, complain, denial
 from qmgr.errors import IniError, MQError
 from qmgr.locations import Location
 
@@ -44,10 +44,13 @@ def run(args: argparse.Namespace) -> int:
         try:
             active += _show(name, args, fields_shown, is_default=name == default)
         except (OSError, MQError, Failure) as exc:
-            if args.m or denial(exc) is None:
+            system = denial(exc) or exc
+            if args.m or not isinstance(system, OSError):
                 raise
-            if not args.a:  # one that this user may not look at must not hide the others
+            if not args.a:  # one that nobody may, or can, look at must not hide the others
                 print(f"QMNAME({name})".ljust(NAME_WIDTH), "STATUS(Status not available)")
+                if not isinstance(system, PermissionError):
+                    complain(f"AMQ8118W: queue manager {name!r} can't be looked at: {because(system)}")
     left = [] if args.m else list(access.without_ini(args.data_path))
     for what in left:
         complain(f"AMQ8118W: {what}.")

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,16 @@ def test_durable_writes_are_completed(tmp_path: Path, monkeypatch: pytest.Monkey
     file.write_durably(0, b"ANOTHER")
     assert file.read(0, 100) == b"ANOTHER"
     assert synced == [file.fd] * 2
+
+
+def test_a_pipe_in_the_place_of_a_lock_holds_up_nobody_who_looks(tmp_path: Path) -> None:
+    """Every command that looks whether a queue manager runs used to wait there for ever."""
+    os.mkfifo(tmp_path / "qm.lock")
+    found: list[str | None] = []
+    looking = threading.Thread(target=lambda: found.append(PosixDisk().locked_by(f"{tmp_path}/qm.lock")), daemon=True)
+    looking.start()
+    looking.join(60)
+    assert found == [None]
 
 
 def test_direct_buffers_are_aligned(tmp_path: Path) -> None:

@@ -383,7 +383,7 @@ class KillingDisk(PosixDisk):
 
     def open(self, path: str, *, create: bool = False, direct: bool = False) -> KillingFile:
         plain = super().open(path, create=create, direct=direct)
-        file = KillingFile(plain.fd, plain.path)
+        file = KillingFile(os.dup(plain.fd), plain.path)
         file.disk = self
         return file
 

@@ -19,7 +19,7 @@ import pytest
 import qmgr
 from logger.disk import PosixDisk
 from logger.errors import LogError
-from qmgr import creation, locations, migration, repairing
+from qmgr import creation, locations, migration, pointintime, repairing
 from qmgr.cli import access, dspmq
 from qmgr.cli.command import Command, explain
 from qmgr.cli.main import COMMANDS, qm
@@ -583,6 +583,22 @@ def test_dspmq_shows_the_others_beside_one_that_this_user_may_not_look_at(
     assert dspmq.COMMAND.main(["--data-path", str(data), "-m", "QM1"]) == 119
 
 
+def test_dspmq_shows_the_others_beside_one_that_can_not_be_looked_at(run: Run, data: Path):
+    """Whose disk does not answer, say: it used to be the only one that was told of."""
+    for name in ("QM1", "QM2"):
+        assert run(f"crtmqm {SMALL} {name}").returncode == 0
+    home = data / "qmgrs/QM1"
+    home.rename(data / "away")
+    home.symlink_to(home)
+    done = run("dspmq")
+    assert [line.split(None, 1) for line in done.stdout.splitlines()] == [
+        ["QMNAME(QM1)", "STATUS(Status not available)"],
+        ["QMNAME(QM2)", "STATUS(Ended normally)"],
+    ]
+    assert done.stderr.startswith("AMQ8118W: queue manager 'QM1' can't be looked at: Too many levels of symbolic links")
+    assert (done.returncode, done.stderr.count("\n"), run("dspmq -m QM1").returncode) == (0, 1, 71)
+
+
 def test_dspmq_tells_of_a_queue_manager_that_has_lost_its_qm_ini(run: Run, data: Path):
     for name in ("QM1", "QM2"):
         run(f"crtmqm {SMALL} {name}")
@@ -619,6 +635,8 @@ def test_a_queue_manager_whose_directory_is_away_is_said_and_not_made_anew_in_it
     for refused in (qmgr.create, qmgr.start, qmgr.connect, repairing.repair, migration.migrate_log):
         with pytest.raises(qmgr.MQError, match="mount its file system"):
             refused("QM1", data_path=data)
+    with pytest.raises(qmgr.MQError, match="mount its file system"):
+        pointintime.refuse_target(PosixDisk(), locations.find("QM1", data))
     done = run("dspmq")
     assert (done.returncode, re.findall(r"QMNAME\((.*?)\)", done.stdout)) == (0, ["QM2"])
     assert done.stderr.startswith("AMQ8118W: queue manager 'QM1' is listed")
@@ -638,7 +656,9 @@ def test_one_whose_directory_is_gone_for_good_can_be_made_anew_as_is_said(run: R
 
 def test_a_data_path_that_is_away_is_said(run: Run, data: Path):
     said = f"the data path {data} is not there; mount its file system"
-    assert said in run("strmqm QM1").stderr
+    for words, code in AWAY[:6]:
+        done = run(f"{words} QM1")
+        assert (done.returncode, said in done.stderr, done.stderr.count("\n")) == (code, True, 1), words
     for face in (qmgr.start, qmgr.connect):
         with pytest.raises(qmgr.Unavailable, match=said):
             face("QM1", data_path=data)

@@ -125,7 +125,7 @@ def test_a_queue_manager_that_has_failed_says_so(tmp_path: Path) -> None:
     class Failing(PosixDisk):
         def open(self, path: str, *, create: bool = False, direct: bool = False) -> PosixFile:
             file = super().open(path, create=create, direct=direct)
-            return file if path.endswith("status.json.new") else FailingFile(file.fd, path)
+            return file if path.endswith("status.json.new") else FailingFile(os.dup(file.fd), path)
 
     class FailingFile(PosixFile):
         def write_durably(self, offset: int, data: Any) -> None:
