@@ -203,7 +203,8 @@ def _refuse_what_exists(disk: Disk, location: Location) -> None:
     if disk.exists(location.ini):
         text = f"queue manager {location.name!r} exists in {location.data_root}; start it, or delete it first"
         raise AlreadyExists(text, name=location.name)
-    if what := away(disk, location):  # a new one in its place would be taken for it, until it is hidden by it
+    left = disk.exists(location.data_dir) or disk.exists(location.log_dir)  # else somebody has removed all of it
+    if left and (what := away(disk, location)):  # a new one in its place would be taken for it, until it hides that
         raise AlreadyExists(what, name=location.name)
 
 

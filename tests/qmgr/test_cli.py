@@ -652,6 +652,9 @@ def test_one_whose_directory_is_gone_for_good_can_be_made_anew_as_is_said(run: R
     assert "take its QueueManager stanza out of" in run(f"crtmqm {SMALL} QM1").stderr
     (data / "mqs.ini").write_text("")
     assert (run(f"crtmqm {SMALL} QM1").returncode, run("dspmq").stdout.count("QMNAME")) == (0, 1)
+    for directory in ("qmgrs/QM1", "log/QM1"):
+        shutil.rmtree(data / directory)
+    assert (run(f"crtmqm {SMALL} QM1").returncode, run("dspmq").stdout.count("QMNAME")) == (0, 1), "all was removed"
 
 
 def test_a_data_path_that_is_away_is_said(run: Run, data: Path):
