@@ -277,7 +277,7 @@ def test_checkini_says_all_that_is_wrong(daemons: Daemons, tmp_path: Path) -> No
     for words in (
         f"AMQ7076E: {overlay}, line 2: value '0'",
         f"AMQ6166E: {tmp_path}/no.mqsc: No such file or directory.",
-        f"AMQ6166E: {there}: LogPath is {tmp_path}/none, and there is no such file or directory.",
+        f"AMQ6166E: {there}: LogPath is {tmp_path}/none, and there is no such file or directory; correct it",
         f"AMQ6166E: {there}: TLSCertificate of listener 'a' is /no/cert",
         f"AMQ6166E: {there}: TLSKey of listener 'a' is /no/key",
     ):
