@@ -234,7 +234,7 @@ class State(ABC):
             for queue, ordinal, entry in unit.puts:
                 queue.last_put = time
                 queue.uncommitted -= 1
-                base = bases.get(queue.id)  # None: only non-persistent ones, in a place that no restart has to find
+                base = bases.get(queue.id)  # None: as in `_commit_many`
                 queue.add(entry, queue.next_sequence if base is None else base + ordinal, end)
         self.committed += 1
         self._end(unit, uows.COMMITTED)
@@ -250,8 +250,12 @@ class State(ABC):
             queue.uncommitted -= len(calls)
             base = bases.get(queue.id)
             if base is None:
-                base = queue.next_sequence - calls[0][1]
-            queue.add_each([(base + ordinal, entry) for _, ordinal, entry in calls], end)
+                # Only non-persistent ones, in places that no restart has to find; or the queue was damaged then. Who
+                # builds it again, alone or with others, finds the same places: they follow each other.
+                placed = [(place, entry) for place, (_, _, entry) in enumerate(calls, queue.next_sequence)]
+            else:
+                placed = [(base + ordinal, entry) for _, ordinal, entry in calls]
+            queue.add_each(placed, end)
 
     def _backout(self, record: records.Backout, lsn: int, end: int, time: int) -> None:
         unit = self._unit(record.uow, lsn, time)

@@ -10,6 +10,7 @@ import pytest
 import qmgr
 from qmgr import rebuild, segments
 from qmgr.migration import migrate_log
+from qmgr.pointintime import recover_to
 from qmgr.repairing import repair
 from qmgr.session import AllRights, Peer
 from tests.qmgr.world import DATA, NAME, World, bodies
@@ -67,6 +68,39 @@ def rolled_forward() -> tuple[World, qmgr.UnitOfWork]:
     assert "AMQ7485" in world.errors()
     qm.record_image()
     return world, unit
+
+
+def test_what_was_committed_while_its_queue_was_damaged_lies_in_the_same_places_for_all_who_build_it() -> None:
+    """The log gives no places then. Built alone and together with a queue that lies between the puts."""
+    world = linear(log_primary_files=6)
+    world.qm.define_queue("Q", default_persistence=True)
+    world.qm.define_queue("OTHER", default_persistence=True)
+    world.qm.put("Q", b"first")
+    fill(world, 60)
+    xid = qmgr.Xid(1, b"U", b"")
+    unit = world.qm.begin(xid)
+    for number in range(3):
+        unit.put("Q", b"%d" % number)
+        unit.put("OTHER", b"between")
+    unit.prepare()
+    world.qm.checkpoint()
+    world.qm.checkpoint()
+    world.disk = world.disk.crash(KEEP_ALL)
+    lose_segments(world, "Q")
+    oldest = f"{DATA}/log/{NAME}/active/S0000000.LOG"  # without which it can't be built at the start
+    data = world.disk.peek(oldest)
+    world.disk.remove(oldest)
+    qm = world.start()
+    assert qm.queue("Q").damaged
+    qm.resolve(xid, commit=True)
+    world.disk.poke(oldest, data)
+    qm.recreate("Q")
+    assert [message.body for message in qm.get_many("Q", 3)] == [b"first", b"0", b"1"]
+    qm.put("Q", b"later")
+    qm.end("immediate")
+    recover_to(NAME, "/then", time_us=world.clock.wall_us() + 1, data_path=DATA, disk=world.disk, clock=world.clock)
+    with qmgr.start(NAME, data_path="/then", disk=world.disk, clock=world.clock, background=False) as then:
+        assert bodies(then, "Q") == [b"2", b"later"]
 
 
 def test_a_queue_is_built_again_with_what_a_rolled_forward_unit_has_done() -> None:
