@@ -112,6 +112,17 @@ class LogFiles:
                 history.refuse_gap(before + 1)
         return sequences[0] * self.extent_bytes
 
+    def unbroken(self, until: int, disk: Disk | None = None) -> int:
+        """The LSN from which on nothing is missing up to `until`, where an extent begins; behind it if that is gone.
+
+        What lies before a gap may be nobody's concern: extents that were archived before the log was circular for a
+        while stay, and those between will never come back.
+        """
+        history = self.history(disk or PosixDisk())
+        sequences = self.sequences(history)
+        last = min((one for one in sequences if until <= (one + 1) * self.extent_bytes), default=sequences[-1])
+        return history.reaches_back_to(last) * self.extent_bytes
+
     def sequences(self, history: History) -> list[int]:
         """Of all extents that are there by now, rising. Raises LogError where there is none."""
         sequences = list(history.places())

@@ -45,6 +45,17 @@ def placed_puts(puts: "DataFrame", outcomes: "DataFrame") -> "DataFrame":
     return joined.withColumn("sequence", F.coalesce("sequence", late)).drop("unit", "committed", "bases")
 
 
+def puts_without_place(puts: "DataFrame", outcomes: "DataFrame") -> "DataFrame":
+    """PUT rows that were committed and of which the log does not say where they lie: their queue was damaged then.
+
+    Only a unit of work that was in doubt over a restart can have put to a queue that the restart found damaged.
+    """
+    told = outcomes.where(F.col("prepared") & F.col("committed")).select("uow", "bases")
+    joined = puts.where(F.col("sequence").isNull()).join(told, "uow")
+    nowhere = joined.where(F.try_element_at("bases", F.col("object_number")).isNull())
+    return nowhere.dropDuplicates(["uow", "object_number", "ordinal"])
+
+
 def visible_puts(placed: "DataFrame") -> "DataFrame":
     """The messages that were put for good; what a ROLL_FORWARD said again comes once."""
     return placed.where(F.col("sequence").isNotNull()).dropDuplicates(PLACE)

@@ -98,14 +98,17 @@ from looked_at left join {moves} using (object_number, sequence)
 union all
 select {queue}, object_number, null, message_id, correlation_id, priority, body_length, put_time, expiry,
     lsn, uow, null, null, 0, 0, null, null, null, null, null,
-    if(outcome = 'BACKOUT', 'put backed out', 'put in flight'), null, null
-from {calls} where kind = 'PUT' and coalesce(outcome, '') <> 'COMMIT'
+    case outcome when 'COMMIT' then 'place unknown' when 'BACKOUT' then 'put backed out' else 'put in flight' end,
+    null, null
+from {calls} where kind = 'PUT' and (coalesce(outcome, '') <> 'COMMIT' or sequence is null)
 """
 
+# Nothing goes before it came, also where the clock was set back meanwhile: else depths would fall below zero.
 WINDOWS = """
 with events as (
     select queue, object_number, time_on_queue_us, body_length, fate, inline(array(
-        struct(visible_time as at, true as came), struct(gone_time as at, false as came)
+        struct(visible_time as at, true as came),
+        struct(if(gone_time < visible_time, visible_time, gone_time) as at, false as came)
     ))
     from {lives}
 ), placed as (
@@ -170,7 +173,11 @@ def moves(calls: DataFrame, told: DataFrame) -> DataFrame:
 
 
 def messages(log: DataFrame, calls: DataFrame) -> DataFrame:
-    """A row for each message; `calls` are `lives.operations`. Puts that are not committed have no sequence."""
+    """A row for each message; `calls` are `lives.operations`.
+
+    Puts that are not committed have no sequence, nor have those that were committed while their queue was damaged: the
+    log does not say where these lie, so what became of them is told as that of messages which were put before the log.
+    """
     told = lives.messages(calls, OF_PUT)
     return lives.query(LIVES, log=log, calls=calls, told=told, moves=moves(calls, told))
 

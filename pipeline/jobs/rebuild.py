@@ -36,6 +36,7 @@ from pipeline.jobs.content import (
     in_doubt,
     outcomes_of,
     placed_puts,
+    puts_without_place,
     uncommitted_puts,
     visible_puts,
     what_is_left,
@@ -66,6 +67,7 @@ MESSAGE = (
 )
 CONTENT = ("object", "object_number", "sequence", "state", "uow", "xid", "backout_count", *MESSAGE)
 PLACED = ("lsn", "end_lsn", "kind", "uow", "object_number", "sequence")
+TOLD = ("lsn", "end_lsn", "kind", "object_number", "object", "details")
 ENDS = ("COMMIT", "BACKOUT", "PREPARE", "ROLL_FORWARD")
 DEFINITIONS = tuple(sorted(Kind(kind).name for kind in {*TELLING, Kind.IMAGE_START}))
 
@@ -90,7 +92,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def check(args: argparse.Namespace) -> None:
     refuse_folder(args)
     log = extents.find(args.path, args.qmgr)
-    start, end = log.first(), log.end()
+    start, end = edges(log, args.at)
     if isinstance(args.at, int):
         refuse_elsewhere(log, args.at, start, end)
     if args.into is not None:
@@ -102,6 +104,12 @@ def refuse_folder(args: argparse.Namespace) -> None:
     """Raise Failure where a queue manager is to be built of what is none."""
     if args.into is not None and args.qmgr is None:
         raise Failure("--into builds a queue manager, so it takes the data path of the original and --qmgr.")
+
+
+def edges(log: LogFiles, at: common.Place | None) -> tuple[int, int]:
+    """From where on nothing of the log is missing up to its end, or up to `at` if that is an LSN; and that end."""
+    end = log.end()
+    return log.unbroken(at if isinstance(at, int) and at < end else end), end
 
 
 def refuse_elsewhere(log: LogFiles, at: int, start: int, end: int) -> None:
@@ -171,11 +179,12 @@ class _Rebuild:
         self._log = log
         self._shop = shop
         self._persisted: list[DataFrame] = []
+        self._lacking: list[str] = []  # sentences: of queues that are built, but for some messages
 
     def run(self) -> int:
-        start = self._log.first()
         with step(self._spark, "rebuild: what there was"):
-            until = self._until(start)
+            start, end = edges(self._log, self._args.at)
+            until = self._until(start, end)
             session.fit(self._spark, until - start)
             found = self._found(start, until)
         known, missing = known_queues(found, self._log)
@@ -191,28 +200,30 @@ class _Rebuild:
                 kept.unpersist()
             counted = contents_of(self._spark.read.schema(ddl_of(CONTENT)).parquet(path))
         report = Report(f"Queues of the log in {self._args.path} as of {lsns.text(until)}")
-        tell(report, [one.name for one in known], counted, missing)
+        tell(report, [one.name for one in known], counted, [*missing, *self._lacking])
         different = may_build(self._args.into, missing, report) and self._compared(report, counted, until)
         self._shop.publish(report, MESSAGES)
-        return DIFFERENT if missing or different else GOOD
+        return DIFFERENT if missing or self._lacking or different else GOOD
 
-    def _read(self, *columns: str, since: int | None = None, until: int) -> "DataFrame":
-        """These columns of the records that end at the LSN `until` or before."""
+    def _read(self, *columns: str, since: int, until: int) -> "DataFrame":
+        """These columns of the records that begin at the LSN `since` or later, and end at `until` or before."""
         ddl = ddl_of(columns)
         rows = common.read_log(self._spark, self._args.path, self._args.qmgr, since, until, ddl)
         return rows.where(F.col("end_lsn") <= until)
 
     # ---- what there was
 
-    def _until(self, start: int) -> int:
+    def _until(self, start: int, end: int) -> int:
         """The LSN behind the last record that counts: the rules of `recover_to`. Raises Failure."""
-        end, at = self._log.end(), self._args.at
+        at = self._args.at
         if at is None:
             return end
         if isinstance(at, int):
             refuse_elsewhere(self._log, at, start, end)
             return at
-        moments = self._read("end_lsn", "time", until=end).where(F.unix_micros("time") <= common.micros(at))
+        moments = self._read("end_lsn", "time", since=start, until=end).where(
+            F.unix_micros("time") <= common.micros(at)
+        )
         row = moments.agg(F.max("end_lsn").alias("last")).first()
         if row is None or row["last"] is None:
             raise Failure(f"the log begins at {lsns.text(start)}, and what is asked for was before that.")
@@ -220,7 +231,7 @@ class _Rebuild:
 
     def _found(self, start: int, until: int) -> Found:
         """Definitions and places of images as of the LSN. Raises NotRecoverable."""
-        rows = self._read("lsn", "end_lsn", "kind", "object_number", "object", "details", until=until)
+        rows = self._read(*TOLD, since=start, until=until)
         found = Found(Survey(start, until, complete=self._begins_with_nothing(start)))
         told = rows.where(F.col("kind").isin(*DEFINITIONS)).collect()
         for row in sorted(told, key=lambda row: int(row["lsn"])):
@@ -279,6 +290,8 @@ class _Rebuild:
             self._read(*PLACED, "ordinal", *MESSAGE, since=since, until=until).where(F.col("kind") == "PUT")
         )
         puts = puts.select("object_number", "sequence", "uow", "ordinal", *MESSAGE)
+        if not outcomes.where("prepared and committed").isEmpty():
+            self._look_for_lacking(known, puts, outcomes)
         calls = counting(self._read(*PLACED, since=since, until=until).where(F.col("kind").isin("GET", "EXPIRE")))
         begun = [one.image for one in known if one.image is not None]
         held = image_table(spark, absolute_path(self._args.path), self._args.qmgr, begun)
@@ -288,6 +301,15 @@ class _Rebuild:
         if not outcomes.where(in_doubt()).isEmpty():
             content = content.unionByName(uncommitted_puts(placed).select(*content.columns))
         return content.join(F.broadcast(queues.drop("checkpoint")), "object_number").select(*CONTENT)
+
+    def _look_for_lacking(self, known: Sequence[Known], puts: "DataFrame", outcomes: "DataFrame") -> None:
+        names = {one.number: one.name for one in known}
+        for number, count in puts_without_place(puts, outcomes).groupBy("object_number").count().collect():
+            self._lacking.append(
+                f"queue {names[number]!r} lacks {count} messages, which were committed while it was damaged: the log "
+                f"does not say where they lie, and so not which of them are still there; recover-to finds them"
+            )
+            say(f"rebuild: {self._lacking[-1]}")
 
     def _kept(self, table: "DataFrame") -> "DataFrame":
         """The table, made once: it is asked for several times, and is small beside the messages."""

@@ -212,6 +212,34 @@ def test_a_queue_is_as_deep_as_at_any_moment_of_a_window_and_at_its_beginning(sp
     assert [tuple(row) for row in found] == [(2, 1, 1, 1), (0, 1, 0, 1)]
 
 
+def test_no_queue_is_less_than_empty_where_the_clock_was_set_back(spark: "SparkSession") -> None:
+    """What went by an earlier clock than it came goes when it came."""
+    at = lambda second: datetime.datetime.fromtimestamp(second, datetime.UTC)  # noqa: E731
+    lived = [("A", 1, 1, 9, 7, "got", 0, at(70), at(1)), ("A", 1, 2, 9, 7, "got", 0, at(70), at(130))]
+    columns = (
+        "queue STRING, object_number INT, sequence BIGINT, visible_lsn BIGINT, body_length INT, fate STRING, "
+        "time_on_queue_us BIGINT, visible_time TIMESTAMP, gone_time TIMESTAMP"
+    )
+    told = spark.createDataFrame(lived, columns).coalesce(1)
+    found = flow.windows(told, MINUTE).orderBy("window").select("put", "got", "depth", "deepest").collect()
+    assert [tuple(row) for row in found] == [(2, 1, 1, 1), (0, 1, 0, 1)]
+
+
+def test_what_was_committed_while_its_queue_was_damaged_is_told_though_nobody_knows_where_it_lies(
+    spark: "SparkSession",
+) -> None:
+    rows: list[Row] = [
+        {"lsn": 8, "kind": "PUT", "object_number": 1, "ordinal": 0},
+        {"lsn": 8, "kind": "PUT", "object_number": 2, "ordinal": 1, "position": 1},
+        {"lsn": 16, "kind": "PREPARE"},
+        {"lsn": 24, "kind": "COMMIT", "bases": [(2, 60)]},
+    ]
+    told = [{"uow": 5, "time": row["lsn"], "position": 0, "repeated": False} | row for row in rows]
+    log = table(spark, told, flow.COLUMNS)
+    found = flow.messages(log, lives.operations(log)).select("object_number", "sequence", "fate").collect()
+    assert {tuple(row) for row in found} == {(1, None, "place unknown"), (2, 61, "on queue")}
+
+
 def test_a_window_is_said_in_words_or_chosen_by_the_span() -> None:
     assert [width_of(text) for text in ("90", "30s", "5m", "1h", "1d")] == [
         90_000_000, 30_000_000, 300_000_000, 3_600_000_000, 86_400_000_000,

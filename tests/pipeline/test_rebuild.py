@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
+from logger.errors import LogDamaged
 from pipeline import built, extents
 from pipeline.__main__ import parser_of
 from pipeline.extents import LogFiles, Part
@@ -139,6 +140,36 @@ def test_it_is_what_the_model_says_and_what_recover_to_builds(
     assert bool(forms & {".gz", ".zst"}) is (name == "deep")
 
 
+def test_what_lies_before_a_gap_in_the_log_is_nobodys_concern(spark: "SparkSession", tmp_path: Path) -> None:
+    """As where extents were archived before the log was circular for a while: those between will never come back."""
+    life = Marked(LINEAR)
+    life.create()
+    life.start()
+    life.define("A")
+    for _ in range(70):
+        life.put("A", size=12000)
+        life.get("A")
+    life.put("A", number=3)
+    life.checkpoint()
+    life.record_image()
+    life.put("A")
+    life.end()
+    data = written(life.disk, tmp_path)
+    log = extents.find(str(data), NAME)
+    size, end = log.extent_bytes, log.end()
+    assert end > 3 * size
+    Path(log.directories[0], "S0000001.LOG").unlink()
+    with pytest.raises(LogDamaged, match=r"S0000001\.LOG is missing"):
+        log.first()
+    assert [log.unbroken(at) for at in (end, 3 * size, 2 * size + 8, 2 * size, 0)] == [3 * size] * 3 + [size] * 2
+    args = told(data, tmp_path / "out")
+    rebuild.check(args)
+    assert rebuild.run(args, spark) == 0
+    agree(messages(spark, tmp_path / "out"), life.model)
+    with pytest.raises(NotRecoverable, match=r"begins at <0:0:12:0>, .*; bring S0000001\.LOG"):
+        rebuild.check(told(data, tmp_path / "out", "--at", str(2 * size + 8)))
+
+
 # Without Spark
 
 
@@ -235,3 +266,18 @@ def test_what_a_unit_of_work_that_was_rolled_forward_says_again_counts_once(spar
     found = {row["sequence"]: (row["state"], row["backout_count"]) for row in left.collect()}
     assert found == {8: (built.LOCKED, 0), 9: (built.READY, 3)}
     assert left.count() == 2
+
+
+def test_what_was_committed_while_its_queue_was_damaged_is_missed_in_the_report(spark: "SparkSession") -> None:
+    """Of unit 5, which was in doubt, queue 1 was damaged when it was committed; the log gives no places there."""
+    rows: list[tuple[object, ...]] = [
+        ("PUT", 5, None, 1, 0, None), ("PUT", 5, None, 2, 1, None), ("PUT", 5, None, 1, 2, None),
+        ("ROLL_FORWARD", 5, "1:0a:0b", None, None, None),
+        ("PUT", 5, None, 1, 0, None), ("PUT", 5, None, 2, 1, None), ("PUT", 5, None, 1, 2, None),
+        ("COMMIT", 5, None, None, None, {2: 60}),
+    ]  # fmt: skip
+    columns = "kind STRING, uow BIGINT, xid STRING, object_number INT, ordinal BIGINT, bases MAP<INT, BIGINT>"
+    log = spark.createDataFrame(rows, columns)
+    puts = log.where("kind = 'PUT'").selectExpr("*", "cast(null as bigint) as sequence").drop("bases")
+    found = content.puts_without_place(puts, content.outcomes_of(log))
+    assert sorted((row["object_number"], row["ordinal"]) for row in found.collect()) == [(1, 0), (1, 2)]
