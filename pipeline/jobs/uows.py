@@ -34,6 +34,7 @@ POINTS = 1000  # of a curve in a chart
 TABLES = ("units", "checkpoints", "holders")
 WRITES = (*TABLES, TEXT, "needed.png")
 
+# Each ROLL_FORWARD says all that its unit has done: the log may begin behind the records that it stands for.
 UNITS = """
 with edge as (
     select max(end_lsn) as log_end, max(time) as last from {log}
@@ -41,7 +42,8 @@ with edge as (
     select uow, min(lsn) as first_lsn, min_by(time, lsn) as first_time, max(xid) as xid,
         min(if(kind in ('COMMIT', 'BACKOUT'), struct(lsn, kind, end_lsn, time), null)) as ended,
         count_if(position = 0) as records, sum(if(position = 0, end_lsn - lsn, 0)) as bytes,
-        count_if(kind = 'PUT' and not repeated) as puts, count_if(kind = 'GET' and not repeated) as gets,
+        count_if(kind = 'PUT' and not repeated) as first_puts, count_if(kind = 'PUT' and repeated) as said_puts,
+        count_if(kind = 'GET' and not repeated) as first_gets, count_if(kind = 'GET' and repeated) as said_gets,
         slice(sort_array(collect_set(if(object_number is null, null, {queue}))), 1, {named}) as queues,
         sort_array(collect_set(if(kind = 'ROLL_FORWARD', lsn, null))) as rolled_forward
     from {log} where uow is not null group by uow
@@ -53,7 +55,9 @@ with edge as (
 select uow, xid, coalesce(ended.kind, if(xid is null, 'IN FLIGHT', 'IN DOUBT')) as outcome, first_lsn, first_time,
     ended.lsn as outcome_lsn, ended.time as outcome_time,
     greatest(until_us - unix_micros(first_time), 0) as duration_us,
-    records, bytes, puts, gets, queues, held_from, until - first_lsn as whole_span,
+    records, bytes, greatest(first_puts, said_puts div nullif(size(rolled_forward), 0)) as puts,
+    greatest(first_gets, said_gets div nullif(size(rolled_forward), 0)) as gets, queues, held_from,
+    until - first_lsn as whole_span,
     array_max(transform(
         held_from, (begin, at) -> coalesce(get(held_from, at + 1), until) - begin
     )) as span

@@ -417,6 +417,25 @@ def test_a_folder_of_extents_is_given_the_indexes_that_it_lacks() -> None:
     assert not indexes(), "a queue manager does that itself"
 
 
+def test_rows_are_named_by_what_lies_before_their_end_whatever_this_process_has_read_behind_it() -> None:
+    """Else what is read again, by another process, would be other rows."""
+    works = Works()
+    works.fill()
+    works.qm.record_image()
+    works.stop()
+    disk = works.world.disk
+    disk.remove(f"{ACTIVE}/S0000000.LOG")  # with the definitions; the images tell them again
+    log = folder(disk)
+    first, end = log.first(disk), log.end(disk=disk)
+    told_later = max(row["lsn"] for row in reference.rows(log, disk) if row["kind"] == "CATALOG")
+    extents._known.clear()
+    unnamed = told_of(Part(extents.named(log, told_later, disk), first, told_later, 0), disk)
+    assert None in {row["object"] for row in unnamed if row["kind"] == "PUT"}
+    extents.named(log, end, disk)
+    assert None not in {row["object"] for row in told(log, disk) if row["kind"] == "PUT"}
+    assert told_of(Part(extents.named(log, told_later, disk), first, told_later, 0), disk) == unnamed
+
+
 # ---- the beginning, the end, and places between
 
 
@@ -588,6 +607,7 @@ def test_a_boundary_is_found_around_a_record_longer_than_an_extent(indexed: tupl
         assert log.boundary(first, ends[-1], most, works.disk) == max(one for one in ends if one <= first + most)
     begins = next(row["lsn"] for row in rows if row["end_lsn"] - row["lsn"] > log.extent_bytes)
     assert log.boundary(begins, ends[-1], 100, works.disk) == next(one for one in ends if one > begins)
+    assert log.boundary(begins, begins + 8, 100, works.disk) == begins, "what ends behind the end is not in there"
 
 
 # ---- what is damaged, missing, or of something else

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,9 @@ from qmgr.errors import Mistake
 from tests.conftest import SOAK
 from tests.daemon.serving import until
 from tests.pipeline import forging
+from tests.pipeline.test_output import inodes_synced
+from tests.sim.disk import SimCrash, SimDisk
+from tests.sim.loss import LOSE_ALL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -267,6 +271,26 @@ def test_a_folder_without_a_manifest_is_no_lake(tmp_path: Path) -> None:
         pipeline.lake(nothing, str(tmp_path))
 
 
+def test_a_crash_leaves_the_manifest_before_or_the_new_one() -> None:
+    before = Manifest(log_id="ab", start=8)
+    after = attrs.evolve(before, runs=(Run(folder="run=x", start=8, end=16, rows=1),))
+    for step in count(1):
+        disk = SimDisk(step)
+        disk.mkdir("/lake")
+        disk.sync_dir("/")
+        manifest.save("/lake", before, disk)
+        disk.crash_after(step)
+        try:
+            manifest.save("/lake", after, disk)
+        except SimCrash:
+            for seed in range(6):
+                assert manifest.load("/lake", disk.crash(seed)) in (before, after)
+        else:
+            assert manifest.load("/lake", disk.crash(LOSE_ALL)) == after
+            break
+    assert step > 3
+
+
 def test_a_manifest_comes_back_as_it_was(tmp_path: Path) -> None:
     known = Manifest(log_id="ab", start=8, runs=(Run(folder="run=8-16-x", start=8, end=16, rows=2),), open={7: 8})
     manifest.save(str(tmp_path), known)
@@ -347,6 +371,10 @@ def test_a_log_with_another_past_than_the_lake_is_refused(tmp_path: Path) -> Non
         known = Manifest(
             log_id=log.log_id.hex(), start=log.first(), runs=(brought,), last={**attrs.asdict(last), "end": end}
         )
+        for field in ("epoch", "time"):  # of records of one length the LSNs are the same
+            manifest.save(str(lake), attrs.evolve(known, last=attrs.asdict(last) | {field: getattr(last, field) + 8}))
+            with pytest.raises(Failure, match="has another record at"):
+                history.check(args)
         manifest.save(str(lake), known)
         history.check(args)
     shutil.rmtree(data)
@@ -380,6 +408,37 @@ def test_a_run_does_not_count_where_another_job_has_changed_the_lake_meanwhile(
     with pytest.raises(Failure, match=r"another job has changed the lake in .* meanwhile: locks do not hold on that"):
         history.run(args, nothing)
     assert manifest.load(str(lake)) == theirs
+
+
+def test_the_files_of_a_run_are_durable_before_the_manifest_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, lake = tmp_path / "data", tmp_path / "lake"
+    made(data)
+    args = parser_of(job("history")).parse_args([str(data), "--qmgr", NAME, "--out", str(lake)])
+    synced = inodes_synced(monkeypatch)
+    made_by_it = lake / "run=mine"
+
+    def brought(_: object, start: int, end: int) -> tuple[Run, history.Reconciled]:
+        (made_by_it / "day=2026-11-21").mkdir(parents=True)
+        (made_by_it / "day=2026-11-21" / "part").write_bytes(b"rows")
+        synced.clear()
+        return Run(folder=made_by_it.name, start=start, end=end, rows=1), history.Reconciled(1, 1, 1, 0, [])
+
+    save, saved = manifest.save, []
+
+    def check(folder: str, known: Manifest) -> None:
+        if known.runs:
+            saved.append({path.stat().st_ino for path in (lake, made_by_it, *made_by_it.rglob("*"))} <= synced)
+        save(folder, known)
+
+    monkeypatch.setattr(history._Lake, "_bring_in", brought)
+    monkeypatch.setattr(history._Lake, "_open", lambda *_: {})
+    monkeypatch.setattr(history._Lake, "_tell", lambda *_: None)
+    monkeypatch.setattr(manifest, "save", check)
+    nothing: Any = None  # no rows are asked for
+    history.run(args, nothing)
+    assert saved == [True]
 
 
 def more(data: Path, messages: int) -> int:

@@ -63,6 +63,22 @@ def killed(step: int, folder: Path, text: str) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
 
 
+def inodes_synced(patched: pytest.MonkeyPatch) -> set[int]:
+    """What is synced from now on: its inodes."""
+    found: set[int] = set()
+
+    def noting(sync: Callable[[int], None]) -> Callable[[int], None]:
+        def noted(fd: int) -> None:
+            sync(fd)
+            found.add(os.fstat(fd).st_ino)
+
+        return noted
+
+    for name in {"fsync", "fdatasync"} & {*dir(os)}:
+        patched.setattr(os, name, noting(getattr(os, name)))
+    return found
+
+
 def no_links(_to: object, _place: object, _is_folder: bool = False) -> NoReturn:
     raise OSError(errno.EPERM, "Operation not permitted")
 
@@ -83,6 +99,30 @@ def of_a_copy(folder: Path) -> None:
     shutil.rmtree(folder)
     Path(f"{folder}-copy").rename(folder)
     assert (folder / output.CURRENT).is_dir() and not (folder / output.CURRENT).is_symlink()
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_all_of_a_run_is_durable_before_it_counts(links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files, their names and its own; and then the name by which it counts."""
+    synced, durable = inodes_synced(monkeypatch), []
+    folder_of, switch = output.Output._folder_of_a_run, output.Output._switch
+
+    def begun(shop: output.Output) -> Path:
+        synced.clear()
+        return folder_of(shop)
+
+    def switched(shop: output.Output, made: Path, names: tuple[str, ...]) -> None:
+        durable.append({path.stat().st_ino for path in (tmp_path, made, *made.rglob("*"))} <= synced)
+        synced.clear()
+        switch(shop, made, names)
+
+    monkeypatch.setattr(output.Output, "_folder_of_a_run", begun)
+    monkeypatch.setattr(output.Output, "_switch", switched)
+    if not links:
+        monkeypatch.setattr(os, "symlink", no_links)
+    run(tmp_path, "one")
+    assert durable == [True]
+    assert tmp_path.stat().st_ino in synced
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_units_checkpoints_and_needs_are_as_a_plain_reading_has_them(spark: "Spa
 
 
 def test_a_unit_of_work_that_was_rolled_forward_holds_the_log_in_pieces(spark: "SparkSession") -> None:
-    """And what it says again counts once."""
+    """And what it says again counts once; but once, also where the log begins behind what it has said first."""
     records = [
         (100, 180, [("PUT", False)]),
         (1000, 1100, [("PUT", True), ("GET", True), ("ROLL_FORWARD", False)]),
@@ -124,7 +124,9 @@ def test_a_unit_of_work_that_was_rolled_forward_holds_the_log_in_pieces(spark: "
         for lsn, end, said in records
         for position, (kind, again) in enumerate(said)
     ]
-    [unit] = uows.units(table(spark, rows, uows.COLUMNS)).collect()
+    cut = [row | {"uow": 6} for row in rows if row["lsn"] >= 1000]
+    [cut_unit, unit] = uows.units(table(spark, rows + cut, uows.COLUMNS)).orderBy("uow", ascending=False).collect()
+    assert (cut_unit["puts"], cut_unit["gets"], cut_unit["records"]) == (1, 1, 2)
     assert (unit["puts"], unit["gets"], unit["records"], unit["bytes"]) == (1, 1, 3, 80 + 100 + 40)
     assert (unit["span"], unit["whole_span"], unit["held_from"]) == (900, 1440, [100, 1000])
     assert (unit["outcome"], unit["queues"]) == ("COMMIT", ["A"])
