@@ -114,13 +114,16 @@ class Report:
 
     def save(self, folder: str | Path) -> list[str]:
         """Write the charts and `report.txt` into a folder; their names, the text last. Raises OSError."""
-        for name, figure in self.charts.items():
-            figure.savefig(Path(folder, f"{name}.png"), dpi=DOTS_PER_INCH)
-        new = Path(folder, f"{TEXT}.new")
+        new = file = Path(folder, f"{TEXT}.new")
         try:
+            for name, figure in self.charts.items():
+                file = Path(folder, f"{name}.png")
+                figure.savefig(file, dpi=DOTS_PER_INCH)
+            file = new
             new.write_bytes(self.text().encode())  # whoever may read the charts may read it
             new.replace(Path(folder, TEXT))
-        except OSError:
+        except OSError as exc:
+            exc.filename = exc.filename or str(file)  # a full disk names none
             new.unlink(missing_ok=True)
             raise
         return [*(f"{name}.png" for name in self.charts), TEXT]

@@ -54,6 +54,16 @@ def test_a_report_is_written_with_its_charts_and_says_where(tmp_path: Path, caps
     assert capsys.readouterr().out == f"flow of QM1: {path}\n"
 
 
+@pytest.mark.parametrize("name", ["depth.png", "report.txt.new"])
+def test_a_disk_that_is_full_is_told_with_the_file_that_did_not_fit(name: str, tmp_path: Path) -> None:
+    report = Report("flow of QM1")
+    report.chart("depth", new_chart("depth over time")[0])
+    (tmp_path / name).symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        report.save(tmp_path)
+    assert caught.value.filename == str(tmp_path / name)
+
+
 @pytest.mark.parametrize(
     ("seconds", "first", "whole"),
     [(2, "22:54:44.0", "2026-Nov-21 22:54"), (3000, "23:00", "2026-Nov-21"), (3_000_000, "25 Nov", "2026-Dec")],
