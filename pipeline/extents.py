@@ -102,13 +102,14 @@ class LogFiles:
     def first(self, disk: Disk | None = None) -> int:
         """The LSN from which on nothing is missing, where an extent begins.
 
-        Raises LogDamaged where an extent is missing between others: who may do without what is before it begins behind
-        it, and says so.
+        Raises LogDamaged where an extent is missing between others, OSError where one is there that can't be read: who
+        may do without what is before it begins behind it, and says so.
         """
         history = self.history(disk or PosixDisk())
         sequences = self.sequences(history)
         for before, sequence in pairwise(sequences):
             if sequence != before + 1:
+                history.refuse_unreadable(before + 1)
                 history.refuse_gap(before + 1)
         return sequences[0] * self.extent_bytes
 
@@ -116,12 +117,15 @@ class LogFiles:
         """The LSN from which on nothing is missing up to `until`, where an extent begins; behind it if that is gone.
 
         What lies before a gap may be nobody's concern: extents that were archived before the log was circular for a
-        while stay, and those between will never come back.
+        while stay, and those between will never come back. Raises LogDamaged, OSError where one is there and can't be
+        read.
         """
         history = self.history(disk or PosixDisk())
         sequences = self.sequences(history)
         last = min((one for one in sequences if until <= (one + 1) * self.extent_bytes), default=sequences[-1])
-        return history.reaches_back_to(last) * self.extent_bytes
+        first = history.reaches_back_to(last)
+        history.refuse_unreadable(first - 1)
+        return first * self.extent_bytes
 
     def sequences(self, history: History) -> list[int]:
         """Of all extents that are there by now, rising. Raises LogError where there is none."""

@@ -363,6 +363,19 @@ def test_parts_of_a_stream_name_an_extent_that_is_missing() -> None:
         extents.divided(log, log.extent_bytes, end, disk)
 
 
+def test_an_extent_that_may_not_be_read_is_not_taken_for_a_missing_one() -> None:
+    works = a_log()
+    disk, log = works.world.disk, works.log()
+    end = log.end(disk=disk)
+    disk.fail("open", errno.EACCES, where=lambda path: path.endswith("S0000002.LOG"), once=False)
+    for ask in (log.first, lambda disk: log.unbroken(end, disk)):
+        with pytest.raises(PermissionError, match="Permission denied"):
+            ask(disk)
+    disk.heal()
+    disk.remove(f"{ACTIVE}/S0000002.LOG")
+    assert log.unbroken(end, disk) == 4 * log.extent_bytes
+
+
 def test_names_that_are_known_or_not_wanted_are_not_looked_for_in_the_past(day: tuple[Works, list[Row]]) -> None:
     works, rows = day
     log, size = works.log(), works.log().extent_bytes
