@@ -165,6 +165,33 @@ def test_of_messages_with_one_id_the_one_that_is_meant_is_taken(face: Manager, q
     assert (found[2:], bodies(qm, "A")) == (["row 0", "row 1", "row 2"], [])
 
 
+class Busy:
+    """A queue manager to which others put just when a browse has shown something of queue A."""
+
+    def __init__(self, face: Manager, others: Callable[[], object]) -> None:
+        self._face = face
+        self._others = others
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._face, name)
+
+    def browse(self, queue: str, **options: Any) -> Iterator[qmgr.Message]:
+        for seen in self._face.browse(queue, **options):
+            if queue == "A":
+                self._others()
+            yield seen
+
+
+def test_one_with_this_id_that_comes_before_it_meanwhile_is_not_taken_in_its_place(
+    face: Manager, qm: qmgr.QueueManager
+) -> None:
+    meant = qm.put("A", b"meant", message_id=b"X")
+    busy: Any = Busy(face, lambda: qm.put("A", b"another", message_id=b"X", priority=9))
+    with pytest.raises(Mistake, match=r"another message with the id 58.* is on queue 'A' before the one that is"):
+        consuming().once(busy, QUERY, 0, lambda: streamed(meant), never)
+    assert bodies(qm, "A") == [b"another", b"meant"] and not marks.listed(qm)
+
+
 def test_messages_that_are_alike_are_told_apart_by_their_place_in_the_log(face: Manager, qm: qmgr.QueueManager) -> None:
     alike = [qm.put("A", b"x", message_id=b"X") for _ in range(3)]
     batch = table([message.message_id for message in alike[:2]])
