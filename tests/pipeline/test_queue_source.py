@@ -24,7 +24,9 @@ from pipeline.queue_stream import QueuePartition, UnlimitedQueueStream
 from qmgr.errors import Mistake, Unavailable, UnknownQueue
 from recovery import extent_index
 from tests.pipeline.queues import said, serving
-from tests.qmgr.world import NAME, Call
+from tests.pipeline.works import Works, index
+from tests.qmgr.world import DATA, NAME, Call
+from tests.sim.loss import KEEP_ALL
 
 Row = dict[str, Any]
 
@@ -404,6 +406,33 @@ def test_a_unit_of_work_whose_beginning_is_gone_is_refused_or_left_out(tmp_path:
         between(one, start, end)
     brave = opened(tmp_path, leaveOutIncomplete="true")
     assert [row["body"] for row in between(brave, start, end)] == [b"whole"]
+
+
+def test_a_commit_in_an_extent_that_does_not_name_the_queue_is_told() -> None:
+    """The queue was damaged then, so the record says nothing of it: only the unit of work does."""
+    works = Works()
+    world, xid = works.world, qmgr.Xid(1, b"U", b"")
+    world.qm.define_queue("Q", default_persistence=True, image_recoverable="NO")
+    number = world.qm.queue("Q").id
+    world.qm.put("Q", b"first")
+    unit = world.qm.begin(xid)
+    unit.put("Q", b"of the unit")
+    unit.prepare()
+    world.qm.checkpoint()
+    world.disk = disk = world.disk.crash(KEEP_ALL)
+    [segment] = disk.files(f"{DATA}/qmgrs/{NAME}/queues/Q/")
+    disk.remove(segment)
+    world.start()
+    assert world.qm.queue("Q").damaged
+    works.fill()
+    world.qm.resolve(xid, commit=True)
+    works.fill()
+    works.stop()
+    log = works.log()
+    paths = index(works)
+    assert len(paths) > 3
+    part = visible.Range(log=log, start=log.first(disk), end=log.end(disk=disk), queues=frozenset({number}))
+    assert [len(batch.messages) for _, batch in part.batches(disk)] == [1, 1]
 
 
 def test_a_missing_extent_is_named(tmp_path: Path) -> None:
