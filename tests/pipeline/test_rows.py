@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from pipeline import extents, rows
 from pipeline.filters import Filters
+from pipeline.operations import of_record, operations
 from pipeline.schema import COLUMNS
-from recovery.records import Kind
+from recovery.records import LENGTH32, QUEUE_PLACE, Kind
 from tests.pipeline import reference
 from tests.pipeline.works import Works, index, told
 
@@ -116,3 +117,16 @@ def most_held(pages: int, with_index: bool) -> int:
         return held + tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+def test_a_message_that_is_longer_than_its_record_is_not_understood() -> None:
+    """What lies behind the record is no message's."""
+    works = Works()
+    works.qm.put_many("A", [b"one", b"two"])
+    works.stop()
+    raw = next(one for one in reference.raw_records(works.log(), works.disk) if one.kind == Kind.PUT_MANY)
+    assert len(operations(of_record(raw))) == 2
+    body = bytearray(raw.body)
+    body[QUEUE_PLACE.size + LENGTH32.size + LENGTH32.size] += 1  # the length of the second one
+    with pytest.raises(ValueError, match="a message is longer than its record"):
+        operations(of_record(raw._replace(body=memoryview(body))))
