@@ -314,6 +314,9 @@ def explain(exc: Exception) -> tuple[int, str]:
     if isinstance(exc, ModuleNotFoundError):
         said = str(exc)
         return BAD_ARGUMENTS, f"AMQ7076E: {said if INSTALL in said else f'{said}; {INSTALL}'}"
+    if isinstance(exc, OSError) and exc.filename and not isinstance(exc, PermissionError):
+        # Of a full disk too, which would be told as that of a queue manager.
+        return UNEXPECTED, f"AMQ7002S: a file can't be used: {command.because(exc)}"
     return command.explain(exc)
 
 

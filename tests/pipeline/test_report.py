@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.jobs.common import explain
 from pipeline.report import Report, lines_of, named, new_chart, over_time, shown
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -61,7 +62,9 @@ def test_a_disk_that_is_full_is_told_with_the_file_that_did_not_fit(name: str, t
     (tmp_path / name).symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left on device") as caught:
         report.save(tmp_path)
-    assert caught.value.filename == str(tmp_path / name)
+    file = str(tmp_path / name)
+    assert caught.value.filename == file
+    assert explain(caught.value) == (71, f"AMQ7002S: a file can't be used: No space left on device: {file}.")
 
 
 @pytest.mark.parametrize(
