@@ -147,6 +147,10 @@ class Disk(Protocol):
 
     def entropy(self, size: int) -> bytes: ...
 
+    def most_open(self) -> int:
+        """How many descriptors this process may have."""
+        ...
+
     def process(self) -> str:
         """This process in words, for lock files and messages: `pid 4711`."""
         ...
@@ -493,6 +497,10 @@ class PosixDisk:
 
     def entropy(self, size: int) -> bytes:
         return os.urandom(size)
+
+    def most_open(self) -> int:
+        most = os.sysconf("SC_OPEN_MAX")
+        return most if most >= 0 else sys.maxsize
 
     def process(self) -> str:
         return f"pid {os.getpid()}"

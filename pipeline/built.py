@@ -18,6 +18,7 @@ from pipeline.extents import LogFiles
 from pipeline.images import columns_of, records_of
 from qmgr import locations
 from qmgr.objects import mangle
+from qmgr.openfiles import OpenFiles
 from qmgr.segments import SegmentReader, from_description
 from recovery import checkpoint
 from recovery.records import Kind, RollForward, decode, runs
@@ -90,7 +91,7 @@ def _messages(name: str, data_path: str, disk: Disk) -> Iterator[tuple[str, str,
     for number, fields in queues.items():
         queue = fields["definition"]["name"]
         backouts = {int(sequence): count for sequence, count in fields["backouts"][1].items()}
-        reader = SegmentReader(disk, f"{location.queues}/{mangle(queue)}", log.log_id, number)
+        reader = SegmentReader(disk, f"{location.queues}/{mangle(queue)}", log.log_id, number, OpenFiles(disk))
         for segment in map(from_description, fields["segments"]):
             if segment.volatile:
                 continue

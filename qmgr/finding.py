@@ -14,11 +14,7 @@ from qmgr.ids import BEFORE_ALL, CORRELATION_ID, GROUP_ID, MESSAGE_ID, Arrays, H
 from qmgr.lane import Lane, in_order
 from qmgr.message import group_of, ids_of
 from qmgr.paging import Paging
-from qmgr.segments import Block, Segment, SegmentReader, size_of_cell
-
-
-def last_of(block: Block) -> int:
-    return block.last
+from qmgr.segments import LAST_SEQUENCE, Segment, SegmentReader, size_of_cell
 
 
 class Finding(Paging):
@@ -162,7 +158,9 @@ class Finding(Paging):
         found: Iterable[Entry] = resident.get(key, behind)
         paged = [lane for lane in self._lanes.values() if lane.paged]
         if paged:
-            hits = self._arrays.hits(self.segments.values(), which, key, self.read_hashes if read else None)
+            hits = self._arrays.hits(
+                self.reader, self.segments.values(), which, key, self.read_hashes if read else None
+            )
             copies = [self._copies(lane, which, key, hits, behind) for lane in paged] if hits else []
             if len(copies) == 1 and key not in resident:
                 found = copies[0]
@@ -185,7 +183,7 @@ class Finding(Paging):
             if segment.volatile is lane.persistent or lane.priority not in segment.blocks:
                 continue
             line = segment.blocks[lane.priority]
-            place = 0 if line[0].last >= low else bisect_left(line, low, key=last_of)
+            place = 0 if line[0].last >= low else bisect_left(line, low, key=LAST_SEQUENCE)
             if place == len(line):
                 continue
             first = line[place].cell

@@ -99,7 +99,7 @@ class Kept(NamedTuple):
 
     numbers: "array[int]"  # sorted; of PLACES in the order of the cells
     shift: int = 0  # of a number: which bit it sets
-    sieve: bytes | bytearray = b""  # 8 to 16 bits for each number: most that are not there meet one that is not set
+    sieve: bytes = b""  # 8 to 16 bits for each number: most that are not there meet one that is not set
 
     @property
     def size(self) -> int:
@@ -108,6 +108,16 @@ class Kept(NamedTuple):
 
 
 UNKNOWN = Kept(array("Q"))
+
+
+class Whole(NamedTuple):
+    """The arrays of all segments of a queue; apart what each search looks at, since the rest has left the caches."""
+
+    shifts: list[int]
+    sieves: list[bytes]
+    made: list[tuple[Segment, "array[int]"]]
+
+
 Hit = tuple[Segment, "array[int]", int]  # a segment, its array, and where in that
 Read = Callable[[Segment, int, int], list[tuple[int, int]]]  # segment, which id, from which cell on -> see `learn`
 
@@ -125,6 +135,7 @@ class Arrays:
         self._arrays: OrderedDict[tuple[int, int], Kept] = OrderedDict()  # by segment and which id, or PLACES
         # With the hash: from which cell on, and up to where, all cells of that hash are gone or held.
         self._over: dict[tuple[int, int, int], tuple[int, int]] = {}
+        self._whole: dict[tuple[object, int], Whole] = {}  # by queue and which id, until one of its segments changes
 
     def known(self, segment: Segment, which: int) -> int:
         """How many of the segment's cells its array has: the first ones."""
@@ -152,6 +163,7 @@ class Arrays:
         self.bytes += made.size
 
     def _drop(self, place: tuple[int, int]) -> None:
+        self._whole.clear()
         made = self._arrays.pop(place, None)
         if made is not None:
             self.bytes -= made.size
@@ -162,32 +174,48 @@ class Arrays:
         for which in (MESSAGE_ID, CORRELATION_ID, PLACES, GROUP_ID):
             self._drop((segment, which))
 
-    def hits(self, segments: Iterable[Segment], which: int, key: bytes, read: Read | None) -> list[Hit]:
-        """The segments that may have messages with this id.
+    def hits(self, queue: object, segments: Iterable[Segment], which: int, key: bytes, read: Read | None) -> list[Hit]:
+        """The segments of a queue that may have messages with this id.
 
         What is not known of a segment is `read`. Without that it raises Unindexed.
         """
+        whole = self._whole.get((queue, which)) or self._know(queue, segments, which, read)
         low = hash_of(key) << 32
         high = low | CELLS
         hits = []
-        for segment in segments:
-            made, shift, sieve = self._arrays.get((segment.number, which), UNKNOWN)
-            known = len(made)
-            if known < segment.cells:
-                if read is None:
-                    raise Unindexed
-                self.learn(segment, which, known, read(segment, which, known))
-                made, shift, sieve = self._arrays[segment.number, which]
+        for place, (shift, sieve) in enumerate(zip(whole.shifts, whole.sieves, strict=True)):
             mark = low >> shift
-            if sieve and sieve[mark >> 3] >> (mark & 7) & 1:
+            if sieve[mark >> 3] >> (mark & 7) & 1:
+                segment, made = whole.made[place]
                 at = bisect_left(made, low)
                 if at < len(made) and made[at] <= high:
                     hits.append((segment, made, at))
         return hits
 
+    def _know(self, queue: object, segments: Iterable[Segment], which: int, read: Read | None) -> Whole:
+        """The arrays of these segments, made where they are not there."""
+        there = []
+        for segment in segments:
+            known = self.known(segment, which)
+            if known < segment.cells:
+                if read is None:
+                    raise Unindexed
+                self.learn(segment, which, known, read(segment, which, known))
+            if segment.cells:
+                there.append((segment, self._arrays[segment.number, which]))
+        whole = Whole(
+            [kept.shift for _, kept in there],
+            [kept.sieve for _, kept in there],
+            [(segment, kept.numbers) for segment, kept in there],
+        )
+        if all(self._arrays.get((segment.number, which)) is kept for segment, kept in there):
+            self._whole[queue, which] = whole
+        return whole
+
     def look_again(self) -> None:
-        """What was held is not held any more."""
+        """What was held is not held any more, or there is more in a segment."""
         self._over.clear()
+        self._whole.clear()
 
     def cells(
         self,
@@ -238,4 +266,4 @@ def with_sieve(made: "array[int]") -> Kept:
     for number in made:
         mark = number >> 64 - bits
         sieve[mark >> 3] |= 1 << (mark & 7)
-    return Kept(made, 64 - bits, sieve)
+    return Kept(made, 64 - bits, bytes(sieve))

@@ -112,7 +112,7 @@ class Paging:
         elsewhere, counts = self._elsewhere, self.backed_out[not segment.volatile]
         if low > block.first or high < block.last or elsewhere:
             entries = [e for e in entries if low <= e.sequence <= high and e.sequence not in elsewhere]
-        if segment.gone_count:
+        if segment.live_in(block) < block.cells:
             gone = segment.gone
             entries = [e for e in entries if not gone[e.cell >> 3] >> (e.cell & 7) & 1]
         if counts:
@@ -169,6 +169,16 @@ class Paging:
     def moved(self) -> None:
         """Messages in memory have other cells now."""
         self._held_cells = {(entry.segment, entry.cell) for entry in self._elsewhere.values() if entry.segment}
+
+    def extend(self, segment: Segment, blocks: list[Block], length: int) -> None:
+        """The checkpoint that appended these blocks to a segment is complete."""
+        segment.extend(blocks, length)
+        self._arrays.look_again()
+
+    def drop(self, segment: int) -> None:
+        """The segment is no more: nothing is kept that helps to read it."""
+        self._arrays.drop(segment)
+        self.reader.drop(segment)
 
     # ---- letting go
 

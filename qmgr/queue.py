@@ -94,7 +94,7 @@ class Queue(Finding):
         self.arm(0)
         self.waiters.wake_all()
         for number in self.segments:
-            self._arrays.drop(number)
+            self.drop(number)
 
     # ---- damage
 

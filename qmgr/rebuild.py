@@ -19,8 +19,9 @@ from logger.progress import Progress, no_progress
 from logger.reader import LogReader, Record
 from qmgr.message import standing
 from qmgr.objects import decode_definition
+from qmgr.openfiles import segment_path
 from qmgr.queue import Queue
-from qmgr.segments import Segment, SegmentWriter, cells_of, segment_path
+from qmgr.segments import Segment, SegmentWriter, cells_of
 from qmgr.snapshot import A_MOMENT, PERSISTENT, StateSnapshot
 from qmgr.store import Store, used_up
 from recovery import records
@@ -55,6 +56,7 @@ class Rebuild(Store):
         """In the directory of `like`, whose lock this is, with segments of its next numbers."""
         super().__init__(like.disk, like.directory, like.log_id, like.give_way, like.buffers, imaged=like.imaged)
         self.arrays = like.arrays
+        self.files = like.files
         self._like = like
         self.fence = like.fence
         self._likes_lock = lock

@@ -379,6 +379,7 @@ class Running(ABC):
         self._state = "forked"
         self._log.abandon()
         self._engine.lock = self._log.lock
+        self._store.files.end()
         self._let_go()
 
     def end(self, mode: str = "quiesce") -> None:
@@ -475,6 +476,8 @@ class Running(ABC):
             self._spread_word()
         with contextlib.suppress(OSError, LogError):
             self._log.close(clean=False)
+        with self._engine.lock:
+            self._store.files.end()
         self._let_go()
         self._state = "ended"
         for queue in list(self._engine.state.queues.values()):

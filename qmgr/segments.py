@@ -33,11 +33,13 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from logger.crc import crc32
 from logger.disk import PAGE, Disk, File, make_dirs
 from qmgr.objects import is_mangled
+from qmgr.openfiles import OpenFiles, segment_path
 from recovery.errors import QueueDamaged
 
 HEADER = struct.Struct("<8sII16sI28x")
@@ -73,6 +75,9 @@ class Block(NamedTuple):
     crc: int  # of its bytes, so that a block which is read as a whole is checked as one
 
 
+FIRST_CELL, LAST_SEQUENCE = attrgetter("cell"), attrgetter("last")  # of a block, to look for one by bisection
+
+
 class Segment:
     """What the checkpoint knows of one segment file."""
 
@@ -86,6 +91,7 @@ class Segment:
         "length",
         "number",
         "sealed",
+        "starts",
         "volatile",
     )
 
@@ -94,6 +100,7 @@ class Segment:
         self.length = HEADER.size
         self.cells = 0
         self.blocks: dict[int, list[Block]] = {}  # by priority; never changed, but replaced, since copies share it
+        self.starts: dict[int, array[int]] = {}  # the first cells of those, to look for one without touching all
         self.gone = bytearray()  # a bit for each cell
         self.gone_count = 0
         self.gone_bytes = 0
@@ -138,6 +145,7 @@ class Segment:
         for block in blocks:
             self.blocks.setdefault(block.priority, []).append(block)
             self.cells += block.cells
+        self.starts = {priority: array("I", map(FIRST_CELL, line)) for priority, line in self.blocks.items()}
         self.length = length
         self.make_room(0)
         self._text = b""
@@ -154,14 +162,14 @@ class Segment:
         line = self.blocks.get(priority)
         if not line or line[-1].last < sequence:
             return None
-        at = bisect_left(line, sequence, key=lambda block: block.last)
+        at = bisect_left(line, sequence, key=LAST_SEQUENCE)
         return next((block for block in islice(line, at, None) if self.live_in(block)), None)
 
     def block_of(self, priority: int, cell: int) -> Block | None:
         """The block of this priority that has the cell."""
-        line = self.blocks.get(priority, [])
-        place = bisect_right(line, cell, key=lambda block: block.cell) - 1
-        return line[place] if place >= 0 and cell < line[place].cell + line[place].cells else None
+        place = bisect_right(self.starts.get(priority, ()), cell) - 1
+        block = self.blocks[priority][place] if place >= 0 else None
+        return block if block is not None and cell < block.cell + block.cells else None
 
     @property
     def live_bytes(self) -> int:
@@ -175,7 +183,7 @@ class Segment:
         """A segment that says what this one says now; later changes of either leave the other alone."""
         copy = Segment(self.number, volatile=self.volatile)
         copy.gone = self.gone.copy()
-        for name in ("length", "cells", "blocks", "gone_count", "gone_bytes", "sealed", "_text"):
+        for name in ("length", "cells", "blocks", "starts", "gone_count", "gone_bytes", "sealed", "_text"):
             setattr(copy, name, getattr(self, name))
         return copy
 
@@ -269,10 +277,6 @@ def pieces(data: bytes, first: int, count: int, most: int) -> Iterator[tuple[int
 def size_of_cell(message: int) -> int:
     """Bytes that a message of so many takes in a segment, up to where the next cell may begin."""
     return CELL.size + message + 7 & -8
-
-
-def segment_path(directory: str, number: int) -> str:
-    return f"{directory}/{number:08d}.seg"
 
 
 def segments_below(disk: Disk, queues: str) -> dict[str, list[int]]:
@@ -400,28 +404,35 @@ class SegmentWriter:
 class SegmentReader:
     """Reads the segments of one queue. What can't be read as it was written is QueueDamaged, which names the file."""
 
-    def __init__(self, disk: Disk, directory: str, log_id: bytes, queue: int) -> None:
+    def __init__(self, disk: Disk, directory: str, log_id: bytes, queue: int, files: OpenFiles) -> None:
+        """`files`: for those that are read one message at a time, with the queue manager's lock held."""
         self._disk = disk
         self._directory = directory
         self._log_id = log_id
         self._queue = queue
+        self._files = files
 
     def path(self, segment: Segment) -> str:
         return segment_path(self._directory, segment.number)
 
-    def _read(self, segment: Segment, at: int, size: int) -> bytes:
+    def drop(self, segment: int) -> None:
+        """The segment is no more."""
+        self._files.close(segment)
+
+    def _read(self, segment: Segment, at: int, size: int, *, leave_open: bool = False) -> bytes:
         """An OSError is no damage: nothing is known then."""
-        path = self.path(segment)
         try:
-            file = self._disk.open_read(path)
+            if leave_open:
+                return self._files.read(self._directory, segment.number, at, size)
+            file = self._disk.open_read(self.path(segment))
             try:
                 return file.read(at, size)
             finally:
                 file.close()
         except FileNotFoundError:
-            raise QueueDamaged(f"segment {path} is missing") from None
+            raise QueueDamaged(f"segment {self.path(segment)} is missing") from None
         except OSError as exc:
-            raise OSError(exc.errno, exc.strerror, path) from exc
+            raise OSError(exc.errno, exc.strerror, self.path(segment)) from exc
 
     def check(self, segment: Segment) -> None:
         """Is the file there, the right one, and as long as it should be? Its cells are looked at when they are read."""
@@ -448,12 +459,15 @@ class SegmentReader:
         return data
 
     def read_one(self, segment: Segment, block: Block, number: int, place: tuple[int, int] | None) -> Cell:
-        """One cell of a block. `place`: the bytes where it and the next one (0: none) begin, if they are known."""
+        """One cell of a block. `place`: the bytes where it and the next one (0: none) begin, if they are known.
+
+        The queue manager's lock is held, and the file stays open for those that follow.
+        """
         if place is None:
             return self.read(segment, block)[number - block.cell]
         begin, end = place
         end = end if block.at < end < block.at + block.size else block.at + block.size
-        data = self._read(segment, begin, end - begin)
+        data = self._read(segment, begin, end - begin, leave_open=True)
         if len(data) >= CELL.size:
             crc, length, sequence, found = CELL.unpack_from(data)
             whole = found == number and CELL.size <= length <= len(data)

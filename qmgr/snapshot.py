@@ -18,8 +18,9 @@ from logger.disk import NO_SPACE
 from qmgr import segments
 from qmgr.entry import GONE, Entry
 from qmgr.message import standing
+from qmgr.openfiles import segment_path
 from qmgr.queue import Queue
-from qmgr.segments import Block, Cell, Segment, SegmentWriter, segment_path
+from qmgr.segments import Block, Cell, Segment, SegmentWriter
 from qmgr.store import Store, used_up
 from recovery.errors import QueueDamaged
 
@@ -376,7 +377,7 @@ class StateSnapshot:
         queue.segments = {
             (new.number if n == first else n): (new if n == first else s) for n, s in queue.segments.items()
         }
-        self._state.arrays.drop(first)
+        queue.drop(first)
         self._retired.append((queue.name, first))
         self._freed += segments.large_bytes(rewrite.sources[:1])
         for source in rewrite.sources[1:]:
@@ -385,7 +386,7 @@ class StateSnapshot:
     def _drop(self, queue: Queue, number: int) -> None:
         """The checkpoint does not refer to the segment any more."""
         self._freed += segments.large_bytes([queue.segments.pop(number)])
-        self._state.arrays.drop(number)
+        queue.drop(number)
         self._retired.append((queue.name, number))
 
     def _place(self, queue: Queue, append: _Append, lock: threading.Lock) -> None:
@@ -405,7 +406,7 @@ class StateSnapshot:
                         entry.segment, entry.cell = segment.number, append.cell + number
             self._state.give_way()
         with lock:
-            segment.extend(append.blocks, append.length)
+            queue.extend(segment, append.blocks, append.length)
 
     def give_up(self, *, named: bool) -> None:
         state = self._state

@@ -8,8 +8,9 @@ from qmgr import segments
 from qmgr.entry import GONE, LOCKED
 from qmgr.ids import Arrays
 from qmgr.objects import QueueDefinition, mangle
+from qmgr.openfiles import OpenFiles, segment_path
 from qmgr.queue import Queue
-from qmgr.segments import SegmentReader, no_fence, segment_path, segments_below, surplus
+from qmgr.segments import SegmentReader, no_fence, segments_below, surplus
 from qmgr.state import State
 
 LAST_SEGMENT = (1 << 32) - 1  # numbers are never used again, and have 32 bits in files and log
@@ -50,12 +51,14 @@ class Store(State):
         self.gave_up = False  # the last one failed: the next one does no more than it has to
         self._named = False  # the directories that are there are there for good
         self.arrays = Arrays(INDEXES)
+        self.files = OpenFiles(disk)
         self.doomed: list[tuple[str, int]] = []  # segments that only the checkpoint before the last one refers to
         self.doomed_bytes = 0  # of their files that are not small, but for those that somebody reads
         self.pinned: set[tuple[str, int]] = set()  # segments that somebody reads, whatever becomes of them
 
     def new_queue(self, definition: QueueDefinition) -> Queue:
-        reader = SegmentReader(self.disk, self.queue_directory(definition.name), self.log_id, definition.id)
+        directory = self.queue_directory(definition.name)
+        reader = SegmentReader(self.disk, directory, self.log_id, definition.id, self.files)
         queue = Queue(definition, reader, self.arrays, self.buffers)
         queue.heed(self.qmgr)
         return queue

@@ -349,6 +349,57 @@ def test_threads_get_each_message_once_by_its_id_while_segments_are_rewritten(
     qm.end()
 
 
+def test_files_that_messages_were_found_in_are_closed_with_their_segments(
+    small_segments: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a file that nobody can name any more takes of the disk is given back when nobody has it open."""
+    monkeypatch.setattr(store, "INDEXES", 1 << 20)
+    world = deep_world()
+    fill(world, range(400))
+    before = world.disk.open_files
+    for n in range(0, 400, 10):
+        assert world.qm.get("A", message_id=tag(n)).body == body(n)
+    assert world.disk.open_files - before == len(world.qm._store.files) > 3
+    reads = world.disk.counts["open"]
+    for n in range(5, 400, 10):
+        assert world.qm.get("A", message_id=tag(n)).body == body(n)
+    assert world.disk.counts["open"] == reads
+    for n in set(range(400)) - set(range(0, 400, 5)) - set(range(3, 400, 20)):
+        world.qm.get("A", message_id=tag(n))
+    world.qm.checkpoint()
+    assert small_segments.calls.get("_replace", 0) > 0
+    there = {path.split("/")[-1] for path in files(world.disk)}
+    assert {f"{number:08d}.seg" for number in world.qm._store.files._files} <= there
+    assert world.qm.get("A", message_id=tag(3)).body == body(3)
+    world.qm.delete_queue("A", purge=True)
+    assert world.disk.open_files == before
+    world.qm.end()
+    assert world.disk.open_files == 0
+
+
+def test_damage_is_found_in_a_file_that_is_open() -> None:
+    world = deep_world()
+    fill(world, range(100))
+    assert world.qm.get("A", message_id=tag(50)).body == body(50)
+    for path in files(world.disk):
+        live = world.disk._file(path).own_live()
+        live[:] = live.replace(tag(51), tag(1 << 60))
+    with pytest.raises(qmgr.Damaged, match="is damaged in cell"):
+        world.qm.get("A", message_id=tag(51))
+
+
+def test_what_a_segment_grows_by_is_found_by_its_id_too() -> None:
+    """Although nobody was told of it but by the checkpoint that appended it."""
+    world = deep_world()
+    for begin in range(0, 90, 30):
+        fill(world, range(begin, begin + 30))
+        for n in (begin, begin + 15, begin + 29):
+            assert world.qm.get("A", message_id=tag(n)).body == body(n)
+    assert len(inside(world.qm, "A").segments) < 9
+    world.qm.end()
+    assert world.disk.open_files == 0
+
+
 def test_the_arrays_of_a_queue_that_is_deleted_are_dropped() -> None:
     world = deep_world()
     fill(world, range(100))

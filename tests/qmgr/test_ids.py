@@ -91,7 +91,9 @@ class Files:
         self.grow()
         self.read: list[tuple[int, int, int]] = []  # segment, which id, from which cell on
 
-    def grow(self) -> None:
+    def grow(self, arrays: Arrays | None = None) -> None:
+        if arrays is not None:
+            arrays.look_again()
         for segment in self.segments:
             segment.cells = len(self.keys[segment.number])
             segment.gone.extend(bytes(segment.cells - len(segment.gone)))
@@ -105,7 +107,7 @@ class Files:
         self, arrays: Arrays, key: int, which: int = MESSAGE_ID, first: int = 0, held: Held = frozenset()
     ) -> dict[int, list[int]]:
         """The cells that have the key, by their segments."""
-        hits = arrays.hits(self.segments, which, tag(key + 100 * which), self.hashes)
+        hits = arrays.hits(self, self.segments, which, tag(key + 100 * which), self.hashes)
         found = {s.number: list(arrays.cells(s, which, made, at, first, held)) for s, made, at in hits}
         return {number: cells for number, cells in found.items() if cells}
 
@@ -128,7 +130,7 @@ def test_only_what_a_segment_has_grown_by_is_read() -> None:
     files, arrays = Files([1, 2]), Arrays(1 << 20)
     assert files.found(arrays, 1) == {1: [0]}
     files.keys[1] += [1, 5]
-    files.grow()
+    files.grow(arrays)
     assert files.found(arrays, 1) == {1: [0, 2]}
     assert files.found(arrays, 5) == {1: [3]}
     assert files.read == [(1, 0, 0), (1, 0, 2)]
@@ -146,15 +148,15 @@ def test_where_cells_begin_is_known_of_those_that_were_read() -> None:
 def test_nothing_is_read_where_that_is_not_wanted() -> None:
     files, arrays = Files([1, 2]), Arrays(1 << 20)
     with pytest.raises(Unindexed):
-        arrays.hits(files.segments, MESSAGE_ID, tag(1), None)
+        arrays.hits(files, files.segments, MESSAGE_ID, tag(1), None)
     found = files.hashes(files.segments[0], MESSAGE_ID, 0)
     arrays.learn(files.segments[0], MESSAGE_ID, 0, found)
-    assert len(arrays.hits(files.segments, MESSAGE_ID, tag(1), None)) == 1
+    assert len(arrays.hits(files, files.segments, MESSAGE_ID, tag(1), None)) == 1
     arrays.learn(files.segments[0], MESSAGE_ID, 0, found)  # somebody else has learnt it meanwhile
     assert arrays.known(files.segments[0], MESSAGE_ID) == 2
     assert files.found(arrays, 1) == {1: [0]}
     with pytest.raises(Unindexed):
-        arrays.hits(files.segments, CORRELATION_ID, tag(1), None)
+        arrays.hits(files, files.segments, CORRELATION_ID, tag(1), None)
 
 
 def test_cells_that_are_gone_are_passed_over_once() -> None:
@@ -168,7 +170,7 @@ def test_cells_that_are_gone_are_passed_over_once() -> None:
     assert max(reached for _, reached in arrays._over.values()) > 150
     assert files.found(arrays, 8) == {1: [200]}
     files.keys[1] += [7, 6]
-    files.grow()
+    files.grow(arrays)
     assert files.found(arrays, 7) == {1: [201]}
     segment.mark_gone(201, 0)
     assert files.found(arrays, 7) == {}
@@ -242,7 +244,7 @@ def test_any_history_finds_the_same_cells(steps: list[tuple[int, int, int, int]]
             cell = segment.number, first % segment.cells
             if what == 0:
                 files.keys[number + 1] += [key, key + 1]
-                files.grow()
+                files.grow(arrays)
             elif what == 1 and not segment.is_gone(cell[1]):
                 segment.mark_gone(cell[1], 0)
             elif what == 2:

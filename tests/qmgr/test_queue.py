@@ -17,6 +17,7 @@ from qmgr.entry import COPY, GONE, LOCKED, OVERHEAD, READY, Entry, read_entry
 from qmgr.ids import BEFORE_ALL, MESSAGE_ID, Arrays
 from qmgr.lane import Lane
 from qmgr.objects import QueueDefinition
+from qmgr.openfiles import OpenFiles
 from qmgr.queue import Queue
 from qmgr.segments import Cell, Segment, SegmentReader, SegmentWriter, from_description
 from recovery.errors import QueueDamaged
@@ -60,7 +61,7 @@ class Paged:
         self.count = 0
 
     def _new(self, definition: QueueDefinition) -> Queue:
-        reader = SegmentReader(self.disk, "/q", ID, definition.id)
+        reader = SegmentReader(self.disk, "/q", ID, definition.id, OpenFiles(self.disk))
         return Queue(definition, reader, self.arrays, (self.buffer, self.buffer))
 
     def put(self, priority: int = 0, *, persistent: bool = True, expires: int = 0) -> Entry:
@@ -94,7 +95,7 @@ class Paged:
             writer = SegmentWriter(self.disk, "/q", ID, self.queue.id, last)
             cells = [writer.append(e.sequence, e.priority, e.expires, e.head, e.body) for e in fresh]
             writer.finish()
-            last.extend(writer.blocks, writer.length)
+            self.queue.extend(last, writer.blocks, writer.length)
             for one, cell in zip(fresh, cells, strict=True):
                 one.segment, one.cell = last.number, cell
 

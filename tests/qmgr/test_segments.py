@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from logger.disk import PAGE
 from qmgr import segments
+from qmgr.openfiles import OpenFiles
 from qmgr.segments import Block, Cell, Segment, SegmentReader, SegmentWriter, from_description, size_of_cell
 from recovery.errors import QueueDamaged
 from tests.sim.disk import SimDisk
@@ -42,7 +43,7 @@ def plain(*messages: bytes) -> list[Put]:
 
 
 def reader(disk: SimDisk) -> SegmentReader:
-    return SegmentReader(disk, "/q", ID, 7)
+    return SegmentReader(disk, "/q", ID, 7, OpenFiles(disk))
 
 
 def blocks(segment: Segment) -> list[Block]:
@@ -393,9 +394,10 @@ def test_row_42_cut_missing_or_foreign_files_are_damage() -> None:
     disk.poke(PATH, whole)
     for log_id, queue in ((b"j" * 16, 7), (ID, 8)):
         with pytest.raises(QueueDamaged, match="is not segment 5 of this queue"):
-            SegmentReader(disk, "/q", log_id, queue).check(segment)
+            SegmentReader(disk, "/q", log_id, queue, OpenFiles(disk)).check(segment)
     with pytest.raises(QueueDamaged, match="damaged in cell 0, at byte 4096"):
-        SegmentReader(disk, "/q", b"j" * 16, 7).read_one(segment, block, 0, (PAGE, PAGE + size_of_cell(3)))
+        other = SegmentReader(disk, "/q", b"j" * 16, 7, OpenFiles(disk))
+        other.read_one(segment, block, 0, (PAGE, PAGE + size_of_cell(3)))
     disk.remove(PATH)
     for call in (lambda: reader(disk).check(segment), lambda: list(reader(disk).read(segment, block))):
         with pytest.raises(QueueDamaged, match="missing"):

@@ -21,8 +21,8 @@ from logger.disk import make_dirs
 from logger.extent import DATA, file_name
 from logger.reader import Record
 from qmgr import locations, repairing
+from qmgr.openfiles import segment_path
 from qmgr.repairing import Repair
-from qmgr.segments import segment_path
 from recovery import checkpoint, records
 from recovery.diagnosis import TABLE, Put
 from recovery.records import Kind

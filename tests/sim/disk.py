@@ -462,6 +462,9 @@ class SimDisk:
     def entropy(self, size: int) -> bytes:
         return self._rng.randbytes(size)
 
+    def most_open(self) -> int:
+        return 1024 if self.max_open is None else self.max_open
+
     def process(self) -> str:
         return "sim"
 

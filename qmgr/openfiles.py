@@ -1,0 +1,62 @@
+"""Segment files that are left open, since to open a file takes five times as long as to read one message of it.
+
+They are those that were read last, a bounded number. The queue manager's lock guards them.
+"""
+
+from logger.disk import NO_DESCRIPTORS, Disk, File
+
+MOST = 256  # files
+SHARE = 16  # of what the process may have open at once, the part that may be these
+
+
+def segment_path(directory: str, number: int) -> str:
+    return f"{directory}/{number:08d}.seg"
+
+
+class OpenFiles:
+    """The open files of the segments of one queue manager, by segment, the one that was read last at the end."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._files: dict[int, File] = {}
+        self._most = min(MOST, disk.most_open() // SHARE)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def read(self, directory: str, segment: int, at: int, size: int) -> bytes:
+        """Bytes of the segment's file, fewer only where it ends. Raises OSError; then it is opened anew next time."""
+        file = self._files.pop(segment, None) or self._open(segment_path(directory, segment))
+        try:
+            data = file.read(at, size)
+        except BaseException:
+            file.close()
+            raise
+        self._files[segment] = file
+        if len(self._files) > self._most:
+            self.close(next(iter(self._files)))
+        return data
+
+    def _open(self, path: str) -> File:
+        try:
+            return self._disk.open_read(path)
+        except OSError as exc:
+            if exc.errno not in NO_DESCRIPTORS or not self._files:
+                raise
+            self.close_all()
+            return self._disk.open_read(path)
+
+    def close(self, segment: int) -> None:
+        """The segment is no more: what its file takes of the disk is given back when nobody has it open."""
+        file = self._files.pop(segment, None)
+        if file is not None:
+            file.close()
+
+    def close_all(self) -> None:
+        for segment in list(self._files):
+            self.close(segment)
+
+    def end(self) -> None:
+        """Leave none open any more."""
+        self._most = 0
+        self.close_all()

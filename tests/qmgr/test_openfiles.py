@@ -1,0 +1,79 @@
+"""Files that are left open between two reads: few, never one of a segment that is no more, and none at the end."""
+
+import errno
+
+import pytest
+
+from qmgr.openfiles import MOST, SHARE, OpenFiles, segment_path
+from tests.sim.disk import SimDisk
+
+
+def disk_with(count: int) -> SimDisk:
+    disk = SimDisk()
+    disk.mkdir("/q")
+    for number in range(count):
+        disk.poke(segment_path("/q", number), b"%04d" % number)
+    return disk
+
+
+def read(files: OpenFiles, number: int) -> int:
+    return int(files.read("/q", number, 0, 4))
+
+
+def test_those_that_were_read_last_stay_open() -> None:
+    disk = disk_with(10)
+    disk.max_open = 3 * SHARE
+    files = OpenFiles(disk)
+    opened = []
+    for number in (0, 1, 2, 0, 3, 0, 2, 1, 0):
+        before = disk.counts.get("open", 0)
+        assert read(files, number) == number
+        opened.append(disk.counts["open"] - before)
+        assert disk.open_files == len(files) <= 3
+    assert opened == [1, 1, 1, 0, 1, 0, 0, 1, 0]
+    files.close(0)
+    files.close(0)
+    assert disk.open_files == len(files) == 2
+    files.end()
+    assert disk.open_files == 0
+    assert read(files, 5) == 5  # by one who comes late
+    assert disk.open_files == 0
+
+
+@pytest.mark.parametrize(("limit", "most"), [(1, 0), (SHARE - 1, 0), (SHARE, 1), (SHARE * MOST * 2, MOST)])
+def test_they_are_few_where_the_process_may_have_few(limit: int, most: int) -> None:
+    disk = disk_with(MOST + 2)
+    disk.max_open = limit
+    files = OpenFiles(disk)
+    for number in range(MOST + 2):
+        assert read(files, number) == number
+        assert disk.open_files == len(files) <= most
+    assert len(files) == most
+
+
+def test_where_descriptors_run_out_those_are_given_back_first() -> None:
+    disk = disk_with(9)
+    files = OpenFiles(disk)
+    for number in range(4):
+        read(files, number)
+    disk.max_open = 4
+    assert read(files, 7) == 7
+    assert disk.open_files == len(files) == 1
+    disk.max_open = 1
+    files.end()
+    held = disk.open_read(segment_path("/q", 8))
+    with pytest.raises(OSError, match="open files"):
+        read(files, 7)
+    held.close()
+    assert read(files, 7) == 7
+
+
+def test_one_that_could_not_be_read_is_opened_anew() -> None:
+    disk = disk_with(2)
+    files = OpenFiles(disk)
+    read(files, 1)
+    disk.fail("read", errno.ESTALE)
+    with pytest.raises(OSError, match="tale"):
+        read(files, 1)
+    assert disk.open_files == len(files) == 0
+    assert read(files, 1) == 1
