@@ -376,11 +376,13 @@ class Engine(Holding):
     def _log_gets(self, queue: Queue, chosen: list[Entry]) -> int:
         """Log and apply that they are taken for good; the LSN to force. The lock is held and the room is reserved."""
         end = 0
-        for persistent in (0, 1):
-            some = [entry for entry in chosen if entry.persistent == persistent]
+        kinds = [chosen]
+        if len(chosen) > 1:
+            kinds = [[entry for entry in chosen if entry.persistent == persistent] for persistent in (0, 1)]
+        for some in kinds:
             if some:
                 record = Get(queue.id, [entry.sequence for entry in some], some)
-                if persistent:
+                if some[0].persistent:
                     self.checkpointer.records += (len(some) - 1) // A_RECORD
                     end = self._append_and_apply(record, self.clock.wall_us())
                 else:

@@ -251,7 +251,7 @@ class QueueManager(Operations):
 
     def _get_one(self, unit: Uow | None, queue: str, wait: Any, options: GetOptions) -> Message:
         said = wanted(options) if options else ANY
-        if said is ANY or (said == REQUEUE and not self._engine.requeues(queue)):
+        if said is ANY or (said.backout_requeue and said == REQUEUE and not self._engine.requeues(queue)):
             if wait != 0.0 or wait is False:
                 check_wait(wait)
             engine = self._engine

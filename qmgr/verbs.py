@@ -127,6 +127,10 @@ class GetOptions(TypedDict, total=False):
     backout_requeue: bool  # move what was backed out too often away first (BOTHRESH, BOQNAME)
 
 
+GET_OPTIONS = GetOptions.__annotations__
+IDS = frozenset(["message_id", "correlation_id", "group_id"])
+
+
 @attrs.frozen
 class Wanted:
     """Which messages a get takes."""
@@ -141,8 +145,8 @@ class Wanted:
 
     @selective.default
     def _is_selective(self) -> bool:
-        ids = self.message_id, self.correlation_id, self.group_id
-        return self.logical_order or any(one is not None for one in ids)
+        no_id = self.message_id is None and self.correlation_id is None and self.group_id is None
+        return self.logical_order or not no_id
 
     @property
     def which(self) -> int:
@@ -157,12 +161,16 @@ ANY = Wanted()
 
 def wanted(options: GetOptions) -> Wanted:
     """What these options say; ANY where they say nothing. Raises Mistake."""
-    for name in options:
-        if name not in GetOptions.__annotations__:
-            raise TypeError(f"a get has no option {name!r}; it has wait, {', '.join(GetOptions.__annotations__)}")
-    if all(value is None or value is False for value in options.values()):
+    silent = True
+    for name, value in options.items():
+        if name not in GET_OPTIONS:
+            raise TypeError(f"a get has no option {name!r}; it has wait, {', '.join(GET_OPTIONS)}")
+        silent = silent and (value is None or value is False)
+    if silent:
         return ANY  # said in many words
     ids = check_selectors(options.get("message_id"), options.get("correlation_id"), options.get("group_id"))
+    if options.keys() <= IDS:
+        return ids
     complete = check_flag(options, "all_available")
     said = Wanted(
         message_id=ids.message_id,
