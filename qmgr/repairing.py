@@ -92,8 +92,8 @@ def repair(
     lost. `log_path`: where logs are, when there is no qm.ini to say it. Raises InUse, Damaged, Unavailable.
     """
     disk = disk or PosixDisk()
-    location = _find(name, data_path, log_path, disk)
     with translated(name, "repaired"):
+        location = _find(name, data_path, log_path, disk)
         log_dir = _log_dir(disk, location)
         if not disk.exists(log_dir):
             return Repair(examination=_no_log(log_dir))

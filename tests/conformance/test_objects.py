@@ -22,6 +22,7 @@ def new_name() -> str:
 INSIDE = {  # what only the process that runs it can use
     *(
         "abandon",
+        "archive_away",
         "begin_for",
         "busy",
         "damaged",

@@ -25,6 +25,7 @@ HARMLESS = frozenset(
         "statvfs",
         "sched_yield",
         "getpid",
+        "sysconf",
         "major",
         "minor",
         "posix_fadvise",
