@@ -35,7 +35,8 @@ class SystemClock:
     """The machine's own clock."""
 
     def wall_us(self) -> int:
-        return max(1, time.time_ns() // 1000)  # no format has a moment before 1970, and 0 is one that is not known
+        now = time.time_ns() // 1000
+        return now if now > 0 else 1  # no format has a moment before 1970, and 0 is one that is not known
 
     elapsed_ns = staticmethod(time.monotonic_ns)  # twice for each force: without a call of ours in between
 
