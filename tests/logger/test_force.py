@@ -9,6 +9,7 @@ import pytest
 
 from logger.errors import LogClosed, LogFailed
 from logger.force import GroupCommit
+from tests.alone import alone
 from tests.qmgr.test_interrupts import Tracer, interrupted, short_of_memory
 
 
@@ -250,6 +251,7 @@ class Quick(Line):
 
 @pytest.mark.interpreted
 @pytest.mark.parametrize("failures", [1, 20])
+@alone
 def test_row_57_where_each_allocation_fails_for_a_while_nobody_is_left_in_silence(failures: int) -> None:
     """Giving the lead up must not need memory before it comes to what is tried again."""
     for first in range(60):

@@ -11,7 +11,6 @@ import importlib
 import itertools
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -28,11 +27,11 @@ from qmgr.housekeeping import CHORES_NS
 from qmgr.infos import Peer
 from qmgr.session import AllRights
 from recovery.uows import UowState
+from tests.alone import alone
 from tests.conftest import SOAK
 from tests.qmgr.world import DATA, NAME, Call, World, bodies, soon
 from tests.sim.loss import LOSE_ALL
 
-ROOT = Path(__file__).parents[2]
 OURS = ("/logger/", "/recovery/", "/qmgr/")
 
 
@@ -360,6 +359,7 @@ def test_row_65_an_interrupt_while_a_start_is_given_up_leaves_no_lock() -> None:
 
 @pytest.mark.interpreted
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="this system does not say what is open")
+@alone
 def test_row_57_a_start_that_memory_fails_leaves_no_file_of_the_log_open(
     real: Callable[..., qmgr.QueueManager], tmp_path: Path
 ) -> None:
@@ -435,9 +435,9 @@ def short_of_memory(first: int, failures: int, call: Callable[[], Any]) -> BaseE
 
     To leave a `with` block takes a tuple of three, of which Python keeps those at hand that were used before. And a
     thread of its own has the same stack whatever has run before: on that of the main thread Python 3.11 gave up the
-    whole process at times ("Cannot recover from stack overflow").
+    whole process at times ("Cannot recover from stack overflow"). For tests that are `alone`.
     """
-    testcapi = pytest.importorskip("_testcapi", reason="this Python can't let allocations fail")
+    testcapi = importlib.import_module("_testcapi")
 
     def calls() -> BaseException | None:
         used = [(n, n, n) for n in range(1000)]
@@ -565,6 +565,7 @@ def test_a_start_that_the_system_has_no_thread_for_leaves_nothing_open(
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of generators that end without memory
 @pytest.mark.parametrize("failures", [1, 12])
 @pytest.mark.parametrize("call", [put, put_many, get, unit_put, commit, backout], ids=lambda call: call.__name__)
+@alone
 def test_row_57_where_each_allocation_fails_for_a_while_log_and_memory_are_never_apart(
     call: Callable[[World, qmgr.UnitOfWork], None], failures: int
 ) -> None:
@@ -593,10 +594,12 @@ def test_row_57_where_each_allocation_fails_for_a_while_log_and_memory_are_never
         world.qm.abandon()
 
 
-def stops_without_memory(path: str, failures: int) -> None:
-    """Somebody waits for a message while a put of somebody else finds no memory, nor does what comes of that."""
-    qmgr.create(NAME, data_path=path, log_file_pages=64)
-    qm = qmgr.start(NAME, data_path=path)
+@pytest.mark.interpreted
+@pytest.mark.parametrize("failures", [12, 40, 5000])
+@alone
+def test_row_57_who_waits_for_a_message_hears_of_a_stop_without_memory(tmp_path: Path, failures: int) -> None:
+    qmgr.create(NAME, data_path=tmp_path, log_file_pages=64)
+    qm = qmgr.start(NAME, data_path=tmp_path)
     for name in ("A", "B"):
         qm.define_queue(name)
     heard = threading.Event()
@@ -615,23 +618,6 @@ def stops_without_memory(path: str, failures: int) -> None:
     with pytest.raises(qmgr.Unavailable, match="start it again"):
         waiting.outcome()
     assert heard.wait(120)
-
-
-ALONE = """
-import sys
-from tests.qmgr.test_interrupts import stops_without_memory
-stops_without_memory(sys.argv[1], int(sys.argv[2]))
-"""
-
-
-@pytest.mark.interpreted
-@pytest.mark.parametrize("failures", [12, 40, 5000])
-def test_row_57_who_waits_for_a_message_hears_of_a_stop_without_memory(tmp_path: Path, failures: int) -> None:
-    """In a process of its own: what else goes on in this one would meet the lack of memory too."""
-    pytest.importorskip("_testcapi", reason="this Python can't let allocations fail")
-    words = [sys.executable, "-c", ALONE, str(tmp_path), str(failures)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_row_57_a_checkpoint_that_memory_fails_in_the_background_is_told_to_who_waits(

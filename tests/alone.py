@@ -1,0 +1,42 @@
+"""Tests in a process of their own, with no thread but their own: for what nobody else can bear beside it.
+
+Where allocations are let fail all threads of the process meet that, and those that other tests, or pytest's workers,
+have left running end by it; Python itself has crashed there.
+"""
+
+import functools
+import os
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+def alone(test: Callable[..., None]) -> Callable[..., None]:
+    """Run the test in a child of this process, which is made as the test begins."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        pytest.importorskip("_testcapi", reason="this Python can't let allocations fail")
+        said, says = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of the other threads; they are not in the child
+            child = os.fork()
+        if child == 0:
+            text = ""
+            try:
+                test(*args, **kwargs)
+            except BaseException:
+                text = traceback.format_exc()
+            finally:
+                os.write(says, text.encode()[-60_000:])
+                os._exit(bool(text))
+        os.close(says)
+        with os.fdopen(said) as pipe:
+            text = pipe.read()
+        _, status = os.waitpid(child, 0)
+        assert (text, os.waitstatus_to_exitcode(status)) == ("", 0), text
+
+    return run
