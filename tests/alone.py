@@ -1,13 +1,14 @@
 """Tests in a process of their own, with no thread but their own: for what nobody else can bear beside it.
 
 Where allocations are let fail all threads of the process meet that, and those that other tests, or pytest's workers,
-have left running end by it; Python itself has crashed there.
+have left running end by it. Python 3.11 bears it otherwise; 3.12 and 3.13 end with a segmentation fault where memory
+fails in a comprehension.
 """
 
 import functools
 import os
+import sys
 import traceback
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -20,10 +21,10 @@ def alone(test: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
         pytest.importorskip("_testcapi", reason="this Python can't let allocations fail")
+        if sys.version_info >= (3, 12):
+            pytest.skip("this Python crashes where allocations fail")
         said, says = os.pipe()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of the other threads; they are not in the child
-            child = os.fork()
+        child = os.fork()
         if child == 0:
             text = ""
             try:
