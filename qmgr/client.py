@@ -25,6 +25,7 @@ from qmgr.mqsc import MqscResult
 from qmgr.objects import AliasDefinition, QmgrDefinition
 from qmgr.remote import RemoteUnit, check_bodies, wire_wait
 from qmgr.replay import Replayed, Where
+from qmgr.threads import this_thread
 from qmgr.verbs import GetOptions, PutOptions, check_limit, check_selectors
 from recovery.records import Xid
 from recovery.uows import UowState
@@ -451,7 +452,7 @@ class Connection:
             raise Mistake(f"mode is 'quiesce' or 'immediate', not {mode!r}")
         link = self._there()
         for unit in list(link.open_units.values()):
-            if unit.thread == threading.get_ident():
+            if unit.thread is this_thread():
                 with contextlib.suppress(MQError):
                     unit.give_up()
         self._stream(wire.call("end", [mode], {}), link)

@@ -3,6 +3,9 @@
 They are those that were read last, a bounded number. The queue manager's lock guards them.
 """
 
+import contextlib
+from collections import OrderedDict
+
 from logger.disk import NO_DESCRIPTORS, Disk, File
 
 MOST = 256  # files
@@ -18,7 +21,7 @@ class OpenFiles:
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        self._files: dict[int, File] = {}
+        self._files: OrderedDict[int, File] = OrderedDict()
         self._most = min(MOST, disk.most_open() // SHARE)
 
     def __len__(self) -> int:
@@ -26,14 +29,16 @@ class OpenFiles:
 
     def read(self, directory: str, segment: int, at: int, size: int) -> bytes:
         """Bytes of the segment's file, fewer only where it ends. Raises OSError; then it is opened anew next time."""
-        file = self._files.pop(segment, None) or self._open(segment_path(directory, segment))
+        file = self._files.get(segment)
+        if file is None:
+            file = self._files[segment] = self._open(segment_path(directory, segment))
         try:
             data = file.read(at, size)
         except BaseException:
-            file.close()
+            self.close(segment)
             raise
-        self._files[segment] = file
-        if len(self._files) > self._most:
+        self._files.move_to_end(segment)
+        while len(self._files) > self._most:
             self.close(next(iter(self._files)))
         return data
 
@@ -48,9 +53,8 @@ class OpenFiles:
 
     def close(self, segment: int) -> None:
         """The segment is no more: what its file takes of the disk is given back when nobody has it open."""
-        file = self._files.pop(segment, None)
-        if file is not None:
-            file.close()
+        with contextlib.suppress(KeyError, OSError):  # it was only read: whatever its end is, nothing is lost by it
+            self._files.pop(segment).close()
 
     def close_all(self) -> None:
         for segment in list(self._files):

@@ -1,7 +1,6 @@
 """RemoteUnit: a unit of work that a daemon carries out, with the methods and errors of `UnitOfWork`."""
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Protocol, Self, Unpack
@@ -11,6 +10,7 @@ from qmgr.errors import BackedOut, Mistake, MQError, Reason, Unavailable, UnitOf
 from qmgr.link import Broken, Link
 from qmgr.message import Message, check_body
 from qmgr.sends import Sends
+from qmgr.threads import this_thread
 from qmgr.verbs import GetOptions, PutOptions, check_limit, check_wait
 from qmgr.wire import OK
 from recovery.records import Xid
@@ -63,7 +63,7 @@ class RemoteUnit:
         self._connection = connection
         self._link = link
         self._xid = xid
-        self.thread = threading.get_ident()  # that began it
+        self.thread = this_thread()  # that began it
         self._number = next(link.units)  # by which the daemon and we call it in this session
         self._begin = wire.BEGIN  # a flag of every request until the first answer
         self._asked = False

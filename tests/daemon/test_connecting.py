@@ -160,6 +160,38 @@ def test_a_client_ends_the_queue_manager(tmp_path: Path, mode: str) -> None:
         assert (qm.restart_report.in_flight, qm.restart_report.torn_tail) == (0, False)
 
 
+def test_who_ends_it_does_not_back_out_what_a_thread_began_that_is_gone(tmp_path: Path) -> None:
+    """The system gives the number of a thread to the next one."""
+    with daemon(tmp_path) as one:
+        client, begun = one.connect(), []
+        gone = Call(lambda: begun.append(client.begin()))
+        gone.outcome()
+        [unit] = begun
+        unit.put("A", b"x")
+        go = threading.Event()
+
+        def end() -> None:
+            go.wait()
+            if threading.get_ident() == gone.ident:
+                client.end("quiesce")
+
+        others = [Call(end)]
+        while others[-1].ident != gone.ident:
+            assert len(others) < 100
+            others.append(Call(end))
+        go.set()
+        with pytest.raises(Unavailable):
+            while True:  # until it quiesces
+                with client.begin() as other:
+                    other.put("B", b"")
+        unit.commit()
+        for call in others:
+            call.outcome()
+        one.process.join(LONG)
+    with qmgr.start(NAME, data_path=tmp_path) as qm:
+        assert bodies(qm, "A") == [b"x"]
+
+
 def test_a_client_that_has_no_descriptors_left_is_told_that_it_is_ending(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,10 +1,14 @@
 """Files that are left open between two reads: few, never one of a segment that is no more, and none at the end."""
 
 import errno
+import functools
+import itertools
 
 import pytest
 
 from qmgr.openfiles import MOST, SHARE, OpenFiles, segment_path
+from tests.qmgr.test_interrupts import Tracer, interrupted
+from tests.qmgr.world import World
 from tests.sim.disk import SimDisk
 
 
@@ -77,3 +81,38 @@ def test_one_that_could_not_be_read_is_opened_anew() -> None:
         read(files, 1)
     assert disk.open_files == len(files) == 0
     assert read(files, 1) == 1
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
+def test_rows_65_and_57_none_stays_open_unknown_where_a_read_is_interrupted(kind: type[BaseException]) -> None:
+    """It would have kept its descriptor, and its segment's room on the disk, until the process ended."""
+    disk = disk_with(4)
+    disk.max_open = 2 * SHARE
+    files = OpenFiles(disk)
+    for n in itertools.count(1):
+        where = ""
+        for number in (n % 4, (n + 1) % 4, n % 4):  # opened, in the place of another one, and open
+            tracer = Tracer(n, kind)
+            interrupted(tracer, functools.partial(read, files, number))
+            assert disk.open_files == len(files), f"line {n}: {tracer.where}"
+            assert read(files, number) == number
+            assert disk.open_files == len(files) <= 2
+            where = where or tracer.where
+        if not where:
+            break  # every line has had its turn
+    assert n > 10, "a read has lines"
+
+
+def test_one_that_complains_as_it_is_closed_is_closed_all_the_same() -> None:
+    """Of a file that was only read nothing is lost by that, which a file system of users' own may say."""
+    world = World()
+    world.qm.define_queue("A", buffer_size=1)
+    several = world.qm.put_many("A", [b"%d" % n for n in range(4)])
+    world.qm.checkpoint()
+    before = world.disk.open_files
+    assert world.qm.get("A", message_id=several[1].message_id).body == b"1"
+    assert world.disk.open_files == before + 1
+    world.disk.fail("close", errno.EIO, where=lambda path: path.endswith(".seg"), once=False)
+    world.qm.delete_queue("A", purge=True)
+    assert (world.disk.open_files, world.qm.refusal) == (before, None)
