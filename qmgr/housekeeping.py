@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 
 from logger.clock import Clock
-from logger.disk import NO_MEANS, way_out
+from logger.disk import NO_DESCRIPTORS, NO_MEANS, way_out
 from logger.errors import LogDamaged, LogError
 from qmgr.engine import Engine
 from qmgr.entry import Entry
@@ -215,7 +215,12 @@ class Housekeeper:
         with self._engine.lock:
             self._engine.log_held()
             self._engine.count_promises()
-        self._checkpointer.take(clean=clean, hear=hear)
+        try:
+            self._checkpointer.take(clean=clean, hear=hear)
+        except OSError as exc:
+            if not self._gives_back_files(exc):
+                raise
+            self._checkpointer.take(clean=clean, hear=hear)
         self._failed_ns = 0
         self._hindrance = ""
         self._told = 0, 0
@@ -231,7 +236,25 @@ class Housekeeper:
         except (OSError, LogDamaged) as exc:  # the log goes on with what it has
             self._errors.say("AMQ6708", text=str(exc))
 
+    def _gives_back_files(self, exc: OSError) -> bool:
+        """Have descriptors run out, and were there files of ours open only because they may be read again?"""
+        if exc.errno not in NO_DESCRIPTORS:
+            return False
+        with self._engine.lock:
+            files = self._engine.state.files
+            there = len(files) > 0
+            files.close_all()
+        return there
+
     # ---- room in the log
+
+    def _grow(self) -> bool:
+        try:
+            return self._engine.log.grow()
+        except OSError as exc:
+            if not self._gives_back_files(exc):
+                raise
+            return self._engine.log.grow()
 
     def make_space(self, size: int, promise: int) -> str:
         """A call found no room: bring in a secondary, else release space. No way: what to do, else ""."""
@@ -243,7 +266,7 @@ class Housekeeper:
                 if log.space.fits(log.buffer.tail, size, promise):
                     return ""
         try:
-            if log.grow():
+            if self._grow():
                 self._grew = 0, 0
                 return ""
         except (OSError, LogDamaged) as exc:  # nothing has changed

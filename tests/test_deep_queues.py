@@ -377,6 +377,31 @@ def test_files_that_messages_were_found_in_are_closed_with_their_segments(
     assert world.disk.open_files == 0
 
 
+def test_files_that_are_only_left_open_make_way_for_a_checkpoint_and_for_the_log() -> None:
+    """Where descriptors run out. They were refused, although some could be given back."""
+    world = deep_world(log_secondary_files=1)
+    qm, disk = world.qm, world.disk
+    fill(world, range(300))
+
+    def no_descriptor_left() -> None:
+        disk.max_open = None
+        for n in range(0, 300, 50):
+            assert next(qm.browse("A", message_id=tag(n))).body == body(n)
+        assert len(qm._store.files) > 1  # a segment and its directory are open at a time
+        disk.max_open = disk.open_files
+
+    no_descriptor_left()
+    qm.put("A", b"new")
+    qm.checkpoint()
+    with pytest.raises(qmgr.ResourceProblem):
+        for n in range(200):  # which stay in the log: no checkpoint can make room
+            no_descriptor_left()
+            unit = qm.begin(qmgr.Xid(1, b"%d" % n, b""))
+            unit.put("B", bytes(10_000))
+            unit.prepare()
+    assert qm.status().log.files == 3
+
+
 def test_damage_is_found_in_a_file_that_is_open() -> None:
     world = deep_world()
     fill(world, range(100))
