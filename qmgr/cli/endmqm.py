@@ -99,7 +99,11 @@ class Ending:
         now = life.daemon(DISK, self.location)
         if now is None:
             return DISK.locked_by(life.path(self.location)) is None
-        return now.process != self.note.process
+        if (now.process, now.host, now.numbers) != (self.note.process, self.note.host, self.note.numbers):
+            return True
+        if not self.note.epoch:  # it was starting
+            self.note = now
+        return now.epoch != self.note.epoch  # process 1 of a container is started again as process 1
 
     @property
     def here(self) -> bool:

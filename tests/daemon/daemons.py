@@ -61,10 +61,11 @@ class Daemons:
         """Start it in the foreground and wait until it is ready; what it says and ends with comes with its end."""
         words = ["strmqm", "--foreground", name]
         done = self._threads.submit(self._commands.run, words, self.environment | environment)
-        wait_for(lambda: done.done() or self._there(name, Stage.RUNNING))
+        wait_for(lambda: done.done() or self.there(Stage.RUNNING, name))
         return done
 
-    def _there(self, name: str, stage: str) -> bool:
+    def there(self, stage: str, name: str = "QM1") -> bool:
+        """Is there a daemon that says so?"""
         note = life.daemon(PosixDisk(), self.where(name))
         return note is not None and note.stage == stage
 

@@ -16,6 +16,7 @@ import pytest
 
 from logger.disk import PosixDisk
 from qmgr import life
+from qmgr.cli.endmqm import Ending
 from qmgr.client import Connection
 from qmgr.creation import own
 from qmgr.errors import MQError, NoMessageAvailable, Reason
@@ -347,6 +348,41 @@ def test_a_third_signal_needs_nobody_to_cooperate(daemons: Daemons, client: Conn
     daemons.start()
     with pytest.raises(NoMessageAvailable):
         daemons.connect().get("Q")
+
+
+PROCESS_1 = """
+import os, sys
+from qmgr.daemon.starting import foreground
+send = os.kill
+os.kill = lambda process, number: None if process == os.getpid() else send(process, number)
+sys.exit(foreground("QM1", sys.argv[1])[0])
+"""
+
+
+def test_process_1_of_a_container_ends_as_by_a_kill_although_the_system_spares_it(daemons: Daemons) -> None:
+    """What it sends to itself is dropped; it went on, met an error of ours, and said that it had ended in order."""
+    daemons.make()
+    process = subprocess.Popen([sys.executable, "-c", PROCESS_1, daemons.data], cwd=ROOT, stdout=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: daemons.there(Stage.RUNNING))
+        os.kill(process.pid, signal.SIGQUIT)
+        assert process.wait(PATIENCE) == 128 + signal.SIGKILL
+    finally:
+        process.kill()
+        process.wait()
+    assert daemons.status() == "Ended pre-emptively"
+
+
+def test_a_daemon_that_was_started_again_with_the_same_number_is_another_one(daemons: Daemons) -> None:
+    """Process 1 of a container always is, and `endmqm -w` waited for the end of the next one."""
+    daemons.made()
+    before = daemons.note()
+    assert not Ending(daemons.where(), attrs.evolve(before, epoch=0)).over
+    assert not Ending(daemons.where(), before).over
+    os.kill(before.process, signal.SIGQUIT)
+    daemons.ended()
+    daemons.start()
+    assert Ending(daemons.where(), attrs.evolve(before, process=daemons.note().process)).over
 
 
 def test_a_hangup_means_nothing_to_a_daemon(daemons: Daemons, client: Connection) -> None:
