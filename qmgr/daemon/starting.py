@@ -213,15 +213,17 @@ def background(name: str, data_path: str | None, line: Callable[[str], None]) ->
 
 
 def _be_the_child(name: str, data_path: str, write: int) -> NoReturn:
-    code, teller = UNEXPECTED, None
+    code = UNEXPECTED
+    while write in STDIO:  # which were closed
+        write = os.dup(write)
+    teller = PipeTeller(write)
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # structlog would load it, for a terminal, in 40 ms
     try:
-        teller = PipeTeller(_detach(write))
+        _detach(write)
         code, text = _serve(name, data_path, teller, background=True)
         teller.failed(code, text)
     except BaseException as exc:
-        if teller is not None:
-            teller.failed(code, f"AMQ6118S: internal error {exc!r}.")
+        teller.failed(*explain(exc))
     finally:
         os._exit(code)  # what our parent would do at its end is not for us to do
 
@@ -240,16 +242,13 @@ def _close_but(write: int) -> None:
                 os.close(fd)
 
 
-def _detach(write: int) -> int:
-    """Keep nothing of the parent's but the pipe; its descriptor, which may be another now."""
+def _detach(write: int) -> None:
+    """Keep nothing of the parent's but the pipe. Raises OSError, where a chroot has no /dev/null, say."""
     os.setsid()
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    while write in STDIO:  # which were closed
-        write = os.dup(write)
     null = os.open(os.devnull, os.O_RDWR)
     for fd in STDIO:
         os.dup2(null, fd)
     _close_but(write)
     os.chdir("/")
     os.umask(0o077)
-    return write

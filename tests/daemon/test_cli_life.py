@@ -123,6 +123,17 @@ def test_without_memory_for_a_thread_it_says_so(daemons: Daemons, how: list[str]
     assert done.stderr == f"AMQ6708E: there is no room to start the queue manager: {text} memory, and try again\n"
 
 
+def test_in_the_background_a_system_without_dev_null_is_said(daemons: Daemons) -> None:
+    """A chroot has none; the daemon's process ended, and nobody was told why."""
+    daemons.make()
+    code = "import os, sys\nfrom qmgr.cli.main import qm\nos.devnull = '/nowhere/null'\nsys.exit(qm(sys.argv[1:]))"
+    words = [sys.executable, "-c", code, "strmqm", "QM1"]
+    done = subprocess.run(
+        words, capture_output=True, text=True, cwd=ROOT, env=daemons.environment, timeout=300, check=False
+    )
+    assert (done.returncode, done.stderr) == (71, "AMQ7002S: No such file or directory: /nowhere/null\n")
+
+
 def spoil_log(data: Path) -> None:
     (data / "log/QM1/amqhlctl.lfh").write_bytes(b"rubbish")
 
