@@ -606,16 +606,19 @@ def write_whole(disk: Disk, path: str, data: Buffer) -> None:
 def replace_file(disk: Disk, path: str, data: Buffer) -> None:
     """Put `data` in the place of the file at `path`: after any crash it holds the old bytes or the new.
 
-    Where they can't be written, the OSError names the file, and nothing is left beside it.
+    Where they can't be written, the OSError names the file, and nothing is left beside it. A link stays one: what it
+    leads to is replaced.
     """
+    path = disk.real_path(path)
     try:
         write_whole(disk, path + ".new", data)
+        disk.rename(path + ".new", path)
     except OSError as exc:
         exc.filename = path
+        del exc.filename2  # of the rename, which a file that is mounted by itself refuses: EBUSY
         with contextlib.suppress(OSError):
             disk.unlink(path + ".new")
         raise
-    disk.rename(path + ".new", path)
     disk.sync_dir(path.rsplit("/", 1)[0])
 
 

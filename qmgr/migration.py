@@ -85,7 +85,7 @@ class _Migration:
         values = {"LogType": LogType.LINEAR.value}
         if management is not None:
             values["LogManagement"] = management.value
-        self._reworded(values)  # what qm.ini can't say is refused before anything is changed
+        self._rehearse(values)
         if control.read(self._disk, control_path(directory))[1].log_type is LogType.CIRCULAR:
             self._forget_images(directory)  # a change to circular may have been killed before it did
         migrate.to_linear(self._disk, directory)
@@ -93,6 +93,7 @@ class _Migration:
 
     def _to_circular(self, directory: str) -> None:
         disk, config = self._disk, _config(self._disk, self._location)
+        self._rehearse({"LogType": LogType.CIRCULAR.value})
         if control.read(disk, control_path(directory))[1].log_type is LogType.LINEAR:
             extents, size = migrate.past(disk, directory)
             self._say(
@@ -138,6 +139,14 @@ class _Migration:
         changed = {name: value for name, value in values.items() if said[name] != value}
         return reworded(before, path, changed), changed
 
+    def _rehearse(self, values: dict[str, str]) -> None:
+        """What qm.ini can't say, or where it can't be replaced, is refused before anything of the log is changed.
+
+        Replaced it is by what it says now: nothing else tells that it is mounted by itself, as from a config map.
+        """
+        if self._reworded(values)[1]:
+            replace_file(self._disk, self._location.ini, read_whole(self._disk, self._location.ini))
+
     def _write_ini(self, values: dict[str, str]) -> None:
         """Let qm.ini say so too, unless it does."""
         text, changed = self._reworded(values)
@@ -152,7 +161,7 @@ class _Migration:
             return
         if new.startswith(f"{old}/") or old.startswith(f"{new}/"):
             raise Mistake(f"the log can't move from {old} to {new}: one of them lies in the other")
-        self._reworded({"LogPath": new})  # a path that qm.ini can't hold is refused before anything is changed
+        self._rehearse({"LogPath": new})
         disk, archive = self._disk, _config(self._disk, self._location).log.archive_path
         if archive is not None and f"{archive}/".startswith(f"{old}/"):
             raise Mistake(

@@ -2,7 +2,9 @@
 
 import errno
 import json
+import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import attrs
 import pytest
@@ -12,10 +14,12 @@ from logger import control, extent
 from logger.at_rest import control_path
 from logger.compressed import Compression, compress
 from logger.config import LogType
+from logger.disk import PosixDisk
 from logger.extent import linear_number
 from qmgr.migration import migrate_log
 from recovery import checkpoint
 from tests.conftest import SOAK
+from tests.qmgr.world import SMALL
 from tests.sim.disk import SimDisk
 from tests.sim.life import DATA, LOG, NAME, Life, Lookout, Setup
 from tests.sim.loss import DATA_ONLY, KEEP_ALL, LOSE_ALL, NAMES_ONLY, Loss, mixed
@@ -529,3 +533,39 @@ def test_what_is_not_of_the_log_stays_in_the_old_place() -> None:
     assert life.disk.peek(f"{OLD}/notes.txt") == b"mine"
     assert any("notes.txt" in line for line in said)
     life.restart()
+
+
+class MountedIni(PosixDisk):
+    """Where qm.ini is mounted by itself, as from a config map: nothing takes its place."""
+
+    def rename(self, old: str, new: str) -> None:
+        if new.endswith("/qm.ini"):
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), old, None, new)
+        super().rename(old, new)
+
+
+@pytest.mark.parametrize("how", ["linear", "circular", "moved"])
+def test_where_qm_ini_can_t_be_replaced_the_log_stays_as_it_says(tmp_path: Path, how: str) -> None:
+    """The log was changed, qm.ini was not, and no start was possible."""
+    qmgr.create("QM1", data_path=tmp_path, log_type="linear" if how == "circular" else "circular", **SMALL)
+    ini = tmp_path / "qmgrs/QM1/qm.ini"
+    with qmgr.start("QM1", data_path=tmp_path) as manager:
+        manager.define_queue("Q")
+        manager.put("Q", b"kept")
+    before = ini.read_bytes()
+    wanted = {"log_path": tmp_path / "elsewhere"} if how == "moved" else {"log_type": how}
+    with pytest.raises(qmgr.Unavailable, match=f"busy: '{ini}'"):
+        migrate_log("QM1", data_path=tmp_path, disk=MountedIni(), **wanted)
+    assert (ini.read_bytes(), ini.with_name("qm.ini.new").exists()) == (before, False)
+    with qmgr.start("QM1", data_path=tmp_path) as manager:
+        assert manager.get("Q").body == b"kept"
+
+
+def test_where_qm_ini_is_a_link_what_it_leads_to_is_changed(tmp_path: Path) -> None:
+    """The link became a file of its own, and who went on to change what it had led to was not heard."""
+    qmgr.create("QM1", data_path=tmp_path, **SMALL)
+    ini, kept = tmp_path / "qmgrs/QM1/qm.ini", tmp_path / "kept.ini"
+    ini.rename(kept)
+    ini.symlink_to(kept)
+    migrate_log("QM1", data_path=tmp_path, log_type="linear")
+    assert ini.is_symlink() and "LogType=LINEAR" in kept.read_text()
