@@ -106,6 +106,15 @@ def test_what_the_system_refuses_is_said_without_its_number() -> None:
     )
 
 
+def test_a_start_without_descriptors_says_what_helps() -> None:
+    code, text = starting.explain(OSError(errno.EMFILE, "Too many open files"))
+    assert (code, text) == (
+        71,
+        "AMQ7002S: Too many open files: file descriptors have run out: close files, or raise the limit (ulimit -n), "
+        "and try again",
+    )
+
+
 @pytest.mark.parametrize("how", [[], ["--foreground"]])
 def test_without_memory_for_a_thread_it_says_so(daemons: Daemons, how: list[str]) -> None:
     daemons.make()
