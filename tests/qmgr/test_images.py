@@ -520,6 +520,7 @@ def test_of_a_damaged_queue_no_image_is_taken_that_it_would_be_built_from() -> N
     assert made.qm.recreate("A").depth == 1
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("busy", [False, True])
 def test_who_records_an_image_makes_pauses_only_while_others_write(busy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page that the log fills up behind a piece of the image is nobody's."""
