@@ -251,6 +251,9 @@ class ReadOnly:
     def sync(self) -> None:
         raise _read_only()
 
+    def still_open(self) -> bool:
+        return True
+
 
 def _read_only() -> OSError:
     return OSError(errno.EBADF, "the past of the log can only be read")

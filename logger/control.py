@@ -134,5 +134,8 @@ class ControlFile:
                     return found[1].epoch
         return 0
 
+    def still_open(self) -> bool:
+        return self._file.still_open()
+
     def close(self) -> None:
         self._file.close()

@@ -60,6 +60,13 @@ class File(Protocol):
 
     def size(self) -> int: ...
 
+    def still_open(self) -> bool:
+        """Is its descriptor still that of this file? For one that is open for writing.
+
+        A program may close descriptors that are not its own, and the system gives their numbers to other files.
+        """
+        ...
+
     def close(self) -> None: ...
 
 
@@ -201,16 +208,32 @@ def _give_way() -> None:
         select.select([], [], [], 0.001)
 
 
+def _identity(fd: int) -> tuple[int, int] | None:
+    """Which file has this descriptor: its device and its number there; None: no file has it."""
+    try:
+        found = os.fstat(fd)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _close(fd: int, whose: tuple[int, int] | None) -> None:
+    """Close the descriptor, if there is one, but where it is known whose it was and it is another file's by now."""
+    if fd >= 0 and (whose is None or _identity(fd) == whose):
+        os.close(fd)
+
+
 class PosixFile:
     """An open file descriptor."""
 
-    __slots__ = ("direct", "durably", "fd", "path")
+    __slots__ = ("_it", "direct", "durably", "fd", "path")
 
     def __init__(self, fd: int, path: str, *, direct: bool = False) -> None:
         self.fd = -1
         self.path = path
         self.direct = direct  # is it written past the system's memory?
         self.durably: bool | None = None  # does its file system make a write durable that asks for it?
+        self._it: tuple[int, int] | None = None  # which file it is, where it is open for writing
         self.fd = fd  # last: until then it is for the caller to close
 
     def read(self, offset: int, size: int) -> bytes:
@@ -298,16 +321,25 @@ class PosixFile:
     def size(self) -> int:
         return os.fstat(self.fd).st_size
 
+    def know(self) -> None:
+        """Keep in mind which file this is."""
+        self._it = _identity(self.fd)
+
+    def still_open(self) -> bool:
+        return self._it is None or _identity(self.fd) == self._it
+
     def close(self) -> None:
         fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
+        _close(fd, self._it)
 
 
-def _file(fd: int, path: str, *, direct: bool = False) -> PosixFile:
+def _file(fd: int, path: str, *, written: bool = False, direct: bool = False) -> PosixFile:
     """The open file of a descriptor, which is closed where there is no memory for that."""
     try:
-        return PosixFile(fd, path, direct=direct)
+        file = PosixFile(fd, path, direct=direct)
+        if written:
+            file.know()
+        return file
     except BaseException:
         os.close(fd)
         raise
@@ -319,14 +351,15 @@ class PosixLock:
     def __init__(self, fd: int, directory: str) -> None:
         self.fd = self._held = -1
         self.directory = directory
-        self._it: tuple[int, int] = 0, 0
+        self._its_file: tuple[int, int] | None = None
+        self._it: tuple[int, int] | None = None
         self.fd = fd  # last: until then it is for the caller to close
 
     def hold_directory(self) -> None:
         """Keep it open: so long no other one gets its number."""
         self._held = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         found = os.fstat(self._held)
-        self._it = found.st_dev, found.st_ino
+        self._its_file, self._it = _identity(self.fd), (found.st_dev, found.st_ino)
 
     def write(self, data: bytes) -> None:
         os.pwrite(self.fd, data, 0)
@@ -342,11 +375,9 @@ class PosixLock:
 
     def release(self) -> None:
         held, self._held = self._held, -1
-        if held >= 0:
-            os.close(held)
+        _close(held, self._it)
         fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
+        _close(fd, self._its_file)
 
 
 def _open(path: str, flags: int) -> int:
@@ -372,12 +403,12 @@ class PosixDisk:
             flags |= os.O_CREAT | os.O_EXCL
         if direct and hasattr(os, "O_DIRECT"):
             try:
-                return _file(_open(path, flags | os.O_DIRECT), path, direct=True)
+                return _file(_open(path, flags | os.O_DIRECT), path, written=True, direct=True)
             except OSError as exc:
                 if exc.errno != errno.EINVAL:  # EINVAL: this file system has no direct writes
                     raise
                 flags &= ~os.O_EXCL  # some of them create the file before they refuse
-        return _file(_open(path, flags), path)
+        return _file(_open(path, flags), path, written=True)
 
     def open_read(self, path: str) -> PosixFile:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # nobody waits for who writes into a pipe

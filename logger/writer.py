@@ -280,10 +280,18 @@ class Writer(GroupCommit):
     def _check_ours(self) -> None:
         """A process that was stopped for a while may find that another one has the log now. Raises TakenOver.
 
+        So it does where somebody has closed descriptors that were not his own: those of the log may be another file's.
+
         So it does where a name would lead into another directory by now: what is written there the next start does not
         find, and the log in whose place it came would be gone. Whoever leads calls it, before it writes and, where that
         has taken long, before anybody hears that it is safe; so does whoever makes a file that may be there.
         """
+        held = self._extents.find(self.durable // self._extent_bytes)
+        if not self._control.still_open() or not (held is None or held.file.still_open()):
+            raise TakenOver(
+                f"files of the log in {self._config.path} were closed by something else in this process, and their "
+                f"descriptors may be those of other files by now; it writes no more: start it again"
+            )
         epoch = 0
         with contextlib.suppress(OSError):  # that a read fails tells nothing of it
             epoch = self._control.taken_over()

@@ -98,6 +98,8 @@ class ErrorLogFile:
     def msg(self, line: str) -> None:
         data = line.encode("utf-8", "replace") + b"\n"
         with self._lock, contextlib.suppress(OSError):
+            if self._file is not None and not self._file.still_open():
+                self._let_go()
             if self._file is None or self._length + len(data) > self._config.size:
                 self._open(len(data))
             elif not self._disk.exists(self._path(1)):

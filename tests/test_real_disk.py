@@ -392,3 +392,43 @@ def test_what_is_printed_where_the_standard_streams_are_closed_goes_into_no_file
     assert not [one for one in tmp_path.rglob("*") if one.is_file() and b"a library prints" in one.read_bytes()]
     with qmgr.start("CLOSED", data_path=tmp_path) as qm:
         assert [len(message.body) for message in qm.get_many("A", 9)] == [10, 200_000, 4]
+
+
+CLOSED_BY_OTHERS = """
+import os, sys, time, qmgr
+qm = qmgr.start("CLOSED", background=sys.argv[1] == "background")
+qm.define_queue("A")
+qm.put("A", b"acknowledged")
+time.sleep(0.1)  # sooner nobody looks
+os.closerange(3, 1000)
+files = [open(f"{sys.argv[2]}/{number}", "wb+") for number in range(40)]
+for file in files:
+    file.write(b"the application's")
+    file.flush()
+for call in (lambda: qm.put("A", b"lost"), lambda: qm.put("A", b"lost"), qm.end):
+    try:
+        call()
+    except qmgr.Unavailable as exc:
+        assert "were closed by something else in this process" in str(exc), exc
+assert all(file.write(b" file") for file in files)
+for file in files:
+    file.close()
+os._exit(9)
+"""
+
+
+@pytest.mark.parametrize("how", ["background", "alone"])
+def test_whoever_closes_descriptors_that_are_not_his_own_has_nothing_acknowledged_and_nothing_overwritten(
+    how: str, tmp_path: Path
+) -> None:
+    """Their numbers go to the files that are opened next, and the log would be written into those."""
+    qmgr.create("CLOSED", data_path=tmp_path, log_primary_files=2, log_file_pages=64)
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    environment = os.environ | {"QMGR_DATA_PATH": str(tmp_path)}
+    words = [sys.executable, "-c", CLOSED_BY_OTHERS, how, str(theirs)]
+    done = subprocess.run(words, env=environment, timeout=120, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (9, "")
+    assert {one.read_bytes() for one in theirs.iterdir()} == {b"the application's file"}
+    with qmgr.start("CLOSED", data_path=tmp_path) as qm:
+        assert [message.body for message in qm.get_many("A", 9)] == [b"acknowledged"]

@@ -246,6 +246,9 @@ class SimFile:
             _cut(self.node.own_live(), size)
             disk.used += grown
 
+    def still_open(self) -> bool:
+        return not self.closed
+
     def size(self) -> int:
         self.disk._step("size", self.path)
         self._check()
