@@ -61,7 +61,7 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def still_open(self) -> bool:
-        """Is its descriptor still that of this file? For one that is open for writing.
+        """Is its descriptor still that of this file? For one that is open for writing; once closed it has none.
 
         A program may close descriptors that are not its own, and the system gives their numbers to other files.
         """
@@ -326,7 +326,7 @@ class PosixFile:
         self._it = _identity(self.fd)
 
     def still_open(self) -> bool:
-        return self._it is None or _identity(self.fd) == self._it
+        return self.fd < 0 or self._it is None or _identity(self.fd) == self._it
 
     def close(self) -> None:
         fd, self.fd = self.fd, -1

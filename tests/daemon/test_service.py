@@ -621,6 +621,7 @@ def test_row_69_a_kill_waits_for_no_disk_that_hangs(monkeypatch: pytest.MonkeyPa
         patched.setattr(given.service, "say_killed", hangs)
         patched.setattr(process, "MOMENT", 0.01)
         patched.setattr(os, "kill", kill)
+        patched.setattr(os, "_exit", lambda code: None)  # for process 1, which no kill of its own ends
         daemon._kill()
     daemon._wakeups.close()
     assert done[0] == f"{os.getpid()} {signal.SIGKILL}"
