@@ -187,7 +187,7 @@ def _keeps_what_is_written_durably(fd: int) -> bool:
     """Is a write with RWF_DSYNC durable when it returns? Where that is not for sure, a sync is what is needed.
 
     The file system has to see to it, and not all do: FUSE, SMB and others let direct writes pass to a server that
-    would have to look at a flag. What lies on another file system (overlay) is as sure as that one.
+    would have to look at a flag. One that lies on another (overlay) is as sure as that, and which it is nobody tells.
     """
     device = os.fstat(fd).st_dev
     number = b"%d:%d" % (os.major(device), os.minor(device))

@@ -199,30 +199,27 @@ def test_what_was_put_before_the_log_has_no_time_on_queue_and_counts_in_depths(
         assert depth == sum(key[0] == queue and key not in told.gone for key in lived)
 
 
-def test_a_queue_is_as_deep_as_at_any_moment_of_a_window_and_at_its_beginning(spark: "SparkSession") -> None:
-    """No deeper for what comes when something goes, whichever is looked at first."""
+def two_windows(spark: "SparkSession", *lived: tuple[int, int, int, int]) -> list[tuple[int, ...]]:
+    """Of messages that were got: (sequence, LSN, and the seconds in which it came and went)."""
     at = lambda second: datetime.datetime.fromtimestamp(second, datetime.UTC)  # noqa: E731
-    lived = [("A", 1, 2, 9, 7, "got", 0, at(2), at(70)), ("A", 1, 1, 8, 7, "got", 0, at(1), at(2))]
     columns = (
         "queue STRING, object_number INT, sequence BIGINT, visible_lsn BIGINT, body_length INT, fate STRING, "
         "time_on_queue_us BIGINT, visible_time TIMESTAMP, gone_time TIMESTAMP"
     )
-    told = spark.createDataFrame(lived, columns).coalesce(1)
+    rows = [("A", 1, sequence, lsn, 7, "got", 0, at(came), at(went)) for sequence, lsn, came, went in lived]
+    told = spark.createDataFrame(rows, columns).coalesce(1)
     found = flow.windows(told, MINUTE).orderBy("window").select("put", "got", "depth", "deepest").collect()
-    assert [tuple(row) for row in found] == [(2, 1, 1, 1), (0, 1, 0, 1)]
+    return [tuple(row) for row in found]
+
+
+def test_a_queue_is_as_deep_as_at_any_moment_of_a_window_and_at_its_beginning(spark: "SparkSession") -> None:
+    """No deeper for what comes when something goes, whichever is looked at first."""
+    assert two_windows(spark, (2, 9, 2, 70), (1, 8, 1, 2)) == [(2, 1, 1, 1), (0, 1, 0, 1)]
 
 
 def test_no_queue_is_less_than_empty_where_the_clock_was_set_back(spark: "SparkSession") -> None:
     """What went by an earlier clock than it came goes when it came."""
-    at = lambda second: datetime.datetime.fromtimestamp(second, datetime.UTC)  # noqa: E731
-    lived = [("A", 1, 1, 9, 7, "got", 0, at(70), at(1)), ("A", 1, 2, 9, 7, "got", 0, at(70), at(130))]
-    columns = (
-        "queue STRING, object_number INT, sequence BIGINT, visible_lsn BIGINT, body_length INT, fate STRING, "
-        "time_on_queue_us BIGINT, visible_time TIMESTAMP, gone_time TIMESTAMP"
-    )
-    told = spark.createDataFrame(lived, columns).coalesce(1)
-    found = flow.windows(told, MINUTE).orderBy("window").select("put", "got", "depth", "deepest").collect()
-    assert [tuple(row) for row in found] == [(2, 1, 1, 1), (0, 1, 0, 1)]
+    assert two_windows(spark, (1, 9, 70, 1), (2, 9, 70, 130)) == [(2, 1, 1, 1), (0, 1, 0, 1)]
 
 
 def test_what_was_committed_while_its_queue_was_damaged_is_told_though_nobody_knows_where_it_lies(
