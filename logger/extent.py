@@ -24,7 +24,7 @@ import struct
 import attrs
 
 from logger.crc import crc32
-from logger.disk import PAGE, Disk, File
+from logger.disk import HUGE_PAGE, PAGE, Disk, File
 from logger.progress import GiveWay, no_pause
 
 HEADER = struct.Struct("<8sII16sQQI4xQ64x")
@@ -134,7 +134,8 @@ def create(
     file = disk.open(path, create=True, direct=direct)
     try:
         size = DATA + header.extent_bytes
-        zeros = disk.buffer(min(FILLED, size))
+        zeros = disk.buffer(HUGE_PAGE)[: min(FILLED, size)]
+        zeros[:] = bytes(len(zeros))  # else it is one small page of the system's, read again and again
         for at in range(0, size, len(zeros)):
             file.write(at, zeros[: min(len(zeros), size - at)])
             pause()
