@@ -263,6 +263,14 @@ class Queue(Finding):
         self.uncommitted -= len(entries)
         self._forget_each(entries)
 
+    def weed(self) -> int:
+        """Let go of what came since the last checkpoint and is gone; bytes of what is still there."""
+        size = 0
+        for entries in self.fresh:
+            entries[:] = [entry for entry in entries if entry.status != GONE]
+            size += sum([len(entry.head) + len(entry.body) for entry in entries]) + OVERHEAD * len(entries)
+        return size
+
     def _forget(self, entry: Entry) -> None:
         size = len(entry.head) + len(entry.body)
         self.held[entry.persistent] -= size + OVERHEAD

@@ -110,6 +110,9 @@ class Store(State):
 
     # ---- segments that nothing refers to
 
+    def unwritten(self) -> int:
+        return sum([queue.weed() for queue in self.by_id.values()])
+
     def wasteful(self) -> bool:
         """Would a checkpoint give back so much of the disk that it is worth one?
 

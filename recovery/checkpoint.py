@@ -40,7 +40,8 @@ RESERVE = "amqalchk.rsv"
 LEAST_RESERVE = 64 << 10  # bytes
 LONGEST_MARK = 100  # bytes of the notes of a checkpoint record
 JUMP_US = 10_000_000  # that the system's clock is set by, and a checkpoint is due
-CAME_MAX = 128 << 20  # bytes that may come before a checkpoint is due, since only a checkpoint moves them out of memory
+CAME_MAX = 128 << 20  # bytes that may come before it is asked how many are there, since a checkpoint moves them out
+REPLAYED_MAX = 512 << 20  # bytes of log that may come to lie behind the head for messages that are long gone
 
 
 @attrs.frozen(kw_only=True)
@@ -205,10 +206,25 @@ class Checkpointer:
 
     def due(self) -> bool:
         triggers = self._triggers
-        if self.full() or self._resource.wasteful() or abs(self._ahead() - self._ahead_us) >= JUMP_US:
+        if (
+            (self.full() and self._worth_it())
+            or self._resource.wasteful()
+            or abs(self._ahead() - self._ahead_us) >= JUMP_US
+        ):
             return True
         waited_us = (self._clock.elapsed_ns() - self.last_ns) // 1000
         return waited_us >= triggers.wait_us and self.records >= max(1, triggers.records_min)
+
+    def _worth_it(self) -> bool:
+        """Would it spare a restart many records, or move much out of memory? What came may be gone again."""
+        if self.records >= self._triggers.records_max:
+            return True
+        with self._log.lock:
+            there = self._resource.unwritten()
+            if there >= self.came_max // 2 or self._log.buffer.tail - self.heads[1] >= REPLAYED_MAX:
+                return True
+            self.came = there
+            return False
 
     def _ahead(self) -> int:
         """Microseconds that the system's clock is ahead of that which messages expire by.

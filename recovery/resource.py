@@ -56,6 +56,10 @@ class ResourceManager(Protocol):
         """What a checkpoint at this moment holds. The caller holds the log's lock."""
         ...
 
+    def unwritten(self) -> int:
+        """Bytes in memory that a checkpoint would write; what is gone is let go of. The caller holds the log's lock."""
+        ...
+
     def wasteful(self) -> bool:
         """Would a checkpoint give back so much of the disk that it is worth one?"""
         ...

@@ -681,6 +681,25 @@ def test_non_persistent_messages_leave_memory_when_they_fill_it(monkeypatch: pyt
     assert drain(world.qm, "A") == ordered(range(400))
 
 
+def test_messages_that_are_gone_again_call_for_a_checkpoint_only_when_much_of_the_log_lies_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There is nothing to move out of memory; but a restart would have to read what they left in the log."""
+    monkeypatch.setattr(checkpoint, "CAME_MAX", 20_000)
+    for most, taken in ((1 << 30, 0), (40_000, 1)):
+        monkeypatch.setattr(checkpoint, "REPLAYED_MAX", most)
+        world = deep_world()
+        world.qm.put("A", b"stays")
+        before = world.qm.status().checkpoints
+        for n in range(300):
+            world.qm.put("A", body(n), message_id=tag(n))
+            assert world.qm.get("A", message_id=tag(n)).body == body(n)
+        assert len(inside(world.qm, "A").fresh[1]) < 60
+        assert world.qm.status().checkpoints == before + taken
+        world.crash()
+        assert drain(world.qm, "A") == [b"stays"]
+
+
 def test_a_non_persistent_message_between_paged_ones_is_got_by_its_id() -> None:
     world = deep_world()
     for n in range(60):
