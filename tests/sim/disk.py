@@ -484,6 +484,11 @@ class SimDisk:
         self._crash_at = self.effects + effects
         self._crash_part = part
 
+    @property
+    def crashes(self) -> bool:
+        """Is it going to die?"""
+        return self._crash_at != 0
+
     def no_crash(self) -> None:
         """Take `crash_after` back."""
         self._crash_at = 0

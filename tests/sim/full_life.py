@@ -679,19 +679,28 @@ class FullLife:
             must = True
         forces = unit is None and any(msg.persistent for msg in expected)
         gone = self.did.get("rolled back for room", 0)
-        answer = self.call(text, real, *between, after, may=may, must=must, unit=unit, forces=forces)
+        shorter: list[FullModel] = []  # more of them would have to be read
+        for some in range(1, len(expected)) if unit is None and self.disk.crashes else ():
+            fewer = (between or [model])[-1].copy()
+            fewer.get(base, chosen(fewer)[:some])
+            shorter.append(fewer)
+        answer = self.call(text, real, *between, *shorter, after, may=may, must=must, unit=unit, forces=forces)
         if isinstance(answer, Refused):
             if moves:
                 self.adopt(base, moves, unit, answer)
+            if answer.reason == GONE:  # perhaps when it had them already
+                numbers = {msg.number for msg in (*expected, *(move[0] for move in moves))}
+                for msg in self.model.queues[base].msgs:
+                    if msg.number in numbers and msg.held is None:
+                        msg.least = msg.backouts
+                        msg.backouts += 1
+                self.check()
             return
         if moves:
             self.note("moved")
         if len(got) < len(expected) and (many or limit > 1) and (got or not expected):
             self.note("short batch")
-            after = (between or [model])[-1].copy()
-            expected = chosen(after)[: len(got)]
-            after.get(base, expected, unit)
-            self.settle_on(after)
+            expected = self.cut_short(model, base, moves, unit, unit, lambda of: chosen(of)[: len(got)])
         if self.did.get("rolled back for room", 0) > gone:
             self.check_got(got, base, unit, [*between[-1:], model][0])
             return
@@ -702,15 +711,41 @@ class FullLife:
     def check_got(self, got: list[Any], queue: str, unit: Hashable, before: FullModel) -> None:
         """A get during which units were backed out: what came was there before, or after that."""
         after = before.copy()
-        for key in [key for key in after.units if key not in self.model.units]:
-            after.backout(key)
+        gone = [key for key in after.units if key not in self.model.units]
+        for key in gone:
+            if key != unit:
+                after.backout(key)
         bodies = [seen(message)[0] for message in got]
         found = [msg for msg in after.queues[queue].msgs if msg.body in bodies and msg.held is None]
         if len(found) != len(got):
             raise self.violation(f"got {got} of {queue}, which was not there")
         found.sort(key=lambda msg: bodies.index(msg.body))
         after.get(queue, found, unit)
+        if unit in gone:  # its next call will say so
+            after.backout(unit)
         self.settle_on(after)
+
+    def cut_short(
+        self,
+        before: FullModel,
+        queue: str,
+        moves: list[Move],
+        mover: Hashable,
+        unit: Hashable,
+        choose: Callable[[FullModel], list[Msg]],
+    ) -> list[Msg]:
+        """What a get took that had not looked at all that it might have: it has perhaps not moved all, either."""
+        now, found = self.look_at_clock(), self.observe(self.qm)
+        for done in range(len(moves), -1, -1):
+            after = before.copy()
+            for move in moves[:done]:
+                after.move(queue, self.again(after, queue, move), mover)
+            expected = choose(after)
+            after.get(queue, expected, unit)
+            if not after.differs(found, now):
+                self.settle_on(after)
+                return expected
+        raise self.violation("a get that was cut short left neither this nor that")
 
     def adopt(self, queue: str, moves: list[Move], unit: Hashable, refused: Refused) -> None:
         """A get that moves messages away and was refused then has made some of the moves."""
@@ -806,6 +841,8 @@ class FullLife:
         if message is None or msg is None or message.expiry is not None:
             return
         copy = self.model.moved(msg, base, dead=True, reason=2030)
+        self.count += 1
+        copy.number = self.count
         target = self.model.base(self.model.dead_letter_queue)
         after = self.model.copy()
         may: set[int] = set()
@@ -871,10 +908,9 @@ class FullLife:
             raise self.violation(f"delivered {found}, not {short([m.seen() for m in expected])}")
         if len(found) < len(expected):
             self.note("short delivery")
-            after = (between or [model])[-1].copy()
-            expected = after.find(base, len(found), lambda m: True)
-            after.get(base, expected, "client")
-            self.settle_on(after)
+            expected = self.cut_short(
+                model, base, moves, None, "client", lambda of: of.find(base, len(found), lambda m: True)
+            )
         for msg, one in zip(expected, found, strict=True):
             self.held[msg.number] = one
 
@@ -925,9 +961,11 @@ class FullLife:
             return
         for number in numbers:
             del self.held[number]
-        if text.startswith("reject"):  # without room they return uncounted
-            for _, msg in [pair for pair in pairs if pair[1].persistent]:
-                msg.least = msg.backouts - 1
+        for one, (_, msg) in zip(some, pairs, strict=True) if text.startswith("reject") else ():
+            if one.entry.backouts != msg.backouts:
+                if not msg.persistent or one.entry.backouts != msg.backouts - 1:  # without room they return uncounted
+                    raise self.violation(f"{msg} was backed out {one.entry.backouts} times")
+                msg.least = msg.backouts = one.entry.backouts
 
     def close_client(self) -> None:
         after = self.model.copy()
