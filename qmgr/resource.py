@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from qmgr.errors import Reason, Unavailable
 from qmgr.objects import read_alias, read_definition, read_qmgr
 from qmgr.segments import from_description
 from qmgr.snapshot import StateSnapshot
@@ -46,7 +47,21 @@ class Resource(Store):
             if fields["damaged"]:
                 queue.damage(fields["damaged"])
         except QueueDamaged as exc:
+            if not fields["damaged"] and not (self.imaged and self.recoverable(queue)):
+                self._refuse_if_away(queue.name)
             self.damage(queue, exc)
+
+    def _refuse_if_away(self, queue: str) -> None:
+        """Where all files of queues are missing their file system is: damaged they would stay when it is back."""
+        there = self.disk.exists(self.directory)
+        if there and self.disk.list(self.directory):
+            return
+        text = (
+            f"the queues' directory {self.directory} is {'empty' if there else 'not there'}; mount its file system or "
+            f"bring it back, or, if it is gone for good, make {self.queue_directory(queue)}: then the queue manager "
+            f"starts, with damaged queues"
+        )
+        raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR)
 
     def replayed(self) -> None:
         for queue in self.by_id.values():

@@ -646,6 +646,33 @@ def test_a_queue_manager_whose_directory_is_away_is_said_and_not_made_anew_in_it
     assert (run("dspmq").stderr, run("dltmqm QM1").returncode) == ("", 0)
 
 
+@pytest.mark.parametrize("mount_point", [False, True])
+def test_a_start_is_refused_while_the_queues_are_away(run: Run, data: Path, tmp_path: Path, mount_point: bool):
+    run(f"crtmqm {SMALL} QM1")
+    with qmgr.start("QM1", data_path=data) as qm:
+        for name in ("A", "B"):
+            qm.define_queue(name)
+            qm.put_many(name, [b"one", b"two"])
+        qm.checkpoint()
+        qm.put("B", b"in the log only")
+    queues = data / "qmgrs/QM1/queues"
+    queues.rename(tmp_path / "away")
+    if mount_point:
+        queues.mkdir()
+    done = run("strmqm QM1")
+    said = f"the queues' directory {queues} is {'empty' if mount_point else 'not there'}; mount its file system"
+    assert (done.returncode, said in done.stderr, done.stderr.count("\n")) == (71, True, 1), done.stderr
+    assert list(queues.iterdir() if mount_point else []) == []
+    (tmp_path / "away").rename(queues)
+    with qmgr.start("QM1", data_path=data) as qm:
+        assert [m.body for m in qm.get_many("B", 9)] == [b"one", b"two", b"in the log only"]
+    shutil.rmtree(queues)
+    (queues / "A").mkdir(parents=True)  # as is said: they are gone for good
+    with qmgr.start("QM1", data_path=data) as qm:
+        assert set(qm.damaged()) == {"A"}
+        qm.put("B", b"works")
+
+
 def test_one_whose_directory_is_gone_for_good_can_be_made_anew_as_is_said(run: Run, data: Path):
     run(f"crtmqm {SMALL} QM1")
     shutil.rmtree(data / "qmgrs/QM1")
