@@ -227,8 +227,10 @@ def test_who_outruns_checkpoints_waits_for_one_elsewhere(
         lambda **how: [how or waited.add(threading.current_thread().name), look_around(**how)],
     )
     taken = engine.checkpointer.count
+    connection.put("A", BODY)
     with engine.lock:
-        engine.checkpointer.came = 3 * engine.checkpointer.came_max
+        engine.checkpointer.came_max = len(BODY)
+        engine.checkpointer.came = 3 * len(BODY)
     engine.attention = True
     connection.put("A", BODY)
     assert engine.checkpointer.count > taken

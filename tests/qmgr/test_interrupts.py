@@ -32,6 +32,7 @@ from tests.conftest import SOAK
 from tests.qmgr.world import DATA, NAME, Call, World, bodies, soon
 from tests.sim.loss import LOSE_ALL
 
+HANGS = 120.0  # seconds
 OURS = ("/logger/", "/recovery/", "/qmgr/")
 
 
@@ -435,24 +436,35 @@ def short_of_memory(first: int, failures: int, call: Callable[[], Any]) -> BaseE
 
     To leave a `with` block takes a tuple of three, of which Python keeps those at hand that were used before. And a
     thread of its own has the same stack whatever has run before: on that of the main thread Python 3.11 gave up the
-    whole process at times ("Cannot recover from stack overflow"). For tests that are `alone`.
+    whole process at times ("Cannot recover from stack overflow"). Whoever called this sits in a lock before allocations
+    fail, and till they no longer do, so it meets none that fails. For tests that are `alone`.
     """
     testcapi = importlib.import_module("_testcapi")
+    begin, ended = threading.Lock(), threading.Lock()
+    begin.acquire()
+    ended.acquire()
+    raised: list[BaseException | None] = [None]
+    interval = sys.getswitchinterval()
 
-    def calls() -> BaseException | None:
+    def calls() -> None:
+        begin.acquire()
+        sys.setswitchinterval(interval)
         used = [(n, n, n) for n in range(1000)]
         del used
-        raised: BaseException | None = None
         testcapi.set_nomemory(first, first + failures)
         try:
             call()
         except BaseException as exc:
-            raised = exc
+            raised[0] = exc
         finally:
             testcapi.remove_mem_hooks()
-        return raised
+            ended.release()
 
-    return soon(calls)
+    threading.Thread(target=calls, daemon=True).start()
+    sys.setswitchinterval(HANGS)  # nothing comes between the next two
+    begin.release()
+    assert ended.acquire(timeout=HANGS), "the call hangs"
+    return raised[0]
 
 
 def looks_until(qm: qmgr.QueueManager, true: Callable[[], bool]) -> None:
