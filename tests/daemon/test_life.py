@@ -425,7 +425,7 @@ def test_a_signal_after_the_end_changes_nothing(daemons: Daemons) -> None:
     [
         ("-i", "Ended immediately"),
         ("-p", "Ended pre-emptively"),
-        ("-t 1", "Ended immediately"),
+        ("-t 4", "Ended immediately"),
     ],
 )
 def test_endmqm_loses_patience(daemons: Daemons, client: Connection, option: str, stage: str) -> None:
