@@ -10,7 +10,7 @@ from logger import frame, lsn
 from logger.crc import crc32
 from logger.disk import PAGE, Buffer
 from logger.errors import LogClosed
-from logger.frame import BEGIN, END, FAR, FRONT, HEADER, MAGIC, REST, SKIP, VERSION, WHOLE
+from logger.frame import BEGIN, END, FAR, FRONT, HEADER, MAGIC, REST, SKIP, VERSION, WHOLE, Pieces
 
 SMALLEST_PART = 512  # bytes: a record is not split to put less than this at the end of an extent
 JOINED = PAGE  # bytes: a frame up to this size is joined before it goes into the pages
@@ -65,11 +65,11 @@ class LogBuffer:
         """Bytes of frames that can be appended without writing any."""
         return self.base + self.capacity - self.tail
 
-    def append(self, kind: int, uow: int, time: int, durable: int, head: Buffer, data: Buffer = b"") -> int:
+    def append(self, kind: int, uow: int, time: int, durable: int, head: Buffer, data: Buffer | Pieces = b"") -> int:
         """Append a record with the body `head + data`; return its LSN. `self.tail` is then the LSN to force."""
         at = self.tail
         end = at + HEADER.size + len(head) + len(data)
-        if end > self._end or end - at > self._max_joined:
+        if end > self._end or end - at > self._max_joined or isinstance(data, Pieces):
             return self._append_large(kind, uow, time, durable, head, data)
         back = at - durable >> 3
         rest = REST.pack(end - at, self._epoch, at, uow, time, back if back < FAR else FAR, kind, WHOLE, VERSION)
@@ -83,7 +83,7 @@ class LogBuffer:
         self.tail = place if place & PAGE - 1 <= SKIP else (place | PAGE - 1) + 1
         return at
 
-    def _append_large(self, kind: int, uow: int, time: int, durable: int, head: Buffer, data: Buffer) -> int:
+    def _append_large(self, kind: int, uow: int, time: int, durable: int, head: Buffer, data: Buffer | Pieces) -> int:
         """The same for a record that is not copied on its way into the pages, or does not fit there in one frame."""
         at = self.tail
         length = HEADER.size + len(head) + len(data)
@@ -96,11 +96,11 @@ class LogBuffer:
         self.tail = frame.after(self.base + end)
         return at
 
-    def _append_parts(self, kind: int, uow: int, time: int, durable: int, head: Buffer, data: Buffer) -> int:
+    def _append_parts(self, kind: int, uow: int, time: int, durable: int, head: Buffer, data: Buffer | Pieces) -> int:
         """Append a record that may need several frames, room in the buffer, or the next extent."""
         if self.tail > lsn.LAST:
             raise LogClosed("the log has used up its 64-bit LSNs; move the messages to a new queue manager")
-        body = memoryview(b"".join((head, data)))
+        body = memoryview(b"".join([head, *(data.parts if isinstance(data, Pieces) else [data])]))
         first, flags, done = 0, BEGIN, 0
         while True:
             left = len(body) - done

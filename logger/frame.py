@@ -38,6 +38,19 @@ FAR = 0xFFFFFFFF  # `back` does not reach: says nothing
 SKIP = PAGE - HEADER.size  # a frame that would start beyond this offset of a page starts in the next page
 
 
+class Pieces:
+    """Bytes that lie in several places and are copied but once, into the log buffer."""
+
+    __slots__ = ("parts", "size")
+
+    def __init__(self, parts: list[bytes]) -> None:
+        self.parts = parts
+        self.size = sum(map(len, parts))
+
+    def __len__(self) -> int:
+        return self.size
+
+
 class Frame(NamedTuple):
     """One frame as read; `body` is a view, valid while what it was read from is."""
 
@@ -70,14 +83,19 @@ def encode_into(
     kind: int,
     flags: int,
     head: Buffer,
-    data: Buffer,
+    data: Buffer | Pieces,
 ) -> int:
     """Write one frame with the body `head + data` into `page` at `at`; return the offset of its end."""
     middle = at + HEADER.size + len(head)
     end = middle + len(data)
     HEADER.pack_into(page, at, MAGIC, 0, end - at, epoch, lsn, uow, time, back, kind, flags, VERSION)
     page[at + HEADER.size : middle] = head
-    if data:
+    if isinstance(data, Pieces):
+        place = middle
+        for part in data.parts:
+            page[place : place + len(part)] = part
+            place += len(part)
+    elif data:
         page[middle:end] = data
     CRC.pack_into(page, at + 4, crc32(page[at + 8 : end], seed))
     return end

@@ -285,7 +285,7 @@ class Log(Writer):
         size += EXTENT_WASTE  # the record may begin in the next extent
         return size > buffer.base + buffer.capacity - buffer.tail and self._wait_for_room(size)
 
-    def append(self, kind: int, uow: int, time: int, head: Buffer, data: Buffer = b"") -> int:
+    def append(self, kind: int, uow: int, time: int, head: Buffer, data: Buffer | frame.Pieces = b"") -> int:
         """Append one record with the body `head + data`; return its LSN. The room was reserved."""
         return self.buffer.append(kind, uow, time, self.durable, head, data)
 

@@ -24,13 +24,7 @@ from qmgr.queue import Queue
 from qmgr.units import A_RECORD, QUEUE_AND_SEQUENCE
 from qmgr.verbs import ANY, Wanted
 from recovery.errors import QueueDamaged
-from recovery.records import (
-    GET_COST,
-    GET_RUN,
-    Expire,
-    Get,
-    run_of_gets,
-)
+from recovery.records import GET_COST, Expire, Get
 from recovery.uows import ACTIVE, Uow
 
 Held = tuple[Entry, Message]
@@ -111,8 +105,7 @@ class Engine(Holding):
                     end = entry.lsn
                     try:
                         self.state.hold_get(unit, queue, entry)
-                        run = GET_RUN.pack(2, queue.id, 1, entry.sequence)
-                        self._hold_back(unit, (run,), GET_COST, promise)
+                        self._hold_back(unit, GET_COST, promise)
                     except BaseException as exc:  # as for puts
                         self._on_failure(exc)
                         raise
@@ -129,16 +122,14 @@ class Engine(Holding):
 
     def _hold_gets(self, unit: Uow, queue: Queue, entries: list[Entry]) -> None:
         """Take messages in a unit of work. The lock is held."""
-        sequences = []
+        persistent = 0
         try:
             for entry in entries:
                 self.state.hold_get(unit, queue, entry)
-                if entry.persistent:
-                    sequences.append(entry.sequence)
-            if sequences and not unit.holds:
-                cost = GET_COST * len(sequences)
-                run = run_of_gets(queue.id, sequences)
-                self._hold_back(unit, [run], cost, self.promise_of(unit, cost))
+                persistent += entry.persistent
+            if persistent and not unit.holds:
+                cost = GET_COST * persistent
+                self._hold_back(unit, cost, self.promise_of(unit, cost))
         except BaseException as exc:  # as for puts
             self._on_failure(exc)
             raise

@@ -12,7 +12,7 @@ from qmgr.errors import Mistake, MQError, Reason, ResourceProblem
 from qmgr.queue import Queue
 from qmgr.requeue import Requeue
 from qmgr.threads import Alive
-from recovery.records import GET_COST, run_of_gets
+from recovery.records import GET_COST
 from recovery.uows import ACTIVE, BACKED_OUT, Uow
 
 Pair = tuple[Queue, Entry]
@@ -125,10 +125,9 @@ class Holding(Requeue):
                     holder.gets.remove(pair)
                     unit.gets.append(pair)
                     unit.persistent += pair[1].persistent
-                runs = [run_of_gets(queue.id, [entry.sequence]) for queue, entry in held if entry.persistent]
-                if runs:
-                    cost = GET_COST * len(runs)
-                    self._hold_back(unit, runs, cost, self.promise_of(unit, cost))
+                cost = GET_COST * sum(pair[1].persistent for pair in held)
+                if cost:
+                    self._hold_back(unit, cost, self.promise_of(unit, cost))
             except BaseException as exc:  # what interrupts this leaves counts that do not fit together
                 self._on_failure(exc)
                 raise

@@ -40,6 +40,7 @@ from qmgr.queue import Queue
 from qmgr.rebuild import Rebuild, Skip
 from qmgr.retention import Retention
 from qmgr.segments import Block, Segment, from_description, large_bytes, pieces
+from qmgr.state import PutRun
 from qmgr.verbs import refuse_alias
 from recovery import extent_index, image
 from recovery.checkpoint import Checkpoint
@@ -434,7 +435,7 @@ class Media:
 
 def _uses(unit: Uow, queue: Queue) -> bool:
     """Has the unit of work put to the queue, or got from it?"""
-    used = (pair[0] for calls in (unit.puts, unit.gets) for pair in calls)
+    used = [run.queue for run in unit.puts] + [pair[0] for pair in unit.gets]
     return queue.id in unit.lost or any(one is queue for one in used)
 
 
@@ -443,7 +444,8 @@ class _Relinked:
     """A unit of work that holds the messages of the new queue instead of the old one's."""
 
     unit: Uow
-    puts: list[tuple[Queue, int, Entry]]
+    puts: list[PutRun]
+    puts_logged: int
     gets: list[tuple[Queue, Entry]]
     gets_logged: int
     volatile: int  # non-persistent messages that it has put to the queue
@@ -451,8 +453,10 @@ class _Relinked:
     def make(self, old: Queue, new: Queue) -> None:
         unit = self.unit
         unit.lost.pop(old.id, None)
-        unit.puts, unit.gets, unit.gets_logged = self.puts, self.gets, self.gets_logged
-        if any(queue is new and entry.persistent for queue, _, entry in self.puts):
+        unit.puts, unit.puts_logged = self.puts, self.puts_logged
+        unit.put_count = sum(len(run.entries) for run in self.puts)
+        unit.gets, unit.gets_logged = self.gets, self.gets_logged
+        if any(run.queue is new and run.entries[0].persistent for run in self.puts):
             unit.touched[new.id] = new
         new.depth += self.volatile
         new.uncommitted += self.volatile
@@ -463,22 +467,23 @@ def _relinked(unit: Uow, rebuilt: Uow | None, old: Queue, new: Queue) -> _Relink
 
     Non-persistent messages that it has got are gone with the old queue; those that it has put are not there yet.
     """
-    puts = [] if rebuilt is None else [put for put in rebuilt.puts if put[0] is new]
+    puts: list[PutRun] = [] if rebuilt is None else [run for run in rebuilt.puts if run.queue is new]
     gets: list[tuple[Queue, Entry]] = [] if rebuilt is None else [get for get in rebuilt.gets if get[0] is new]
     if old.id in unit.lost:  # in doubt since before the start: all that it has done is in the log
         gets += [get for get in unit.gets if get[0] is not old]
-        puts = sorted([put for put in unit.puts if put[0] is not old] + puts, key=lambda put: put[1])
-        return _Relinked(unit, puts, gets, gets_logged=len(gets), volatile=0)
+        puts = sorted([run for run in unit.puts if run.queue is not old] + puts, key=lambda run: run.ordinal)
+        return _Relinked(unit, puts, len(puts), gets, len(gets), volatile=0)
     by_sequence = {entry.sequence: entry for _, entry in gets}
     gone = [queue is old and not entry.persistent for queue, entry in unit.gets]
     return _Relinked(
         unit,
-        puts=[(new if queue is old else queue, ordinal, entry) for queue, ordinal, entry in unit.puts],
+        puts=[PutRun(new, run.ordinal, run.entries) if run.queue is old else run for run in unit.puts],
+        puts_logged=unit.puts_logged,
         gets=[
             (new, by_sequence[entry.sequence]) if queue is old else (queue, entry)
             for (queue, entry), left_out in zip(unit.gets, gone, strict=True)
             if not left_out
         ],
         gets_logged=unit.gets_logged - sum(gone[: unit.gets_logged]),
-        volatile=sum(1 for queue, _, entry in unit.puts if queue is old and not entry.persistent),
+        volatile=sum(len(run.entries) for run in unit.puts if run.queue is old and not run.entries[0].persistent),
     )

@@ -56,7 +56,7 @@ class Operations(Running):
                 started=u.began,
                 log_started=u.logged,
                 first_lsn=u.first_lsn,
-                puts=len(u.puts),
+                puts=u.put_count,
                 gets=len(u.gets),
                 owner=u.owner,
             )

@@ -217,7 +217,7 @@ class _Recovery:
         in_doubt = rebuild.uows.in_doubt()
         for queue in rebuild.by_id.values():
             queue.image = None  # it lies in the log of the original
-        messages = sum(queue.depth for queue in rebuild.by_id.values()) - sum(len(unit.puts) for unit in in_doubt)
+        messages = sum(queue.depth for queue in rebuild.by_id.values()) - sum(unit.put_count for unit in in_doubt)
         lines = rebuild.write_out()
         rebuild.catalog = 0  # so does the one of the definitions
         epoch = max(state.epoch, found.epoch)

@@ -14,9 +14,10 @@ from qmgr.events import Event, Events
 from qmgr.logged import Surroundings
 from qmgr.message import HEAD, Descriptor, Message, check_body
 from qmgr.queue import Queue
+from qmgr.state import PutRun
 from qmgr.units import A_RECORD, FENCE, QUEUE_AND_SEQUENCE
 from recovery import records
-from recovery.records import PUT_COST, PUT_RUN, Parts, Put, PutMany, run_of_puts
+from recovery.records import PUT_COST, Put, PutMany
 from recovery.uows import Uow
 
 
@@ -79,7 +80,7 @@ class Puts(Definitions):
         entry = Entry(head, body, descriptor.persistent, descriptor.priority, descriptor.expires)
         end = 0
         if unit is not None:
-            self._put_one_in_unit(unit, queue, entry, size)
+            self._put_one_in_unit(unit, queue, entry, size, descriptor)
         else:
             record = Put(queue.id, 0, head, body, entry)
             cost = self.log.cost(QUEUE_AND_SEQUENCE + size) if descriptor.persistent else 0
@@ -118,7 +119,7 @@ class Puts(Definitions):
         entries = [Entry(head, body, persistent, priority, expires) for head, body in messages]
         end = 0
         if unit is not None:
-            self._put_in_unit(unit, queue, entries, messages, size, largest)
+            self._put_in_unit(unit, queue, entries, size, largest)
         else:
             count = len(bodies)
             record = PutMany(queue.id, 0, messages, entries)
@@ -238,8 +239,10 @@ class Puts(Definitions):
             self._apply_only(record, now)
         self._came(len(head) + len(body) + OVERHEAD)
 
-    def _put_one_in_unit(self, unit: Uow, queue: Queue, entry: Entry, size: int) -> None:
-        """`_put_in_unit` for one message, which needs no lists; `size`: its bytes."""
+    def _put_one_in_unit(
+        self, unit: Uow, queue: Queue, entry: Entry, size: int, like: Descriptor | None = None
+    ) -> None:
+        """`_put_in_unit` for one message, which needs no lists; `size`: its bytes, `like`: what was said of it."""
         cost = size + PUT_COST if entry.persistent else 0
         if cost > self.log.space.largest:
             raise self._too_much(cost, queue)
@@ -248,12 +251,10 @@ class Puts(Definitions):
                 promise = self._room_in(unit, 1, cost, queue, size)
                 if queue.depth >= queue.room_to or len(entry.body) > queue.max_length:
                     self._check_put(queue, len(entry.body))
-                ordinal = len(unit.puts)
                 try:
-                    self.state.hold_put(unit, queue, ordinal, entry)
+                    self.state.hold_put(unit, queue, entry, size, like)
                     if cost:
-                        run = PUT_RUN.pack(1, queue.id, ordinal, 1, size), entry.head, entry.body
-                        self._hold_back(unit, run, cost, promise)
+                        self._hold_back(unit, cost, promise)
                 except BaseException as exc:  # what interrupts this leaves counts that do not fit together
                     self._on_failure(exc)
                     raise
@@ -266,9 +267,7 @@ class Puts(Definitions):
         except LogError as exc:
             raise self.translated(exc) from exc
 
-    def _put_in_unit(
-        self, unit: Uow, queue: Queue, entries: list[Entry], messages: list[Parts], size: int, largest: int
-    ) -> None:
+    def _put_in_unit(self, unit: Uow, queue: Queue, entries: list[Entry], size: int, largest: int) -> None:
         """Put messages in a unit of work, if that may be."""
         count = len(entries)
         cost = size + PUT_COST * count if entries[0].persistent else 0
@@ -279,11 +278,10 @@ class Puts(Definitions):
                 promise = self._room_in(unit, count, cost, queue, size)
                 if queue.depth + count > queue.room_to or largest > queue.max_length:
                     self._check_put(queue, largest, count)
-                ordinal = len(unit.puts)
                 try:
-                    self.state.hold_puts(unit, queue, ordinal, entries)
+                    self.state.hold_run(unit, PutRun(queue, unit.put_count, entries), size)
                     if cost:
-                        self._hold_back(unit, run_of_puts(queue.id, ordinal, messages), cost, promise)
+                        self._hold_back(unit, cost, promise)
                 except BaseException as exc:  # what interrupts this leaves counts that do not fit together
                     self._on_failure(exc)
                     raise

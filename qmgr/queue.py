@@ -142,7 +142,7 @@ class Queue(Finding):
             self.waiters.wake_one()
 
     def add_run(self, entries: list[Entry], sequence: int, lsn: int) -> None:
-        """The same for the messages of one call, which have all but bodies and ids in common, in places that follow."""
+        """The same for messages in places that follow: alike in priority, persistence and whether they expire."""
         if self._indexed or self._gathered is not None or self.waiters.line:
             for place, entry in enumerate(entries, sequence):
                 self.add(entry, place, lsn)
@@ -159,28 +159,6 @@ class Queue(Finding):
         self.changed = True
         if first.expires:
             self.expiring += count
-
-    def add_each(self, placed: list[tuple[int, Entry]], lsn: int) -> None:
-        """The same for messages of one unit of work, each in its place."""
-        if self._indexed or self._gathered is not None or self.waiters.line:
-            for sequence, entry in placed:
-                self.add(entry, sequence, lsn)
-            return
-        held, number = self.held, -1
-        for sequence, entry in placed:
-            entry.sequence = sequence
-            entry.lsn = lsn
-            kind = entry.persistent
-            if number != entry.priority << 1 | kind:
-                number = entry.priority << 1 | kind
-                end, fresh = self._lane(entry).end, self.fresh[kind]
-            end.append(entry)
-            fresh.append(entry)
-            held[kind] += len(entry.head) + len(entry.body) + OVERHEAD
-            if entry.expires:
-                self.expiring += 1
-        self.next_sequence = max(self.next_sequence, sequence + 1)
-        self.changed = True
 
     def lock(self, entry: Entry) -> None:
         """A unit of work gets the message: nobody else sees it."""

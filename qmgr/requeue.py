@@ -20,7 +20,7 @@ from qmgr.queue import Queue
 from qmgr.threads import Alive
 from qmgr.units import QUEUE_AND_SEQUENCE
 from qmgr.verbs import Wanted
-from recovery.records import GET_COST, PUT_COST, Put, run_of_gets, run_of_puts
+from recovery.records import GET_COST, PUT_COST, Put
 from recovery.uows import ACTIVE, Uow
 
 A_MOVE = 2  # messages of a unit of work
@@ -169,15 +169,12 @@ class Requeue(Puts):
     def _move(self, unit: Uow, queue: Queue, entry: Entry, target: Queue, copy: Entry) -> None:
         """Get the one and put the other; there is room for it. The lock is held."""
         size = len(copy.head) + len(copy.body)
-        ordinal = len(unit.puts)
         try:
-            self.state.hold_puts(unit, target, ordinal, [copy])
+            self.state.hold_put(unit, target, copy, size)
             self.state.hold_get(unit, queue, entry)
             if entry.persistent:
-                runs = run_of_puts(target.id, ordinal, [(copy.head, copy.body)])
-                runs.append(run_of_gets(queue.id, [entry.sequence]))
                 cost = size + PUT_COST + GET_COST
-                self._hold_back(unit, runs, cost, self.promise_of(unit, cost))
+                self._hold_back(unit, cost, self.promise_of(unit, cost))
         except BaseException as exc:  # what interrupts this leaves counts that do not fit together
             self._on_failure(exc)
             raise
@@ -220,7 +217,7 @@ class Requeue(Puts):
         entry = Entry(head, body, int(message.persistent), message.priority, expires)
         end = 0
         if unit is not None:
-            self._put_in_unit(unit, queue, [entry], [(head, body)], size, len(body))
+            self._put_one_in_unit(unit, queue, entry, size)
         else:
             cost = self.log.cost(QUEUE_AND_SEQUENCE + size) if message.persistent else 0
             now = self.clock.wall_us()

@@ -2,12 +2,13 @@
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
 from qmgr.entry import Entry, read_entry
+from qmgr.message import Descriptor
 from qmgr.objects import AliasDefinition, QmgrDefinition, QueueDefinition, decode_alias, decode_definition, decode_qmgr
 from qmgr.queue import Queue
 from qmgr.segments import large_bytes
@@ -16,8 +17,25 @@ from recovery.errors import QueueDamaged
 from recovery.image import Place
 from recovery.uows import Uow, UowTable
 
-QUEUE = itemgetter(0)  # of a call of a unit of work
+QUEUE = itemgetter(0)  # of a get of a unit of work
 A_FEW = 2  # calls, for which a loop is quicker
+
+
+def sort_of(entry: Entry) -> tuple[int, int, bool]:
+    """What the messages of one run have in common."""
+    return entry.persistent, entry.priority, entry.expires > 0
+
+
+class PutRun:
+    """Messages of one kind that a unit of work has put to a queue, one after the other; see `Queue.add_run`."""
+
+    __slots__ = ("entries", "like", "ordinal", "queue")
+
+    def __init__(self, queue: Queue, ordinal: int, entries: list[Entry], like: Descriptor | None = None) -> None:
+        self.queue = queue
+        self.ordinal = ordinal  # of the first among all that the unit has put
+        self.entries = entries
+        self.like = like  # a put of just this may go on with it; None: none
 
 
 class State(ABC):
@@ -137,20 +155,31 @@ class State(ABC):
 
     # ---- units of work: their calls are volatile until they are logged, at the latest with the outcome
 
-    def hold_puts(self, unit: Uow, queue: Queue, ordinal: int, entries: Iterable[Entry]) -> None:
-        """A unit of work has put messages, which nobody sees before it commits; `ordinal`: of the first."""
-        for number, entry in enumerate(entries, ordinal):
-            self.hold_put(unit, queue, number, entry)
+    def hold_put(self, unit: Uow, queue: Queue, entry: Entry, size: int, like: Descriptor | None = None) -> None:
+        """A unit of work has put one message, of `size` bytes, which nobody sees before it commits."""
+        puts = unit.puts
+        if like is not None and puts and puts[-1].like is like:
+            puts[-1].entries.append(entry)
+            queue.depth += 1
+            queue.uncommitted += 1
+            unit.put_count += 1
+            if entry.persistent:
+                unit.persistent += 1
+                unit.put_bytes += size
+        else:
+            self.hold_run(unit, PutRun(queue, unit.put_count, [entry], like), size)
 
-    def hold_put(self, unit: Uow, queue: Queue, ordinal: int, entry: Entry) -> None:
-        """A unit of work has put one message, which nobody sees before it commits."""
-        queue.depth += 1
-        queue.uncommitted += 1
-        unit.puts.append((queue, ordinal, entry))
-        if entry.persistent:
+    def hold_run(self, unit: Uow, run: PutRun, size: int) -> None:
+        """The same for messages of `size` bytes together."""
+        queue, count = run.queue, len(run.entries)
+        queue.depth += count
+        queue.uncommitted += count
+        unit.puts.append(run)
+        unit.put_count += count
+        if run.entries[0].persistent:
             unit.touched[queue.id] = queue
-            unit.persistent += 1
-            unit.put_bytes += len(entry.head) + len(entry.body)
+            unit.persistent += count
+            unit.put_bytes += size
 
     def hold_get(self, unit: Uow, queue: Queue, entry: Entry) -> None:
         """A unit of work has got a message, which nobody else sees unless it is backed out."""
@@ -162,7 +191,9 @@ class State(ABC):
     def _logged(self, unit: Uow) -> None:
         """What the unit has done so far is in the log now, or of no more interest."""
         if unit.held:
-            unit.runs, unit.held, unit.gets_logged = [], 0, len(unit.gets)
+            unit.held, unit.puts_logged, unit.gets_logged = 0, len(unit.puts), len(unit.gets)
+            if unit.puts:
+                unit.puts[-1].like = None
             del self.holding[unit]
 
     def _unit(self, number: int, lsn: int, time: int) -> Uow:
@@ -190,8 +221,12 @@ class State(ABC):
                 continue
             held = 0
             if not queue.damaged:
-                self.hold_puts(unit, queue, ordinal, [read_entry(head, body) for head, body in messages])
+                entries = [read_entry(head, body) for head, body in messages]
                 messages = []
+                for _, alike in groupby(entries, sort_of):
+                    run = PutRun(queue, ordinal, list(alike))
+                    ordinal += len(run.entries)
+                    self.hold_run(unit, run, sum(len(entry.head) + len(entry.body) for entry in run.entries))
                 for sequence in sequences:
                     found = self._find(queue, sequence)
                     if found is None:
@@ -200,7 +235,7 @@ class State(ABC):
                     held += 1
             if queue.damaged:
                 self._lose(unit, number, ordinal, messages, sequences[held:])
-        unit.gets_logged = len(unit.gets)
+        unit.puts_logged, unit.gets_logged = len(unit.puts), len(unit.gets)
 
     def _lose(
         self, unit: Uow, number: int, ordinal: int, messages: list[records.Parts], sequences: Sequence[int]
@@ -225,45 +260,36 @@ class State(ABC):
         if not record.done:
             self._join(unit, record, lsn)
         bases = record.bases
-        if len(unit.gets) + len(unit.puts) > A_FEW:
-            self._commit_many(unit, bases, end, time)
+        if len(unit.gets) > A_FEW:
+            for queue, gets in groupby(unit.gets, QUEUE):
+                queue.last_get = time
+                queue.remove_each([entry for _, entry in gets])
         else:
             for queue, entry in unit.gets:
                 queue.last_get = time
                 queue.remove(entry)
-            for queue, ordinal, entry in unit.puts:
-                queue.last_put = time
-                queue.uncommitted -= 1
-                base = bases.get(queue.id)  # None: as in `_commit_many`
-                queue.add(entry, queue.next_sequence if base is None else base + ordinal, end)
+        for run in unit.puts:
+            queue, entries = run.queue, run.entries
+            queue.last_put = time
+            queue.uncommitted -= len(entries)
+            base = bases.get(queue.id)
+            # None: only non-persistent ones, in places that no restart has to find; or the queue was damaged then. Who
+            # builds it again, alone or with others, finds the same places: they follow each other.
+            sequence = queue.next_sequence if base is None else base + run.ordinal
+            if len(entries) > 1:
+                queue.add_run(entries, sequence, end)
+            else:
+                queue.add(entries[0], sequence, end)
         self.committed += 1
         self._end(unit, uows.COMMITTED)
-
-    def _commit_many(self, unit: Uow, bases: dict[int, int], end: int, time: int) -> None:
-        """The calls of the unit of work take effect: those on one queue that follow each other in one go."""
-        for queue, gets in groupby(unit.gets, QUEUE):
-            queue.last_get = time
-            queue.remove_each([entry for _, entry in gets])
-        for queue, puts in groupby(unit.puts, QUEUE):
-            calls = list(puts)
-            queue.last_put = time
-            queue.uncommitted -= len(calls)
-            base = bases.get(queue.id)
-            if base is None:
-                # Only non-persistent ones, in places that no restart has to find; or the queue was damaged then. Who
-                # builds it again, alone or with others, finds the same places: they follow each other.
-                placed = [(place, entry) for place, (_, _, entry) in enumerate(calls, queue.next_sequence)]
-            else:
-                placed = [(base + ordinal, entry) for _, ordinal, entry in calls]
-            queue.add_each(placed, end)
 
     def _backout(self, record: records.Backout, lsn: int, end: int, time: int) -> None:
         unit = self._unit(record.uow, lsn, time)
         if not record.done:
             self._join(unit, record, lsn)
-        for queue, _, _ in unit.puts:
-            queue.depth -= 1
-            queue.uncommitted -= 1
+        for run in unit.puts:
+            run.queue.depth -= len(run.entries)
+            run.queue.uncommitted -= len(run.entries)
         for queue, entry in unit.gets:
             queue.give_back(entry, count=True)
         self.backed_out += 1
@@ -271,7 +297,7 @@ class State(ABC):
 
     def _end(self, unit: Uow, outcome: uows.UowState) -> None:
         unit.state = outcome
-        unit.runs, unit.held = [], 0
+        unit.held = 0
         self.holding.pop(unit, None)
         unit.puts.clear()
         unit.gets.clear()

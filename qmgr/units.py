@@ -7,34 +7,65 @@ when the unit is prepared, or when anybody else appends a record. So the log has
 import itertools
 from collections import deque
 from collections.abc import Iterable
+from itertools import groupby
 from typing import Any
 
 from logger.errors import LogError
+from logger.frame import Pieces
 from qmgr import verbs
+from qmgr.entry import Entry
 from qmgr.errors import Mistake, Reason, ResourceProblem, Unavailable
 from qmgr.logged import Logged, Surroundings
 from qmgr.queue import Queue
+from qmgr.state import QUEUE, PutRun
 from qmgr.threads import Alive
 from recovery import records
-from recovery.records import Backout, Calls, Commit, Prepare, RollForward, Xid, run_of_gets, run_of_puts
+from recovery.records import Backout, Calls, Commit, Prepare, RollForward, Xid, in_pieces, run_of_gets, run_of_puts
 from recovery.uows import ACTIVE, BACKED_OUT, PREPARED, Uow
 
 QUEUE_AND_SEQUENCE = records.QUEUE_PLACE.size
 COUNT = records.LENGTH32.size
 A_RECORD = 3  # messages that are logged together take a restart as long as one record, and count as one, about
-HOLD = 64 << 10  # bytes of calls that are held back at most
+HOLD = 512 << 10  # bytes of calls that are held back at most
 REMEMBERED = 1000
 FENCE = 1 << 40  # numbers handed out in one epoch: message ids and units of work are unique over all restarts
+
+
+def encoded_puts(puts: Iterable[PutRun]) -> list[bytes]:
+    """The persistent ones as parts of a record's body."""
+    parts: list[bytes] = []
+    for run in puts:
+        if run.entries[0].persistent:
+            parts += run_of_puts(run.queue.id, run.ordinal, [(entry.head, entry.body) for entry in run.entries])
+    return parts
+
+
+def encoded_gets(gets: Iterable[tuple[Queue, Entry]]) -> list[bytes]:
+    """The same of messages that a unit of work has got."""
+    parts = []
+    for queue, got in groupby(gets, QUEUE):
+        sequences = [entry.sequence for _, entry in got if entry.persistent]
+        if sequences:
+            parts.append(run_of_gets(queue.id, sequences))
+    return parts
+
+
+def unlogged_calls(unit: Uow) -> bytes | Pieces:
+    """What the unit of work has held back, as runs: first of what it has put."""
+    if not unit.held:
+        return b""
+    puts, gets = unit.puts, unit.gets
+    if unit.puts_logged:
+        puts = puts[unit.puts_logged :]
+    if unit.gets_logged:
+        gets = gets[unit.gets_logged :]
+    return in_pieces(encoded_puts(puts) + encoded_gets(gets), unit.held)
 
 
 def rolled_forward(unit: Uow) -> RollForward:
     """The record with all that a prepared unit of work has done."""
     assert unit.xid is not None, "only what was prepared with one is rolled forward"
-    parts: list[bytes] = []
-    for queue, ordinal, entry in unit.puts:
-        if entry.persistent:
-            parts += run_of_puts(queue.id, ordinal, [(entry.head, entry.body)])
-    parts += (run_of_gets(queue.id, [entry.sequence]) for queue, entry in unit.gets if entry.persistent)
+    parts = encoded_puts(unit.puts) + encoded_gets(unit.gets)
     for lost in unit.lost.values():
         parts += lost
     return RollForward(unit.number, unit.xid, b"".join(parts))
@@ -170,16 +201,15 @@ class Units(Logged):
                 if unit.state is not ACTIVE:
                     raise verbs.ended(unit)
                 promise = self.promise_of(unit, cost, new, put_bytes, count)  # another thread may have gone on with it
-        if len(unit.puts) + len(unit.gets) + count > self.max_uncommitted and not unit.holds:
+        if unit.put_count + len(unit.gets) + count > self.max_uncommitted and not unit.holds:
             verbs.check_unit(unit, count, self.max_uncommitted)
         return promise
 
-    def _hold_back(self, unit: Uow, parts: Iterable[bytes], cost: int, promise: int) -> None:
-        """What the unit of work has put or got is encoded as `parts` of runs, at most `cost` bytes, and to be logged.
+    def _hold_back(self, unit: Uow, cost: int, promise: int) -> None:
+        """What the unit of work has put or got is to be logged, and takes `cost` bytes at most.
 
         Room is promised for that and for its end.
         """
-        unit.runs += parts
         unit.held += cost
         self.state.holding[unit] = None
         self.log.space.promised += promise - unit.promise
@@ -201,9 +231,7 @@ class Units(Logged):
         while self.log.make_room(self.log.cost(unit.held)):
             pass  # another thread may have added to it
         if unit.held:
-            *parts, last = unit.runs
-            record = Calls(unit.number, b"".join(parts), True, last)
-            self._append_and_apply(record, self.clock.wall_us())
+            self._append_and_apply(Calls(unit.number, b"", True, unlogged_calls(unit)), self.clock.wall_us())
             self._promise(unit, self.promise_of(unit))
 
     def make_room_for_end(self, unit: Uow) -> None:
@@ -239,7 +267,7 @@ class Units(Logged):
                 bases = {}
                 for number, queue in unit.touched.items():
                     bases[number] = queue.next_sequence
-                record = Commit(unit.number, bases, b"".join(unit.runs), True)
+                record = Commit(unit.number, bases, b"", True, unlogged_calls(unit))
                 if unit.held or unit.first_lsn:
                     self.checkpointer.records += unit.persistent // A_RECORD
                     end = self._append_and_apply(record, self.clock.wall_us())
@@ -291,8 +319,7 @@ class Units(Logged):
         """
         counts = any(entry.persistent for _, entry in unit.gets)
         if unit.first_lsn or counts:  # a higher backout count is a promise too
-            held = unit.gets[unit.gets_logged :]
-            runs = b"".join([run_of_gets(queue.id, [entry.sequence]) for queue, entry in held if entry.persistent])
+            runs = b"".join(encoded_gets(unit.gets[unit.gets_logged :]))
             self._append_and_apply(Backout(unit.number, runs, done=True), self.clock.wall_us())
         else:
             self._apply_only(Backout(unit.number, done=True), 0)

@@ -271,7 +271,7 @@ def check_unit(unit: Uow, count: int, most: int) -> None:
     """May the unit of work go on, with `count` more messages? Raises BackedOut, UnitOfWorkEnded, SyncpointLimit."""
     if unit.state is not ACTIVE:
         raise ended(unit)
-    if len(unit.puts) + len(unit.gets) + count > most:
+    if unit.put_count + len(unit.gets) + count > most:
         raise SyncpointLimit(
             f"a unit of work has at most {most} messages (MAXUMSGS, MaxUncommittedMsgs); commit it or back it out, and "
             f"go on in another"

@@ -37,9 +37,12 @@ PUT, PUT_MANY and GET are those outside a unit of work. A run of a unit's calls,
 import enum
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import attrs
+
+from logger.frame import Pieces
 
 QUEUE_PLACE = struct.Struct("<IQ")
 QUEUE = struct.Struct("<I")
@@ -57,6 +60,7 @@ MAX_XID_PART = 64  # bytes of gtrid and of bqual
 IMAGE_PART = struct.Struct("<IQIIIB")
 IMAGE_END = struct.Struct("<IQQQ")
 FIRST, LAST = 1, 2  # flags of a CATALOG
+PIECE = 4096  # bytes: larger ones take longer to be copied once more than to be copied by themselves
 LARGEST_XID = XID.size + 2 * MAX_XID_PART
 
 
@@ -114,7 +118,7 @@ def decode_xid(body: bytes) -> Xid:
     return Xid(format_id, body[XID.size : XID.size + gtrid_length], body[XID.size + gtrid_length :])
 
 
-Encoded = tuple[int, int, bytes, bytes]  # kind, unit of work, and the body in two parts, to spare a copy
+Encoded = tuple[int, int, bytes, bytes | Pieces]  # kind, unit of work, and the body in two parts, to spare a copy
 Parts = tuple[bytes, bytes]  # an encoded message, for the same reason in two parts; the second may be empty
 
 
@@ -174,16 +178,17 @@ class Expire:
 class Calls:
     """What a unit of work has put and got: invisible, and locked, until it ends.
 
-    `done`, here and below: memory has it already, since the calls were made before they were logged.
+    `done`, here and below: memory has it already, since the calls were made before they were logged; `made` then has
+    the runs.
     """
 
     uow: int
-    runs: bytes
+    runs: bytes = b""
     done: bool = False
-    rest: bytes = b""  # the end of the runs, apart to spare a copy
+    made: bytes | Pieces = b""
 
     def encode(self) -> Encoded:
-        return 260, self.uow, self.runs, self.rest
+        return 260, self.uow, b"", self.made or self.runs
 
 
 @attrs.define
@@ -192,16 +197,17 @@ class Commit:
     bases: dict[int, int]  # queue -> sequence of ordinal 0
     runs: bytes = b""
     done: bool = False
+    made: bytes | Pieces = b""
 
     def encode(self) -> Encoded:
         bases = self.bases
         if len(bases) == 1:
             [(queue, base)] = bases.items()
-            return 771, self.uow, ONE_BASE.pack(1, queue, base), self.runs
+            return 771, self.uow, ONE_BASE.pack(1, queue, base), self.made or self.runs
         head = LENGTH32.pack(len(bases))
         for queue, base in bases.items():
             head += QUEUE_PLACE.pack(queue, base)
-        return 771, self.uow, head, self.runs
+        return 771, self.uow, head, self.made or self.runs
 
 
 @attrs.define
@@ -362,9 +368,9 @@ DefinitionRecord = Define | Delete | AlterQmgr | Catalog | DefineAlias | DeleteA
 Record = Put | PutMany | Get | Expire | UnitRecord | DefinitionRecord | ImageRecord | CheckpointMark | Fill
 
 
-def _with_lengths(messages: list[Parts]) -> list[bytes]:
+def _with_lengths(messages: Sequence[Parts]) -> list[bytes]:
     lengths = [len(head) + len(body) for head, body in messages]
-    return [struct.pack(f"<{len(lengths)}I", *lengths), *[part for message in messages for part in message]]
+    return [struct.pack(f"<{len(lengths)}I", *lengths), *chain.from_iterable(messages)]
 
 
 def _encode_sequences(queue: int, sequences: Sequence[int]) -> bytes:
@@ -402,6 +408,11 @@ def run_of_puts(queue: int, ordinal: int, messages: list[Parts]) -> list[bytes]:
         head, body = messages[0]
         return [PUT_RUN.pack(1, queue, ordinal, 1, len(head) + len(body)), head, body]
     return [PUTS.pack(1, queue, ordinal, len(messages)), *_with_lengths(messages)]
+
+
+def in_pieces(parts: list[bytes], most: int) -> bytes | Pieces:
+    """The parts of a body, `most` bytes at most, as they are best copied: few and large ones as they lie."""
+    return Pieces(parts) if most >= len(parts) * PIECE else b"".join(parts)
 
 
 def run_of_gets(queue: int, sequences: Sequence[int]) -> bytes:

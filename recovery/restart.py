@@ -83,7 +83,7 @@ def restart(
     was_clean = log.state.clean_end == end
     in_flight = [unit for unit in resource.uows if unit.state is ACTIVE]
     log.begin(end, max(epoch, checkpoint.epoch), partial, checkpoint.head, FRAME_COST * len(in_flight))
-    recovered = sum(len(unit.puts) + len(unit.gets) for unit in in_flight)
+    recovered = sum(unit.put_count + len(unit.gets) for unit in in_flight)
     for unit in in_flight:
         back_out(log, clock, resource, unit)
     in_doubt = len(resource.uows.in_doubt())

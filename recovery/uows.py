@@ -37,14 +37,15 @@ class Uow:
     state: UowState = ACTIVE
     first_lsn: int = 0  # of its first record; 0: nothing is logged
     logged: int = 0  # when its first record was logged
-    puts: list[Any] = attrs.Factory(list)
+    puts: list[Any] = attrs.Factory(list)  # runs of messages
+    put_count: int = 0  # messages in them
+    puts_logged: int = 0  # of these runs
     gets: Any = attrs.Factory(list)  # a list; of one that `holds`, what has a list's `append` and `remove`
     touched: dict[int, Any] = attrs.Factory(dict)  # queues that it has put persistent messages to, by number
     lost: dict[int, list[bytes]] = attrs.Factory(dict)  # calls left out as a queue is damaged: by number, the runs
     persistent: int = 0  # messages that it has put and got
     put_bytes: int = 0  # of those that it has put, encoded
     held: int = 0  # the most bytes of log record that its calls take which are not logged yet
-    runs: list[bytes] = attrs.Factory(list)  # those calls, encoded
     gets_logged: int = 0  # of its gets
     promise: int = 0  # log bytes reserved for its end
     holds: bool = False  # it locks messages for a client that has not acknowledged them: nothing of it is ever logged

@@ -225,9 +225,9 @@ def _used_by_units(manager: "QueueManager") -> dict[int, dict[str, tuple[int, in
     with manager._engine.lock:
         for unit in manager._engine.state.uows:
             of_unit = used.setdefault(unit.number, {})
-            for queue, _, _ in unit.puts:
-                puts, gets = of_unit.get(queue.name, (0, 0))
-                of_unit[queue.name] = puts + 1, gets
+            for run in unit.puts:
+                puts, gets = of_unit.get(run.queue.name, (0, 0))
+                of_unit[run.queue.name] = puts + len(run.entries), gets
             for queue, _ in unit.gets:
                 puts, gets = of_unit.get(queue.name, (0, 0))
                 of_unit[queue.name] = puts, gets + 1

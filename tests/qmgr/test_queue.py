@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable
-from itertools import islice
+from itertools import groupby, islice
 from random import Random
 from typing import Any
 
@@ -20,6 +20,7 @@ from qmgr.objects import QueueDefinition
 from qmgr.openfiles import OpenFiles
 from qmgr.queue import Queue
 from qmgr.segments import Cell, Segment, SegmentReader, SegmentWriter, from_description
+from qmgr.state import sort_of
 from recovery.errors import QueueDamaged
 from tests.conftest import SOAK
 from tests.sim.disk import SimDisk
@@ -294,7 +295,9 @@ class Beside(Paged):
             made = entry(one.sequence, one.priority, persistent=one.persistent, expires=one.expires)
             placed.append((one.sequence, made))
         self.queue.depth += len(placed)
-        self.queue.add_each(placed, 0)
+        for _, alike in groupby(placed, lambda one: sort_of(one[1])):
+            run = list(alike)
+            self.queue.add_run([made for _, made in run], run[0][0], 0)
 
     def select(self, k: int, keep: bool) -> None:
         """What each way to look at the queue shows."""
