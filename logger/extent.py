@@ -32,7 +32,9 @@ assert HEADER.size == 128
 MAGIC = b"QMGRLOG1"
 SPARES = 2
 DATA = (1 + SPARES) * PAGE  # where records begin
-FILLED = 64 << 10  # bytes of zeros in one write: as long as it lasts a force waits for the disk
+FILLED = HUGE_PAGE  # bytes of zeros in one write: a virtual disk that is first written in small pieces (64 KiB) takes
+# a fifth longer for each large write that comes later
+FILLED_BESIDE_FORCES = 256 << 10  # the same where others write too: a force waits for the disk as long as it lasts
 NAME = re.compile(r"S(\d{7})\.LOG")
 NUMBERS = 10_000_000  # of files, from 0 on
 
@@ -134,7 +136,7 @@ def create(
     file = disk.open(path, create=True, direct=direct)
     try:
         size = DATA + header.extent_bytes
-        zeros = disk.buffer(HUGE_PAGE)[: min(FILLED, size)]
+        zeros = disk.buffer(HUGE_PAGE)[: min(FILLED if pause is no_pause else FILLED_BESIDE_FORCES, size)]
         zeros[:] = bytes(len(zeros))  # else it is one small page of the system's, read again and again
         for at in range(0, size, len(zeros)):
             file.write(at, zeros[: min(len(zeros), size - at)])
