@@ -157,17 +157,19 @@ class State(ABC):
 
     def hold_put(self, unit: Uow, queue: Queue, entry: Entry, size: int, like: Descriptor | None = None) -> None:
         """A unit of work has put one message, of `size` bytes, which nobody sees before it commits."""
+        queue.depth += 1
+        queue.uncommitted += 1
         puts = unit.puts
         if like is not None and puts and puts[-1].like is like:
             puts[-1].entries.append(entry)
-            queue.depth += 1
-            queue.uncommitted += 1
-            unit.put_count += 1
-            if entry.persistent:
-                unit.persistent += 1
-                unit.put_bytes += size
         else:
-            self.hold_run(unit, PutRun(queue, unit.put_count, [entry], like), size)
+            puts.append(PutRun(queue, unit.put_count, [entry], like))
+            if entry.persistent:
+                unit.touched[queue.id] = queue
+        unit.put_count += 1
+        if entry.persistent:
+            unit.persistent += 1
+            unit.put_bytes += size
 
     def hold_run(self, unit: Uow, run: PutRun, size: int) -> None:
         """The same for messages of `size` bytes together."""

@@ -6,7 +6,7 @@ when the unit is prepared, or when anybody else appends a record. So the log has
 
 import itertools
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
@@ -17,10 +17,23 @@ from qmgr.entry import Entry
 from qmgr.errors import Mistake, Reason, ResourceProblem, Unavailable
 from qmgr.logged import Logged, Surroundings
 from qmgr.queue import Queue
-from qmgr.state import QUEUE, PutRun
+from qmgr.state import A_FEW, QUEUE, PutRun
 from qmgr.threads import Alive
 from recovery import records
-from recovery.records import Backout, Calls, Commit, Prepare, RollForward, Xid, in_pieces, run_of_gets, run_of_puts
+from recovery.records import (
+    GET_RUN,
+    PIECE,
+    PUT_RUN,
+    Backout,
+    Calls,
+    Commit,
+    Prepare,
+    RollForward,
+    Xid,
+    in_pieces,
+    run_of_gets,
+    run_of_puts,
+)
 from recovery.uows import ACTIVE, BACKED_OUT, PREPARED, Uow
 
 QUEUE_AND_SEQUENCE = records.QUEUE_PLACE.size
@@ -31,27 +44,32 @@ REMEMBERED = 1000
 FENCE = 1 << 40  # numbers handed out in one epoch: message ids and units of work are unique over all restarts
 
 
-def encoded_puts(puts: Iterable[PutRun]) -> list[bytes]:
-    """The persistent ones as parts of a record's body."""
+def encoded_calls(puts: Sequence[PutRun], gets: Sequence[tuple[Queue, Entry]]) -> list[bytes]:
+    """What of these is persistent as runs, which are parts of a record's body: first what was put."""
     parts: list[bytes] = []
     for run in puts:
-        if run.entries[0].persistent:
-            parts += run_of_puts(run.queue.id, run.ordinal, [(entry.head, entry.body) for entry in run.entries])
-    return parts
-
-
-def encoded_gets(gets: Iterable[tuple[Queue, Entry]]) -> list[bytes]:
-    """The same of messages that a unit of work has got."""
-    parts = []
-    for queue, got in groupby(gets, QUEUE):
-        sequences = [entry.sequence for _, entry in got if entry.persistent]
-        if sequences:
-            parts.append(run_of_gets(queue.id, sequences))
+        entries = run.entries
+        if not entries[0].persistent:
+            continue
+        if len(entries) == 1:  # small units are many, so what they take calls no others
+            head, body = entries[0].head, entries[0].body
+            parts += PUT_RUN.pack(1, run.queue.id, run.ordinal, 1, len(head) + len(body)), head, body
+        else:
+            parts += run_of_puts(run.queue.id, run.ordinal, [(entry.head, entry.body) for entry in entries])
+    if len(gets) > A_FEW:
+        for queue, got in groupby(gets, QUEUE):
+            sequences = [entry.sequence for _, entry in got if entry.persistent]
+            if sequences:
+                parts.append(run_of_gets(queue.id, sequences))
+    else:
+        for queue, entry in gets:
+            if entry.persistent:
+                parts.append(GET_RUN.pack(2, queue.id, 1, entry.sequence))
     return parts
 
 
 def unlogged_calls(unit: Uow) -> bytes | Pieces:
-    """What the unit of work has held back, as runs: first of what it has put."""
+    """What the unit of work has held back, as runs."""
     if not unit.held:
         return b""
     puts, gets = unit.puts, unit.gets
@@ -59,13 +77,14 @@ def unlogged_calls(unit: Uow) -> bytes | Pieces:
         puts = puts[unit.puts_logged :]
     if unit.gets_logged:
         gets = gets[unit.gets_logged :]
-    return in_pieces(encoded_puts(puts) + encoded_gets(gets), unit.held)
+    parts = encoded_calls(puts, gets)
+    return b"".join(parts) if unit.held < PIECE else in_pieces(parts, unit.held)
 
 
 def rolled_forward(unit: Uow) -> RollForward:
     """The record with all that a prepared unit of work has done."""
     assert unit.xid is not None, "only what was prepared with one is rolled forward"
-    parts = encoded_puts(unit.puts) + encoded_gets(unit.gets)
+    parts = encoded_calls(unit.puts, unit.gets)
     for lost in unit.lost.values():
         parts += lost
     return RollForward(unit.number, unit.xid, b"".join(parts))
@@ -319,7 +338,7 @@ class Units(Logged):
         """
         counts = any(entry.persistent for _, entry in unit.gets)
         if unit.first_lsn or counts:  # a higher backout count is a promise too
-            runs = b"".join(encoded_gets(unit.gets[unit.gets_logged :]))
+            runs = b"".join(encoded_calls((), unit.gets[unit.gets_logged :]))
             self._append_and_apply(Backout(unit.number, runs, done=True), self.clock.wall_us())
         else:
             self._apply_only(Backout(unit.number, done=True), 0)
