@@ -27,7 +27,7 @@ The unit-of-work number, the time and the LSN stand in the frame (`logger/frame.
     FILL           zeros
     CHECKPOINT     JSON: what a checkpoint holds in numbers; written where it begins, and where it is complete
 
-PUT, PUT_MANY and GET are those outside a unit of work. A run of a unit's calls, in their order:
+PUT, PUT_MANY and GET are those outside a unit of work. The calls of a unit are runs, first what it has put:
 
     puts           1 u8, queue u32, ordinal u64 of the first among the unit's puts, count u32, the length u32 of each
                    message, then the messages
