@@ -47,7 +47,7 @@ class Resource(Store):
             if fields["damaged"]:
                 queue.damage(fields["damaged"])
         except QueueDamaged as exc:
-            if not fields["damaged"] and not (self.imaged and self.recoverable(queue)):
+            if not fields["damaged"] and queue.image is None:
                 self._refuse_if_away(queue.name)
             self.damage(queue, exc)
 

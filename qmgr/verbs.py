@@ -283,7 +283,8 @@ def ended(unit: Uow) -> BackedOut | UnitOfWorkEnded:
     if unit.state is BACKED_OUT and unit.evicted:
         return BackedOut(
             f"unit of work {unit.number} was rolled back by the queue manager to release log space; back it out and "
-            f"start it again"
+            f"start it again; if that happens each time, commit more often (it had put {unit.put_bytes} bytes), or "
+            f"give the log more or larger files (LogPrimaryFiles, LogSecondaryFiles)"
         )
     return UnitOfWorkEnded(f"unit of work {unit.number} is {unit.state.value}; begin another one")
 

@@ -190,6 +190,7 @@ class Checkpointer:
         self.heads = (log.state.head,) * 2  # of the checkpoints in the two files
         self._interrupted = LogClosed("a checkpoint was interrupted")  # made while there is memory for it
         self._failed = False  # the last try: the disk had no room
+        self._worthy = False  # what came since the last one was looked at, and much of it is there
         self._ended = False  # what comes after the one of the end would not be what an end leaves
 
     @property
@@ -217,14 +218,17 @@ class Checkpointer:
 
     def _worth_it(self) -> bool:
         """Would it spare a restart many records, or move much out of memory? What came may be gone again."""
-        if self.records >= self._triggers.records_max:
-            return True
+        if self.records >= self._triggers.records_max or self._worthy or self._failed:
+            return True  # to look takes long, and this is asked again and again until one can be taken
         with self._log.lock:
-            there = self._resource.unwritten()
-            if there >= self.came_max // 2 or self._log.buffer.tail - self.heads[1] >= REPLAYED_MAX:
+            try:
+                there = self._resource.unwritten()
+            except MemoryError:  # it may move some out
                 return True
-            self.came = there
-            return False
+            self._worthy = there >= self.came_max // 2 or self._log.buffer.tail - self.heads[1] >= REPLAYED_MAX
+            if not self._worthy:
+                self.came = there
+            return self._worthy
 
     def _ahead(self) -> int:
         """Microseconds that the system's clock is ahead of that which messages expire by.
@@ -286,6 +290,7 @@ class Checkpointer:
             marked, end = self._mark(Kind.START_CHECKPOINT, {"units": len(units), "head": head})
             records, self.records = self.records, 0
             came, self.came = self.came, 0
+            self._worthy = False
             snapshot = self._resource.snapshot()
             counters = self._resource.counters()  # with what the snapshot itself has taken
         named = False  # the new file may count

@@ -700,6 +700,24 @@ def test_messages_that_are_gone_again_call_for_a_checkpoint_only_when_much_of_th
         assert drain(world.qm, "A") == [b"stays"]
 
 
+def test_what_came_is_not_looked_through_again_until_a_checkpoint_can_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes long under the lock, and is asked at each call where the disk is full and all of it stays."""
+    monkeypatch.setattr(checkpoint, "CAME_MAX", 20_000)
+    world = deep_world()
+    looked, unwritten = [], world.qm._engine.state.unwritten
+    monkeypatch.setattr(world.qm._engine.state, "unwritten", lambda: [looked.append(1), unwritten()][1])
+    world.disk.fail(("write", "create"), errno.ENOSPC, once=False, where=lambda path: "/qmgrs/" in path)
+    for n in range(300):
+        world.qm.put("A", body(n), persistent=False)
+    assert len(looked) == 1
+    world.disk.heal()
+    world.clock.advance(60)
+    for n in range(300, 600):
+        world.qm.put("A", body(n), persistent=False)
+    assert 1 < len(looked) < 20
+    assert drain(world.qm, "A") == ordered(range(600))
+
+
 def test_a_non_persistent_message_between_paged_ones_is_got_by_its_id() -> None:
     world = deep_world()
     for n in range(60):

@@ -48,6 +48,21 @@ class Stream:
         return found
 
 
+@pytest.mark.parametrize("sizes", [(5000, 3, 5000), (9000, 9000), (40_000, 1, 40_000, 30_000)])
+def test_bytes_in_several_places_are_logged_as_if_they_were_in_one(sizes: tuple[int, ...]) -> None:
+    """In one frame, or in several: the largest are more than the buffer has."""
+    parts = [bytes([n]) * size for n, size in enumerate(sizes, 1)]
+    apart, joined = Stream(), Stream()
+    for stream, data in (apart, frame.Pieces(parts)), (joined, b"".join(parts)):
+        stream.buffer.append(300, 1, 2, EXTENT, b"head", data)
+        stream.buffer.append(301, 1, 2, EXTENT, b"next")
+        stream.take(partial=True)
+    assert apart.frames() == joined.frames()
+    *of_it, following = apart.frames()
+    assert b"".join([bytes(one.body) for one in of_it if one.kind == 300]) == b"head" + b"".join(parts)
+    assert following.kind == 301
+
+
 @pytest.mark.parametrize("left", [48, 56, 104, PAGE - 8, 0])
 def test_a_filled_page_ends_with_a_frame_that_says_nothing(left: int) -> None:
     stream = Stream()

@@ -26,6 +26,59 @@ def test_a_with_block_commits(world: World) -> None:
     assert bodies(world.qm, "B") == [b"out of in"]
 
 
+RUNS: list[tuple[str, dict[str, Any]]] = [
+    *[("A", {})] * 3,
+    ("A", {"persistent": False}),
+    ("A", {}),
+    ("B", {}),
+    ("A", {"priority": 3}),
+    *[("A", {})] * 2,
+    ("A", {"expiry": 1000.0}),
+    ("B", {"persistent": False, "priority": 9}),
+    *[("A", {"expiry": 1000.0})] * 2,
+    ("A", {"priority": 3, "correlation_id": b"c"}),
+]
+
+
+@pytest.mark.parametrize("size", [10, 3000, 9000])
+@pytest.mark.parametrize("end", ["commit", "prepare", "logged between"])
+def test_puts_of_all_kinds_to_two_queues_have_the_same_places_after_a_crash(size: int, end: str) -> None:
+    """Those that follow each other are one run of the record, and the others runs of their own."""
+    world = World(log_file_pages=256, log_buffer_pages=64)
+    for name in ("A", "B"):
+        world.qm.define_queue(name)
+        world.qm.put_many(name, [b"got", b"stays"])
+    unit = world.qm.begin(XID if end == "prepare" else None)
+    for number, (name, options) in enumerate(RUNS):
+        unit.put(name, b"%03d" % number + bytes(size), **options)
+        if number % 4 == 2:
+            unit.put_many(name, [b"%03d%d" % (number, one) + bytes(size) for one in range(3)], **options)
+        if number == 6:
+            assert (unit.get("A").body, unit.get("B").body) == (b"got", b"got")
+        if end == "logged between" and number in (1, 5):
+            world.qm.put("B", b"of another, %d" % number)
+    if end == "prepare":
+        unit.prepare()
+        if size == 10:
+            world.crash(LOSE_ALL)
+            world.qm.resolve(XID, True)
+        else:
+            unit.commit()
+    else:
+        unit.commit()
+
+    def persistent() -> dict[str, list[Any]]:
+        shown = {name: list(world.qm.browse(name)) for name in ("A", "B")}
+        return {name: [(m.body, m.priority, m.correlation_id) for m in shown[name] if m.persistent] for name in shown}
+
+    live = persistent()
+    there_before, by_put_many = 1, 6
+    put = [name for name, options in RUNS if name == "A" and "persistent" not in options]
+    assert len(live["A"]) == there_before + len(put) + by_put_many
+    world.crash(LOSE_ALL)
+    assert persistent() == live
+
+
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_an_exception_in_the_block_backs_out_and_goes_on(qm: qmgr.QueueManager, error: type[BaseException]) -> None:
     qm.put("A", b"x")

@@ -673,6 +673,23 @@ def test_a_start_is_refused_while_the_queues_are_away(run: Run, data: Path, tmp_
         qm.put("B", b"works")
 
 
+def test_a_start_is_refused_while_a_queue_is_away_of_which_no_image_was_recorded_yet(
+    run: Run, data: Path, tmp_path: Path
+):
+    run(f"crtmqm -ll {SMALL} QM1")
+    with qmgr.start("QM1", data_path=data) as qm:
+        qm.define_queue("A", image_recoverable="NO")
+        qm.put_many("A", [b"one", b"two"])
+        qm.alter_queue("A", image_recoverable="YES")
+    queues = data / "qmgrs/QM1/queues"
+    queues.rename(tmp_path / "away")
+    done = run("strmqm QM1")
+    assert (done.returncode, "mount its file system" in done.stderr) == (71, True), done.stderr
+    (tmp_path / "away").rename(queues)
+    with qmgr.start("QM1", data_path=data) as qm:
+        assert [m.body for m in qm.get_many("A", 9)] == [b"one", b"two"]
+
+
 def test_one_whose_directory_is_gone_for_good_can_be_made_anew_as_is_said(run: Run, data: Path):
     run(f"crtmqm {SMALL} QM1")
     shutil.rmtree(data / "qmgrs/QM1")
