@@ -173,7 +173,7 @@ class Forged:
         qm.put("A", b"late")
         with qm.begin() as unit:
             unit.put("B", b"one")
-            unit.put("B", b"two")
+            unit.put("B", b"two", priority=0)  # in a run of its own
         unit = qm.begin()
         unit.get("A")
         unit.backout()

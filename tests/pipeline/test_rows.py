@@ -101,9 +101,9 @@ def most_held(pages: int, with_index: bool) -> int:
     """The most bytes that the reading of an extent of so many pages has at once, its batches among them."""
     works = Works(log_file_pages=pages, log_buffer_pages=4096)
     log, disk = works.log(), works.disk
-    for _ in range(2 * log.extent_bytes // 1_000_000):
+    for _ in range(2 * log.extent_bytes // 100_000):
         with works.qm.begin() as unit:
-            for _ in range(100):
+            for _ in range(10):
                 unit.put("A", bytes(10_000))
     works.stop()
     if with_index:
