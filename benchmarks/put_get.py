@@ -275,7 +275,8 @@ def large(path: Path, turns: int = TURNS) -> list[Figure]:
                 for body in bodies:
                     uow.put("Q", body)
 
-        slices = by_turns({"raw": lambda: repeat(lambda: raw.force(joined), count=48), "ours": ours}, turns)
+        sides = {"raw": lambda: repeat(lambda: raw.force(joined), count=48), "ours": ours}
+        slices = by_turns(sides, 3 * turns)  # short ones: each goes through 48 MiB
     return [
         compare(
             "64 KiB messages in units of 16 ÷ raw",
