@@ -14,9 +14,12 @@ import select
 import stat
 import sys
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from logger.errors import LogInUse
+
+if TYPE_CHECKING:
+    from logger.polled import Poller
 
 LAST_STREAM = 2  # the descriptor of standard error
 LOCK_ATTEMPTS = 50
@@ -31,6 +34,7 @@ SURE = (b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"f2fs")  # whose durable w
 NO_FULL_SYNC = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY)  # what file systems say that have none
 FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)  # macOS, where fsync stops at the drive's own memory
 
+PWRITEV = getattr(os, "pwritev", None)
 MOUNTS = "/proc/self/mountinfo"  # Linux: what is mounted, a line each
 
 Buffer = bytes | bytearray | memoryview
@@ -48,8 +52,11 @@ class File(Protocol):
         """Write all of `data` at `offset`, going on after a short write."""
         ...
 
-    def write_durably(self, offset: int, data: Buffer) -> None:
-        """Write all of `data` at `offset` and make just that durable: not what was written before."""
+    def write_durably(self, offset: int, data: Buffer, *, alone: bool = False) -> None:
+        """Write all of `data` at `offset` and make just that durable: not what was written before.
+
+        `alone`: it is memory of `buffer`, and nobody else waits; the processor may be kept for a moment.
+        """
         ...
 
     def sync(self) -> None:
@@ -200,6 +207,25 @@ def _keeps_what_is_written_durably(fd: int) -> bool:
     return bool(kinds) and all(kind in SURE for kind in kinds)  # parts of btrfs have numbers that are not listed
 
 
+_pollers: "list[Poller | None]" = []  # this process's, once there is a use for it
+os.register_at_fork(after_in_child=_pollers.clear)  # what the system keeps for it a child does not inherit
+
+
+def _poller() -> "Poller | None":
+    """None where the usual call is to be made.
+
+    So it is where somebody has put another one into its place, to see what is written or to hinder it.
+    """
+    if not _pollers:
+        try:
+            from logger.polled import Poller  # with ctypes: a tenth of the time that all else takes to import
+
+            _pollers.append(Poller())
+        except (ImportError, OSError):
+            _pollers.append(None)
+    return _pollers[0] if os.pwritev is PWRITEV else None
+
+
 def _give_way() -> None:
     """Let another process run."""
     if hasattr(os, "sched_yield"):
@@ -280,11 +306,17 @@ class PosixFile:
 
     if hasattr(os, "RWF_DSYNC"):
 
-        def write_durably(self, offset: int, data: Buffer) -> None:
+        def write_durably(self, offset: int, data: Buffer, *, alone: bool = False) -> None:
             if self.durably is None:
                 self.durably = _keeps_what_is_written_durably(self.fd)
+            done = -1
             try:  # one call into the system, and with a drive that can do so one command, where a sync takes two
-                done = os.pwritev(self.fd, [data], offset, os.RWF_DSYNC) if self.durably else 0
+                if self.durably:
+                    poller = _poller() if alone else None
+                    if poller is not None:
+                        done = poller.write(self.fd, data, offset)
+                    if done < 0:
+                        done = os.pwritev(self.fd, [data], offset, os.RWF_DSYNC)
             except OSError as exc:
                 if exc.errno not in NO_SUCH_FLAG:
                     raise
@@ -294,7 +326,7 @@ class PosixFile:
                 self.sync()
     else:
 
-        def write_durably(self, offset: int, data: Buffer) -> None:
+        def write_durably(self, offset: int, data: Buffer, *, alone: bool = False) -> None:
             self.write(offset, data)
             self.sync()
 

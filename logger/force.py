@@ -17,6 +17,7 @@ from logger.errors import LogFailed
 
 TRIES = 250  # to leave in order where memory is short; counting so far takes none, since Python has these numbers ready
 NO_MEMORY = "there was no memory to go on with the log; the queue manager stops: give it more and start it again"
+COMPANY = 32  # forces after the last one that somebody else waited for
 EVERYTHING = 1 << 64  # an LSN that no force reaches: waits for its turn to lead
 
 
@@ -48,6 +49,7 @@ class GroupCommit(ABC):
         self.changed = Changes(self.lock)  # the leader stepped down, or took a run
         self._leader: object | None = None
         self._waiting: list[Turn] = []  # in the order in which they came
+        self._company = 0  # forces until a leader counts as alone: with whom nobody waits
         self._large = 0  # appenders that wait for room in the buffer
         self._writing = False  # the leader writes, without the lock
         self._failure: Exception | None = None
@@ -146,7 +148,10 @@ class GroupCommit(ABC):
         """Wake those whose LSN is safe, hand the lead to the first of the others."""
         self._writing = False
         if self._waiting:
+            self._company = COMPANY
             self._wake_safe()
+        elif self._company:
+            self._company -= 1
         self._leader = None
         if self._waiting:
             self._pass_on()

@@ -113,7 +113,7 @@ class Writer(GroupCommit):
         if began > self._sure_until:
             self._check_ours()
         if self._always and not unsynced:
-            file.write_durably(PAGE + PAGE * self._spare, self._image)
+            file.write_durably(PAGE + PAGE * self._spare, self._image, alone=not self._company)
             self._spare = 1 - self._spare
             self.durable = base + size
         else:

@@ -28,8 +28,9 @@ FOUND_BY_SPARK = sorted(ROOT.glob("pyspark_*/__init__.py"))
 EDGE = {
     "fcntl": ["logger/disk.py"],
     "mmap": ["logger/disk.py"],
-    "os": ["logger/disk.py", "qmgr/cli/", "qmgr/daemon/", "qmgr/sockets.py"],
-    "time": ["logger/clock.py"],
+    "ctypes": ["logger/polled.py"],
+    "os": ["logger/disk.py", "logger/polled.py", "qmgr/cli/", "qmgr/daemon/", "qmgr/sockets.py"],
+    "time": ["logger/clock.py", "logger/polled.py"],
     "io": ["qmgr/cli/"],
     "pathlib": [
         "qmgr/cli/",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from logger.errors import LogClosed, LogFailed
-from logger.force import GroupCommit
+from logger.force import COMPANY, GroupCommit
 from tests.alone import alone
 from tests.qmgr.test_interrupts import Tracer, interrupted, short_of_memory
 
@@ -101,6 +101,10 @@ def test_one_write_serves_all_who_came_while_the_one_before_ran() -> None:
         caller.ended()
         assert caller.raised is None
     assert line.writes == [1, 7]
+    assert line._company == COMPANY
+    for left in (COMPANY - 1, COMPANY - 2):
+        line.force(line.append())
+        assert line._company == left
 
 
 def test_the_chain_goes_on_when_one_that_was_woken_is_interrupted() -> None:

@@ -362,9 +362,9 @@ class Died(BaseException):
 class KillingFile(PosixFile):
     disk: "KillingDisk"
 
-    def write_durably(self, offset: int, data: Buffer) -> None:
+    def write_durably(self, offset: int, data: Buffer, *, alone: bool = False) -> None:
         self.disk.syncing(self.path)
-        super().write_durably(offset, data)
+        super().write_durably(offset, data, alone=alone)
 
     def sync(self) -> None:
         self.disk.syncing(self.path)

@@ -188,7 +188,7 @@ class SimFile:
             disk.during_sync(self.path)
         return disk.ignore_sync is None or not disk.ignore_sync("sync", self.path)
 
-    def write_durably(self, offset: int, data: Buffer) -> None:
+    def write_durably(self, offset: int, data: Buffer, *, alone: bool = False) -> None:
         """A write, and a sync that covers nothing but that."""
         self.write(offset, data)
         disk, node = self.disk, self.node
