@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -50,6 +51,8 @@ from recovery.errors import RecoveryError
 LOG_LOCK = "qm.lock"
 NO_THREAD = "can't start new thread"  # what Python says where the system has no more, or no memory for its stack
 MORE_THREADS = "raise the limit of processes (ulimit -u), or of memory,"
+# which the keywords of `create` call log_...
+FIELDS = re.compile(r"\b(primary_files|secondary_files|file_pages|buffer_pages|sync_interval)(_ms)?\b")
 
 
 def create(
@@ -107,7 +110,8 @@ def create(
     except MQError:
         raise
     except (ValueError, TypeError, AttributeError) as exc:
-        raise Mistake(f"queue manager {name!r} can't be created: {exc}") from exc
+        said = FIELDS.sub(r"log_\1", str(exc))
+        raise Mistake(f"queue manager {name!r} can't be created: {said}") from exc
     with translated(name, "created"):
         _refuse_what_exists(disk, location)
         if f"{disk.real_path(location.data_dir)}/".startswith(f"{disk.real_path(location.log_dir)}/"):

@@ -36,7 +36,7 @@ TICK = 1.0  # seconds between looks at the clock
 def _hindrance(exc: OSError | LogDamaged) -> str:
     """Why a full log gets no more room, and what to do: how a sentence goes on."""
     way = f"{way_out(exc)} and try again, or" if isinstance(exc, OSError) else ""
-    return f" and can get no more room ({exc}): {way} commit or back out"
+    return f" and can get no more room ({exc}): {way} commit or back out the units of work that are open"
 
 
 class Housekeeper:

@@ -411,7 +411,10 @@ class _Reader:
                 what = f"stanza {stanza} has no {attribute.name}"
                 if start.line is None:
                     what = f"stanza {stanza} is missing"
-                yield complaint("AMQ7006", start.path, start.line, f"{what}; {attribute.name} is required.")
+                text = f"{what}; {attribute.name} is required."
+                if not part.said:
+                    text += " Write it; or move the file away, and have another one made (qm repair)."
+                yield complaint("AMQ7006", start.path, start.line, text)
 
     def _check_sum(self) -> Iterator[IniError]:
         """LogConfig knows this rule too; here the complaint can name the line."""

@@ -36,7 +36,10 @@ class Surroundings:
     on_failure: Callable[[BaseException], None]
 
 
-MORE_LOG = "; commit or back out, or give it more or larger files (LogPrimaryFiles, LogSecondaryFiles)"
+MORE_LOG = (
+    "; commit or back out the units of work that are open, or give it more or larger files (LogPrimaryFiles, "
+    "LogSecondaryFiles)"
+)
 
 
 class TakesWaiting(Exception):

@@ -173,7 +173,11 @@ def _log_dir(disk: Disk, location: Location) -> str:
 def _config(disk: Disk, location: Location) -> Config | None:
     if not disk.exists(location.ini):
         return None
-    return ini.parse(read_whole(disk, location.ini), location.ini)
+    try:
+        return ini.parse(read_whole(disk, location.ini), location.ini)
+    except IsADirectoryError:
+        text = f"{location.ini} is a directory; move it away, and have the file made anew (qm repair)"
+        raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR) from None
 
 
 def _config_of_log(disk: Disk, location: Location) -> Config | None:

@@ -9,12 +9,11 @@ from qmgr.cli.samples import FAILED, CallFailed
 
 
 def run(args: argparse.Namespace) -> int:
-    print("Sample AMQSPUT0 start")
-    print(f"target queue is {args.queue}", flush=True)
+    print("Sample AMQSPUT0 start", flush=True)
     if sys.stdin is not None and hasattr(sys.stdin, "reconfigure"):
         sys.stdin.reconfigure(errors="surrogateescape")
     try:
-        with samples.opened(args) as manager:
+        with samples.opened(args, f"target queue is {args.queue}") as manager:
             for line in sys.stdin or ():
                 text = line.removesuffix("\n")
                 if not text:

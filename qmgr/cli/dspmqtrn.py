@@ -36,7 +36,8 @@ def run(args: argparse.Namespace) -> int:
     for each in shown:
         print("\n".join([brief(each)] if args.q else full(each)))
     if not shown:
-        complain(f"AMQ7056I: queue manager {name!r} has no such transactions.")
+        none = "no transactions" if nothing_asked and not args.q else "no such transactions"
+        complain(f"AMQ7056I: queue manager {name!r} has {none}{' in doubt' * nothing_asked}.")
         return NO_TRANSACTIONS
     return 0
 

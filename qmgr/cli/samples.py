@@ -42,8 +42,8 @@ def call(verb: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def opened(args: argparse.Namespace) -> Iterator[access.Manager]:
-    """The queue manager, which has the queue. Raises CallFailed."""
+def opened(args: argparse.Namespace, connected: str = "") -> Iterator[access.Manager]:
+    """The queue manager, which has the queue; once there is a connection `connected` is printed. Raises CallFailed."""
     with contextlib.ExitStack() as stack:
         try:
             name = access.named(args.name, args.data_path)
@@ -52,6 +52,8 @@ def opened(args: argparse.Namespace) -> Iterator[access.Manager]:
             if (reason := CONNECT.get(explain(exc)[0])) is not None:
                 print(f"MQCONNX ended with reason code {reason.value}", flush=True)
             raise
+        if connected:
+            print(connected, flush=True)
         with call("MQOPEN"):
             manager.queue(args.queue)
         yield manager

@@ -264,7 +264,7 @@ def test_samples_say_what_connecting_has_ended_with(run: Run, data: Path) -> Non
         assert err.startswith("AMQ8146E: queue manager 'QM1' is not running; start it (strmqm QM1)")
     for words in ("amqsput A qm1", "amqsget A", "amqsgbr A NO-NAME"):
         code, out, err = run(words)
-        assert (code, "MQCONNX ended with reason code 2058\n" in out) == (72, True)
+        assert (code, "MQCONNX ended with reason code 2058\n" in out, "target queue" in out) == (72, True, False)
         assert err.startswith("AMQ7048E: ")
     with qmgr.start("QM1", data_path=data, background=False) as manager:
         assert manager.queues() == []

@@ -354,11 +354,12 @@ def test_only_true_purges() -> None:
         ("log_sync", None, "always, interval, os"),
         ("log_management", "", "Manual, Automatic, Archive"),
         ("log_primary_files", 1, "a whole number from 2 to 510"),
+        ("log_sync_interval", 0, "a whole number from 1 to 3600000"),
     ],
 )
 def test_a_creation_says_what_may_be_chosen(keyword: str, value: Any, allowed: str) -> None:
     disk = SimDisk()
-    with pytest.raises(qmgr.Mistake, match=f"is {value!r}; allowed: {allowed}"):
+    with pytest.raises(qmgr.Mistake, match=f"created: {keyword} is {value!r}; allowed: {allowed}"):
         qmgr.create(NAME, data_path=DATA, disk=disk, clock=SimClock(), **{keyword: value})
     qmgr.create(NAME, data_path=DATA, disk=disk, clock=SimClock(), log_type="Linear", log_sync="ALWAYS")
     with pytest.raises(qmgr.Mistake, match="log_type is 'x'; allowed: CIRCULAR, LINEAR"):

@@ -67,6 +67,19 @@ def test_nothing_to_repair(run: Run, made: Path) -> None:  # noqa: F811
         assert (done.returncode, done.stdout, done.stderr) == (0, "There is nothing to repair.\n", "")
 
 
+def test_a_directory_in_the_place_of_qm_ini(run: Run, data: Path, made: Path) -> None:  # noqa: F811
+    ini = data / "qmgrs" / "QM1" / "qm.ini"
+    ini.unlink()
+    ini.mkdir()
+    for words in ("repair --check -m QM1", "repair -m QM1"):
+        done = run(words)
+        assert done.returncode == 71
+        assert f"{ini} is a directory; move it away, and have the file made anew (qm repair)" in done.stderr
+    ini.rmdir()
+    assert run("repair -m QM1").returncode == 0
+    assert holds(data) == (19, 1)
+
+
 def test_a_lost_control_file(run: Run, data: Path, made: Path) -> None:  # noqa: F811
     (made / "amqhlctl.lfh").unlink()
     done = run("repair --check -m QM1")

@@ -340,7 +340,8 @@ def test_a_refusal_says_line_name_value_and_what_is_allowed(text: str | bytes, l
 
 
 def test_an_empty_file_lacks_its_log_stanza():
-    assert refusal("").startswith(f"AMQ7006E: {PATH}: stanza Log is missing; LogPath is required.")
+    assert refusal("").startswith(f"AMQ7006E: {PATH}: stanza Log is missing; LogPath is required. Write it; or move ")
+    assert "qm repair" not in refusal("Log:\n   LogPrimaryFiles=3\n")
 
 
 def test_a_huge_file_is_refused_unread():
