@@ -131,9 +131,10 @@ def _details(record: records.Record, names: dict[int, str]) -> dict[str, Any]:
         for number, ordinal, messages, sequences in records.runs(body):
             if messages:
                 size = sum(len(one) for one, _ in messages)
-                found.append(queue(number) | {"ordinal": ordinal, "messages": len(messages), "message_bytes": size})
+                what = {"ordinal": ordinal, "messages": len(messages), "message_bytes": size}
+                found.append({"call": "put"} | queue(number) | what)
             else:
-                found.append(queue(number) | {"sequences": list(sequences)})
+                found.append({"call": "get"} | queue(number) | {"sequences": list(sequences)})
         return {"calls": found} if found else {}
 
     match record:

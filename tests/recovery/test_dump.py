@@ -63,6 +63,12 @@ def test_every_record_is_shown_in_order(world: World) -> None:
     assert prepared.details == {"formatID": 7, "gtrid": "01", "bqual": "02"}
     put = next(record for record in found if record.kind == 257)
     assert put.details["queue"] == "A"
+    calls = [one for record in found for one in record.details.get("calls", [])]
+    assert [(one["call"], one["queue"], one.get("messages"), one.get("sequences")) for one in calls[:2]] == [
+        ("put", "A", 1, None),
+        ("get", "A", None, [1]),
+    ]
+    assert calls[0]["message_bytes"] > len(b"in unit")
 
 
 def test_text_and_json_say_the_same(world: World) -> None:
