@@ -59,6 +59,7 @@ class Running(ABC):
         self._ended: threading.Lock = threading.Lock()
         self._authorizing = threading.Lock()
         self._state = "starting"
+        self.recreated: dict[str, str] = {}  # queues that the start builds again: what they have then, and why
         self._unheard = False  # it has stopped, and who waits has not heard of it
         why = "there was no memory to say why"  # these are made while there is some
         self._no_words = Unavailable(f"queue manager {self.name!r} has stopped: {why}; start it again", name=self.name)
@@ -264,8 +265,10 @@ class Running(ABC):
         """What was found damaged at the start is built again from the log, where that is possible."""
         for queue in [queue for queue in self._engine.state.by_id.values() if queue.damaged]:
             try:
+                why = queue.damaged
                 depth = self._media.recreate(queue.name)
                 self._say("AMQ9004", name=queue.name, depth=depth)
+                self.recreated[queue.name] = f"{depth} persistent messages, and no others; it was damaged: {why}"
             except (MQError, LogError, RecoveryError, OSError) as exc:  # one damaged queue stops no start
                 self._engine.check()
                 self._say("AMQ7042", name=queue.name, text=str(exc))

@@ -9,6 +9,7 @@ import pytest
 
 import qmgr
 from qmgr import rebuild, segments
+from qmgr.daemon.process import start_lines
 from qmgr.migration import migrate_log
 from qmgr.pointintime import recover_to
 from qmgr.repairing import repair
@@ -334,6 +335,9 @@ def test_row_25_for_a_unit_in_doubt_that_has_put_to_a_recreated_queue_room_is_pr
     world.crash(LOSE_ALL)
     engine = world.qm._engine
     assert "AMQ9004" in world.errors()
+    assert world.qm.recreated.keys() == {"Q"}
+    said = "AMQ9004I: Object Q, type qlocal recreated: 2 persistent messages, and no others; it was damaged: segment "
+    assert [line[: len(said)] for line in start_lines(world.qm) if line.startswith("AMQ")] == [said]
     assert [one.promise for one in engine.state.uows] == [engine.promise_of(one) for one in engine.state.uows]
     assert engine.log.space.promised == sum(one.promise for one in engine.state.uows) > 0
 

@@ -9,7 +9,7 @@ import gc
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
 import attrs
@@ -19,7 +19,7 @@ from qmgr.daemon.service import Service
 from qmgr.daemon.systemd import Notifier
 from qmgr.daemon.wakeups import Wakeups
 from qmgr.life import Stage
-from recovery.restart import RestartReport
+from qmgr.manager import QueueManager
 
 NOTHING, QUIESCE, AT_ONCE, KILL = range(4)
 STEPS = {"quiesce": QUIESCE, "immediate": AT_ONCE, "preemptive": KILL}
@@ -108,7 +108,7 @@ class Daemon:
         if error is None:
             gc.freeze()  # what is there by now stays: it is not looked at again and again
             manager = service.manager
-            for line in start_lines(service.name, manager.restart_report, manager.damaged(), manager.archive_away):
+            for line in start_lines(manager):
                 self._teller.line(line)
             self._notifier.say(READY=1, STATUS=f"Queue manager {service.name}: {Stage.RUNNING}")
             self._teller.ready()
@@ -190,11 +190,9 @@ class Daemon:
         os._exit(KILLED)  # process 1 of a container, which the system spares what it sends to itself
 
 
-def start_lines(name: str, report: RestartReport, damaged: Mapping[str, str], away: str = "") -> list[str]:
-    """What a restart has done, as people see it who start a queue manager.
-
-    `damaged`: which queues, and why; `away`: that the archive of the log is.
-    """
+def start_lines(manager: QueueManager) -> list[str]:
+    """What a restart has done, as people see it who start a queue manager."""
+    name, report = manager.name, manager.restart_report
     lines = []
     if report.torn_tail:
         lines.append(f"Queue manager {name!r} had not ended in order: its log goes up to {lsn.text(report.end_lsn)}.")
@@ -207,10 +205,12 @@ def start_lines(name: str, report: RestartReport, damaged: Mapping[str, str], aw
             f"{report.records_recovered} log records accessed on queue manager {name!r} during the recovery phase.",
             f"{report.resolved} out of {report.in_flight} in-flight transactions resolved for queue manager {name!r}.",
         ]
+    damaged, away = sorted(manager.damaged().items()), manager.archive_away
     return [
         *lines,
         f"Transaction manager state recovered for queue manager {name!r}.",
-        *(f"AMQ7472E: Object {queue}, type queue, is damaged: {why}" for queue, why in sorted(damaged.items())),
+        *(f"AMQ9004I: Object {queue}, type qlocal recreated: {what}." for queue, what in manager.recreated.items()),
+        *(f"AMQ7472E: Object {queue}, type queue, is damaged: {why}" for queue, why in damaged),
         *([f"AMQ9014W: The archive of the log of queue manager {name!r} is away: {away}."] if away else []),
         f"Queue manager {name!r} started.",
     ]

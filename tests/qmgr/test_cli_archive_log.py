@@ -178,7 +178,7 @@ def test_an_archive_that_is_away_is_named_by_all_that_would_read_in_it(shell: Sh
     assert said in shell.run("dmpmqlog -m QM1 -s 0:0:8:0", 71)[1]
     assert said in shell.run("dmpmqlog -m QM1 -n 2", 36)[1]
     with qmgr.start("QM1", data_path=shell.data, background=False) as manager:
-        lines = start_lines("QM1", manager.restart_report, manager.damaged(), manager.archive_away)
+        lines = start_lines(manager)
         assert [line for line in lines if said in line and line.startswith("AMQ9014W: ")]
         with pytest.raises(qmgr.Unavailable, match=f"what became of unit of work {unit.id} .* away: {said}"):
             manager.outcome(unit.id)
