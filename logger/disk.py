@@ -221,7 +221,7 @@ def _poller() -> "Poller | None":
             from logger.polled import Poller  # with ctypes: a tenth of the time that all else takes to import
 
             _pollers.append(Poller())
-        except (ImportError, OSError):
+        except Exception:  # no such calls, no ctypes, or something forbids to use it
             _pollers.append(None)
     return _pollers[0] if os.pwritev is PWRITEV else None
 

@@ -18,9 +18,11 @@ CALLS = {"x86_64": (206, 207, 209, 208), "aarch64": (0, 1, 2, 4)}  # io_setup, i
 PWRITE = 1
 MAGIC = 0xA10A10A1
 TAIL, MAGIC_AT = 12, 16  # bytes of the ring in which the system shows what is done
-LONGEST = 500_000  # nanoseconds to look for
+LONGEST = 300_000  # nanoseconds to look for
 TAKEN = 200_000  # nanoseconds between two looks when somebody else has had the processor
 LEAST, MOST = 16, 4096  # writes that are left to the usual call after that
+SURE = 256  # writes in time, one after the other, after which that becomes half as many
+TRIES = 250  # to wait for a write
 
 
 class _Request(ctypes.Structure):
@@ -63,14 +65,6 @@ class Poller:
         self._setup, self._destroy, self._submit, self._get_events = CALLS[platform.machine()]
         libc = ctypes.CDLL(None, use_errno=True)
         self._call, self._give_way = libc.syscall, libc.sched_yield  # each lets go of the GIL
-        self._context = ctypes.c_ulong()
-        if self._call(self._setup, 1, ctypes.byref(self._context)) != 0:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        self._open = True
-        if ctypes.c_uint32.from_address(self._context.value + MAGIC_AT).value != MAGIC:
-            self.close()
-            raise OSError(errno.ENOSYS, "the system does not show what is done")
-        self._tail = ctypes.c_uint32.from_address(self._context.value + TAIL)  # rises when a write is done
         self._request = _Request(operation=PWRITE, flags=os.RWF_DSYNC)
         self._requests = ctypes.pointer(ctypes.pointer(self._request))
         self._done = _Done()
@@ -79,6 +73,22 @@ class Poller:
         self._one_at_a_time = threading.Lock()
         self._pause = LEAST
         self._left_out = 0  # writes still to be left to the usual call
+        self._in_time = 0  # writes since the last one that was not
+        self._unknown = OSError(errno.EIO, "it is not known whether a write that was interrupted is over")
+        self._begin()
+
+    def _begin(self) -> None:
+        """Have a context of the system's. Raises OSError."""
+        self._context = ctypes.c_ulong()
+        self._idle = False
+        if self._call(self._setup, 1, ctypes.byref(self._context)) != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        shown = ctypes.c_uint32.from_address(self._context.value + MAGIC_AT).value == MAGIC
+        if not shown or self._call(self._get_events, self._context, 0, 1, self._to_done, None) != 0:
+            self.close()
+            raise OSError(errno.ENOSYS, "the system does not show what is done")
+        self._tail = ctypes.c_uint32.from_address(self._context.value + TAIL)  # rises when a write is done
+        self._idle = True  # nothing is under way, and nobody has closed it
 
     def write(self, fd: int, data: Any, offset: int) -> int:
         """Write as `os.pwritev` with RWF_DSYNC does, and return the same; -1: it is not for this, and nothing is done.
@@ -91,36 +101,47 @@ class Poller:
         if not self._one_at_a_time.acquire(blocking=False):
             return -1
         try:
-            if not self._open:
+            if not self._idle and not self._is_new():
                 return -1
-            request = self._request
-            self._memory = ctypes.c_char.from_buffer(data)
-            request.fd, request.offset = fd, offset
-            request.address, request.size = ctypes.addressof(self._memory), len(data)
-            tail = self._tail
-            before = tail.value
-            try:
-                if self._call(self._submit, self._context, 1, self._requests) != 1:
-                    return -1
-                self._look(tail, before)
-                while self._call(self._get_events, self._context, 1, 1, self._to_done, None) != 1:
-                    pass  # a signal
-            except BaseException:  # whoever hears of it may use the memory again, so it must not be under way any more
-                try:
-                    self.close()
-                finally:
-                    self.close()
-                raise
-            done: int = self._done.result
-            if done < 0:
-                raise OSError(-done, os.strerror(-done))
-            return done
+            os.lseek(fd, 0, os.SEEK_CUR)  # by this way a pipe is written, too, that has got the log's descriptor
+            done = self._write(fd, data, offset)
         finally:
             self._one_at_a_time.release()
+        if done == -errno.EINTR:  # the usual call would begin again
+            return -1
+        if done < 0:
+            raise OSError(-done, os.strerror(-done))
+        return done
 
-    def _look(self, tail: ctypes.c_uint32, before: int) -> None:
+    def _write(self, fd: int, data: Any, offset: int) -> int:
+        """What the system says of it: bytes written, or an error's number below 0."""
+        request = self._request
+        self._memory = ctypes.c_char.from_buffer(data)
+        request.fd, request.offset = fd, offset
+        request.address, request.size = ctypes.addressof(self._memory), len(data)
+        before = self._tail.value
+        self._idle = False
+        try:
+            if self._call(self._submit, self._context, 1, self._requests) == 1:
+                self._look(before)
+                while self._call(self._get_events, self._context, 1, 1, self._to_done, None) != 1:
+                    if ctypes.get_errno() != errno.EINTR:
+                        raise self._unknown
+                done: int = self._done.result
+            else:
+                done = -errno.EINTR
+        except BaseException:  # whoever hears of it may use the memory again, and write to the same place
+            try:
+                self.close()
+            finally:
+                self.close()
+            raise
+        self._idle = True
+        return done
+
+    def _look(self, before: int) -> None:
         """Look until the write is done, or it takes too long."""
-        give_way, clock = self._give_way, perf_counter_ns
+        tail, give_way, clock = self._tail, self._give_way, perf_counter_ns
         began = now = clock()
         while tail.value == before:
             last = now
@@ -129,12 +150,34 @@ class Poller:
             if now - last > TAKEN or now - began > LONGEST:
                 self._left_out = self._pause
                 self._pause = min(2 * self._pause, MOST)
+                self._in_time = 0
                 return
-        if self._pause > LEAST:
-            self._pause //= 2
+        self._in_time += 1
+        if self._in_time % SURE == 0:
+            self._pause = max(LEAST, self._pause // 2)
 
     def close(self) -> None:
-        """Wait for what is under way; nothing is written any more. Said twice, it is the same."""
-        if self._open:
-            self._call(self._destroy, self._context)
-            self._open = False
+        """Wait for what is under way, whatever strikes meanwhile. Said twice, it is the same.
+
+        Raises OSError where that can't be done.
+        """
+        self._idle = False
+        left = TRIES
+        while left:
+            left -= 1
+            try:
+                if self._call(self._destroy, self._context) == 0 or ctypes.get_errno() == errno.EINVAL:
+                    self._context.value = 0  # the system may give its number to somebody else
+                    return
+            except BaseException:  # an interrupt, of which somebody hears anyway, or no memory, which there may be soon
+                continue
+        raise self._unknown
+
+    def _is_new(self) -> bool:
+        """Have another context in the place of one that was closed; False where there is none."""
+        self.close()
+        try:
+            self._begin()
+        except OSError:
+            self._left_out = MOST
+        return self._idle

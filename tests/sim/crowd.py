@@ -540,14 +540,16 @@ class Crowd:
             self.qm.alter_queue(queue, put_enabled=True, get_enabled=True, max_depth=999_999_999)
 
     def clear(self, queue: str) -> None:
-        """Whatever is there by its end may be gone."""
+        """Whatever is there by its end may be gone; the end may be a crash."""
         for one in self.letters.values():
             one.cleared |= one.queue == queue
         self.getting[self.turns.now.name] = queue
-        self.call(f"clear {queue}", lambda: self.qm.clear_queue(queue), {Reason.OBJECT_IN_USE})
-        del self.getting[self.turns.now.name]
-        for one in self.letters.values():
-            one.cleared |= one.queue == queue and one.unit.may_commit
+        try:
+            self.call(f"clear {queue}", lambda: self.qm.clear_queue(queue), {Reason.OBJECT_IN_USE})
+            del self.getting[self.turns.now.name]
+        finally:
+            for one in self.letters.values():
+                one.cleared |= one.queue == queue and one.unit.may_commit
 
     def recreate(self, queue: str) -> None:
         """What is not persistent is gone by it."""
