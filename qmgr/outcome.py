@@ -16,6 +16,7 @@ from qmgr.errors import Mistake, Reason, Unavailable
 from qmgr.retention import Retention
 from qmgr.units import FENCE
 from recovery.records import Kind
+from recovery.replay import next_unit
 from recovery.uows import ACTIVE, BACKED_OUT, COMMITTED, PREPARED, UowState
 
 ENDS = {int(Kind.COMMIT): COMMITTED, int(Kind.BACKOUT): BACKED_OUT}
@@ -81,6 +82,9 @@ def _search(engine: Engine, number: int, since: int, tail: int) -> UowState | No
         for count, raw in enumerate(reader.records(start, durable=tail, resync=True, until=tail)):
             if raw.uow == number and raw.kind in ENDS:
                 return ENDS[raw.kind]
+            if not whole and raw.kind == Kind.START_CHECKPOINT:  # it began behind this, and is told of wholly
+                next_number = next_unit(raw)
+                whole = next_number is not None and next_number <= number
             if not count:  # an older start is told of: so all of this one is; or it is the log's very beginning
                 whole = whole or raw.epoch < epoch or (raw.epoch == epoch and first == size)
             if not count % A_MOMENT:

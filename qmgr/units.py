@@ -104,6 +104,7 @@ class Units(Logged):
         self._frame = given.log.cost(0)
         self._last = (given.log.epoch + 1) * FENCE - 1
         self._unit_numbers = itertools.count(given.log.epoch * FENCE + 1)
+        given.checkpointer.next_unit = self._unit_numbers.__next__
 
     def heed(self) -> None:
         """Take what the attributes of the queue manager say of units of work."""

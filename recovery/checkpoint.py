@@ -38,7 +38,7 @@ NAME = "amqalchk.fil"
 PREVIOUS = "amqalchk.old"
 RESERVE = "amqalchk.rsv"
 LEAST_RESERVE = 64 << 10  # bytes
-LONGEST_MARK = 100  # bytes of the notes of a checkpoint record
+LONGEST_MARK = 120  # bytes of the notes of a checkpoint record
 JUMP_US = 10_000_000  # that the system's clock is set by, and a checkpoint is due
 CAME_MAX = 128 << 20  # bytes that may come before it is asked how many are there, since a checkpoint moves them out
 REPLAYED_MAX = 512 << 20  # bytes of log that may come to lie behind the head for messages that are long gone
@@ -183,6 +183,7 @@ class Checkpointer:
         self.records = 0  # logged since the last checkpoint began; counted by whoever appends
         self.came_max = CAME_MAX
         self.came = 0  # bytes of messages that came since then, logged or not; counted by whoever puts them
+        self.next_unit: Callable[[], int] = lambda: 0  # a number above those of all units that have begun; 0: not known
         self.count = 0  # taken since the start
         self.last_ns = clock.elapsed_ns()
         self._ahead_us = self._ahead()
@@ -287,7 +288,8 @@ class Checkpointer:
             self._make_room()
             units = {u.number: u.first_lsn for u in self._resource.uows.logged()}
             head = lsn.text(min(units.values())) if units else None  # None: where it is itself
-            marked, end = self._mark(Kind.START_CHECKPOINT, {"units": len(units), "head": head})
+            notes = {"units": len(units), "head": head, "next": self.next_unit()}
+            marked, end = self._mark(Kind.START_CHECKPOINT, notes)
             records, self.records = self.records, 0
             came, self.came = self.came, 0
             self._worthy = False

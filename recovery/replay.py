@@ -60,6 +60,15 @@ def known_from(record: Record) -> int | None:
     return record.lsn if notes["head"] is None else lsns.parse(notes["head"])
 
 
+def next_unit(record: Record) -> int | None:
+    """A number above those of all units of work that had begun at this START_CHECKPOINT, and below all others'.
+
+    None where the record does not say so. Raises ValueError.
+    """
+    number = json.loads(bytes(record.body)).get("next")
+    return number or None
+
+
 class Batch(NamedTuple):
     """What one record has made visible on the queue."""
 

@@ -19,6 +19,7 @@ from recovery.uows import UowState
 from tests.conftest import SOAK
 from tests.daemon.serving import Served, daemon
 from tests.qmgr.world import World
+from tests.sim.loss import LOSE_ALL
 
 XID = Xid(1, b"global", b"branch")
 
@@ -146,3 +147,39 @@ def test_what_is_written_over_while_it_is_read_hides_no_outcome(monkeypatch: pyt
     monkeypatch.setattr(world.clock, "give_way", write_over)
     assert qm.outcome(unit.id) is UowState.COMMITTED
     assert began[0] < began[1]
+
+
+def test_what_began_behind_a_checkpoint_that_the_log_still_has_is_known_to_be_backed_out() -> None:
+    """A circular log has gone round: it was "the log has it no more", of a unit that had only just been backed out."""
+    world = World(log_primary_files=2)
+    for name in ("A", "B"):
+        world.qm.define_queue(name)
+
+    def fill() -> None:
+        for _ in range(40):
+            world.qm.put("B", bytes(50_000))
+            world.qm.get("B")
+        world.qm.checkpoint()
+
+    fill()
+    idle = world.qm.begin()
+    fill()
+    assert world.qm._log.reaches_back_to() > world.qm._log.state.extent_bytes, "its beginning is written over"
+    undone = world.qm.begin()
+    undone.put("A", b"x")
+    undone.backout()
+    assert world.qm.outcome(undone.id) is UowState.BACKED_OUT
+    fill()
+    idle.backout()
+    assert world.qm.outcome(idle.id) is None, "it is older than all that there is"
+    flying = world.qm.begin()
+    flying.put("A", b"x")
+    done = world.qm.begin()
+    done.put("A", b"y")
+    done.commit()
+    world.crash(LOSE_ALL)
+    assert world.qm.outcome(flying.id) is UowState.BACKED_OUT
+    assert world.qm.outcome(done.id) is UowState.COMMITTED
+    fill()
+    fill()
+    assert world.qm.outcome(done.id) is None
