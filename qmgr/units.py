@@ -104,7 +104,7 @@ class Units(Logged):
         self._frame = given.log.cost(0)
         self._last = (given.log.epoch + 1) * FENCE - 1
         self._unit_numbers = itertools.count(given.log.epoch * FENCE + 1)
-        given.checkpointer.next_unit = self._unit_numbers.__next__
+        given.checkpointer.next_unit = self.next_number
 
     def heed(self) -> None:
         """Take what the attributes of the queue manager say of units of work."""
@@ -137,6 +137,10 @@ class Units(Logged):
         except BaseException:
             self.disown(unit)
             raise
+
+    def next_number(self) -> int:
+        """That of the next unit of work, which is not taken by that: a count says it in words only."""
+        return int(repr(self._unit_numbers).strip("count()"))
 
     def disown(self, unit: Uow) -> None:
         """Nobody has heard of the unit of work, and it has done nothing: it would stay, as nobody could end it."""

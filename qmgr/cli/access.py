@@ -5,6 +5,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import qmgr
 from logger import claims, control
@@ -103,8 +104,11 @@ def offline(parser: argparse.ArgumentParser) -> None:
 
 
 @contextlib.contextmanager
-def running(name: str, data_path: str | None, *, offline: bool) -> Iterator[Manager]:
-    """The queue manager as its daemon has it; with `offline` as `started`. Ends the command where it is not there."""
+def running(name: str, data_path: str | None, *, offline: bool, timeout: float = 0) -> Iterator[Manager]:
+    """The queue manager as its daemon has it; with `offline` as `started`. Ends the command where it is not there.
+
+    `timeout`: seconds to wait for each answer of the daemon; 0: as long as any client.
+    """
     location = there(name, data_path)
     if not offline and not _has_daemon(location):
         holder = locations.running(location, DISK)
@@ -112,15 +116,16 @@ def running(name: str, data_path: str | None, *, offline: bool) -> Iterator[Mana
             raise _owned(name, holder)
         way = f"start it (strmqm {name}), or run it for the time of this command only (--offline)"
         raise Failure(NOT_AVAILABLE, "AMQ8146E", f"queue manager {name!r} is not running; {way}.")
-    with started(name, data_path) as manager:
+    with started(name, data_path, timeout) as manager:
         yield manager
 
 
 @contextlib.contextmanager
-def started(name: str, data_path: str | None) -> Iterator[Manager]:
+def started(name: str, data_path: str | None, timeout: float = 0) -> Iterator[Manager]:
     """The queue manager as its daemon has it, or started in this process for as long as the block lasts."""
     if _has_daemon(there(name, data_path)):
-        with qmgr.connect(name, data_path=data_path) as connection:
+        limit: dict[str, Any] = {"timeout": timeout} if timeout else {}
+        with qmgr.connect(name, data_path=data_path, **limit) as connection:
             yield connection
         return
     try:

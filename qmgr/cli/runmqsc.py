@@ -30,7 +30,10 @@ def options(parser: Parser) -> None:
     parser.add_argument("-f", metavar="file", help="read the commands from this file; else from standard input")
     parser.add_argument("-p", metavar="prompt", help="print this before each line is read")
     parser.add_argument(
-        "-w", metavar="sec", type=whole("-w", 1, 999_999, NOT_RUN), help="seconds to wait for the queue manager at most"
+        "-w",
+        metavar="sec",
+        type=whole("-w", 1, 999_999, NOT_RUN),
+        help="seconds to wait for the queue manager, and for each answer",
     )
     parser.add_argument("-x", action="store_true", help="no effect: in IBM MQ for queue managers on z/OS")
     parser.add_argument("-m", metavar="QMgrName", help="the queue manager, instead of at the end")
@@ -68,7 +71,7 @@ def _available(name: str, data_path: str | None, seconds: int, *, offline: bool)
     with contextlib.ExitStack() as stack:
         while True:
             try:
-                manager = stack.enter_context(access.running(name, data_path, offline=offline))
+                manager = stack.enter_context(access.running(name, data_path, offline=offline, timeout=seconds))
                 break
             except (Failure, MQError):
                 if access.CLOCK.elapsed_ns() >= deadline:

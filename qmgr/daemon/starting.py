@@ -63,7 +63,8 @@ def explain(exc: BaseException) -> tuple[int, str]:
     if isinstance(cause, FileNotFoundError) and f"/{ACTIVE}/" in str(cause.filename):
         return LOG_NOT_AVAILABLE, f"AMQ7017E: {text}"
     if isinstance(cause, OSError) and str(cause.filename).endswith("/qm.ini"):
-        return BAD_INI, f"AMQ7076E: qm.ini can't be read: {_because(cause)}"
+        way = "; move it away, and have the file made anew (qm repair)" if isinstance(cause, IsADirectoryError) else ""
+        return BAD_INI, f"AMQ7076E: qm.ini can't be read: {_because(cause)}{way}"
     if isinstance(exc, MQError):
         return _by_reason(exc, text)
     if isinstance(cause, OSError):
