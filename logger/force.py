@@ -1,9 +1,7 @@
 """Group commit: one leader writes and syncs for everyone waiting. Does not know what is written, nor where to.
 
 Who forces while nobody leads, leads: it writes and syncs what has piled up, and wakes those whose LSN is safe by then.
-The others wait; the first of them leads next. So what piles up during one sync goes out with the next. Where nobody is
-left waiting, those who were woken run as soon as they get the GIL, and whoever comes first would write for itself alone
-while they do: so it waits a moment for the others. Where they don't come, that is done ever less often.
+The others wait; the first of them leads next. There is no timer: what piles up during one sync goes out with the next.
 
 An interrupt (KeyboardInterrupt) may strike at any line. Followers then get a new leader or an error, never silence. So
 each step here can be done twice, and whoever is still in `_waiting` has not been told.
@@ -19,8 +17,6 @@ from logger.errors import LogFailed
 
 TRIES = 250  # to leave in order where memory is short; counting so far takes none, since Python has these numbers ready
 NO_MEMORY = "there was no memory to go on with the log; the queue manager stops: give it more and start it again"
-GATHER = 200e-6  # seconds that a leader waits for those who may come
-LEAST, MOST = 16, 1024  # times that it does not, after they did not come
 COMPANY = 32  # forces after the last one that somebody else waited for
 EVERYTHING = 1 << 64  # an LSN that no force reaches: waits for its turn to lead
 
@@ -53,10 +49,6 @@ class GroupCommit(ABC):
         self.changed = Changes(self.lock)  # the leader stepped down, or took a run
         self._leader: object | None = None
         self._waiting: list[Turn] = []  # in the order in which they came
-        self._expected = 0  # callers that were woken last, with nobody left waiting: they may be about to come again
-        self._gathering: threading.Lock | None = None  # held until they have come: the leader has not begun yet
-        self._vain = LEAST  # times that no leader waits for others after the next one that did so in vain
-        self._left_out = 0  # such times that are left
         self._company = 0  # forces until a leader counts as alone: with whom nobody waits
         self._large = 0  # appenders that wait for room in the buffer
         self._writing = False  # the leader writes, without the lock
@@ -84,7 +76,6 @@ class GroupCommit(ABC):
             return
         me: object = object()
         turn: Turn | None = None
-        gate: threading.Lock | None = None
         try:
             with self.lock:
                 if self._failure is not None:
@@ -93,19 +84,11 @@ class GroupCommit(ABC):
                     raise self._failure
                 if self._leader is None and not self._large:
                     self._leader = me
-                    if self._expected and not self._goes_alone():
-                        gate = self._gathering = threading.Lock()
-                        gate.acquire()
-                    else:
-                        self._writing = True
-                        self._prepare()
+                    self._writing = True
+                    self._prepare()
                 else:
                     me = turn = Turn(target)
                     self._waiting.append(turn)
-                    if self._gathering is not None and len(self._waiting) >= self._expected:
-                        self._all_came()
-            if gate is not None:
-                self._gather(gate)
             if turn is not None and not self._leads(turn):
                 return
             while True:
@@ -119,36 +102,6 @@ class GroupCommit(ABC):
         except BaseException as exc:
             told = self._give_up(me, exc)
             raise told from told.__cause__
-
-    # ---- waiting for those who may come
-
-    def _goes_alone(self) -> bool:
-        """Is it known that waiting for others is in vain?"""
-        if not self._left_out:
-            return False
-        self._left_out -= 1
-        return True
-
-    def _all_came(self) -> None:
-        """Let the leader begin. The lock is held."""
-        gate, self._gathering = self._gathering, None
-        if gate is not None:
-            gate.release()
-
-    def _gather(self, gate: threading.Lock) -> None:
-        """Wait until `gate` is opened, or some time is over, and prepare the write. Meanwhile nobody writes."""
-        came = gate.acquire(timeout=GATHER)
-        with self.lock:
-            self._gathering = None
-            if self._failure is not None:
-                raise self._failure
-            if came:
-                self._vain = max(LEAST, self._vain // 2)
-            else:
-                self._left_out = self._vain
-                self._vain = min(2 * self._vain, MOST)
-            self._writing = True
-            self._prepare()
 
     def _exclusively(self, work: Callable[[], None]) -> None:
         """Do `work` while nobody else writes anything."""
@@ -199,7 +152,6 @@ class GroupCommit(ABC):
             self._wake_safe()
         elif self._company:
             self._company -= 1
-            self._expected = 0
         self._leader = None
         if self._waiting:
             self._pass_on()
@@ -210,7 +162,6 @@ class GroupCommit(ABC):
         """Wake the first of those whose LSN is safe. It wakes the next, and so on: they don't all wait for the GIL."""
         safe = self.safe
         done = [turn for turn in self._waiting if turn.lsn <= safe]
-        self._expected = len(done) if len(done) == len(self._waiting) else 0
         if done:
             for before, after in pairwise(done):
                 before.after = after

@@ -4,11 +4,9 @@ import ctypes
 import functools
 import threading
 from collections.abc import Callable
-from itertools import pairwise
 
 import pytest
 
-from logger import force
 from logger.errors import LogClosed, LogFailed
 from logger.force import COMPANY, GroupCommit
 from tests.alone import alone
@@ -109,60 +107,6 @@ def test_one_write_serves_all_who_came_while_the_one_before_ran() -> None:
         assert line._company == left
 
 
-def test_who_comes_first_waits_for_those_who_were_woken_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(force, "GATHER", 60)
-    line, leader = led()
-    followers = [Caller(line) for _ in range(4)]
-    queued(line, 4)
-    line.go.set()
-    for caller in (leader, *followers):
-        caller.ended()
-    assert line._expected == 3, "the first of the four has led"
-    again = Caller(line)
-    until(lambda: line._gathering is not None)
-    assert line.writes == [1, 5]
-    others = [Caller(line) for _ in range(3)]
-    for caller in (again, *others):
-        caller.ended()
-        assert caller.raised is None
-    assert line.writes == [1, 5, 9]
-
-
-def test_where_nobody_comes_it_is_waited_for_ever_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(force, "GATHER", 0.0001)
-    line = Line()
-    line.go.set()
-    waited = []
-    for number in range(1, 600):
-        line._expected = 1
-        line.force(line.append())
-        if line._left_out == line._vain // 2:
-            waited.append(number)
-    assert [after - before - 1 for before, after in pairwise(waited)] == [16, 32, 64, 128, 256]
-    line._vain, line._left_out, line._expected = force.MOST, 0, 1
-    line.force(line.append())
-    assert line._vain == line._left_out == force.MOST
-    monkeypatch.setattr(force, "GATHER", 60)
-    line._vain, line._left_out, line._expected = 64, 0, 1
-    first = Caller(line)
-    until(lambda: line._gathering is not None)
-    for caller in (Caller(line), first):
-        caller.ended()
-    assert (line._vain, line._left_out) == (32, 0)
-
-
-def test_who_waits_for_others_hears_that_the_log_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(force, "GATHER", 0.2)
-    line = Line()
-    line._expected = 1
-    caller = Caller(line)
-    until(lambda: line._gathering is not None)
-    line.stop(LogFailed("stopped"))
-    caller.ended()
-    assert isinstance(caller.raised, LogFailed)
-    assert line.writes == []
-
-
 def test_the_chain_goes_on_when_one_that_was_woken_is_interrupted() -> None:
     """The interrupt waits for the thread, and strikes when it has been woken and before it wakes the next."""
     line, leader = led()
@@ -236,19 +180,8 @@ def as_follower(line_of: Callable[[Tracer | None], tuple[Line, Caller]], tracer:
     return line, [leader, first, *(Caller(line) for _ in range(3))]
 
 
-def as_one_that_gathers(
-    line_of: Callable[[Tracer | None], tuple[Line, Caller]], tracer: Tracer
-) -> tuple[Line, list[Caller]]:
-    line = Line()
-    line._expected = 3
-    line.go.set()
-    leader = Caller(line, tracer)
-    until(lambda: line._leader is not None or not leader.is_alive())
-    return line, [leader, *(Caller(line) for _ in range(3))]
-
-
 @pytest.mark.interpreted
-@pytest.mark.parametrize("role", [as_leader, as_follower, as_one_that_gathers])
+@pytest.mark.parametrize("role", [as_leader, as_follower])
 def test_an_interrupt_at_any_line_leaves_nobody_in_silence(
     role: Callable[[Callable[[Tracer | None], tuple[Line, Caller]], Tracer], tuple[Line, list[Caller]]],
 ) -> None:
