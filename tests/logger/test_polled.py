@@ -149,7 +149,7 @@ def strike_at(first: int, then: int) -> Callable[[FrameType, str, Any], Any]:
     return trace
 
 
-@pytest.mark.parametrize("then", [0, 1, 2, 5, 1000])
+@pytest.mark.parametrize("then", [0, 2, 1000])
 def test_after_an_interrupt_nothing_is_under_way(then: int, patient: None, file: PosixFile) -> None:
     """Whoever leads next uses the same memory and writes to the same place. Another interrupt follows it."""
     interrupted = 0
