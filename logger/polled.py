@@ -69,7 +69,8 @@ class Poller:
         self._requests = ctypes.pointer(ctypes.pointer(self._request))
         self._done = _Done()
         self._to_done = ctypes.byref(self._done)
-        self._memory: ctypes.c_char | None = None  # what is written, kept while it is
+        self._data: Any = None  # what was written last, kept at least while it is
+        self._memory: ctypes.c_char | None = None  # the same
         self._one_at_a_time = threading.Lock()
         self._pause = LEAST
         self._left_out = 0  # writes still to be left to the usual call
@@ -116,9 +117,11 @@ class Poller:
     def _write(self, fd: int, data: Any, offset: int) -> int:
         """What the system says of it: bytes written, or an error's number below 0."""
         request = self._request
-        self._memory = ctypes.c_char.from_buffer(data)
+        if data is not self._data:  # a log writes the same page again and again
+            self._memory = ctypes.c_char.from_buffer(data)
+            request.address, request.size = ctypes.addressof(self._memory), len(data)
+            self._data = data
         request.fd, request.offset = fd, offset
-        request.address, request.size = ctypes.addressof(self._memory), len(data)
         before = self._tail.value
         self._idle = False
         try:
