@@ -227,6 +227,10 @@ def test_where_the_disk_takes_long_it_is_tried_ever_less_often(
     monkeypatch.setattr(polled, "TAKEN", 0)
     poller.write(file.fd, filled(1), 0)
     assert (poller._pause, poller._left_out, poller._in_time) == (64, 32, 0)
+    monkeypatch.setattr(polled, "A_SLICE", 0)
+    poller._left_out = 0
+    poller.write(file.fd, filled(1), 0)
+    assert (poller._pause, poller._left_out) == (128, polled.MOST)
 
 
 def test_a_call_that_somebody_has_put_in_the_place_of_the_systems_is_made(
