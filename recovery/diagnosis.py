@@ -70,6 +70,12 @@ TABLE = (
     Row("extent_damaged_in_the_middle", "a record can't be read, later ones can", Does.CUT, "the log is cut", UNITS),
     Row("extent_damaged_at_the_tail", "the last records can't be read", Does.CUT, "the log is cut", UNITS),
     Row("extent_header_damaged", "the header of an extent is not whole", Does.KEEP, "each record says where it is"),
+    Row(
+        "extent_of_history_bad",
+        "an extent that no restart needs, but media recovery may, is missing or was cut",
+        Does.KEEP,
+        "record media images when the queue manager is started (rcdmqimg)",
+    ),
     Row("extent_not_needed", "an extent that a restart does not need is bad", Does.REBUILD, "it is left out"),
     Row(
         "damaged_before_the_checkpoint",
@@ -129,6 +135,7 @@ class Lost:
     readable: int  # bytes of them all
     first_time: int
     last_time: int
+    history: int = 0  # LSN from which on what lies before `start` may lack, too, which media recovery may need; 0: none
 
     def lines(self) -> list[str]:
         size = self.end - self.start
@@ -145,6 +152,11 @@ class Lost:
             if numbers:
                 shown = ", ".join(f"0,{n}" for n in numbers[:20]) + (", ..." if len(numbers) > 20 else "")
                 said.append(f"Lost: the {what} of {len(numbers)} units of work: {shown}.")
+        if self.history:
+            said.append(
+                f"Lost: some of {lsn.text(self.history)} to {lsn.text(self.start)}, which no restart needs, but media "
+                f"recovery may: record media images when the queue manager is started (rcdmqimg)."
+            )
         return said
 
 

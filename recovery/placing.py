@@ -112,6 +112,7 @@ class Placed:
                 self._note("extent_not_needed", path, "")  # a start refuses it all the same
         if state.log_type is LogType.LINEAR:
             gone |= self._gaps_behind(max((max(known, self._says(n)) for n, known in state.extents), default=0))
+            self._note_history(min(floor, needed))
         return gone
 
     def _badness(self, number: int, sequence: int, foreign: set[int]) -> str:
@@ -128,6 +129,12 @@ class Placed:
         """The sequence that the extent file says it holds; 0 where it says nothing."""
         seen = self.right.get(number)
         return seen.header.sequence if seen is not None and seen.header is not None else 0
+
+    def _note_history(self, end: int) -> None:
+        """Say what lacks among the extents before this sequence, as far back as there are any."""
+        for sequence in range(min(self.here, default=end), end):
+            if sequence not in self.here or not self.here[sequence][1].whole(self.extent_bytes):
+                self._note("extent_of_history_bad", self.where(sequence), "")
 
     def _gaps_behind(self, last: int) -> set[int]:
         """A start takes what follows in a linear log for its own, and refuses a gap in that."""

@@ -347,6 +347,8 @@ class _Examiner:
             elif each.kind in (Kind.PREPARE, Kind.ROLL_FORWARD):
                 prepared.append(each.uow)
         told = [one.found.durable for one in self.checkpoints] + ([state.durable, state.clean_end] if state else [])
+        bad = [sequence for sequence in gone if sequence * self.extent_bytes < chain.end]
+        linear = self.config.log_type is LogType.LINEAR
         border = [(sequence + 1) * self.extent_bytes for sequence in gone if state is None or not state.clean_end]
         return Lost(
             start=chain.end,
@@ -358,4 +360,5 @@ class _Examiner:
             readable=readable,
             first_time=min(times, default=0),
             last_time=max(times, default=0),
+            history=min(bad) * self.extent_bytes if linear and bad else 0,
         )

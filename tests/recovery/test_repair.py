@@ -733,6 +733,39 @@ def test_extent_not_needed() -> None:
     mended(life, "extent_not_needed", life.model)
 
 
+def test_extent_of_history_bad() -> None:
+    """Nothing is mended, but it is said: a restart needs none of it, media recovery does."""
+    life = Life(LINEAR)
+    born(life)
+    laps(life, 1.3)
+    life.checkpoint()
+    life.disk = life.disk.crash(KEEP_ALL)
+    state = control.read(life.disk, CONTROL)[1]
+    head, last = state.head // state.extent_bytes, (state.durable - 1) // state.extent_bytes
+    assert head > 2
+    path = path_of(extent.linear_number(2))
+    half = life.disk.peek(path)[: DATA + state.extent_bytes // 2]
+    for how in ("removed", "cut", "whole"):
+        other = life.fork(KEEP_ALL)
+        if how == "removed":
+            other.disk.remove(path)
+        elif how == "cut":
+            other.disk.poke(path, half)
+        found = check(other)
+        assert rows(found) == (set() if how == "whole" else {"extent_of_history_bad"}), found.lines()
+        assert not found.needed and found.examination.lost is None
+        assert how == "whole" or any("record media images" in line for line in found.lines())
+        assert repair(other).saved == ""
+    # The same extent is cut that the log ends in: the units of work are what the checkpoint has, its history is not.
+    other = life.fork(KEEP_ALL)
+    path = path_of(extent.linear_number(last))
+    other.disk.poke(path, other.disk.peek(path)[: DATA + PAGE])
+    found = check(other)
+    lost = found.examination.lost
+    assert lost is not None and lost.history == last * state.extent_bytes < lost.start, found.lines()
+    assert any("which no restart needs, but media" in line for line in found.lines())
+
+
 def test_damaged_before_the_checkpoint() -> None:
     life = Life(CIRCULAR)
     born(life)
