@@ -33,7 +33,8 @@ def decoded(data: bytes, path: str) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as exc:
         number = data.count(b"\n", 0, exc.start) + 1
-        raise complaint("AMQ6162", path, number, f"byte 0x{data[exc.start]:02x} is not UTF-8 text.") from None
+        text = f"byte 0x{data[exc.start]:02x} is not UTF-8 text; correct the line, or put the right file in its place."
+        raise complaint("AMQ6162", path, number, text) from None
 
 
 def numbered(text: str | bytes, path: str) -> Iterator[tuple[int, str]]:

@@ -167,6 +167,18 @@ def _attempt(run: Callable[[], int]) -> tuple[int, str]:
         return explain(exc)
 
 
+WAYS_OUT = {  # what to do about an error of the system's
+    errno.ENOTDIR: "a file lies where a directory is wanted: name another directory, or move the file away",
+    errno.EISDIR: "a directory lies where a file is wanted: move it away, and put the file there",
+    errno.EROFS: "mount the file system for writing, or name another directory",
+    errno.ENAMETOOLONG: "choose a shorter path",
+    errno.ELOOP: "a symbolic link leads to itself: correct it",
+    errno.EMFILE: "file descriptors have run out: raise the limit (ulimit -n)",
+    errno.ENFILE: "the system's file descriptors have run out: close files, or raise its limit (fs.file-max)",
+    errno.EIO: "mend the disk",
+}
+
+
 def explain(exc: Exception) -> tuple[int, str]:
     """The exit code and the one line that an error becomes."""
     if isinstance(exc, Failure):
@@ -199,7 +211,9 @@ def explain(exc: Exception) -> tuple[int, str]:
         return NOT_AUTHORISED, _not_authorised(exc)
     if isinstance(exc, OSError):
         what = "a file" if exc.filename else "a file, or standard output,"
-        return UNEXPECTED, f"AMQ7002S: {what} can't be used: {because(exc)}"
+        way = WAYS_OUT.get(exc.errno or 0)
+        text = because(exc) if way is None else f"{because(exc).removesuffix('.')}; {way}."
+        return UNEXPECTED, f"AMQ7002S: {what} can't be used: {text}"
     if os.environ.get("QMGR_TRACEBACK"):
         traceback.print_exc()
     return (
