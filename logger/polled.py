@@ -56,6 +56,15 @@ class _Done(ctypes.Structure):
     )
 
 
+def _is_mapped(address: int) -> bool:
+    """Does memory of this process begin there? Where nobody tells, it does not."""
+    try:
+        with open("/proc/self/maps", "rb") as file:
+            return any(line.startswith(b"%08x-" % address) for line in file)
+    except OSError:
+        return False
+
+
 class Poller:
     """Makes such writes, one at a time."""
 
@@ -77,7 +86,12 @@ class Poller:
         self._left_out = 0  # writes still to be left to the usual call
         self._in_time = 0  # writes since the last one that was not
         self._unknown = OSError(errno.EIO, "it is not known whether a write that was interrupted is over")
-        self._begin()
+        try:
+            self._begin()
+        except OSError as exc:
+            if exc.errno != errno.EAGAIN:
+                raise
+            self._left_out = MOST  # others have all that the system gives (fs.aio-max-nr); maybe not for long
 
     def _begin(self) -> None:
         """Have a context of the system's. Raises OSError."""
@@ -85,7 +99,9 @@ class Poller:
         self._idle = False
         if self._call(self._setup, 1, ctypes.byref(self._context)) != 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        shown = ctypes.c_uint32.from_address(self._context.value + MAGIC_AT).value == MAGIC
+        shown = _is_mapped(self._context.value) and (
+            ctypes.c_uint32.from_address(self._context.value + MAGIC_AT).value == MAGIC
+        )
         if not shown or self._call(self._get_events, self._context, 0, 1, self._to_done, None) != 0:
             self.close()
             raise OSError(errno.ENOSYS, "the system does not show what is done")
@@ -97,7 +113,7 @@ class Poller:
 
         `data` is a writable buffer, since ctypes tells no other one's address.
         """
-        if self._left_out:
+        if self._left_out > 0 and (self._idle or not self._context.value):  # else one that was struck may be under way
             self._left_out -= 1
             return -1
         if not self._one_at_a_time.acquire(blocking=False):
@@ -119,6 +135,7 @@ class Poller:
         """What the system says of it: bytes written, or an error's number below 0."""
         request = self._request
         if data is not self._data:  # a log writes the same page again and again
+            self._data = None  # whatever strikes, this is not the address of something else
             self._memory = ctypes.c_char.from_buffer(data)
             request.address, request.size = ctypes.addressof(self._memory), len(data)
             self._data = data
@@ -161,21 +178,24 @@ class Poller:
             self._pause = max(LEAST, self._pause // 2)
 
     def close(self) -> None:
-        """Wait for what is under way, whatever strikes meanwhile. Said twice, it is the same.
+        """Wait for what is under way; what strikes meanwhile is raised afterwards. Said twice, it is the same.
 
         Raises OSError where that can't be done.
         """
         self._idle = False
-        left = TRIES
+        left, struck = TRIES, None
         while left:
             left -= 1
             try:
                 if self._call(self._destroy, self._context) == 0 or ctypes.get_errno() == errno.EINVAL:
                     self._context.value = 0  # the system may give its number to somebody else
-                    return
-            except BaseException:  # an interrupt, of which somebody hears anyway, or no memory, which there may be soon
-                continue
-        raise self._unknown
+                    break
+            except BaseException as exc:  # an interrupt, or no memory, which there may be soon
+                struck = exc
+        else:
+            raise self._unknown
+        if struck is not None:
+            raise struck
 
     def _is_new(self) -> bool:
         """Have another context in the place of one that was closed; False where there is none."""

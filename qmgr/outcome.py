@@ -2,8 +2,9 @@
 
 The outcome of a unit is one record. Where there is none it was backed out: by its application, or by a restart before
 anything of it was logged. That holds only if all of the log is there from where the unit began; else nobody knows.
-Of units that had non-persistent messages only nothing is logged; those that were committed last are in memory, and of
-what may be one that was forgotten nobody knows.
+Of units that had non-persistent messages only nothing is logged; those that were committed last are in memory and, over
+an end in order, in the checkpoint. Of what may be one that was forgotten nobody knows. A crash takes their messages,
+and with them that they were committed. A unit that has done nothing counts as backed out.
 """
 
 import contextlib
@@ -31,20 +32,21 @@ def outcome(engine: Engine, retention: Retention, number: int, since: int = 0) -
     for a number that is of no start of this queue manager, Unavailable, also where an archive is away that may have it.
     """
     engine.check()
-    if type(number) is not int or not 0 < number // FENCE <= engine.log.epoch or type(since) is not int:
+    if type(number) is not int or not FENCE < number < engine.next_number() or type(since) is not int:
         raise Mistake(f"no unit of work has had the number {number!r}", reason=Reason.UOW_NOT_AVAILABLE)
     with engine.lock:
         unit = engine.state.uows.get(number)
-        if unit is not None and unit.state in (ACTIVE, PREPARED):
-            return unit.state
+        known = None if unit is None else unit.state
+        if known is ACTIVE:
+            return ACTIVE
+        if number in engine.state.unlogged:
+            return COMMITTED
         tail = engine.log.buffer.tail
-    if number in engine.unlogged:
-        return COMMITTED
     pin = retention.pin(0)  # nothing is removed meanwhile
     try:
         if engine.log.durable < tail:
             engine.log.sync(tail)  # what a crash could take back is not told
-        found = _looked_up(engine, number, since, tail)
+        found = PREPARED if known is PREPARED else _looked_up(engine, number, since, tail)
         linear = engine.log.state.log_type is LogType.LINEAR
         away = engine.log.archive_away() if found is None and linear else ""
     except LogError as exc:
@@ -89,6 +91,6 @@ def _search(engine: Engine, number: int, since: int, tail: int) -> UowState | No
                 whole = whole or raw.epoch < epoch or (raw.epoch == epoch and first == size)
             if not count % A_MOMENT:
                 engine.clock.give_way()
-    if not whole or log.reaches_back_to() > start or number <= engine.forgotten:
+    if not whole or log.reaches_back_to() > start or number <= engine.state.forgotten:
         return None  # it may have been committed
     return BACKED_OUT

@@ -30,6 +30,9 @@ class Resource(Store):
                 self.be(read_qmgr(fields["qmgr"]))
                 self.aliases = {one["name"]: read_alias(one) for one in fields.get("aliases", ())}
                 self.catalog = fields["catalog"] if self.imaged else 0
+                if unlogged and "unlogged" in fields:
+                    self.forgotten, *last = fields["unlogged"]
+                    self.unlogged.extend(last)
             else:
                 self._load_queue(fields, volatile=unlogged)
 

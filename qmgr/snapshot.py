@@ -194,6 +194,8 @@ class StateSnapshot:
         first: dict[str, Any] = {"qmgr": attrs.asdict(state.qmgr), "catalog": state.catalog}
         if state.aliases:
             first["aliases"] = [attrs.asdict(alias) for alias in state.aliases.values()]
+        if state.ending:  # it goes with the messages of theirs that are kept
+            first["unlogged"] = [state.forgotten, *state.unlogged]
         self._first_line = json.dumps(first).encode()
         self._changed: dict[int, _QueueSnapshot] = {}
         self._lines: dict[int, bytes] = {}

@@ -2,6 +2,7 @@
 
 import contextlib
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -19,6 +20,7 @@ from recovery.uows import Uow, UowTable
 
 QUEUE = itemgetter(0)  # of a get of a unit of work
 A_FEW = 2  # calls, for which a loop is quicker
+REMEMBERED = 1000  # units of work that nothing is logged of
 
 
 def sort_of(entry: Entry) -> tuple[int, int, bool]:
@@ -51,6 +53,8 @@ class State(ABC):
         self.by_id: dict[int, Queue] = {}
         self.aliases: dict[str, AliasDefinition] = {}
         self.committed = self.backed_out = 0  # units of work, since the start
+        self.unlogged: deque[int] = deque()  # committed last, of those that nothing is logged of
+        self.forgotten = 0  # the highest number of such a one that is remembered no more
         self.uows = UowTable()
         self.holding: dict[Uow, None] = {}  # units of work with calls that are not logged yet, in their order
         self.next_queue = 1
@@ -283,6 +287,10 @@ class State(ABC):
             else:
                 queue.add(entries[0], sequence, end)
         self.committed += 1
+        if not lsn and (unit.puts or unit.gets):
+            self.unlogged.append(unit.number)
+            if len(self.unlogged) > REMEMBERED:
+                self.forgotten = max(self.forgotten, self.unlogged.popleft())
         self._end(unit, uows.COMMITTED)
 
     def _backout(self, record: records.Backout, lsn: int, end: int, time: int) -> None:

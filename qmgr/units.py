@@ -5,7 +5,6 @@ when the unit is prepared, or when anybody else appends a record. So the log has
 """
 
 import itertools
-from collections import deque
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
@@ -40,7 +39,6 @@ QUEUE_AND_SEQUENCE = records.QUEUE_PLACE.size
 COUNT = records.LENGTH32.size
 A_RECORD = 3  # messages that are logged together take a restart as long as one record, and count as one, about
 HOLD = 512 << 10  # bytes of calls that are held back at most
-REMEMBERED = 1000
 FENCE = 1 << 40  # numbers handed out in one epoch: message ids and units of work are unique over all restarts
 
 
@@ -98,8 +96,6 @@ class Units(Logged):
         self._usual_uncommitted = given.max_uncommitted
         self.heed()
         self.ending: Reason | None = None  # why no unit of work, and no wait, may begin any more
-        self.unlogged: deque[int] = deque()  # committed last, of those that nothing is logged of
-        self.forgotten = 0  # the highest number of such a one that is remembered no more
         self._hold = min(HOLD, given.log.buffer.max_frame // 2)
         self._frame = given.log.cost(0)
         self._last = (given.log.epoch + 1) * FENCE - 1
@@ -296,19 +292,11 @@ class Units(Logged):
                     self.checkpointer.records += unit.persistent // A_RECORD
                     end = self._append_and_apply(record, self.clock.wall_us())
                 else:
-                    if unit.puts or unit.gets:
-                        self._remember(unit.number)
                     self._apply_only(record, self.clock.wall_us())
                 self._promise(unit, 0)
         except LogError as exc:
             raise self.translated(exc) from exc
         return end
-
-    def _remember(self, number: int) -> None:
-        """The unit of work is committed, and nothing in the log says so."""
-        self.unlogged.append(number)
-        if len(self.unlogged) > REMEMBERED:
-            self.forgotten = max(self.forgotten, self.unlogged.popleft())
 
     def back_out(self, unit: Uow) -> None:
         """Undo the unit of work; succeeds too when the queue manager has done so already."""

@@ -13,7 +13,7 @@ from qmgr.errors import (
     Unavailable,
     UnitOfWorkEnded,
 )
-from qmgr.units import REMEMBERED
+from qmgr.state import REMEMBERED
 from recovery.records import Xid
 from recovery.uows import UowState
 from tests.conftest import SOAK
@@ -183,3 +183,52 @@ def test_what_began_behind_a_checkpoint_that_the_log_still_has_is_known_to_be_ba
     fill()
     fill()
     assert world.qm.outcome(done.id) is None
+
+
+def test_what_an_end_in_order_keeps_of_non_persistent_messages_was_committed() -> None:
+    """A crash takes such messages, and the unit of work with them; an end in order may keep them."""
+    world = World()
+    world.qm.define_queue("A", non_persistent_class="HIGH")
+    units = []
+    for _ in range(REMEMBERED + 1):
+        with world.qm.begin() as unit:
+            unit.put("A", b"x", persistent=False)
+            units.append(unit.id)
+    undone = world.qm.begin()
+    undone.put("A", b"y", persistent=False)
+    undone.backout()
+    for _ in range(2):
+        world.restart()
+        assert world.qm.queue("A").depth == len(units)
+        assert world.qm.outcome(units[0]) is None, "it is remembered no more"
+        assert {world.qm.outcome(number) for number in units[1:]} == {UowState.COMMITTED}
+        assert world.qm.outcome(undone.id) is UowState.BACKED_OUT
+    world.crash(LOSE_ALL)
+    assert world.qm.queue("A").depth == 0
+    assert {world.qm.outcome(number) for number in units[-3:]} == {UowState.BACKED_OUT}
+
+
+def test_a_number_that_nobody_has_had_is_refused() -> None:
+    world = World()
+    world.qm.define_queue("A")
+    unit = world.qm.begin()
+    with pytest.raises(Mistake, match="no unit of work has had"):
+        world.qm.outcome(unit.id + 1)
+    assert world.qm.outcome(unit.id) is UowState.ACTIVE
+    unit.backout()
+
+
+def test_nobody_hears_that_a_unit_is_prepared_before_that_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.qm.define_queue("A")
+    unit = world.qm.begin(XID)
+    unit.put("A", b"x")
+    log = world.qm._log
+    with monkeypatch.context() as patched:
+        patched.setattr(log, "force", lambda end: None)  # another thread's prepare, which has come no further
+        unit.prepare()
+    assert log.durable < log.buffer.tail
+    assert world.qm.outcome(unit.id) is UowState.PREPARED
+    assert log.durable == log.buffer.tail
+    world.crash(LOSE_ALL)
+    assert world.qm.outcome(unit.id) is UowState.PREPARED

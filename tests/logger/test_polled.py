@@ -30,6 +30,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks as long as the disk takes, however busy the machine is."""
     monkeypatch.setattr(polled, "LONGEST", 600_000_000_000)
     monkeypatch.setattr(polled, "TAKEN", 600_000_000_000)
+    monkeypatch.setattr(polled, "A_SLICE", 600_000_000_000)
 
 
 @pytest.fixture
@@ -191,6 +192,78 @@ def test_after_an_interrupt_nothing_is_under_way(then: int, patient: None, file:
     assert interrupted > 20
 
 
+def test_after_an_interrupt_no_page_of_one_log_is_written_into_another(poller: polled.Poller, tmp_path: Path) -> None:
+    """Two queue managers of one process have one of these, which remembers whose page it wrote last."""
+    files = [PosixDisk().open(f"{tmp_path}/{name}", create=True, direct=True) for name in "ab"]
+    pages = [filled(1), filled(2)]
+    for file in files:
+        file.write(0, PosixDisk().buffer(2 * PAGE))
+    for count in range(100):
+        assert poller.write(files[0].fd, pages[0], 0) == PAGE
+        before = sys.gettrace()
+        try:
+            sys.settrace(strike_at(count, 10_000))
+            poller.write(files[1].fd, pages[1], 0)
+        except KeyboardInterrupt:
+            struck = True
+        else:
+            struck = False
+        finally:
+            sys.settrace(before)
+        if poller._one_at_a_time.locked():  # struck right behind it
+            poller._one_at_a_time.release()
+        assert poller.write(files[0].fd, pages[0], PAGE) == PAGE
+        assert page_of(files[0], 1) == pages[0], f"struck at line {count}"
+        if not struck:
+            break
+    assert count > 10
+    for file in files:
+        file.close()
+
+
+def test_an_interrupt_while_another_context_is_made_is_heard(
+    poller: polled.Poller, file: PosixFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call, left = poller._call, [KeyboardInterrupt()]
+    poller.close()
+
+    def struck(number: int, *rest: Any) -> int:
+        answer: int = call(number, *rest)
+        if number == poller._destroy and left:
+            raise left.pop()
+        return answer
+
+    monkeypatch.setattr(poller, "_call", struck)
+    with pytest.raises(KeyboardInterrupt):
+        poller.write(file.fd, filled(1), 0)
+    assert poller.write(file.fd, filled(2), 0) == PAGE
+    assert page_of(file, 0) == bytes([2]) * PAGE
+
+
+def test_where_others_have_all_contexts_it_is_tried_again_later(
+    patient: None, file: PosixFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, left = polled.Poller._begin, [OSError(errno.EAGAIN, "none left")] * 2
+
+    def none_left(self: polled.Poller) -> None:
+        begin(self)
+        if left:
+            self.close()
+            raise left.pop()
+
+    monkeypatch.setattr(polled.Poller, "_begin", none_left)
+    poller = polled.Poller()
+    for number in range(2):
+        for _ in range(polled.MOST):
+            assert poller.write(file.fd, filled(9), 0) == -1
+        assert poller.write(file.fd, filled(3), 0) == (-1 if not number else PAGE)
+    assert page_of(file, 0) == bytes([3]) * PAGE
+    poller.close()
+    monkeypatch.setattr(polled, "_is_mapped", lambda address: False)  # of a system that only looks like Linux
+    with pytest.raises(OSError, match="does not show"):
+        polled.Poller()
+
+
 @pytest.mark.parametrize("times", [1, 2, 3, 100])
 def test_it_is_waited_for_where_memory_is_short(
     times: int, poller: polled.Poller, file: PosixFile, monkeypatch: pytest.MonkeyPatch
@@ -292,10 +365,35 @@ def test_a_force_looks_for_its_end_unless_others_have_waited_lately(
         monkeypatch.undo()
 
 
+def test_what_a_queue_manager_forces_so_is_there_when_it_is_killed(
+    tmp_path: Path, patient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[int] = []
+    write = polled.Poller.write
+
+    def note(self: polled.Poller, fd: int, data: memoryview, offset: int) -> int:
+        looked.append(write(self, fd, data, offset))
+        return looked[-1]
+
+    monkeypatch.setattr(disks, "_keeps_what_is_written_durably", lambda fd: True)
+    monkeypatch.setattr(disks, "_pollers", [])
+    monkeypatch.setattr(polled.Poller, "write", note)
+    qmgr.create("LONE", data_path=tmp_path)
+    qm = qmgr.start("LONE", data_path=tmp_path, background=False)
+    qm.define_queue("A")
+    for number in range(20):
+        qm.put("A", b"%d" % number)
+    qm.abandon()
+    assert looked.count(PAGE) >= 20
+    with qmgr.start("LONE", data_path=tmp_path, background=False) as again:
+        assert [message.body for message in again.browse("A")] == [b"%d" % number for number in range(20)]
+
+
 FORKED = """
 import os, sys
 from logger.disk import PAGE, PosixDisk, _pollers
 file = PosixDisk().open(sys.argv[1], create=True, direct=True)
+file.durably = True
 page = PosixDisk().buffer(PAGE)
 file.write_durably(0, page, alone=True)
 first = _pollers[:]
@@ -305,7 +403,7 @@ if not child:
     assert not _pollers
 file.write_durably(PAGE if child else 0, page, alone=True)
 if child:
-    assert _pollers == first and len(first) <= 1
+    assert _pollers == first and len(first) == 1 and first[0] is not None
     assert os.waitpid(child, 0)[1] == 0
     found = open(sys.argv[1], 'rb').read()
     print(found[:3], found[PAGE:PAGE + 3])
@@ -314,6 +412,11 @@ if child:
 
 def test_a_forked_child_has_its_own(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", FORKED, f"{tmp_path}/f"], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", FORKED, f"{tmp_path}/f"],
+        cwd=Path(qmgr.__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert (done.stdout, done.stderr) == ("b'one' b'two'\n", "")

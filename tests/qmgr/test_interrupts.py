@@ -243,6 +243,30 @@ def struck_at_every_line(
     assert n > 20, "the call has lines"
 
 
+def test_row_65_an_interrupted_commit_of_what_is_not_logged_is_told_of_as_it_is() -> None:
+    """Nothing in the log says that such a unit was committed: memory has to agree with itself."""
+    backed_out = stopped = 0
+    for n in itertools.count(1):
+        world = World()
+        world.qm.define_queue("A")
+        unit = world.qm.begin()
+        unit.put("A", b"x", persistent=False)
+        tracer = Tracer(n)
+        returned = interrupted(tracer, unit.commit)
+        if not tracer.where:
+            break
+        try:
+            if not returned and unit.state is UowState.ACTIVE:
+                unit.backout()
+                backed_out += 1
+            assert world.qm.outcome(unit.id) is unit.state, tracer.where
+            assert world.qm.queue("A").depth == (unit.state is UowState.COMMITTED), tracer.where
+        except qmgr.Unavailable as exc:
+            assert "start it again" in str(exc), tracer.where
+            stopped += 1
+    assert backed_out > 10 and stopped > 5, "the call has lines"
+
+
 class Strike(Tracer):
     """Raises KeyboardInterrupt at one line of one function: the first of which `when` is true."""
 
