@@ -85,6 +85,7 @@ class Segment:
         "_text",
         "blocks",
         "cells",
+        "filled",
         "gone",
         "gone_bytes",
         "gone_count",
@@ -99,6 +100,7 @@ class Segment:
         self.number = number
         self.length = HEADER.size
         self.cells = 0
+        self.filled = 0  # bytes of the blocks; what lies between them fills up pages
         self.blocks: dict[int, list[Block]] = {}  # by priority; never changed, but replaced, since copies share it
         self.starts: dict[int, array[int]] = {}  # the first cells of those, to look for one without touching all
         self.gone = bytearray()  # a bit for each cell
@@ -145,6 +147,7 @@ class Segment:
         for block in blocks:
             self.blocks.setdefault(block.priority, []).append(block)
             self.cells += block.cells
+            self.filled += block.size
         self.starts = {priority: array("I", map(FIRST_CELL, line)) for priority, line in self.blocks.items()}
         self.length = length
         self.make_room(0)
@@ -173,17 +176,17 @@ class Segment:
 
     @property
     def live_bytes(self) -> int:
-        """Bytes of its cells that are there, and of what lies between them.
+        """Bytes of its cells that are there, and of the page before the first one.
 
         Cells may be gone before a checkpoint shows them; whoever looks at that moment, without the lock, finds less.
         """
-        return max(0, self.length - self.gone_bytes) if self.gone_count < self.cells else 0
+        return max(0, PAGE + self.filled - self.gone_bytes) if self.gone_count < self.cells else 0
 
     def copy(self) -> "Segment":
         """A segment that says what this one says now; later changes of either leave the other alone."""
         copy = Segment(self.number, volatile=self.volatile)
         copy.gone = self.gone.copy()
-        for name in ("length", "cells", "blocks", "starts", "gone_count", "gone_bytes", "sealed", "_text"):
+        for name in ("length", "cells", "filled", "blocks", "starts", "gone_count", "gone_bytes", "sealed", "_text"):
             setattr(copy, name, getattr(self, name))
         return copy
 

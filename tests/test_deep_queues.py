@@ -763,6 +763,20 @@ def test_a_drained_queue_leaves_no_file_after_two_checkpoints() -> None:
     assert world.depths()["A"] == 0
 
 
+WORTH_IT = 4000
+
+
+def total(world: World) -> int:
+    """Bytes of all segments."""
+    return sum(len(world.disk.peek(path)) for path in files(world.disk))
+
+
+def live(world: World) -> int:
+    """Bytes that the messages of queue A take in segments, and a page for each segment."""
+    sizes = [segments.size_of_cell(len(message.head) + len(message.body)) for message in world.qm.browse("A")]
+    return sum(sizes) + PAGE * (len(inside(world.qm, "A").segments) + 1)  # the last one begins and ends with one
+
+
 def test_segments_of_which_most_is_gone_are_rewritten(small_segments: Counted) -> None:
     """The files stay below twice what is there, and a little more; the messages are all there, live and afterwards."""
     world = deep_world()
@@ -778,7 +792,7 @@ def test_segments_of_which_most_is_gone_are_rewritten(small_segments: Counted) -
         world.qm.checkpoint()
         world.qm.checkpoint()  # which deletes what the last one has replaced
         assert bodies(world.qm, "A") == ordered(left, 3)
-        there = sum(segment.live_bytes for segment in inside(world.qm, "A").segments.values())
+        there = live(world)
         total = sum(len(world.disk.peek(path)) for path in files(world.disk))
         assert total <= 2 * there + SLACK + LARGEST + 2 * PAGE, (turn, total, there)
         if turn % 5 == 4:
@@ -788,12 +802,23 @@ def test_segments_of_which_most_is_gone_are_rewritten(small_segments: Counted) -
     assert drain(world.qm, "A") == ordered(left, 3)
 
 
-WORTH_IT = 4000
-
-
-def total(world: World) -> int:
-    """Bytes of all segments."""
-    return sum(len(world.disk.peek(path)) for path in files(world.disk))
+@pytest.mark.parametrize("persistent", [True, False])
+def test_what_fills_up_pages_between_checkpoints_is_given_back(small_segments: Counted, persistent: bool) -> None:
+    """A slow queue: each checkpoint has a message of it, and begins a page of its own."""
+    world = deep_world()
+    for n in range(300):
+        world.qm.put("A", body(n), message_id=tag(n), persistent=persistent)
+        world.qm.checkpoint()
+        assert total(world) <= 2 * live(world) + SLACK + 2 * LARGEST + 2 * PAGE, n
+    for n in range(300):
+        if n % 30:
+            world.qm.get("A", message_id=tag(n))
+    for _ in range(4):
+        world.qm.checkpoint()
+        world.qm.put("A", body(0))  # a change
+        world.qm.get("A", message_id=world.qm.put("A", body(0)).message_id)
+    assert total(world) <= 2 * live(world) + SLACK + LARGEST + 2 * PAGE
+    assert small_segments.calls["_replace"] >= 2
 
 
 @pytest.mark.parametrize("persistent", [True, False])
@@ -805,7 +830,7 @@ def test_what_is_got_gives_its_room_back_though_few_records_say_so(
     fill(world, range(300), persistent=persistent)
     monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
     while world.qm.get_many("A", 5):
-        there = sum(segment.live_bytes for segment in inside(world.qm, "A").segments.values())
+        there = live(world)
         assert total(world) <= 2 * there + SLACK + LARGEST + 2 * WORTH_IT
     assert total(world) < SLACK + 2 * WORTH_IT
     taken = world.qm.status().checkpoints

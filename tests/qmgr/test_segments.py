@@ -82,7 +82,7 @@ def test_cells_come_back_over_crashes_but_for_those_that_are_gone(
         assert read(disk, one) == there
         assert (len(one), one.cells, one.gone_count) == (len(there), len(written), len(gone))
         assert all(one.is_gone(n) == (n in gone) for n in range(len(written)))
-        assert one.live_bytes == (one.length - one.gone_bytes if there else 0)
+        assert one.live_bytes == (PAGE + sum(size_of_cell(len(message)) for _, _, message in there) if there else 0)
         assert one.blocks == segment.blocks
         assert one.describe() == segment.describe()
     for block in blocks(segment):
