@@ -284,7 +284,7 @@ class Housekeeper:
             if not self._was_full and not hindered and not self._failed_ns:  # else it is the disk that is full
                 self._errors.say("AMQ7465" if held else "AMQ7466")
             self._failed_ns = 0
-            self.release(size + promise)
+            self.release(size + promise, spare=bool(hindered) and promise >= space.for_gets)
             with log.lock:
                 fits = log.space.fits(log.buffer.tail, size, promise)
             if not fits:
@@ -308,13 +308,16 @@ class Housekeeper:
         if over:
             self._errors.say("AMQ7464")
 
-    def release(self, needed: int = 0) -> None:
-        """The release sequence, until the log is below its threshold and `needed` bytes fit."""
+    def release(self, needed: int = 0, *, spare: bool = False) -> None:
+        """The release sequence, until the log is below its threshold and `needed` bytes fit.
+
+        `spare` the units of work as long as it is below: the disk is full and not the log, and it is a put that waits.
+        """
         log, engine = self._engine.log, self._engine
         rolled: list[Uow] = []
         self._needed = needed
         try:
-            self._release(needed, rolled)
+            self._release(needed, rolled, spare)
         finally:
             self._needed = 0
             with log.lock:  # their old records are behind the head by now, if they could be released at all
@@ -331,7 +334,7 @@ class Housekeeper:
         with log.lock:
             return log.floor_of(self._checkpointer.head_if_taken_now()) > log.space.floor
 
-    def _release(self, needed: int, rolled: list[Uow]) -> None:
+    def _release(self, needed: int, rolled: list[Uow], spare: bool) -> None:
         log, engine = self._engine.log, self._engine
         with log.lock:
             engine.log_held()  # only a unit of work with records holds the head
@@ -340,14 +343,18 @@ class Housekeeper:
                 tail, space = log.buffer.tail, log.space
                 if tail <= space.checkpoint_at and space.fits(tail, needed, 0):
                     return
-                enough = tail <= space.soft and space.fits(tail, needed, 0)
+                enough = tail <= space.soft and (spare or space.fits(tail, needed, 0))
                 holder = next(iter(engine.state.uows.logged()), None)
             moves = self._would_move_head()
             if moves and self.checkpoint_if_possible():
                 continue
             if enough or moves:  # a disk without room for a checkpoint: no unit of work stands in its way
                 return
-            if holder is None or holder in rolled or not self._release_unit(holder):
+            if holder is None or holder in rolled:
+                return
+            if not rolled and not self.checkpoint_if_possible():  # nor would one be possible afterwards
+                return
+            if not self._release_unit(holder):
                 return
             rolled.append(holder)
 

@@ -8,6 +8,7 @@ Rows are those of the fault list in `docs/testing.md`.
 import contextlib
 import errno
 import itertools
+import random
 import threading
 from collections.abc import Callable, Iterable
 
@@ -555,6 +556,7 @@ ACKNOWLEDGED: dict[str, Callable[[Life], object]] = {
     "define": lambda life: life.define("NEW", "of the queue"),
     "alter": lambda life: life.alter("A", "altered"),
     "delete": lambda life: life.delete("A"),
+    "clear": lambda life: life.clear("A"),
     "checkpoint": lambda life: life.checkpoint(),
     "end": lambda life: life.end(),
 }
@@ -592,6 +594,26 @@ def test_row_15_each_kind_of_acknowledgement_holds(verb: str, setup: Setup) -> N
         for _ in range(3):
             life.crash(loss)
             life.restart()
+        life.settle()
+
+
+def test_row_15_an_image_that_was_acknowledged_is_one_to_recover_from() -> None:
+    """Faults 15: and the log before it is not needed any more."""
+    for loss in (LOSE_ALL, ZEROED, NOISED, DATA_ONLY, *map(mixed, range(6))):
+        life = Life(AUTOMATIC)
+        born(life)
+        life.record_image()
+        needed = life.qm.oldest_extents()[1]
+        for _ in range(2):
+            life.crash(loss)
+            life.restart()
+            assert life.qm.oldest_extents()[1] == needed
+        life.keep_log("advance")
+        life.keep_log("remove")
+        assert life.harm("A", random.Random(1))
+        life.crash(KEEP_ALL)
+        life.restart()
+        assert life.found_damaged + life.healed_at_start > 0, "it was built again"
         life.settle()
 
 

@@ -298,12 +298,10 @@ def test_row_54_no_space_for_log_extents_then_space_again() -> None:
     assert sent > 5
     first = next(m.body for m in qm.browse("A"))
     assert qm.get("A").body == first  # there is room for what makes room
-    for unit, end in ((committed, "commit"), (backed, "backout")):
-        try:
-            getattr(unit, end)()
-        except qmgr.BackedOut:  # the oldest may have been backed out for room, which it is told
-            assert end == "commit"
-            assert got.body in [first, *(m.body for m in qm.browse("A"))]
+    committed.commit()
+    backed.backout()
+    assert [m.body for m in qm.browse("B")] == [b"to be committed"]
+    assert got.body not in [first, *(m.body for m in qm.browse("A"))]
     disk.capacity = None
     qm.checkpoint()
     for _ in range(50):
@@ -312,6 +310,48 @@ def test_row_54_no_space_for_log_extents_then_space_again() -> None:
     other = Life(disk=disk.crash(LOSE_ALL))
     other.start()
     assert [m.body for m in other.qm.browse("A")] == before
+
+
+@pytest.mark.parametrize("path", ["log", "segments"])
+def test_row_54_a_full_disk_takes_no_unit_of_work_from_its_application(path: str) -> None:
+    """Faults 54: to roll one back gives no room where no checkpoint can be taken, and it is not the log that is full.
+
+    Gets have a tenth of the log; when that is used up one is rolled back for them, if that helps.
+    """
+    life = Life(Setup(primary_files=2, secondary_files=20 if path == "log" else 1))
+    born(life)
+    life.put("A", number=20, size=1000)
+    qm, disk = life.qm, life.disk
+    qm.checkpoint()
+    units = [qm.begin() for _ in range(3)]
+    for unit in units:
+        unit.put("B", b"mine")
+    doubt = qm.begin(qmgr.Xid(1, b"full", b""))
+    doubt.put("B", b"in doubt")
+    doubt.prepare()
+    if path == "log":
+        disk.capacity = disk.used
+    else:
+        disk.fail(("write", "create"), errno.ENOSPC, once=False, where=lambda path: QUEUE_FILES(path))
+    with pytest.raises(qmgr.MQError) as caught:
+        for _ in range(3000):
+            qm.put("A", bytes(9000))
+    assert caught.value.reason in NO_ROOM, caught.value
+    for _ in range(30):
+        qm.get("A")
+    assert [unit.state for unit in units] == [qmgr.UowState.ACTIVE] * 3
+    units[0].commit()
+    with contextlib.suppress(qmgr.MQError):  # this may be refused as well
+        units[1].put("B", bytes(5000))
+    units[1].backout()
+    units[2].commit()
+    qm.resolve(qmgr.Xid(1, b"full", b""), commit=True)
+    assert [m.body for m in qm.browse("B")] == [b"mine", b"mine", b"in doubt"]
+    disk.capacity = None
+    disk.heal()
+    life.clock.advance(2)
+    for _ in range(50):
+        qm.put("A", bytes(9000))
 
 
 def test_row_54_no_space_for_segments_then_space_again() -> None:

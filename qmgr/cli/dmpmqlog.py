@@ -41,6 +41,9 @@ def run(args: argparse.Namespace) -> int:
     log_dir = args.f or access.log_dir(location)
     if args.f and not access.DISK.exists(control_path(args.f)):
         raise Failure(BAD_LOG_PATH, "AMQ7064E", f"-f was given {args.f!r}; there is no log: no {control_path(args.f)}.")
+    if not access.DISK.exists(log_dir):
+        text = f"the log directory {log_dir} is not there; mount its file system, or correct LogPath in qm.ini."
+        raise Failure(BAD_LOG_PATH, "AMQ7064E", text)
     linear = access.log_type(log_dir) is LogType.LINEAR
     if args.n is not None and not linear:
         why = f"-n is for linear logs, and that in {log_dir} is circular; use -b or -s."

@@ -303,6 +303,11 @@ class Life:
         after.delete(queue)
         self._call(f"delete {queue}", after, lambda: self.qm.delete_queue(queue, purge=True))
 
+    def clear(self, queue: str) -> None:
+        after = self.model.copy()
+        after.queues[queue].clear()
+        self._call(f"clear {queue}", after, lambda: self.qm.clear_queue(queue))
+
     def used_by_units(self, queue: str) -> bool:
         """Whether an open unit of work has put to the queue or got from it."""
         return any(queue == name for unit in self.model.units.values() for name, _ in [*unit.puts, *unit.gets])
