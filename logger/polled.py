@@ -24,6 +24,7 @@ A_SLICE = 5_000_000  # the same where others are many, or this process may use n
 LEAST, MOST = 16, 4096  # writes that are left to the usual call after that
 SURE = 256  # writes in time, one after the other, after which that becomes half as many
 TRIES = 250  # to wait for a write
+MS_ASYNC = 1
 
 
 class _Request(ctypes.Structure):
@@ -56,13 +57,9 @@ class _Done(ctypes.Structure):
     )
 
 
-def _is_mapped(address: int) -> bool:
-    """Does memory of this process begin there? Where nobody tells, it does not."""
-    try:
-        with open("/proc/self/maps", "rb") as file:
-            return any(line.startswith(b"%08x-" % address) for line in file)
-    except OSError:
-        return False
+def _is_mapped(libc: ctypes.CDLL, address: int) -> bool:
+    """Has this process memory there? This writes nothing, and is refused where there is none."""
+    return bool(libc.msync(ctypes.c_void_p(address), 1, MS_ASYNC) == 0)
 
 
 class Poller:
@@ -73,7 +70,7 @@ class Poller:
         if platform.machine() not in CALLS or ctypes.sizeof(ctypes.c_void_p) != 8:  # 32 bits have other numbers
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
         self._setup, self._destroy, self._submit, self._get_events = CALLS[platform.machine()]
-        libc = ctypes.CDLL(None, use_errno=True)
+        self._libc = libc = ctypes.CDLL(None, use_errno=True)
         self._call, self._give_way = libc.syscall, libc.sched_yield  # each lets go of the GIL
         self._request = _Request(operation=PWRITE, flags=os.RWF_DSYNC)
         self._requests = ctypes.pointer(ctypes.pointer(self._request))
@@ -99,7 +96,7 @@ class Poller:
         self._idle = False
         if self._call(self._setup, 1, ctypes.byref(self._context)) != 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        shown = _is_mapped(self._context.value) and (
+        shown = _is_mapped(self._libc, self._context.value) and (
             ctypes.c_uint32.from_address(self._context.value + MAGIC_AT).value == MAGIC
         )
         if not shown or self._call(self._get_events, self._context, 0, 1, self._to_done, None) != 0:

@@ -259,9 +259,19 @@ def test_where_others_have_all_contexts_it_is_tried_again_later(
         assert poller.write(file.fd, filled(3), 0) == (-1 if not number else PAGE)
     assert page_of(file, 0) == bytes([3]) * PAGE
     poller.close()
-    monkeypatch.setattr(polled, "_is_mapped", lambda address: False)  # of a system that only looks like Linux
+    monkeypatch.setattr(polled, "_is_mapped", lambda libc, address: False)  # of a system that only looks like Linux
     with pytest.raises(OSError, match="does not show"):
         polled.Poller()
+
+
+def test_it_is_known_whether_there_is_memory_before_it_is_read() -> None:
+    poller = polled.Poller()
+    assert polled._is_mapped(poller._libc, poller._context.value)
+    assert not polled._is_mapped(poller._libc, 0x1000), "where no system has memory of a process"
+    assert not polled._is_mapped(poller._libc, 7), "no address at all"
+    address = poller._context.value
+    poller.close()
+    assert not polled._is_mapped(poller._libc, address)
 
 
 @pytest.mark.parametrize("times", [1, 2, 3, 100])
