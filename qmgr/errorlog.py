@@ -53,6 +53,11 @@ MESSAGES = {
     "AMQ9004": ("I", "Object {name}, type qlocal recreated: {depth} messages."),
     "AMQ9005": ("W", "A damaged file was set aside as {path}."),
     "AMQ9006": ("W", "Media images that were due could not be recorded: {text}"),
+    "AMQ9015": (
+        "W",
+        "{count} log extents, from {name} on, are kept for media recovery only: record media images (rcdmqimg), or "
+        "have the queue manager do so (ALTER QMGR IMGSCHED(AUTO)).",
+    ),
     "AMQ9007": ("W", "Log extents could not be archived, compressed or removed: {text}"),
     "AMQ9012": (
         "W",

@@ -64,6 +64,8 @@ class Retention:
         self._checkpointer = engine.checkpointer
         self._linear = engine.log.state.log_type is LogType.LINEAR
         self._said = "", ""
+        config = engine.log.config
+        self._many = config.max_files  # extents kept for media recovery alone of which it is said that they are many
         self._named: set[str] = set()  # damaged extents
         self.away = ""  # that the archive was at the start, and what to do
         self._lock = threading.Lock()
@@ -225,9 +227,22 @@ class Retention:
                 self._reuse()
             finally:
                 self._working.release()
+        self._look_for_what_images_would_free()
         created, reused, deleted = self._log.housekept()
         if created or reused or deleted:
             self._errors.say("AMQ7490", created=created, reused=reused, deleted=deleted)
+
+    def _look_for_what_images_would_free(self) -> None:
+        """Say, each time that they have become twice as many, how many extents are kept for want of an image.
+
+        Where extents are archived by hand, or images are recorded by schedule, somebody looks after that.
+        """
+        needed = self.needed_from()
+        count = needed["restart"] - needed.get("media recovery", needed["restart"])
+        by_schedule = self._engine.state.qmgr.image_schedule == "AUTO"
+        if self._management is LogManagement.AUTOMATIC and not by_schedule and count > self._many:
+            self._many = 2 * count
+            self._errors.say("AMQ9015", count=count, name=self.oldest()[1])
 
     def _reuse(self) -> None:
         """Keep as many superfluous extents for reuse as there are primaries; delete the others."""

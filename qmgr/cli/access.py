@@ -139,7 +139,7 @@ def started(name: str, data_path: str | None, timeout: float = 0) -> Iterator[Ma
 def still_runs(name: str, exc: InUse) -> Failure:
     """Of a command that wants the queue manager to have ended."""
     text = f"queue manager {name!r} is running: {exc.holder or 'another process'} has it. End it first."
-    return Failure(NOT_AVAILABLE, "AMQ8146E", text)
+    return Failure(NOT_AVAILABLE, "AMQ7005E", text)
 
 
 def _owned(name: str, holder: str) -> Failure:

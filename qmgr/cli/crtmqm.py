@@ -28,7 +28,7 @@ BAD_LOG_SIZE = 115
 
 LINEAR = {  # option -> LogManagement, and what it means
     "ll": ("Manual", "linear logging; somebody removes the extents that nothing needs"),
-    "lla": ("Automatic", "linear logging; the queue manager reuses or deletes them"),
+    "lla": ("Automatic", "linear logging; the queue manager reuses or deletes them, once media images allow it"),
     "lln": ("Archive", "linear logging; the same, once they are archived"),
 }
 

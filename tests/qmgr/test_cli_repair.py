@@ -131,7 +131,7 @@ def test_what_can_not_be_repaired(run: Run, data: Path, made: Path) -> None:  # 
 @pytest.mark.parametrize("words", ["migmqlog -m QM1 -ll", "repair -m QM1", "repair --check -m QM1"])
 def test_one_that_another_process_has(run: Run, owner: "subprocess.Popen[str]", words: str) -> None:  # noqa: F811
     done = run(words)
-    assert done.returncode == 40 and done.stderr.startswith("AMQ8146E: ") and "pid" in done.stderr
+    assert done.returncode == 40 and done.stderr.startswith("AMQ7005E: ") and "pid" in done.stderr
 
 
 @pytest.mark.parametrize(

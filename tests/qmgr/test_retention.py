@@ -451,3 +451,22 @@ def test_an_image_that_nobody_keeps_any_more_is_not_believed_after_a_restart() -
     made.qm.alter(image_recover_queues=True)
     made.crash(LOSE_ALL)
     assert {queue.image for queue in made.qm._engine.state.by_id.values()} == {None}
+
+
+def test_extents_that_only_an_image_would_free_are_told_of_when_they_are_many() -> None:
+    """Nobody records images unless asked to: a log that "the queue manager frees" grows without an end."""
+    made = world("Automatic")
+    fill(made, 3, image=False)
+    assert "AMQ9015" not in made.errors(), "no more than there are primaries and secondaries"
+    fill(made, 4, image=False)
+    assert made.errors().count("AMQ9015W") == 1
+    assert "from S0000000.LOG on, are kept for media recovery only" in made.errors()
+    fill(made, 40, image=False)
+    told = made.errors().count("AMQ9015W")
+    assert 2 <= told <= 5, "each time that they have become twice as many"
+    made.qm.record_image()
+    settle(made)
+    made.restart()
+    made.qm.alter(image_schedule="AUTO")
+    fill(made, 12, image=False)
+    assert made.errors().count("AMQ9015W") == told
