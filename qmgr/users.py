@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import attrs
 
 from logger.clock import SystemClock
-from logger.disk import Disk, read_whole, replace_file
+from logger.disk import Disk, read_whole, replace_file, way_out
 from qmgr.authority import check_user
 from qmgr.creation import refuse_root
 from qmgr.errors import IniError, Mistake, Reason
@@ -79,6 +79,16 @@ class Users:
     def find(self, name: str) -> Verifier | None:
         """Raises IniError when the file can't be understood."""
         return self._read().get(name)
+
+    def complaint(self) -> str:
+        """What is wrong with the file, as a line of the error log; "" when nothing is."""
+        try:
+            self._read()
+        except IniError as exc:
+            return str(exc).removesuffix(f" ({Reason.OPTIONS_ERROR.value} MQRC_{Reason.OPTIONS_ERROR.name})")
+        except OSError as exc:
+            return f"AMQ6165E: {self._path} can't be read: {exc.strerror}; {way_out(exc).removesuffix(',')}."
+        return ""
 
     def names(self) -> list[str]:
         return sorted(self._read())

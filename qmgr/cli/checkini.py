@@ -17,6 +17,7 @@ from qmgr.creation import remains
 from qmgr.daemon.tls import outdated, server_context
 from qmgr.errors import IniError, NameError_
 from qmgr.ini_text import complaint, line_of
+from qmgr.users import Users
 
 WRONG = 10
 
@@ -41,7 +42,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         location = access.known(access.named(args.m or args.name, args.data_path), args.data_path)
         path = location.ini
-        wrong = of_mqs_ini(f"{location.data_root}/mqs.ini") + of_file(path)
+        users = Users(DISK, location).complaint()
+        wrong = of_mqs_ini(f"{location.data_root}/mqs.ini") + of_file(path) + ([users] if users else [])
     for text in wrong:
         complain(text)
     if not any(amq_severity(text) == "E" for text in wrong):

@@ -168,6 +168,8 @@ class Service:
         """Let clients in: those of this machine first."""
         if None in self._makers:
             self._start(self._makers[None](self, None))
+        if self.manager.config.listeners and (text := self.authority.users.complaint()):
+            self.say("AMQ9016", text=text)
         for config in self.manager.config.listeners:
             make = self._makers.get(config.protocol)
             if make is None:

@@ -413,6 +413,15 @@ def test_a_damaged_mqs_ini_is_said_and_left_alone() -> None:
     assert "AMQ9024W: mqs.ini does not list the queue manager, and could not be changed: AMQ6162E" in given.errors()
 
 
+def test_users_that_can_not_be_read_are_told_of_before_they_come() -> None:
+    given = Given(STOMP)
+    given.disk.poke(f"{DATA}/qmgrs/{NAME}/users.json", b"\x90rubbish")
+    given.service.start()
+    given.service.end(at_once=True)
+    text = "AMQ9016E: Clients that have to say who they are will be refused: AMQ6162E: /data/qmgrs/QM1/users.json is"
+    assert text in given.errors()
+
+
 # Its parts
 
 

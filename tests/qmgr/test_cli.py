@@ -347,6 +347,9 @@ def test_files_for_each_start_are_named_when_it_is_created(run: Run, data: Path,
     text = (data / "qmgrs" / "QM1" / "qm.ini").read_text()
     assert f"AutoConfig:\n   MQSCConfig={tmp_path}/a.mqsc\n   IniConfig={tmp_path}/more\n" in text
     assert run("checkini -m QM1").returncode == 0
+    (data / "qmgrs" / "QM1" / "users.json").write_text("{")
+    done = run("checkini -m QM1")
+    assert done.returncode == 10 and "users.json is damaged: it is no JSON from line 1" in done.stderr
 
 
 def test_a_log_path_and_a_data_path_of_their_own(run: Run, tmp_path: Path):
