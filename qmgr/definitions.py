@@ -72,7 +72,7 @@ class Definitions(Units):
                 raise UnknownQueue(f"there is no queue {name!r}", name=name)
             if queue.uncommitted:
                 raise ObjectInUse(
-                    f"queue {name!r} is used by units of work that have not ended (messages: {queue.uncommitted})", name=name
+                    f"queue {name!r} is used by open units of work (messages: {queue.uncommitted})", name=name
                 )
             doubtful = next((unit for unit in self.state.uows if queue.id in unit.lost), None)
             if doubtful is not None:  # a restart needs the queue as long as it reads what the unit of work has done

@@ -395,7 +395,7 @@ class Engine(Holding):
                     self._room_for_gets(None, A_FEW)
                     queue = verbs.local_queue(self.state, name)
                     if queue.uncommitted:
-                        text = f"queue {name!r} is used by units of work that have not ended (messages: {queue.uncommitted})"
+                        text = f"queue {name!r} is used by open units of work (messages: {queue.uncommitted})"
                         raise ObjectInUse(text, name=name)
                     left = queue.depth if left < 0 else left
                     try:
