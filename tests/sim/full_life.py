@@ -369,7 +369,7 @@ class FullLife:
             if reason == GONE and unit in self.model.units:
                 raise self.violation(f"{text}: 2003, and the unit of work is still there") from exc
             return Refused(int(reason))
-        if must:
+        if must and not (may == {Reason.Q_FULL} and self.rolled_back()):  # whose puts have left the queue by that
             raise self.violation(f"{text}: should be refused with {set(may)}, gave {answer!r}")
         if afters:
             self.settle_on(afters[-1])
@@ -379,18 +379,21 @@ class FullLife:
         self.reconcile()
         return answer
 
+    def rolled_back(self) -> list[Hashable]:
+        """The units of work that the queue manager has backed out, and the model has not."""
+        return [key for key, unit in self.open.items() if key in self.model.units and unit.state is BACKED_OUT]
+
     def reconcile(self) -> None:
         """The queue manager may have backed out the oldest unit of work to gain room in the log."""
-        for key, unit in list(self.open.items()):
-            if key in self.model.units and unit.state is BACKED_OUT:
-                self.story.append(f"({key} was backed out for room)")
-                self.note("rolled back for room")
-                if self.model.units[key].prepared:
-                    raise self.violation(f"{key} was prepared and was backed out")
-                after = self.model.copy()
-                after.backout(key)
-                del self.open[key]
-                self.settle_on(after)
+        for key in self.rolled_back():
+            self.story.append(f"({key} was backed out for room)")
+            self.note("rolled back for room")
+            if self.model.units[key].prepared:
+                raise self.violation(f"{key} was prepared and was backed out")
+            after = self.model.copy()
+            after.backout(key)
+            del self.open[key]
+            self.settle_on(after)
         for key, unit in self.model.units.items():
             real = self.qm._engine.state.uows.by_xid(key) if unit.prepared else None
             if real is not None:
