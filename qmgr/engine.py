@@ -82,7 +82,7 @@ class Engine(Holding):
             with self.lock:
                 kept = self.log.space.for_gets
                 while not self.log.advance(self.clock.wall_us(), kept):
-                    self._find_room(self.log.buffer.extent_room(), kept)
+                    self._find_room(self.log.buffer.extent_room(), kept, spare=True)
         except LogError as exc:
             raise self.translated(exc) from exc
 

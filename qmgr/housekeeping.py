@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 
 from logger.clock import Clock
+from logger.config import LogType
 from logger.disk import NO_DESCRIPTORS, NO_MEANS, way_out
 from logger.errors import LogDamaged, LogError
 from qmgr.engine import Engine
@@ -256,8 +257,11 @@ class Housekeeper:
                 raise
             return self._engine.log.grow()
 
-    def make_space(self, size: int, promise: int) -> str:
-        """A call found no room: bring in a secondary, else release space. No way: what to do, else ""."""
+    def make_space(self, size: int, promise: int, spare: bool) -> str:
+        """A call found no room: bring in a secondary, else release space. No way: what to do, else "".
+
+        `spare` the units of work, if it is the disk that is full: it is a put that waits, and not a get.
+        """
         log = self._engine.log
         hindered = ""  # by the disk, or for want of descriptors
         with self._one_at_a_time:
@@ -284,7 +288,8 @@ class Housekeeper:
             if not self._was_full and not hindered and not self._failed_ns:  # else it is the disk that is full
                 self._errors.say("AMQ7465" if held else "AMQ7466")
             self._failed_ns = 0
-            self.release(size + promise, spare=bool(hindered) and promise >= space.for_gets)
+            linear = log.state.log_type is LogType.LINEAR  # what is given back there makes no room without a new extent
+            self.release(size + promise, spare=bool(hindered) and (spare or linear))
             with log.lock:
                 fits = log.space.fits(log.buffer.tail, size, promise)
             if not fits:
@@ -311,7 +316,7 @@ class Housekeeper:
     def release(self, needed: int = 0, *, spare: bool = False) -> None:
         """The release sequence, until the log is below its threshold and `needed` bytes fit.
 
-        `spare` the units of work as long as it is below: the disk is full and not the log, and it is a put that waits.
+        `spare` the units of work as long as it is below: the disk is full and not the log.
         """
         log, engine = self._engine.log, self._engine
         rolled: list[Uow] = []
@@ -352,7 +357,7 @@ class Housekeeper:
                 return
             if holder is None or holder in rolled:
                 return
-            if not rolled and not self.checkpoint_if_possible():  # nor would one be possible afterwards
+            if self._checkpointer.doubtful() and not self.checkpoint_if_possible():  # nor would it be afterwards
                 return
             if not self._release_unit(holder):
                 return

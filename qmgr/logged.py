@@ -32,7 +32,8 @@ class Surroundings:
     state: Resource
     checkpointer: Checkpointer
     max_uncommitted: int
-    make_space: Callable[[int, int], str]  # (size, promise), without the lock: make room in the log; else what to do
+    make_space: Callable[[int, int, bool], str]  # (size, promise, whether something is kept for gets), without the
+    # lock: make room in the log; else what to do
     on_failure: Callable[[BaseException], None]
 
 
@@ -146,9 +147,9 @@ class Logged:
         May let go of the lock: look at the state afterwards. Raises ResourceProblem.
         """
         if not self.log.reserve(size, promise + kept):
-            self._find_room(size, promise + kept)
+            self._find_room(size, promise + kept, spare=kept > 0)
 
-    def _find_room(self, size: int, kept: int) -> None:
+    def _find_room(self, size: int, kept: int, *, spare: bool) -> None:
         if getattr(_here, "hasty", False):
             raise TakesWaiting
         way = MORE_LOG
@@ -157,7 +158,7 @@ class Logged:
             nonlocal way
             way = MORE_LOG
             try:
-                way = self._make_space(size, kept)
+                way = self._make_space(size, kept, spare)
             except OSError as exc:  # of a checkpoint; for want of space it would not have been raised
                 self._on_failure(exc)
 

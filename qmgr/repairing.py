@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import json
 from collections.abc import Callable
 
 import attrs
@@ -22,6 +23,7 @@ from qmgr.locations import Location
 from qmgr.manager import start
 from qmgr.resource import Resource
 from qmgr.segments import segments_below
+from qmgr.stopped import media_lsn
 from qmgr.survey import Survey, rebuilt, survey
 from recovery import mend
 from recovery.checkpoint import Checkpoint, encode_file
@@ -154,6 +156,7 @@ def _examine(disk: Disk, location: Location) -> Examination:
         config.log,
         counters=lambda: _counters(disk, location),
         images=lambda state, end: _images(disk, location, config, state, end),
+        media=lambda catalogue: media_lsn([json.loads(line) for line in catalogue]),
     )
     if not found:
         return examination

@@ -194,7 +194,7 @@ class Running(ABC):
                 state=state,
                 checkpointer=checkpointer,
                 max_uncommitted=tuning.max_uncommitted_messages,
-                make_space=lambda size, promise: self._housekeeper.make_space(size, promise),
+                make_space=lambda size, promise, spare: self._housekeeper.make_space(size, promise, spare),
                 on_failure=self._fail,
             )
         )

@@ -59,7 +59,7 @@ def picture(disk: Disk, clock: Clock, location: Location, *, reader: ReaderOf | 
         "started": 0,
         "data_dir": location.data_dir,
         "file_systems": file_systems(disk, location.data_dir, config.path),
-        "log": _log(disk, config, state, end, _media(lines)),
+        "log": _log(disk, config, state, end, media_lsn(lines)),
         "log_sync": config.sync.value,
         "checkpoints": 0,
         "checkpoint_seconds": 0.0,
@@ -83,7 +83,7 @@ def _catalogue(disk: Disk, location: Location, state: ControlState) -> list[byte
         return []
 
 
-def _media(lines: list[dict[str, Any]]) -> int:
+def media_lsn(lines: list[dict[str, Any]]) -> int:
     """The oldest LSN that media recovery needed at the checkpoint with this catalogue; 0: there was no image."""
     places = [line["image"][2] for line in lines if line.get("image")]
     return min([*places, *(line["catalog"] for line in lines if line.get("catalog"))], default=0)

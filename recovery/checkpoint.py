@@ -14,6 +14,7 @@ A checkpoint is fuzzy only in time: it holds the state as of its LSN, taken unde
 while work goes on.
 """
 
+import contextlib
 import json
 import struct
 import threading
@@ -201,6 +202,13 @@ class Checkpointer:
     def full(self) -> bool:
         """Has enough come for a checkpoint, whatever the time?"""
         return self.records >= self._triggers.records_max or self.came >= self.came_max
+
+    def doubtful(self) -> bool:
+        """Is it in doubt that the disk has room for one? One that is taken then takes the doubt away."""
+        with contextlib.suppress(OSError):
+            free, _ = self._disk.free_bytes(self._directory)
+            return self._failed or free < self.came
+        return True
 
     def overdue(self) -> bool:
         """Has so much come that callers have to wait for a checkpoint?"""

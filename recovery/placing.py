@@ -112,7 +112,6 @@ class Placed:
                 self._note("extent_not_needed", path, "")  # a start refuses it all the same
         if state.log_type is LogType.LINEAR:
             gone |= self._gaps_behind(max((max(known, self._says(n)) for n, known in state.extents), default=0))
-            self._note_history(min(floor, needed))
         return gone
 
     def _badness(self, number: int, sequence: int, foreign: set[int]) -> str:
@@ -130,11 +129,16 @@ class Placed:
         seen = self.right.get(number)
         return seen.header.sequence if seen is not None and seen.header is not None else 0
 
-    def _note_history(self, end: int) -> None:
-        """Say what lacks among the extents before this sequence, as far back as there are any."""
-        for sequence in range(min(self.here, default=end), end):
+    def note_history(self, first: int, end: int) -> None:
+        """Say what lacks of the extents from one sequence up to another, which only media recovery needs."""
+        for sequence in range(first, end):
             if sequence not in self.here or not self.here[sequence][1].whole(self.extent_bytes):
                 self._note("extent_of_history_bad", self.where(sequence), "")
+
+    def ends(self, sequence: int) -> int:
+        """The LSN up to which there is something of the extent."""
+        size = self.here[sequence][1].size if sequence in self.here else 0
+        return sequence * self.extent_bytes + max(0, size - DATA)
 
     def _gaps_behind(self, last: int) -> set[int]:
         """A start takes what follows in a linear log for its own, and refuses a gap in that."""

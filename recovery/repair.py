@@ -29,12 +29,19 @@ from recovery.placing import Placed
 from recovery.records import Kind
 from recovery.remedy import CheckpointFile, End, Remedy
 
+Media = Callable[[list[bytes]], int]
+"""The first LSN that media recovery needs by the catalogue of a checkpoint; 0: it has no image."""
+
 Images = Callable[[ControlState, int], Callable[[], bytes] | None]
 """What makes a checkpoint file of media images, for the log that the state describes up to an LSN; None: they lack."""
 
 
 def no_images(state: ControlState, end: int) -> None:
     return None
+
+
+def no_media(catalogue: list[bytes]) -> int:
+    return 0
 
 
 class Refused(Exception):
@@ -48,12 +55,13 @@ def examine(
     *,
     counters: Callable[[], dict[str, int]],
     images: Images = no_images,
+    media: Media = no_media,
 ) -> Examination:
     """Find out what is wrong with the log in `config.path` and the checkpoints in `data_dir`. Raises OSError.
 
     `counters()` gives the numbers that a queue manager which is replayed from its first record must not use again.
     """
-    examiner = _Examiner(disk, data_dir, config, counters, images)
+    examiner = _Examiner(disk, data_dir, config, counters, images, media)
     try:
         return examiner.run()
     except Refused:
@@ -68,12 +76,14 @@ class _Examiner:
         config: LogConfig,
         counters: Callable[[], dict[str, int]],
         images: Images,
+        media: Media,
     ) -> None:
         self.disk = disk
         self.data_dir = data_dir
         self.config = config
         self.counters = counters
         self.images = images
+        self.media = media
         self.findings: list[Finding] = []
         self.active = active_path(config.path)
         self.control = control_path(config.path)
@@ -285,6 +295,9 @@ class _Examiner:
         needed = used.found.head // self.extent_bytes
         passed = chain.end // self.extent_bytes  # those before this one can be read, whatever else is wrong with them
         gone = {sequence for sequence in self.placed.note_bad(state, needed) if sequence >= passed}
+        media = self.media(used.catalogue) // self.extent_bytes
+        if media:
+            self.placed.note_history(media, needed)
         self.placed.note_damaged_headers(needed)
         cut = chain.damage is not None or bool(gone)
         if found.made:
@@ -347,7 +360,7 @@ class _Examiner:
             elif each.kind in (Kind.PREPARE, Kind.ROLL_FORWARD):
                 prepared.append(each.uow)
         told = [one.found.durable for one in self.checkpoints] + ([state.durable, state.clean_end] if state else [])
-        bad = [sequence for sequence in gone if sequence * self.extent_bytes < chain.end]
+        lacking = min(map(self.placed.ends, gone), default=chain.end)
         linear = self.config.log_type is LogType.LINEAR
         border = [(sequence + 1) * self.extent_bytes for sequence in gone if state is None or not state.clean_end]
         return Lost(
@@ -360,5 +373,5 @@ class _Examiner:
             readable=readable,
             first_time=min(times, default=0),
             last_time=max(times, default=0),
-            history=min(bad) * self.extent_bytes if linear and bad else 0,
+            history=lacking if linear and lacking < chain.end else 0,
         )

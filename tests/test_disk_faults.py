@@ -312,16 +312,21 @@ def test_row_54_no_space_for_log_extents_then_space_again() -> None:
     assert [m.body for m in other.qm.browse("A")] == before
 
 
-@pytest.mark.parametrize("path", ["log", "segments"])
-def test_row_54_a_full_disk_takes_no_unit_of_work_from_its_application(path: str) -> None:
-    """Faults 54: to roll one back gives no room where no checkpoint can be taken, and it is not the log that is full.
+@pytest.mark.parametrize("log_type", ["circular", "linear"])
+@pytest.mark.parametrize("full", ["all", "log", "segments"])
+def test_row_54_a_full_disk_takes_no_unit_of_work_from_its_application(
+    full: str, log_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Faults 54: to roll one back gives no extent where no checkpoint can be taken, and it is not the log that is full.
 
-    Gets have a tenth of the log; when that is used up one is rolled back for them, if that helps.
+    Gets have a tenth of the log. When that is used up one is rolled back for them, but on a linear log, which that
+    gives nothing without a new extent.
     """
-    life = Life(Setup(primary_files=2, secondary_files=20 if path == "log" else 1))
+    life = Life(Setup(primary_files=2, secondary_files=1 if full == "segments" else 20, log_type=log_type))
     born(life)
     life.put("A", number=20, size=1000)
     qm, disk = life.qm, life.disk
+    qm.put_many("A", [b"small"] * 2000)
     qm.checkpoint()
     units = [qm.begin() for _ in range(3)]
     for unit in units:
@@ -329,16 +334,28 @@ def test_row_54_a_full_disk_takes_no_unit_of_work_from_its_application(path: str
     doubt = qm.begin(qmgr.Xid(1, b"full", b""))
     doubt.put("B", b"in doubt")
     doubt.prepare()
-    if path == "log":
+    if full == "all":
         disk.capacity = disk.used
+    elif full == "log":  # which has a file system of its own
+        disk.fail("create", errno.ENOSPC, once=False, where=lambda path: path.startswith(f"{LOG}/"))
     else:
         disk.fail(("write", "create"), errno.ENOSPC, once=False, where=lambda path: QUEUE_FILES(path))
+        monkeypatch.setattr(disk, "free_bytes", lambda path: (0, 1 << 30))
     with pytest.raises(qmgr.MQError) as caught:
         for _ in range(3000):
             qm.put("A", bytes(9000))
     assert caught.value.reason in NO_ROOM, caught.value
+    taken = qm.status().checkpoints
+    for _ in range(20):
+        with pytest.raises(qmgr.MQError):
+            qm.put("A", bytes(9000))
+    assert qm.status().checkpoints <= taken + 2, "none for each that is refused"
     for _ in range(30):
         qm.get("A")
+    if log_type == "linear" and full != "segments":
+        with pytest.raises(qmgr.MQError, match="full"):
+            while True:
+                qm.get("A")
     assert [unit.state for unit in units] == [qmgr.UowState.ACTIVE] * 3
     units[0].commit()
     with contextlib.suppress(qmgr.MQError):  # this may be refused as well
@@ -349,6 +366,7 @@ def test_row_54_a_full_disk_takes_no_unit_of_work_from_its_application(path: str
     assert [m.body for m in qm.browse("B")] == [b"mine", b"mine", b"in doubt"]
     disk.capacity = None
     disk.heal()
+    monkeypatch.undo()
     life.clock.advance(2)
     for _ in range(50):
         qm.put("A", bytes(9000))

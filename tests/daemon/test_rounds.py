@@ -323,9 +323,9 @@ def test_room_in_the_log_is_made_elsewhere(
     engine, made = served.manager._engine, list[str]()
     make_space = engine._make_space
 
-    def noted(size: int, promise: int) -> bool:
+    def noted(size: int, promise: int, spare: bool) -> str:
         made.append(threading.current_thread().name)
-        return make_space(size, promise)
+        return make_space(size, promise, spare)
 
     monkeypatch.setattr(engine, "_make_space", noted)
     reserve, full = engine.log.reserve, [True, True, True]

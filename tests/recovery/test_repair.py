@@ -738,12 +738,18 @@ def test_extent_of_history_bad() -> None:
     life = Life(LINEAR)
     born(life)
     laps(life, 1.3)
+    life.record_image()
+    imaged = life.qm.status().log.tail
+    while life.qm.status().log.tail < imaged + 3 * 64 * PAGE:
+        life.put("B", size=9000)
+        life.get("B")
     life.checkpoint()
     life.disk = life.disk.crash(KEEP_ALL)
     state = control.read(life.disk, CONTROL)[1]
     head, last = state.head // state.extent_bytes, (state.durable - 1) // state.extent_bytes
-    assert head > 2
-    path = path_of(extent.linear_number(2))
+    needed = imaged // state.extent_bytes + 1
+    assert head > needed
+    path = path_of(extent.linear_number(needed))
     half = life.disk.peek(path)[: DATA + state.extent_bytes // 2]
     for how in ("removed", "cut", "whole"):
         other = life.fork(KEEP_ALL)
@@ -757,13 +763,27 @@ def test_extent_of_history_bad() -> None:
         assert how == "whole" or any("record media images" in line for line in found.lines())
         assert repair(other).saved == ""
     # The same extent is cut that the log ends in: the units of work are what the checkpoint has, its history is not.
+    path, begins = path_of(extent.linear_number(last)), last * state.extent_bytes
+    for size in (PAGE, state.head - begins + PAGE):
+        other = life.fork(KEEP_ALL)
+        other.disk.poke(path, other.disk.peek(path)[: DATA + size])
+        found = check(other)
+        lost = found.examination.lost
+        assert lost is not None and begins + size != lost.start
+        behind = begins + size > lost.start
+        assert lost.history == (0 if behind else begins + size), found.lines()
+        assert any("which no restart needs, but media" in line for line in found.lines()) is not behind
+    # What lies before the images is needed by nobody, nor is what is gone when there are newer ones.
     other = life.fork(KEEP_ALL)
-    path = path_of(extent.linear_number(last))
-    other.disk.poke(path, other.disk.peek(path)[: DATA + PAGE])
-    found = check(other)
-    lost = found.examination.lost
-    assert lost is not None and lost.history == last * state.extent_bytes < lost.start, found.lines()
-    assert any("which no restart needs, but media" in line for line in found.lines())
+    other.disk.remove(path_of(extent.linear_number(needed - 3)))
+    assert rows(check(other)) == set()
+    other.disk.remove(path_of(extent.linear_number(needed)))
+    assert rows(check(other)) == {"extent_of_history_bad"}
+    other.restart()
+    other.record_image()
+    other.checkpoint()
+    other.disk = other.disk.crash(KEEP_ALL)
+    assert rows(check(other)) == set()
 
 
 def test_damaged_before_the_checkpoint() -> None:
