@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from logger.polled import Poller
 
 LAST_STREAM = 2  # the descriptor of standard error
-LOCK_ATTEMPTS = 50
+LOCK_ATTEMPTS = 2000  # a millisecond apart, while others only look
 PAGE = 4096  # bytes; the unit of alignment for direct writes
 HUGE_PAGE = 2 << 20
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the last where files may not be as large (ulimit -f)
@@ -226,12 +226,18 @@ def _poller() -> "Poller | None":
     return _pollers[0] if os.pwritev is PWRITEV else None
 
 
-def _give_way() -> None:
-    """Let another process run."""
-    if hasattr(os, "sched_yield"):
-        os.sched_yield()
-    else:
-        select.select([], [], [], 0.001)
+def _is_only_looked_at(fd: int) -> bool:
+    """Has nobody locked the file, but for `locked_by`, which does so for a moment, or longer where it has to wait?"""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    return True
+
+
+def _wait_a_moment() -> None:
+    select.select([], [], [], 0.001)
 
 
 def _identity(fd: int) -> tuple[int, int] | None:
@@ -508,8 +514,8 @@ class PosixDisk:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except OSError as exc:
-                if attempt + 1 < LOCK_ATTEMPTS and exc.errno == errno.EWOULDBLOCK:
-                    _give_way()  # `locked_by` holds it for a moment
+                if attempt + 1 < LOCK_ATTEMPTS and exc.errno == errno.EWOULDBLOCK and _is_only_looked_at(fd):
+                    _wait_a_moment()
                     continue
                 owner = os.pread(fd, 200, 0).decode("utf-8", "replace").strip()
                 lock.release()

@@ -197,13 +197,16 @@ def test_a_lock_on_a_full_disk_is_given_back(tmp_path: Path, monkeypatch: pytest
 def test_row_62_who_only_looks_whether_it_is_locked_keeps_nobody_from_locking_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`locked_by` holds the lock itself for a moment."""
+    """`locked_by` holds the lock itself for a moment, or for longer where it has to wait for the processor."""
     disk, path = PosixDisk(), f"{tmp_path}/lock"
     disk.lock(path, "before").release()
     looks = os.open(path, os.O_RDWR)
     fcntl.flock(looks, fcntl.LOCK_SH)
-    monkeypatch.setattr(disks, "_give_way", lambda: fcntl.flock(looks, fcntl.LOCK_UN))
+    moments = iter([True] * 300 + [False])
+    monkeypatch.setattr(disks, "_wait_a_moment", lambda: next(moments) or fcntl.flock(looks, fcntl.LOCK_UN))
     lock = disk.lock(path, "somebody")
+    with pytest.raises(LogInUse, match="somebody"):  # at once: there are no more moments
+        disk.lock(path, "else")
     assert disk.locked_by(path) == "somebody"
     lock.release()
     os.close(looks)
