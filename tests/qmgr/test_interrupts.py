@@ -243,6 +243,7 @@ def struck_at_every_line(
     assert n > 20, "the call has lines"
 
 
+@pytest.mark.interpreted
 def test_row_65_an_interrupted_commit_of_what_is_not_logged_is_told_of_as_it_is() -> None:
     """Nothing in the log says that such a unit was committed: memory has to agree with itself."""
     backed_out = stopped = 0
