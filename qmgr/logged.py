@@ -32,8 +32,8 @@ class Surroundings:
     state: Resource
     checkpointer: Checkpointer
     max_uncommitted: int
-    make_space: Callable[[int, int, bool], str]  # (size, promise, whether something is kept for gets), without the
-    # lock: make room in the log; else what to do
+    make_space: Callable[[int, int, bool], str]  # (size, promise, spare units of work?), without the lock: make room in
+    # the log; else what to do
     on_failure: Callable[[BaseException], None]
 
 

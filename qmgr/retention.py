@@ -237,10 +237,11 @@ class Retention:
 
         Where extents are archived by hand, or images are recorded by schedule, somebody looks after that.
         """
+        if self._management is not LogManagement.AUTOMATIC or self._engine.state.qmgr.image_schedule == "AUTO":
+            return
         needed = self.needed_from()
         count = needed["restart"] - needed.get("media recovery", needed["restart"])
-        by_schedule = self._engine.state.qmgr.image_schedule == "AUTO"
-        if self._management is LogManagement.AUTOMATIC and not by_schedule and count > self._many:
+        if count > self._many:
             self._many = 2 * count
             self._errors.say("AMQ9015", count=count, name=self.oldest()[1])
 
