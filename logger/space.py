@@ -8,6 +8,7 @@ extents that exist, so commit and backout never find the log full.
 
 RESERVE = 20  # percent of the active log that is kept free for ending work and for checkpoints
 EXTENT_WASTE = 2048  # bytes that the end of an extent may lose to padding
+FULL_ENOUGH = 67  # percent of the extents that exist: whoever puts quickly is to have room until a checkpoint is taken
 FOR_GETS = 10  # percent of the active log into which no put goes: with the disk full, messages can still be taken
 CHECKPOINT = 16384  # bytes that the records of a checkpoint and of the release sequence may need
 
@@ -41,7 +42,7 @@ class Space:
     def _place(self) -> None:
         self.limit = self._limit(self.files)
         self.for_gets = self.files * self._extent * FOR_GETS // 100
-        self.checkpoint_at = self.floor + self.files * self._extent * (100 - RESERVE) // 100
+        self.checkpoint_at = self.floor + self.files * self._extent * FULL_ENOUGH // 100
         self.soft = self.floor + self.capacity * (100 - RESERVE) // 100
 
     def _limit(self, files: int) -> int:

@@ -10,11 +10,23 @@ from itertools import groupby, islice
 
 from qmgr.entry import COPY, READY, Entry
 from qmgr.gathered import EVERYTHING, MOST, Gathered, place_of, position_of
-from qmgr.ids import BEFORE_ALL, CORRELATION_ID, GROUP_ID, MESSAGE_ID, Arrays, Hit, Position, Resident, hash_of, id_of
+from qmgr.ids import (
+    BEFORE_ALL,
+    CORRELATION_ID,
+    GROUP_ID,
+    MESSAGE_ID,
+    Arrays,
+    Hit,
+    Position,
+    Resident,
+    hash_of,
+    id_of,
+    kept_place,
+)
 from qmgr.lane import Lane, in_order
 from qmgr.message import group_of, ids_of
 from qmgr.paging import Paging
-from qmgr.segments import LAST_SEQUENCE, Segment, SegmentReader, size_of_cell
+from qmgr.segments import LAST_SEQUENCE, SEQUENCE, SLOT, Segment, SegmentReader, crc_of_cell
 
 
 class Finding(Paging):
@@ -209,14 +221,15 @@ class Finding(Paging):
         return None
 
     def read_hashes(self, segment: Segment, which: int, known: int) -> list[tuple[int, int]]:
-        """(hash of an id, byte where it begins) of a segment's cells from this one on. Raises QueueDamaged, OSError."""
+        """(hash of an id, where it lies) of a segment's cells from this one on. Raises QueueDamaged, OSError."""
         blocks = [block for line in segment.blocks.values() for block in line if block.cell >= known]
         found: list[tuple[int, int]] = []
         for block in sorted(blocks, key=lambda one: one.cell):
-            at = block.at
-            for _, _, message in self.reader.read(segment, block):
-                found.append((hash_of(id_of(message, which)), at))
-                at += size_of_cell(len(message))
+            at = SLOT * block.cells
+            for _, sequence, message in self.reader.read(segment, block):
+                place = kept_place(at, crc_of_cell(SEQUENCE.pack(sequence), message))
+                found.append((hash_of(id_of(message, which)), place))
+                at += len(message)
         return found
 
     def learn(self, segment: Segment, which: int, known: int, found: list[tuple[int, int]]) -> None:

@@ -8,9 +8,10 @@ that moves the head; else the unit of work that holds the head is rolled back, o
 then again, until there is room.
 """
 
+import contextlib
 import datetime
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from logger.clock import Clock
 from logger.config import LogType
@@ -264,11 +265,9 @@ class Housekeeper:
         """
         log = self._engine.log
         hindered = ""  # by the disk, or for want of descriptors
-        with self._one_at_a_time:
-            self._move_head()
-            with log.lock:
-                if log.space.fits(log.buffer.tail, size, promise):
-                    return ""
+        with self._awaiting(), self._one_at_a_time:  # which a checkpoint under way may have made
+            if self._fits(size, promise) or (self._move_head() and self._fits(size, promise)):
+                return ""
         try:
             if self._grow():
                 self._grew = 0, 0
@@ -279,7 +278,7 @@ class Housekeeper:
             if why != self._grew[0] or now - self._grew[1] >= AGAIN_NS:
                 self._grew = why, now
                 self._errors.say("AMQ6708", text=str(exc))
-        with self._one_at_a_time:
+        with self._awaiting(), self._one_at_a_time:
             with log.lock:
                 space = log.space
                 if space.fits(log.buffer.tail, size, promise):
@@ -290,15 +289,28 @@ class Housekeeper:
             self._failed_ns = 0
             linear = log.state.log_type is LogType.LINEAR  # what is given back there makes no room without a new extent
             self.release(size + promise, spare=bool(hindered) and (spare or linear))
-            with log.lock:
-                fits = log.space.fits(log.buffer.tail, size, promise)
-            if not fits:
+            if not self._fits(size, promise):
                 if not self._was_full:
                     self._errors.say("AMQ7463")
                 self._was_full = self._engine.attention = True
                 self._room_ns = None
                 return hindered or self._hindrance or MORE_LOG
             return ""
+
+    def _fits(self, size: int, promise: int) -> bool:
+        log = self._engine.log
+        with log.lock:
+            return log.space.fits(log.buffer.tail, size, promise)
+
+    @contextlib.contextmanager
+    def _awaiting(self) -> Iterator[None]:
+        """In the block a checkpoint gives way to nobody."""
+        awaited = self._engine.state.awaited
+        awaited.append(None)
+        try:
+            yield
+        finally:
+            awaited.pop()
 
     def _look_whether_full(self) -> None:
         """Say that the log is no longer full, once puts could have found room in it for SETTLED_NS."""
@@ -352,6 +364,8 @@ class Housekeeper:
                 holder = next(iter(engine.state.uows.logged()), None)
             moves = self._would_move_head()
             if moves and self.checkpoint_if_possible():
+                if engine.state.awaited and not needed:
+                    return  # the call that waits finds room now; a further checkpoint is for the next look
                 continue
             if enough or moves:  # a disk without room for a checkpoint: no unit of work stands in its way
                 return

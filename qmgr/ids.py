@@ -1,8 +1,9 @@
 """Finding messages by message id, correlation id or group id: indexes made when first asked for.
 
 Those in memory are found by a dict. Of those in segments each segment has a sorted array of numbers, 32 bits of a
-hash and 32 of the cell, and a sieve before it that stops most of what is not there; the arrays of all queues share a
-bound, beyond which those that were made longest ago are dropped, and made again when somebody asks.
+hash and 32 of the cell, and a sieve before it that stops most of what is not there; and an array that says where each
+cell begins, with a CRC, so that one can be read by itself. The arrays of all queues share a bound, beyond which those
+that were made longest ago are dropped, and made again when somebody asks.
 """
 
 from array import array
@@ -17,10 +18,10 @@ from sortedcontainers import SortedDict
 from logger.crc import crc32
 from qmgr.entry import Entry
 from qmgr.message import group_of
-from qmgr.segments import Segment
+from qmgr.segments import Place, Segment
 
 MESSAGE_ID, CORRELATION_ID, PLACES, GROUP_ID = 0, 1, 2, 3  # which of the ids, or where cells begin
-CELLS = (1 << 32) - 1
+CELLS = CRC = (1 << 32) - 1  # the lower half of a number
 MANY_OVER = 16
 A_FEW = 64
 Position = tuple[int, int]  # in the order of delivery: (-priority, or 0 for FIFO; sequence)
@@ -142,7 +143,7 @@ class Arrays:
         return len(self._arrays.get((segment.number, which), UNKNOWN).numbers)
 
     def learn(self, segment: Segment, which: int, known: int, found: list[tuple[int, int]]) -> None:
-        """Add (hash of the id, byte where it begins) of the cells from number `known` on, unless somebody has."""
+        """Add (hash of the id, `kept_place`) of the cells from number `known` on, unless somebody has."""
         if self.known(segment, which) != known or not found:
             return
         more = [hashed << 32 | cell for cell, (hashed, _) in enumerate(found, known)]
@@ -150,10 +151,10 @@ class Arrays:
         old = self._arrays.get((segment.number, which), UNKNOWN).numbers
         self._keep(segment, which, with_sieve(array("Q", sorted([*old, *more]))))
         if self.known(segment, PLACES) == known:
-            begins = array("I", [at // 8 for _, at in found])
+            places = array("Q", [place for _, place in found])
             if known:
-                begins = self._arrays[segment.number, PLACES].numbers + begins
-            self._keep(segment, PLACES, Kept(begins))
+                places = self._arrays[segment.number, PLACES].numbers + places
+            self._keep(segment, PLACES, Kept(places))
         while self.bytes > self.bound and len(self._arrays) > 2:
             self._drop(next(iter(self._arrays)))
 
@@ -251,12 +252,18 @@ class Arrays:
                 yield cell
             at += 1
 
-    def place(self, segment: Segment, cell: int) -> tuple[int, int] | None:
-        """(byte where the cell begins, byte where the next one does or 0); None: it is not known."""
+    def place(self, segment: Segment, cell: int) -> Place | None:
+        """Where the cell lies in its block; None: it is not known."""
         made = self._arrays.get((segment.number, PLACES), UNKNOWN).numbers
         if cell >= len(made):
             return None
-        return 8 * made[cell], 8 * made[cell + 1] if cell + 1 < len(made) else 0
+        end = made[cell + 1] >> 32 if cell + 1 < len(made) else 0
+        return Place(made[cell] >> 32, end, made[cell] & CRC)
+
+
+def kept_place(begin: int, crc: int) -> int:
+    """A place as it is kept: a message begins at this byte of its block."""
+    return begin << 32 | crc
 
 
 def with_sieve(made: "array[int]") -> Kept:

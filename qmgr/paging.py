@@ -4,18 +4,15 @@ Beyond the queue's buffer messages leave memory once a checkpoint has put them i
 are read again a block at a time.
 """
 
-import struct
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from qmgr.entry import COPY, GONE, LOCKED, OVERHEAD, READY, Entry, read_copy
+from qmgr.entry import COPY, GONE, LOCKED, NOWHERE, OVERHEAD, READY, Entry, read_copy
 from qmgr.ids import Arrays, Resident
 from qmgr.lane import Lane
 from qmgr.message import HEAD, PERSISTENT, STANDING, standing
-from qmgr.segments import CELL, PLACE, Block, Cell, Segment, SegmentReader
+from qmgr.segments import Block, Cell, Segment, SegmentReader, table_of
 from recovery.errors import QueueDamaged
-
-IN_A_CELL = struct.Struct(f"{PLACE.format}{CELL.size - PLACE.size}x{STANDING.format[1:]}")
 
 
 class Paging:
@@ -195,6 +192,8 @@ class Paging:
                     break
                 self._let_go(lane, entry)
                 most -= 1
+                if lane.paged and not (lane.given_back or self._indexed):
+                    most -= self._let_go_each(lane, most)
                 if not most:
                     return True
             if self.held[lane.persistent] > self.buffers[lane.persistent]:
@@ -213,6 +212,34 @@ class Paging:
                 if most <= 0:
                     return True
         return False
+
+    def _let_go_each(self, lane: Lane, most: int) -> int:
+        """The next ones to be paged out, up to so many, as long as they are ready and in a segment; how many it was.
+
+        Some are paged already, nothing was given back, and there are no indexes: so there is little to do for each.
+        """
+        kind, tail = lane.persistent, lane.tail
+        held, buffer = self.held[kind], self.buffers[kind]
+        from_tail = bool(tail) and tail[0].segment != NOWHERE
+        entries = tail if from_tail else lane.line
+        pop, end = (tail.popleft, 0) if from_tail else (lane.line.pop, -1)
+        count = 0
+        while count < most and held > buffer and entries:
+            entry = entries[end]
+            if entry.status != READY or not entry.segment:
+                break
+            pop()
+            entry.status = COPY
+            held -= len(entry.head) + len(entry.body) + OVERHEAD
+            count += 1
+            if from_tail:
+                lane.high = entry.sequence
+            else:
+                lane.low = entry.sequence
+                lane.low_at = entry.segment, entry.cell
+        lane.paged += count
+        self.held[kind] = held
+        return count
 
     def _let_go(self, lane: Lane, entry: Entry) -> None:
         if entry.status == GONE:
@@ -280,18 +307,19 @@ class Paging:
 
 def copies_of(data: bytes, segment: int, block: Block) -> list[Entry]:
     """Copies of all messages of a block, gone or not, from its bytes."""
+    lengths, sequences, at = table_of(data, block.cells)
+    facts_of = STANDING.unpack_from
     entries = []
-    at = 0
-    for cell in range(block.cell, block.cell + block.cells):
-        length, sequence, flags, priority, form, reply_to, properties, expires = IN_A_CELL.unpack_from(data, at)
-        begin = at + CELL.size
-        body = begin + HEAD.size + form + reply_to + properties
-        entry = Entry(data[begin:body], data[body : at + length], flags & PERSISTENT, priority, expires)
+    for cell, (length, sequence) in enumerate(zip(lengths, sequences, strict=True), block.cell):
+        flags, priority, form, reply_to, properties, expires = facts_of(data, at)
+        body = at + HEAD.size + form + reply_to + properties
+        end = at + length
+        entry = Entry(data[at:body], data[body:end], flags & PERSISTENT, priority, expires)
         entry.status = COPY
         entry.segment = segment
         entry.cell = cell
         entry.sequence = sequence
         entry.lsn = 0  # it was safe before a checkpoint wrote it
         entries.append(entry)
-        at += length + 7 & -8
+        at = end
     return entries

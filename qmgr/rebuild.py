@@ -22,7 +22,7 @@ from qmgr.objects import decode_definition
 from qmgr.openfiles import segment_path
 from qmgr.queue import Queue
 from qmgr.segments import Segment, SegmentWriter, cells_of
-from qmgr.snapshot import A_MOMENT, PERSISTENT, StateSnapshot
+from qmgr.snapshot import PERSISTENT, StateSnapshot
 from qmgr.store import Store, used_up
 from recovery import records
 from recovery.errors import NotRecoverable
@@ -33,6 +33,7 @@ from recovery.uows import Uow
 NOBODY = contextlib.nullcontext()  # uses the store that this one is like
 Skip = Callable[[int], tuple[int, int]]  # from the LSN of a record: of the next that matters, and when to ask again
 NEVER = 1 << 64
+A_MOMENT = 64  # records or messages, after which others may go on
 IN_MEMORY = 64 << 20  # bytes of messages that come before they are written to segments
 
 

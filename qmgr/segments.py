@@ -5,22 +5,21 @@ beyond the last block was left behind by a checkpoint that was not completed, an
 appends. What a checkpoint appends begins at a page of its own: a page that holds durable cells is never written again.
 
 A block is what is read at once: cells of one priority, in the order of their sequences. The blocks of one priority
-follow each other in that order, in a segment and over the segments of a queue.
+follow each other in that order, in a segment and over the segments of a queue. The checkpoint has the CRC of each, so
+that a cell needs none, and a block is put together without a look at each of its bytes for every message.
 
     offset  size  field        meaning                        of the file's header, 64 bytes
-         0     8  magic        "QMGRSEG1": the format's version is its last character
+         0     8  magic        "QMGRSEG2": the format's version is its last character
          8     4  crc          CRC-32 of bytes 12..64
         12     4  number       in the file's name
         16    16  log id       which queue manager's
         32     4  queue        the queue's number
         36    28  -
 
-    offset  size  field        meaning                        of a cell, which begins at a multiple of 8
-         0     4  crc          CRC-32 of bytes 4..length, seeded by log id and segment number
-         4     4  length       of the cell, bytes
-         8     8  sequence     the message's on its queue
-        16     4  number       of the cell in its segment
-        20     -  message      encoded
+    offset  size  field        meaning                        of a block with n cells, at any byte
+         0    4n  lengths      u32 each: of the messages
+        4n    8n  sequences    u64 each: the messages' on their queue
+       12n     -  messages     encoded, one after the other
 """
 
 import base64
@@ -31,9 +30,9 @@ import struct
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
-from operator import attrgetter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from operator import add, attrgetter
 from typing import Any, NamedTuple
 
 from logger.crc import crc32
@@ -44,14 +43,11 @@ from recovery.errors import QueueDamaged
 
 HEADER = struct.Struct("<8sII16sI28x")
 assert HEADER.size == 64
-CELL = struct.Struct("<IIQI")
-CRC = struct.Struct("<I")  # the first field of a cell, and the others
-FACTS = struct.Struct("<IQI")
-PLACE = struct.Struct("<4xIQ")  # of a cell, length and sequence
+LENGTH, SEQUENCE = struct.Struct("<I"), struct.Struct("<Q")  # of one cell, in a block
+SLOT = LENGTH.size + SEQUENCE.size
 BLOCK = struct.Struct("<QIIIIQQQI")  # as the catalogue has a `Block`
-GAPS = [bytes(-length % 8) for length in range(8)]  # that fill a cell up to a multiple of 8, by its length modulo 8
 SEGMENT = re.compile(r"(\d{8,})\.seg")  # the name of a file
-MAGIC = b"QMGRSEG1"
+MAGIC = b"QMGRSEG2"
 LARGEST = 16 << 20  # bytes: a segment of this size is not appended to
 SMALL = 1 << 20  # bytes: many segments that are shorter are no reason for a checkpoint of their own
 CHUNK = 1 << 20  # bytes of cells put together for one write
@@ -73,6 +69,14 @@ class Block(NamedTuple):
     last: int
     expires: int  # before this moment none of them does; 0: none ever does
     crc: int  # of its bytes, so that a block which is read as a whole is checked as one
+
+
+class Place(NamedTuple):
+    """Where a message lies in its block."""
+
+    begin: int  # byte of the block
+    end: int  # the byte where the next one of the block begins; without meaning for the last one
+    crc: int  # `crc_of_cell`
 
 
 FIRST_CELL, LAST_SEQUENCE = attrgetter("cell"), attrgetter("last")  # of a block, to look for one by bisection
@@ -255,31 +259,48 @@ def from_description(fields: dict[str, Any]) -> Segment:
     return segment
 
 
+def block_of_cells(lengths: Sequence[int], sequences: Sequence[int], messages: Iterable[bytes]) -> bytes:
+    """The bytes of a block; each message may be in several parts."""
+    count = len(lengths)
+    return b"".join([struct.pack(f"<{count}I", *lengths), struct.pack(f"<{count}Q", *sequences), *messages])
+
+
+def table_of(data: bytes, count: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """(lengths, sequences, byte where the first message begins) of a block with so many cells. Raises struct.error."""
+    lengths = struct.unpack_from(f"<{count}I", data)
+    return lengths, struct.unpack_from(f"<{count}Q", data, LENGTH.size * count), SLOT * count
+
+
 def cells_of(data: bytes, first: int, count: int) -> list[Cell]:
-    """The cells in the bytes of a block; `first`: number of the first one."""
+    """The cells in the bytes of a block; `first`: number of the first one. Raises struct.error."""
+    lengths, sequences, at = table_of(data, count)
     cells = []
-    at = 0
-    for number in range(first, first + count):
-        length, sequence = PLACE.unpack_from(data, at)
-        cells.append((number, sequence, data[at + CELL.size : at + length]))
-        at += length + 7 & -8
+    for number, (length, sequence) in enumerate(zip(lengths, sequences, strict=True), first):
+        cells.append((number, sequence, data[at : at + length]))
+        at += length
     return cells
 
 
 def pieces(data: bytes, first: int, count: int, most: int) -> Iterator[tuple[int, int, bytes]]:
-    """The bytes of a block in pieces of about `most` at the most: (number of the first cell, cells, bytes)."""
-    at = begin = 0
-    cell = first
-    for number in range(first, first + count):
-        at += PLACE.unpack_from(data, at)[0] + 7 & -8
-        if at - begin >= most or number == first + count - 1:
-            yield cell, number + 1 - cell, data[begin:at]
-            begin, cell = at, number + 1
+    """A block in blocks of about `most` bytes at the most: (number of the first cell, cells, bytes)."""
+    lengths, sequences, at = table_of(data, count)
+    begin, end, cell = at, at, 0
+    for number, length in enumerate(lengths, 1):
+        end += length
+        if end - begin + SLOT * (number - cell) >= most or number == count:
+            piece = slice(cell, number)
+            yield first + cell, number - cell, block_of_cells(lengths[piece], sequences[piece], [data[begin:end]])
+            begin, cell = end, number
+
+
+def crc_of_cell(sequence: bytes, message: bytes) -> int:
+    """Of one cell, to check it when it is read by itself; kept in memory only."""
+    return crc32(message, crc32(sequence))
 
 
 def size_of_cell(message: int) -> int:
-    """Bytes that a message of so many takes in a segment, up to where the next cell may begin."""
-    return CELL.size + message + 7 & -8
+    """Bytes that a message of so many takes in a segment."""
+    return SLOT + message
 
 
 def segments_below(disk: Disk, queues: str) -> dict[str, list[int]]:
@@ -290,10 +311,6 @@ def segments_below(disk: Disk, queues: str) -> dict[str, list[int]]:
             names = disk.list(f"{queues}/{name}")
             found[name] = [int(match[1]) for match in map(SEGMENT.fullmatch, names) if match is not None]
     return found
-
-
-def seed_of(log_id: bytes, number: int) -> int:
-    return crc32(number.to_bytes(4, "little"), crc32(log_id))
 
 
 def encode_header(log_id: bytes, queue: int, number: int) -> bytes:
@@ -322,13 +339,16 @@ class SegmentWriter:
         self._directory = directory
         self._path = path
         self.segment = segment
-        self._seed = seed_of(log_id, segment.number)
         self.blocks: list[Block] = []
         self.length = (segment.length + PAGE - 1) // PAGE * PAGE
         self._cells = segment.cells
         self._new = segment.cells == 0
-        self._block: list[int] = []  # the fields of the block that grows, but for its CRC
-        self._parts: list[bytes] = []  # its bytes
+        self._priority = 0  # of the block that grows
+        self._expires = 0
+        self._size = 0
+        self._lengths: list[int] = []
+        self._sequences: list[int] = []
+        self._parts: list[bytes] = []  # its messages
         self._ended: list[bytes] = []  # the blocks before it, and their bytes
         self._held = 0
         if self._new:
@@ -348,33 +368,58 @@ class SegmentWriter:
     def append(self, sequence: int, priority: int, expires: int, message: bytes, body: bytes = b"") -> int:
         """Add a message, whose body may be given apart; return its cell number. By priority, then by sequence."""
         number = self._cells
-        length = CELL.size + len(message) + len(body)
-        size = length + 7 & -8
-        block = self._block
-        if not block or block[4] != priority or block[1] + size > LARGEST_BLOCK:
-            self._end_block()
-            block = self._block = [self.length + self._held, 0, number, 0, priority, sequence, 0, 0]
-        facts = FACTS.pack(length, sequence, number)
-        crc = crc32(body, crc32(message, crc32(facts, self._seed)))
-        self._parts += (CRC.pack(crc), facts, message, body, GAPS[length & 7])
-        block[1] += size
-        block[3] += 1
-        block[6] = sequence
-        if expires and not 0 < block[7] < expires:
-            block[7] = expires
-        self._cells += 1
+        self._add(priority, [sequence], [len(message) + len(body)], (message, body), expires)
         return number
 
+    def append_each(
+        self,
+        priority: int,
+        sequences: Sequence[int],
+        expires: Sequence[int],
+        heads: Sequence[bytes],
+        bodies: Sequence[bytes],
+    ) -> list[int]:
+        """Add several messages; return their lengths."""
+        lengths = list(map(add, map(len, heads), map(len, bodies)))
+        if sum(lengths) + SLOT * len(lengths) > LARGEST_BLOCK:
+            for sequence, one_expires, head, body in zip(sequences, expires, heads, bodies, strict=True):
+                self.append(sequence, priority, one_expires, head, body)
+        else:
+            soonest = min(filter(None, expires), default=0)
+            self._add(priority, sequences, lengths, chain.from_iterable(zip(heads, bodies, strict=True)), soonest)
+        return lengths
+
+    def _add(
+        self, priority: int, sequences: Sequence[int], lengths: list[int], parts: Iterable[bytes], expires: int
+    ) -> None:
+        """Add messages to one block."""
+        size = sum(lengths) + SLOT * len(lengths)
+        if self._lengths and (priority != self._priority or self._size + size > LARGEST_BLOCK):
+            self._end_block()
+        self._priority = priority
+        self._size += size
+        self._lengths += lengths
+        self._sequences += sequences
+        self._parts += parts
+        self._cells += len(lengths)
+        if expires and not 0 < self._expires < expires:
+            self._expires = expires
+
     def _end_block(self) -> None:
-        if self._block:
-            data = b"".join(self._parts)
-            self._parts.clear()
-            self.blocks.append(Block._make([*self._block, crc32(data)]))
-            self._block = []
-            self._ended.append(data)
-            self._held += len(data)
-            if self._held >= CHUNK:
-                self._flush()
+        lengths, sequences = self._lengths, self._sequences
+        if not lengths:
+            return
+        data = block_of_cells(lengths, sequences, self._parts)
+        at, count = self.length + self._held, len(lengths)
+        first, last = sequences[0], sequences[-1]
+        where = at, len(data), self._cells - count, count
+        self.blocks.append(Block(*where, self._priority, first, last, self._expires, crc32(data)))
+        self._lengths, self._sequences, self._parts = [], [], []
+        self._size = self._expires = 0
+        self._ended.append(data)
+        self._held += len(data)
+        if self._held >= CHUNK:
+            self._flush()
 
     def _flush(self) -> None:
         self._fence()
@@ -461,31 +506,32 @@ class SegmentReader:
             raise QueueDamaged(f"segment {path} is damaged in the {block.size} bytes from {block.at} on", path)
         return data
 
-    def read_one(self, segment: Segment, block: Block, number: int, place: tuple[int, int] | None) -> Cell:
-        """One cell of a block. `place`: the bytes where it and the next one (0: none) begin, if they are known.
+    def read_one(self, segment: Segment, block: Block, number: int, place: Place | None) -> Cell:
+        """One cell of a block; `place`, if it is known: from a look at the whole block.
 
         The queue manager's lock is held, and the file stays open for those that follow.
         """
         if place is None:
             return self.read(segment, block)[number - block.cell]
-        begin, end = place
-        end = end if block.at < end < block.at + block.size else block.at + block.size
-        data = self._read(segment, begin, end - begin, leave_open=True)
-        if len(data) >= CELL.size:
-            crc, length, sequence, found = CELL.unpack_from(data)
-            whole = found == number and CELL.size <= length <= len(data)
-            if whole and crc32(memoryview(data)[4:length], seed_of(self._log_id, segment.number)) == crc:
-                return number, sequence, data[CELL.size : length]
-        path = self.path(segment)
-        raise QueueDamaged(f"segment {path} is damaged in cell {number}, at byte {begin}", path)
+        ordinal = number - block.cell
+        end = place.end if ordinal + 1 < block.cells else block.size
+        message = self._read(segment, block.at + place.begin, end - place.begin, leave_open=True)
+        if block.last - block.first == block.cells - 1:
+            sequence = SEQUENCE.pack(block.first + ordinal)
+        else:
+            at = block.at + LENGTH.size * block.cells + SEQUENCE.size * ordinal
+            sequence = self._read(segment, at, SEQUENCE.size, leave_open=True)
+        if len(message) < end - place.begin or crc_of_cell(sequence, message) != place.crc:
+            path = self.path(segment)
+            raise QueueDamaged(f"segment {path} is damaged in cell {number}, at byte {block.at + place.begin}", path)
+        return number, SEQUENCE.unpack(sequence)[0], message
 
     def find(self, segment: Segment, block: Block, sequence: int) -> Cell | None:
         """The cell of a block that has this sequence."""
         data = self.read_block(segment, block)
-        at = 0
-        for number in range(block.cell, block.cell + block.cells):
-            length, found = PLACE.unpack_from(data, at)
-            if found == sequence:
-                return number, sequence, data[at + CELL.size : at + length]
-            at += length + 7 & -8
-        return None
+        lengths, sequences, begin = table_of(data, block.cells)
+        ordinal = bisect_left(sequences, sequence)
+        if ordinal == block.cells or sequences[ordinal] != sequence:
+            return None
+        begin += sum(lengths[:ordinal])
+        return block.cell + ordinal, sequence, data[begin : begin + lengths[ordinal]]

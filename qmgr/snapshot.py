@@ -10,7 +10,8 @@ import threading
 from array import array
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import attrs
 
@@ -24,7 +25,9 @@ from qmgr.segments import Block, Cell, Segment, SegmentWriter
 from qmgr.store import Store, used_up
 from recovery.errors import QueueDamaged
 
-A_MOMENT = 64  # messages: about 0.1 ms of work
+A_MOMENT = 512  # messages: about 0.5 ms of work; every time that others are let on costs all of them 0.1 ms
+FEW = 32  # messages that are written together
+PRIORITY, TO_WRITE = attrgetter("priority"), attrgetter("body", "status", "head", "sequence", "expires")
 SLACK = 32 << 20  # bytes that a queue's segments may take beyond twice what is there before some are rewritten
 NON_PERSISTENT, PERSISTENT = 0, 1
 AT_ONCE = 64 << 20  # bytes of messages that one checkpoint rewrites for a queue, about
@@ -32,6 +35,17 @@ AT_ONCE = 64 << 20  # bytes of messages that one checkpoint rewrites for a queue
 
 class _Unreadable(Exception):
     """A segment that was to be rewritten."""
+
+
+class _Few(NamedTuple):
+    """New messages of one priority, to be written."""
+
+    entries: list[Entry]
+    bodies: tuple[bytes, ...]
+    statuses: tuple[int, ...]  # looked at after the bodies
+    heads: tuple[bytes, ...]
+    sequences: tuple[int, ...]
+    expires: tuple[int, ...]
 
 
 @attrs.define
@@ -100,20 +114,25 @@ class _QueueSnapshot:
         """The segments of non-persistent (0) or persistent messages (1)."""
         return [segment for segment in self.segments if segment.volatile is (kind == 0)]
 
-    def fresh(self, kind: int) -> Iterator[tuple[Entry, bytes]]:
-        """The new messages of one kind with their bodies, by priority and then in their order. Without the lock.
+    def fresh(self, kind: int) -> Iterator[_Few]:
+        """The new messages of one kind, by priority and then in their order. Without the lock.
 
-        Who takes one meanwhile leaves its body in `removed` before its status says so.
+        Who takes one meanwhile leaves its body in `removed` before its status says so, and its body goes after that.
         """
         entries = self._fresh[kind]
-        for priority in sorted({entry.priority for entry in entries}):
-            for entry in entries:
-                if entry.priority == priority:
-                    body: bytes | None = entry.body
-                    if entry.status == GONE:
-                        body = self._removed.get(entry)
-                    if body is not None:
-                        yield entry, body
+        priorities = sorted(set(map(PRIORITY, entries)))
+        for priority in priorities:
+            alike = entries if len(priorities) == 1 else [entry for entry in entries if entry.priority == priority]
+            for at in range(0, len(alike), FEW):
+                few = alike[at : at + FEW]
+                found = _Few(few, *zip(*map(TO_WRITE, few), strict=True))
+                if GONE not in found.statuses:
+                    yield found
+                    continue
+                for entry, body, status in zip(few, found.bodies, found.statuses, strict=True):
+                    left = self._removed.get(entry) if status == GONE else body
+                    if left is not None:
+                        yield _Few([entry], (left,), (status,), (entry.head,), (entry.sequence,), (entry.expires,))
 
     def _still_there(self, kind: int) -> list[Entry]:
         return [entry for entry in self._fresh[kind] if entry.status != GONE]
@@ -261,17 +280,18 @@ class StateSnapshot:
         directory = state.queue_directory(queue.name)
         return SegmentWriter(state.disk, directory, state.log_id, queue.id, segment, state.fence)
 
-    def _append(self, snapshot: _QueueSnapshot, target: Segment, batch: Iterable[tuple[Entry, bytes]]) -> None:
+    def _append(self, snapshot: _QueueSnapshot, target: Segment, batch: Iterable[_Few]) -> None:
         writer = self._writer(snapshot.queue, target)
         placed: list[Entry] = []
         sizes = array("I")
+        since = 0
         try:
-            for entry, body in batch:
-                head = entry.head
-                writer.append(entry.sequence, entry.priority, entry.expires, head, body)
-                placed.append(entry)
-                sizes.append(len(head) + len(body))
-                if not len(placed) % A_MOMENT:
+            for few in batch:
+                priority = few.entries[0].priority
+                sizes.extend(writer.append_each(priority, few.sequences, few.expires, few.heads, few.bodies))
+                placed += few.entries
+                if len(placed) - since >= A_MOMENT:
+                    since = len(placed)
                     self._state.give_way()
             writer.finish()
         except BaseException:
@@ -350,7 +370,7 @@ class StateSnapshot:
             more = True
             while more:
                 with lock:
-                    more = queue.page_out(8 * A_MOMENT)
+                    more = queue.page_out(2 * A_MOMENT)
                 if more:
                     self._state.give_way()
             with lock:
@@ -398,9 +418,9 @@ class StateSnapshot:
             new = Segment(target.number, volatile=target.volatile)
             segment = queue.segments.setdefault(target.number, new)
             segment.make_room(len(placed))
-        for at in range(0, len(placed), 8 * A_MOMENT):
+        for at in range(0, len(placed), 2 * A_MOMENT):
             with lock:
-                for number, entry in enumerate(placed[at : at + 8 * A_MOMENT], at):
+                for number, entry in enumerate(placed[at : at + 2 * A_MOMENT], at):
                     if entry.status == GONE:
                         segment.mark_gone(append.cell + number, append.sizes[number])
                         queue.changed = True

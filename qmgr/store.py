@@ -41,7 +41,8 @@ class Store(State):
         `buffers`: bytes of non-persistent and of persistent messages that a queue keeps in memory.
         """
         super().__init__(imaged=imaged)
-        self.give_way = give_way
+        self._give_way = give_way
+        self.awaited: list[None] = []  # one for each caller that waits for a checkpoint
         self.fence = no_fence  # who writes segments asks it first
         self.disk = disk
         self.directory = directory
@@ -55,6 +56,11 @@ class Store(State):
         self.doomed: list[tuple[str, int]] = []  # segments that only the checkpoint before the last one refers to
         self.doomed_bytes = 0  # of their files that are not small, but for those that somebody reads
         self.pinned: set[tuple[str, int]] = set()  # segments that somebody reads, whatever becomes of them
+
+    def give_way(self) -> None:
+        """Let others go on, unless they wait for this."""
+        if not self.awaited:
+            self._give_way()
 
     def new_queue(self, definition: QueueDefinition) -> Queue:
         directory = self.queue_directory(definition.name)

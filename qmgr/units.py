@@ -37,7 +37,7 @@ from recovery.uows import ACTIVE, BACKED_OUT, PREPARED, Uow
 
 QUEUE_AND_SEQUENCE = records.QUEUE_PLACE.size
 COUNT = records.LENGTH32.size
-A_RECORD = 3  # messages that are logged together take a restart as long as one record, and count as one, about
+A_RECORD = 4  # messages that are logged together take a restart as long as one record, and count as one, about
 HOLD = 512 << 10  # bytes of calls that are held back at most
 FENCE = 1 << 40  # numbers handed out in one epoch: message ids and units of work are unique over all restarts
 

@@ -173,7 +173,7 @@ def queue_of_one_call(body: memoryview) -> int:
 
 
 # PUT, PUT_MANY, GET, EXPIRE, DELETE, IMAGE_START, IMAGE_PART, IMAGE_END
-QUEUE_FIRST = frozenset((257, 258, 259, 261, 514, 515, 516, 517))
+QUEUE_FIRST = frozenset((257, 258, 259, 261, 514, 515, 522, 517))
 
 
 def build(

@@ -71,7 +71,7 @@ def read(reader: LogReader, place: Place, durable: int) -> Image:
 
     def parts() -> Iterator[ImagePart]:
         for raw in raws:
-            if raw.kind in (516, 517):
+            if raw.kind in (522, 517):
                 piece = decode(raw.kind, raw.uow, raw.body)
                 if isinstance(piece, ImagePart) and piece.start == place.start:
                     yield piece

@@ -16,7 +16,7 @@ The unit-of-work number, the time and the LSN stand in the frame (`logger/frame.
     DELETE         queue u32
     IMAGE_START    queue u32, then JSON: what a media image says of its queue beside the messages
     IMAGE_PART     queue u32, LSN u64 of the IMAGE_START, segment u32, number of the first cell u32, cells u32, priority
-                   u8; a bit for each cell, set when its message is not there; then the cells, as in a segment
+                   u8; a bit for each cell, set when its message is not there; then a block with them, as in a segment
     IMAGE_END      queue u32, then LSNs u64: of the IMAGE_START, of the checkpoint whose state the image holds, and
                    where media recovery begins to read
     QMGR           JSON: the attributes of the queue manager
@@ -75,7 +75,7 @@ class Kind(enum.IntEnum):
     DEFINE = 513
     DELETE = 514
     IMAGE_START = 515
-    IMAGE_PART = 516
+    IMAGE_PART = 522
     IMAGE_END = 517
     QMGR = 518
     CATALOG = 519
@@ -282,11 +282,11 @@ class ImagePart:
     cells: int
     priority: int
     gone: bytes  # a bit for each cell
-    data: bytes | memoryview  # the cells
+    data: bytes | memoryview  # a block with the cells
 
     def encode(self) -> Encoded:
         head = IMAGE_PART.pack(self.queue, self.start, self.segment, self.cell, self.cells, self.priority)
-        return 516, 0, head + self.gone, bytes(self.data)
+        return 522, 0, head + self.gone, bytes(self.data)
 
 
 @attrs.define

@@ -1439,27 +1439,26 @@ def test_row_48_a_length_that_was_damaged_costs_its_queue_and_not_the_restart() 
     for n in (100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 250):  # not those that a replay reads block by block
         world.qm.get("A", message_id=tag(n))
     world.qm.put("B", b"of another queue")
+    held = [(one, block) for one in inside(world.qm, "A").segments.values() for block in one.blocks[0]]
     base = world.disk.crash(KEEP_ALL)
-    paths = files(base, f"{DATA}/qmgrs/{NAME}/queues/A")
-    cells = [
-        (path, at)
-        for path in paths
-        for at in range(PAGE, len(base.peek(path)), 8)
-        if base.peek(path)[at + 20 + 80 : at + 20 + 83] in (b"100", b"101", b"104", b"109", b"250")
-    ]
-    assert len(cells) == 5
-    damaged = 0
-    for path, at in cells:
-        for field in (0, 4, 7, 8, 15, 16, 30):
-            world.disk = base.snapshot(KEEP_ALL)
-            harm(world, path, at + field)
-            world.start()
-            assert bodies(world.qm, "B") == [b"of another queue"]
-            with pytest.raises(qmgr.MQError) as caught:
-                drain(world.qm, "A")
-            assert caught.value.reason == qmgr.Reason.OBJECT_DAMAGED
-            damaged += 1
-    assert damaged == 35
+    places = []
+    for sequence in (101, 102, 105, 110, 251):
+        (segment, block), *more = [(one, block) for one, block in held if block.first <= sequence <= block.last]
+        assert not more
+        path = f"{DATA}/qmgrs/{NAME}/queues/A/{segment.number:08d}.seg"
+        lengths = block.at + 4 * (sequence - block.first)
+        sequences = block.at + 4 * block.cells + 8 * (sequence - block.first)
+        head = block.at + base.peek(path)[block.at : block.at + block.size].index(b"%d" % (sequence - 1))
+        places += [(path, at) for at in (lengths, lengths + 3, sequences, sequences + 7, head - 80, head - 70, head)]
+    for path, at in places:
+        world.disk = base.snapshot(KEEP_ALL)
+        harm(world, path, at)
+        world.start()
+        assert bodies(world.qm, "B") == [b"of another queue"]
+        with pytest.raises(qmgr.MQError) as caught:
+            drain(world.qm, "A")
+        assert caught.value.reason == qmgr.Reason.OBJECT_DAMAGED
+    assert len(places) == 35
 
 
 def test_row_42_a_segment_that_is_gone_or_cut_is_told_at_the_start() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from qmgr import ids, message
 from qmgr.entry import Entry, read_entry
-from qmgr.ids import CORRELATION_ID, MESSAGE_ID, Arrays, Resident, Unindexed, with_sieve
+from qmgr.ids import CORRELATION_ID, MESSAGE_ID, Arrays, Resident, Unindexed, kept_place, with_sieve
 from qmgr.segments import Segment
 
 
@@ -101,7 +101,7 @@ class Files:
     def hashes(self, segment: Segment, which: int, known: int) -> list[tuple[int, int]]:
         self.read.append((segment.number, which, known))
         cells = list(enumerate(self.keys[segment.number]))[known:]
-        return [(crc32(tag(key + 100 * which)), 512 + 64 * n) for n, key in cells]
+        return [(crc32(tag(key + 100 * which)), kept_place(512 + 64 * n, key)) for n, key in cells]
 
     def found(
         self, arrays: Arrays, key: int, which: int = MESSAGE_ID, first: int = 0, held: Held = frozenset()
@@ -123,7 +123,7 @@ def test_cells_are_found_by_the_hash_of_their_id() -> None:
     assert files.found(arrays, 9) == {}
     assert files.found(arrays, 4, CORRELATION_ID) == {2: [1]}
     assert files.read == [(1, 0, 0), (2, 0, 0), (1, 1, 0), (2, 1, 0)]
-    assert arrays.bytes == bytes_of(arrays) == 6 * (8 + 8 + 4) + 2 * (8 + 4)
+    assert arrays.bytes == bytes_of(arrays) == 6 * (8 + 8 + 8) + 2 * (8 + 4)
 
 
 def test_only_what_a_segment_has_grown_by_is_read() -> None:
@@ -142,7 +142,7 @@ def test_where_cells_begin_is_known_of_those_that_were_read() -> None:
     (segment,) = files.segments
     assert arrays.place(segment, 1) is None
     files.found(arrays, 1)
-    assert [arrays.place(segment, n) for n in range(4)] == [(512, 576), (576, 640), (640, 0), None]
+    assert [arrays.place(segment, n) for n in range(4)] == [(512, 576, 1), (576, 640, 2), (640, 0, 3), None]
 
 
 def test_nothing_is_read_where_that_is_not_wanted() -> None:
@@ -215,7 +215,7 @@ def test_the_arrays_of_a_segment_that_is_no_more_are_dropped() -> None:
     files.found(arrays, 1)
     files.found(arrays, 1, CORRELATION_ID)
     arrays.drop(1)
-    assert arrays.bytes == bytes_of(arrays) == 1 * (8 + 8 + 4) + 2 * 2
+    assert arrays.bytes == bytes_of(arrays) == 1 * (8 + 8 + 8) + 2 * 2
     arrays.drop(1)
     arrays.drop(2)
     assert arrays.bytes == 0

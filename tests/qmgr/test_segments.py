@@ -12,7 +12,21 @@ from hypothesis import strategies as st
 from logger.disk import PAGE
 from qmgr import segments
 from qmgr.openfiles import OpenFiles
-from qmgr.segments import Block, Cell, Segment, SegmentReader, SegmentWriter, from_description, size_of_cell
+from qmgr.segments import (
+    SEQUENCE,
+    SLOT,
+    Block,
+    Cell,
+    Place,
+    Segment,
+    SegmentReader,
+    SegmentWriter,
+    cells_of,
+    crc_of_cell,
+    from_description,
+    pieces,
+    size_of_cell,
+)
 from recovery.errors import QueueDamaged
 from tests.sim.disk import SimDisk
 from tests.sim.loss import LOSE_ALL
@@ -90,17 +104,56 @@ def test_cells_come_back_over_crashes_but_for_those_that_are_gone(
         assert segment.live_in(block) == sum(cell not in gone for cell in cells)
         for place, cell in enumerate(cells):
             expected = (cell, written[cell][0], written[cell][3])
-            begin = begins(segment, block, [message for _, _, _, message in written], place)
-            end = begin + size_of_cell(len(written[cell][3]))
-            for at in (None, (begin, end), (begin, 0), (begin, block.at + block.size + 4096)):
-                assert reader(disk).read_one(segment, block, cell, at) == expected
+            at = places(disk, segment, block)[place]
+            for known in (None, at, at._replace(end=0) if place == block.cells - 1 else at):
+                assert reader(disk).read_one(segment, block, cell, known) == expected
             assert reader(disk).find(segment, block, written[cell][0]) == expected
         assert reader(disk).find(segment, block, len(written) + 1) is None
 
 
-def begins(segment: Segment, block: Block, messages: list[bytes], place: int) -> int:
-    """The byte where a block's cell begins."""
-    return block.at + sum(size_of_cell(len(message)) for message in messages[block.cell : block.cell + place])
+def places(disk: SimDisk, segment: Segment, block: Block) -> list[Place]:
+    """Where the cells of a block lie, by a look at all of it."""
+    found, at = [], SLOT * block.cells
+    for _, sequence, message in reader(disk).read(segment, block):
+        found.append(Place(at, at + len(message), crc_of_cell(SEQUENCE.pack(sequence), message)))
+        at += len(message)
+    assert at == block.size
+    return found
+
+
+@given(st.lists(puts, min_size=1, max_size=40), st.integers(1, 4000), st.integers(1, 9))
+def test_several_messages_are_appended_as_one_by_one(batch: list[Put], largest: int, few: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segments, "LARGEST_BLOCK", largest)
+        disks, made = [SimDisk(), SimDisk()], [Segment(5), Segment(5)]
+        append(disks[0], made[0], [(0, expires, message) for _, expires, message in batch])
+        order = sorted((n, expires, message) for n, (_, expires, message) in enumerate(batch, 1))
+        writer = SegmentWriter(disks[1], "/q", ID, 7, made[1])
+        for at in range(0, len(order), few):
+            sequences, expires, messages = zip(*order[at : at + few], strict=True)
+            parts = [one[:5] for one in messages], [one[5:] for one in messages]
+            assert writer.append_each(0, sequences, expires, *parts) == [len(one) for one in messages]
+        writer.finish()
+        made[1].extend(writer.blocks, writer.length)
+    assert read(disks[1], made[1]) == read(disks[0], made[0])
+    assert [block.size <= largest or block.cells == 1 for block in blocks(made[1])].count(False) == 0
+    for block in blocks(made[1]):
+        there = order[block.cell : block.cell + block.cells]
+        assert block.expires == min((expires for _, expires, _ in there if expires), default=0)
+
+
+@given(st.lists(st.binary(max_size=300), min_size=1, max_size=40), st.integers(1, 2000))
+def test_a_block_falls_into_pieces_that_are_blocks(messages: list[bytes], most: int) -> None:
+    disk, segment = SimDisk(), Segment(5)
+    append(disk, segment, plain(*messages), 100)
+    (block,) = blocks(segment)
+    data = reader(disk).read_block(segment, block)
+    found: list[Cell] = []
+    for first, count, piece in pieces(data, 7, block.cells, most):
+        assert first == 7 + len(found) and count
+        assert len(piece) <= most + SLOT + 300
+        found += cells_of(piece, first, count)
+    assert found == [(7 + n, 100 + n, message) for n, message in enumerate(messages)]
 
 
 @given(batches)
@@ -147,7 +200,7 @@ def test_a_block_has_one_priority_ascending_sequences_and_a_size(batches: list[l
 def test_blocks_are_filled_before_the_next_one_begins() -> None:
     disk, segment = SimDisk(), Segment(5)
     append(disk, segment, plain(*[bytes(1000)] * 300))
-    assert len(segment.blocks[0]) == -(-300 * 1024 // segments.LARGEST_BLOCK)
+    assert len(segment.blocks[0]) == -(-300 // (segments.LARGEST_BLOCK // (SLOT + 1000)))
     append(disk, segment, plain(bytes(segments.LARGEST_BLOCK), b"small", b"one"), 301)
     assert [block.cells for block in segment.blocks[0][-2:]] == [1, 2]
     assert messages(disk, segment)[-2:] == [b"small", b"one"]
@@ -237,7 +290,7 @@ def test_what_went_while_a_segment_was_rewritten_is_gone_from_the_new_one(
     assert [new.is_gone(n) for n in range(new.cells)] == [sequence in meanwhile for sequence in there]
     assert new.gone_count == len(meanwhile - before)
     by_hand = described(new)
-    assert by_hand.gone_bytes == sum(segments.CELL.size + sizes[s] + 7 & -8 for s in meanwhile - before)
+    assert by_hand.gone_bytes == sum(SLOT + sizes[s] for s in meanwhile - before)
 
 
 def test_row_05_a_batch_never_writes_into_a_page_that_holds_durable_cells() -> None:
@@ -359,23 +412,29 @@ def test_row_40_every_flip_in_what_counts_is_damage() -> None:
     assert len(read(disk, segment)) == 3
 
 
-@pytest.mark.parametrize("known", [False, True], ids=["after the others", "where it begins"])
-def test_row_40_every_flip_is_damage_to_who_reads_one_cell(known: bool) -> None:
+@pytest.mark.parametrize("gaps", [False, True], ids=["sequences that follow each other", "others between them"])
+@pytest.mark.parametrize("known", [False, True], ids=["with the others", "where it is known to lie"])
+def test_row_40_every_flip_is_damage_to_who_reads_one_cell(known: bool, gaps: bool) -> None:
     disk, segment = SimDisk(), Segment(5)
-    append(disk, segment, plain(b"one", b"two" * 100, b"three"))
-    (block,) = blocks(segment)
-    second, third = PAGE + size_of_cell(3), PAGE + size_of_cell(3) + size_of_cell(300)
-    place_of = [(PAGE, second), (second, third), (third, 0)] if known else [None] * 3
+    batch = plain(b"one", b"two" * 100, b"three")
+    append(disk, segment, [one for put in batch for one in (put, (1, 0, b"between"))] if gaps else batch)
+    block = blocks(segment)[0]
+    place_of = places(disk, segment, block) if known else [None] * 3
     whole = disk.peek(PATH)
-    for place in range(PAGE, segment.length):
+    told = 0
+    for place in range(block.at, block.at + block.size):
         broken = bytearray(whole)
         broken[place] ^= 0x10
         disk.poke(PATH, bytes(broken))
         for cell, message in enumerate((b"one", b"two" * 100, b"three")):
             try:
-                assert reader(disk).read_one(segment, block, cell, place_of[cell]) == (cell, cell + 1, message), place
+                found = reader(disk).read_one(segment, block, cell, place_of[cell])
+                assert found == (cell, 2 * cell + 1 if gaps else cell + 1, message), place
             except QueueDamaged as exc:
                 assert PATH in str(exc)
+                told += 1
+    messages_and_sequences = 308 + (24 if gaps else 0)
+    assert told == (messages_and_sequences if known else 3 * block.size)
 
 
 def test_row_42_cut_missing_or_foreign_files_are_damage() -> None:
@@ -395,9 +454,6 @@ def test_row_42_cut_missing_or_foreign_files_are_damage() -> None:
     for log_id, queue in ((b"j" * 16, 7), (ID, 8)):
         with pytest.raises(QueueDamaged, match="is not segment 5 of this queue"):
             SegmentReader(disk, "/q", log_id, queue, OpenFiles(disk)).check(segment)
-    with pytest.raises(QueueDamaged, match="damaged in cell 0, at byte 4096"):
-        other = SegmentReader(disk, "/q", b"j" * 16, 7, OpenFiles(disk))
-        other.read_one(segment, block, 0, (PAGE, PAGE + size_of_cell(3)))
     disk.remove(PATH)
     for call in (lambda: reader(disk).check(segment), lambda: list(reader(disk).read(segment, block))):
         with pytest.raises(QueueDamaged, match="missing"):
@@ -423,17 +479,16 @@ def test_row_44_a_cell_of_another_place_is_damage() -> None:
     disk, segment = SimDisk(), Segment(5)
     append(disk, segment, plain(b"one", b"two"))
     (block,) = blocks(segment)
-    whole = bytearray(disk.peek(PATH))
-    size = (segments.CELL.size + 3 + 7) // 8 * 8
-    whole[PAGE : PAGE + size], whole[PAGE + size : PAGE + 2 * size] = (
-        whole[PAGE + size : PAGE + 2 * size], whole[PAGE : PAGE + size],
-    )  # fmt: skip
-    disk.poke(PATH, bytes(whole))
-    with pytest.raises(QueueDamaged, match="is damaged in the 48 bytes from 4096 on"):
+    whole = disk.peek(PATH)
+    one, two = places(disk, segment, block)
+    disk.poke(PATH, whole.replace(b"onetwo", b"twoone"))
+    with pytest.raises(QueueDamaged, match="is damaged in the 30 bytes from 4096 on"):
         read(disk, segment)
-    with pytest.raises(QueueDamaged, match="damaged in cell 0, at byte 4096"):
-        reader(disk).read_one(segment, block, 0, (PAGE, PAGE + size))
-    with pytest.raises(QueueDamaged, match="damaged in the 48 bytes"):
+    with pytest.raises(QueueDamaged, match="damaged in cell 0, at byte 4120"):
+        reader(disk).read_one(segment, block, 0, one)
+    with pytest.raises(QueueDamaged, match="damaged in cell 1, at byte 4123"):
+        reader(disk).read_one(segment, block, 1, two)
+    with pytest.raises(QueueDamaged, match="damaged in the 30 bytes"):
         reader(disk).find(segment, block, 1)
 
 
@@ -441,11 +496,12 @@ def test_row_44_a_cell_of_another_segment_is_damage() -> None:
     disk, segment, other = SimDisk(), Segment(5), Segment(6)
     append(disk, segment, plain(b"one"))
     append(disk, other, plain(b"two"))
+    (place,) = places(disk, segment, blocks(segment)[0])
     disk.poke(PATH, disk.peek(PATH)[:PAGE] + disk.peek("/q/00000006.seg")[PAGE:])
-    with pytest.raises(QueueDamaged, match="damaged in the 24 bytes from 4096 on"):
+    with pytest.raises(QueueDamaged, match="damaged in the 15 bytes from 4096 on"):
         read(disk, segment)
-    with pytest.raises(QueueDamaged, match="damaged in cell 0, at byte 4096"):
-        reader(disk).read_one(segment, blocks(segment)[0], 0, (PAGE, 0))
+    with pytest.raises(QueueDamaged, match="damaged in cell 0, at byte 4108"):
+        reader(disk).read_one(segment, blocks(segment)[0], 0, place)
 
 
 def test_cells_that_are_gone_before_they_are_shown_are_no_bytes_that_are_there() -> None:
