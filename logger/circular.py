@@ -13,9 +13,10 @@ from logger.reader import ExtentView
 class Ring(Extents):
     """The extents of a circular log. A file takes a new sequence on each lap."""
 
-    def open(self, state: control.ControlState, *, read_only: bool = False) -> None:
+    def open(self, state: control.ControlState, *, read_only: bool = False, alone: bool = False) -> None:
         """Open those that the control file names. Of the others it is remembered which may have later records."""
-        super().open(state, read_only=read_only)
+        super().open(state, read_only=read_only, alone=alone)
+        self._alone = alone
         newest = max((sequence for _, sequence in state.extents), default=0)
         named = dict(state.extents)
         self._unnamed: dict[int, tuple[str, int]] = {}  # path and epoch of the first record, by sequence
@@ -42,6 +43,14 @@ class Ring(Extents):
         return frame.decode(view.read(at, length), 0, at, seed)
 
     def check_end(self, at: int, epoch: int) -> None:
+        if self._alone and self._lost and not at % self._extent_bytes and not self.holds(at // self._extent_bytes):
+            path = self._lost[0]
+            raise LogDamaged(
+                f"one copy of the log control file is not whole, and log extent {path} is missing, was cut or holds "
+                f"nothing but zeros: it may have the log from {lsn.text(at)}; restore one of them from a backup",
+                path=path,
+                lsn=at,
+            )
         path, later = self._unnamed.get(at // self._extent_bytes, ("", 0))
         if later and later >= epoch:
             raise LogDamaged(

@@ -74,15 +74,20 @@ def read(disk: Disk, path: str) -> tuple[int, ControlState]:
     except FileNotFoundError:
         raise LogDamaged(f"the log control file {path} is missing; restore it from a backup", path=path) from None
     try:
-        copies = [decode(file.read(at, COPY)) for at in (0, COPY)]
+        whole = whole_copies(file)
     finally:
         file.close()
-    whole = [copy for copy in copies if copy is not None]
     if not whole:
         raise LogDamaged(
             f"the log control file {path} has no whole copy; restore it from a backup of this queue manager", path=path
         )
-    return max(whole, key=lambda copy: copy[0])
+    return whole[0]
+
+
+def whole_copies(file: File) -> list[tuple[int, ControlState]]:
+    """Those of the two copies that are whole, newest first."""
+    copies = [decode(file.read(at, COPY)) for at in (0, COPY)]
+    return sorted((copy for copy in copies if copy is not None), key=lambda copy: -copy[0])
 
 
 def create(disk: Disk, path: str, state: ControlState) -> None:
@@ -111,6 +116,7 @@ class ControlFile:
             self._file.sync()  # the newest copy may be in memory only: who wrote it was killed before it was synced
             disk.forget(path)  # or his sync failed, and this one wrote nothing
             self._number, self.state = read(disk, path)
+            self.alone = len(whole_copies(self._file)) < 2  # the other copy is not whole: it may be the newer one
         except BaseException:  # nobody has it yet who could close it
             self._file.close()
             raise

@@ -27,6 +27,7 @@ class Extents(ABC):
         self._extent_bytes = extent_bytes
         self._extents: dict[int, Extent] = {}  # by file number
         self._by_sequence: dict[int, Extent] = {}
+        self._lost: list[str] = []  # files that the control file names, and no restart seems to need
 
     def __len__(self) -> int:
         return len(self._extents)
@@ -62,14 +63,19 @@ class Extents(ABC):
 
     # ---- opening
 
-    def open(self, state: control.ControlState, *, read_only: bool = False) -> None:
-        """Open every extent that the control file names. Raises LogDamaged when one that is needed is not there."""
+    def open(self, state: control.ControlState, *, read_only: bool = False, alone: bool = False) -> None:
+        """Open every extent that the control file names. Raises LogDamaged when one that is needed is not there.
+
+        `alone`: the state is that of the only whole copy.
+        """
         needed = state.head // self._extent_bytes
+        self._lost = []
         for number, expected in state.extents:
             header = self._survey(number, expected, state.epoch, needed)
             if header is None and expected >= needed:
                 raise self._missing(self.path_of(number), expected)
             if header is None:
+                self._lost.append(self.path_of(number))
                 continue
             if header.sequence < expected and expected >= needed:
                 path = self.path_of(number)

@@ -32,12 +32,12 @@ class Line(Extents):
         self._last = 0  # the highest sequence that an extent holds
         self._created = self._reused = self._deleted = 0  # extents, since `done` was asked last
 
-    def open(self, state: control.ControlState, *, read_only: bool = False) -> None:
+    def open(self, state: control.ControlState, *, read_only: bool = False, alone: bool = False) -> None:
         """Open what the control file names and what follows that: it may be an older copy.
 
         Raises LogDamaged when an extent that is needed is not there, and for a gap.
         """
-        super().open(state, read_only=read_only)
+        super().open(state, read_only=read_only, alone=alone)
         first = state.head // self._extent_bytes
         last = max(self._by_sequence, default=first - 1)
         for sequence in range(first, last):  # of which an older copy says that they hold nothing yet

@@ -85,7 +85,7 @@ class Log(Writer):
             direct = config.sync is LogSync.ALWAYS  # else the system's memory is meant to take the writes
             extents = extents_of(disk, config.path, control.state, direct=direct)
             check_config(config, control.state)
-            extents.open(control.state)
+            extents.open(control.state, alone=control.alone)
             super().__init__(disk, clock, config, control, extents)
             self._growing = threading.Lock()
             self._paused_at = 0

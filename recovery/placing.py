@@ -114,6 +114,19 @@ class Placed:
             gone |= self._gaps_behind(max((max(known, self._says(n)) for n, known in state.extents), default=0))
         return gone
 
+    def note_doubtful(self, state: ControlState, end: int) -> set[int]:
+        """Say which bad extents of a ring may have the sequence `end`: the newer copy of the control file knew that.
+
+        That sequence, where there is such a one.
+        """
+        if state.log_type is LogType.LINEAR or end in self.here:
+            return set()
+        lost = [number for number, known in state.extents if self._badness(number, known, set()) and known < end]
+        for number in lost:
+            row = self._badness(number, 0, set())
+            self._note(row, self.path_of(number), f"it may have the log from {lsn.text(end * self.extent_bytes)}")
+        return {end} if lost else set()
+
     def _badness(self, number: int, sequence: int, foreign: set[int]) -> str:
         """The row for an extent that the control file says holds `sequence`; "" when it does, or a later one."""
         seen = self.right.get(number)

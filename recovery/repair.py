@@ -87,6 +87,7 @@ class _Examiner:
         self.findings: list[Finding] = []
         self.active = active_path(config.path)
         self.control = control_path(config.path)
+        self.alone = False  # one copy of the control file is whole, which may be the older one
 
     def note(self, row: str, where: str, text: str = "") -> None:
         self.findings.append(Finding(ROWS[row], where, text))
@@ -138,6 +139,7 @@ class _Examiner:
             self.note("control_no_whole_copy", self.control)
         elif len(whole) == 1:
             self.note("control_one_copy_torn", self.control)
+            self.alone = True
         return [state for _, state in whole]
 
     def _checkpoint_files(self) -> list[CheckpointFile]:
@@ -295,6 +297,8 @@ class _Examiner:
         needed = used.found.head // self.extent_bytes
         passed = chain.end // self.extent_bytes  # those before this one can be read, whatever else is wrong with them
         gone = {sequence for sequence in self.placed.note_bad(state, needed) if sequence >= passed}
+        if state is not None and self.alone and not chain.stopped % self.extent_bytes and not gone:
+            gone = self.placed.note_doubtful(state, chain.stopped // self.extent_bytes)
         media = self.media(used.catalogue) // self.extent_bytes
         if media:
             self.placed.note_history(media, needed)

@@ -1263,6 +1263,24 @@ def test_an_extent_that_was_cut_is_known_by_its_header_where_the_control_file_is
     goes_on(life, past.as_of(found.examination.lost.start))
 
 
+@pytest.mark.parametrize("left", [b"", b"Q", bytes(5000)])
+def test_an_extent_of_which_nothing_is_left_may_be_what_the_newer_copy_of_the_control_file_knew_of(left: bytes) -> None:
+    """The older copy takes it for one that no restart needs; the log before it is full."""
+    past = of("circular-killed")
+    life = past.fork()
+    newest = control.read(life.disk, CONTROL)[0]
+    last = max(past.sequences)
+    poke(life, CONTROL, (newest - 1) % 2 * control.COPY + 30, b"????")
+    assert not refused_by_start(life), "the extent itself says what it holds"
+    life.disk.poke(past.sequences[last], left)
+    assert past.sequences[last] in refused_by_start(life)
+    found = check(life)
+    assert rows(found) == {"control_one_copy_torn", "extent_short"} and found.examination.lost is not None
+    assert found.examination.lost.end == (last + 1) * past.extent_bytes
+    assert repair(life, accept_loss=True).report is not None
+    goes_on(life, past.as_of(found.examination.lost.start))
+
+
 def struck_by_chance(past: Past, life: Life) -> str:
     """Start it, or repair it and start it; how that went."""
     refusal = refused_by_start(life)
