@@ -364,8 +364,6 @@ class Housekeeper:
                 holder = next(iter(engine.state.uows.logged()), None)
             moves = self._would_move_head()
             if moves and self.checkpoint_if_possible():
-                if engine.state.awaited and not needed:
-                    return  # the call that waits finds room now; a further checkpoint is for the next look
                 continue
             if enough or moves:  # a disk without room for a checkpoint: no unit of work stands in its way
                 return

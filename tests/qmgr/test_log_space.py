@@ -1,7 +1,10 @@
 """The log fills: what is rolled back or forward, who hears of it with which reason code, and that work goes on."""
 
 import errno
+import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +12,8 @@ import qmgr
 from logger.disk import make_dirs
 from logger.lsn import text
 from qmgr import Reason, ResourceProblem, UowState, Xid
-from tests.qmgr.world import World, bodies
+from qmgr.segments import SegmentWriter
+from tests.qmgr.world import NAME, World, bodies
 from tests.sim.loss import LOSE_ALL
 
 XID = Xid(1, b"pins", b"the log")
@@ -24,6 +28,14 @@ def fill(world: World, until: Callable[[], bool]) -> int:
         world.qm.put("B", BODY)
         world.qm.get("B")
     raise AssertionError("it never happens")
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for what another thread does."""
+    late = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < late
+        time.sleep(0.001)
 
 
 def calm_down(world: World) -> None:
@@ -666,3 +678,50 @@ def test_a_unit_that_has_ended_between_its_choice_and_its_turn_is_neither_rolled
     world.crash(LOSE_ALL)
     assert bodies(world.qm, "Q") == [b"other", b"once"]
     assert world.qm.in_doubt() == []
+
+
+def test_a_put_that_finds_no_room_waits_for_the_checkpoint_under_way_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which gives way to nobody while somebody waits for it."""
+    begun, may_end = threading.Semaphore(0), threading.Semaphore(0)
+    finish = SegmentWriter.finish
+
+    def held(writer: SegmentWriter) -> None:
+        begun.release()
+        assert may_end.acquire(timeout=60)
+        finish(writer)
+
+    qmgr.create(NAME, data_path=tmp_path, log_file_pages=64, log_primary_files=6)
+    with qmgr.start(NAME, data_path=tmp_path) as qm:
+        qm.define_queue("Q")
+        state = qm._engine.state
+        ways: list[None] = []
+        monkeypatch.setattr(state, "_give_way", lambda: ways.append(None))
+        monkeypatch.setattr(SegmentWriter, "finish", held)
+        done: list[int] = []
+        stop = False
+
+        def put() -> None:
+            while not stop:
+                qm.put("Q", bytes(2000))
+                done.append(0)
+
+        thread = threading.Thread(target=put)
+        thread.start()
+        assert begun.acquire(timeout=60)
+        until(lambda: bool(state.awaited))
+        count, before = qm._checkpointer.count, len(done)
+        state.give_way()
+        assert not ways
+        may_end.release()
+        assert begun.acquire(timeout=60)
+        assert qm._checkpointer.count == count + 1
+        until(lambda: len(done) > before)
+        stop = True
+        for _ in range(1000):
+            may_end.release()
+        thread.join(60)
+        assert not thread.is_alive()
+        state.give_way()
+        assert ways and not state.awaited
