@@ -8,8 +8,8 @@ import contextlib
 import json
 import threading
 from array import array
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, compress
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -40,12 +40,11 @@ class _Unreadable(Exception):
 class _Few(NamedTuple):
     """New messages of one priority, to be written."""
 
-    entries: list[Entry]
-    bodies: tuple[bytes, ...]
-    statuses: tuple[int, ...]  # looked at after the bodies
-    heads: tuple[bytes, ...]
-    sequences: tuple[int, ...]
-    expires: tuple[int, ...]
+    entries: Sequence[Entry]
+    bodies: Sequence[bytes]
+    heads: Sequence[bytes]
+    sequences: Sequence[int]
+    expires: Sequence[int]
 
 
 @attrs.define
@@ -125,14 +124,15 @@ class _QueueSnapshot:
             alike = entries if len(priorities) == 1 else [entry for entry in entries if entry.priority == priority]
             for at in range(0, len(alike), FEW):
                 few = alike[at : at + FEW]
-                found = _Few(few, *zip(*map(TO_WRITE, few), strict=True))
-                if GONE not in found.statuses:
-                    yield found
-                    continue
-                for entry, body, status in zip(few, found.bodies, found.statuses, strict=True):
-                    left = self._removed.get(entry) if status == GONE else body
-                    if left is not None:
-                        yield _Few([entry], (left,), (status,), (entry.head,), (entry.sequence,), (entry.expires,))
+                columns: list[Sequence[Any]] = [few, *zip(*map(TO_WRITE, few), strict=True)]
+                statuses = columns.pop(2)
+                if GONE in statuses:
+                    said = zip(few, columns[1], statuses, strict=True)
+                    columns[1] = [self._removed.get(entry) if gone == GONE else body for entry, body, gone in said]
+                    there = [body is not None for body in columns[1]]
+                    columns = [list(compress(column, there)) for column in columns]
+                if columns[0]:
+                    yield _Few(*columns)
 
     def _still_there(self, kind: int) -> list[Entry]:
         return [entry for entry in self._fresh[kind] if entry.status != GONE]
