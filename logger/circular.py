@@ -43,11 +43,11 @@ class Ring(Extents):
         return frame.decode(view.read(at, length), 0, at, seed)
 
     def check_end(self, at: int, epoch: int) -> None:
-        if self._alone and self._lost and not at % self._extent_bytes and not self.holds(at // self._extent_bytes):
-            path = self._lost[0]
+        if self._alone and self._doubtful and not at % self._extent_bytes and not self.holds(at // self._extent_bytes):
+            path = self._doubtful[0]
             raise LogDamaged(
-                f"one copy of the log control file is not whole, and log extent {path} is missing, was cut or holds "
-                f"nothing but zeros: it may have the log from {lsn.text(at)}; restore one of them from a backup",
+                f"one copy of the log control file is not whole, and log extent {path} is missing, cut, an older copy "
+                f"or without a whole header: it may have the log from {lsn.text(at)}; restore one of them from a backup",
                 path=path,
                 lsn=at,
             )

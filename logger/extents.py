@@ -27,7 +27,7 @@ class Extents(ABC):
         self._extent_bytes = extent_bytes
         self._extents: dict[int, Extent] = {}  # by file number
         self._by_sequence: dict[int, Extent] = {}
-        self._lost: list[str] = []  # files that the control file names, and no restart seems to need
+        self._doubtful: list[str] = []  # files that are not what the control file says, and no restart seems to need
 
     def __len__(self) -> int:
         return len(self._extents)
@@ -69,14 +69,16 @@ class Extents(ABC):
         `alone`: the state is that of the only whole copy.
         """
         needed = state.head // self._extent_bytes
-        self._lost = []
+        self._doubtful = []
         for number, expected in state.extents:
             header = self._survey(number, expected, state.epoch, needed)
             if header is None and expected >= needed:
                 raise self._missing(self.path_of(number), expected)
             if header is None:
-                self._lost.append(self.path_of(number))
+                self._doubtful.append(self.path_of(number))
                 continue
+            if header.sequence < expected:
+                self._doubtful.append(self.path_of(number))
             if header.sequence < expected and expected >= needed:
                 path = self.path_of(number)
                 raise LogDamaged(
@@ -122,6 +124,7 @@ class Extents(ABC):
                 raise self._missing(path, header.sequence)
             return None
         if header is None:
+            self._doubtful.append(path)
             return self._header(number, expected, epoch)
         if header.log_id != self._log_id or header.extent_bytes != self._extent_bytes or header.number != number:
             raise LogDamaged(

@@ -39,7 +39,7 @@ from logger.crc import crc32
 from logger.disk import PAGE, Disk, File, make_dirs
 from qmgr.objects import is_mangled
 from qmgr.openfiles import OpenFiles, segment_path
-from recovery.errors import QueueDamaged
+from recovery.errors import NotRecoverable, QueueDamaged
 
 HEADER = struct.Struct("<8sII16sI28x")
 assert HEADER.size == 64
@@ -47,7 +47,7 @@ LENGTH, SEQUENCE = struct.Struct("<I"), struct.Struct("<Q")  # of one cell, in a
 SLOT = LENGTH.size + SEQUENCE.size
 BLOCK = struct.Struct("<QIIIIQQQI")  # as the catalogue has a `Block`
 SEGMENT = re.compile(r"(\d{8,})\.seg")  # the name of a file
-MAGIC = b"QMGRSEG2"
+MAGIC, BEFORE = b"QMGRSEG2", b"QMGRSEG1"  # of this version, and of the one before
 LARGEST = 16 << 20  # bytes: a segment of this size is not appended to
 SMALL = 1 << 20  # bytes: many segments that are shorter are no reason for a checkpoint of their own
 CHUNK = 1 << 20  # bytes of cells put together for one write
@@ -483,10 +483,19 @@ class SegmentReader:
             raise OSError(exc.errno, exc.strerror, self.path(segment)) from exc
 
     def check(self, segment: Segment) -> None:
-        """Is the file there, the right one, and as long as it should be? Its cells are looked at when they are read."""
+        """Is the file there, the right one, and as long as it should be? Its cells are looked at when they are read.
+
+        Raises NotRecoverable for one of an earlier format: nothing is wrong with it.
+        """
         path = self.path(segment)
         header = self._read(segment, 0, HEADER.size)
-        if header != encode_header(self._log_id, self._queue, segment.number):
+        expected = encode_header(self._log_id, self._queue, segment.number)
+        if header == BEFORE + expected[len(BEFORE) :]:
+            raise NotRecoverable(
+                f"segment {path} is of format 1, which this version does not read; start the queue manager with the "
+                f"version that wrote it, and get its messages"
+            )
+        if header != expected:
             raise QueueDamaged(
                 f"segment {path} is not segment {segment.number} of this queue, or its header is damaged", path
             )

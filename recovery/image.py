@@ -42,6 +42,9 @@ class Image:
     parts: Iterator[ImagePart]
 
 
+EARLIER_PART = 516  # kind of the records whose cells had a header each
+
+
 def notes(fields: dict[str, Any], checkpoint_lsn: int, units: dict[int, int]) -> bytes:
     """The body of IMAGE_START; `fields` is the queue's line of the checkpoint's catalogue."""
     said = {
@@ -71,6 +74,11 @@ def read(reader: LogReader, place: Place, durable: int) -> Image:
 
     def parts() -> Iterator[ImagePart]:
         for raw in raws:
+            if raw.kind == EARLIER_PART:
+                text = (
+                    f"the media image at {lsn.text(place.start)} of the log is of an earlier version; record a new one"
+                )
+                raise LogDamaged(text, lsn=raw.lsn)
             if raw.kind in (522, 517):
                 piece = decode(raw.kind, raw.uow, raw.body)
                 if isinstance(piece, ImagePart) and piece.start == place.start:

@@ -29,8 +29,12 @@ class Placed:
         files: list[Seen],
         state: ControlState | None,
         note: Note,
+        *,
+        alone: bool,
     ) -> None:
-        """`files` lie in the active directory; `state`: what the control file says. Raises OSError."""
+        """`files` lie in the active directory; `state`: what the control file says, `alone` if that is its only whole
+        copy, which may be the older one. Raises OSError."""
+        self._alone = alone
         self._disk = disk
         self._note = note
         self.log_id = log_id
@@ -81,7 +85,9 @@ class Placed:
         if seen.header is not None:
             return seen.header.sequence, seen.header.epoch
         known = expected.get(number)
-        return (sequence_inside(self._disk, seen, self.log_id, self.extent_bytes) if known is None else known), 0
+        if known is None or self._alone:
+            known = max(known or 0, sequence_inside(self._disk, seen, self.log_id, self.extent_bytes))
+        return known, 0
 
     def path_of(self, number: int) -> str:
         return name_of(self.active, number)
@@ -121,11 +127,11 @@ class Placed:
         """
         if state.log_type is LogType.LINEAR or end in self.here:
             return set()
-        lost = [number for number, known in state.extents if self._badness(number, known, set()) and known < end]
-        for number in lost:
-            row = self._badness(number, 0, set())
-            self._note(row, self.path_of(number), f"it may have the log from {lsn.text(end * self.extent_bytes)}")
-        return {end} if lost else set()
+        bad = [(number, self._badness(number, known, set())) for number, known in state.extents if known < end]
+        for number, row in bad:
+            if row:
+                self._note(row, self.path_of(number), f"it may have the log from {lsn.text(end * self.extent_bytes)}")
+        return {end} if any(row for _, row in bad) else set()
 
     def _badness(self, number: int, sequence: int, foreign: set[int]) -> str:
         """The row for an extent that the control file says holds `sequence`; "" when it does, or a later one."""

@@ -104,7 +104,9 @@ class _Examiner:
         self.extent_bytes = self._geometry(copies)
         state = self._believed(copies)
         self._drop_foreign_checkpoints()
-        self.placed = Placed(self.disk, self.config, self.log_id, self.extent_bytes, self.files, state, self.note)
+        self.placed = Placed(
+            self.disk, self.config, self.log_id, self.extent_bytes, self.files, state, self.note, alone=self.alone
+        )
         found = self._end(state)
         stale = self._older_than(found.chain, state) if state is not None and found is not None else ""
         if stale:
@@ -121,7 +123,7 @@ class _Examiner:
         last = (chain.stopped - 1) // self.extent_bytes
         if state.log_type is LogType.CIRCULAR and last in self.placed.here and last > max(s for _, s in state.extents):
             number, seen = self.placed.here[last]
-            if number not in dict(state.extents):
+            if number not in dict(state.extents) or seen.header is None:
                 return f"the log goes on in {seen.path}"
         return ""
 

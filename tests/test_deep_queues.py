@@ -1598,3 +1598,20 @@ def test_what_a_unit_of_work_has_got_behind_all_that_is_paged_nobody_else_gets()
     other.commit()
     world.crash(LOSE_ALL)
     assert world.depths() == {"A": 0}
+
+
+def test_segments_of_an_earlier_format_refuse_the_start_and_are_left_alone() -> None:
+    """The version that wrote them can still read them."""
+    world = deep_world()
+    fill(world, range(30))
+    world.qm.end()
+    (path, *_) = files(world.disk, f"{DATA}/qmgrs/{NAME}/queues/A")
+    now = world.disk.peek(path)
+    world.disk.poke(path, b"QMGRSEG1" + now[8:])
+    before = {name: world.disk.peek(name) for name in world.disk.files("/") if "/errors/" not in name}
+    with pytest.raises(qmgr.MQError, match=f"segment {path} is of format 1"):
+        world.start()
+    assert {name: world.disk.peek(name) for name in world.disk.files("/") if "/errors/" not in name} == before
+    world.disk.poke(path, now)
+    world.start()
+    assert drain(world.qm, "A") == [body(n) for n in range(30)]

@@ -18,7 +18,7 @@ from logger.at_rest import read_only
 from logger.compressed import Compression, compress
 from logger.control import ControlState
 from logger.disk import make_dirs
-from logger.extent import DATA, file_name
+from logger.extent import DATA, decode_header, file_name
 from logger.reader import Record
 from qmgr import locations, repairing
 from qmgr.openfiles import segment_path
@@ -1263,22 +1263,48 @@ def test_an_extent_that_was_cut_is_known_by_its_header_where_the_control_file_is
     goes_on(life, past.as_of(found.examination.lost.start))
 
 
-@pytest.mark.parametrize("left", [b"", b"Q", bytes(5000)])
-def test_an_extent_of_which_nothing_is_left_may_be_what_the_newer_copy_of_the_control_file_knew_of(left: bytes) -> None:
-    """The older copy takes it for one that no restart needs; the log before it is full."""
-    past = of("circular-killed")
+def with_the_older_copy(past: Past) -> tuple[Life, str]:
+    """The newer copy of the control file is not whole; it alone knew what the last extent, of this path, holds."""
     life = past.fork()
     newest = control.read(life.disk, CONTROL)[0]
-    last = max(past.sequences)
     poke(life, CONTROL, (newest - 1) % 2 * control.COPY + 30, b"????")
+    last = max(past.sequences)
+    assert last not in dict(control.read(life.disk, CONTROL)[1].extents).values()
     assert not refused_by_start(life), "the extent itself says what it holds"
-    life.disk.poke(past.sequences[last], left)
-    assert past.sequences[last] in refused_by_start(life)
+    return life, past.sequences[last]
+
+
+@pytest.mark.parametrize("left", [b"", b"Q", bytes(5000), "stale"])
+def test_an_extent_that_is_lost_may_be_what_the_newer_copy_of_the_control_file_knew_of(left: bytes | str) -> None:
+    """The older copy takes it for one that no restart needs; the log before it is full."""
+    past = of("circular-killed")
+    life, path = with_the_older_copy(past)
+    if isinstance(left, bytes):
+        life.disk.poke(path, left)
+    else:
+        header = decode_header(life.disk.peek(path)[:PAGE])
+        assert header is not None
+        poke(life, path, 0, attrs.evolve(header, sequence=header.sequence - 6, epoch=1).encode())
+    assert path in refused_by_start(life)
     found = check(life)
-    assert rows(found) == {"control_one_copy_torn", "extent_short"} and found.examination.lost is not None
-    assert found.examination.lost.end == (last + 1) * past.extent_bytes
+    assert rows(found) == {"control_one_copy_torn", "extent_stale" if left == "stale" else "extent_short"}
+    assert found.examination.lost is not None
+    assert found.examination.lost.end >= (max(past.sequences) + 1) * past.extent_bytes
     assert repair(life, accept_loss=True).report is not None
     goes_on(life, past.as_of(found.examination.lost.start))
+
+
+@pytest.mark.parametrize("size", [4, PAGE])
+def test_the_records_say_what_an_extent_holds_that_the_newer_copy_of_the_control_file_knew_of(size: int) -> None:
+    """Its header is not whole, and the older copy takes it for one that no restart needs: nothing is lost."""
+    past = of("circular-killed")
+    life, path = with_the_older_copy(past)
+    poke(life, path, 0 if size == PAGE else 40, bytes(size) if size == PAGE else b"????")
+    assert path in refused_by_start(life)
+    found = check(life)
+    assert {"control_one_copy_torn", "control_stale"} <= rows(found) and found.examination.lost is None
+    assert repair(life).report is not None
+    goes_on(life, past.last)
 
 
 def struck_by_chance(past: Past, life: Life) -> str:

@@ -16,6 +16,7 @@ LARGEST = 8000  # bytes: a segment of this size is not appended to
 SMALL = 500  # bytes: segments that are shorter are no reason for a checkpoint
 BLOCK = 1500  # bytes of a block
 SLACK = 5000  # bytes that segments may take beyond twice what is there
+FEW = 3  # messages that a checkpoint writes together
 INDEXES = 2500  # bytes of arrays that find messages by id
 UNSEEN = 1_000_000  # more calls than any test asks for
 
@@ -27,6 +28,8 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(segments, "SMALL", SMALL)
     patch.setattr(segments, "LARGEST_BLOCK", BLOCK)
     patch.setattr(snapshot, "SLACK", SLACK)
+    patch.setattr(snapshot, "FEW", FEW)
+    patch.setattr(snapshot, "A_MOMENT", 2 * FEW)
     patch.setattr(store, "INDEXES", INDEXES)
 
 
@@ -36,6 +39,7 @@ class Counted:
     WATCHED: tuple[tuple[Any, str], ...] = (
         (Queue, "_page_in"),
         (Queue, "page_out"),
+        (Queue, "_let_go_each"),
         (Queue, "_pluck"),
         (Queue, "sweep"),
         (snapshot.StateSnapshot, "_rewrite"),
@@ -50,7 +54,7 @@ class Counted:
         for owner, name in self.WATCHED:
             patch.setattr(owner, name, self._counting(name, getattr(owner, name)))
         if is_compiled():  # nobody sees what it calls of itself; interpreted, the same lives are counted
-            self.calls = dict.fromkeys(("_page_in", "_pluck", "sweep", "learn"), UNSEEN)
+            self.calls = dict.fromkeys(("_page_in", "_let_go_each", "_pluck", "sweep", "learn"), UNSEEN)
             self.evicted = UNSEEN
 
     def _counting(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
