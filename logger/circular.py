@@ -47,7 +47,7 @@ class Ring(Extents):
             path = self._doubtful[0]
             raise LogDamaged(
                 f"one copy of the log control file is not whole, and log extent {path} is missing, cut, an older copy "
-                f"or without a whole header: it may have the log from {lsn.text(at)}; restore one of them from a backup",
+                f"or without a whole header: it may have the log from {lsn.text(at)}; restore one from a backup",
                 path=path,
                 lsn=at,
             )
