@@ -43,14 +43,16 @@ class Ring(Extents):
         return frame.decode(view.read(at, length), 0, at, seed)
 
     def check_end(self, at: int, epoch: int) -> None:
-        if self._alone and self._doubtful and not at % self._extent_bytes and not self.holds(at // self._extent_bytes):
-            path = self._doubtful[0]
-            raise LogDamaged(
-                f"one copy of the log control file is not whole, and log extent {path} is missing, cut, an older copy "
-                f"or without a whole header: it may have the log from {lsn.text(at)}; restore one from a backup",
-                path=path,
-                lsn=at,
-            )
+        if self._alone and not at % self._extent_bytes and not self.holds(at // self._extent_bytes):
+            bad = self._doubtful + [self.path_of(n) for n in self._believed if not self._holds_its_own(n, at)]
+            if bad:
+                raise LogDamaged(
+                    f"one copy of the log control file is not whole, and log extent {bad[0]} is missing, cut, an older "
+                    f"copy or without a whole header: it may have the log from {lsn.text(at)}; restore one from a "
+                    f"backup",
+                    path=bad[0],
+                    lsn=at,
+                )
         path, later = self._unnamed.get(at // self._extent_bytes, ("", 0))
         if later and later >= epoch:
             raise LogDamaged(
@@ -59,6 +61,17 @@ class Ring(Extents):
                 path=path,
                 lsn=at,
             )
+
+    def _holds_its_own(self, number: int, at: int) -> bool:
+        """Is what this extent begins with of the sequence that it is believed to hold, and not the log from `at` on?"""
+        sequence = self._extents[number].sequence
+        file = self._disk.open_read(self.path_of(number))
+        try:
+            if self._first(file, at) is not None:
+                return False
+            return not sequence or self._first(file, sequence * self._extent_bytes) is not None
+        finally:
+            file.close()
 
     def make(self, pause: GiveWay = no_pause) -> Extent:
         number = next(n for n in range(len(self._extents) + 1) if n not in self._extents)

@@ -27,6 +27,7 @@ class Extents(ABC):
         self._extent_bytes = extent_bytes
         self._extents: dict[int, Extent] = {}  # by file number
         self._by_sequence: dict[int, Extent] = {}
+        self._believed: list[int] = []  # numbers of those whose header is not whole
         self._doubtful: list[str] = []  # files that are not what the control file says, and no restart seems to need
 
     def __len__(self) -> int:
@@ -69,7 +70,7 @@ class Extents(ABC):
         `alone`: the state is that of the only whole copy.
         """
         needed = state.head // self._extent_bytes
-        self._doubtful = []
+        self._doubtful, self._believed = [], []
         for number, expected in state.extents:
             header = self._survey(number, expected, state.epoch, needed)
             if header is None and expected >= needed:
@@ -124,7 +125,7 @@ class Extents(ABC):
                 raise self._missing(path, header.sequence)
             return None
         if header is None:
-            self._doubtful.append(path)
+            self._believed.append(number)
             return self._header(number, expected, epoch)
         if header.log_id != self._log_id or header.extent_bytes != self._extent_bytes or header.number != number:
             raise LogDamaged(

@@ -127,11 +127,21 @@ class Placed:
         """
         if state.log_type is LogType.LINEAR or end in self.here:
             return set()
-        bad = [(number, self._badness(number, known, set())) for number, known in state.extents if known < end]
-        for number, row in bad:
-            if row:
+        found = False
+        for number, known in state.extents:
+            row = self._badness(number, known, set()) or self._unreadable(number, known)
+            if row and known < end:
                 self._note(row, self.path_of(number), f"it may have the log from {lsn.text(end * self.extent_bytes)}")
-        return {end} if any(row for _, row in bad) else set()
+                found = True
+        return {end} if found else set()
+
+    def _unreadable(self, number: int, sequence: int) -> str:
+        """The row for an extent without a whole header that does not begin with this sequence; "" for others."""
+        if self.right[number].header is not None or not sequence:
+            return ""
+        begin = sequence * self.extent_bytes
+        first = next(iter(self.evidence().frames(begin)), None)
+        return "" if first is not None and first.lsn == begin else "extent_damaged_at_the_tail"
 
     def _badness(self, number: int, sequence: int, foreign: set[int]) -> str:
         """The row for an extent that the control file says holds `sequence`; "" when it does, or a later one."""

@@ -1274,20 +1274,23 @@ def with_the_older_copy(past: Past) -> tuple[Life, str]:
     return life, past.sequences[last]
 
 
-@pytest.mark.parametrize("left", [b"", b"Q", bytes(5000), "stale"])
+@pytest.mark.parametrize("left", [b"", b"Q", bytes(5000), "zeros", "noise", "stale"])
 def test_an_extent_that_is_lost_may_be_what_the_newer_copy_of_the_control_file_knew_of(left: bytes | str) -> None:
     """The older copy takes it for one that no restart needs; the log before it is full."""
     past = of("circular-killed")
     life, path = with_the_older_copy(past)
-    if isinstance(left, bytes):
-        life.disk.poke(path, left)
+    if left != "stale":
+        size = len(life.disk.peek(path))
+        whole = {"zeros": bytes(size), "noise": random.Random(1).randbytes(size)}
+        life.disk.poke(path, left if isinstance(left, bytes) else whole[left])
     else:
         header = decode_header(life.disk.peek(path)[:PAGE])
         assert header is not None
         poke(life, path, 0, attrs.evolve(header, sequence=header.sequence - 6, epoch=1).encode())
     assert path in refused_by_start(life)
     found = check(life)
-    assert rows(found) == {"control_one_copy_torn", "extent_stale" if left == "stale" else "extent_short"}
+    row = {"stale": "extent_stale", "noise": "extent_damaged_at_the_tail"}.get(str(left), "extent_short")
+    assert {"control_one_copy_torn", row} <= rows(found)
     assert found.examination.lost is not None
     assert found.examination.lost.end >= (max(past.sequences) + 1) * past.extent_bytes
     assert repair(life, accept_loss=True).report is not None
@@ -1305,6 +1308,22 @@ def test_the_records_say_what_an_extent_holds_that_the_newer_copy_of_the_control
     assert {"control_one_copy_torn", "control_stale"} <= rows(found) and found.examination.lost is None
     assert repair(life).report is not None
     goes_on(life, past.last)
+
+
+def test_an_extent_without_a_whole_header_that_no_restart_needs_refuses_no_start() -> None:
+    """Its records are of an earlier lap, as the only whole copy of the control file says."""
+    past = of("circular-killed")
+    life, path = with_the_older_copy(past)
+    header = decode_header(life.disk.peek(path)[:PAGE])
+    assert header is not None
+    earlier = attrs.evolve(header, sequence=header.sequence - 3, epoch=1)
+    data = bytearray(len(life.disk.peek(path)))
+    delete = records.Delete(1).encode()
+    at, seed = earlier.sequence * past.extent_bytes, crc32(past.state.log_id)
+    frame.encode_into(memoryview(data), DATA, seed, 1, at, 0, 1, 0, Kind.DELETE, frame.WHOLE, delete[2], delete[3])
+    life.disk.poke(path, bytes(data))
+    assert not refused_by_start(life)
+    assert check(life).examination.lost is None
 
 
 def struck_by_chance(past: Past, life: Life) -> str:
