@@ -2,6 +2,8 @@
 
 Who forces while nobody leads, leads: it writes and syncs what has piled up, and wakes those whose LSN is safe by then.
 The others wait; the first of them leads next. There is no timer: what piles up during one sync goes out with the next.
+Those whom a write has made safe wake each other, one after the other. Where they are several, nobody leads until three
+quarters of them are awake: who wakes has more to write soon, and one write for all is less work than two.
 
 An interrupt (KeyboardInterrupt) may strike at any line. Followers then get a new leader or an error, never silence. So
 each step here can be done twice, and whoever is still in `_waiting` has not been told.
@@ -134,6 +136,11 @@ class GroupCommit(ABC):
         if self._leader is not turn:
             return False
         with self.lock:
+            if self.safe >= turn.lsn:  # it is to hand on the lead: what it waited for is done
+                self._release()
+                self._leader = None
+                self._pass_on()
+                return False
             if self._failure is not None:
                 raise self._failure
             self._waiting.remove(turn)
@@ -145,28 +152,44 @@ class GroupCommit(ABC):
     # ---- handing over; the lock is held
 
     def _step_down(self) -> None:
-        """Wake those whose LSN is safe, hand the lead to the first of the others."""
+        """Wake those whose LSN is safe, hand the lead to the first of the others, or have it handed on."""
         self._writing = False
         if self._waiting:
             self._company = COMPANY
-            self._wake_safe()
-        elif self._company:
-            self._company -= 1
-        self._leader = None
-        if self._waiting:
-            self._pass_on()
+            if not self._wake_safe():
+                self._leader = None
+                self._pass_on()
+        else:
+            self._leader = None
+            if self._company:
+                self._company -= 1
         if self._large:
             self.changed.notify_all()
 
-    def _wake_safe(self) -> None:
-        """Wake the first of those whose LSN is safe. It wakes the next, and so on: they don't all wait for the GIL."""
+    def _wake_safe(self) -> bool:
+        """Wake the first of those whose LSN is safe. It wakes the next, and so on: they don't all wait for the GIL.
+
+        True when one of them is to hand on the lead.
+        """
         safe = self.safe
         done = [turn for turn in self._waiting if turn.lsn <= safe]
+        for before, after in pairwise(done):
+            before.after = after
+        several = len(done) > 1
+        if several:
+            self._leader = done[len(done) * 3 // 4]
         if done:
-            for before, after in pairwise(done):
-                before.after = after
             done[0].wake()
             self._waiting = [turn for turn in self._waiting if turn.lsn > safe]
+        return several
+
+    def _release(self) -> None:
+        """Wake those whose LSN is safe, each by itself, and leave the lead where it is."""
+        safe = self.safe
+        for turn in self._waiting:
+            if turn.lsn <= safe:
+                turn.wake()
+        self._waiting = [turn for turn in self._waiting if turn.lsn > safe]
 
     def _pass_on(self) -> None:
         """Nobody leads: the first that waits does, unless an appender wants the leader to be gone."""
@@ -235,6 +258,7 @@ class GroupCommit(ABC):
                     self._waiting.remove(me)
                 if me.after is not None:
                     me.after.wake()
+            self._release()  # who leads may have been chosen among them, and none of them told
             if self._leader is me:
                 self._step_down()
             elif self._leader is None or (self._waiting and self._leader is self._waiting[0]):

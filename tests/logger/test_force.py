@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from logger.errors import LogClosed, LogFailed
-from logger.force import COMPANY, GroupCommit
+from logger.force import COMPANY, GroupCommit, Turn
 from tests.alone import alone
 from tests.qmgr.test_interrupts import Tracer, interrupted, short_of_memory
 
@@ -107,6 +107,54 @@ def test_one_write_serves_all_who_came_while_the_one_before_ran() -> None:
         assert line._company == left
 
 
+class Deferred:
+    """The gate of one that waits: opened when the test says so."""
+
+    def __init__(self, gate: threading.Lock) -> None:
+        self.gate = gate
+        self.told = threading.Event()
+        self.release = self.told.set
+        self.open = gate.release
+
+
+def test_the_next_write_is_for_those_too_who_come_while_those_of_the_last_wake_each_other() -> None:
+    line, leader = led()
+    followers = [Caller(line) for _ in range(5)]
+    queued(line, 5)
+    line._waiting[2].gate = gate = Deferred(line._waiting[2].gate)  # type: ignore[assignment]
+    line.go.set()
+    until(gate.told.is_set)
+    newcomers = [Caller(line) for _ in range(3)]
+    queued(line, 3)
+    assert line.writes == [1, 6]
+    gate.open()
+    for caller in (leader, *followers, *newcomers):
+        caller.ended()
+        assert caller.raised is None
+    assert line.writes == [1, 6, 9]
+    assert line._leader is None
+
+
+def test_one_that_hands_on_the_lead_leaves_it_where_nobody_wants_it_and_to_one_who_needs_no_write() -> None:
+    """Somebody may come whose LSN is safe by the time it has the lock."""
+    line, leader = led()
+    followers = [Caller(line) for _ in range(4)]
+    queued(line, 4)
+    line._waiting[2].gate = gate = Deferred(line._waiting[2].gate)  # type: ignore[assignment]
+    line.go.set()
+    until(gate.told.is_set)
+    late = Turn(line.tail)
+    with line.lock:
+        line._waiting.append(late)
+    gate.open()
+    for caller in (leader, *followers):
+        caller.ended()
+    assert late.gate.acquire(timeout=120)
+    assert line.writes == [1, 5]
+    assert line._leader is None
+    assert line._waiting == []
+
+
 def test_the_chain_goes_on_when_one_that_was_woken_is_interrupted() -> None:
     """The interrupt waits for the thread, and strikes when it has been woken and before it wakes the next."""
     line, leader = led()
@@ -180,8 +228,20 @@ def as_follower(line_of: Callable[[Tracer | None], tuple[Line, Caller]], tracer:
     return line, [leader, first, *(Caller(line) for _ in range(3))]
 
 
+def as_one_that_hands_on(
+    line_of: Callable[[Tracer | None], tuple[Line, Caller]], tracer: Tracer
+) -> tuple[Line, list[Caller]]:
+    line, leader = line_of(None)
+    callers = [leader, *(Caller(line) for _ in range(3))]
+    queued(line, 3)
+    last = Caller(line, tracer)
+    until(lambda: len(line._waiting) == 4 or not last.is_alive())
+    line.go.set()
+    return line, [*callers, last, *(Caller(line) for _ in range(2))]
+
+
 @pytest.mark.interpreted
-@pytest.mark.parametrize("role", [as_leader, as_follower])
+@pytest.mark.parametrize("role", [as_leader, as_follower, as_one_that_hands_on])
 def test_an_interrupt_at_any_line_leaves_nobody_in_silence(
     role: Callable[[Callable[[Tracer | None], tuple[Line, Caller]], Tracer], tuple[Line, list[Caller]]],
 ) -> None:
@@ -216,10 +276,10 @@ def test_rows_57_and_67_a_leader_that_is_struck_as_it_gives_up_leaves_nobody_in_
     queued(line, 3)
     left, done = [kind()] * times, getattr(line, step)
 
-    def struck() -> None:
+    def struck() -> object:
         if left and threading.current_thread() is leader:
             raise left.pop()
-        done()
+        return done()
 
     setattr(line, step, struck)
     line.go.set()
@@ -236,7 +296,7 @@ def test_row_57_without_any_memory_the_others_hear_that_it_is_over() -> None:
     followers = [Caller(line) for _ in range(3)]
     queued(line, 3)
 
-    def no_memory() -> None:
+    def no_memory() -> bool:
         raise MemoryError
 
     line._wake_safe = no_memory  # type: ignore[method-assign]
