@@ -304,9 +304,8 @@ class Running(ABC):
             text = str(exc) or type(exc).__name__
             failure = LogClosed(f"the queue manager has stopped: {text}")
             if first:
-                refusal = Unavailable(
-                    f"queue manager {self.name!r} has stopped: {text}; start it again", name=self.name
-                )
+                way = "" if text.endswith("start it again") else "; start it again"
+                refusal = Unavailable(f"queue manager {self.name!r} has stopped: {text}{way}", name=self.name)
                 refusal.__cause__ = exc
         finally:
             if first:

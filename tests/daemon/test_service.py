@@ -520,6 +520,7 @@ def test_a_failure_of_the_queue_manager_ends_the_daemon_with_its_sentence() -> N
     assert error is not None
     code, text = explain(error)
     assert code == 23 and "has stopped" in text  # the log is not available
+    assert text.count("start it again") == 1
     given.disk.heal()
     assert not given.owned()
 
