@@ -128,12 +128,9 @@ class GroupCommit(ABC):
         turn.gate.acquire()
         if turn.after is not None:
             turn.after.wake()
-        failure = self._failure
-        if failure is not None:
-            if self.safe >= turn.lsn:
-                return False
-            raise failure
         if self._leader is not turn:
+            if self._failure is not None and self.safe < turn.lsn:
+                raise self._failure
             return False
         with self.lock:
             if self.safe >= turn.lsn:  # it is to hand on the lead: what it waited for is done

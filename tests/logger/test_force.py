@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from logger import force
 from logger.errors import LogClosed, LogFailed
 from logger.force import COMPANY, GroupCommit, Turn
 from tests.alone import alone
@@ -117,22 +118,112 @@ class Deferred:
         self.open = gate.release
 
 
-def test_the_next_write_is_for_those_too_who_come_while_those_of_the_last_wake_each_other() -> None:
+@pytest.mark.parametrize("followers", [2, 3, 5, 9])
+def test_the_next_write_begins_when_three_quarters_of_those_of_the_last_have_woken_each_other(followers: int) -> None:
+    """The first of them has led for the others. Where it was for one other alone, nobody waits."""
+    several = followers > 2
+    hands_on = 1 + (followers - 1) * 3 // 4
+    for held in range(1, followers):
+        line, leader = led()
+        callers = [leader]
+        for count in range(1, followers + 1):
+            callers.append(Caller(line))
+            queued(line, count)
+        line._waiting[held].gate = gate = Deferred(line._waiting[held].gate)  # type: ignore[assignment]
+        line.go.set()
+        until(gate.told.is_set)
+        line.go.clear()
+        callers += [Caller(line) for _ in range(2)]
+        if several and held <= hands_on:
+            queued(line, 2)
+            assert line.writes == [1, 1 + followers]
+        else:  # it may have been one of the two
+            until(lambda line=line: line._writing)  # type: ignore[misc]
+        line.go.set()
+        gate.open()
+        for caller in callers:
+            caller.ended()
+            assert caller.raised is None
+        assert line.writes[:2] == [1, 1 + followers]
+        assert line.writes[-1] == 3 + followers
+        assert line._leader is None
+
+
+class Witness:
+    """A gate that says what there was when it was opened."""
+
+    def __init__(self, line: Line, turn: Turn) -> None:
+        self.line, self.turn = line, turn
+        self.seen: list[tuple[object, bool]] = []
+
+    def release(self) -> None:
+        self.seen.append((self.line._leader, self.turn in self.line._waiting))
+
+
+def witnesses(line: Line, count: int) -> list[Witness]:
+    line._waiting = [Turn(number) for number in range(count)]
+    line.safe = count
+    gates = [Witness(line, turn) for turn in line._waiting]
+    for turn, gate in zip(line._waiting, gates, strict=True):
+        turn.gate = gate  # type: ignore[assignment]
+    return gates
+
+
+def test_who_hands_on_the_lead_has_it_before_anybody_is_woken() -> None:
+    line = Line()
+    first, *others = witnesses(line, 8)
+    line._wake_safe()
+    assert first.seen == [(others[5].turn, True)]
+    assert [gate.seen for gate in others] == [[]] * 7
+
+
+def test_who_is_woken_by_itself_waits_until_it_is() -> None:
+    """An interrupt between the two would leave it in silence."""
+    line = Line()
+    for gate in (gates := witnesses(line, 3)):
+        assert gate.seen == []
+    line._release()
+    assert [gate.seen for gate in gates] == [[(None, True)]] * 3
+    assert line._waiting == []
+
+
+def test_the_lead_is_handed_on_under_the_lock() -> None:
+    line, leader = led()
+    followers = [Caller(line) for _ in range(4)]
+    queued(line, 4)
+    locked: list[bool] = []
+    line._pass_on = lambda: locked.append(line.lock.locked()) or GroupCommit._pass_on(line)  # type: ignore[method-assign, func-returns-value]
+    line.go.set()
+    for caller in (leader, *followers):
+        caller.ended()
+    assert locked
+    assert all(locked)
+
+
+def test_who_comes_while_the_log_is_stopped_hears_it_though_the_one_that_hands_on_the_lead_is_told_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`stop` comes without the lock, when the newcomer has looked whether the log has failed, and does not wait yet."""
     line, leader = led()
     followers = [Caller(line) for _ in range(5)]
     queued(line, 5)
-    line._waiting[2].gate = gate = Deferred(line._waiting[2].gate)  # type: ignore[assignment]
+    line._waiting[4].gate = gate = Deferred(line._waiting[4].gate)  # type: ignore[assignment]
     line.go.set()
     until(gate.told.is_set)
-    newcomers = [Caller(line) for _ in range(3)]
-    queued(line, 3)
-    assert line.writes == [1, 6]
-    gate.open()
-    for caller in (leader, *followers, *newcomers):
+
+    class Late(Turn):
+        def __init__(self, lsn: int) -> None:
+            line.stop(LogFailed("stopped"))
+            gate.open()
+            followers[4].join(1 / 4)
+            super().__init__(lsn)
+
+    monkeypatch.setattr(force, "Turn", Late)
+    newcomer = Caller(line)
+    for caller in (leader, *followers, newcomer):
         caller.ended()
-        assert caller.raised is None
-    assert line.writes == [1, 6, 9]
-    assert line._leader is None
+    assert [caller.raised for caller in (leader, *followers)] == [None] * 6
+    assert isinstance(newcomer.raised, LogFailed)
 
 
 def test_one_that_hands_on_the_lead_leaves_it_where_nobody_wants_it_and_to_one_who_needs_no_write() -> None:
