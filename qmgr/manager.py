@@ -63,7 +63,9 @@ class UnitOfWork:
     def put(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> Message:
         """Put a message, which others see when the unit of work is committed; see `QueueManager.put`."""
         engine = self._engine
-        message, _ = engine.put_later(self._unit, queue, body, options)
+        message = None if options else engine.put_another(self._unit, queue, body)
+        if message is None:
+            message, _ = engine.put_later(self._unit, queue, body, options)
         if engine.attention:
             self._manager.look_around()
         return message

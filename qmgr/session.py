@@ -222,7 +222,11 @@ class Session:
     def put_later(self, unit: "UnitOfWork | None", queue: str, body: bytes, options: PutOptions) -> tuple[Message, int]:
         """Put a message; the LSN to force (`manager.force`), or 0."""
         self._require(PUT, queue)
-        done = self._engine.put_later(None if unit is None else unit._unit, queue, body, options)
+        message = None if unit is None or options else self._engine.put_another(unit._unit, queue, body)
+        if message is None:
+            done = self._engine.put_later(None if unit is None else unit._unit, queue, body, options)
+        else:
+            done = message, 0
         self._look_around()
         return done
 

@@ -1,0 +1,283 @@
+"""One more put like the last, by the short way: the same in every way as by the long one, to which all else is left."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import qmgr
+from qmgr import Reason, UowState, Xid
+from qmgr.units import HOLD
+from tests.qmgr.test_interrupts import Strike, interrupted
+from tests.qmgr.world import World, bodies, reason_of
+from tests.sim.loss import LOSE_ALL
+
+
+def another(unit: qmgr.UnitOfWork, body: Any = b"another", name: Any = "A") -> bool:
+    """Is it put by the short way?"""
+    return unit._engine.put_another(unit._unit, name, body) is not None
+
+
+def counts(world: World, unit: qmgr.UnitOfWork) -> dict[str, int]:
+    """All that a put counts."""
+    one, queue, log = unit._unit, world.qm._engine.state.queues["A"], world.qm._engine.log
+    counted = {name: getattr(one, name) for name in ("put_count", "persistent", "put_bytes", "held", "promise")}
+    counted |= {"promised": log.space.promised, "came": world.qm._engine.checkpointer.came}
+    return counted | {
+        "depth": queue.depth,
+        "uncommitted": queue.uncommitted,
+        "held by": len(unit._engine.state.holding),
+    }
+
+
+def test_it_counts_and_promises_what_the_long_way_does() -> None:
+    found = []
+    for short in (True, False):
+        world = World()
+        world.qm.define_queue("A")
+        unit = world.qm.begin()
+        before = unit.put("A", b"first")
+        for number in range(20):
+            body = b"body %d" % number * number
+            if short:
+                made = unit._engine.put_another(unit._unit, "A", body)
+                assert made is not None
+            else:
+                made, end = unit._engine.put_later(unit._unit, "A", body, {})
+                assert end == 0
+            assert (made.body, made.queue, made.persistent, made.priority) == (body, "A", True, before.priority)
+            assert (made.format, made.reply_to, dict(made.properties), made.expiry) == ("", "", {}, None)
+            assert made.message_id > before.message_id
+            before = made
+        found.append(counts(world, unit))
+        unit.commit()
+        found.append(counts(world, unit))
+        world.crash(LOSE_ALL)
+        assert bodies(world.qm, "A") == [b"first", *(b"body %d" % number * number for number in range(20))]
+    assert found[:2] == found[2:]
+
+
+def full(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm.alter_queue("A", max_depth=2)
+
+
+def inhibited(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm.alter_queue("A", put_enabled=False)
+
+
+def shorter(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm.alter_queue("A", max_message_length=3)
+
+
+def too_many(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm.alter(max_uncommitted=2)
+
+
+def ended(world: World, unit: qmgr.UnitOfWork) -> None:
+    unit.commit()
+
+
+def backed_out(world: World, unit: qmgr.UnitOfWork) -> None:
+    unit.backout()
+
+
+def stopped(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm.end("immediate")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (full, Reason.Q_FULL),
+        (inhibited, Reason.PUT_INHIBITED),
+        (shorter, Reason.MSG_TOO_BIG_FOR_Q),
+        (too_many, Reason.SYNCPOINT_LIMIT_REACHED),
+        (ended, None),
+        (backed_out, None),
+        (stopped, None),
+    ],
+)
+def test_what_has_changed_since_the_last_put_is_heeded(
+    change: Callable[[World, qmgr.UnitOfWork], None], reason: Reason | None
+) -> None:
+    world = World()
+    world.qm.define_queue("A")
+    unit = world.qm.begin()
+    for body in (b"1", b"2"):
+        unit.put("A", body)
+    change(world, unit)
+    before = counts(world, unit)
+    with pytest.raises(qmgr.MQError) as caught:
+        unit.put("A", b"refused")
+    assert reason is None or reason_of(caught.value) == reason
+    assert counts(world, unit) == before
+    if unit.state is UowState.ACTIVE and world.qm.refusal is None:
+        unit.commit()
+        assert bodies(world.qm, "A") == [b"1", b"2"]
+
+
+def no_room_in_the_log(world: World, unit: qmgr.UnitOfWork) -> None:
+    space = world.qm._engine.log.space
+    space.promised += space.limit - world.qm._engine.log.buffer.tail - space.promised - space.for_gets - 300
+
+
+def no_more_held(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm._engine._hold = unit._unit.held + 300
+
+
+def no_more_in_a_unit(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm._engine.max_uncommitted = 2
+
+
+def got_as_well(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm._engine.max_uncommitted = 3
+    unit.get("B")
+
+
+def no_more_on_the_queue(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm._engine.state.queues["A"].room_to = 2
+
+
+def none_so_long(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm._engine.state.queues["A"].max_length = 199
+
+
+def another_kind(world: World, unit: qmgr.UnitOfWork) -> None:
+    unit.put("A", b"before it", priority=1)
+
+
+def another_thread_logs(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm.put("B", b"of another")
+
+
+def refused(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm._engine.refusal = qmgr.Unavailable("no more")
+
+
+class Meanwhile:
+    """The clock, which is asked when the put has looked at the unit of work and has not got the lock yet."""
+
+    def __init__(self, clock: Any, happens: Callable[[], None]) -> None:
+        self.clock = clock
+        self.happens: Callable[[], None] | None = happens
+
+    def wall_us(self) -> int:
+        happens, self.happens = self.happens, None
+        if happens is not None:
+            happens()
+        return int(self.clock.wall_us())
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        *(no_room_in_the_log, no_more_held, no_more_in_a_unit, got_as_well, no_more_on_the_queue, none_so_long),
+        *(another_kind, another_thread_logs, refused, ended, backed_out),
+    ],
+)
+def test_what_happens_before_it_has_the_lock_leaves_it_to_the_long_way(
+    happens: Callable[[World, qmgr.UnitOfWork], None],
+) -> None:
+    world = World()
+    for name in ("A", "B"):
+        world.qm.define_queue(name)
+        world.qm.put(name, b"old")
+    world.qm.get("A")
+    unit, engine = world.qm.begin(), world.qm._engine
+    for _ in range(2):
+        unit.put("A", bytes(200))
+    engine.clock = Meanwhile(engine.clock, lambda: happens(world, unit))  # type: ignore[assignment]
+    before = unit._unit.put_count
+    assert not another(unit, bytes(200))
+    assert unit._unit.put_count - before == (1 if happens is another_kind else 0)
+    assert engine.state.queues["A"].depth == (0 if happens is backed_out else 2 + (happens is another_kind))
+
+
+def test_attributes_that_have_changed_since_the_last_put_are_those_of_the_next() -> None:
+    world = World()
+    world.qm.define_queue("A")
+    unit = world.qm.begin()
+    unit.put("A", b"as it was")
+    world.qm.alter_queue("A", default_priority=7)
+    higher = unit.put("A", b"higher")
+    world.qm.alter_queue("A", default_persistence=False)
+    fleeting = unit.put("A", b"fleeting")
+    assert (higher.priority, higher.persistent, fleeting.persistent) == (7, True, False)
+    unit.commit()
+    assert bodies(world.qm, "A") == [b"higher", b"fleeting", b"as it was"]
+    world.crash(LOSE_ALL)
+    assert bodies(world.qm, "A") == [b"higher", b"as it was"]
+
+
+def test_what_is_not_usual_is_left_to_the_long_way() -> None:
+    world = World()
+    for name in ("A", "B"):
+        world.qm.define_queue(name)
+    world.qm.define_queue("F", default_persistence=False)
+    world.qm.define_alias("TO.A", "A")
+    unit = world.qm.begin()
+    assert not another(unit), "it is the first"
+    unit.put("A", b"first")
+    assert another(unit)
+    assert not another(unit, name="TO.A")
+    assert not another(unit, name="B")
+    assert not another(unit, name=["A"])
+    assert not another(unit, bytearray(b"changes"))
+    assert not another(unit, "text")
+    assert not another(unit, bytes(HOLD)), "so much is logged before the commit"
+    world.qm.put("A", b"of another")
+    assert not another(unit), "what it has put is logged"
+    unit.put("A", b"behind it")
+    assert another(unit)
+    unit.put("A", b"of its own kind", priority=1)
+    assert not another(unit)
+    unit.put("F", b"fleeting")
+    assert not another(unit, name="F")
+    prepared = world.qm.begin(Xid(1, b"global", b"branch"))
+    prepared.put("A", b"more is promised for its end")
+    assert not another(prepared)
+
+
+def test_a_queue_of_the_same_name_is_another_one() -> None:
+    world = World()
+    world.qm.define_queue("A")
+    unit = world.qm.begin()
+    unit.put("A", b"first")
+    queue = world.qm._engine.state.queues["A"]
+    queue.retire()  # as its deletion does, which waits for the unit of work
+    assert not another(unit)
+
+
+def test_units_of_work_of_which_several_threads_put_lose_nothing() -> None:
+    world = World()
+    world.qm.define_queue("A")
+    unit = world.qm.begin()
+
+    def put(first: int) -> None:
+        for number in range(first, first + 200):
+            unit.put("A", b"%04d" % number)
+
+    threads = [threading.Thread(target=put, args=(first,)) for first in range(0, 800, 200)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    unit.commit()
+    world.crash(LOSE_ALL)
+    assert sorted(bodies(world.qm, "A")) == [b"%04d" % number for number in range(800)]
+
+
+@pytest.mark.interpreted
+def test_an_interrupt_in_the_middle_of_one_stops_the_queue_manager_and_a_restart_has_nothing_of_the_unit() -> None:
+    world = World()
+    world.qm.define_queue("A")
+    world.qm.put("A", b"old")
+    unit = world.qm.begin()
+    unit.put("A", b"first")
+    queue = world.qm._engine.state.queues["A"]
+    strike = Strike(type(world.qm._engine).put_another.__code__, lambda frame: queue.depth == 3)
+    assert not interrupted(strike, lambda: unit.put("A", b"second"))
+    assert world.qm.refusal is not None
+    world.crash(LOSE_ALL)
+    assert bodies(world.qm, "A") == [b"old"]
