@@ -62,10 +62,10 @@ class UnitOfWork:
 
     def put(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> Message:
         """Put a message, which others see when the unit of work is committed; see `QueueManager.put`."""
-        engine = self._engine
-        message = None if options else engine.put_another(self._unit, queue, body)
+        engine, unit = self._engine, self._unit
+        message = engine.put_another(unit, queue, body) if unit.puts and not options else None
         if message is None:
-            message, _ = engine.put_later(self._unit, queue, body, options)
+            message, _ = engine.put_later(unit, queue, body, options)
         if engine.attention:
             self._manager.look_around()
         return message

@@ -222,11 +222,9 @@ class Session:
     def put_later(self, unit: "UnitOfWork | None", queue: str, body: bytes, options: PutOptions) -> tuple[Message, int]:
         """Put a message; the LSN to force (`manager.force`), or 0."""
         self._require(PUT, queue)
-        message = None if unit is None or options else self._engine.put_another(unit._unit, queue, body)
-        if message is None:
-            done = self._engine.put_later(None if unit is None else unit._unit, queue, body, options)
-        else:
-            done = message, 0
+        of = None if unit is None else unit._unit
+        another = self._engine.put_another(of, queue, body) if of is not None and of.puts and not options else None
+        done = (another, 0) if another is not None else self._engine.put_later(of, queue, body, options)
         self._look_around()
         return done
 
