@@ -153,6 +153,8 @@ class GroupCommit(ABC):
         self._writing = False
         if self._waiting:
             self._company = COMPANY
+            if self._failure is not None:  # who has heard of that may have left, and wakes nobody
+                self._release()
             if not self._wake_safe():
                 self._leader = None
                 self._pass_on()

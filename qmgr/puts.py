@@ -129,7 +129,7 @@ class Puts(Definitions):
                 or len(body) > queue.max_length
             ):
                 return None
-            try:  # as `hold_put` and `_hold_back`
+            try:  # as `State.hold_put` and `_hold_back`
                 queue.depth += 1
                 queue.uncommitted += 1
                 run.entries.append(entry)
@@ -145,7 +145,7 @@ class Puts(Definitions):
             checkpointer.came += size + OVERHEAD
             if checkpointer.came >= checkpointer.came_max:
                 self.attention = True
-        return Message(body, head, name, 0, None)
+        return Message(body, head, queue.name, 0, None)
 
     def put_many(self, unit: Uow | None, name: Any, bodies: Iterable[Any], options: verbs.PutOptions) -> list[Message]:
         """Put messages to one queue with one record: all of them or, where an error is raised, none."""

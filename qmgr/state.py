@@ -37,7 +37,7 @@ class PutRun:
         self.queue = queue
         self.ordinal = ordinal  # of the first among all that the unit has put
         self.entries = entries
-        self.like = like  # a put of just this may go on with it (`Puts.put_another`); None: none
+        self.like = like  # a put of just this may go on with it; None: none
 
 
 class State(ABC):
@@ -163,10 +163,15 @@ class State(ABC):
         """A unit of work has put one message, of `size` bytes, which nobody sees before it commits."""
         queue.depth += 1
         queue.uncommitted += 1
-        unit.puts.append(PutRun(queue, unit.put_count, [entry], like))
+        puts = unit.puts
+        if like is not None and puts and puts[-1].like is like:
+            puts[-1].entries.append(entry)
+        else:
+            puts.append(PutRun(queue, unit.put_count, [entry], like))
+            if entry.persistent:
+                unit.touched[queue.id] = queue
         unit.put_count += 1
         if entry.persistent:
-            unit.touched[queue.id] = queue
             unit.persistent += 1
             unit.put_bytes += size
 

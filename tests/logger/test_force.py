@@ -226,6 +226,38 @@ def test_who_comes_while_the_log_is_stopped_hears_it_though_the_one_that_hands_o
     assert isinstance(newcomer.raised, LogFailed)
 
 
+def test_who_has_heard_that_the_log_is_stopped_and_left_is_not_to_wake_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`stop` comes without the lock: it tells one, and not the other, who holds the lock and does not wait yet."""
+    line, leader = led()
+    told = Caller(line)
+    queued(line, 1)
+    line._waiting[0].gate = gate = Deferred(line._waiting[0].gate)  # type: ignore[assignment]
+
+    class Late(Turn):
+        def __init__(self, lsn: int) -> None:
+            line.stop(LogFailed("stopped"))
+            super().__init__(lsn)
+
+    monkeypatch.setattr(force, "Turn", Late)
+    late = Caller(line)
+    queued(line, 2)
+    step_down = line._step_down
+
+    def when_one_has_left() -> None:
+        gate.open()
+        told.ended()
+        step_down()
+
+    line._step_down = when_one_has_left  # type: ignore[method-assign]
+    line.prepared = 3
+    line.go.set()
+    for caller in (leader, told, late):
+        caller.ended()
+        assert caller.raised is None, "all of it is safe"
+
+
 def test_one_that_hands_on_the_lead_leaves_it_where_nobody_wants_it_and_to_one_who_needs_no_write() -> None:
     """Somebody may come whose LSN is safe by the time it has the lock."""
     line, leader = led()
