@@ -450,7 +450,7 @@ def _lock(disk: Disk, location: Location, path: str, what: str, held: Ownership,
         disk.lock(path, holder, held.locks)
     except LogInUse as exc:
         at_work = command_in(exc.holder)
-        state, way = ("is being worked on", "") if at_work else ("is running already", "; end it there")
+        state, way = ("is being worked on", "") if at_work else ("is running already", "; end it in that process")
         raise InUse(
             f"{what}queue manager {location.name!r} {state}: {exc.holder or 'another process'} holds it{way}",
             holder=exc.holder,
