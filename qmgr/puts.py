@@ -94,7 +94,8 @@ class Puts(Definitions):
         It calls little of our own, as each call takes a fiftieth of it.
         """
         last = unit.puts[-1:]  # another thread may end the unit
-        if not last or self.refusal is not None:
+        refused = self.refusal is not None  # in a forked child nobody may let go of the lock
+        if not last or refused:
             return None
         run = last[0]
         like, queue = run.like, run.queue

@@ -200,6 +200,7 @@ def test_the_lead_is_handed_on_under_the_lock() -> None:
     assert all(locked)
 
 
+@pytest.mark.interpreted
 def test_who_comes_while_the_log_is_stopped_hears_it_though_the_one_that_hands_on_the_lead_is_told_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -226,6 +227,7 @@ def test_who_comes_while_the_log_is_stopped_hears_it_though_the_one_that_hands_o
     assert isinstance(newcomer.raised, LogFailed)
 
 
+@pytest.mark.interpreted
 def test_who_has_heard_that_the_log_is_stopped_and_left_is_not_to_wake_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
