@@ -21,6 +21,17 @@ from tests.qmgr.world import NAME
 assert local  # the listener that every daemon needs
 
 
+def halt(process: int) -> None:
+    """SIGSTOP, and wait until no thread of the process does anything: until then one may still answer."""
+    os.kill(process, signal.SIGSTOP)
+    threads = Path(f"/proc/{process}/task")
+    until(lambda: all(_state(thread) == "T" for thread in threads.iterdir()))
+
+
+def _state(thread: Path) -> str:
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0]
+
+
 class Daemon:
     """A daemon that was started; `ended` and `kill` as of a subprocess."""
 

@@ -25,6 +25,7 @@ from qmgr.errors import Unavailable
 from qmgr.life import Stage
 from qmgr.users import Users
 from tests.commands import ROOT
+from tests.conformance.nursery import halt
 from tests.daemon.certificates import Authority
 from tests.daemon.daemons import Daemons
 
@@ -520,7 +521,7 @@ def test_a_daemon_that_says_nothing_is_not_available(
     process = daemons.made()
     monkeypatch.setenv("QMGR_DATA_PATH", str(daemons.data))
     monkeypatch.setattr(link, "HANDSHAKE", 0.1)
-    os.kill(process, signal.SIGSTOP)
+    halt(process)
     try:
         assert qm(shlex.split(words)) == code
         said = capsys.readouterr()

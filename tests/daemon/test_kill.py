@@ -13,7 +13,7 @@ import pytest
 import qmgr
 from tests.conformance.calls import DEADLINE, until
 from tests.conformance.faces import FACES
-from tests.conformance.nursery import Daemon, Nursery
+from tests.conformance.nursery import Daemon, Nursery, halt
 from tests.conftest import SOAK
 from tests.qmgr.world import NAME, SMALL, Call
 
@@ -182,7 +182,7 @@ def test_nobody_says_what_became_of_a_unit_whose_prepare_was_not_answered(
     unit = place.qm.begin(xid)
     unit.put(queue, b"x")
     [daemon] = [one for one in nursery.running if one not in others]
-    daemon.signal(signal.SIGSTOP)
+    halt(daemon.pid)
     preparing = Call(unit.prepare)
     place.crash()
     for call in (lambda: preparing.outcome(DEADLINE), unit.commit, unit.backout, lambda: unit.put(queue, b"y")):
@@ -209,7 +209,7 @@ def test_the_end_of_a_prepared_unit_that_was_not_answered_says_how_to_find_out(
     unit.prepare()
     number = unit.id
     [daemon] = [one for one in nursery.running if one not in others]
-    daemon.signal(signal.SIGSTOP)
+    halt(daemon.pid)
     ending = Call(getattr(unit, end))
     place.crash()
     for call in (lambda: ending.outcome(DEADLINE), getattr(unit, end)):

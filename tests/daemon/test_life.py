@@ -22,6 +22,7 @@ from qmgr.creation import own
 from qmgr.errors import MQError, NoMessageAvailable, Reason
 from qmgr.life import Stage
 from tests.commands import ROOT
+from tests.conformance.nursery import halt
 from tests.daemon.daemons import PATIENCE, Daemons, wait_for
 
 
@@ -165,7 +166,7 @@ def test_of_many_starters_one_has_it(daemons: Daemons) -> None:
 def test_a_stopped_owner_is_still_the_owner(daemons: Daemons, client: Connection) -> None:
     """Row 63."""
     process = daemons.note().process
-    os.kill(process, signal.SIGSTOP)
+    halt(process)
     try:
         done = daemons.run("strmqm QM1")
         assert (done.returncode, f"pid {process}" in done.stderr) == (5, True)
@@ -181,7 +182,7 @@ def test_a_stopped_owner_whose_locks_are_gone_is_fenced(daemons: Daemons, client
     """Row 63: another process has the log when it goes on; what it acknowledges nobody would find."""
     location, process = daemons.where(), daemons.note().process
     client.put("Q", b"before")
-    os.kill(process, signal.SIGSTOP)
+    halt(process)
     try:
         for path in (location.lock, f"{location.log_dir}/qm.lock", f"{location.data_dir}/daemon.json"):
             os.unlink(path)
@@ -207,7 +208,7 @@ def test_a_stopped_owner_whose_locks_are_gone_is_fenced(daemons: Daemons, client
 def lost_its_locks(daemons: Daemons, process: int) -> int:
     """The process is stopped, its locks are deleted, and another one has the queue manager; the number of that."""
     location = daemons.where()
-    os.kill(process, signal.SIGSTOP)
+    halt(process)
     try:
         for path in (location.lock, f"{location.log_dir}/qm.lock", life.path(location)):
             os.unlink(path)
@@ -444,7 +445,7 @@ def test_endmqm_loses_patience(daemons: Daemons, client: Connection, option: str
 @pytest.mark.parametrize("option", ["-p", "-tp 1"])
 def test_a_process_that_hears_nothing_is_killed(daemons: Daemons, option: str) -> None:
     """Row 63."""
-    os.kill(daemons.made(), signal.SIGSTOP)
+    halt(daemons.made())
     done = daemons.run(f"endmqm {option} QM1")
     assert (done.returncode, done.stderr) == (0, "")
     assert daemons.status() == "Ended pre-emptively"

@@ -21,6 +21,7 @@ from qmgr.daemon.client import Client
 from qmgr.errors import QueueFull
 from qmgr.logged import TakesWaiting
 from qmgr.sends import TOGETHER, Sends
+from tests.conformance.nursery import halt
 from tests.daemon.raw import Raw
 from tests.daemon.serving import LONG, Served, daemon, until
 from tests.qmgr.world import NAME, Call, bodies
@@ -495,7 +496,7 @@ def test_a_forked_child_hears_no_answer_of_its_parent(tmp_path: Path, way: str) 
         unit = client.begin()
         unit.put("A", b"put")
         assert one.process.pid is not None
-        os.kill(one.process.pid, signal.SIGSTOP)
+        halt(one.process.pid)
         unit.send("A", bytes(TOGETHER))
         child = os.fork()
         if not child:

@@ -22,6 +22,7 @@ from qmgr.daemon.beats import NEVER, Beats
 from qmgr.errors import BackedOut, Mistake, Reason, Unavailable
 from qmgr.verbs import LONGEST_WAIT
 from recovery.uows import UowState
+from tests.conformance.nursery import halt
 from tests.daemon.certificates import Authority
 from tests.daemon.serving import LONG, Daemon, Served, daemon, until
 from tests.qmgr.world import NAME, Call, bodies
@@ -35,18 +36,12 @@ def far(tmp_path: Path) -> Iterator[Daemon]:
         yield one
 
 
-def state(thread: Path) -> str:
-    return (thread / "stat").read_text().rpartition(")")[2].split()[0]
-
-
 @contextlib.contextmanager
 def stopped(one: Daemon) -> Iterator[None]:
     """In the block no thread of the daemon does anything."""
     assert one.process.pid is not None
-    threads = Path(f"/proc/{one.process.pid}/task")
-    os.kill(one.process.pid, signal.SIGSTOP)
     try:
-        until(lambda: all(state(thread) == "T" for thread in threads.iterdir()))
+        halt(one.process.pid)
         yield
     finally:
         os.kill(one.process.pid, signal.SIGCONT)
