@@ -102,11 +102,13 @@ class LogFiles:
     def first(self, disk: Disk | None = None) -> int:
         """The LSN from which on nothing is missing, where an extent begins.
 
-        Raises LogDamaged where an extent is missing between others, OSError where one is there that can't be read: who
-        may do without what is before it begins behind it, and says so.
+        Raises LogDamaged where an extent is missing between others, or the one before all of them is there and is cut
+        or damaged; OSError where one is there that can't be read: who may do without what is before it begins behind
+        it, and says so.
         """
         history = self.history(disk or PosixDisk())
         sequences = self.sequences(history)
+        history.refuse_unreadable(sequences[0] - 1)
         for before, sequence in pairwise(sequences):
             if sequence != before + 1:
                 history.refuse_unreadable(before + 1)

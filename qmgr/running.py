@@ -8,8 +8,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+from logger import at_rest, control, lsn
 from logger import log as logs
-from logger import lsn
 from logger.clock import Clock
 from logger.config import LogSync, LogType
 from logger.disk import NO_MEANS, NO_SPACE, Disk, read_whole, way_out
@@ -21,6 +21,7 @@ from qmgr.due import SteadyClock
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog, open_error_log
 from qmgr.errors import (
+    Damaged,
     Mistake,
     MQError,
     Reason,
@@ -69,13 +70,7 @@ class Running(ABC):
             raise unknown(disk, location)
         refuse_root(disk, location.data_dir, location.name)
         self.config = autoconfig.configuration(disk, location.ini)
-        if not disk.exists(self.config.log.path):
-            raise Unavailable(
-                f"LogPath in {location.ini} is {self.config.log.path}, and there is no such directory; correct it, or "
-                f"bring the log back",
-                reason=Reason.FILE_SYSTEM_ERROR,
-                name=location.name,
-            )
+        _refuse_log_path(disk, location, self.config.log.path)
         self.on_failure: Callable[[], None] = lambda: None  # by any thread; it only passes the word on
         self._errors: ErrorLog | None = None
         self._lock = Ownership()
@@ -525,3 +520,18 @@ class Running(ABC):
 def _in_child(manager: Running | None) -> None:
     if manager is not None:
         manager._forked()
+
+
+def _refuse_log_path(disk: Disk, location: Location, path: str) -> None:
+    """Where LogPath leads to no log, it is rather the name that is wrong. Raises Unavailable, Damaged."""
+    where, way = f"LogPath in {location.ini} is {path}, and", "correct it, or bring the log back"
+    there = disk.exists(path)
+    try:
+        names = disk.list(path)
+    except NotADirectoryError:
+        names, there = [], False
+    if not there:
+        text = f"{where} there is no such directory; {way}"
+        raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=location.name)
+    if control.NAME not in names and not disk.exists(at_rest.active_path(path)):
+        raise Damaged(f"{where} there is no log in it; {way}", name=location.name)

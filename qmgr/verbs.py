@@ -25,7 +25,7 @@ from qmgr.message import NO_ID, NO_PROPERTIES, Descriptor
 from qmgr.objects import check_name
 from qmgr.queue import Queue
 from qmgr.state import State
-from recovery.uows import ACTIVE, BACKED_OUT, Uow
+from recovery.uows import ACTIVE, BACKED_OUT, PREPARED, Uow
 
 
 def known_queue(state: State, name: object) -> Queue:
@@ -195,9 +195,10 @@ def check_flag(options: Mapping[str, Any], name: str) -> bool:
 
 
 def given_id(options: PutOptions) -> bytes | None:
-    """The message id that a put names. Raises Mistake."""
+    """The message id that a put names; None for a new one, also where it is all zero (MQMI_NONE). Raises Mistake."""
     message_id = options.get("message_id")
-    return None if message_id is None else m.check_id(message_id, "message_id")
+    given = NO_ID if message_id is None else m.check_id(message_id, "message_id")
+    return None if given == NO_ID else given
 
 
 def describe(queue: Queue, options: PutOptions, expires_at: Callable[[float], int]) -> Descriptor:
@@ -286,7 +287,8 @@ def ended(unit: Uow) -> BackedOut | UnitOfWorkEnded:
             f"start it again; if that happens each time, commit more often (it had put {unit.put_bytes} bytes), or "
             f"give the log more or larger files (LogPrimaryFiles, LogSecondaryFiles)"
         )
-    return UnitOfWorkEnded(f"unit of work {unit.number} is {unit.state.value}; begin another one")
+    way = "commit it or back it out" if unit.state is PREPARED else "begin another one"
+    return UnitOfWorkEnded(f"unit of work {unit.number} is {unit.state.value}; {way}")
 
 
 def choose(queue: Queue, now_us: int, look_at: int) -> tuple[Entry | None, list[Entry]]:

@@ -146,12 +146,20 @@ def micros(at: datetime.datetime) -> int:
     return (at - EPOCH) // datetime.timedelta(microseconds=1)
 
 
+def find_log(args: argparse.Namespace) -> LogFiles:
+    """The log, which lies elsewhere than `--out`. Raises Failure, LogError, OSError."""
+    log = extents.find(args.path, args.qmgr)
+    if Path(directory(args.out)).resolve() in {Path(one).resolve() for one in log.directories}:
+        raise Failure(f"--out is {args.out!r}, where the log lies; name a folder of its own.")
+    return log
+
+
 def check(args: argparse.Namespace) -> tuple[int, int]:
     """Is there a log, and are `--from` and `--to` places in it? Where it begins and ends for this job.
 
     Raises Failure, LogError, OSError.
     """
-    log = extents.find(args.path, args.qmgr)
+    log = find_log(args)
     since, until = bounds(log, args)
     return log_options.lsn_of(log_options.OLDEST if since is None else since, log), until
 

@@ -91,7 +91,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def check(args: argparse.Namespace) -> None:
     refuse_folder(args)
-    log = extents.find(args.path, args.qmgr)
+    log = common.find_log(args)
     start, end = edges(log, args.at)
     if isinstance(args.at, int):
         refuse_elsewhere(log, args.at, start, end)

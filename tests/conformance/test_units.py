@@ -275,6 +275,8 @@ def test_what_is_in_doubt_is_held_until_it_is_resolved(face: Face, again: str) -
     kept, dropped = new_xid(), new_xid()
     unit, *kept_queues = prepared(face, kept)
     assert (unit.state, unit.xid) == (UowState.PREPARED, kept)
+    with pytest.raises(qmgr.UnitOfWorkEnded, match="is prepared; commit it or back it out"):
+        unit.put(kept_queues[1], b"late")
     _, *dropped_queues = prepared(face, dropped)
     if again == "restart":
         face.restart()

@@ -156,6 +156,16 @@ def remove_log(data: Path) -> None:
     shutil.rmtree(data / "log/QM1")
 
 
+def put_a_file_for_the_log(data: Path) -> None:
+    remove_log(data)
+    (data / "log/QM1").touch()
+
+
+def empty_log(data: Path) -> None:
+    remove_log(data)
+    (data / "log/QM1").mkdir()
+
+
 def spoil_checkpoint(data: Path) -> None:
     for name in ("amqalchk.fil", "amqalchk.old"):
         (data / "qmgrs/QM1" / name).write_bytes(b"rubbish")
@@ -208,6 +218,8 @@ def test_a_queue_that_is_damaged_is_told_by_strmqm(daemons: Daemons) -> None:
         (spoil_log, 23, "AMQ7017E.*amqhlctl"),
         (remove_extents, 23, "AMQ7017E.*S0000000.LOG"),
         (remove_log, 100, "AMQ7064E.*LogPath.*no such directory"),
+        (put_a_file_for_the_log, 100, "AMQ7064E.*LogPath.*no such directory"),
+        (empty_log, 100, "AMQ7064E.*LogPath.*no log in it"),
         (spoil_checkpoint, 23, "AMQ7017E"),
         (spoil_ini, 39, "AMQ7075E.*line [0-9]+.*'Lag'"),
         (block_errors, 0, "^$"),

@@ -157,12 +157,15 @@ def test_an_out_that_can_not_be_written_to_is_told_before_spark_is_started(
         (f"{tmp_path}/file/below", "which can't be made: Not a directory: "),
         ("/proc", "which can't be written to: No such file or directory: "),  # nobody can write there, not even root
         ("", "name a directory that this machine and all workers have mounted."),
+        (f"{tmp_path}/data/log/QM1/active", "where the log lies; name a folder of its own."),
+        (f"{tmp_path}/data/log/QM1/archive/", "where the log lies; name a folder of its own."),
         (f"{tmp_path}/a{{b}}", "Spark takes a path with one of {}[]*?\\ for a pattern; name another."),
     ):
         status, line = complaint([*words, out], capsys)
         assert why in line
         assert status == BAD_ARGUMENTS
     assert (tmp_path / "file").read_text() == "mine"
+    assert all(path.suffix == ".LOG" for path in (tmp_path / "data/log/QM1/active").iterdir())
 
 
 @pytest.mark.parametrize("name", jobs.NAMES)

@@ -1,9 +1,11 @@
 """Extents: finding a log, its beginning and its durable end, dividing it; what is damaged or missing is named."""
 
 import errno
+import gzip
 import itertools
 import pickle
 import random
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -663,6 +665,28 @@ def test_a_damaged_compressed_extent_is_named_with_its_lsn() -> None:
         told(log, disk)
     assert caught.value.lsn == 2 * log.extent_bytes
     assert lsns.text(2 * log.extent_bytes) in str(caught.value)
+
+
+@pytest.mark.parametrize("how", ["by another tool", "cut", "damaged"])
+def test_first_extents_that_are_there_and_can_not_be_read_are_not_passed_over(how: str) -> None:
+    """As those of a folder that somebody has compressed with `gzip`: a log that began behind them would be shorter."""
+    disk = a_log().world.disk
+    for number in (0, 1):
+        path = f"{ACTIVE}/S000000{number}.LOG"
+        content = disk.peek(path)
+        disk.remove(path)
+        if how == "by another tool":
+            path, content = f"{path}.gz", gzip.compress(content)
+        elif how == "cut":
+            content = content[:-8192]
+        else:
+            content = bytes(FRONT + 64) + content[FRONT + 64 :]
+        disk.poke(path, content)
+    log = extents.find(ACTIVE, disk=disk)
+    with pytest.raises(LogDamaged, match=re.escape(path)):
+        log.first(disk)
+    disk.remove(path)
+    assert log.first(disk) == 3 * log.extent_bytes
 
 
 def test_a_missing_extent_is_named() -> None:

@@ -91,6 +91,18 @@ def test_a_short_id_is_filled_with_zeros(qm: qmgr.QueueManager) -> None:
     assert qm.get("A", message_id=b"one").correlation_id == b"two".ljust(24, b"\0")
 
 
+@pytest.mark.parametrize("nothing", [b"", bytes(24)])
+def test_an_id_of_zeros_alone_asks_for_a_new_one(qm: qmgr.QueueManager, nothing: bytes) -> None:
+    one = qm.put("A", b"", message_id=nothing)
+    many = qm.put_many("A", [b"", b""], message_id=nothing)
+    with qm.begin() as unit:
+        unit.put("A", b"", message_id=nothing)
+    ids = {message.message_id for message in qm.browse("A")}
+    assert len(ids) == 4
+    assert ids > {one.message_id, *(message.message_id for message in many)}
+    assert bytes(24) not in ids
+
+
 # ---- order
 
 
