@@ -303,7 +303,12 @@ class Engine(Holding):
         with contextlib.suppress(QueueDamaged, OSError):
             while more:
                 with self.lock:
-                    more = queue.gather(A_FEW)
+                    try:
+                        more = queue.gather(A_FEW)
+                    except BaseException as exc:
+                        if queue.torn:
+                            self._on_failure(exc)
+                        raise
                 self.clock.give_way()
 
     def _wait(self, queue: Queue, event: Any, deadline: int | None) -> None:

@@ -6,8 +6,9 @@ Those that are in segments only come as copies, good for being looked at; `claim
 import heapq
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 
+from qmgr.batch import put_time
 from qmgr.entry import COPY, READY, Entry
 from qmgr.gathered import EVERYTHING, MOST, Gathered, place_of, position_of
 from qmgr.ids import (
@@ -55,8 +56,8 @@ class Finding(Paging):
                 break
             occupied ^= 1 << number
             entry = lane.first()
-            while entry is None and lane.paged:
-                self._page_in(lane)
+            while entry is None and lane.more:
+                self.bring(lane)
                 entry = lane.first()
             if entry is None:
                 self._occupied ^= 1 << number
@@ -68,12 +69,12 @@ class Finding(Paging):
         """The entries that can be got, in the order in which they would be: `count`, or more. Raises as `first`."""
         for lanes in self._levels():
             for lane in lanes:
-                while lane.paged and not lane.has(count):
-                    self._page_in(lane)
+                while lane.more and not lane.has(count):
+                    self.bring(lane)
             for entry in lanes[0].ready() if len(lanes) == 1 else in_order(lanes):
                 yield entry
                 count -= 1
-            if any(lane.paged for lane in lanes):
+            if any(lane.more for lane in lanes):
                 return
 
     def _levels(self) -> list[list[Lane]]:
@@ -104,10 +105,17 @@ class Finding(Paging):
                         yield entry
 
     def _behind(self, lane: Lane, sequence: int) -> Iterator[Entry]:
-        """The lane's ready entries behind a sequence, in memory and paged."""
-        if not lane.paged or sequence >= lane.high:
-            return lane.after(sequence)
-        return heapq.merge(lane.after(sequence), self._paged(lane, sequence + 1))
+        """The lane's ready entries behind a sequence, in memory and paged; batches become entries in their turn."""
+        entries = lane.after(sequence)
+        if lane.paged and sequence < lane.high:
+            entries = heapq.merge(entries, self._paged(lane, sequence + 1))
+        return chain(entries, self._brought(lane, sequence)) if lane.behind else entries
+
+    def _brought(self, lane: Lane, sequence: int) -> Iterator[Entry]:
+        while lane.behind:
+            for entry in self._spread(lane):
+                if entry.sequence > sequence and entry.status == READY:
+                    yield entry
 
     def claim(self, entry: Entry) -> Entry | None:
         """The entry to take for one that was looked up before the lock was let go of; None: it can't be got any more.
@@ -139,6 +147,8 @@ class Finding(Paging):
                     entry = next(self._paged(lane, lane.low), None)
                 if entry is not None:
                     found.append(entry.put_time)
+                elif lane.behind:
+                    found.append(put_time(lane.behind[0]))
         return found
 
     # ---- by id
@@ -297,6 +307,9 @@ class Finding(Paging):
         for lanes in self._levels():
             for lane in lanes:
                 entry = lane.first()
+                if entry is None and lane.behind and not lane.paged:
+                    self._spread(lane)
+                    entry = lane.first()
                 if entry is not None and entry.sequence == sequence:
                     return entry
                 if lane.holds_paged(sequence) and sequence not in self._elsewhere:

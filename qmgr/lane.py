@@ -1,10 +1,11 @@
 """The messages of one priority on a queue, persistent ones or others, by sequence; most may be on disk alone.
 
-    line ──▶ paged: sequences low..high, in segments only ──▶ tail
+    line ──▶ paged: sequences low..high, in segments only ──▶ tail ──▶ behind: batches
 
 What is put comes behind the last; gets take from the front of the line; when that is empty, a block of what is paged
-is read into it, and when nothing is paged the tail becomes the line. An entry that is taken or locked stays where it is
-until it comes to the front; one that is given back is sorted in beside the line, and so finds its old place.
+is read into it, and when nothing is paged the tail becomes the line. What is put together waits behind as a batch until
+nothing is left before it, and becomes entries then. An entry that is taken or locked stays where it is until it comes
+to the front; one that is given back is sorted in beside the line, and so finds its old place.
 """
 
 import heapq
@@ -15,13 +16,15 @@ from itertools import chain, islice
 
 from sortedcontainers import SortedDict
 
-from qmgr.entry import LOCKED, NOWHERE, READY, Entry
+from qmgr.batch import Batch
+from qmgr.entry import GONE, LOCKED, NOWHERE, READY, Entry
 
 
 class Lane:
     """The entries of one priority."""
 
     __slots__ = (
+        "behind",
         "dead",
         "end",
         "given_back",
@@ -32,6 +35,7 @@ class Lane:
         "paged",
         "persistent",
         "priority",
+        "spread",
         "tail",
     )
 
@@ -40,7 +44,9 @@ class Lane:
         self.persistent = persistent
         self.line: deque[Entry] = deque()
         self.tail: deque[Entry] = deque()
-        self.end = self.line  # where what is put is appended
+        self.end = self.line  # where what is put is appended, as long as nothing is behind
+        self.behind: deque[Batch | list[Entry]] = deque()  # what came between batches is entries
+        self.spread: deque[Batch] = deque()  # that are entries now, and that the next checkpoint is to write
         self.given_back: SortedDict[int, Entry] = SortedDict()  # by sequence; some stand in the line as well
         self.dead = 0  # entries of line and tail that were taken from the middle
         self.paged = 0  # ready messages that are in segments only
@@ -48,7 +54,7 @@ class Lane:
         self.low_at = NOWHERE, 0  # segment and cell of a message there or before, if one is known
 
     def first(self) -> Entry | None:
-        """The entry that a get takes next, still in its place. None: there is none, or a block has to be read."""
+        """The entry that a get takes next, still in its place. None: there is none, or `more` has to be brought."""
         line = self.line
         while line and line[0].status != READY:
             line.popleft()
@@ -72,20 +78,32 @@ class Lane:
             self.line, self.tail = self.tail, deque()
             self.end = self.line
             return self.first()
-        return back.peekitem(0)[1] if back else None
+        return back.peekitem(0)[1] if back else None  # it is from before all that is behind
+
+    @property
+    def more(self) -> bool:
+        """Are there messages that have no entries, so that `Paging.bring` has to make some?"""
+        return self.paged > 0 or bool(self.behind)
+
+    def add(self, entries: list[Entry]) -> None:
+        """Put entries behind the last one."""
+        if self.behind:
+            self.behind.append(entries)
+        else:
+            self.end.extend(entries)
 
     def holds_paged(self, sequence: int) -> bool:
         """May the message be in a segment only?"""
         return self.paged > 0 and self.low <= sequence <= self.high
 
     def has(self, count: int) -> bool:
-        """Are there so many ready entries before the first one that is not in memory?"""
+        """Are there so many ready entries before the first message that has none?"""
         if len(self.line) - self.dead >= count:  # those that are dead stand in the line or in the tail
             return True
         return sum(1 for _ in islice(self.ready(), max(0, count))) >= count
 
     def ready(self) -> Iterator[Entry]:
-        """The entries that are ready, in order, up to the first one that is not in memory."""
+        """The entries that are ready, in order, up to the first message that has none."""
         line: Iterable[Entry] = self.line if self.paged or not self.tail else chain(self.line, self.tail)
         if not self.given_back:
             return _ready(line)
@@ -128,7 +146,7 @@ class Lane:
             self.dead = 0
 
     def all(self) -> Iterator[Entry]:
-        """All entries in memory that stand here, some of them twice."""
+        """All entries that stand here, some of them twice, and none of those behind."""
         yield from self.line
         yield from self.given_back.values()
         yield from self.tail
@@ -161,6 +179,39 @@ class Lane:
             self.end = self.tail
         return found
 
+    def release(self) -> None:
+        """Let go of the entries of batches of which all are gone: the next checkpoint has nothing to write of them."""
+        spread = self.spread
+        while spread:
+            made = spread[0].made or []
+            if made and (made[-1].status != GONE or any(entry.status != GONE for entry in made)):
+                break
+            spread.popleft().made = []
+
+    def placed(self) -> Iterator[Batch]:
+        """The batches in front of what is behind, as far as a segment has them; entries there join the others."""
+        behind = self.behind
+        while behind and isinstance(entries := behind[0], list):
+            self.end.extend(entries)
+            behind.popleft()
+        for item in behind:
+            if isinstance(item, list) or item.segment == NOWHERE:
+                return
+            yield item
+
+    def batch_out(self) -> Batch:
+        """The first batch, which a segment has, and that is here no more: nothing in the tail comes before it."""
+        batch = self.behind.popleft()
+        assert isinstance(batch, Batch), "a segment has it"
+        if not self.paged:
+            self.line.extend(self.tail)
+            self.tail.clear()
+            self.end = self.tail
+            self.low, self.low_at = batch.sequence, (batch.segment, batch.cell)
+        self.high = batch.sequence + batch.count - 1
+        self.paged += batch.count
+        return batch
+
     def next_out(self, *, full: bool) -> Entry | None:
         """The next entry to be paged out, which is here no more: from the front of the tail, and, while the buffer is
         `full`, from the end of the line. None when there is none."""
@@ -182,14 +233,14 @@ class Lane:
 
 
 def in_order(lanes: list[Lane]) -> Iterator[Entry]:
-    """The ready entries of all these lanes by sequence, up to the first one that is not in memory."""
+    """The ready entries of all these lanes by sequence, up to the first message that has none."""
     waiting: list[tuple[Entry, int, Iterator[Entry]]] = []
     for number, lane in enumerate(lanes):
         entries = lane.ready()
         first = next(entries, None)
         if first is not None:
             waiting.append((first, number, entries))
-        elif lane.paged:
+        elif lane.more:
             return
     heapq.heapify(waiting)
     while waiting:
@@ -198,7 +249,7 @@ def in_order(lanes: list[Lane]) -> Iterator[Entry]:
         following = next(entries, None)
         if following is not None:
             heapq.heapreplace(waiting, (following, number, entries))
-        elif lanes[number].paged:
+        elif lanes[number].more:
             return
         else:
             heapq.heappop(waiting)

@@ -454,9 +454,9 @@ class _Relinked:
         unit = self.unit
         unit.lost.pop(old.id, None)
         unit.puts, unit.puts_logged = self.puts, self.puts_logged
-        unit.put_count = sum(len(run.entries) for run in self.puts)
+        unit.put_count = sum(len(run.heads) for run in self.puts)
         unit.gets, unit.gets_logged = self.gets, self.gets_logged
-        if any(run.queue is new and run.entries[0].persistent for run in self.puts):
+        if any(run.queue is new and run.persistent for run in self.puts):
             unit.touched[new.id] = new
         new.depth += self.volatile
         new.uncommitted += self.volatile
@@ -477,7 +477,7 @@ def _relinked(unit: Uow, rebuilt: Uow | None, old: Queue, new: Queue) -> _Relink
     gone = [queue is old and not entry.persistent for queue, entry in unit.gets]
     return _Relinked(
         unit,
-        puts=[PutRun(new, run.ordinal, run.entries) if run.queue is old else run for run in unit.puts],
+        puts=[run.to(new) if run.queue is old else run for run in unit.puts],
         puts_logged=unit.puts_logged,
         gets=[
             (new, by_sequence[entry.sequence]) if queue is old else (queue, entry)
@@ -485,5 +485,5 @@ def _relinked(unit: Uow, rebuilt: Uow | None, old: Queue, new: Queue) -> _Relink
             if not left_out
         ],
         gets_logged=unit.gets_logged - sum(gone[: unit.gets_logged]),
-        volatile=sum(len(run.entries) for run in unit.puts if run.queue is old and not run.entries[0].persistent),
+        volatile=sum(len(run.heads) for run in unit.puts if run.queue is old and not run.persistent),
     )

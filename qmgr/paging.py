@@ -7,6 +7,7 @@ are read again a block at a time.
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from qmgr.batch import Alike, Batch, weight
 from qmgr.entry import COPY, GONE, LOCKED, NOWHERE, OVERHEAD, READY, Entry, read_copy
 from qmgr.ids import Arrays, Resident
 from qmgr.lane import Lane
@@ -26,6 +27,7 @@ class Paging:
         self.uncommitted = 0  # puts and gets of units of work that have not ended
         self.expiring = 0  # messages that have been added with a time to expire, at least
         self.held = [0, 0]  # bytes of memory that non-persistent and persistent entries take, about
+        self.snapshot_before = 0  # while a checkpoint writes: it is of messages before this sequence
         self.torn = False  # while what is in memory changes: an interrupt that leaves it so ends the queue manager
         self.backed_out: tuple[dict[int, int], dict[int, int]] = {}, {}  # backout counts by sequence
         self.segments: dict[int, Segment] = {}  # in the order of their sequences
@@ -63,9 +65,9 @@ class Paging:
                 while lane.paged:
                     self._page_in(lane)
 
-    def _lane(self, entry: Entry) -> Lane:
-        """Where the entry belongs; it counts as occupied from now on."""
-        number = entry.priority << 1 | entry.persistent
+    def _lane(self, of: Entry | Alike) -> Lane:
+        """Where that belongs; it counts as occupied from now on."""
+        number = of.priority << 1 | of.persistent
         self._occupied |= 1 << number
         return self._lanes.get(number) or self._new_lane(number)
 
@@ -74,8 +76,38 @@ class Paging:
         self._lanes = dict(sorted(self._lanes.items()))
         return lane
 
+    def bring(self, lane: Lane) -> None:
+        """Make entries of the next messages that have none. Raises QueueDamaged, OSError; then nothing has changed."""
+        if lane.paged:
+            self._page_in(lane)
+        else:
+            self._spread(lane)
+
+    def _spread(self, lane: Lane) -> list[Entry]:
+        """Make entries of the first batch, or of what came between batches."""
+        first = lane.behind[0]
+        if isinstance(first, Batch):
+            entries = first.entries()
+            lane.release()
+            if not first.segment and first.sequence >= self.snapshot_before:
+                lane.spread.append(first)
+        else:
+            entries = first
+        self.torn = True
+        lane.end.extend(entries)
+        lane.behind.popleft()
+        self.torn = False
+        return entries
+
+    def spread(self) -> None:
+        """Make entries of all batches."""
+        for lane in self._lanes.values():
+            while lane.behind:
+                self._spread(lane)
+
     def in_memory(self) -> Iterator[Entry]:
-        """All entries that are not gone and in memory, some twice."""
+        """All entries of what is in memory and not gone, some twice; none of them is to be a batch any more."""
+        self.spread()
         for lane in self._lanes.values():
             yield from lane.all()
         yield from self._elsewhere.values()
@@ -187,6 +219,11 @@ class Paging:
         """
         for lane in self._lanes.values():
             while self.held[lane.persistent] > self.buffers[lane.persistent]:
+                if lane.behind and (done := self._batch_out(lane)):
+                    most -= done
+                    if most <= 0:
+                        return True
+                    continue
                 entry = lane.next_out(full=True)
                 if entry is None:
                     break
@@ -212,6 +249,17 @@ class Paging:
                 if most <= 0:
                     return True
         return False
+
+    def _batch_out(self, lane: Lane) -> int:
+        """Let the next batch leave memory whole; where nothing is paged and not all of them have to leave, make entries
+        of the first one. How much work it was, in messages, about; 0: there is none, or entries go first."""
+        kind = lane.persistent
+        if next(lane.placed(), None) is None or (lane.paged and lane.tail):
+            return 0
+        if not lane.paged and weight(lane.placed()) > self.held[kind] - self.buffers[kind]:
+            return len(self._spread(lane))
+        self.held[kind] -= weight([lane.batch_out()])
+        return 1
 
     def _let_go_each(self, lane: Lane, most: int) -> int:
         """The next ones to be paged out, up to so many, as long as they are ready and in a segment; how many it was.

@@ -7,6 +7,7 @@ from typing import Any
 
 from logger.errors import LogError
 from qmgr import verbs
+from qmgr.batch import Alike
 from qmgr.definitions import Definitions
 from qmgr.entry import OVERHEAD, Entry
 from qmgr.errors import Inhibited, MessageTooBig, Mistake, MQError, QueueFull, Reason, Unavailable
@@ -77,13 +78,15 @@ class Puts(Definitions):
         now = self.clock.wall_us()
         head = descriptor.head(one_id, now)
         size = len(head) + len(body)
-        entry = Entry(head, body, descriptor.persistent, descriptor.priority, descriptor.expires)
+        persistent, priority, expires = descriptor.persistent, descriptor.priority, descriptor.expires
         end = 0
         if unit is not None:
-            self._put_one_in_unit(unit, queue, entry, size, descriptor)
+            run = PutRun(queue, [head], [body], persistent, priority, expires > 0, descriptor)
+            self._put_in_unit(unit, run, size, len(body))
         else:
+            entry = Entry(head, body, persistent, priority, expires)
             record = Put(queue.id, 0, head, body, entry)
-            cost = self.log.cost(QUEUE_AND_SEQUENCE + size) if descriptor.persistent else 0
+            cost = self.log.cost(QUEUE_AND_SEQUENCE + size) if persistent else 0
             end = self._put_now(record, queue, 1, len(body), size, cost, now)
         return Message(body, head, queue.name, 0, descriptor.expiry), end
 
@@ -113,7 +116,6 @@ class Puts(Definitions):
         head = like.head(self._id_prefix + number.to_bytes(8, "big"), self.clock.wall_us())
         size = len(head) + len(body)
         cost = size + PUT_COST
-        entry = Entry(head, body, True, like.priority, 0)
         log, checkpointer = self.log, self.checkpointer
         space = log.space
         with self.lock:
@@ -130,10 +132,11 @@ class Puts(Definitions):
                 or len(body) > queue.max_length
             ):
                 return None
-            try:  # as `State.hold_put` and `_hold_back`
+            try:  # as `State.hold_puts` and `_hold_back`
                 queue.depth += 1
                 queue.uncommitted += 1
-                run.entries.append(entry)
+                run.heads.append(head)
+                run.bodies.append(body)
                 unit.put_count += 1
                 unit.persistent += 1
                 unit.put_bytes += size
@@ -177,13 +180,13 @@ class Puts(Definitions):
         size = sum(map(len, bodies)) + len(bodies) * len(heads[0])
         persistent, priority, expires = descriptor.persistent, descriptor.priority, descriptor.expires
         messages = list(zip(heads, bodies, strict=True))
-        entries = [Entry(head, body, persistent, priority, expires) for head, body in messages]
         end = 0
         if unit is not None:
-            self._put_in_unit(unit, queue, entries, size, largest)
+            run = PutRun(queue, heads, bodies, persistent, priority, expires > 0)
+            self._put_in_unit(unit, run, size, largest)
         else:
             count = len(bodies)
-            record = PutMany(queue.id, 0, messages, entries)
+            record = PutMany(queue.id, 0, messages, [Alike(heads, bodies, persistent, priority, expires > 0)])
             cost = self.log.cost(records.put_many_cost(size, count)) if persistent else 0
             end = self._put_now(record, queue, count, largest, size, cost, now)
         name, expiry = queue.name, descriptor.expiry
@@ -300,38 +303,10 @@ class Puts(Definitions):
             self._apply_only(record, now)
         self._came(len(head) + len(body) + OVERHEAD)
 
-    def _put_one_in_unit(
-        self, unit: Uow, queue: Queue, entry: Entry, size: int, like: Descriptor | None = None
-    ) -> None:
-        """`_put_in_unit` for one message, which needs no lists; `size`: its bytes, `like`: what was said of it."""
-        cost = size + PUT_COST if entry.persistent else 0
-        if cost > self.log.space.largest:
-            raise self._too_much(cost, queue)
-        try:
-            with self.lock:  # which may be let go of while room is made
-                promise = self._room_in(unit, 1, cost, queue, size)
-                if queue.depth >= queue.room_to or len(entry.body) > queue.max_length:
-                    self._check_put(queue, len(entry.body))
-                try:
-                    self.state.hold_put(unit, queue, entry, size, like)
-                    if cost:
-                        self._hold_back(unit, cost, promise)
-                except BaseException as exc:  # what interrupts this leaves counts that do not fit together
-                    self._on_failure(exc)
-                    raise
-                checkpointer = self.checkpointer
-                checkpointer.came += size + OVERHEAD
-                if checkpointer.came >= checkpointer.came_max:
-                    self.attention = True
-                if unit.held >= self._hold:
-                    self._log_calls(unit)
-        except LogError as exc:
-            raise self.translated(exc) from exc
-
-    def _put_in_unit(self, unit: Uow, queue: Queue, entries: list[Entry], size: int, largest: int) -> None:
-        """Put messages in a unit of work, if that may be."""
-        count = len(entries)
-        cost = size + PUT_COST * count if entries[0].persistent else 0
+    def _put_in_unit(self, unit: Uow, run: PutRun, size: int, largest: int) -> None:
+        """Put messages in a unit of work, if that may be; `size`: their bytes, `largest`: the longest body."""
+        queue, count = run.queue, len(run.heads)
+        cost = size + PUT_COST * count if run.persistent else 0
         if cost > self.log.space.largest:
             raise self._too_much(cost, queue)
         try:
@@ -340,7 +315,7 @@ class Puts(Definitions):
                 if queue.depth + count > queue.room_to or largest > queue.max_length:
                     self._check_put(queue, largest, count)
                 try:
-                    self.state.hold_run(unit, PutRun(queue, unit.put_count, entries), size)
+                    self.state.hold_puts(unit, run, size)
                     if cost:
                         self._hold_back(unit, cost, promise)
                 except BaseException as exc:  # what interrupts this leaves counts that do not fit together

@@ -4,8 +4,9 @@ There are two lanes for each priority, one for persistent messages and one for t
 every method.
 """
 
+from qmgr.batch import MOST, Alike, Batch, Items, still_there, weight
 from qmgr.due import Waiters
-from qmgr.entry import COPY, GONE, LOCKED, OVERHEAD, READY, Entry
+from qmgr.entry import COPY, GONE, LOCKED, NOWHERE, OVERHEAD, READY, Entry
 from qmgr.finding import Finding
 from qmgr.ids import Arrays
 from qmgr.message import describe
@@ -31,9 +32,8 @@ class Queue(Finding):
         self.bad_file = ""  # that made it damaged
         self.deleted = False
         self.waiters = Waiters()
-        self.fresh: tuple[list[Entry], list[Entry]] = [], []  # in no segment yet: non-persistent, and persistent
-        self.removed: dict[Entry, bytes] | None = None  # while a checkpoint writes: bodies of what is taken meanwhile,
-        self.snapshot_before = 0  # of the messages before this sequence
+        self.fresh: tuple[Items, Items] = [], []  # in no segment yet: non-persistent, and persistent
+        self.removed: dict[Entry, bytes] | None = None  # while a checkpoint writes: bodies of what is taken meanwhile
         self.left_over = 0  # surplus of its segments that the last checkpoint did not give back
         self.image: Place | None = None  # the media image to recover from
         self.imaging = 0  # LSN where the one began that was begun last
@@ -128,7 +128,11 @@ class Queue(Finding):
         kind = entry.persistent
         number = entry.priority << 1 | kind
         self._occupied |= 1 << number
-        (self._lanes.get(number) or self._new_lane(number)).end.append(entry)
+        lane = self._lanes.get(number) or self._new_lane(number)
+        if lane.behind:
+            lane.add([entry])
+        else:
+            lane.end.append(entry)
         self.held[kind] += len(entry.head) + len(entry.body) + OVERHEAD
         self.fresh[kind].append(entry)
         self.changed = True
@@ -141,24 +145,33 @@ class Queue(Finding):
         if self.waiters.line:
             self.waiters.wake_one()
 
-    def add_run(self, entries: list[Entry], sequence: int, lsn: int) -> None:
-        """The same for messages in places that follow: alike in priority, persistence and whether they expire."""
+    def add_run(self, alike: Alike, sequence: int, lsn: int) -> None:
+        """The same for messages in places that follow."""
         if self._indexed or self._gathered is not None or self.waiters.line:
-            for place, entry in enumerate(entries, sequence):
+            for place, entry in enumerate(alike.entries(), sequence):
                 self.add(entry, place, lsn)
             return
-        for place, entry in enumerate(entries, sequence):
-            entry.sequence = place
-            entry.lsn = lsn
-        first, count = entries[0], len(entries)
+        count, kind = len(alike.heads), alike.persistent
         self.next_sequence = max(self.next_sequence, sequence + count)
-        kind = first.persistent
-        self._lane(first).end.extend(entries)
-        self.held[kind] += sum([len(entry.head) + len(entry.body) for entry in entries]) + OVERHEAD * count
-        self.fresh[kind].extend(entries)
+        lane = self._lane(alike)
+        if kind and not alike.expiring:
+            for part in alike.divided(MOST):
+                batch = Batch(part, sequence, lsn)
+                sequence += batch.count
+                self.held[kind] += batch.size + OVERHEAD * batch.count
+                lane.behind.append(batch)
+                self.fresh[kind].append(batch)
+        else:
+            entries = alike.entries()
+            for place, entry in enumerate(entries, sequence):
+                entry.sequence = place
+                entry.lsn = lsn
+            self.held[kind] += weight(entries)
+            lane.add(entries)
+            self.fresh[kind].extend(entries)
+            if alike.expiring:
+                self.expiring += count
         self.changed = True
-        if first.expires:
-            self.expiring += count
 
     def lock(self, entry: Entry) -> None:
         """A unit of work gets the message: nobody else sees it."""
@@ -241,13 +254,23 @@ class Queue(Finding):
         self.uncommitted -= len(entries)
         self._forget_each(entries)
 
+    def begin_snapshot(self) -> dict[Entry, bytes]:
+        """A checkpoint writes what is there now; what will be the bodies of those that are taken meanwhile."""
+        self.snapshot_before = self.next_sequence
+        for lane in self._lanes.values():
+            lane.spread.clear()
+        self.removed = {}
+        return self.removed
+
+    def end_snapshot(self) -> None:
+        self.removed = None
+        self.snapshot_before = 0
+
     def weed(self) -> int:
         """Let go of what came since the last checkpoint and is gone; bytes of what is still there."""
-        size = 0
-        for entries in self.fresh:
-            entries[:] = [entry for entry in entries if entry.status != GONE]
-            size += sum([len(entry.head) + len(entry.body) for entry in entries]) + OVERHEAD * len(entries)
-        return size
+        for items in self.fresh:
+            items[:] = still_there(items)
+        return sum(map(weight, self.fresh))
 
     def _forget(self, entry: Entry) -> None:
         size = len(entry.head) + len(entry.body)

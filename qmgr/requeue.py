@@ -17,6 +17,7 @@ from qmgr.logged import Surroundings
 from qmgr.message import Message, check_body, check_head, with_format
 from qmgr.puts import Puts
 from qmgr.queue import Queue
+from qmgr.state import PutRun
 from qmgr.threads import Alive
 from qmgr.units import QUEUE_AND_SEQUENCE
 from qmgr.verbs import Wanted
@@ -146,7 +147,8 @@ class Requeue(Puts):
             except MQError as exc:
                 refused.append(f"{name}: {exc}")
                 continue
-            self._move(unit, queue, there, target, Entry(head, body, entry.persistent, entry.priority, entry.expires))
+            copy = PutRun(target, [head], [body], entry.persistent, entry.priority, entry.expires > 0)
+            self._move(unit, queue, there, copy, size)
             return True
         self._stays(queue, entry, refused)
         return False
@@ -166,11 +168,10 @@ class Requeue(Puts):
             raise UnknownQueue("it is on that queue already", name=name)
         return target
 
-    def _move(self, unit: Uow, queue: Queue, entry: Entry, target: Queue, copy: Entry) -> None:
-        """Get the one and put the other; there is room for it. The lock is held."""
-        size = len(copy.head) + len(copy.body)
+    def _move(self, unit: Uow, queue: Queue, entry: Entry, copy: PutRun, size: int) -> None:
+        """Get the one and put the other, of `size` bytes; there is room for it. The lock is held."""
         try:
-            self.state.hold_put(unit, target, copy, size)
+            self.state.hold_puts(unit, copy, size)
             self.state.hold_get(unit, queue, entry)
             if entry.persistent:
                 cost = size + PUT_COST + GET_COST
@@ -214,11 +215,12 @@ class Requeue(Puts):
         head, body = self._as_dead_letter(message.head, message.body, message.queue, reason)
         size = len(head) + len(body)
         expires = int.from_bytes(head[24:32], "little")
-        entry = Entry(head, body, int(message.persistent), message.priority, expires)
         end = 0
         if unit is not None:
-            self._put_one_in_unit(unit, queue, entry, size)
+            run = PutRun(queue, [head], [body], int(message.persistent), message.priority, expires > 0)
+            self._put_in_unit(unit, run, size, len(body))
         else:
+            entry = Entry(head, body, int(message.persistent), message.priority, expires)
             cost = self.log.cost(QUEUE_AND_SEQUENCE + size) if message.persistent else 0
             now = self.clock.wall_us()
             end = self._put_now(Put(queue.id, 0, head, body, entry), queue, 1, len(body), size, cost, now)

@@ -17,6 +17,7 @@ import attrs
 
 from logger.disk import NO_SPACE
 from qmgr import segments
+from qmgr.batch import Alike, Batch, Items, still_there
 from qmgr.entry import GONE, Entry
 from qmgr.message import standing
 from qmgr.openfiles import segment_path
@@ -40,7 +41,8 @@ class _Unreadable(Exception):
 class _Few(NamedTuple):
     """New messages of one priority, to be written."""
 
-    entries: Sequence[Entry]
+    priority: int
+    items: Sequence[Entry | Batch]  # that these are; a batch comes with its first messages
     bodies: Sequence[bytes]
     heads: Sequence[bytes]
     sequences: Sequence[int]
@@ -55,7 +57,7 @@ class _Append:
     cell: int  # the first new one
     blocks: list[Block]
     length: int  # of the segment then
-    placed: list[Entry]  # in the order of their cells
+    placed: Items  # in the order of their cells
     sizes: "array[int]"  # bytes of their messages
 
 
@@ -80,11 +82,10 @@ class _QueueSnapshot:
         self.keep_volatile = ending and queue.definition.non_persistent_class == "HIGH"
         self.backouts = [queue.backed_out[0].copy() if self.keep_volatile else {}, queue.backed_out[1].copy()]
         spill = self.keep_volatile or queue.held[0] > queue.buffers[0]
-        unwritten = [entry for entry in queue.fresh[0] if entry.status != GONE]
+        unwritten = still_there(queue.fresh[0])
         self._fresh = unwritten if spill else [], queue.fresh[1]
         queue.fresh = [] if spill else unwritten, []
-        self._removed = queue.removed = {}
-        queue.snapshot_before = queue.next_sequence
+        self._removed = queue.begin_snapshot()
         self.segments = [s.copy() for s in queue.segments.values() if len(s) or queue.damaged]
         self.empty = [number for number, s in queue.segments.items() if not (len(s) or queue.damaged)]
         self.plan: list[list[Segment]] = []
@@ -118,29 +119,44 @@ class _QueueSnapshot:
 
         Who takes one meanwhile leaves its body in `removed` before its status says so, and its body goes after that.
         """
-        entries = self._fresh[kind]
-        priorities = sorted(set(map(PRIORITY, entries)))
-        for priority in priorities:
-            alike = entries if len(priorities) == 1 else [entry for entry in entries if entry.priority == priority]
-            for at in range(0, len(alike), FEW):
-                few = alike[at : at + FEW]
-                columns: list[Sequence[Any]] = [few, *zip(*map(TO_WRITE, few), strict=True)]
-                statuses = columns.pop(2)
-                if GONE in statuses:
-                    said = zip(few, columns[1], statuses, strict=True)
-                    columns[1] = [self._removed.get(entry) if gone == GONE else body for entry, body, gone in said]
-                    there = [body is not None for body in columns[1]]
-                    columns = [list(compress(column, there)) for column in columns]
-                if columns[0]:
-                    yield _Few(*columns)
+        items = self._fresh[kind]
+        for priority in sorted(set(map(PRIORITY, items))):
+            entries: list[Entry] = []
+            for item in items:
+                if item.priority != priority:
+                    continue
+                if isinstance(item, Entry):
+                    entries.append(item)
+                    continue
+                alike = item.alike  # once: who asks for its messages takes it away
+                if alike is None:
+                    entries += item.entries()
+                    continue
+                yield from self._of_entries(priority, entries)
+                entries = []
+                yield from _of_batch(item, alike)
+            yield from self._of_entries(priority, entries)
 
-    def _still_there(self, kind: int) -> list[Entry]:
-        return [entry for entry in self._fresh[kind] if entry.status != GONE]
+    def _of_entries(self, priority: int, entries: Sequence[Entry]) -> Iterator[_Few]:
+        for at in range(0, len(entries), FEW):
+            few = entries[at : at + FEW]
+            columns: list[Sequence[Any]] = [few, *zip(*map(TO_WRITE, few), strict=True)]
+            statuses = columns.pop(2)
+            if GONE in statuses:
+                said = zip(few, columns[1], statuses, strict=True)
+                columns[1] = [self._removed.get(entry) if gone == GONE else body for entry, body, gone in said]
+                there = [body is not None for body in columns[1]]
+                columns = [list(compress(column, there)) for column in columns]
+            if columns[0]:
+                yield _Few(priority, *columns)
+
+    def _still_there(self, kind: int) -> Items:
+        return still_there(self._fresh[kind])
 
     def settle(self) -> None:
         """All is written, and in its place. The lock is held."""
         queue = self.queue
-        queue.removed = None
+        queue.end_snapshot()
         if self.put_off and (self.rewrites or not self.plan):  # if no rewrite worked, another try would not either
             queue.left_over = 0
             queue.changed = True
@@ -168,10 +184,17 @@ class _QueueSnapshot:
         """Nothing was written: all is as it was. The lock is held."""
         queue = self.queue
         queue.changed = True
-        queue.removed = None
+        queue.end_snapshot()
         queue.fresh = self._still_there(0) + queue.fresh[0], self._still_there(1) + queue.fresh[1]
         for segment in queue.segments.values():
             segment.sealed = True  # a sync may have failed: nothing is ever appended to it again
+
+
+def _of_batch(batch: Batch, alike: Alike) -> Iterator[_Few]:
+    for at in range(0, batch.count, FEW):
+        heads, bodies = alike.heads[at : at + FEW], alike.bodies[at : at + FEW]
+        sequences = range(batch.sequence + at, batch.sequence + at + len(heads))
+        yield _Few(alike.priority, () if at else (batch,), bodies, heads, sequences, bytes(len(heads)))
 
 
 def _plan(live: list[Segment]) -> tuple[list[list[Segment]], bool]:
@@ -282,16 +305,15 @@ class StateSnapshot:
 
     def _append(self, snapshot: _QueueSnapshot, target: Segment, batch: Iterable[_Few]) -> None:
         writer = self._writer(snapshot.queue, target)
-        placed: list[Entry] = []
+        placed: Items = []
         sizes = array("I")
         since = 0
         try:
             for few in batch:
-                priority = few.entries[0].priority
-                sizes.extend(writer.append_each(priority, few.sequences, few.expires, few.heads, few.bodies))
-                placed += few.entries
-                if len(placed) - since >= A_MOMENT:
-                    since = len(placed)
+                sizes.extend(writer.append_each(few.priority, few.sequences, few.expires, few.heads, few.bodies))
+                placed += few.items
+                if len(sizes) - since >= A_MOMENT:
+                    since = len(sizes)
                     self._state.give_way()
             writer.finish()
         except BaseException:
@@ -413,19 +435,28 @@ class StateSnapshot:
 
     def _place(self, queue: Queue, append: _Append, lock: threading.Lock) -> None:
         """The entries have cells now, unless they are gone. When all of them have, the blocks can be read."""
-        placed, target = append.placed, append.target
+        target, number, items = append.target, append.cell, iter(append.placed)
         with lock:
             new = Segment(target.number, volatile=target.volatile)
             segment = queue.segments.setdefault(target.number, new)
-            segment.make_room(len(placed))
-        for at in range(0, len(placed), 2 * A_MOMENT):
+            segment.make_room(len(append.sizes))
+        while number < append.cell + len(append.sizes):
+            work = 0
             with lock:
-                for number, entry in enumerate(placed[at : at + 2 * A_MOMENT], at):
-                    if entry.status == GONE:
-                        segment.mark_gone(append.cell + number, append.sizes[number])
-                        queue.changed = True
-                    else:
-                        entry.segment, entry.cell = segment.number, append.cell + number
+                while work < 2 * A_MOMENT and (item := next(items, None)) is not None:
+                    if isinstance(item, Batch) and item.made is None:
+                        item.segment, item.cell = segment.number, number
+                        number += item.count
+                        work += 1
+                        continue
+                    for entry in [item] if isinstance(item, Entry) else item.entries():
+                        if entry.status == GONE:
+                            segment.mark_gone(number, append.sizes[number - append.cell])
+                            queue.changed = True
+                        else:
+                            entry.segment, entry.cell = segment.number, number
+                        number += 1
+                        work += 1
             self._state.give_way()
         with lock:
             queue.extend(segment, append.blocks, append.length)

@@ -4,10 +4,11 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any
 
+from qmgr.batch import Alike, alike
 from qmgr.entry import Entry, read_entry
 from qmgr.message import Descriptor
 from qmgr.objects import AliasDefinition, QmgrDefinition, QueueDefinition, decode_alias, decode_definition, decode_qmgr
@@ -23,21 +24,35 @@ A_FEW = 2  # calls, for which a loop is quicker
 REMEMBERED = 1000  # units of work that nothing is logged of
 
 
-def sort_of(entry: Entry) -> tuple[int, int, bool]:
-    """What the messages of one run have in common."""
-    return entry.persistent, entry.priority, entry.expires > 0
+class PutRun(Alike):
+    """Messages that a unit of work has put to a queue, one after the other."""
 
+    __slots__ = ("like", "ordinal", "queue")
 
-class PutRun:
-    """Messages of one kind that a unit of work has put to a queue, one after the other; see `Queue.add_run`."""
-
-    __slots__ = ("entries", "like", "ordinal", "queue")
-
-    def __init__(self, queue: Queue, ordinal: int, entries: list[Entry], like: Descriptor | None = None) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        heads: list[bytes],
+        bodies: list[bytes],
+        persistent: int,
+        priority: int,
+        expiring: bool,
+        like: Descriptor | None = None,
+    ) -> None:
+        self.heads = heads
+        self.bodies = bodies
+        self.persistent = persistent
+        self.priority = priority
+        self.expiring = expiring
         self.queue = queue
-        self.ordinal = ordinal  # of the first among all that the unit has put
-        self.entries = entries
+        self.ordinal = 0  # of the first among all that the unit has put
         self.like = like  # a put of just this may go on with it; None: none
+
+    def to(self, queue: Queue) -> "PutRun":
+        """The same, put to another queue."""
+        run = PutRun(queue, self.heads, self.bodies, self.persistent, self.priority, self.expiring, self.like)
+        run.ordinal = self.ordinal
+        return run
 
 
 class State(ABC):
@@ -139,8 +154,10 @@ class State(ABC):
         if not queue.damaged:
             queue.last_put = time
             queue.depth += len(record.messages)
-            entries = record.found or [read_entry(head, body) for head, body in record.messages]
-            queue.add_run(entries, record.sequence, end)
+            sequence = record.sequence
+            for messages in record.found or alike(record.messages):
+                queue.add_run(messages, sequence, end)
+                sequence += len(messages.heads)
 
     def _get(self, record: records.Get | records.Expire, lsn: int, end: int, time: int) -> None:
         queue = self.by_id[record.queue]
@@ -159,31 +176,24 @@ class State(ABC):
 
     # ---- units of work: their calls are volatile until they are logged, at the latest with the outcome
 
-    def hold_put(self, unit: Uow, queue: Queue, entry: Entry, size: int, like: Descriptor | None = None) -> None:
-        """A unit of work has put one message, of `size` bytes, which nobody sees before it commits."""
-        queue.depth += 1
-        queue.uncommitted += 1
-        puts = unit.puts
-        if like is not None and puts and puts[-1].like is like:
-            puts[-1].entries.append(entry)
-        else:
-            puts.append(PutRun(queue, unit.put_count, [entry], like))
-            if entry.persistent:
-                unit.touched[queue.id] = queue
-        unit.put_count += 1
-        if entry.persistent:
-            unit.persistent += 1
-            unit.put_bytes += size
+    def hold_puts(self, unit: Uow, run: PutRun, size: int) -> None:
+        """A unit of work has put messages, of `size` bytes together, which nobody sees before it commits."""
+        self._hold_puts(unit, run, size, unit.put_count)
 
-    def hold_run(self, unit: Uow, run: PutRun, size: int) -> None:
-        """The same for messages of `size` bytes together."""
-        queue, count = run.queue, len(run.entries)
+    def _hold_puts(self, unit: Uow, run: PutRun, size: int, ordinal: int) -> None:
+        queue, puts, count = run.queue, unit.puts, len(run.heads)
         queue.depth += count
         queue.uncommitted += count
-        unit.puts.append(run)
+        if run.like is not None and puts and puts[-1].like is run.like:
+            puts[-1].heads += run.heads
+            puts[-1].bodies += run.bodies
+        else:
+            run.ordinal = ordinal
+            puts.append(run)
+            if run.persistent:
+                unit.touched[queue.id] = queue
         unit.put_count += count
-        if run.entries[0].persistent:
-            unit.touched[queue.id] = queue
+        if run.persistent:
             unit.persistent += count
             unit.put_bytes += size
 
@@ -227,12 +237,11 @@ class State(ABC):
                 continue
             held = 0
             if not queue.damaged:
-                entries = [read_entry(head, body) for head, body in messages]
+                for one in alike(messages):
+                    run = PutRun(queue, one.heads, one.bodies, one.persistent, one.priority, one.expiring)
+                    self._hold_puts(unit, run, sum(map(len, chain(run.heads, run.bodies))), ordinal)
+                    ordinal += len(run.heads)
                 messages = []
-                for _, alike in groupby(entries, sort_of):
-                    run = PutRun(queue, ordinal, list(alike))
-                    ordinal += len(run.entries)
-                    self.hold_run(unit, run, sum(len(entry.head) + len(entry.body) for entry in run.entries))
                 for sequence in sequences:
                     found = self._find(queue, sequence)
                     if found is None:
@@ -275,17 +284,17 @@ class State(ABC):
                 queue.last_get = time
                 queue.remove(entry)
         for run in unit.puts:
-            queue, entries = run.queue, run.entries
+            queue, count = run.queue, len(run.heads)
             queue.last_put = time
-            queue.uncommitted -= len(entries)
+            queue.uncommitted -= count
             base = bases.get(queue.id)
             # None: only non-persistent ones, in places that no restart has to find; or the queue was damaged then. Who
             # builds it again, alone or with others, finds the same places: they follow each other.
             sequence = queue.next_sequence if base is None else base + run.ordinal
-            if len(entries) > 1:
-                queue.add_run(entries, sequence, end)
+            if count > 1:
+                queue.add_run(run, sequence, end)
             else:
-                queue.add(entries[0], sequence, end)
+                queue.add(run.entry(0), sequence, end)
         self.committed += 1
         if not lsn and (unit.puts or unit.gets):
             self.unlogged.append(unit.number)
@@ -298,8 +307,8 @@ class State(ABC):
         if not record.done:
             self._join(unit, record, lsn)
         for run in unit.puts:
-            run.queue.depth -= len(run.entries)
-            run.queue.uncommitted -= len(run.entries)
+            run.queue.depth -= len(run.heads)
+            run.queue.uncommitted -= len(run.heads)
         for queue, entry in unit.gets:
             queue.give_back(entry, count=True)
         self.backed_out += 1

@@ -46,14 +46,14 @@ def encoded_calls(puts: Sequence[PutRun], gets: Sequence[tuple[Queue, Entry]]) -
     """What of these is persistent as runs, which are parts of a record's body: first what was put."""
     parts: list[bytes] = []
     for run in puts:
-        entries = run.entries
-        if not entries[0].persistent:
+        heads, bodies = run.heads, run.bodies
+        if not run.persistent:
             continue
-        if len(entries) == 1:  # small units are many, so what they take calls no others
-            head, body = entries[0].head, entries[0].body
+        if len(heads) == 1:  # small units are many, so what they take calls no others
+            head, body = heads[0], bodies[0]
             parts += PUT_RUN.pack(1, run.queue.id, run.ordinal, 1, len(head) + len(body)), head, body
         else:
-            parts += run_of_puts(run.queue.id, run.ordinal, [(entry.head, entry.body) for entry in entries])
+            parts += run_of_puts(run.queue.id, run.ordinal, list(zip(heads, bodies, strict=True)))
     if len(gets) > A_FEW:
         for queue, got in groupby(gets, QUEUE):
             sequences = [entry.sequence for _, entry in got if entry.persistent]

@@ -227,7 +227,7 @@ def _used_by_units(manager: "QueueManager") -> dict[int, dict[str, tuple[int, in
             of_unit = used.setdefault(unit.number, {})
             for run in unit.puts:
                 puts, gets = of_unit.get(run.queue.name, (0, 0))
-                of_unit[run.queue.name] = puts + len(run.entries), gets
+                of_unit[run.queue.name] = puts + len(run.heads), gets
             for queue, _ in unit.gets:
                 puts, gets = of_unit.get(queue.name, (0, 0))
                 of_unit[queue.name] = puts, gets + 1

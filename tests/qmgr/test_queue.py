@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable
-from itertools import groupby, islice
+from itertools import chain, islice
 from random import Random
 from typing import Any
 
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from qmgr import ids as by_id
 from qmgr import message, segments
+from qmgr.batch import Batch, Items, alike, still_there, weight
 from qmgr.entry import COPY, GONE, LOCKED, OVERHEAD, READY, Entry, read_entry
 from qmgr.ids import BEFORE_ALL, MESSAGE_ID, Arrays
 from qmgr.lane import Lane
@@ -20,7 +21,6 @@ from qmgr.objects import QueueDefinition
 from qmgr.openfiles import OpenFiles
 from qmgr.queue import Queue
 from qmgr.segments import Cell, Segment, SegmentReader, SegmentWriter, from_description
-from qmgr.state import sort_of
 from recovery.errors import QueueDamaged
 from tests.conftest import SOAK
 from tests.sim.disk import SimDisk
@@ -41,6 +41,10 @@ def ids(n: int) -> tuple[bytes, bytes]:
 
 def bodies(entries: Iterable[Entry]) -> list[bytes]:
     return [one.body for one in entries]
+
+
+def entries_of(items: Items) -> list[Entry]:
+    return [entry for item in items for entry in ([item] if isinstance(item, Entry) else item.entries())]
 
 
 def size(one: Entry) -> int:
@@ -85,8 +89,8 @@ class Paged:
         while queue.page_out(most):
             pass
 
-    def _write(self, entries: list[Entry], persistent: bool) -> None:
-        fresh = sorted((e for e in entries if e.status != GONE), key=lambda e: (e.priority, e.sequence))
+    def _write(self, items: Items, persistent: bool) -> None:
+        fresh = sorted(still_there(items), key=lambda item: (item.priority, item.sequence))
         if fresh:
             there = [segment for segment in self.queue.segments.values() if segment.volatile is not persistent]
             last = there[-1] if there else None
@@ -94,11 +98,21 @@ class Paged:
                 self.segments += 1
                 last = self.queue.segments[self.segments] = Segment(self.segments, volatile=not persistent)
             writer = SegmentWriter(self.disk, "/q", ID, self.queue.id, last)
-            cells = [writer.append(e.sequence, e.priority, e.expires, e.head, e.body) for e in fresh]
+            cells = [self._append(writer, item) for item in fresh]
             writer.finish()
             self.queue.extend(last, writer.blocks, writer.length)
-            for one, cell in zip(fresh, cells, strict=True):
-                one.segment, one.cell = last.number, cell
+            for item, cell in zip(fresh, cells, strict=True):
+                item.segment, item.cell = last.number, cell
+
+    def _append(self, writer: SegmentWriter, item: Entry | Batch) -> int:
+        """Write one message, or a batch; the first cell."""
+        if isinstance(item, Entry):
+            return writer.append(item.sequence, item.priority, item.expires, item.head, item.body)
+        assert item.alike is not None
+        messages = zip(item.alike.heads, item.alike.bodies, strict=True)
+        places = enumerate(messages, item.sequence)
+        first, *_ = [writer.append(at, item.priority, 0, head, body) for at, (head, body) in places]
+        return first
 
     def restart(self, locked: Iterable[int] = (), *, volatile: bool = False) -> dict[int, Entry]:
         """Come back from the last checkpoint, with these messages locked, as a replay finds them; their entries.
@@ -287,17 +301,18 @@ class Beside(Paged):
             self.select(k, odd)
 
     def put_each(self, k: int, odd: bool) -> None:
-        placed = []
+        run = []
         for n in range(2 + k):
             self.count += 1
             one = One(self.count, n % 3, not (odd and n % 2), 100 * n if n > 6 else 0)
             self.ready[one.sequence] = one
             made = entry(one.sequence, one.priority, persistent=one.persistent, expires=one.expires)
-            placed.append((one.sequence, made))
-        self.queue.depth += len(placed)
-        for _, alike in groupby(placed, lambda one: sort_of(one[1])):
-            run = list(alike)
-            self.queue.add_run([made for _, made in run], run[0][0], 0)
+            run.append((made.head, made.body))
+        self.queue.depth += len(run)
+        at = self.count - len(run) + 1
+        for messages in alike(run):
+            self.queue.add_run(messages, at, 0)
+            at += len(messages.heads)
 
     def select(self, k: int, keep: bool) -> None:
         """What each way to look at the queue shows."""
@@ -350,16 +365,19 @@ class Beside(Paged):
             assert queue.backed_out[kind] == counted
         assert all(entry.status != GONE for entry in queue._elsewhere.values())
         there: dict[int, Entry] = {}
-        for entry in queue.in_memory():
+        behind = [entry for lane in self.lanes for item in lane.behind if isinstance(item, list) for entry in item]
+        for entry in (*chain.from_iterable(lane.all() for lane in self.lanes), *behind, *queue._elsewhere.values()):
             if entry.status != GONE:
                 assert there.setdefault(entry.sequence, entry) is entry, "two entries of one message"
         memory = {s: e for s, e in there.items() if e.status == READY}
         for lane in self.lanes:
             mine = [one for one in self.ready.values() if (one.priority, one.persistent) == kind_of(lane)]
             there_too = [e for e in memory.values() if (e.priority, bool(e.persistent)) == kind_of(lane)]
-            assert lane.paged == len(mine) - len(there_too)
+            batches = [item for item in lane.behind if isinstance(item, Batch)]
+            assert lane.paged == len(mine) - len(there_too) - sum(batch.count for batch in batches)
+            assert not batches or not queue._indexed
             assert not lane.has(len(there_too) + 1)
-            assert lane.paged or lane.has(len(there_too))
+            assert lane.more or lane.has(len(there_too))
             if lane.paged:
                 held = [e for e in [*there.values(), *(e for _, e in self.locked.values())] if lane.low <= e.sequence]
                 within = {e.sequence for e in held if (e.priority, bool(e.persistent)) == kind_of(lane)}
@@ -369,7 +387,8 @@ class Beside(Paged):
         self.volatile_paged += any(lane.paged and not lane.persistent for lane in self.lanes)
         for kind in (0, 1):
             entries = [*memory.values(), *(e for _, e in self.locked.values())]
-            assert queue.held[kind] == sum(size(e) for e in entries if e.persistent == kind)
+            batched = [b for lane in self.lanes for b in lane.behind if isinstance(b, Batch)] if kind else []
+            assert queue.held[kind] == sum(size(e) for e in entries if e.persistent == kind) + weight([*batched])
         cells = {(e.segment, e.cell) for e in queue._elsewhere.values() if e.segment}
         assert queue._held_cells <= cells, "a message would be passed over"
         for index in queue._by_id.values():
@@ -640,7 +659,7 @@ def test_what_is_put_behind_paged_messages_stays_in_memory_until_a_checkpoint_ha
     for _ in range(5):
         made.put()
     assert not made.queue.page_out(100)
-    assert made.held == sum(map(size, made.queue.fresh[1]))
+    assert made.held == sum(map(size, entries_of(made.queue.fresh[1])))
     assert bodies(made.queue.after(BEFORE_ALL, AMPLE)) == [b"%d" % n for n in range(1, 26)]
     made.checkpoint()
     assert (made.held, made.paged) == (0, 25)
@@ -744,7 +763,7 @@ def test_what_is_fresh_is_known_by_its_persistence() -> None:
     for n in range(4):
         queue.depth += 1
         queue.add(entry(n, persistent=n % 2 == 0), n, 0)
-    assert [bodies(entries) for entries in queue.fresh] == [[b"1", b"3"], [b"0", b"2"]]
+    assert [bodies(entries) for entries in map(entries_of, queue.fresh)] == [[b"1", b"3"], [b"0", b"2"]]
     assert queue.next_sequence == 4
 
 

@@ -1,0 +1,289 @@
+"""Batches: what came together is entries only when it is asked for, and leaves memory whole when nobody does."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from qmgr import message, snapshot
+from qmgr.batch import MOST, Alike, Batch, alike, put_time, still_there, weight
+from qmgr.entry import GONE, OVERHEAD, Entry
+from qmgr.lane import Lane
+from qmgr.queue import Queue
+from tests.qmgr.world import World, bodies
+from tests.sim.loss import LOSE_ALL
+
+
+def encoded(body: bytes, priority: int = 0, *, persistent: bool = True, expires: int = 0) -> tuple[bytes, bytes]:
+    return message.describe(priority, persistent, expires=expires).head(body.ljust(24), 77), body
+
+
+def made_of(count: int = 3) -> Batch:
+    return Batch(*alike([encoded(b"%d" % number) for number in range(count)]), 11, 5)
+
+
+def a_queue(**attributes: Any) -> tuple[World, Queue]:
+    world = World()
+    world.qm.define_queue("A", **attributes)
+    return world, world.qm._engine.state.queues["A"]
+
+
+def lane_of(queue: Queue) -> Lane:
+    [lane] = queue._lanes.values()
+    return lane
+
+
+def waiting(queue: Queue) -> int:
+    """How many messages have no entries, and are in memory."""
+    return sum(item.count for lane in queue._lanes.values() for item in lane.behind if isinstance(item, Batch))
+
+
+def numbers(first: int, count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, first + count)]
+
+
+def test_neighbours_are_together_that_are_alike() -> None:
+    kinds: list[dict[str, Any]] = [
+        *[{}, {}, {"priority": 1}, {"priority": 1}, {"persistent": False}, {}, {"expires": 9}, {"expires": 8}],
+        *[{"expires": 8, "persistent": False}, {}],
+    ]
+    messages = [encoded(b"%d" % number, **kind) for number, kind in enumerate(kinds)]
+    runs = list(alike(messages))
+    assert [len(one.heads) for one in runs] == [2, 2, 1, 1, 2, 1, 1]
+    assert [(one.priority, bool(one.persistent), one.expiring) for one in runs] == [
+        *[(0, True, False), (1, True, False), (0, False, False), (0, True, False), (0, True, True), (0, False, True)],
+        (0, True, False),
+    ]
+    entries = [entry for one in runs for entry in one.entries()]
+    assert [(entry.head, entry.body) for entry in entries] == messages
+    assert [entry.expires for entry in entries] == [kind.get("expires", 0) for kind in kinds]
+    whole = list(alike([(head + body, b"") for head, body in messages]))
+    assert [(one.heads, one.bodies) for one in whole] == [(one.heads, one.bodies) for one in runs]
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 7, 8])
+def test_a_run_is_divided_without_losing_any(most: int) -> None:
+    [whole] = alike([encoded(body) for body in numbers(0, 7)])
+    parts = list(whole.divided(most))
+    assert [body for part in parts for body in part.bodies] == whole.bodies
+    assert [head for part in parts for head in part.heads] == whole.heads
+    assert max(len(part.heads) for part in parts) <= most
+    assert {(part.persistent, part.priority, part.expiring) for part in parts} == {(1, 0, False)}
+
+
+def test_entries_of_a_batch_are_made_once_and_lie_where_the_batch_does() -> None:
+    batch = made_of()
+    batch.segment, batch.cell = 4, 20
+    entries = batch.entries()
+    assert [(e.sequence, e.lsn, e.segment, e.cell) for e in entries] == [(11, 5, 4, 20), (12, 5, 4, 21), (13, 5, 4, 22)]
+    assert batch.entries() is entries
+    assert batch.alike is None
+
+
+def test_what_is_still_there_of_a_batch_and_what_it_takes() -> None:
+    whole, some, none = made_of(), made_of(), made_of()
+    some.entries()[1].status = GONE
+    for entry in none.entries():
+        entry.status = GONE
+    alone, gone = Entry(*encoded(b"x"), 1, 0, 0), Entry(*encoded(b"y"), 1, 0, 0)
+    gone.status = GONE
+    left = still_there([whole, some, none, alone, gone])
+    assert left == [whole, some.entries()[0], some.entries()[2], alone]
+    assert weight(left) == 6 * (81 + OVERHEAD)
+
+
+def test_when_the_first_of_them_was_put() -> None:
+    batch = made_of()
+    assert put_time(batch) == 77
+    assert put_time(batch.entries()) == put_time(batch) == 77
+
+
+@pytest.mark.parametrize("how", ["one call", "a unit of calls"])
+def test_what_came_together_has_no_entries_before_it_is_asked_for(how: str) -> None:
+    world, queue = a_queue()
+    for first in (0, 10):
+        if how == "one call":
+            world.qm.put_many("A", numbers(first, 10))
+        else:
+            with world.qm.begin() as unit:
+                for body in numbers(first, 10):
+                    unit.put("A", body)
+    assert waiting(queue) == 20
+    assert world.qm.get("A").body == b"0"
+    assert waiting(queue) == 10
+    assert [m.body for m in world.qm.get_many("A", 12)] == numbers(1, 12)
+    assert waiting(queue) == 0
+    assert bodies(world.qm, "A") == numbers(13, 7)
+
+
+def test_what_expires_or_is_lost_with_a_crash_has_entries_at_once() -> None:
+    world, queue = a_queue()
+    world.qm.put_many("A", numbers(0, 5), expiry=10.0)
+    world.qm.put_many("A", numbers(5, 5), persistent=False)
+    assert waiting(queue) == 0
+
+
+def test_a_long_run_is_more_than_one_batch() -> None:
+    world, queue = a_queue()
+    world.qm.put_many("A", numbers(0, MOST + 5))
+    assert [len(item) if isinstance(item, list) else item.count for item in lane_of(queue).behind] == [MOST, 5]
+    assert world.qm.get("A").body == b"0"
+    assert waiting(queue) == 5
+    assert bodies(world.qm, "A") == numbers(1, MOST + 4)
+
+
+def test_single_messages_keep_their_places_between_batches() -> None:
+    world, queue = a_queue()
+    for first in range(0, 60, 6):
+        world.qm.put_many("A", numbers(first, 4))
+        for body in numbers(first + 4, 2):
+            world.qm.put("A", body)
+    assert waiting(queue) == 40
+    assert [world.qm.get("A").body for _ in range(9)] == numbers(0, 9)
+    assert waiting(queue) == 32
+    assert [m.body for m in world.qm.get_many("A", 21)] == numbers(9, 21)
+    assert bodies(world.qm, "A") == numbers(30, 30)
+    world.crash(LOSE_ALL)
+    assert bodies(world.qm, "A") == numbers(30, 30)
+
+
+def test_a_browse_makes_entries_of_what_it_comes_to() -> None:
+    world, queue = a_queue()
+    for first in range(0, 50, 10):
+        world.qm.put_many("A", numbers(first, 10))
+    with world.qm._engine.lock:
+        shown = queue.after((0, 0), queue.next_sequence)
+        assert [next(shown).body for _ in range(15)] == numbers(0, 15)
+    assert waiting(queue) == 30
+
+
+@pytest.mark.parametrize("which", ["message_id", "correlation_id", "group_id"])
+def test_a_search_by_an_id_finds_what_is_in_batches(which: str) -> None:
+    world, queue = a_queue()
+    world.qm.put_many("A", numbers(0, 20), **{which: b"a"})
+    world.qm.put_many("A", numbers(20, 20), **{which: b"b"})
+    assert waiting(queue) == 40
+    assert world.qm.get("A", **{which: b"b"}).body == b"20"
+    assert waiting(queue) == 0
+    world.qm.put_many("A", numbers(40, 5), **{which: b"b"})
+    assert waiting(queue) == 0, "what is indexed has entries"
+    assert [m.body for m in world.qm.get_many("A", 99, **{which: b"b"})] == numbers(21, 24)
+
+
+def test_a_checkpoint_lets_batches_leave_memory_but_for_what_the_buffer_holds() -> None:
+    world, queue = a_queue(buffer_size=25 * (90 + OVERHEAD))
+    for first in range(0, 200, 10):
+        world.qm.put_many("A", numbers(first, 10))
+    assert world.qm.get("A").body == b"0"
+    world.qm.checkpoint()
+    assert 20 <= 199 - lane_of(queue).paged <= 26
+    assert waiting(queue) == 0
+    world.qm.put_many("A", numbers(200, 10))
+    assert waiting(queue) == 10
+    world.qm.checkpoint()
+    assert waiting(queue) == 0, "others are paged, so it leaves whole"
+    assert lane_of(queue).paged >= 184
+    assert [m.body for m in world.qm.get_many("A", 999)] == numbers(1, 209)
+
+
+def test_batches_that_a_segment_has_stay_in_a_buffer_that_holds_them() -> None:
+    world, queue = a_queue(buffer_size=1 << 20)
+    world.qm.put_many("A", numbers(0, 50))
+    world.qm.checkpoint()
+    assert waiting(queue) == 50
+    assert [world.qm.get("A").body for _ in range(20)] == numbers(0, 20)
+    world.qm.checkpoint()
+    world.crash(LOSE_ALL)
+    assert bodies(world.qm, "A") == numbers(20, 30)
+
+
+def test_entries_of_which_all_are_gone_are_let_go_of() -> None:
+    """Else all that was got since the last checkpoint would stay in memory, and be looked at by each collection."""
+    world, queue = a_queue()
+    for first in range(0, 100, 10):
+        world.qm.put_many("A", numbers(first, 10))
+    for _ in range(95):
+        world.qm.get("A")
+    fresh = [item for item in queue.fresh[1] if isinstance(item, Batch)]
+    assert [len(batch.made or []) for batch in fresh] == [0] * 9 + [10]
+    world.qm.checkpoint()
+    world.crash(LOSE_ALL)
+    assert bodies(world.qm, "A") == numbers(95, 5)
+
+
+def during_a_checkpoint(world: World, happens: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take a checkpoint; something happens when its files are about to be written, without the lock."""
+    real = snapshot.StateSnapshot._write_fresh
+
+    def write(self: Any, one: Any) -> None:
+        happens()
+        real(self, one)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshot.StateSnapshot, "_write_fresh", write)
+        world.qm.checkpoint()
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("before", [0, 5, 10, 15])
+@pytest.mark.parametrize("during", [1, 10, 25, 40])
+@pytest.mark.parametrize("later", ["crash", "restart", "go on"])
+def test_what_is_got_while_a_checkpoint_writes_is_in_its_files_and_its_get_in_the_log(
+    before: int, during: int, later: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, _ = a_queue()
+    for first in range(0, 50, 10):
+        world.qm.put_many("A", numbers(first, 10))
+    for _ in range(before):
+        world.qm.get("A")
+
+    def happens() -> None:
+        assert [world.qm.get("A").body for _ in range(min(during, 50 - before))] == numbers(before, during)[
+            : 50 - before
+        ]
+        world.qm.put_many("A", numbers(50, 10))
+
+    during_a_checkpoint(world, happens, monkeypatch)
+    if later == "crash":
+        world.crash(LOSE_ALL)
+    elif later == "restart":
+        world.restart()
+    left = numbers(0, 60)[min(before + during, 50) :]
+    assert bodies(world.qm, "A") == left
+    world.qm.checkpoint()
+    world.crash(LOSE_ALL)
+    assert bodies(world.qm, "A") == left
+
+
+def test_threads_that_put_and_get_batches_while_checkpoints_are_taken_lose_nothing() -> None:
+    world, _ = a_queue(buffer_size=2000)
+    got: list[bytes] = []
+
+    def put(first: int) -> None:
+        for at in range(first, first + 400, 20):
+            world.qm.put_many("A", numbers(at, 20))
+
+    def get() -> None:
+        while len(got) < 1600:
+            got.extend(m.body for m in world.qm.get_many("A", 7))
+            world.qm.checkpoint()
+
+    threads = [threading.Thread(target=put, args=(first,)) for first in range(0, 1600, 400)]
+    threads.append(threading.Thread(target=get))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(map(int, got)) == list(range(1600))
+    for first in range(0, 1600, 400):
+        mine = [int(body) for body in got if first <= int(body) < first + 400]
+        assert mine == sorted(mine)
+    world.crash(LOSE_ALL)
+    assert bodies(world.qm, "A") == []
+
+
+def test_an_alike_run_of_one_is_as_a_single_message() -> None:
+    one = Alike([encoded(b"x")[0]], [b"x"], 1, 0, False)
+    [entry] = one.entries()
+    assert (entry.body, entry.expires, list(one.divided(1))) == (b"x", 0, [one])
