@@ -120,6 +120,45 @@ class Engine(Holding):
             raise self.translated(exc) from exc
         return Message(body, entry.head, queue.name, entry.backouts)
 
+    def get_another(self, unit: Uow, name: Any) -> Message | None:
+        """The usual get of a unit of many: one more from the queue of the last. None where that is not all there is to
+        it: nothing was done, use `get_first` then. It calls little of our own, as `put_another`.
+        """
+        last = unit.gets[-1:]  # another thread may end the unit
+        refused = self.refusal is not None  # in a forked child nobody may let go of the lock
+        if not last or refused:
+            return None
+        queue = last[0][0]
+        if queue.name != name:
+            return None
+        log = self.log
+        space = log.space
+        with self.lock:
+            if (
+                self.refusal is not None
+                or unit.xid is not None
+                or not 0 < unit.held < self._hold - GET_COST  # one that has ended holds nothing back
+                or log.buffer.tail + space.promised + GET_COST > space.limit
+                or unit.put_count + len(unit.gets) >= self.max_uncommitted
+            ):
+                return None
+            try:  # as `State.hold_get` and `_hold_back`
+                entry = queue.lock_next()
+                if entry is None:
+                    return None
+                unit.gets.append((queue, entry))
+                unit.persistent += 1
+                unit.held += GET_COST
+                unit.promise += GET_COST
+                space.promised += GET_COST
+            except BaseException as exc:
+                self._on_failure(exc)
+                raise
+            body, end = entry.body, entry.lsn
+        if end > log.safe:
+            self.force(end)
+        return Message(body, entry.head, queue.name, entry.backouts)
+
     def _hold_gets(self, unit: Uow, queue: Queue, entries: list[Entry]) -> None:
         """Take messages in a unit of work. The lock is held."""
         persistent = 0

@@ -95,6 +95,13 @@ class UnitOfWork:
         **options: Unpack[GetOptions],
     ) -> Message:
         """Take a message, which is gone when the unit of work is committed; see `QueueManager.get`."""
+        engine, unit = self._engine, self._unit
+        if unit.gets and not options and wait == 0.0 and wait is not False:
+            message = engine.get_another(unit, queue)
+            if message is not None:
+                if engine.attention:
+                    self._manager.look_around()
+                return message
         return self._manager._get_one(self._unit, queue, wait, options)
 
     def get_many(

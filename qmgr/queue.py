@@ -186,6 +186,26 @@ class Queue(Finding):
         self.uncommitted += 1
         self._lanes[entry.priority << 1 | entry.persistent].took(entry, self._elsewhere)
 
+    def lock_next(self) -> Entry | None:
+        """`lock` what `first` tells, where that is a persistent message at the front of a line, and nothing else is to
+        be looked at. None: it is not so, and nothing was done."""
+        occupied = self._occupied
+        number = occupied.bit_length() - 1
+        if number < 1 or not number & 1 or occupied >> number - 1 & 1 or (self._fifo and occupied != 1 << number):
+            return None
+        lane = self._lanes[number]
+        line = lane.line
+        if not line or lane.given_back or self._indexed or self._gathered is not None or not self.gets_freely:
+            return None
+        entry = line[0]
+        if entry.status != READY or entry.expires:
+            return None
+        line.popleft()
+        entry.status = LOCKED
+        self.depth -= 1
+        self.uncommitted += 1
+        return entry
+
     def give_back(self, entry: Entry, *, count: bool) -> None:
         """The unit of work that had locked it was backed out; `count` it."""
         entry.status = READY
@@ -295,7 +315,9 @@ class Queue(Finding):
             for entry in entries:
                 self._forget(entry)
             return
-        held, segments = self.held, self.segments
+        held, number = self.held, NOWHERE
+        cells: list[int] = []
+        sizes: list[int] = []
         for entry in entries:
             size = len(entry.head) + len(entry.body)
             held[entry.persistent] -= size + OVERHEAD
@@ -304,6 +326,18 @@ class Queue(Finding):
             if entry.backouts:
                 self.backed_out[entry.persistent].pop(entry.sequence, None)
             if entry.segment:
-                segments[entry.segment].mark_gone(entry.cell, size)
+                if entry.segment != number:
+                    self._mark_gone(number, cells, sizes)
+                    number = entry.segment
+                cells.append(entry.cell)
+                sizes.append(size)
             entry.body = b""
+        self._mark_gone(number, cells, sizes)
         self.changed = True
+
+    def _mark_gone(self, segment: int, cells: list[int], sizes: list[int]) -> None:
+        """Cells of a segment are gone, and no more in these lists."""
+        if cells:
+            self.segments[segment].mark_gone_each(cells, sum(sizes))
+            cells.clear()
+            sizes.clear()

@@ -125,6 +125,20 @@ class Segment:
         self.gone_bytes += size_of_cell(size)
         self._text = b""
 
+    def mark_gone_each(self, cells: list[int], size: int) -> None:
+        """The same for several; `size`: bytes of their messages together."""
+        gone, first, count = self.gone, cells[0], len(cells)
+        if cells == list(range(first, first + count)):  # mostly they were got as they lie
+            start, end = first >> 3, (first + count + 7) >> 3
+            bits = int.from_bytes(gone[start:end], "little") | (1 << count) - 1 << (first & 7)
+            gone[start:end] = bits.to_bytes(end - start, "little")
+        else:
+            for cell in cells:
+                gone[cell >> 3] |= 1 << (cell & 7)
+        self.gone_count += count
+        self.gone_bytes += size + count * size_of_cell(0)
+        self._text = b""
+
     def is_gone(self, cell: int) -> bool:
         return bool(self.gone[cell >> 3] >> (cell & 7) & 1)
 

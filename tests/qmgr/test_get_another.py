@@ -1,0 +1,369 @@
+"""One more get from the queue of the last, by the short way: as by the long one, to which all else is left."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import qmgr
+from qmgr import Reason, UowState, Xid
+from qmgr.entry import LOCKED
+from recovery.records import GET_COST
+from tests.qmgr.test_interrupts import Strike, interrupted
+from tests.qmgr.world import World, bodies, reason_of
+from tests.sim.loss import LOSE_ALL
+
+
+def another(unit: qmgr.UnitOfWork, name: Any = "A") -> bytes | None:
+    """What the short way gets."""
+    message = unit._engine.get_another(unit._unit, name)
+    return None if message is None else message.body
+
+
+def made(count: int = 5) -> tuple[World, qmgr.UnitOfWork]:
+    """A queue with messages in a line, and a unit of work that has got the one before them."""
+    world = World()
+    for name in ("A", "B"):
+        world.qm.define_queue(name)
+        world.qm.put_many(name, [b"%d" % number for number in range(count)])
+    world.qm.define_alias("OF.A", "A")
+    unit = world.qm.begin()
+    assert unit.get("A").body == b"0"
+    return world, unit
+
+
+def counts(world: World, unit: qmgr.UnitOfWork) -> dict[str, int]:
+    """All that a get counts."""
+    one, queue = unit._unit, world.qm._engine.state.queues["A"]
+    counted = {name: getattr(one, name) for name in ("put_count", "persistent", "put_bytes", "held", "promise")}
+    return counted | {
+        "promised": world.qm._engine.log.space.promised,
+        "gets": sum(entry.status == LOCKED for _, entry in one.gets),
+        "depth": queue.depth,
+        "uncommitted": queue.uncommitted,
+        "held by": len(unit._engine.state.holding),
+    }
+
+
+def test_it_counts_and_promises_what_the_long_way_does() -> None:
+    found = []
+    for short in (True, False):
+        world, unit = made(20)
+        for number in range(1, 15):
+            get = unit._engine.get_another if short else unit._engine.get_first
+            message = get(unit._unit, "A")
+            assert message is not None
+            assert (message.body, message.queue, message.backout_count) == (b"%d" % number, "A", 0)
+        found.append(counts(world, unit))
+        unit.commit()
+        found.append(counts(world, unit))
+        world.crash(LOSE_ALL)
+        assert bodies(world.qm, "A") == [b"%d" % number for number in range(15, 20)]
+    assert found[:2] == found[2:]
+
+
+def test_what_it_has_got_is_given_back_with_a_higher_backout_count() -> None:
+    world, unit = made()
+    assert another(unit) == b"1"
+    unit.backout()
+    assert [(message.body, message.backout_count) for message in world.qm.browse("A")] == [
+        *[(b"0", 1), (b"1", 1)],
+        *[(b"2", 0), (b"3", 0), (b"4", 0)],
+    ]
+    world.crash(LOSE_ALL)
+    assert [message.backout_count for message in world.qm.browse("A")] == [1, 1, 0, 0, 0]
+
+
+def inhibited(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm.alter_queue("A", get_enabled=False)
+
+
+def too_many(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm.alter(max_uncommitted=1)
+
+
+def emptied(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm.get_many("A", 9)
+
+
+def ended(world: World, unit: qmgr.UnitOfWork) -> None:
+    unit.commit()
+
+
+def backed_out(world: World, unit: qmgr.UnitOfWork) -> None:
+    unit.backout()
+
+
+def stopped(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm.end("immediate")
+
+
+def damaged(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm._engine.state.queues["A"].damage("a segment is gone")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (inhibited, Reason.GET_INHIBITED),
+        (too_many, Reason.SYNCPOINT_LIMIT_REACHED),
+        (emptied, Reason.NO_MSG_AVAILABLE),
+        (damaged, Reason.OBJECT_DAMAGED),
+        (ended, None),
+        (backed_out, None),
+        (stopped, None),
+    ],
+)
+def test_what_has_changed_since_the_last_get_is_heeded(
+    change: Callable[[World, qmgr.UnitOfWork], None], reason: Reason | None
+) -> None:
+    world, unit = made()
+    change(world, unit)
+    before = counts(world, unit)
+    with pytest.raises(qmgr.MQError) as caught:
+        unit.get("A")
+    assert reason is None or reason_of(caught.value) == reason
+    assert counts(world, unit) == before
+
+
+def no_room_in_the_log(world: World, unit: qmgr.UnitOfWork) -> None:
+    space = world.qm._engine.log.space
+    space.promised += space.limit - world.qm._engine.log.buffer.tail - space.promised - GET_COST + 1
+
+
+def no_more_held(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm._engine._hold = unit._unit.held + GET_COST
+
+
+def no_more_in_a_unit(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm._engine.max_uncommitted = 1
+
+
+def put_as_well(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm._engine.max_uncommitted = 2
+    unit.put("B", b"counts too")
+
+
+def another_thread_logs(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm.put("B", b"of another")
+
+
+def refused(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm._engine.refusal = qmgr.Unavailable("no more")
+
+
+def deleted(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm._engine.state.queues["A"].retire()  # as its deletion does, which waits for the unit of work
+
+
+def event_wanted(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm._engine.state.queues["A"].arm(2)
+
+
+def known_by_id(world: World, unit: qmgr.UnitOfWork) -> None:
+    assert not list(world.qm.browse("A", message_id=b"none of them"))
+
+
+def known_by_group(world: World, unit: qmgr.UnitOfWork) -> None:
+    with world.qm._engine.lock:
+        assert not world.qm._engine.state.queues["A"].gather(100)
+
+
+def higher_priority(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm.put_many("A", [b"first", b"second"], priority=9)
+
+
+def fleeting(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm.put("A", b"behind all", persistent=False)
+
+
+class Meanwhile:
+    """The lock of the log; something happens before it is had for the first time."""
+
+    def __init__(self, lock: Any, happens: Callable[[], None]) -> None:
+        self.lock = lock
+        self.happens: Callable[[], None] | None = happens
+
+    def __enter__(self) -> None:
+        happens, self.happens = self.happens, None
+        if happens is not None:
+            happens()
+        self.lock.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self.lock.release()
+
+
+@pytest.mark.interpreted  # a compiled class has no other lock
+@pytest.mark.parametrize(
+    "happens",
+    [
+        *(no_room_in_the_log, no_more_held, no_more_in_a_unit, put_as_well, another_thread_logs, refused, deleted),
+        *(event_wanted, known_by_id, known_by_group, higher_priority, fleeting, ended, backed_out, inhibited),
+    ],
+)
+def test_what_happens_before_it_has_the_lock_leaves_it_to_the_long_way(
+    happens: Callable[[World, qmgr.UnitOfWork], None],
+) -> None:
+    world, unit = made()
+    engine, queue = world.qm._engine, world.qm._engine.state.queues["A"]
+    depths: list[int] = []
+
+    def before() -> None:
+        engine.lock = lock
+        happens(world, unit)
+        depths.append(queue.depth)
+        engine.lock = meanwhile  # type: ignore[assignment]
+
+    lock = engine.lock
+    meanwhile = Meanwhile(lock, before)
+    engine.lock = meanwhile  # type: ignore[assignment]
+    assert another(unit) is None
+    engine.lock = lock
+    assert depths == [queue.depth]
+
+
+def test_what_was_given_back_comes_first() -> None:
+    world, unit = made(6)
+    other = world.qm.begin()
+    assert [other.get("A").body for _ in range(2)] == [b"1", b"2"]
+    other.backout()
+    assert unit.get("A").body == b"1"
+    assert another(unit) is None
+    assert [unit.get("A").body for _ in range(3)] == [b"2", b"3", b"4"]
+
+
+def test_the_backout_count_of_an_earlier_life_is_told() -> None:
+    world, unit = made()
+    assert another(unit) == b"1"
+    unit.backout()
+    world.qm.checkpoint()
+    world.crash(LOSE_ALL)
+    unit = world.qm.begin()
+    unit.get("A")
+    message = unit._engine.get_another(unit._unit, "A")
+    assert message is not None
+    assert (message.body, message.backout_count) == (b"1", 1)
+
+
+def test_no_message_is_told_before_it_is_durable() -> None:
+    world, other = made()
+    other.commit()
+    engine = world.qm._engine
+    _, end = engine.put_many_later(None, "A", [b"5", b"6"], {})
+    assert engine.log.safe < end
+    unit = world.qm.begin()
+    assert unit.get("A").body == b"1"
+    assert [another(unit) for _ in range(3)] == [b"2", b"3", b"4"]
+    assert engine.log.safe < end
+    world.qm._engine.state.queues["A"].bring(world.qm._engine.state.queues["A"]._lanes[1])
+    assert another(unit) == b"5"
+    assert engine.log.safe >= end
+
+
+def test_an_empty_queue_is_told_each_time() -> None:
+    world, unit = made(1)
+    for _ in range(3):
+        with pytest.raises(qmgr.NoMessageAvailable):
+            unit.get("A")
+    world.qm.put("A", b"another")
+    assert unit.get("A").body == b"another"
+
+
+def test_what_would_not_survive_a_crash_is_left_to_the_long_way() -> None:
+    world = World()
+    world.qm.define_queue("A")
+    world.qm.put("A", b"first", priority=9)
+    world.qm.put_many("A", [b"second", b"third"], persistent=False, priority=5)
+    unit = world.qm.begin()
+    assert unit.get("A").body == b"first"
+    assert another(unit) is None
+    assert [unit.get("A").body for _ in range(2)] == [b"second", b"third"]
+    assert unit._unit.persistent == 1
+
+
+def test_a_refusal_is_heard_without_the_lock_which_a_forked_child_may_find_taken_for_ever() -> None:
+    world, unit = made()
+    world.qm._engine.refusal = qmgr.Unavailable("this is a forked child")
+    with world.qm._engine.lock:
+        thread = threading.Thread(target=lambda: another(unit), daemon=True)
+        thread.start()
+        thread.join(5.0)
+        assert not thread.is_alive()
+
+
+def test_what_is_not_usual_is_left_to_the_long_way() -> None:
+    world, unit = made(20)
+    assert another(world.qm.begin()) is None, "it is the first"
+    assert another(unit) == b"1"
+    assert another(unit, name="OF.A") is None
+    assert another(unit, name="B") is None
+    assert another(unit, name=["A"]) is None
+    world.qm.put("B", b"of another")
+    assert another(unit) is None, "what it has got is logged"
+    assert unit.get("A").body == b"2"
+    assert another(unit) == b"3"
+    prepared = world.qm.begin(Xid(1, b"global", b"branch"))
+    assert prepared.get("A").body == b"4"
+    assert another(prepared) is None, "more is promised for its end"
+
+
+@pytest.mark.parametrize("wait", [False, -1, "long"])
+def test_a_wait_that_is_none_is_refused_by_a_get_of_many_too(wait: Any) -> None:
+    _, unit = made()
+    with pytest.raises(qmgr.Mistake):
+        unit.get("A", wait=wait)
+
+
+@pytest.mark.parametrize("delivery", ["PRIORITY", "FIFO"])
+def test_it_keeps_the_order_of_any_queue(delivery: str) -> None:
+    world = World()
+    world.qm.define_queue("A", delivery_sequence=delivery)
+    for number in range(60):
+        world.qm.put("A", b"%d" % number, priority=number % 2, persistent=number % 5 > 0)
+    expected = [message.body for message in world.qm.browse("A")]
+    with world.qm.begin() as unit:
+        assert [unit.get("A").body for _ in range(60)] == expected
+    assert world.qm.queue("A").depth == 0
+
+
+def test_what_has_expired_is_passed_over() -> None:
+    world = World()
+    world.qm.define_queue("A")
+    world.qm.put_many("A", [b"1", b"2", b"3"])
+    world.qm.put_many("A", [b"4", b"5"], expiry=1.0)
+    world.qm.put("A", b"6")
+    world.clock.advance(5.0)
+    with world.qm.begin() as unit:
+        assert [unit.get("A").body for _ in range(4)] == [b"1", b"2", b"3", b"6"]
+
+
+def test_units_of_work_of_which_several_threads_get_lose_nothing() -> None:
+    world, unit = made(1000)
+    got: list[bytes] = []
+
+    def get() -> None:
+        for _ in range(200):
+            got.append(unit.get("A").body)
+
+    threads = [threading.Thread(target=get) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(map(int, got)) == list(range(1, 801))
+    unit.backout()
+    assert bodies(world.qm, "A") == [b"%d" % number for number in range(1000)]
+
+
+@pytest.mark.interpreted
+def test_an_interrupt_in_the_middle_of_one_stops_the_queue_manager_and_a_restart_has_all_messages() -> None:
+    world, unit = made()
+    queue = world.qm._engine.state.queues["A"]
+    strike = Strike(type(world.qm._engine).get_another.__code__, lambda frame: queue.depth == 3)
+    assert not interrupted(strike, lambda: unit.get("A"))
+    assert world.qm.refusal is not None
+    world.crash(LOSE_ALL)
+    assert bodies(world.qm, "A") == [b"%d" % number for number in range(5)]
+    assert unit.state is UowState.ACTIVE
