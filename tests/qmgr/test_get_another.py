@@ -331,12 +331,27 @@ def test_it_keeps_the_order_of_any_queue(delivery: str) -> None:
 def test_what_has_expired_is_passed_over() -> None:
     world = World()
     world.qm.define_queue("A")
-    world.qm.put_many("A", [b"1", b"2", b"3"])
-    world.qm.put_many("A", [b"4", b"5"], expiry=1.0)
-    world.qm.put("A", b"6")
+    for body, expiry in ((b"1", None), (b"2", None), (b"3", 1.0), (b"4", None)):
+        world.qm.put("A", body, expiry=expiry)
+    unit = world.qm.begin()
+    assert unit.get("A").body == b"1"
+    assert another(unit) == b"2"
     world.clock.advance(5.0)
-    with world.qm.begin() as unit:
-        assert [unit.get("A").body for _ in range(4)] == [b"1", b"2", b"3", b"6"]
+    assert another(unit) is None
+    assert unit.get("A").body == b"4"
+
+
+def test_what_was_taken_out_of_the_middle_is_passed_over() -> None:
+    world = World()
+    world.qm.define_queue("A")
+    for body in (b"1", b"2", b"3"):
+        world.qm.put("A", body, message_id=body)
+    assert world.qm.get("A", message_id=b"2").body == b"2"
+    world.qm.alter_queue("A", description="whoever is told of this looks for no ids any more")
+    unit = world.qm.begin()
+    assert unit.get("A").body == b"1"
+    assert another(unit) is None
+    assert unit.get("A").body == b"3"
 
 
 def test_units_of_work_of_which_several_threads_get_lose_nothing() -> None:
