@@ -11,7 +11,7 @@ from operator import itemgetter
 from qmgr.entry import GONE, NOWHERE, OVERHEAD, PUT_TIME, Entry
 from qmgr.message import HEAD, PERSISTENT, STANDING
 
-MOST = 512  # messages of a batch: they become entries together
+FEWEST, MOST = 8, 512  # messages of a batch: for fewer it is not worth while, and all of them become entries together
 SORT = itemgetter(0)
 
 

@@ -99,7 +99,7 @@ class Paging:
         self.torn = False
         return entries
 
-    def spread(self) -> None:
+    def spread_all(self) -> None:
         """Make entries of all batches."""
         for lane in self._lanes.values():
             while lane.behind:
@@ -107,7 +107,7 @@ class Paging:
 
     def in_memory(self) -> Iterator[Entry]:
         """All entries of what is in memory and not gone, some twice; none of them is to be a batch any more."""
-        self.spread()
+        self.spread_all()
         for lane in self._lanes.values():
             yield from lane.all()
         yield from self._elsewhere.values()

@@ -4,7 +4,7 @@ There are two lanes for each priority, one for persistent messages and one for t
 every method.
 """
 
-from qmgr.batch import MOST, Alike, Batch, Items, still_there, weight
+from qmgr.batch import FEWEST, MOST, Alike, Batch, Items, still_there, weight
 from qmgr.due import Waiters
 from qmgr.entry import COPY, GONE, LOCKED, NOWHERE, OVERHEAD, READY, Entry
 from qmgr.finding import Finding
@@ -154,7 +154,7 @@ class Queue(Finding):
         count, kind = len(alike.heads), alike.persistent
         self.next_sequence = max(self.next_sequence, sequence + count)
         lane = self._lane(alike)
-        if kind and not alike.expiring:
+        if kind and count >= FEWEST and not alike.expiring:
             for part in alike.divided(MOST):
                 batch = Batch(part, sequence, lsn)
                 sequence += batch.count

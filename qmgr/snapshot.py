@@ -122,19 +122,23 @@ class _QueueSnapshot:
         items = self._fresh[kind]
         for priority in sorted(set(map(PRIORITY, items))):
             entries: list[Entry] = []
+            batches: list[tuple[Batch, Alike]] = []
             for item in items:
                 if item.priority != priority:
                     continue
-                if isinstance(item, Entry):
-                    entries.append(item)
-                    continue
-                alike = item.alike  # once: who asks for its messages takes it away
-                if alike is None:
-                    entries += item.entries()
-                    continue
-                yield from self._of_entries(priority, entries)
-                entries = []
-                yield from _of_batch(item, alike)
+                alike = item.alike if isinstance(item, Batch) else None  # once: who asks for its messages takes it away
+                if isinstance(item, Batch) and alike is not None:
+                    yield from self._of_entries(priority, entries)
+                    entries = []
+                    batches.append((item, alike))
+                    if sum([batch.count for batch, _ in batches]) >= FEW:
+                        yield from _of_batches(priority, batches)
+                        batches = []
+                else:
+                    yield from _of_batches(priority, batches)
+                    batches = []
+                    entries += [item] if isinstance(item, Entry) else item.entries()
+            yield from _of_batches(priority, batches)
             yield from self._of_entries(priority, entries)
 
     def _of_entries(self, priority: int, entries: Sequence[Entry]) -> Iterator[_Few]:
@@ -190,11 +194,15 @@ class _QueueSnapshot:
             segment.sealed = True  # a sync may have failed: nothing is ever appended to it again
 
 
-def _of_batch(batch: Batch, alike: Alike) -> Iterator[_Few]:
-    for at in range(0, batch.count, FEW):
-        heads, bodies = alike.heads[at : at + FEW], alike.bodies[at : at + FEW]
-        sequences = range(batch.sequence + at, batch.sequence + at + len(heads))
-        yield _Few(alike.priority, () if at else (batch,), bodies, heads, sequences, bytes(len(heads)))
+def _of_batches(priority: int, batches: list[tuple[Batch, Alike]]) -> Iterator[_Few]:
+    """The messages of batches that follow each other."""
+    heads = [head for _, alike in batches for head in alike.heads]
+    bodies = [body for _, alike in batches for body in alike.bodies]
+    sequences = [at for batch, _ in batches for at in range(batch.sequence, batch.sequence + batch.count)]
+    for at in range(0, len(heads), FEW):
+        few = slice(at, at + FEW)
+        items = () if at else [batch for batch, _ in batches]
+        yield _Few(priority, items, bodies[few], heads[few], sequences[few], bytes(len(heads[few])))
 
 
 def _plan(live: list[Segment]) -> tuple[list[list[Segment]], bool]:

@@ -7,12 +7,18 @@ from typing import Any
 import pytest
 
 from qmgr import message, snapshot
-from qmgr.batch import MOST, Alike, Batch, alike, put_time, still_there, weight
+from qmgr import queue as queue_module
+from qmgr.batch import FEWEST, MOST, Alike, Batch, alike, put_time, still_there, weight
 from qmgr.entry import GONE, OVERHEAD, Entry
 from qmgr.lane import Lane
 from qmgr.queue import Queue
 from tests.qmgr.world import World, bodies
 from tests.sim.loss import LOSE_ALL
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_module, "FEWEST", 2)
 
 
 def encoded(body: bytes, priority: int = 0, *, persistent: bool = True, expires: int = 0) -> tuple[bytes, bytes]:
@@ -122,6 +128,17 @@ def test_what_expires_or_is_lost_with_a_crash_has_entries_at_once() -> None:
     world.qm.put_many("A", numbers(0, 5), expiry=10.0)
     world.qm.put_many("A", numbers(5, 5), persistent=False)
     assert waiting(queue) == 0
+
+
+def test_few_have_entries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    world, queue = a_queue()
+    world.qm.put_many("A", numbers(0, FEWEST - 1))
+    assert waiting(queue) == 0
+    world.qm.put_many("A", numbers(FEWEST - 1, FEWEST))
+    world.qm.put_many("A", numbers(2 * FEWEST - 1, 2))
+    assert waiting(queue) == FEWEST
+    assert bodies(world.qm, "A") == numbers(0, 2 * FEWEST + 1)
 
 
 def test_a_long_run_is_more_than_one_batch() -> None:

@@ -1,7 +1,7 @@
 """One queue against a naive model: what is ready, locked, given back, gone and paged out, in the order of delivery."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from random import Random
 from typing import Any
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from qmgr import ids as by_id
 from qmgr import message, segments
+from qmgr import queue as queue_module
 from qmgr.batch import Batch, Items, alike, still_there, weight
 from qmgr.entry import COPY, GONE, LOCKED, OVERHEAD, READY, Entry, read_entry
 from qmgr.ids import BEFORE_ALL, MESSAGE_ID, Arrays
@@ -24,6 +25,15 @@ from qmgr.segments import Cell, Segment, SegmentReader, SegmentWriter, from_desc
 from recovery.errors import QueueDamaged
 from tests.conftest import SOAK
 from tests.sim.disk import SimDisk
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_batches() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(queue_module, "FEWEST", 2)
+        patch.setattr(queue_module, "MOST", 3)
+        yield
+
 
 ID = b"i" * 16
 AMPLE = 1 << 30

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import qmgr
-from qmgr import ids, segments, snapshot, store
+from qmgr import ids, queue, segments, snapshot, store
 from qmgr.compiled import is_compiled
 from qmgr.queue import Queue
 from tests.sim.disk import SimDisk
@@ -17,6 +17,7 @@ SMALL = 500  # bytes: segments that are shorter are no reason for a checkpoint
 BLOCK = 1500  # bytes of a block
 SLACK = 5000  # bytes that segments may take beyond twice what is there
 FEW = 3  # messages that a checkpoint writes together
+FEWEST, MOST = 2, 5  # messages of a batch
 INDEXES = 2500  # bytes of arrays that find messages by id
 UNSEEN = 1_000_000  # more calls than any test asks for
 
@@ -31,6 +32,8 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(snapshot, "FEW", FEW)
     patch.setattr(snapshot, "A_MOMENT", 2 * FEW)
     patch.setattr(store, "INDEXES", INDEXES)
+    patch.setattr(queue, "FEWEST", FEWEST)
+    patch.setattr(queue, "MOST", MOST)
 
 
 class Counted:
@@ -39,6 +42,8 @@ class Counted:
     WATCHED: tuple[tuple[Any, str], ...] = (
         (Queue, "_page_in"),
         (Queue, "page_out"),
+        (Queue, "_spread"),
+        (Queue, "_batch_out"),
         (Queue, "_let_go_each"),
         (Queue, "_pluck"),
         (Queue, "sweep"),
@@ -54,7 +59,9 @@ class Counted:
         for owner, name in self.WATCHED:
             patch.setattr(owner, name, self._counting(name, getattr(owner, name)))
         if is_compiled():  # nobody sees what it calls of itself; interpreted, the same lives are counted
-            self.calls = dict.fromkeys(("_page_in", "_let_go_each", "_pluck", "sweep", "learn"), UNSEEN)
+            self.calls = dict.fromkeys(
+                ("_page_in", "_spread", "_batch_out", "_let_go_each", "_pluck", "sweep", "learn"), UNSEEN
+            )
             self.evicted = UNSEEN
 
     def _counting(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
