@@ -70,13 +70,13 @@ def _sorted(message: tuple[bytes, bytes]) -> tuple[tuple[int, int, bool], bytes,
 class Batch:
     """Messages in places that follow each other. Under the lock, but for `alike`."""
 
-    __slots__ = ("alike", "cell", "count", "lsn", "made", "priority", "segment", "sequence", "size")
+    __slots__ = ("alike", "cell", "count", "lsn", "made", "priority", "segment", "sequence", "weight")
 
     def __init__(self, alike: Alike, sequence: int, lsn: int) -> None:
         self.alike: Alike | None = alike  # None: they are entries by now
         self.made: list[Entry] | None = None
         self.count = len(alike.heads)
-        self.size = sum(map(len, alike.heads)) + sum(map(len, alike.bodies))
+        self.weight = sum(map(len, alike.heads)) + sum(map(len, alike.bodies)) + OVERHEAD * self.count  # see `weight`
         self.priority = alike.priority
         self.sequence = sequence  # of the first
         self.lsn = lsn
@@ -125,7 +125,7 @@ def weight(items: Iterable[Entry | Batch]) -> int:
         if isinstance(item, Entry):
             size += len(item.head) + len(item.body) + OVERHEAD
         else:
-            size += item.size + OVERHEAD * item.count
+            size += item.weight
     return size
 
 

@@ -376,6 +376,7 @@ class Engine(Holding):
         if limit > 1:
             limit = min(limit, max(1, queue.depth))
         look_at = limit
+        full = True  # `limit` messages are wanted, as long as there is room for expiring those between them
         while True:
             self._room_for_gets(unit, limit)
             freely = queue.gets_freely  # each time, since the lock may have been let go of
@@ -383,14 +384,16 @@ class Engine(Holding):
                 self._check_get(queue)
             now = self.steady.now_us() if queue.expiring else 0
             chosen, expired = self._choose(unit, queue, limit, wanted, now, look_at, may_read)
-            if chosen:
+            if chosen and (len(chosen) == limit or not (full and expired)):
                 break
             if not expired:
                 return None
             if not self.expire_locked(queue, expired):  # the log has no room for saying so: look behind them
-                if look_at > len(expired):
-                    return None
-                look_at = len(expired) + limit
+                full = False
+                if not chosen:
+                    if look_at > len(expired):
+                        return None
+                    look_at = len(expired) + limit
         name = queue.name
         if now:
             messages = [decode(entry.head, entry.body, name, entry.backouts, now) for entry in chosen]

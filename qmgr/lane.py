@@ -34,6 +34,7 @@ class Lane:
         "low_at",
         "paged",
         "persistent",
+        "placed",
         "priority",
         "spread",
         "tail",
@@ -46,6 +47,7 @@ class Lane:
         self.tail: deque[Entry] = deque()
         self.end = self.line  # where what is put is appended, as long as nothing is behind
         self.behind: deque[Batch | list[Entry]] = deque()  # what came between batches is entries
+        self.placed = 0  # bytes of memory of those batches behind that a segment has
         self.spread: deque[Batch] = deque()  # that are entries now, and that the next checkpoint is to write
         self.given_back: SortedDict[int, Entry] = SortedDict()  # by sequence; some stand in the line as well
         self.dead = 0  # entries of line and tail that were taken from the middle
@@ -188,17 +190,6 @@ class Lane:
                 break
             spread.popleft().made = []
 
-    def placed(self) -> Iterator[Batch]:
-        """The batches in front of what is behind, as far as a segment has them; entries there join the others."""
-        behind = self.behind
-        while behind and isinstance(entries := behind[0], list):
-            self.end.extend(entries)
-            behind.popleft()
-        for item in behind:
-            if isinstance(item, list) or item.segment == NOWHERE:
-                return
-            yield item
-
     def batch_out(self) -> Batch:
         """The first batch, which a segment has, and that is here no more: nothing in the tail comes before it."""
         batch = self.behind.popleft()
@@ -210,6 +201,7 @@ class Lane:
             self.low, self.low_at = batch.sequence, (batch.segment, batch.cell)
         self.high = batch.sequence + batch.count - 1
         self.paged += batch.count
+        self.placed -= batch.weight
         return batch
 
     def next_out(self, *, full: bool) -> Entry | None:

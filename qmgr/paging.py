@@ -7,7 +7,7 @@ are read again a block at a time.
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from qmgr.batch import Alike, Batch, weight
+from qmgr.batch import Alike, Batch
 from qmgr.entry import COPY, GONE, LOCKED, NOWHERE, OVERHEAD, READY, Entry, read_copy
 from qmgr.ids import Arrays, Resident
 from qmgr.lane import Lane
@@ -96,6 +96,8 @@ class Paging:
         self.torn = True
         lane.end.extend(entries)
         lane.behind.popleft()
+        if isinstance(first, Batch) and first.segment:
+            lane.placed -= first.weight
         self.torn = False
         return entries
 
@@ -253,13 +255,22 @@ class Paging:
     def _batch_out(self, lane: Lane) -> int:
         """Let the next batch leave memory whole; where nothing is paged and not all of them have to leave, make entries
         of the first one. How much work it was, in messages, about; 0: there is none, or entries go first."""
-        kind = lane.persistent
-        if next(lane.placed(), None) is None or (lane.paged and lane.tail):
+        while lane.behind and isinstance(lane.behind[0], list):
+            self._spread(lane)
+        first = lane.behind[0] if lane.behind else None
+        if not isinstance(first, Batch) or not first.segment or (lane.paged and lane.tail):
             return 0
-        if not lane.paged and weight(lane.placed()) > self.held[kind] - self.buffers[kind]:
+        kind = lane.persistent
+        if not lane.paged and lane.placed > self.held[kind] - self.buffers[kind]:
             return len(self._spread(lane))
-        self.held[kind] -= weight([lane.batch_out()])
+        lane.batch_out()
+        self.held[kind] -= first.weight
         return 1
+
+    def place(self, batch: Batch, segment: int, cell: int) -> None:
+        """A segment has a batch that is no entries yet, from this cell on."""
+        batch.segment, batch.cell = segment, cell
+        self._lanes[batch.priority << 1 | 1].placed += batch.weight
 
     def _let_go_each(self, lane: Lane, most: int) -> int:
         """The next ones to be paged out, up to so many, as long as they are ready and in a segment; how many it was.

@@ -158,7 +158,7 @@ class Queue(Finding):
             for part in alike.divided(MOST):
                 batch = Batch(part, sequence, lsn)
                 sequence += batch.count
-                self.held[kind] += batch.size + OVERHEAD * batch.count
+                self.held[kind] += batch.weight
                 lane.behind.append(batch)
                 self.fresh[kind].append(batch)
         else:

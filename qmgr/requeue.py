@@ -91,18 +91,22 @@ class Requeue(Puts):
         made.
         """
         moved, stays = 0, set[int]()
-        look_at = limit
+        look_at, full = limit, True
         most = max(1, min(A_FEW, self.max_uncommitted // 4))
         while threshold := queue.definition.backout_threshold:
             if not queue.definition.get_enabled or queue.damaged or queue.deleted:
                 return False
             now = self.steady.now_us() if queue.expiring else 0
             chosen, expired = self._choose(unit, queue, limit, wanted, now, look_at, may_read)
-            if expired and not chosen:  # the get will remove them, and look behind them
+            if (
+                expired and len(chosen) < limit and (full or not chosen)
+            ):  # the get will remove them, and look behind them
                 if not self.expire_locked(queue, expired):
-                    if look_at > len(expired):
-                        return False
-                    look_at = len(expired) + limit
+                    full = False
+                    if not chosen:
+                        if look_at > len(expired):
+                            return False
+                        look_at = len(expired) + limit
                 continue
             too_often = [one for one in chosen if one.backouts >= threshold and one.sequence not in stays]
             if not too_often:

@@ -126,18 +126,23 @@ class _QueueSnapshot:
             for item in items:
                 if item.priority != priority:
                     continue
-                alike = item.alike if isinstance(item, Batch) else None  # once: who asks for its messages takes it away
-                if isinstance(item, Batch) and alike is not None:
-                    yield from self._of_entries(priority, entries)
-                    entries = []
+                alike = None if isinstance(item, Entry) else item.alike  # once: who asks for its messages takes it away
+                if alike is None:
+                    if batches:
+                        yield from _of_batches(priority, batches)
+                        batches = []
+                    if isinstance(item, Entry):
+                        entries.append(item)
+                    else:
+                        entries += item.entries()
+                elif isinstance(item, Batch):
+                    if entries:
+                        yield from self._of_entries(priority, entries)
+                        entries = []
                     batches.append((item, alike))
                     if sum([batch.count for batch, _ in batches]) >= FEW:
                         yield from _of_batches(priority, batches)
                         batches = []
-                else:
-                    yield from _of_batches(priority, batches)
-                    batches = []
-                    entries += [item] if isinstance(item, Entry) else item.entries()
             yield from _of_batches(priority, batches)
             yield from self._of_entries(priority, entries)
 
@@ -452,19 +457,23 @@ class StateSnapshot:
             work = 0
             with lock:
                 while work < 2 * A_MOMENT and (item := next(items, None)) is not None:
-                    if isinstance(item, Batch) and item.made is None:
-                        item.segment, item.cell = segment.number, number
+                    if isinstance(item, Entry):
+                        entries: Sequence[Entry] = (item,)
+                    elif item.made is not None:
+                        entries = item.made
+                    else:
+                        queue.place(item, segment.number, number)
                         number += item.count
                         work += 1
                         continue
-                    for entry in [item] if isinstance(item, Entry) else item.entries():
+                    for entry in entries:
                         if entry.status == GONE:
                             segment.mark_gone(number, append.sizes[number - append.cell])
                             queue.changed = True
                         else:
                             entry.segment, entry.cell = segment.number, number
                         number += 1
-                        work += 1
+                    work += len(entries)
             self._state.give_way()
         with lock:
             queue.extend(segment, append.blocks, append.length)

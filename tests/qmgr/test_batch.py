@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from qmgr import message, snapshot
+from qmgr import message, segments, snapshot
 from qmgr import queue as queue_module
 from qmgr.batch import FEWEST, MOST, Alike, Batch, alike, put_time, still_there, weight
 from qmgr.entry import GONE, OVERHEAD, Entry
@@ -218,6 +218,9 @@ def test_batches_that_a_segment_has_stay_in_a_buffer_that_holds_them() -> None:
 def test_entries_of_which_all_are_gone_are_let_go_of() -> None:
     """Else all that was got since the last checkpoint would stay in memory, and be looked at by each collection."""
     world, queue = a_queue()
+    world.qm.put_many("A", numbers(0, 10))
+    world.qm.checkpoint()
+    assert len(world.qm.get_many("A", 99)) == 10
     for first in range(0, 100, 10):
         world.qm.put_many("A", numbers(first, 10))
     for _ in range(95):
@@ -304,3 +307,55 @@ def test_an_alike_run_of_one_is_as_a_single_message() -> None:
     one = Alike([encoded(b"x")[0]], [b"x"], 1, 0, False)
     [entry] = one.entries()
     assert (entry.body, entry.expires, list(one.divided(1))) == (b"x", 0, [one])
+
+
+@pytest.mark.parametrize("how", ["each by itself", "between batches", "paged"])
+@pytest.mark.parametrize("in_unit", [False, True])
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 20, 50])
+def test_expired_messages_between_others_do_not_make_a_get_of_many_smaller(
+    how: str, in_unit: bool, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "LARGEST_BLOCK", 500)
+    world, queue = a_queue(buffer_size=1 if how == "paged" else None)
+    live: list[bytes] = []
+    for turn in range(0, 60, 3):
+        bodies_of_turn = numbers(turn, 2)
+        if how == "each by itself":
+            for body in bodies_of_turn:
+                world.qm.put("A", body)
+        else:
+            world.qm.put_many("A", bodies_of_turn)
+        live += bodies_of_turn
+        for body in numbers(turn + 2, 1 if turn % 2 else 9):
+            world.qm.put("A", body, expiry=1.0)
+    assert (waiting(queue) > 0) is (how != "each by itself")
+    world.qm.checkpoint()
+    world.clock.advance(5.0)
+    while live:
+        if in_unit:
+            with world.qm.begin() as unit:
+                got = unit.get_many("A", limit)
+        else:
+            got = world.qm.get_many("A", limit)
+        assert [message.body for message in got] == live[:limit]
+        live = live[limit:]
+    assert world.qm.get_many("A", limit) == []
+    assert world.qm.queue("A").depth == 0
+
+
+def test_what_was_backed_out_too_often_is_moved_away_from_behind_expired_messages_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(segments, "LARGEST_BLOCK", 500)
+    world, _ = a_queue(backout_threshold=1, backout_queue="B", buffer_size=1)
+    world.qm.define_queue("B")
+    for body in numbers(0, 12):
+        world.qm.put("A", body, message_id=body, expiry=1.0 if 0 < int(body) < 8 else None)
+    with pytest.raises(RuntimeError), world.qm.begin() as unit:
+        unit.get("A", message_id=b"8")
+        raise RuntimeError
+    world.qm.checkpoint()
+    world.crash(LOSE_ALL)
+    world.clock.advance(5.0)
+    assert [m.body for m in world.qm.get_many("A", 3, backout_requeue=True)] == [b"0", b"9", b"10"]
+    assert bodies(world.qm, "B") == [b"8"]

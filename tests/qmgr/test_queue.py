@@ -112,7 +112,10 @@ class Paged:
             writer.finish()
             self.queue.extend(last, writer.blocks, writer.length)
             for item, cell in zip(fresh, cells, strict=True):
-                item.segment, item.cell = last.number, cell
+                if isinstance(item, Batch):
+                    self.queue.place(item, last.number, cell)
+                else:
+                    item.segment, item.cell = last.number, cell
 
     def _append(self, writer: SegmentWriter, item: Entry | Batch) -> int:
         """Write one message, or a batch; the first cell."""
@@ -386,6 +389,7 @@ class Beside(Paged):
             batches = [item for item in lane.behind if isinstance(item, Batch)]
             assert lane.paged == len(mine) - len(there_too) - sum(batch.count for batch in batches)
             assert not batches or not queue._indexed
+            assert lane.placed == weight([batch for batch in batches if batch.segment])
             assert not lane.has(len(there_too) + 1)
             assert lane.more or lane.has(len(there_too))
             if lane.paged:

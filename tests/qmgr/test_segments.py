@@ -511,3 +511,31 @@ def test_cells_that_are_gone_before_they_are_shown_are_no_bytes_that_are_there()
     segment.mark_gone(1, 1000)
     assert segment.live_bytes == 0
     assert segments.surplus([segment]) == segment.length, "its header"
+
+
+@pytest.mark.parametrize("cells", [*range(1, 35), 64, 65])
+def test_cells_that_are_gone_together_are_as_cells_that_are_gone_one_by_one(cells: int) -> None:
+    for first in range(cells):
+        for count in range(1, cells - first + 1):
+            together, each = Segment(1), Segment(1)
+            for one in (together, each):
+                one.make_room(cells)
+            run = list(range(first, first + count))
+            together.mark_gone_each(run, 7 * count)
+            for cell in run:
+                each.mark_gone(cell, 7)
+            assert (together.gone, together.gone_count, together.gone_bytes) == (each.gone, count, each.gone_bytes)
+
+
+def test_cells_that_are_gone_in_any_order_are_too() -> None:
+    together, each = Segment(1), Segment(1)
+    for one in (together, each):
+        one.make_room(40)
+    for cells in ([5, 3, 9], [30], [12, 11], [39, 1]):
+        together.mark_gone_each(cells, 7 * len(cells))
+        for cell in cells:
+            each.mark_gone(cell, 7)
+        assert (together.gone, together.gone_count, together.gone_bytes) == (
+            *(each.gone, each.gone_count),
+            each.gone_bytes,
+        )
