@@ -375,6 +375,8 @@ def test_what_there_is_no_room_for_has_a_code_of_its_own():
     for exc in (deep, full):
         text = "AMQ7002S: no room, free some space: No space left on device: /log/active/S0000001.LOG."
         assert explain(exc) == (70, text)
+    limited = OSError(errno.EFBIG, "File too large", "/log/active/S0000001.LOG")
+    assert explain(limited)[1].startswith("AMQ7002S: no room, raise the limit for the size of files (ulimit -f): File ")
     assert explain(OSError(errno.ENOSPC, "No space left on device"))[0] == 71  # of what is printed
 
 
