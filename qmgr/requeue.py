@@ -98,9 +98,7 @@ class Requeue(Puts):
                 return False
             now = self.steady.now_us() if queue.expiring else 0
             chosen, expired = self._choose(unit, queue, limit, wanted, now, look_at, may_read)
-            if (
-                expired and len(chosen) < limit and (full or not chosen)
-            ):  # the get will remove them, and look behind them
+            if expired and len(chosen) < limit and (full or not chosen):  # the get removes them, and looks behind them
                 if not self.expire_locked(queue, expired):
                     full = False
                     if not chosen:
