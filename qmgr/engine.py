@@ -388,12 +388,14 @@ class Engine(Holding):
                 break
             if not expired:
                 return None
-            if not self.expire_locked(queue, expired):  # the log has no room for saying so: look behind them
+            if self.expire_locked(queue, expired, kept=2 * self.log.cost(GET_COST * limit) if chosen else 0):
+                look_at = max(look_at, 2 * limit)  # there may be as many live ones in front each time
+            elif chosen:  # the log has no room for saying so
                 full = False
-                if not chosen:
-                    if look_at > len(expired):
-                        return None
-                    look_at = len(expired) + limit
+            elif look_at > len(expired):
+                return None
+            else:
+                look_at = len(expired) + limit  # look behind them
         name = queue.name
         if now:
             messages = [decode(entry.head, entry.body, name, entry.backouts, now) for entry in chosen]
@@ -534,16 +536,16 @@ class Engine(Holding):
         except (QueueDamaged, OSError):
             return None
 
-    def expire_locked(self, queue: Queue, entries: list[Entry]) -> bool:
+    def expire_locked(self, queue: Queue, entries: list[Entry], kept: int = 0) -> bool:
         """Remove messages whose time is over; False where the log has no room for saying so of all of them.
 
-        May let go of the lock.
+        `kept`: bytes of log that are left over for others. May let go of the lock.
         """
         removed = True
         wall = self.clock.wall_us()
         for at in range(0, len(entries), 100):
             some = entries[at : at + 100]
-            room = self.log.reserve(self.log.cost(QUEUE_AND_SEQUENCE * len(some)), 0)
+            room = self.log.reserve(self.log.cost(QUEUE_AND_SEQUENCE * len(some)), kept)
             if queue.damaged or queue.deleted:  # since the lock may have been let go of
                 return False
             claimed = [self._claim(queue, entry) for entry in some]

@@ -69,8 +69,7 @@ class Finding(Paging):
         """The entries that can be got, in the order in which they would be: `count`, or more. Raises as `first`."""
         for lanes in self._levels():
             for lane in lanes:
-                while lane.more and not lane.has(count):
-                    self.bring(lane)
+                self.bring_up_to(lane, count)
             for entry in lanes[0].ready() if len(lanes) == 1 else in_order(lanes):
                 yield entry
                 count -= 1

@@ -98,11 +98,11 @@ class Lane:
         """May the message be in a segment only?"""
         return self.paged > 0 and self.low <= sequence <= self.high
 
-    def has(self, count: int) -> bool:
-        """Are there so many ready entries before the first message that has none?"""
+    def lacks(self, count: int) -> int:
+        """How many are lacking to so many ready entries before the first message that has none?"""
         if len(self.line) - self.dead >= count:  # those that are dead stand in the line or in the tail
-            return True
-        return sum(1 for _ in islice(self.ready(), max(0, count))) >= count
+            return 0
+        return max(0, count) - sum(1 for _ in islice(self.ready(), max(0, count)))
 
     def ready(self) -> Iterator[Entry]:
         """The entries that are ready, in order, up to the first message that has none."""

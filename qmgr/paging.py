@@ -76,12 +76,19 @@ class Paging:
         self._lanes = dict(sorted(self._lanes.items()))
         return lane
 
-    def bring(self, lane: Lane) -> None:
-        """Make entries of the next messages that have none. Raises QueueDamaged, OSError; then nothing has changed."""
-        if lane.paged:
-            self._page_in(lane)
-        else:
-            self._spread(lane)
+    def bring(self, lane: Lane) -> int:
+        """Make entries of the next messages that have none, and say how many it was.
+
+        Raises QueueDamaged, OSError; then nothing has changed.
+        """
+        return self._page_in(lane) if lane.paged else len(self._spread(lane))
+
+    def bring_up_to(self, lane: Lane, count: int) -> None:
+        """Make entries until so many are ready, or all are. Raises as `bring`."""
+        while lane.more and (lacking := lane.lacks(count)):
+            from_segments = lane.paged > 0  # when nothing is paged any more, those in the tail count too
+            while lacking > 0 and lane.more and (lane.paged > 0) is from_segments:
+                lacking -= self.bring(lane)
 
     def _spread(self, lane: Lane) -> list[Entry]:
         """Make entries of the first batch, or of what came between batches."""
@@ -159,8 +166,8 @@ class Paging:
             yield from self._entries(segment, block, at, lane.high)
             at = block.last + 1
 
-    def _page_in(self, lane: Lane) -> None:
-        """Read the next block of what is paged. Raises QueueDamaged, OSError; then nothing has changed."""
+    def _page_in(self, lane: Lane) -> int:
+        """Read the next block of what is paged; how many that makes. Raises as `bring`."""
         place = self._block_with(lane, lane.low)
         if place is None or place[1].first > lane.high:
             raise QueueDamaged(f"the segments lack {lane.paged} messages of priority {lane.priority}")
@@ -176,6 +183,7 @@ class Paging:
                 self._add_to_indexes(entry)
         self.held[lane.persistent] += sum([len(e.head) + len(e.body) for e in entries]) + OVERHEAD * len(entries)
         self.torn = False
+        return len(entries)
 
     def _pluck(self, entry: Entry) -> None:
         """Take the message of this copy out of what is paged: the copy is its entry in memory from now on."""

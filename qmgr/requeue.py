@@ -44,7 +44,7 @@ class Requeue(Puts):
     ) -> tuple[list[Entry], list[Entry]]: ...
 
     @abstractmethod
-    def expire_locked(self, queue: Queue, entries: list[Entry]) -> bool: ...
+    def expire_locked(self, queue: Queue, entries: list[Entry], kept: int = 0) -> bool: ...
 
     @abstractmethod
     def _claim(self, queue: Queue, entry: Entry) -> Entry | None: ...
@@ -99,12 +99,14 @@ class Requeue(Puts):
             now = self.steady.now_us() if queue.expiring else 0
             chosen, expired = self._choose(unit, queue, limit, wanted, now, look_at, may_read)
             if expired and len(chosen) < limit and (full or not chosen):  # the get removes them, and looks behind them
-                if not self.expire_locked(queue, expired):
+                if self.expire_locked(queue, expired, kept=2 * self.log.cost(GET_COST * limit) if chosen else 0):
+                    look_at = max(look_at, 2 * limit)
+                elif chosen:
                     full = False
-                    if not chosen:
-                        if look_at > len(expired):
-                            return False
-                        look_at = len(expired) + limit
+                elif look_at > len(expired):
+                    return False
+                else:
+                    look_at = len(expired) + limit
                 continue
             too_often = [one for one in chosen if one.backouts >= threshold and one.sequence not in stays]
             if not too_often:

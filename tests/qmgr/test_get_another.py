@@ -251,7 +251,7 @@ def test_no_message_is_told_before_it_is_durable() -> None:
     world, other = made()
     other.commit()
     engine = world.qm._engine
-    _, end = engine.put_many_later(None, "A", [b"5", b"6"], {})
+    _, end = engine.put_many_later(None, "A", [b"5"] * 20, {})
     assert engine.log.safe < end
     unit = world.qm.begin()
     assert unit.get("A").body == b"1"

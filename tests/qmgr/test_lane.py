@@ -71,7 +71,7 @@ def test_what_is_given_back_finds_its_old_place() -> None:
     assert numbers(lane.ready()) == [2, 3, 4, 5, 6]  # 4 stands in the line as well, and comes once
     assert lane.first() is every[2]
     assert numbers(lane.after(2)) == [3, 4, 5, 6]
-    assert (lane.has(5), lane.has(6)) == (True, False)
+    assert (lane.lacks(5), lane.lacks(6)) == (0, 1)
 
 
 def test_the_last_ones_are_paged_out_first_and_what_no_segment_has_stays() -> None:
@@ -79,7 +79,7 @@ def test_the_last_ones_are_paged_out_first_and_what_no_segment_has_stays() -> No
     assert page_out(lane, 3) == [5, 4, 3]
     assert (lane.low, lane.high, lane.paged) == (3, 5, 3)
     assert numbers(lane.ready()) == [1, 2]
-    assert (lane.has(2), lane.has(3)) == (True, False)
+    assert (lane.lacks(2), lane.lacks(3)) == (0, 1)
     assert numbers(lane.after(0)) == [1, 2, 6, 7]
     assert [lane.holds_paged(n) for n in (2, 3, 5, 6)] == [False, True, True, False]
     lane.end.append(entry(8))
@@ -110,7 +110,7 @@ def test_the_tail_becomes_the_line_when_nothing_is_paged_any_more() -> None:
     assert lane.first() is None
     page_in(lane, 3, 4)
     assert numbers(lane.ready()) == [3, 4, 5, 6]
-    assert (lane.has(4), lane.has(5)) == (True, False)
+    assert (lane.lacks(4), lane.lacks(5)) == (0, 1)
     lane.line.clear()
     assert lane.first() is every[5]
     assert lane.end is lane.line
@@ -176,7 +176,7 @@ def test_a_line_does_not_fill_up_with_what_is_not_there() -> None:
     for n in range(2, 350):
         every[n].status = LOCKED if n % 3 else GONE
         lane.took(every[n], elsewhere)
-        assert (lane.has(401 - n), lane.has(402 - n)) == (True, False)
+        assert (lane.lacks(401 - n), lane.lacks(402 - n)) == (0, 1)
     assert len(lane.line) < 200
     assert numbers(lane.ready()) == [1, *range(350, 401)]
     assert len(elsewhere) > 150

@@ -390,8 +390,8 @@ class Beside(Paged):
             assert lane.paged == len(mine) - len(there_too) - sum(batch.count for batch in batches)
             assert not batches or not queue._indexed
             assert lane.placed == weight([batch for batch in batches if batch.segment])
-            assert not lane.has(len(there_too) + 1)
-            assert lane.more or lane.has(len(there_too))
+            assert lane.lacks(len(there_too) + 1)
+            assert lane.more or not lane.lacks(len(there_too))
             if lane.paged:
                 held = [e for e in [*there.values(), *(e for _, e in self.locked.values())] if lane.low <= e.sequence]
                 within = {e.sequence for e in held if (e.priority, bool(e.persistent)) == kind_of(lane)}
