@@ -359,3 +359,25 @@ def test_what_was_backed_out_too_often_is_moved_away_from_behind_expired_message
     world.clock.advance(5.0)
     assert [m.body for m in world.qm.get_many("A", 3, backout_requeue=True)] == [b"0", b"9", b"10"]
     assert bodies(world.qm, "B") == [b"8"]
+
+
+@pytest.mark.parametrize("delivery", ["PRIORITY", "FIFO"])
+@pytest.mark.parametrize("limit", [2, 3, 4, 7])
+def test_what_has_no_entries_yet_still_comes_before_what_is_behind_it(delivery: str, limit: int) -> None:
+    """Also where those whose time is over make a get look further than it thought."""
+    world, queue = a_queue(delivery_sequence=delivery)
+    for turn in range(0, 40, 4):
+        for _ in range(8):
+            world.qm.put("A", b"over", priority=5, expiry=1.0)
+        world.qm.put_many("A", numbers(turn, 3), priority=5)
+        for body in numbers(100 + turn, 3):
+            world.qm.put("A", body, priority=0)
+    assert waiting(queue) == 30
+    world.clock.advance(5.0)
+    high = [body for turn in range(0, 40, 4) for body in numbers(turn, 3)]
+    low = [body for turn in range(0, 40, 4) for body in numbers(100 + turn, 3)]
+    mixed = [body for turn in range(0, 40, 4) for body in (*numbers(turn, 3), *numbers(100 + turn, 3))]
+    got: list[bytes] = []
+    while some := world.qm.get_many("A", limit):
+        got += [message.body for message in some]
+    assert got == (mixed if delivery == "FIFO" else [*high, *low])
