@@ -63,6 +63,11 @@ def _not_looked_at(entries: Iterable[Entry], behind: list[tuple[str, Position]])
             yield entry
 
 
+def _with(queue: Queue, ids: Wanted, *, read: bool = True, behind: Position = BEFORE_ALL) -> Iterator[Entry]:
+    """See `Queue.select`."""
+    return queue.select(ids.message_id, ids.correlation_id, group_id=ids.group_id, read=read, behind=behind)
+
+
 @attrs.define
 class _Found:
     """What a get has taken."""
@@ -88,14 +93,18 @@ class Engine(Holding):
 
     # ---- gets
 
-    def get_first(self, unit: Uow | None, name: Any) -> Message | None:
-        """The usual get: take the message at the front. None where that is not all there is to it: use `get` then."""
+    def get_first(self, unit: Uow | None, name: Any, ids: Wanted = ANY) -> Message | None:
+        """The usual get: take the message at the front, or the first with these ids, of which `ids` says no more. None
+        where that is not all there is to it: use `get` then.
+        """
         queue = self._known(name)
         try:
             with self.lock:
                 promise = self._room_for_gets(None, 1) if unit is None else self._room_in(unit, 1, GET_COST, None, 0)
                 try:
-                    entry = queue.first()
+                    entry = queue.first() if ids is ANY else next(_with(queue, ids, read=False), None)
+                except Unindexed:
+                    return None
                 except BaseException as exc:
                     raise self.unreadable(queue, exc) from exc.__cause__
                 if entry is None or not entry.persistent or entry.expires or not queue.gets_freely:
@@ -331,9 +340,9 @@ class Engine(Holding):
             segment, known = place
             tried.add(segment.number)
             with contextlib.suppress(QueueDamaged, OSError):
-                found = queue.read_hashes(segment, which, known)
+                learnt = queue.read_hashes(segment, which, known)
                 with self.lock:
-                    queue.learn(segment, which, known, found)
+                    queue.learn(segment, which, learnt)
             self.clock.give_way()
 
     def _gather(self, queue: Queue) -> None:
@@ -493,11 +502,7 @@ class Engine(Holding):
                 group, complete = wanted.group_id, wanted.all_available
                 gets = unit.gets
                 return in_logical_order(queue, gets, limit, group, now, complete=complete, read=may_read), []
-            if wanted.selective:
-                ids = wanted.message_id, wanted.correlation_id
-                several = queue.select(*ids, group_id=wanted.group_id, read=may_read)
-            else:
-                several = queue.ready(look_at)
+            several = _with(queue, wanted, read=may_read) if wanted.selective else queue.ready(look_at)
             chosen: list[Entry] = []
             expired = []
             for entry in several:
@@ -583,8 +588,7 @@ class Engine(Holding):
                     if not wanted.selective:
                         found = queue.after(position, before)
                     else:
-                        ids = wanted.message_id, wanted.correlation_id
-                        found = queue.select(*ids, group_id=wanted.group_id, behind=position)
+                        found = _with(queue, wanted, behind=position)
                         found = _between(queue, found, position, before)
                     entries = a_few(found if not behind else _not_looked_at(found, behind))
                 except BaseException as exc:

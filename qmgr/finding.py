@@ -18,11 +18,14 @@ from qmgr.ids import (
     MESSAGE_ID,
     Arrays,
     Hit,
+    Kept,
+    Learnt,
     Position,
     Resident,
     hash_of,
     id_of,
     kept_place,
+    with_more,
 )
 from qmgr.lane import Lane, in_order
 from qmgr.message import group_of, ids_of
@@ -176,17 +179,19 @@ class Finding(Paging):
             ready = [entry for entry in self.in_memory() if entry.status == READY]
             self._by_id[which] = Resident(which, ready, self.position)
         resident = self._by_id[which]
-        found: Iterable[Entry] = resident.get(key, behind)
+        found: Iterable[Entry] = resident.get(key, behind) if key in resident else ()
         paged = [lane for lane in self._lanes.values() if lane.paged]
         if paged:
             hits = self._arrays.hits(
                 self.reader, self.segments.values(), which, key, self.read_hashes if read else None
             )
             copies = [self._copies(lane, which, key, hits, behind) for lane in paged] if hits else []
-            if len(copies) == 1 and key not in resident:
+            if len(copies) == 1 and not found:
                 found = copies[0]
             elif copies:
                 found = heapq.merge(found, *copies, key=self.position)
+        if which == CORRELATION_ID:
+            correlation_id = None  # it is theirs
         for entry in found:
             wanted = entry.status in (READY, COPY)
             wanted = wanted and (correlation_id is None or ids_of(entry.head)[1] == correlation_id)
@@ -221,17 +226,18 @@ class Finding(Paging):
                     if paged and id_of(message, which) == key:
                         yield self._entry(segment, block, cell)
 
-    def unindexed(self, which: int, but: set[int]) -> tuple[Segment, int] | None:
-        """A copy of a segment that has messages which finding one by an id has to know, and from which cell on."""
+    def unindexed(self, which: int, but: set[int]) -> tuple[Segment, Kept] | None:
+        """A copy of a segment that has messages which finding one by an id has to know, and what is known of it."""
         for segment in self.segments.values():
             known = self._arrays.known(segment, which)
-            if known < segment.cells and segment.number not in but:
+            if len(known.numbers) < segment.cells and segment.number not in but:
                 return segment.copy(), known
         return None
 
-    def read_hashes(self, segment: Segment, which: int, known: int) -> list[tuple[int, int]]:
-        """(hash of an id, where it lies) of a segment's cells from this one on. Raises QueueDamaged, OSError."""
-        blocks = [block for line in segment.blocks.values() for block in line if block.cell >= known]
+    def read_hashes(self, segment: Segment, which: int, known: Kept) -> Learnt:
+        """Read those of a segment's cells that are not known. Raises QueueDamaged, OSError."""
+        first = len(known.numbers)
+        blocks = [block for line in segment.blocks.values() for block in line if block.cell >= first]
         found: list[tuple[int, int]] = []
         for block in sorted(blocks, key=lambda one: one.cell):
             at = SLOT * block.cells
@@ -239,12 +245,12 @@ class Finding(Paging):
                 place = kept_place(at, crc_of_cell(SEQUENCE.pack(sequence), message))
                 found.append((hash_of(id_of(message, which)), place))
                 at += len(message)
-        return found
+        return with_more(known, found)
 
-    def learn(self, segment: Segment, which: int, known: int, found: list[tuple[int, int]]) -> None:
+    def learn(self, segment: Segment, which: int, learnt: Learnt) -> None:
         """What was read of a copy of the segment, unless it is no more."""
         if segment.number in self.segments:
-            self._arrays.learn(segment, which, known, found)
+            self._arrays.learn(segment, which, learnt)
 
     # ---- groups
 

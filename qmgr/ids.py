@@ -10,7 +10,7 @@ from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator
-from itertools import islice
+from itertools import groupby, islice
 from typing import NamedTuple
 
 from sortedcontainers import SortedDict
@@ -99,8 +99,8 @@ class Kept(NamedTuple):
     """One array of a segment. To look into it costs as much as eight looks at a bit: it has left the caches."""
 
     numbers: "array[int]"  # sorted; of PLACES in the order of the cells
-    shift: int = 0  # of a number: which bit it sets
-    sieve: bytes = b""  # 8 to 16 bits for each number: most that are not there meet one that is not set
+    shift: int = 0  # of a number, for one of the two bits that it sets; the other is as many bits of its hash's end
+    sieve: bytes = b""  # 8 to 16 bits for each number: nearly all that are not there meet one that is not set
 
     @property
     def size(self) -> int:
@@ -111,16 +111,27 @@ class Kept(NamedTuple):
 UNKNOWN = Kept(array("Q"))
 
 
-class Whole(NamedTuple):
-    """The arrays of all segments of a queue; apart what each search looks at, since the rest has left the caches."""
+class Neighbours(NamedTuple):
+    """The arrays of segments that follow each other and have sieves of one size: the same bits tell of each of them.
 
-    shifts: list[int]
+    Apart what each search looks at, since the rest has left the caches.
+    """
+
+    shift: int
     sieves: list[bytes]
     made: list[tuple[Segment, "array[int]"]]
 
 
+class Learnt(NamedTuple):
+    """What was read of a segment. It takes no lock to make this, and little time to know it."""
+
+    before: Kept  # its array, without the cells that were read
+    now: Kept  # with them
+    places: "array[int]"  # where they begin
+
+
 Hit = tuple[Segment, "array[int]", int]  # a segment, its array, and where in that
-Read = Callable[[Segment, int, int], list[tuple[int, int]]]  # segment, which id, from which cell on -> see `learn`
+Read = Callable[[Segment, int, Kept], Learnt]  # segment, which id, and what is known of it
 
 
 class Unindexed(Exception):
@@ -136,25 +147,22 @@ class Arrays:
         self._arrays: OrderedDict[tuple[int, int], Kept] = OrderedDict()  # by segment and which id, or PLACES
         # With the hash: from which cell on, and up to where, all cells of that hash are gone or held.
         self._over: dict[tuple[int, int, int], tuple[int, int]] = {}
-        self._whole: dict[tuple[object, int], Whole] = {}  # by queue and which id, until one of its segments changes
+        self._whole: dict[tuple[object, int], list[Neighbours]] = {}  # by queue and which id, until a segment changes
 
-    def known(self, segment: Segment, which: int) -> int:
-        """How many of the segment's cells its array has: the first ones."""
-        return len(self._arrays.get((segment.number, which), UNKNOWN).numbers)
+    def known(self, segment: Segment, which: int) -> Kept:
+        """What is known of the segment: its first cells, or all."""
+        return self._arrays.get((segment.number, which), UNKNOWN)
 
-    def learn(self, segment: Segment, which: int, known: int, found: list[tuple[int, int]]) -> None:
-        """Add (hash of the id, `kept_place`) of the cells from number `known` on, unless somebody has."""
-        if self.known(segment, which) != known or not found:
+    def learn(self, segment: Segment, which: int, learnt: Learnt) -> None:
+        """Know that, unless somebody has learnt more meanwhile, or it was dropped."""
+        before, now, places = learnt
+        if self.known(segment, which) is not before or not places:
             return
-        more = [hashed << 32 | cell for cell, (hashed, _) in enumerate(found, known)]
         self._over.clear()
-        old = self._arrays.get((segment.number, which), UNKNOWN).numbers
-        self._keep(segment, which, with_sieve(array("Q", sorted([*old, *more]))))
-        if self.known(segment, PLACES) == known:
-            places = array("Q", [place for _, place in found])
-            if known:
-                places = self._arrays[segment.number, PLACES].numbers + places
-            self._keep(segment, PLACES, Kept(places))
+        self._keep(segment, which, now)
+        there = self.known(segment, PLACES).numbers
+        if len(there) == len(before.numbers):
+            self._keep(segment, PLACES, Kept(there + places))
         while self.bytes > self.bound and len(self._arrays) > 2:
             self._drop(next(iter(self._arrays)))
 
@@ -184,31 +192,32 @@ class Arrays:
         low = hash_of(key) << 32
         high = low | CELLS
         hits = []
-        for place, (shift, sieve) in enumerate(zip(whole.shifts, whole.sieves, strict=True)):
-            mark = low >> shift
-            if sieve[mark >> 3] >> (mark & 7) & 1:
-                segment, made = whole.made[place]
+        for shift, sieves, there in whole:
+            one, other = low >> shift, low >> 32 & (1 << 64 - shift) - 1
+            byte, bit, other_byte, other_bit = one >> 3, 1 << (one & 7), other >> 3, 1 << (other & 7)
+            passed = [n for n, sieve in enumerate(sieves) if sieve[byte] & bit and sieve[other_byte] & other_bit]
+            for segment, made in map(there.__getitem__, passed):
                 at = bisect_left(made, low)
                 if at < len(made) and made[at] <= high:
                     hits.append((segment, made, at))
         return hits
 
-    def _know(self, queue: object, segments: Iterable[Segment], which: int, read: Read | None) -> Whole:
+    def _know(self, queue: object, segments: Iterable[Segment], which: int, read: Read | None) -> list[Neighbours]:
         """The arrays of these segments, made where they are not there."""
         there = []
         for segment in segments:
             known = self.known(segment, which)
-            if known < segment.cells:
+            if len(known.numbers) < segment.cells:
                 if read is None:
                     raise Unindexed
-                self.learn(segment, which, known, read(segment, which, known))
+                self.learn(segment, which, read(segment, which, known))
             if segment.cells:
                 there.append((segment, self._arrays[segment.number, which]))
-        whole = Whole(
-            [kept.shift for _, kept in there],
-            [kept.sieve for _, kept in there],
-            [(segment, kept.numbers) for segment, kept in there],
-        )
+        whole = []
+        for shift, some in groupby(there, key=lambda one: one[1].shift):
+            pairs = list(some)
+            made = [(segment, kept.numbers) for segment, kept in pairs]
+            whole.append(Neighbours(shift, [kept.sieve for _, kept in pairs], made))
         if all(self._arrays.get((segment.number, which)) is kept for segment, kept in there):
             self._whole[queue, which] = whole
         return whole
@@ -254,7 +263,7 @@ class Arrays:
 
     def place(self, segment: Segment, cell: int) -> Place | None:
         """Where the cell lies in its block; None: it is not known."""
-        made = self._arrays.get((segment.number, PLACES), UNKNOWN).numbers
+        made = self.known(segment, PLACES).numbers
         if cell >= len(made):
             return None
         end = made[cell + 1] >> 32 if cell + 1 < len(made) else 0
@@ -266,11 +275,19 @@ def kept_place(begin: int, crc: int) -> int:
     return begin << 32 | crc
 
 
+def with_more(before: Kept, found: list[tuple[int, int]]) -> Learnt:
+    """Add to what is known of a segment the (hash of the id, `kept_place`) of the cells that follow."""
+    known = before.numbers
+    more = [hashed << 32 | cell for cell, (hashed, _) in enumerate(found, len(known))]
+    return Learnt(before, with_sieve(array("Q", sorted([*known, *more]))), array("Q", [place for _, place in found]))
+
+
 def with_sieve(made: "array[int]") -> Kept:
     """What is kept of these numbers."""
     bits = (8 * len(made)).bit_length()
     sieve = bytearray(1 << bits - 3)
-    for number in made:
-        mark = number >> 64 - bits
-        sieve[mark >> 3] |= 1 << (mark & 7)
-    return Kept(made, 64 - bits, bytes(sieve))
+    shift, last = 64 - bits, (1 << bits) - 1
+    for marks in [number >> shift for number in made], [number >> 32 & last for number in made]:
+        for mark in marks:
+            sieve[mark >> 3] |= 1 << (mark & 7)
+    return Kept(made, shift, bytes(sieve))

@@ -259,12 +259,12 @@ class QueueManager(Operations):
         return found
 
     def _get_one(self, unit: Uow | None, queue: str, wait: Any, options: GetOptions) -> Message:
-        said = wanted(options) if options else ANY
-        if said is ANY or (said.backout_requeue and said == REQUEUE and not self._engine.requeues(queue)):
+        engine, said = self._engine, wanted(options) if options else ANY
+        ids = ANY if said.backout_requeue and said == REQUEUE and not engine.requeues(queue) else said
+        if not ids.backout_requeue and not ids.logical_order:
             if wait != 0.0 or wait is False:
                 check_wait(wait)
-            engine = self._engine
-            message = engine.get_first(unit, queue)
+            message = engine.get_first(unit, queue, ids)
             if message is not None:
                 if engine.attention:
                     self.look_around()

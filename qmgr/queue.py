@@ -228,13 +228,23 @@ class Queue(Finding):
         if self.removed is not None and not entry.segment and entry.sequence < self.snapshot_before:
             self.removed[entry] = entry.body
         if entry.status == COPY:
-            self._pluck(entry)
+            self._take_paged(entry)
+            return
         entry.status = GONE
         if self._gathered is not None:
             self._can_not_be_got(entry)
         self.depth -= 1
         self._lanes[entry.priority << 1 | entry.persistent].took(entry, self._elsewhere)
         self._forget(entry)
+
+    def _take_paged(self, entry: Entry) -> None:
+        """The same for one that memory does not hold."""
+        entry.status = GONE
+        if self._gathered is not None:
+            self._can_not_be_got(entry)
+        self.depth -= 1
+        self._lanes[entry.priority << 1 | entry.persistent].paged -= 1
+        self._forget_paged(entry)
 
     def take_each(self, entries: list[Entry]) -> None:
         """The same for several messages."""
@@ -293,21 +303,23 @@ class Queue(Finding):
         return sum(map(weight, self.fresh))
 
     def _forget(self, entry: Entry) -> None:
-        size = len(entry.head) + len(entry.body)
-        self.held[entry.persistent] -= size + OVERHEAD
-        self.changed = True
-        if entry.expires:
-            self.expiring -= 1
+        self.held[entry.persistent] -= len(entry.head) + len(entry.body) + OVERHEAD
         if self._indexed:
             self._remove_from_indexes(entry)
-        if entry.backouts:
-            self.backed_out[entry.persistent].pop(entry.sequence, None)
-        if entry.segment:
-            self.segments[entry.segment].mark_gone(entry.cell, size)
         if self._elsewhere:
             self._elsewhere.pop(entry.sequence, None)
             if entry.segment:
                 self._held_cells.discard((entry.segment, entry.cell))
+        self._forget_paged(entry)
+
+    def _forget_paged(self, entry: Entry) -> None:
+        self.changed = True
+        if entry.expires:
+            self.expiring -= 1
+        if entry.backouts:
+            self.backed_out[entry.persistent].pop(entry.sequence, None)
+        if entry.segment:
+            self.segments[entry.segment].mark_gone(entry.cell, len(entry.head) + len(entry.body))
         entry.body = b""
 
     def _forget_each(self, entries: list[Entry]) -> None:

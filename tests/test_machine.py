@@ -115,7 +115,8 @@ def test_a_random_life_of_deep_queues_keeps_every_promise(name: str, tiny_segmen
     for what, least in {
         "paged out": 3000,
         "_page_in": 500,
-        "_pluck": 1000,
+        "_pluck": 150,
+        "_take_paged": 600,
         "_replace": 15,
         "evicted": 1500,
         "_spread": 300,

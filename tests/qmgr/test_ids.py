@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 
 from qmgr import ids, message
 from qmgr.entry import Entry, read_entry
-from qmgr.ids import CORRELATION_ID, MESSAGE_ID, Arrays, Resident, Unindexed, kept_place, with_sieve
+from qmgr.ids import (
+    CORRELATION_ID,
+    MESSAGE_ID,
+    Arrays,
+    Kept,
+    Learnt,
+    Resident,
+    Unindexed,
+    kept_place,
+    with_more,
+    with_sieve,
+)
 from qmgr.segments import Segment
 
 
@@ -98,10 +109,11 @@ class Files:
             segment.cells = len(self.keys[segment.number])
             segment.gone.extend(bytes(segment.cells - len(segment.gone)))
 
-    def hashes(self, segment: Segment, which: int, known: int) -> list[tuple[int, int]]:
-        self.read.append((segment.number, which, known))
-        cells = list(enumerate(self.keys[segment.number]))[known:]
-        return [(crc32(tag(key + 100 * which)), kept_place(512 + 64 * n, key)) for n, key in cells]
+    def hashes(self, segment: Segment, which: int, known: Kept) -> Learnt:
+        first = len(known.numbers)
+        self.read.append((segment.number, which, first))
+        cells = list(enumerate(self.keys[segment.number]))[first:]
+        return with_more(known, [(crc32(tag(key + 100 * which)), kept_place(512 + 64 * n, key)) for n, key in cells])
 
     def found(
         self, arrays: Arrays, key: int, which: int = MESSAGE_ID, first: int = 0, held: Held = frozenset()
@@ -149,11 +161,12 @@ def test_nothing_is_read_where_that_is_not_wanted() -> None:
     files, arrays = Files([1, 2]), Arrays(1 << 20)
     with pytest.raises(Unindexed):
         arrays.hits(files, files.segments, MESSAGE_ID, tag(1), None)
-    found = files.hashes(files.segments[0], MESSAGE_ID, 0)
-    arrays.learn(files.segments[0], MESSAGE_ID, 0, found)
+    learnt = files.hashes(files.segments[0], MESSAGE_ID, arrays.known(files.segments[0], MESSAGE_ID))
+    arrays.learn(files.segments[0], MESSAGE_ID, learnt)
     assert len(arrays.hits(files, files.segments, MESSAGE_ID, tag(1), None)) == 1
-    arrays.learn(files.segments[0], MESSAGE_ID, 0, found)  # somebody else has learnt it meanwhile
-    assert arrays.known(files.segments[0], MESSAGE_ID) == 2
+    again = learnt._replace(now=with_more(learnt.now, [(7, 7)]).now)
+    arrays.learn(files.segments[0], MESSAGE_ID, again)  # somebody else has learnt it meanwhile
+    assert arrays.known(files.segments[0], MESSAGE_ID) is learnt.now
     assert files.found(arrays, 1) == {1: [0]}
     with pytest.raises(Unindexed):
         arrays.hits(files, files.segments, CORRELATION_ID, tag(1), None)
@@ -224,8 +237,10 @@ def test_the_arrays_of_a_segment_that_is_no_more_are_dropped() -> None:
 @given(st.sets(st.integers(0, (1 << 64) - 1), min_size=1))
 def test_a_sieve_lets_each_number_through_and_stops_most_others(numbers: set[int]) -> None:
     made, shift, sieve = with_sieve(array("Q", sorted(numbers)))
-    assert all(sieve[number >> shift + 3] >> (number >> shift & 7) & 1 for number in numbers)
-    assert sum(byte.bit_count() for byte in sieve) <= len(made) <= len(sieve) <= 2 * len(made)
+    marks = [mark for number in numbers for mark in (number >> shift, (number >> 32) % (8 * len(sieve)))]
+    assert all(sieve[mark >> 3] >> (mark & 7) & 1 for mark in marks)
+    assert sum(byte.bit_count() for byte in sieve) <= len(set(marks))
+    assert len(made) <= len(sieve) <= 2 * len(made)
     assert len(sieve) * 8 << shift == 1 << 64
 
 

@@ -46,6 +46,7 @@ class Counted:
         (Queue, "_batch_out"),
         (Queue, "_let_go_each"),
         (Queue, "_pluck"),
+        (Queue, "_take_paged"),
         (Queue, "sweep"),
         (snapshot.StateSnapshot, "_rewrite"),
         (snapshot.StateSnapshot, "_replace"),
@@ -59,9 +60,8 @@ class Counted:
         for owner, name in self.WATCHED:
             patch.setattr(owner, name, self._counting(name, getattr(owner, name)))
         if is_compiled():  # nobody sees what it calls of itself; interpreted, the same lives are counted
-            self.calls = dict.fromkeys(
-                ("_page_in", "_spread", "_batch_out", "_let_go_each", "_pluck", "sweep", "learn"), UNSEEN
-            )
+            inner = "_page_in", "_spread", "_batch_out", "_let_go_each", "_pluck", "_take_paged", "sweep", "learn"
+            self.calls = dict.fromkeys(inner, UNSEEN)
             self.evicted = UNSEEN
 
     def _counting(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
