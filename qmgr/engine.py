@@ -131,7 +131,7 @@ class Engine(Holding):
 
     def get_another(self, unit: Uow, name: Any) -> Message | None:
         """The usual get of a unit of many: one more from the queue of the last. None where that is not all there is to
-        it: nothing was done, use `get_first` then. It calls little of our own, as `put_another`.
+        it: nothing was done, use `get_first` then. It calls little of our own, as `put_usual`.
         """
         last = unit.gets[-1:]  # another thread may end the unit
         refused = self.refusal is not None  # in a forked child nobody may let go of the lock

@@ -63,7 +63,7 @@ class UnitOfWork:
     def put(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> Message:
         """Put a message, which others see when the unit of work is committed; see `QueueManager.put`."""
         engine, unit = self._engine, self._unit
-        message = engine.put_another(unit, queue, body) if unit.puts and not options else None
+        message = engine.put_usual(unit, queue, body) if not options else None
         if message is None:
             message, _ = engine.put_later(unit, queue, body, options)
         if engine.attention:

@@ -90,25 +90,22 @@ class Puts(Definitions):
             end = self._put_now(record, queue, 1, len(body), size, cost, now)
         return Message(body, head, queue.name, 0, descriptor.expiry), end
 
-    def put_another(self, unit: Uow, name: Any, body: Any) -> Message | None:
-        """The usual put of a unit of many: one more like the last, with no options. None where that is not all there is
-        to it: nothing was done, use `put_later` then.
+    def put_usual(self, unit: Uow, name: Any, body: Any) -> Message | None:
+        """The usual put of a unit of work: with no options, and the first of all or one more like the last. None where
+        that is not all there is to it: nothing was done, use `put_later` then.
 
         It calls little of our own, as each call takes a fiftieth of it.
         """
         last = unit.puts[-1:]  # another thread may end the unit
         refused = self.refusal is not None  # in a forked child nobody may let go of the lock
-        if not last or refused:
+        if refused or type(name) is not str:
             return None
-        run = last[0]
-        like, queue = run.like, run.queue
-        if (
-            like is None
-            or queue.name != name
-            or queue.plain is not like
-            or not like.persistent
-            or type(body) is not bytes
-        ):
+        run = last[0] if last else None
+        queue = self.state.queues.get(name) if run is None else run.queue
+        if queue is None or queue.name != name:
+            return None
+        like = queue.plain
+        if like is None or not like.persistent or type(body) is not bytes or (run is not None and run.like is not like):
             return None
         number = next(self._message_numbers)
         if number > self._last:
@@ -119,30 +116,37 @@ class Puts(Definitions):
         log, checkpointer = self.log, self.checkpointer
         space = log.space
         with self.lock:
+            puts = unit.puts
             if (
                 unit.state is not ACTIVE
                 or self.refusal is not None
-                or unit.puts[-1] is not run
-                or run.like is not like
+                or (puts if run is None else puts[-1] is not run or run.like is not like)
                 or unit.xid is not None
                 or unit.held + cost >= self._hold
-                or log.buffer.tail + space.promised + cost + space.for_gets > space.limit
                 or unit.put_count + len(unit.gets) >= self.max_uncommitted
                 or queue.depth >= queue.room_to
                 or len(body) > queue.max_length
             ):
                 return None
+            more = cost if run is not None else self.promise_of(unit, cost, 1) - unit.promise
+            if log.buffer.tail + space.promised + more + space.for_gets > space.limit:
+                return None
             try:  # as `State.hold_puts` and `_hold_back`
                 queue.depth += 1
                 queue.uncommitted += 1
-                run.heads.append(head)
-                run.bodies.append(body)
+                if run is not None:
+                    run.heads.append(head)
+                    run.bodies.append(body)
+                else:
+                    puts.append(PutRun(queue, [head], [body], like.persistent, like.priority, False, like))
+                    unit.touched[queue.id] = queue
+                    self.state.holding[unit] = None
                 unit.put_count += 1
                 unit.persistent += 1
                 unit.put_bytes += size
                 unit.held += cost
-                unit.promise += cost
-                space.promised += cost
+                unit.promise += more
+                space.promised += more
             except BaseException as exc:
                 self._on_failure(exc)
                 raise

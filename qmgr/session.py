@@ -223,8 +223,8 @@ class Session:
         """Put a message; the LSN to force (`manager.force`), or 0."""
         self._require(PUT, queue)
         of = None if unit is None else unit._unit
-        another = self._engine.put_another(of, queue, body) if of is not None and of.puts and not options else None
-        done = (another, 0) if another is not None else self._engine.put_later(of, queue, body, options)
+        usual = self._engine.put_usual(of, queue, body) if of is not None and not options else None
+        done = (usual, 0) if usual is not None else self._engine.put_later(of, queue, body, options)
         self._look_around()
         return done
 

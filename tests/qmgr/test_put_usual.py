@@ -1,4 +1,4 @@
-"""One more put like the last, by the short way: the same in every way as by the long one, to which all else is left."""
+"""The usual put of a unit of work by the short way: as by the long one, to which all else is left."""
 
 import threading
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from tests.sim.loss import LOSE_ALL
 
 def another(unit: qmgr.UnitOfWork, body: Any = b"another", name: Any = "A") -> bool:
     """Is it put by the short way?"""
-    return unit._engine.put_another(unit._unit, name, body) is not None
+    return unit._engine.put_usual(unit._unit, name, body) is not None
 
 
 def counts(world: World, unit: qmgr.UnitOfWork) -> dict[str, int]:
@@ -31,17 +31,21 @@ def counts(world: World, unit: qmgr.UnitOfWork) -> dict[str, int]:
     }
 
 
-def test_it_counts_and_promises_what_the_long_way_does() -> None:
+@pytest.mark.parametrize("gets", [0, 3])
+def test_it_counts_and_promises_what_the_long_way_does(gets: int) -> None:
     found = []
     for short in (True, False):
         world = World()
-        world.qm.define_queue("A")
+        for name in ("A", "B"):
+            world.qm.define_queue(name)
+        before = world.qm.put_many("B", [b"old"] * 3)[0]
         unit = world.qm.begin()
-        before = unit.put("A", b"first")
+        for _ in range(gets):
+            unit.get("B")
         for number in range(20):
             body = b"body %d" % number * number
             if short:
-                made = unit._engine.put_another(unit._unit, "A", body)
+                made = unit._engine.put_usual(unit._unit, "A", body)
                 assert made is not None
             else:
                 made, end = unit._engine.put_later(unit._unit, "A", body, {})
@@ -50,12 +54,13 @@ def test_it_counts_and_promises_what_the_long_way_does() -> None:
             assert (made.format, made.reply_to, dict(made.properties), made.expiry) == ("", "", {}, None)
             assert made.message_id > before.message_id
             before = made
-        found.append(counts(world, unit))
+            if number in (0, 19):
+                found.append(counts(world, unit))
         unit.commit()
         found.append(counts(world, unit))
         world.crash(LOSE_ALL)
-        assert bodies(world.qm, "A") == [b"first", *(b"body %d" % number * number for number in range(20))]
-    assert found[:2] == found[2:]
+        assert bodies(world.qm, "A") == [b"body %d" % number * number for number in range(20)]
+    assert found[:3] == found[3:]
 
 
 def full(world: World, unit: qmgr.UnitOfWork) -> None:
@@ -127,16 +132,16 @@ def no_more_held(world: World, unit: qmgr.UnitOfWork) -> None:
 
 
 def no_more_in_a_unit(world: World, unit: qmgr.UnitOfWork) -> None:
-    world.qm._engine.max_uncommitted = 2
+    world.qm._engine.max_uncommitted = unit._unit.put_count
 
 
 def got_as_well(world: World, unit: qmgr.UnitOfWork) -> None:
-    world.qm._engine.max_uncommitted = 3
+    world.qm._engine.max_uncommitted = unit._unit.put_count + 1
     unit.get("B")
 
 
 def no_more_on_the_queue(world: World, unit: qmgr.UnitOfWork) -> None:
-    world.qm._engine.state.queues["A"].room_to = 2
+    world.qm._engine.state.queues["A"].room_to = unit._unit.put_count
 
 
 def none_so_long(world: World, unit: qmgr.UnitOfWork) -> None:
@@ -149,6 +154,14 @@ def another_kind(world: World, unit: qmgr.UnitOfWork) -> None:
 
 def another_thread_logs(world: World, unit: qmgr.UnitOfWork) -> None:
     world.qm.put("B", b"of another")
+
+
+def damaged(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm._engine.state.queues["A"].damage("a segment is gone")
+
+
+def deleted(world: World, unit: qmgr.UnitOfWork) -> None:
+    world.qm._engine.state.queues["A"].retire()  # as its deletion does, which waits for the unit of work
 
 
 def refused(world: World, unit: qmgr.UnitOfWork) -> None:
@@ -169,15 +182,18 @@ class Meanwhile:
         return int(self.clock.wall_us())
 
 
+HAPPENINGS = (
+    *(no_room_in_the_log, no_more_held, no_more_in_a_unit, got_as_well, no_more_on_the_queue, none_so_long),
+    *(another_kind, damaged, deleted, refused, ended, backed_out),
+)
+
+
 @pytest.mark.parametrize(
-    "happens",
-    [
-        *(no_room_in_the_log, no_more_held, no_more_in_a_unit, got_as_well, no_more_on_the_queue, none_so_long),
-        *(another_kind, another_thread_logs, refused, ended, backed_out),
-    ],
+    ("happens", "count"),
+    [*((one, 0) for one in HAPPENINGS), *((one, 2) for one in HAPPENINGS), (another_thread_logs, 2)],
 )
 def test_what_happens_before_it_has_the_lock_leaves_it_to_the_long_way(
-    happens: Callable[[World, qmgr.UnitOfWork], None],
+    happens: Callable[[World, qmgr.UnitOfWork], None], count: int
 ) -> None:
     world = World()
     for name in ("A", "B"):
@@ -185,13 +201,13 @@ def test_what_happens_before_it_has_the_lock_leaves_it_to_the_long_way(
         world.qm.put(name, b"old")
     world.qm.get("A")
     unit, engine = world.qm.begin(), world.qm._engine
-    for _ in range(2):
+    for _ in range(count):
         unit.put("A", bytes(200))
     engine.clock = Meanwhile(engine.clock, lambda: happens(world, unit))  # type: ignore[assignment]
     before = unit._unit.put_count
     assert not another(unit, bytes(200))
     assert unit._unit.put_count - before == (1 if happens is another_kind else 0)
-    assert engine.state.queues["A"].depth == (0 if happens is backed_out else 2 + (happens is another_kind))
+    assert engine.state.queues["A"].depth == (0 if happens is backed_out else count + (happens is another_kind))
 
 
 def test_attributes_that_have_changed_since_the_last_put_are_those_of_the_next() -> None:
@@ -216,16 +232,19 @@ def test_what_is_not_usual_is_left_to_the_long_way() -> None:
         world.qm.define_queue(name)
     world.qm.define_queue("F", default_persistence=False)
     world.qm.define_alias("TO.A", "A")
+    world.qm.define_queue("CAP", expiry_cap=10)
     unit = world.qm.begin()
-    assert not another(unit), "it is the first"
-    unit.put("A", b"first")
-    assert another(unit)
-    assert not another(unit, name="TO.A")
-    assert not another(unit, name="B")
-    assert not another(unit, name=["A"])
-    assert not another(unit, bytearray(b"changes"))
-    assert not another(unit, "text")
-    assert not another(unit, bytes(HOLD)), "so much is logged before the commit"
+    for _ in range(2):  # as the first, and as one more
+        assert not another(unit, name="TO.A")
+        assert not another(unit, name="F")
+        assert not another(unit, name="CAP")
+        assert not another(unit, name="NONE")
+        assert not another(unit, name=["A"])
+        assert not another(unit, bytearray(b"changes"))
+        assert not another(unit, "text")
+        assert not another(unit, bytes(HOLD)), "so much is logged before the commit"
+        assert another(unit)
+        assert not another(unit, name="B")
     world.qm.put("A", b"of another")
     assert not another(unit), "what it has put is logged"
     unit.put("A", b"behind it")
@@ -235,6 +254,7 @@ def test_what_is_not_usual_is_left_to_the_long_way() -> None:
     unit.put("F", b"fleeting")
     assert not another(unit, name="F")
     prepared = world.qm.begin(Xid(1, b"global", b"branch"))
+    assert not another(prepared)
     prepared.put("A", b"more is promised for its end")
     assert not another(prepared)
 
@@ -269,14 +289,18 @@ def test_units_of_work_of_which_several_threads_put_lose_nothing() -> None:
 
 
 @pytest.mark.interpreted
-def test_an_interrupt_in_the_middle_of_one_stops_the_queue_manager_and_a_restart_has_nothing_of_the_unit() -> None:
+@pytest.mark.parametrize("before", [0, 1])
+def test_an_interrupt_in_the_middle_of_one_stops_the_queue_manager_and_a_restart_has_nothing_of_the_unit(
+    before: int,
+) -> None:
     world = World()
     world.qm.define_queue("A")
     world.qm.put("A", b"old")
     unit = world.qm.begin()
-    unit.put("A", b"first")
+    for _ in range(before):
+        unit.put("A", b"first")
     queue = world.qm._engine.state.queues["A"]
-    strike = Strike(type(world.qm._engine).put_another.__code__, lambda frame: queue.depth == 3)
+    strike = Strike(type(world.qm._engine).put_usual.__code__, lambda frame: queue.depth == 2 + before)
     assert not interrupted(strike, lambda: unit.put("A", b"second"))
     assert world.qm.refusal is not None
     world.crash(LOSE_ALL)
