@@ -314,7 +314,7 @@ def test_row_65_an_interrupt_between_the_counts_of_a_put_in_a_unit_stops_it() ->
     world.start()
     unit, queue = world.qm.begin(), world.qm._engine.state.queues["A"]
     strike = Strike(type(world.qm._engine.state)._hold_puts.__code__, lambda frame: queue.depth > len(OLD))
-    assert not interrupted(strike, lambda: unit.put("A", b"new"))
+    assert not interrupted(strike, lambda: unit.put("A", b"new", priority=0))
     assert strike.where
     with pytest.raises(qmgr.Unavailable, match="start it again"):
         world.qm.put("A", b"next")
@@ -356,7 +356,7 @@ def test_what_waits_for_the_log_hears_why_it_has_stopped() -> None:
     world.start()
     unit, queue = world.qm.begin(), world.qm._engine.state.queues["A"]
     strike = Strike(type(world.qm._engine.state)._hold_puts.__code__, lambda frame: queue.depth > len(OLD))
-    assert not interrupted(strike, lambda: unit.put("A", b"new"))
+    assert not interrupted(strike, lambda: unit.put("A", b"new", priority=0))
     assert str(world.qm._log.failure) == "the queue manager has stopped: KeyboardInterrupt"
 
 
