@@ -10,6 +10,7 @@ from qmgr.engine import Engine
 from qmgr.verbs import wanted
 from tests.qmgr.world import World, bodies
 from tests.sim.loss import LOSE_ALL
+from tests.sim.paging import Counted
 
 SMALL_BUFFERS = {"DefaultQBufferSize": "4096", "DefaultPQBufferSize": "4096"}
 KEYS = [bytes([number]) * 24 for number in range(1, 7)]
@@ -104,4 +105,64 @@ def life(rng: random.Random) -> list[Any]:
             unit = world.qm.begin()
         heard.append(world.qm.queue("A").depth)
     unit.backout()
-    return [*heard, *bodies(world.qm, "A")]
+    return [*heard, *(message.body for message in world.qm.get_many("A", 200)), world.qm.queue("A").depth]
+
+
+def paged(**options: Any) -> World:
+    """Messages that segments have and memory does not, of each id one; the index is made."""
+    world = World(ini=SMALL_BUFFERS)
+    world.qm.define_queue("A")
+    for number in range(40):
+        world.qm.put("A", bytes(500) + b"%d" % number, correlation_id=bytes([number + 1]) * 24, **options)
+    with world.qm.begin() as unit:
+        unit.get_many("A", 40)
+        unit.backout()
+    world.restart()
+    assert not list(world.qm.browse("A", correlation_id=b"none"))
+    return world
+
+
+def test_one_that_memory_does_not_hold_is_counted_no_more(small_segments: Counted) -> None:
+    world = paged(expiry=1000.0)
+    queue = world.qm._engine.state.queues["A"]
+    before = queue.expiring, len(queue.backed_out[1])
+    assert before == (40, 40)
+    for number in (39, 30):
+        assert world.qm.get("A", correlation_id=bytes([number + 1]) * 24).backout_count == 1
+    assert small_segments.calls["_take_paged"] >= 2
+    assert (queue.expiring, len(queue.backed_out[1]), queue.depth) == (38, 38, 38)
+    assert len(world.qm.get_many("A", 50)) == 38
+    assert (queue.expiring, len(queue.backed_out[1]), queue.depth) == (0, 0, 0)
+
+
+def test_none_is_got_by_id_where_gets_are_inhibited(small_segments: object) -> None:
+    world = paged()
+    world.qm.alter_queue("A", get_enabled=False)
+    for by in (world.qm, world.qm.begin()):
+        with pytest.raises(qmgr.Inhibited):
+            by.get("A", correlation_id=bytes([40]) * 24)
+    world.qm.alter_queue("A", get_enabled=True)
+    assert world.qm.get("A", correlation_id=bytes([40]) * 24).body[500:] == b"39"
+
+
+def test_one_in_memory_comes_before_paged_ones_of_the_same_id(small_segments: object) -> None:
+    world = paged()
+    world.qm.put("A", b"in memory", correlation_id=bytes([40]) * 24, priority=5)
+    found = [world.qm.get("A", correlation_id=bytes([40]) * 24).body[-9:] for _ in range(2)]
+    assert found == [b"in memory", bytes(7) + b"39"]
+
+
+def test_what_more_is_asked_for_than_an_id_goes_the_long_way() -> None:
+    world = World()
+    for name in ("A", "BACK"):
+        world.qm.define_queue(name)
+    world.qm.alter_queue("A", backout_threshold=1, backout_queue="BACK")
+    for body, key in ((b"poison", KEYS[0]), (b"sound", KEYS[0])):
+        world.qm.put("A", body, correlation_id=key)
+    with world.qm.begin() as unit:
+        assert unit.get("A", correlation_id=KEYS[0]).body == b"poison"
+        unit.backout()
+    assert world.qm.get("A", correlation_id=KEYS[0], backout_requeue=True).body == b"sound"
+    assert bodies(world.qm, "BACK") == [b"poison"]
+    with pytest.raises(qmgr.Mistake, match="logical order"):
+        world.qm.get("A", logical_order=True)
