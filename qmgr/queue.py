@@ -313,6 +313,7 @@ class Queue(Finding):
         self._forget_paged(entry)
 
     def _forget_paged(self, entry: Entry) -> None:
+        """What the message leaves behind outside of memory: in its segment, and in what the next checkpoint says."""
         self.changed = True
         if entry.expires:
             self.expiring -= 1
