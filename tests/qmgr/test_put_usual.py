@@ -1,5 +1,6 @@
 """The usual put of a unit of work by the short way: as by the long one, to which all else is left."""
 
+import random
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 import qmgr
 from qmgr import Reason, UowState, Xid
+from qmgr.puts import Puts
 from qmgr.units import HOLD
 from tests.qmgr.test_interrupts import Strike, interrupted
 from tests.qmgr.world import World, bodies, reason_of
@@ -305,3 +307,55 @@ def test_an_interrupt_in_the_middle_of_one_stops_the_queue_manager_and_a_restart
     assert world.qm.refusal is not None
     world.crash(LOSE_ALL)
     assert bodies(world.qm, "A") == [b"old"]
+
+
+@pytest.mark.interpreted  # a compiled class keeps its methods
+@pytest.mark.parametrize("seed", range(12))
+def test_both_ways_count_and_promise_the_same_in_any_life(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[list[Any]] = []
+    for long in (False, True):
+        with monkeypatch.context() as patch:
+            if long:
+                patch.setattr(Puts, "put_usual", lambda *args: None)
+            told.append(life(random.Random(seed)))
+    assert told[0] == told[1]
+
+
+def life(rng: random.Random) -> list[Any]:
+    """Units of work side by side, until the log is full and beyond: all that callers heard, and all counts."""
+    world = World()
+    world.qm.define_queue("A", max_depth=60, max_message_length=9003)
+    world.qm.define_queue("B", default_persistence=False)
+    world.qm.define_queue("C", default_priority=3)
+    world.qm.define_alias("OF.C", "C")
+    heard: list[Any] = []
+    units: list[qmgr.UnitOfWork] = []
+    for step in range(400):
+        try:
+            if len(units) < 3:
+                units.append(world.qm.begin(Xid(1, b"%d" % step, b"b") if rng.random() < 0.1 else None))
+            unit, way = rng.choice(units), rng.random()
+            if way < 0.7:
+                options: dict[str, Any] = rng.choice(({}, {}, {}, {}, {"priority": 7}, {"persistent": False}))
+                size = rng.choice((0, 300, 300, 9000, 9000, 9000, 9000, 9000, 9009))
+                unit.put(rng.choice(("A", "A", "C", "C", "B", "OF.C")), bytes(size) + b"%d" % step, **options)
+            elif way < 0.8:
+                heard.append(unit.get(rng.choice("ABC")).body)
+            elif way < 0.86:
+                units.remove(unit)
+                unit.commit() if rng.random() < 0.6 else unit.backout()
+            elif way < 0.96:
+                world.qm.put("A", b"outside %d" % step)
+            elif way < 0.98:
+                world.qm.alter_queue("A", put_enabled=rng.random() < 0.9)
+            elif way < 0.99:
+                world.qm.checkpoint()
+            else:
+                world.crash(LOSE_ALL)
+                units.clear()
+        except qmgr.MQError as exc:
+            heard.append(str(exc))
+        units = [unit for unit in units if unit.state is UowState.ACTIVE]
+        heard += [counts(world, unit) for unit in units]
+    world.crash(LOSE_ALL)
+    return [*heard, *(bodies(world.qm, name) for name in "ABC")]
