@@ -23,7 +23,6 @@ from logger.force import GroupCommit
 from logger.space import Space
 from logger.stats import LogStats
 
-FILLED = 4 * PAGE  # bytes: where so much is written at once the last page is filled up
 AT_ONCE = 256 << 10  # bytes that are written durably by one call; of more the system makes several, each with a sync
 NOWHERE = -1  # no page begins there
 SURE = 50_000_000  # nanoseconds for which the log is surely still ours: nobody can start a queue manager in less
@@ -164,13 +163,28 @@ class Writer(GroupCommit):
                 self.changed.notify_all()
 
     def _fills(self) -> bool:
-        """Is so much to be written that what is left of the last page is little beside it, and is there room for that?
+        """Is what is left of the last page little beside what is to be written, and is there room for that?
 
-        Then all goes home in one write, which takes two thirds of the time of two.
+        Then all goes home in one write, which takes two thirds of the time of two and a sync.
         """
         buffer = self.buffer
-        many = buffer.tail - buffer.base >= FILLED
-        return many and self._triple and self._always and self.space.fits(buffer.tail, PAGE, self.space.for_gets)
+        base, tail = buffer.base, buffer.tail
+        last = lsn.page_of(tail)
+        little = base < last < tail and 2 * (last + PAGE - tail) <= tail - self.safe
+        little = little and self._triple and self._always and not self._begins_a_page(base, tail)
+        return little and self.space.fits(tail, PAGE, self.space.for_gets)
+
+    def _begins_a_page(self, base: int, tail: int) -> bool:
+        """Does a run that is the rest of one page and the beginning of the next go home, all in one write?
+
+        Of the next page nothing is safe yet. Should home be overwritten before a spare page has it, a copy is made
+        first; so not where the next run, if it is as long, would do that. Nor where forces do not sync: there a spare
+        page has it for sure only much later.
+        """
+        last = lsn.page_of(tail)
+        short = self._always and last - base == PAGE and last % self._extent_bytes != 0
+        short = short and self._only_home != base and last >= self.safe
+        return short and 2 * tail - self.safe <= last + integrity.BODY
 
     def _finish(self, output: _Output, *, sync: bool) -> int:
         self._perform(output, sync=sync)
@@ -185,11 +199,8 @@ class Writer(GroupCommit):
     def _plan(self, run: Run) -> _Output:
         """Which pages go where. Takes extents from the ring for the parts of the stream that have none yet.
 
-        A page never overwrites the only copy of what is safe of it. So a partial last page goes to a spare page. Only
-        where the run is the rest of one page and the beginning of the next does that go home too, in the same write,
-        since nothing of it is safe yet; should home be overwritten before a spare page has it, a copy is made first.
-        Not so where the next run, if it is as long, would do that; nor where forces do not sync: there a spare page
-        has it for sure only much later.
+        A page never overwrites the only copy of what is safe of it. So a partial last page goes to a spare page, but
+        where `_begins_a_page`. Where home has the only copy, one is made before it is overwritten.
         """
         extent_bytes = self._extent_bytes
         output = _Output(run, self._spare)
@@ -197,10 +208,7 @@ class Writer(GroupCommit):
         last = lsn.page_of(run.tail)
         home = len(pages)
         if self._triple:
-            short = self._always and last - base == PAGE and last % extent_bytes != 0
-            short = short and self._only_home != base and last >= self.safe
-            short = short and 2 * run.tail - self.safe <= last + integrity.BODY
-            output.to_spare = last < run.tail and not short
+            output.to_spare = last < run.tail and not self._begins_a_page(base, run.tail)
             home = last - base if output.to_spare else len(pages)
             if self._only_home == base and home > 0:
                 output.guard = self._extent_at(base, output), self._sealed(pages, base, self.safe)

@@ -21,7 +21,7 @@ from logger.config import LogConfig, LogType
 from logger.control import ControlState
 from logger.disk import PAGE, Disk, read_whole
 from logger.forensics import Chain, Epochs, Evidence, look, most_common
-from logger.frame import END, PAD
+from logger.frame import END, FILL, PAD
 from recovery import checkpoint
 from recovery.checkpoint import Checkpoint, decode_file
 from recovery.diagnosis import ROWS, Does, Examination, Finding, Lost
@@ -357,7 +357,7 @@ class _Examiner:
             readable += each.end - each.lsn
             last = each.end
             times.append(each.time)
-            if not each.flags & END:
+            if not each.flags & END or each.kind == FILL:
                 continue
             records += 1
             alone += not each.uow and each.kind < Kind.START_CHECKPOINT

@@ -492,7 +492,7 @@ def test_an_index_does_not_outlive_a_repair_of_its_extent() -> None:
         world.qm.define_queue(queue)
     world.qm.put("B", b"first")
     began = world.qm.status().log.tail
-    fill(world, 120)
+    fill(world, 100)
     replayed = list(world.qm.replay("B", "oldest"))
     list(world.qm.replay("OTHER", replayed[0].time))  # which makes indexes
     assert any(path.endswith(".IDX") for path in world.disk.files(DATA))

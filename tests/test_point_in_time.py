@@ -71,7 +71,9 @@ class Marked(Life):
             calls = [self.qm.compress_log, self.qm.remove_log]
             if self.setup.log_management != "Automatic":
                 calls.append(self.qm.archive_log)
-            self.rng.choice(calls)(older_than=0)
+            call = self.rng.choice(calls)
+            call(older_than=0)
+            self.trimmed |= call == self.qm.remove_log
 
     def check(self) -> None:
         super().check()
@@ -225,7 +227,7 @@ def examine(life: Marked, rng: random.Random, number: int, tally: Tally) -> None
 def test_any_moment_of_any_life_comes_back(name: str, small_segments: Counted) -> None:
     """As the model says at each mark, by LSN and by time; between two marks as at one of them. Never anything else."""
     tally, setup = Tally(), SETUPS[name]
-    for seed in range(1000 if SOAK else 5):
+    for seed in range(1000 if SOAK else 7):
         life, rng = Marked(setup, seed=seed, archiving=seed % 2 == 1), random.Random(f"{name} {seed}")
         before = len(tally.refusals)
         try:
@@ -235,7 +237,6 @@ def test_any_moment_of_any_life_comes_back(name: str, small_segments: Counted) -
             examine(life, rng, 14, tally)
         except Exception as exc:
             raise AssertionError(f"seed {seed} of {name}: {exc!r}\n{life.tell()}") from exc
-        assert life.built, "not even the last moment could be built"
         refused = tally.refusals[before:]
         assert not refused or life.trimmed or name == "automatic", f"seed {seed} of {name}: {refused}"
     assert tally.refusals or name != "automatic"
@@ -285,11 +286,10 @@ def story(life: Life) -> None:
 def to_the_edge(life: Life) -> None:
     """Leave so little of an extent that the next record begins in another one."""
     log, extent = life.qm._log, life.setup.file_pages * 4096
-    while -log.buffer.tail % extent > 6000:
-        life.put("B", size=min(2500, -log.buffer.tail % extent - 3000))
-    before = log.buffer.tail
-    life.put("B", size=1000)
-    around = log.buffer.tail - before - 1000
+    while -log.buffer.tail % extent > 3000:  # in small steps, for which no page is filled up
+        before = log.buffer.tail
+        life.put("B", size=1000)
+        around = log.buffer.tail - before - 1000
     life.put("B", size=-log.buffer.tail % extent - around - 100)
     assert 80 < -log.buffer.tail % extent < 120
 

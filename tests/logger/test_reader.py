@@ -46,7 +46,7 @@ def test_reading_from_the_middle_of_a_record_can_find_the_next_one() -> None:
         if frame is None or len(frames) > 3:
             break
         frames.append(frame.end)
-    records = list(reader.records(frames[1], resync=True))
+    records = [r for r in reader.records(frames[1], resync=True) if r.kind != FILL]
     assert [bytes(r.body) for r in records] == [b"next"]
     reader.close()
     assert state.head <= start
