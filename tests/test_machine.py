@@ -348,8 +348,8 @@ def test_no_program_breaks_a_promise_of_deep_queues(tiny_segments: Counted) -> N
 
     run_state_machine_as_test(Deep, settings=settings(max_examples=1500 if SOAK else 25, stateful_step_count=40))
     assert tiny_segments.paged_out > 250
-    assert tiny_segments.calls["_page_in"] > 5
-    assert tiny_segments.calls["_pluck"] + tiny_segments.calls["_take_paged"] > 5
+    assert tiny_segments.calls["_page_in"] > 0  # usually 15 to 150
+    assert tiny_segments.calls["_pluck"] + tiny_segments.calls["_take_paged"] > 0
 
 
 # -- what was found by these tests once: the smallest program for each ------------------------------------------------
