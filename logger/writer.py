@@ -211,7 +211,7 @@ class Writer(GroupCommit):
             output.to_spare = last < run.tail and not self._begins_a_page(base, run.tail)
             home = last - base if output.to_spare else len(pages)
             if self._only_home == base and home > 0:
-                output.guard = self._extent_at(base, output), self._sealed(pages, base, self.safe)
+                output.guard = self._extent_at(base, output), self._sealed(pages, base, self.durable)
                 output.spare = 1 - output.spare
         at = 0
         while at < home:

@@ -16,7 +16,7 @@ from logger.config import LogConfig, LogSync, LogType, WriteIntegrity
 from logger.disk import PAGE
 from logger.errors import LogClosed, LogDamaged, LogError, LogFailed
 from logger.extent import DATA, decode_header
-from logger.frame import FILL
+from logger.frame import FILL, HEADER
 from logger.log import Log
 from logger.reader import LogReader
 from tests.sim.clock import SimClock
@@ -625,6 +625,41 @@ def test_a_page_that_is_only_at_home_is_copied_before_a_force_that_writes_over_i
     with contextlib.suppress(SimCrash, LogFailed):
         log.force(end)
     assert restarted(disk, Loss(seed=seed, sectors="noise"))[:2] == kept
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("goes", ["beyond the page", "up to its end"])
+@pytest.mark.parametrize("seed", range(24))
+def test_row_65_so_is_one_that_went_home_for_a_force_that_was_interrupted(
+    seed: int, goes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When that had written: what it has made durable nobody was told of."""
+    disk, log = made()
+    kept = [b"the extent is taken" + bytes(3000), b"behind the end of the page" + bytes(1500)]
+    log.force(append(log, kept[0]))
+    write = log._write
+
+    def interrupted() -> int:
+        write()
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(log, "_write", interrupted)
+    end = append(log, kept[1])
+    with pytest.raises(KeyboardInterrupt):
+        log.force(end)
+    assert log.safe < log._only_home == log.buffer.base < log.durable == end
+    last = bytes(5000 if goes == "beyond the page" else -end % PAGE - HEADER.size)
+    end = append(log, last)
+    crashes = 1 + seed % 4  # in the copy, its sync, the page or its sync; in more where the next page begins
+    if seed < 20:
+        disk.crash_after(crashes, part=0.5)
+        with contextlib.suppress(SimCrash):
+            log.force(end)
+    else:
+        log.force(end)
+        kept.append(last)
+    assert restarted(disk, Loss(seed=seed, sectors="noise"))[: len(kept)] == kept
 
 
 def test_no_page_is_filled_up_with_room_that_is_promised() -> None:
