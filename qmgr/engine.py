@@ -22,7 +22,7 @@ from qmgr.ids import BEFORE_ALL, Position, Unindexed
 from qmgr.message import Message, decode
 from qmgr.queue import Queue
 from qmgr.units import A_RECORD, QUEUE_AND_SEQUENCE
-from qmgr.verbs import ANY, Wanted
+from qmgr.verbs import ANY, MANY_EXPIRED, Wanted
 from recovery.errors import QueueDamaged
 from recovery.records import GET_COST, Expire, Get
 from recovery.uows import ACTIVE, Uow
@@ -385,6 +385,7 @@ class Engine(Holding):
         if limit > 1:
             limit = min(limit, max(1, queue.depth))
         look_at = limit
+        gone = 0  # of those whose time is over, since others had the lock
         full = True  # `limit` messages are wanted, as long as there is room for expiring those between them
         while True:
             self._room_for_gets(unit, limit)
@@ -399,12 +400,16 @@ class Engine(Holding):
                 return None
             if self.expire_locked(queue, expired, kept=2 * self.log.cost(GET_COST * limit) if chosen else 0):
                 look_at = max(look_at, 2 * limit)  # there may be as many live ones in front each time
+                gone += len(expired)
+                if gone >= MANY_EXPIRED:
+                    self.log.changed.without(self.clock.give_way)
+                    gone = 0
             elif chosen:  # the log has no room for saying so
                 full = False
             elif look_at > len(expired):
                 return None
             else:
-                look_at = len(expired) + limit  # look behind them
+                look_at = 2 * len(expired) + limit  # look behind them
         name = queue.name
         if now:
             messages = [decode(entry.head, entry.body, name, entry.backouts, now) for entry in chosen]
@@ -508,6 +513,8 @@ class Engine(Holding):
             for entry in several:
                 if 0 < entry.expires <= now:
                     expired.append(queue.keep(entry))
+                    if len(expired) >= max(look_at, MANY_EXPIRED):
+                        break
                 else:
                     chosen.append(entry)
                     if len(chosen) == limit:

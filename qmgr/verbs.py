@@ -94,6 +94,7 @@ def damaged(queue: Queue) -> Damaged:
     return Damaged(f"queue {queue.name!r} is damaged: {queue.damaged}; {way}", name=queue.name)
 
 
+MANY_EXPIRED = 1000  # messages whose time is over that a get looks at before others have the lock
 LONGEST_WAIT = 1e9  # seconds: more is for ever, since the system can't wait for centuries
 
 
@@ -294,7 +295,7 @@ def ended(unit: Uow) -> BackedOut | UnitOfWorkEnded:
 def choose(queue: Queue, now_us: int, look_at: int) -> tuple[Entry | None, list[Entry]]:
     """(the entry that a get takes, those it passes over because their time is over), `look_at` of them or more.
 
-    Raises as `Queue.first`.
+    None where there are many of those, too: it may be behind them. Raises as `Queue.first`.
     """
     first = queue.first()
     if first is None or not 0 < first.expires <= now_us:
@@ -304,6 +305,8 @@ def choose(queue: Queue, now_us: int, look_at: int) -> tuple[Entry | None, list[
         if not 0 < entry.expires <= now_us:
             return entry, expired
         expired.append(entry)
+        if len(expired) >= max(look_at, MANY_EXPIRED):
+            break
     return None, expired
 
 
