@@ -93,7 +93,10 @@ class Connection:
     def _there(self) -> Link:
         """The session; another one where it was lost."""
         link = self._link
-        return self._again() if link.broken or self._closed else link
+        if link.broken or self._closed:
+            return self._again()
+        link.check(self.name)
+        return link
 
     def _again(self) -> Link:
         with self._connecting:

@@ -253,6 +253,17 @@ class Link:
         sockets.limit_send(sock, self.timeout or 0.0)
         return sock
 
+    def check(self, name: str) -> None:
+        """Raises Unavailable (2009) where the session turns out to be lost before anything of a call was sent."""
+        if not self.broken and not self.is_there():
+            self.close()
+            raise Unavailable(
+                f"the connection to queue manager {name!r} was lost (the other end has closed it) before this call, of "
+                f"which nothing was done; the next one connects again; units of work that had not ended are backed out",
+                reason=Reason.CONNECTION_BROKEN,
+                name=name,
+            )
+
     def is_there(self) -> bool:
         """Has the other end still the session, as far as we know?"""
         return not self.broken and sockets.is_open(self._anchor)

@@ -428,7 +428,8 @@ class Retention:
         places = self._log.history().places()  # by one of its own: another thread may be planning with ours
         inactive = {s: place.size for s, place in places.items() if s < head // extent_bytes}
         since = min(media or head, head) // extent_bytes
-        waiting = [s for s in inactive if not self._notices.covers(s)]
+        active = active_path(self._log.config.path) + "/"  # what our own archive has taken waits for nobody
+        waiting = [s for s in inactive if places[s].path.startswith(active) and not self._notices.covers(s)]
         archiving = self._management is LogManagement.ARCHIVE
         return {
             "media": media or head,

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, cast
 import attrs
 
 from qmgr import values
-from qmgr.errors import Mistake, Reason
+from qmgr.errors import MessageTooBig, Reason
 from qmgr.message import Message
 from qmgr.objects import check_name
 from qmgr.verbs import GetOptions, Wanted, wanted
@@ -452,9 +452,9 @@ def error(frame: bytes, told: Reply) -> Exception:
     return values.load_error(frame[told.at :])
 
 
-def too_long(size: int, most: int) -> Mistake:
+def too_long(size: int, most: int) -> MessageTooBig:
     """What the client says of a request that the queue manager would not take."""
-    return Mistake(
+    return MessageTooBig(
         f"a call of {size} bytes is longer than the {most} that the queue manager takes at once (MaxFrameLength)",
         reason=Reason.MSG_TOO_BIG_FOR_Q_MGR,
     )

@@ -136,6 +136,8 @@ class Outside:
 
     async def _there(self) -> Pool:
         """The session; another one where it was lost."""
+        if not self._closed:
+            self._pool.link.check(self.name)
         if self._pool.link.broken and not self._closed:
             async with self._connecting:
                 if self._pool.link.broken and not self._closed:

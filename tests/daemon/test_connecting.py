@@ -97,6 +97,32 @@ def test_paths_may_be_longer_than_the_system_takes(tmp_path: Path) -> None:
         assert me.peer.process == os.getpid()
 
 
+@pytest.mark.parametrize("awaited", [False, True])
+def test_an_idle_connection_that_was_lost_says_that_nothing_was_done(tmp_path: Path, awaited: bool) -> None:
+    """2009 for the first call, of which nothing was sent; the next one is made by another session."""
+
+    async def opened() -> qmgr.aio.Connection:
+        return await qmgr.aio.connect(NAME, data_path=tmp_path)
+
+    async def put(qm: qmgr.aio.Connection) -> None:
+        await qm.put("A", b"x")
+
+    with daemon(tmp_path) as one, asyncio.Runner() as loop, one.connect() as client:
+        other = loop.run(opened()) if awaited else None
+        call = (lambda: loop.run(put(other))) if other is not None else (lambda: client.put("A", b"x"))
+        call()
+        one.kill()
+        one.start()
+        with pytest.raises(Unavailable, match="before this call, of which nothing was done") as caught:
+            call()
+        assert caught.value.reason == Reason.CONNECTION_BROKEN
+        call()
+        with one.connect() as third:
+            assert third.queue("A").depth == 2
+        if other is not None:
+            loop.run(other.close())
+
+
 def test_another_version_and_another_queue_manager_are_refused_clearly(served: Served) -> None:
     """Row 79."""
     sock = RawSocket(served.path)

@@ -211,6 +211,17 @@ def test_the_status_shows_what_waits_what_is_needed_and_what_is_ready() -> None:
     assert found["ARCHSZ"] == sum(sizes[name_of(sequence)] for sequence in range(1, first))
     assert found["MEDIASZ"] == sum(sizes[name_of(sequence)] for sequence in range(first, needed["restart"]))
 
+    made.qm.archive_log(older_than=0)
+    found = shown(made)
+    assert (found["ARCHLOG"], found["ARCHSZ"]) == (qmstatus.BLANK, 0), "what our own archive has taken waits for nobody"
+
+
+def test_the_status_shows_what_waits_behind_what_was_reported() -> None:
+    made = world()
+    fill(made, 8)
+    needed = made.qm._retention.needed_from()
+    sizes = {path.rsplit("/", 1)[1]: len(made.disk.peek(path)) for path in made.disk.files(ACTIVE)}
+    first, found = min(needed.values()), shown(made)
     made.qm.note_archived(name_of(2))
     assert shown(made)["ARCHLOG"] == name_of(1)
     assert shown(made)["ARCHSZ"] == found["ARCHSZ"] - sizes[name_of(2)]
