@@ -52,7 +52,7 @@ class GroupCommit(ABC):
         self._leader: object | None = None
         self._waiting: list[Turn] = []  # in the order in which they came
         self._company = 0  # forces until a leader counts as alone: with whom nobody waits
-        self._large = 0  # appenders that wait for room in the buffer
+        self._large: set[object] = set()  # appenders that wait for room in the buffer
         self._writing = False  # the leader writes, without the lock
         self._failure: Exception | None = None
         self._no_memory = LogFailed(NO_MEMORY)  # made while there is some
@@ -198,6 +198,12 @@ class GroupCommit(ABC):
             heir = self._waiting[0]  # where it stays until it runs
             self._leader = heir
             heir.wake()
+
+    def _waits_no_more(self, appender: object) -> None:
+        """An appender has its room, or goes without: somebody may lead. Said twice, it is the same."""
+        self._large.discard(appender)
+        if self._leader is None or (self._waiting and self._leader is self._waiting[0]):
+            self._pass_on()  # to one, perhaps, that was chosen and not told
 
     # ---- failing
 

@@ -317,22 +317,25 @@ class Log(Writer):
         """
         buffer = self.buffer
         waited = False
-        self._large += 1
+        me = object()
         try:
-            while size > buffer.room:
-                if self._writing:
-                    waited = True
-                    self.changed.wait()
-                    if self._failure is not None:
-                        raise self._failure
-                elif buffer.room >= buffer.capacity - PAGE:
-                    break
-                else:
-                    self._write_full_pages()
-        finally:
-            self._large -= 1
-            if self._leader is None:
-                self._pass_on()
+            try:
+                self._large.add(me)
+                while size > buffer.room:
+                    if self._writing:
+                        waited = True
+                        self.changed.wait()
+                        if self._failure is not None:
+                            raise self._failure
+                    elif buffer.room >= buffer.capacity - PAGE:
+                        break
+                    else:
+                        self._write_full_pages()
+            finally:
+                self._waits_no_more(me)
+        except BaseException:  # an interrupt may have struck in that
+            self._waits_no_more(me)
+            raise
         return waited
 
     # ---- forcing

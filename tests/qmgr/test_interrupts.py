@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 import pytest
 
 import qmgr
+from logger.changes import Changes
 from logger.log import Log
 from qmgr.errorlog import ErrorLogFile
 from qmgr.housekeeping import CHORES_NS
@@ -347,6 +349,57 @@ def test_rows_65_and_57_a_unit_of_work_whose_begin_is_interrupted_is_none(
         if not tracer.where:
             break  # every line has had its turn
     assert n > 10, "a begin has lines"
+
+
+def wait_for(true: Callable[[], object]) -> None:
+    while not true():
+        threading.Event().wait(0.001)
+
+
+class InRoom(Tracer):
+    """Strikes at the n-th line of an appender that waits for room in the log buffer, or lets others go on."""
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
+        below: FrameType | None = frame
+        while below is not None and below.f_code.co_name != "_wait_for_room":
+            below = below.f_back
+        if frame.f_code is Changes.without.__code__:  # where a tracer strikes between two lines and no signal does
+            return None
+        if event == "call" or below is not None:
+            return super().__call__(frame, event, arg)
+        return self
+
+
+@pytest.mark.interpreted
+def test_row_65_an_appender_that_is_struck_while_it_waits_for_room_leaves_nobody_waiting() -> None:
+    """At each line: one that was to lead next is told, and whoever comes later is not left behind one that was not."""
+    for n in itertools.count(1):
+        world = World()
+        world.qm.define_queue("A")
+        log, writes, go = world.qm._log, threading.Event(), threading.Event()
+
+        def before(kind: str, path: str, writes: threading.Event = writes, go: threading.Event = go) -> None:
+            if not writes.is_set():
+                writes.set()
+                assert go.wait(HANGS)
+
+        world.disk.before_effect = before
+        put, tracer = world.qm.put, InRoom(n)
+        calls = [Call(partial(put, "A", b"leads"))]
+        assert writes.wait(HANGS)
+        calls.append(Call(partial(put, "A", bytes(40_000))))
+        wait_for(lambda: log._waiting)  # noqa: B023
+        calls.append(Call(partial(interrupted, tracer, partial(put, "A", bytes(50_000)))))
+        wait_for(lambda: log._large or not calls[-1].is_alive())  # noqa: B023
+        go.set()
+        for call in calls:
+            call.join(HANGS)
+            assert not call.is_alive(), f"struck at {tracer.where}"
+        with contextlib.suppress(qmgr.Unavailable):  # it has stopped, where a write was struck
+            soon(partial(put, "A", b"later"))
+        if not tracer.where:
+            break
+    assert n > 20, "it is struck in many places"
 
 
 @pytest.mark.interpreted
