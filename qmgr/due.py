@@ -1,6 +1,5 @@
 """Things with a time: the steady clock that expiry counts by, and callers that wait for a message."""
 
-import threading
 from collections import deque
 from typing import Protocol
 
@@ -41,14 +40,8 @@ class Waiters:
     def __init__(self) -> None:
         self.line: deque[tuple[Waiter, bool]] = deque()
 
-    def join(self, *, selective: bool) -> threading.Event:
-        """Stand in line; the event is set when there may be something. `selective`: only for certain messages."""
-        event = threading.Event()
-        self.line.append((event, selective))
-        return event
-
     def stand(self, waiter: Waiter, *, selective: bool = False) -> None:
-        """Stand in line, as `join` does."""
+        """Stand in line; the waiter is set when there may be something. `selective`: only for certain messages."""
         self.line.append((waiter, selective))
 
     def leave(self, event: Waiter) -> None:

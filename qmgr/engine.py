@@ -5,6 +5,7 @@ A caller never sees a message whose commit is not safe yet: a get or browse that
 
 import contextlib
 import itertools
+import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -196,50 +197,65 @@ class Engine(Holding):
         by_alias, requeue = queue.name != name, wanted.backout_requeue
         seconds = verbs.check_wait(wait)
         deadline = None if not seconds else self.clock.elapsed_ns() + int(seconds * 1e9)
-        event = None
+        event: threading.Event | None = None  # in line, or set when there may be something
         may_read = False  # while the lock is held
-        while True:
-            try:
-                if requeue and unit is None:
-                    self._move_away(queue, limit, wanted, woken=event is not None)
-                with self.lock:
-                    woken, event = event is not None, None
-                    try:
-                        if by_alias:
-                            verbs.check_alias(self.state, name, queue, put=False)
-                        more = False
-                        if requeue and unit is not None:
-                            more = self._sift(unit, queue, limit, wanted, may_read=may_read)
-                        found = None if more else self._get_locked(unit, queue, limit, wanted, may_read)
-                    except BaseException as exc:
-                        if by_alias and isinstance(exc, Inhibited) and exc.name == name:
-                            self._inhibited(exc)
-                        if woken:  # by a message that it does not take: another one may
-                            queue.waiters.wake_one()
-                        raise
-                    if found is None and seconds != 0.0 and not more:
-                        self.check_not_ending()
-                        event = queue.waiters.join(selective=wanted.selective)
-                        self._check_again()
-                if found is not None:
-                    if found.force > self.log.safe:
-                        self.log.force(found.force)
-                    return found.messages
-            except LogError as exc:
-                raise self.translated(exc) from exc
-            except Unindexed:
-                if wanted.logical_order:
-                    self._gather(queue)
-                self._index(queue, wanted.which)
-                may_read = True
-                continue
-            if more:
-                continue  # others have had the lock
-            if event is None:
-                return []
-            self._wait(queue, event, deadline)
-            if deadline is not None and self.clock.elapsed_ns() >= deadline:
-                seconds = 0.0
+        try:
+            while True:
+                waits = False
+                try:
+                    if requeue and unit is None:  # what was backed out too often goes before, for good
+                        self.log.force(self.sift(queue.name, limit, wanted, "", None))
+                    with self.lock:
+                        try:
+                            if by_alias:
+                                verbs.check_alias(self.state, name, queue, put=False)
+                            more = False
+                            if requeue and unit is not None:
+                                more = self._sift(unit, queue, limit, wanted, may_read=may_read)
+                            found = None if more else self._get_locked(unit, queue, limit, wanted, may_read)
+                        except BaseException as exc:
+                            if by_alias and isinstance(exc, Inhibited) and exc.name == name:
+                                self._inhibited(exc)
+                            raise
+                        if found is None and seconds != 0.0 and not more:
+                            self.check_not_ending()
+                            event = threading.Event()
+                            waits = True
+                            queue.waiters.stand(event, selective=wanted.selective)
+                            self._check_again()
+                    if found is not None:
+                        if found.force > self.log.safe:
+                            self.log.force(found.force)
+                        return found.messages
+                except LogError as exc:
+                    raise self.translated(exc) from exc
+                except Unindexed:
+                    if wanted.logical_order:
+                        self._gather(queue)
+                    self._index(queue, wanted.which)
+                    may_read = True
+                    continue
+                if more:
+                    continue  # others have had the lock
+                if event is None or not waits:
+                    return []
+                left = None if deadline is None else max(0.0, (deadline - self.clock.elapsed_ns()) / 1e9)
+                if not self.clock.wait(event, left):
+                    self._step_out(queue, event)
+                if deadline is not None and self.clock.elapsed_ns() >= deadline:
+                    seconds = 0.0
+        except BaseException:
+            if event is not None:
+                self._step_out(queue, event)
+            raise
+
+    def _step_out(self, queue: Queue, event: threading.Event) -> None:
+        """Leave the line, or let another one have what the event was set for. It may be said twice."""
+        with self.lock:
+            if event.is_set():
+                queue.waiters.wake_one()
+            else:
+                queue.waiters.leave(event)
 
     def get_now(self, unit: Uow | None, name: Any, limit: int, wanted: Wanted) -> tuple[list[Message], int] | None:
         """Take up to `limit` of the messages that are there; nobody may hear of them before the log is safe up to the
@@ -258,16 +274,6 @@ class Engine(Holding):
         if found is None:
             return [], 0
         return found.messages, found.force if found.force > self.log.safe else 0
-
-    def _move_away(self, queue: Queue, limit: int, wanted: Wanted, *, woken: bool) -> None:
-        """Before a get outside a unit of work: what was backed out too often goes, for good."""
-        try:
-            self.log.force(self.sift(queue.name, limit, wanted, "", None))
-        except BaseException:
-            if woken:  # by a message that it does not take: another one may
-                with self.lock:
-                    queue.waiters.wake_one()
-            raise
 
     # ---- messages that a client holds before it acknowledges them; see delivery.py
 
@@ -358,20 +364,6 @@ class Engine(Holding):
                             self._on_failure(exc)
                         raise
                 self.clock.give_way()
-
-    def _wait(self, queue: Queue, event: Any, deadline: int | None) -> None:
-        """Wait for `event` until the deadline; whatever ends it, the place in the line is given up or passed on."""
-        woken = False
-        try:
-            left = None if deadline is None else max(0.0, (deadline - self.clock.elapsed_ns()) / 1e9)
-            woken = self.clock.wait(event, left)
-        finally:
-            if not woken:
-                with self.lock:
-                    if event.is_set():  # woken at the last moment, by a message that another may have to take
-                        queue.waiters.wake_one()
-                    else:
-                        queue.waiters.leave(event)
 
     def _check_again(self) -> None:
         """After joining a line: a queue manager that stopped may have woken everyone in it just before."""

@@ -38,9 +38,15 @@ def test_row_68_it_goes_on_by_what_the_wall_clock_has_gone_on_since() -> None:
     assert 9_000_000 <= SteadyClock(clock, 8_000_000, 1_000_000).now_us() < 9_000_100  # and here set right: never ahead
 
 
+def joined(line: Waiters, *, selective: bool = False) -> threading.Event:
+    event = threading.Event()
+    line.stand(event, selective=selective)
+    return event
+
+
 def test_first_come_first_woken() -> None:
     line = Waiters()
-    events = [line.join(selective=False) for _ in range(3)]
+    events = [joined(line) for _ in range(3)]
     assert line
     for n in range(3):
         line.wake_one()
@@ -51,14 +57,14 @@ def test_first_come_first_woken() -> None:
 
 def test_those_who_look_for_certain_messages_are_always_woken() -> None:
     line = Waiters()
-    selective, plain, later, also = (line.join(selective=s) for s in (True, False, False, True))
+    selective, plain, later, also = (joined(line, selective=s) for s in (True, False, False, True))
     line.wake_one()
     assert [event.is_set() for event in (selective, plain, later, also)] == [True, True, False, True]
 
 
 def test_leaving_and_waking_all() -> None:
     line = Waiters()
-    events = [line.join(selective=False) for _ in range(4)]
+    events = [joined(line) for _ in range(4)]
     line.leave(events[1])
     line.leave(events[1])
     line.leave(threading.Event())
@@ -85,6 +91,6 @@ def test_a_queue_manager_may_stop_while_others_are_woken() -> None:
     stops, other = Stops(line), threading.Event()
     line.stand(stops, selective=True)
     line.stand(other, selective=True)
-    last = line.join(selective=False)
+    last = joined(line)
     line.wake_one()
     assert stops.is_set() and other.is_set() and last.is_set()

@@ -32,6 +32,7 @@ from recovery.uows import UowState
 from tests.alone import alone
 from tests.conftest import SOAK
 from tests.qmgr.world import DATA, NAME, Call, World, bodies, soon
+from tests.sim.clock import SimClock
 from tests.sim.loss import LOSE_ALL
 
 HANGS = 120.0  # seconds
@@ -400,6 +401,45 @@ def test_row_65_an_appender_that_is_struck_while_it_waits_for_room_leaves_nobody
         if not tracer.where:
             break
     assert n > 20, "it is struck in many places"
+
+
+def wait(self: SimClock, event: threading.Event, seconds: float | None) -> bool:
+    return event.wait(seconds)
+
+
+@pytest.mark.interpreted
+def test_row_65_a_get_that_is_struck_while_it_waits_keeps_no_message_from_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At each line, before and after it is woken: it has taken the message, or another one gets it."""
+    monkeypatch.setattr(SimClock, "wait", wait)
+    struck: dict[bool, int] = {False: 0, True: 0}
+    for n in itertools.count(1):
+        world = World()
+        world.qm.define_queue("A")
+        line = world.qm._engine.state.queues["A"].waiters
+        tracer = Tracer(n)
+        waiting = partial(world.qm.get, "A", wait=None)
+        first = Call(partial(interrupted, tracer, waiting))
+        wait_for(lambda: line.line or not first.is_alive())  # noqa: B023
+        if first.is_alive():
+            first.join(0.002)  # a moment to be struck before it sleeps
+        second = Call(waiting)
+        wait_for(lambda: (len(line.line) == 1 + first.is_alive()) or not first.is_alive())  # noqa: B023
+        early = not first.is_alive()
+        world.qm.put("A", b"the message")
+        first.join(HANGS)
+        second.join(0.01)
+        stopped = world.qm._engine.refusal is not None  # it was struck between the record and its effect
+        if second.is_alive() and not stopped and not world.qm.queue("A").depth:  # the first has it
+            world.qm.put("A", b"another one")
+        second.join(HANGS)
+        assert not second.is_alive(), f"struck at {tracer.where}"
+        assert (second.raised is not None) == stopped
+        if not tracer.where:
+            break
+        struck[early] += 1
+    assert struck[False] > 30 and struck[True] > 20, struck
 
 
 @pytest.mark.interpreted
