@@ -163,16 +163,16 @@ class Writer(GroupCommit):
                 self.changed.notify_all()
 
     def _fills(self) -> bool:
-        """Is what is left of the last page little beside what is to be written, and is there room for that?
+        """Is what is left of the last page little beside what is to be written, and is there room enough for that?
 
         Then all goes home in one write, which takes two thirds of the time of two and a sync.
         """
-        buffer = self.buffer
+        buffer, space = self.buffer, self.space
         base, tail = buffer.base, buffer.tail
         last = lsn.page_of(tail)
         little = base < last < tail and 2 * (last + PAGE - tail) <= tail - self.safe
         little = little and self._triple and self._always and not self._begins_a_page(base, tail)
-        return little and self.space.fits(tail, PAGE, self.space.for_gets)
+        return little and tail <= space.checkpoint_at and space.fits(tail, PAGE, space.for_gets)
 
     def _begins_a_page(self, base: int, tail: int) -> bool:
         """Does a run that is the rest of one page and the beginning of the next go home, all in one write?
