@@ -201,7 +201,7 @@ def test_large_messages_and_many_at_once(connection: qmgr.Connection) -> None:
 def test_a_call_beyond_the_longest_frame_is_refused_and_nothing_else(tmp_path: Path) -> None:
     """Row 73."""
     with serving(tmp_path, channels={"max_frame_length": 65_536}) as served, served.connect() as client:
-        with pytest.raises(Mistake) as caught:
+        with pytest.raises(qmgr.MessageTooBig) as caught:
             client.put("A", bytes(70_000))
         assert caught.value.reason == Reason.MSG_TOO_BIG_FOR_Q_MGR
         client.put("A", bytes(65_000))
