@@ -1,5 +1,6 @@
 """Small segments and blocks, so that a queue of a few messages is deep; what paging did in a test, counted."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -54,14 +55,14 @@ class Counted:
     )
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.calls: dict[str, int] = {}
+        self.calls = Counter[str]()
         self.paged_out = 0  # messages
         self.evicted = 0  # arrays that find messages by id
         for owner, name in self.WATCHED:
             patch.setattr(owner, name, self._counting(name, getattr(owner, name)))
         if is_compiled():  # nobody sees what it calls of itself; interpreted, the same lives are counted
             inner = "_page_in", "_spread", "_batch_out", "_let_go_each", "_pluck", "_take_paged", "sweep", "learn"
-            self.calls = dict.fromkeys(inner, UNSEEN)
+            self.calls.update(dict.fromkeys(inner, UNSEEN))
             self.evicted = UNSEEN
 
     def _counting(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,7 +72,7 @@ class Counted:
             try:
                 return real(this, *given, **named)
             finally:
-                self.calls[name] = self.calls.get(name, 0) + 1
+                self.calls[name] += 1
                 if name == "page_out":
                     self.paged_out += paged(this) - before
                 elif name == "learn":
