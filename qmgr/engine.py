@@ -130,44 +130,37 @@ class Engine(Holding):
             raise self.translated(exc) from exc
         return Message(body, entry.head, queue.name, entry.backouts)
 
-    def get_another(self, unit: Uow, name: Any) -> Message | None:
-        """The usual get of a unit of many: one more from the queue of the last. None where that is not all there is to
-        it: nothing was done, use `get_first` then. It calls little of our own, as `put_usual`.
+    def get_usual(self, unit: Uow, name: Any) -> Message | None:
+        """The usual get of a unit of work: the message at the front, without a wait. None where that is not all there
+        is to it: nothing was done, use `get_first` then. It calls little of our own, as `put_usual`.
         """
-        last = unit.gets[-1:]  # another thread may end the unit
-        refused = self.refusal is not None  # in a forked child nobody may let go of the lock
-        if not last or refused:
-            return None
-        queue = last[0][0]
-        if queue.name != name:
-            return None
+        if self.refusal is not None or type(name) is not str:
+            return None  # in a forked child nobody may let go of the lock
         log = self.log
-        space = log.space
         with self.lock:
-            if (
-                self.refusal is not None
-                or unit.xid is not None
-                or not 0 < unit.held < self._hold - GET_COST  # one that has ended holds nothing back
-                or log.buffer.tail + space.promised + GET_COST > space.limit
-                or unit.put_count + len(unit.gets) >= self.max_uncommitted
-            ):
+            queue = self.state.queues.get(name)
+            if queue is None:
                 return None
             try:  # as `State.hold_get` and `_hold_back`
                 entry = queue.lock_next()
                 if entry is None:
                     return None
+                if unit.ahead < GET_COST and not self._goes_on(unit, GET_COST):
+                    queue.unlock_next(entry)
+                    return None
                 unit.gets.append((queue, entry))
                 unit.persistent += 1
+                if not unit.held:
+                    self.state.holding[unit] = None
                 unit.held += GET_COST
-                unit.promise += GET_COST
-                space.promised += GET_COST
+                unit.ahead -= GET_COST
             except BaseException as exc:
                 self._on_failure(exc)
                 raise
             body, end = entry.body, entry.lsn
         if end > log.safe:
             self.force(end)
-        return Message(body, entry.head, queue.name, entry.backouts)
+        return Message(body, entry.head, name, entry.backouts)
 
     def _hold_gets(self, unit: Uow, queue: Queue, entries: list[Entry]) -> None:
         """Take messages in a unit of work. The lock is held."""

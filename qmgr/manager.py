@@ -96,8 +96,8 @@ class UnitOfWork:
     ) -> Message:
         """Take a message, which is gone when the unit of work is committed; see `QueueManager.get`."""
         engine, unit = self._engine, self._unit
-        if unit.gets and not options and wait == 0.0 and wait is not False:
-            message = engine.get_another(unit, queue)
+        if not options and wait == 0.0 and wait is not False:
+            message = engine.get_usual(unit, queue)
             if message is not None:
                 if engine.attention:
                     self._manager.look_around()

@@ -19,7 +19,7 @@ from qmgr.state import PutRun
 from qmgr.units import A_RECORD, FENCE, QUEUE_AND_SEQUENCE
 from recovery import records
 from recovery.records import PUT_COST, Put, PutMany
-from recovery.uows import ACTIVE, Uow
+from recovery.uows import Uow
 
 
 class Puts(Definitions):
@@ -96,40 +96,25 @@ class Puts(Definitions):
 
         It calls little of our own, as each call takes a fiftieth of it.
         """
-        last = unit.puts[-1:]  # another thread may end the unit
-        refused = self.refusal is not None  # in a forked child nobody may let go of the lock
-        if refused or type(name) is not str:
-            return None
-        run = last[0] if last else None
-        queue = self.state.queues.get(name) if run is None else run.queue
-        if queue is None or queue.name != name:
-            return None
-        like = queue.plain
-        if like is None or not like.persistent or type(body) is not bytes or (run is not None and run.like is not like):
-            return None
-        number = next(self._message_numbers)
-        if number > self._last:
-            raise self._no_more_ids()
-        head = like.head(self._id_prefix + number.to_bytes(8, "big"), self.clock.wall_us())
-        size = len(head) + len(body)
-        cost = size + PUT_COST
-        log, checkpointer = self.log, self.checkpointer
-        space = log.space
+        if self.refusal is not None or type(name) is not str or type(body) is not bytes:
+            return None  # in a forked child nobody may let go of the lock
+        now = self.clock.wall_us()
         with self.lock:
             puts = unit.puts
-            if (
-                unit.state is not ACTIVE
-                or self.refusal is not None
-                or (puts if run is None else puts[-1] is not run or run.like is not like)
-                or unit.xid is not None
-                or unit.held + cost >= self._hold
-                or unit.put_count + len(unit.gets) >= self.max_uncommitted
-                or queue.depth >= queue.room_to
-                or len(body) > queue.max_length
-            ):
+            run = puts[-1] if puts else None
+            queue = self.state.queues.get(name) if run is None else run.queue
+            if queue is None or queue.name != name or queue.depth >= queue.room_to or len(body) > queue.max_length:
                 return None
-            more = cost if run is not None else self.promise_of(unit, cost, 1) - unit.promise
-            if log.buffer.tail + space.promised + more + space.for_gets > space.limit:
+            like = queue.plain
+            if like is None or not like.persistent or (run is not None and run.like is not like):
+                return None
+            number = next(self._message_numbers)
+            if number > self._last:
+                raise self._no_more_ids()
+            head = like.head(self._id_prefix + number.to_bytes(8, "big"), now)
+            size = len(head) + len(body)
+            cost = size + PUT_COST
+            if unit.ahead < cost and not self._goes_on(unit, cost, queue):
                 return None
             try:  # as `State.hold_puts` and `_hold_back`
                 queue.depth += 1
@@ -145,15 +130,15 @@ class Puts(Definitions):
                 unit.persistent += 1
                 unit.put_bytes += size
                 unit.held += cost
-                unit.promise += more
-                space.promised += more
+                unit.ahead -= cost
             except BaseException as exc:
                 self._on_failure(exc)
                 raise
+            checkpointer = self.checkpointer
             checkpointer.came += size + OVERHEAD
             if checkpointer.came >= checkpointer.came_max:
                 self.attention = True
-        return Message(body, head, queue.name, 0, None)
+        return Message(body, head, name, 0, None)
 
     def put_many(self, unit: Uow | None, name: Any, bodies: Iterable[Any], options: verbs.PutOptions) -> list[Message]:
         """Put messages to one queue with one record: all of them or, where an error is raised, none."""

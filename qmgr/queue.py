@@ -9,6 +9,7 @@ from qmgr.due import Waiters
 from qmgr.entry import COPY, GONE, LOCKED, NOWHERE, OVERHEAD, READY, Entry
 from qmgr.finding import Finding
 from qmgr.ids import Arrays
+from qmgr.lane import Lane
 from qmgr.message import describe
 from qmgr.objects import QmgrDefinition, QueueDefinition, is_event_queue
 from qmgr.segments import SegmentReader
@@ -44,6 +45,7 @@ class Queue(Finding):
         self.last_event: tuple[int, int, int] | None = None  # of the depth: when, the next sequence and depth then
         self.stuck: object = None  # of which definition, and which DEADQ, it was told that messages stay there
         self._qmgr = QmgrDefinition()
+        self._foremost: Lane | None = None
         self._settle(definition)
 
     def _settle(self, definition: QueueDefinition) -> None:
@@ -65,6 +67,7 @@ class Queue(Finding):
         size = definition.buffer_size
         self.buffers = self._default_buffers if size is None else (size, size)
         self._fifo = definition.delivery_sequence == "FIFO"
+        self._foremost_of = -1  # which lanes had messages when `_foremost` was found
 
     def arm(self, events: int) -> None:
         """Wait for these events of the depth. Puts and gets for which there is none have nothing more to look at."""
@@ -189,11 +192,9 @@ class Queue(Finding):
     def lock_next(self) -> Entry | None:
         """`lock` what `first` tells, where that is a persistent message at the front of a line, and nothing else is to
         be looked at. None: it is not so, and nothing was done."""
-        occupied = self._occupied
-        number = occupied.bit_length() - 1
-        if number < 1 or not number & 1 or occupied >> number - 1 & 1 or (self._fifo and occupied != 1 << number):
+        lane = self._foremost if self._foremost_of == self._occupied else self._find_foremost()
+        if lane is None:
             return None
-        lane = self._lanes[number]
         line = lane.line
         if not line or lane.given_back or self._indexed or self._gathered is not None or not self.gets_freely:
             return None
@@ -205,6 +206,23 @@ class Queue(Finding):
         self.depth -= 1
         self.uncommitted += 1
         return entry
+
+    def unlock_next(self, entry: Entry) -> None:
+        """What `lock_next` has told was not taken after all, and the lock has been held since then."""
+        entry.status = READY
+        self._lanes[entry.priority << 1 | entry.persistent].line.appendleft(entry)
+        self.depth += 1
+        self.uncommitted -= 1
+
+    def _find_foremost(self) -> Lane | None:
+        """The lane of persistent messages of which the next comes before those of all others; None: there is none."""
+        occupied = self._foremost_of = self._occupied
+        number = occupied.bit_length() - 1
+        others = 0
+        if number > 0:
+            others = occupied ^ 1 << number if self._fifo else occupied >> number - 1 & 1
+        self._foremost = self._lanes[number] if number & 1 and number > 0 and not others else None
+        return self._foremost
 
     def give_back(self, entry: Entry, *, count: bool) -> None:
         """The unit of work that had locked it was backed out; `count` it."""

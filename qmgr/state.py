@@ -316,7 +316,7 @@ class State(ABC):
 
     def _end(self, unit: Uow, outcome: uows.UowState) -> None:
         unit.state = outcome
-        unit.held = 0
+        unit.held = unit.ahead = 0
         self.holding.pop(unit, None)
         unit.puts.clear()
         unit.gets.clear()

@@ -20,8 +20,10 @@ from qmgr.state import A_FEW, QUEUE, PutRun
 from qmgr.threads import Alive
 from recovery import records
 from recovery.records import (
+    GET_COST,
     GET_RUN,
     PIECE,
+    PUT_COST,
     PUT_RUN,
     Backout,
     Calls,
@@ -39,6 +41,8 @@ QUEUE_AND_SEQUENCE = records.QUEUE_PLACE.size
 COUNT = records.LENGTH32.size
 A_RECORD = 4  # messages that are logged together take a restart as long as one record, and count as one, about
 HOLD = 512 << 10  # bytes of calls that are held back at most
+AHEAD = 16 << 10  # bytes that are promised at most for calls that are still to come
+A_CALL = min(GET_COST, PUT_COST)  # bytes, at least
 FENCE = 1 << 40  # numbers handed out in one epoch: message ids and units of work are unique over all restarts
 
 
@@ -106,6 +110,9 @@ class Units(Logged):
         """Take what the attributes of the queue manager say of units of work."""
         said = self.state.qmgr.max_uncommitted
         self.max_uncommitted = self._usual_uncommitted if said is None else said
+        with self.lock:
+            for unit in self.state.uows:
+                self._promise(unit, unit.promise - unit.ahead)
 
     def begin(self, xid: Any, owner: str, thread: Alive | None) -> Uow:
         if self.refusal is not None:
@@ -188,6 +195,39 @@ class Units(Logged):
         """From now on so many bytes are kept for the unit's end."""
         self.log.space.promised += promise - unit.promise
         unit.promise = promise
+        unit.ahead = 0
+
+    def _goes_on(self, unit: Uow, cost: int, queue: Queue | None = None) -> bool:
+        """The usual case of `_room_in` and `_hold_back`: promise room for a call of so many bytes and, where the log
+        has much, for more of them: as many as the unit has made so far. Those need only look at `unit.ahead`.
+
+        False where that is not all there is to it; nothing is promised then. `queue`: that of a put. The lock is held.
+        """
+        log, held, ahead = self.log, unit.held, cost
+        space = log.space
+        used = log.buffer.tail + space.promised
+        calls = self.max_uncommitted - unit.put_count - len(unit.gets)
+        new = queue is not None and queue.id not in unit.touched
+        if held and not new:
+            if used <= space.checkpoint_at:
+                ahead = max(cost, min(held, AHEAD, calls * A_CALL))
+            promise = unit.promise - unit.ahead + ahead
+        else:
+            promise = self.promise_of(unit, cost, new)
+        more = promise - unit.promise
+        if (
+            unit.state is not ACTIVE
+            or self.refusal is not None
+            or unit.xid is not None
+            or calls < 1
+            or held + ahead >= self._hold
+            or used + more + space.for_gets > space.limit
+        ):
+            return False
+        space.promised += more
+        unit.promise = promise
+        unit.ahead = ahead
+        return True
 
     def _room_in(self, unit: Uow, count: int, cost: int, queue: Queue | None, put_bytes: int) -> int:
         """May the unit of work go on with `count` messages, and has the log room for `cost` more bytes of calls?
@@ -199,6 +239,8 @@ class Units(Logged):
             self.check()
         if unit.state is not ACTIVE:
             raise verbs.ended(unit)
+        if unit.ahead:
+            self._promise(unit, unit.promise - unit.ahead)
         promise = unit.promise
         if cost:
             new = queue is not None and queue.id not in unit.touched
@@ -232,8 +274,7 @@ class Units(Logged):
         """
         unit.held += cost
         self.state.holding[unit] = None
-        self.log.space.promised += promise - unit.promise
-        unit.promise = promise
+        self._promise(unit, promise)
 
     def log_held(self, but: Uow | None = None, *, puts: bool = True) -> None:
         """Log the calls that units of work have held back. The lock is held; it may be let go of while room is made.

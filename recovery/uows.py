@@ -48,6 +48,7 @@ class Uow:
     held: int = 0  # the most bytes of log record that its calls take which are not logged yet
     gets_logged: int = 0  # of its gets
     promise: int = 0  # log bytes reserved for its end
+    ahead: int = 0  # of them, for calls that are still to come
     holds: bool = False  # it locks messages for a client that has not acknowledged them: nothing of it is ever logged
     evicted: bool = False  # rolled back by the queue manager, which its application does not know yet
 

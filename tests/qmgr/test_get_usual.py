@@ -1,4 +1,4 @@
-"""One more get from the queue of the last, by the short way: as by the long one, to which all else is left."""
+"""The usual get of a unit of work by the short way: as by the long one, to which all else is left."""
 
 import threading
 from collections.abc import Callable
@@ -9,6 +9,7 @@ import pytest
 import qmgr
 from qmgr import Reason, UowState, Xid
 from qmgr.entry import LOCKED
+from qmgr.units import AHEAD
 from recovery.records import GET_COST
 from tests.qmgr.test_interrupts import Strike, interrupted
 from tests.qmgr.world import World, bodies, reason_of
@@ -17,7 +18,7 @@ from tests.sim.loss import LOSE_ALL
 
 def another(unit: qmgr.UnitOfWork, name: Any = "A") -> bytes | None:
     """What the short way gets."""
-    message = unit._engine.get_another(unit._unit, name)
+    message = unit._engine.get_usual(unit._unit, name)
     return None if message is None else message.body
 
 
@@ -36,9 +37,10 @@ def made(count: int = 5) -> tuple[World, qmgr.UnitOfWork]:
 def counts(world: World, unit: qmgr.UnitOfWork) -> dict[str, int]:
     """All that a get counts."""
     one, queue = unit._unit, world.qm._engine.state.queues["A"]
-    counted = {name: getattr(one, name) for name in ("put_count", "persistent", "put_bytes", "held", "promise")}
+    counted = {name: getattr(one, name) for name in ("put_count", "persistent", "put_bytes", "held")}
     return counted | {
-        "promised": world.qm._engine.log.space.promised,
+        "promise": one.promise - one.ahead,
+        "promised": world.qm._engine.log.space.promised - one.ahead,
         "gets": sum(entry.status == LOCKED for _, entry in one.gets),
         "depth": queue.depth,
         "uncommitted": queue.uncommitted,
@@ -51,7 +53,7 @@ def test_it_counts_and_promises_what_the_long_way_does() -> None:
     for short in (True, False):
         world, unit = made(20)
         for number in range(1, 15):
-            get = unit._engine.get_another if short else unit._engine.get_first
+            get = unit._engine.get_usual if short else unit._engine.get_first
             message = get(unit._unit, "A")
             assert message is not None
             assert (message.body, message.queue, message.backout_count) == (b"%d" % number, "A", 0)
@@ -199,8 +201,8 @@ class Meanwhile:
 @pytest.mark.parametrize(
     "happens",
     [
-        *(no_room_in_the_log, no_more_held, no_more_in_a_unit, put_as_well, another_thread_logs, refused, deleted),
-        *(event_wanted, known_by_id, known_by_group, higher_priority, fleeting, ended, backed_out, inhibited),
+        *(no_room_in_the_log, no_more_held, no_more_in_a_unit, put_as_well, refused, deleted),
+        *(event_wanted, known_by_id, known_by_group, fleeting, ended, backed_out, inhibited),
     ],
 )
 def test_what_happens_before_it_has_the_lock_leaves_it_to_the_long_way(
@@ -224,6 +226,27 @@ def test_what_happens_before_it_has_the_lock_leaves_it_to_the_long_way(
     assert depths == [queue.depth]
 
 
+@pytest.mark.interpreted
+@pytest.mark.parametrize(("happens", "body"), [(another_thread_logs, b"1"), (higher_priority, b"first")])
+def test_what_others_log_and_put_before_it_has_the_lock_does_not_hinder_it(
+    happens: Callable[[World, qmgr.UnitOfWork], None], body: bytes
+) -> None:
+    world, unit = made()
+    engine = world.qm._engine
+
+    def before() -> None:
+        engine.lock = lock
+        happens(world, unit)
+
+    lock = engine.lock
+    engine.lock = Meanwhile(lock, before)  # type: ignore[assignment]
+    assert another(unit) == body
+    assert unit._unit.promise == engine.promise_of(unit._unit), "what is logged of it is promised no more"
+    unit.commit()
+    world.crash(LOSE_ALL)
+    assert body not in bodies(world.qm, "A")
+
+
 def test_what_was_given_back_comes_first() -> None:
     world, unit = made(6)
     other = world.qm.begin()
@@ -242,7 +265,7 @@ def test_the_backout_count_of_an_earlier_life_is_told() -> None:
     world.crash(LOSE_ALL)
     unit = world.qm.begin()
     unit.get("A")
-    message = unit._engine.get_another(unit._unit, "A")
+    message = unit._engine.get_usual(unit._unit, "A")
     assert message is not None
     assert (message.body, message.backout_count) == (b"1", 1)
 
@@ -271,6 +294,72 @@ def test_an_empty_queue_is_told_each_time() -> None:
     assert unit.get("A").body == b"another"
 
 
+def test_room_is_promised_for_as_many_gets_as_there_were() -> None:
+    world, unit = made(600)
+    one, engine = unit._unit, world.qm._engine
+    for _ in range(64):
+        assert another(unit) is not None
+    assert 0 < one.ahead <= one.held
+    assert one.promise == engine.promise_of(one) + one.ahead
+    assert engine.log.space.promised == one.promise
+    world.qm.put("B", b"of another, before which all that it has done is logged")
+    assert (one.held, one.ahead, one.promise) == (0, 0, engine.promise_of(one))
+    for _ in range(500):
+        unit.get("A")
+    assert 0 < one.ahead <= AHEAD
+    unit.commit()
+    assert (one.ahead, engine.log.space.promised) == (0, 0)
+
+
+def test_no_more_is_promised_than_is_taken_where_the_log_has_little_room() -> None:
+    world, unit = made(100)
+    one, engine = unit._unit, world.qm._engine
+    engine.log.space.checkpoint_at = engine.log.buffer.tail
+    for _ in range(64):
+        assert another(unit) is not None
+        assert one.ahead == 0
+
+
+def test_what_is_promised_ahead_does_not_pass_over_the_most_that_a_unit_may_have() -> None:
+    world, unit = made(100)
+    world.qm.alter(max_uncommitted=40)
+    for _ in range(20):
+        assert another(unit) is not None
+    assert unit._unit.ahead > 0
+    for number in range(10):
+        unit.put("B", b"%d" % number, persistent=False)
+    found = [another(unit) for _ in range(20)]
+    assert found[:9] == [b"%d" % number for number in range(21, 30)]
+    assert found[9:] == [None] * 11
+    with pytest.raises(qmgr.MQError) as caught:
+        unit.get("A")
+    assert reason_of(caught.value) == Reason.SYNCPOINT_LIMIT_REACHED
+
+
+def test_it_is_taken_back_where_less_is_allowed() -> None:
+    world, unit = made(100)
+    for _ in range(40):
+        assert another(unit) is not None
+    assert unit._unit.ahead > 0
+    world.qm.alter(max_uncommitted=30)
+    assert another(unit) is None
+    assert unit._unit.ahead == 0
+
+
+def test_nothing_of_it_is_left_when_the_unit_is_rolled_back_for_room() -> None:
+    world, unit = made(100)
+    for _ in range(40):
+        assert another(unit) is not None
+    assert unit._unit.ahead > 0
+    engine = world.qm._engine
+    with engine.lock:
+        engine.make_room_for_end(unit._unit)
+        engine.back_out_locked(unit._unit)
+    assert (unit._unit.ahead, engine.log.space.promised) == (0, 0)
+    assert another(unit) is None
+    assert world.qm.queue("A").depth == 100
+
+
 def test_what_would_not_survive_a_crash_is_left_to_the_long_way() -> None:
     world = World()
     world.qm.define_queue("A")
@@ -295,18 +384,16 @@ def test_a_refusal_is_heard_without_the_lock_which_a_forked_child_may_find_taken
 
 def test_what_is_not_usual_is_left_to_the_long_way() -> None:
     world, unit = made(20)
-    assert another(world.qm.begin()) is None, "it is the first"
     assert another(unit) == b"1"
     assert another(unit, name="OF.A") is None
     assert another(unit, name="B") is None
     assert another(unit, name=["A"]) is None
     world.qm.put("B", b"of another")
-    assert another(unit) is None, "what it has got is logged"
-    assert unit.get("A").body == b"2"
-    assert another(unit) == b"3"
+    assert another(unit) == b"2"
     prepared = world.qm.begin(Xid(1, b"global", b"branch"))
-    assert prepared.get("A").body == b"4"
     assert another(prepared) is None, "more is promised for its end"
+    assert prepared.get("A").body == b"3"
+    assert another(prepared) is None
 
 
 @pytest.mark.parametrize("wait", [False, -1, "long"])
@@ -376,7 +463,7 @@ def test_units_of_work_of_which_several_threads_get_lose_nothing() -> None:
 def test_an_interrupt_in_the_middle_of_one_stops_the_queue_manager_and_a_restart_has_all_messages() -> None:
     world, unit = made()
     queue = world.qm._engine.state.queues["A"]
-    strike = Strike(type(world.qm._engine).get_another.__code__, lambda frame: queue.depth == 3)
+    strike = Strike(type(world.qm._engine).get_usual.__code__, lambda frame: queue.depth == 3)
     assert not interrupted(strike, lambda: unit.get("A"))
     assert world.qm.refusal is not None
     world.crash(LOSE_ALL)

@@ -264,7 +264,7 @@ class Life:
         self.check_promises(log.promised)
 
     def check_promises(self, promised: int) -> None:
-        """The log keeps what its units of work need to end, no byte less and no byte more."""
+        """The log keeps what its units of work need to end, and for calls to come no more than they have used."""
         engine = self.qm._engine
         units = list(engine.state.uows)
         if promised != sum(unit.promise for unit in units):
@@ -272,8 +272,8 @@ class Life:
         for unit in units:
             if unit.state is not UowState.ACTIVE or not (unit.held or unit.first_lsn):
                 continue
-            needed = engine.promise_of(unit)
-            if unit.promise != needed:
+            needed = engine.promise_of(unit) + unit.ahead
+            if unit.promise != needed or not 0 <= unit.ahead <= unit.held:
                 raise Violation(f"{unit.promise} bytes are promised to a unit that needs {needed}\n{self.tell()}")
 
     def settle(self) -> None:
