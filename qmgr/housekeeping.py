@@ -218,11 +218,18 @@ class Housekeeper:
             self._engine.log_held()
             self._engine.count_promises()
         try:
-            self._checkpointer.take(clean=clean, hear=hear)
-        except OSError as exc:
-            if not self._gives_back_files(exc):
-                raise
-            self._checkpointer.take(clean=clean, hear=hear)
+            try:
+                self._checkpointer.take(clean=clean, hear=hear)
+            except OSError as exc:
+                if not self._gives_back_files(exc):
+                    raise
+                self._checkpointer.take(clean=clean, hear=hear)
+        except (OSError, LogError):
+            raise
+        except BaseException:  # one that was struck has closed the log, and whoever waits is to hear of that
+            if self._engine.log.failure is not None:
+                self._on_failure(self._engine.log.failure)
+            raise
         self._failed_ns = 0
         self._hindrance = ""
         self._told = 0, 0

@@ -750,6 +750,29 @@ def test_row_57_who_waits_for_a_message_hears_of_a_stop_without_memory(tmp_path:
     assert heard.wait(120)
 
 
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
+def test_a_checkpoint_that_is_struck_in_a_call_is_told_to_who_waits(
+    real: Callable[..., qmgr.QueueManager], monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
+) -> None:
+    qm = real()
+    qm.define_queue("A")
+    qm.put("A", b"kept")
+    qm.define_queue("B")
+    waiting = Call(lambda: qm.get("B", wait=None))
+    looks_until(qm, lambda: len(qm._engine.state.queues["B"].waiters.line) > 0)
+
+    def struck() -> None:
+        raise kind
+
+    monkeypatch.setattr(qm._store, "snapshot", struck)
+    with pytest.raises((kind, qmgr.Unavailable)):
+        qm.checkpoint()
+    with pytest.raises(qmgr.Unavailable, match="start it again"):
+        waiting.outcome()
+    qm.end("immediate")
+    assert bodies(real(), "A") == [b"kept"]
+
+
 def test_row_57_a_checkpoint_that_memory_fails_in_the_background_is_told_to_who_waits(
     real: Callable[..., qmgr.QueueManager], monkeypatch: pytest.MonkeyPatch
 ) -> None:
