@@ -164,6 +164,7 @@ class Engine(Holding):
 
     def _hold_gets(self, unit: Uow, queue: Queue, entries: list[Entry]) -> None:
         """Take messages in a unit of work. The lock is held."""
+        self._take_back(unit)  # it is for so many calls, and these count too
         persistent = 0
         try:
             for entry in entries:

@@ -111,8 +111,7 @@ class Units(Logged):
         said = self.state.qmgr.max_uncommitted
         self.max_uncommitted = self._usual_uncommitted if said is None else said
         with self.lock:
-            for unit in self.state.uows:
-                self._promise(unit, unit.promise - unit.ahead)
+            self._take_all_back()
 
     def begin(self, xid: Any, owner: str, thread: Alive | None) -> Uow:
         if self.refusal is not None:
@@ -193,9 +192,23 @@ class Units(Logged):
 
     def _promise(self, unit: Uow, promise: int) -> None:
         """From now on so many bytes are kept for the unit's end."""
+        unit.ahead = 0
         self.log.space.promised += promise - unit.promise
         unit.promise = promise
-        unit.ahead = 0
+
+    def _take_back(self, unit: Uow) -> None:
+        """Nothing is promised any more for calls of the unit that are still to come."""
+        if unit.ahead:
+            self._promise(unit, unit.promise - unit.ahead)
+
+    def _take_all_back(self) -> None:
+        for unit in self.state.uows:
+            self._take_back(unit)
+
+    def _find_room(self, size: int, kept: int, *, spare: bool) -> None:
+        self._take_all_back()
+        if not self.log.reserve(size, kept):
+            super()._find_room(size, kept, spare=spare)
 
     def _goes_on(self, unit: Uow, cost: int, queue: Queue | None = None) -> bool:
         """The usual case of `_room_in` and `_hold_back`: promise room for a call of so many bytes and, where the log
@@ -239,8 +252,7 @@ class Units(Logged):
             self.check()
         if unit.state is not ACTIVE:
             raise verbs.ended(unit)
-        if unit.ahead:
-            self._promise(unit, unit.promise - unit.ahead)
+        self._take_back(unit)
         promise = unit.promise
         if cost:
             new = queue is not None and queue.id not in unit.touched

@@ -9,10 +9,11 @@ import pytest
 import qmgr
 from qmgr import Reason, UowState, Xid
 from qmgr.entry import LOCKED
+from qmgr.logged import never_wait_for_room
 from qmgr.units import AHEAD
 from recovery.records import GET_COST
 from tests.qmgr.test_interrupts import Strike, interrupted
-from tests.qmgr.world import World, bodies, reason_of
+from tests.qmgr.world import Call, World, bodies, reason_of
 from tests.sim.loss import LOSE_ALL
 
 
@@ -344,6 +345,87 @@ def test_it_is_taken_back_where_less_is_allowed() -> None:
     world.qm.alter(max_uncommitted=30)
     assert another(unit) is None
     assert unit._unit.ahead == 0
+
+
+def test_it_is_taken_back_before_anybody_else_has_to_give_way() -> None:
+    world, unit = made(100)
+    for _ in range(40):
+        assert another(unit) is not None
+    engine, ahead, taken = world.qm._engine, unit._unit.ahead, world.qm.status().checkpoints
+    assert ahead > 0
+    space = engine.log.space
+    space.limit = engine.log.buffer.tail + space.promised  # no room is left
+
+    def reserve() -> None:
+        never_wait_for_room()
+        with engine.lock:
+            engine._reserve(ahead, 0)
+
+    Call(reserve).outcome()
+    assert (unit._unit.ahead, world.qm.status().checkpoints) == (0, taken)
+    assert another(unit) is None
+
+
+@pytest.mark.interpreted
+def test_what_a_unit_is_promised_while_another_thread_makes_room_for_it_is_taken_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, unit = made(100)
+    world.qm.put_many("B", [b"fleeting"] * 40, persistent=False, priority=9)
+    world.qm.alter(max_uncommitted=60)
+    engine = world.qm._engine
+    space, limit = engine.log.space, engine.log.space.limit
+
+    def lets_go(size: int, promise: int, kept: int = 0) -> None:
+        space.limit = limit
+        engine.log.changed.without(lambda: [another(unit) for _ in range(29)])
+        assert unit._unit.ahead > 0
+
+    monkeypatch.setattr(engine, "_reserve", lets_go)
+    space.limit = 0
+    assert len(unit.get_many("B", 20)) == 20
+    assert len(unit._unit.gets) == 50
+    assert unit._unit.ahead == 0
+    assert [another(unit) is not None for _ in range(11)] == [True] * 10 + [False]
+
+
+def test_what_a_put_adds_to_the_outcome_is_promised_whatever_is_promised_ahead() -> None:
+    world, unit = made(100)
+    for _ in range(40):
+        assert another(unit) is not None
+    one, engine = unit._unit, world.qm._engine
+    assert one.ahead > 200
+    assert engine.put_usual(one, "B", b"the first to this queue") is not None
+    assert one.promise == engine.promise_of(one) + one.ahead
+    unit.commit()
+
+
+def test_it_has_its_bounds() -> None:
+    world, unit = made(5)
+    one, engine = unit._unit, world.qm._engine
+    engine._hold = 60_000
+    largest = 0
+    for _ in range(300):
+        if engine.put_usual(one, "A", bytes(1000)) is None:
+            break
+        largest = max(largest, one.ahead)
+        assert one.held + one.ahead < engine._hold
+    assert AHEAD - 2000 < largest <= AHEAD
+    assert one.held > engine._hold - AHEAD - 2000
+
+
+def test_another_order_of_delivery_is_heeded_at_once() -> None:
+    world = World()
+    world.qm.define_queue("A")
+    for number in range(4):
+        world.qm.put("A", b"low %d" % number, priority=0)
+        world.qm.put("A", b"high %d" % number, priority=9)
+    unit = world.qm.begin()
+    assert another(unit) == b"high 0"
+    world.qm.alter_queue("A", delivery_sequence="FIFO")
+    assert [unit.get("A").body for _ in range(3)] == [b"low 0", b"low 1", b"high 1"]
+    world.qm.alter_queue("A", delivery_sequence="PRIORITY")
+    assert [unit.get("A").body for _ in range(3)] == [b"high 2", b"high 3", b"low 2"]
 
 
 def test_nothing_of_it_is_left_when_the_unit_is_rolled_back_for_room() -> None:
