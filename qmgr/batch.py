@@ -100,6 +100,26 @@ class Batch:
             self.alike = None  # after that: a checkpoint looks at it without the lock
         return made
 
+    def drop(self, count: int) -> int:
+        """The first of them, so many, are gone, and none has become an entry; the weight of these. No checkpoint is
+        writing."""
+        alike, weight = self.alike, self.weight
+        assert alike is not None, "they are no entries"
+        if count == self.count:
+            self.made, self.alike = [], None
+        else:
+            weight = sum(map(len, alike.heads[:count])) + sum(map(len, alike.bodies[:count])) + OVERHEAD * count
+            heads, bodies = alike.heads[count:], alike.bodies[count:]
+            self.alike = Alike(heads, bodies, alike.persistent, alike.priority, alike.expiring)
+        self.count -= count
+        self.weight -= weight
+        self.sequence += count
+        self.cell += count
+        return weight
+
+
+Part = tuple[Batch, int]  # a batch, and how many of its messages, from the first on
+
 
 Items = list[Entry | Batch]
 

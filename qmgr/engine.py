@@ -14,6 +14,7 @@ import attrs
 from logger.disk import way_out
 from logger.errors import LogError
 from qmgr import verbs
+from qmgr.batch import Part
 from qmgr.due import Waiter
 from qmgr.entry import COPY, READY, Entry
 from qmgr.errors import Inhibited, Mistake, ObjectInUse, Reason, Unavailable
@@ -378,6 +379,10 @@ class Engine(Holding):
             freely = queue.gets_freely  # each time, since the lock may have been let go of
             if not freely:
                 self._check_get(queue)
+            elif unit is None and limit > 1 and not wanted.selective:
+                parts = queue.batches_in_front(limit)
+                if parts is not None:
+                    return self._take_batches(queue, parts)
             now = self.steady.now_us() if queue.expiring else 0
             chosen, expired = self._choose(unit, queue, limit, wanted, now, look_at, may_read)
             if chosen and (len(chosen) == limit or not (full and expired)):
@@ -412,6 +417,19 @@ class Engine(Holding):
         if expired:
             self.expire_locked(queue, expired)  # last, since it may let go of the lock
         return _Found(chosen, messages, safe)
+
+    def _take_batches(self, queue: Queue, parts: list[Part]) -> "_Found":
+        """Log and apply that messages of batches are taken for good. The lock is held and the room is reserved."""
+        messages: list[Message] = []
+        sequences: list[int] = []
+        for batch, count in parts:
+            alike = batch.alike
+            assert alike is not None, "they are no entries"
+            both = itertools.islice(zip(alike.heads, alike.bodies, strict=True), count)
+            messages += [Message(body, head, queue.name, 0) for head, body in both]
+            sequences += range(batch.sequence, batch.sequence + count)
+        self.checkpointer.records += (len(sequences) - 1) // A_RECORD
+        return _Found([], messages, self._append_and_apply(Get(queue.id, sequences, parts), self.clock.wall_us()))
 
     def _log_gets(self, queue: Queue, chosen: list[Entry]) -> int:
         """Log and apply that they are taken for good; the LSN to force. The lock is held and the room is reserved."""

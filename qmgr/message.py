@@ -33,6 +33,7 @@ from qmgr.objects import check_name
 HEAD = struct.Struct("<16sQQ24s24s")
 FACTS = struct.Struct("<BBBBB3xII")  # its first field
 assert HEAD.size == 80 and FACTS.size == 16
+NUMBER_OF_ID = 48  # where that stands which makes the message id unique: 8 bytes, big-endian
 VERSION = 1
 PERSISTENT, IN_GROUP, LAST_IN_GROUP = 1, 2, 4
 NUMBER = struct.Struct("<I")
@@ -145,12 +146,19 @@ class Descriptor:
         """All but the body of the message with this id."""
         return HEAD.pack(self.facts, put_time_us, self.expires, message_id, self.correlation_id) + self.rest
 
-    def heads(self, message_ids: Iterable[bytes], put_time_us: int) -> list[bytes]:
-        """All but the bodies of the messages with these ids, which are put in one call."""
-        facts, expires, correlation_id, rest = self.facts, self.expires, self.correlation_id, self.rest
-        pack = HEAD.pack
-        heads = [pack(facts, put_time_us, expires, one_id, correlation_id) + rest for one_id in message_ids]
-        return _numbered(heads) if facts[1] & IN_GROUP else heads
+    def heads(self, id_prefix: bytes, numbers: Iterable[int], put_time_us: int) -> list[bytes]:
+        """The same of messages that are put in one call, whose ids are the prefix and a number each."""
+        like = self.head(id_prefix, put_time_us)
+        before, behind = like[:NUMBER_OF_ID], like[NUMBER_OF_ID + 8 :]
+        pack = struct.Struct(f">{len(before)}sQ{len(behind)}s").pack
+        return self._numbered([pack(before, number, behind) for number in numbers])
+
+    def equal_heads(self, message_id: bytes, count: int, put_time_us: int) -> list[bytes]:
+        """The same of messages that all have this id."""
+        return self._numbered([self.head(message_id, put_time_us)] * count)
+
+    def _numbered(self, heads: list[bytes]) -> list[bytes]:
+        return _numbered(heads) if self.facts[1] & IN_GROUP else heads
 
 
 def _numbered(heads: list[bytes]) -> list[bytes]:

@@ -50,12 +50,12 @@ class Puts(Definitions):
 
     # ---- puts
 
-    def _new_message_ids(self, count: int) -> list[bytes]:
-        prefix = self._id_prefix
+    def _new_numbers(self, count: int) -> list[int]:
+        """Those of messages, behind which their ids differ."""
         numbers = list(itertools.islice(self._message_numbers, count))
         if numbers[-1] > self._last:
             raise self._no_more_ids()
-        return [prefix + number.to_bytes(8, "big") for number in numbers]
+        return numbers
 
     def _no_more_ids(self) -> Unavailable:
         return Unavailable("this start has used up its message ids; end and start the queue manager")
@@ -160,13 +160,16 @@ class Puts(Definitions):
         bodies = [body if type(body) is bytes else check_body(body) for body in bodies]
         if not bodies:
             return [], 0
-        self._check_many(queue, descriptor, bodies)  # before much is made of it
+        body_bytes = sum(map(len, bodies))
+        self._check_many(queue, descriptor, len(bodies), body_bytes)  # before much is made of it
         now = self.clock.wall_us()
         given_id = verbs.given_id(options)
-        ids = self._new_message_ids(len(bodies)) if given_id is None else [given_id] * len(bodies)
-        heads = descriptor.heads(ids, now)
+        if given_id is None:
+            heads = descriptor.heads(self._id_prefix, self._new_numbers(len(bodies)), now)
+        else:
+            heads = descriptor.equal_heads(given_id, len(bodies), now)
         largest = max(map(len, bodies))
-        size = sum(map(len, bodies)) + len(bodies) * len(heads[0])
+        size = body_bytes + len(bodies) * len(heads[0])
         persistent, priority, expires = descriptor.persistent, descriptor.priority, descriptor.expires
         messages = list(zip(heads, bodies, strict=True))
         end = 0
@@ -181,12 +184,12 @@ class Puts(Definitions):
         name, expiry = queue.name, descriptor.expiry
         return [Message(body, head, name, 0, expiry) for head, body in messages], end
 
-    def _check_many(self, queue: Queue, descriptor: Descriptor, bodies: list[bytes]) -> None:
+    def _check_many(self, queue: Queue, descriptor: Descriptor, count: int, body_bytes: int) -> None:
         """May there be so many messages at all? What is there already is looked at later."""
-        count, room = len(bodies), queue.definition.max_depth
+        room = queue.definition.max_depth
         if count > room:
             raise QueueFull(f"queue {queue.name!r} takes {room} messages (max_depth), not {count}", name=queue.name)
-        size = sum(map(len, bodies)) + HEAD.size * count
+        size = body_bytes + HEAD.size * count
         if descriptor.persistent and size > self.log.space.largest:
             raise self._too_much(size, queue)
 
@@ -277,7 +280,7 @@ class Puts(Definitions):
         now = self.clock.wall_us()
         body = event.encode(self.name, now)
         descriptor = verbs.describe(queue, {"format": "MQSTR"}, self._expires)
-        head = descriptor.head(self._new_message_ids(1)[0], now)
+        [head] = descriptor.heads(self._id_prefix, self._new_numbers(1), now)
         if descriptor.persistent:
             self.log_held()
             if not self.log.reserve(self.log.cost(QUEUE_AND_SEQUENCE + len(head) + len(body)), self.log.space.for_gets):

@@ -4,7 +4,7 @@ There are two lanes for each priority, one for persistent messages and one for t
 every method.
 """
 
-from qmgr.batch import FEWEST, MOST, Alike, Batch, Items, still_there, weight
+from qmgr.batch import FEWEST, MOST, Alike, Batch, Items, Part, still_there, weight
 from qmgr.due import Waiters
 from qmgr.entry import COPY, GONE, LOCKED, NOWHERE, OVERHEAD, READY, Entry
 from qmgr.finding import Finding
@@ -263,6 +263,40 @@ class Queue(Finding):
         self.depth -= 1
         self._lanes[entry.priority << 1 | entry.persistent].paged -= 1
         self._forget_paged(entry)
+
+    def batches_in_front(self, count: int) -> list[Part] | None:
+        """The next `count` messages, where all of them are in batches and nothing else is to be looked at: then they
+        need never become entries. The last batch may have more. Where there are indexes there is no batch."""
+        lane = self._foremost if self._foremost_of == self._occupied else self._find_foremost()
+        if lane is None or lane.line or lane.tail or lane.paged or lane.given_back:
+            return None
+        if self.removed is not None or self._gathered is not None:
+            return None
+        parts: list[Part] = []
+        for batch in lane.behind:
+            if not isinstance(batch, Batch) or batch.alike is None:
+                return None
+            parts.append((batch, min(batch.count, count)))
+            count -= batch.count
+            if count <= 0:
+                return parts
+        return None
+
+    def take_batches(self, parts: list[Part]) -> None:
+        """What `batches_in_front` told is got outside a unit of work."""
+        lane = self._lanes[parts[0][0].priority << 1 | 1]
+        for batch, count in parts:
+            cell = batch.cell
+            size = batch.drop(count)
+            if batch.segment:
+                cells = list(range(cell, cell + count))
+                self.segments[batch.segment].mark_gone_each(cells, size - OVERHEAD * count)
+                lane.placed -= size
+            if not batch.count:
+                lane.behind.popleft()
+            self.held[1] -= size
+            self.depth -= count
+        self.changed = True
 
     def take_each(self, entries: list[Entry]) -> None:
         """The same for several messages."""

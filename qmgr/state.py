@@ -163,16 +163,19 @@ class State(ABC):
         queue = self.by_id[record.queue]
         if type(record) is records.Get:
             queue.last_get = time
-        if record.found:
-            if len(record.found) > 1:
-                queue.take_each(record.found)
+        found = record.found
+        if found and isinstance(found[0], Entry):
+            if len(found) > 1:
+                queue.take_each(found)
             else:
-                queue.take(record.found[0])
+                queue.take(found[0])
+        elif found:
+            queue.take_batches(found)
         else:
             for sequence in record.sequences:
-                found = self._find(queue, sequence)
-                if found is not None:
-                    queue.take(found)
+                entry = self._find(queue, sequence)
+                if entry is not None:
+                    queue.take(entry)
 
     # ---- units of work: their calls are volatile until they are logged, at the latest with the outcome
 
