@@ -30,7 +30,15 @@ MODULES = (
     *("logger/buffer.py", "logger/force.py", "logger/extent.py", "logger/writer.py", "logger/log.py"),
     *("recovery/records.py", "recovery/uows.py"),
     *("qmgr/entry.py", "qmgr/batch.py", "qmgr/lane.py", "qmgr/due.py", "qmgr/message.py"),
-    *("qmgr/paging.py", "qmgr/finding.py", "qmgr/queue.py", "qmgr/state.py", "qmgr/store.py", "qmgr/resource.py"),
+    *(
+        "qmgr/paging.py",
+        "qmgr/finding.py",
+        "qmgr/front.py",
+        "qmgr/queue.py",
+        "qmgr/state.py",
+        "qmgr/store.py",
+        "qmgr/resource.py",
+    ),
     *("qmgr/logged.py", "qmgr/units.py", "qmgr/definitions.py", "qmgr/puts.py", "qmgr/requeue.py"),
     *("qmgr/holding.py", "qmgr/engine.py"),
 )

@@ -118,9 +118,6 @@ class Batch:
         return weight
 
 
-Part = tuple[Batch, int]  # a batch, and how many of its messages, from the first on
-
-
 Items = list[Entry | Batch]
 
 

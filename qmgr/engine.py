@@ -14,10 +14,10 @@ import attrs
 from logger.disk import way_out
 from logger.errors import LogError
 from qmgr import verbs
-from qmgr.batch import Part
 from qmgr.due import Waiter
 from qmgr.entry import COPY, READY, Entry
 from qmgr.errors import Inhibited, Mistake, ObjectInUse, Reason, Unavailable
+from qmgr.front import Front
 from qmgr.groups import in_logical_order
 from qmgr.holding import Holding
 from qmgr.ids import BEFORE_ALL, Position, Unindexed
@@ -380,9 +380,9 @@ class Engine(Holding):
             if not freely:
                 self._check_get(queue)
             elif unit is None and limit > 1 and not wanted.selective:
-                parts = queue.batches_in_front(limit)
-                if parts is not None:
-                    return self._take_batches(queue, parts)
+                front = self._front(queue, limit)
+                if front is not None:
+                    return self._take_front(queue, front)
             now = self.steady.now_us() if queue.expiring else 0
             chosen, expired = self._choose(unit, queue, limit, wanted, now, look_at, may_read)
             if chosen and (len(chosen) == limit or not (full and expired)):
@@ -418,18 +418,17 @@ class Engine(Holding):
             self.expire_locked(queue, expired)  # last, since it may let go of the lock
         return _Found(chosen, messages, safe)
 
-    def _take_batches(self, queue: Queue, parts: list[Part]) -> "_Found":
-        """Log and apply that messages of batches are taken for good. The lock is held and the room is reserved."""
-        messages: list[Message] = []
-        sequences: list[int] = []
-        for batch, count in parts:
-            alike = batch.alike
-            assert alike is not None, "they are no entries"
-            both = itertools.islice(zip(alike.heads, alike.bodies, strict=True), count)
-            messages += [Message(body, head, queue.name, 0) for head, body in both]
-            sequences += range(batch.sequence, batch.sequence + count)
+    def _front(self, queue: Queue, limit: int) -> Front | None:
+        try:
+            return queue.front(limit)
+        except BaseException as exc:
+            raise self.unreadable(queue, exc) from exc.__cause__
+
+    def _take_front(self, queue: Queue, front: Front) -> "_Found":
+        """Log and apply that they are taken for good. The lock is held and the room is reserved."""
+        messages, sequences = front.messages(queue.name), front.sequences
         self.checkpointer.records += (len(sequences) - 1) // A_RECORD
-        return _Found([], messages, self._append_and_apply(Get(queue.id, sequences, parts), self.clock.wall_us()))
+        return _Found([], messages, self._append_and_apply(Get(queue.id, sequences, front), self.clock.wall_us()))
 
     def _log_gets(self, queue: Queue, chosen: list[Entry]) -> int:
         """Log and apply that they are taken for good; the LSN to force. The lock is held and the room is reserved."""

@@ -4,10 +4,13 @@ There are two lanes for each priority, one for persistent messages and one for t
 every method.
 """
 
-from qmgr.batch import FEWEST, MOST, Alike, Batch, Items, Part, still_there, weight
+from collections.abc import Sequence
+
+from qmgr.batch import FEWEST, MOST, Alike, Batch, Items, still_there, weight
 from qmgr.due import Waiters
 from qmgr.entry import COPY, GONE, LOCKED, NOWHERE, OVERHEAD, READY, Entry
 from qmgr.finding import Finding
+from qmgr.front import SHARE, Front, Part, part_of_batch, part_of_block
 from qmgr.ids import Arrays
 from qmgr.lane import Lane
 from qmgr.message import describe
@@ -264,37 +267,78 @@ class Queue(Finding):
         self._lanes[entry.priority << 1 | entry.persistent].paged -= 1
         self._forget_paged(entry)
 
-    def batches_in_front(self, count: int) -> list[Part] | None:
-        """The next `count` messages, where all of them are in batches and nothing else is to be looked at: then they
-        need never become entries. The last batch may have more. Where there are indexes there is no batch."""
-        lane = self._foremost if self._foremost_of == self._occupied else self._find_foremost()
-        if lane is None or lane.line or lane.tail or lane.paged or lane.given_back:
-            return None
-        if self.removed is not None or self._gathered is not None:
-            return None
-        parts: list[Part] = []
-        for batch in lane.behind:
-            if not isinstance(batch, Batch) or batch.alike is None:
-                return None
-            parts.append((batch, min(batch.count, count)))
-            count -= batch.count
-            if count <= 0:
-                return parts
-        return None
+    def front(self, count: int) -> Front | None:
+        """The next `count` messages as they lie, where nothing else is to be looked at. None: it is not so.
 
-    def take_batches(self, parts: list[Part]) -> None:
-        """What `batches_in_front` told is got outside a unit of work."""
-        lane = self._lanes[parts[0][0].priority << 1 | 1]
-        for batch, count in parts:
-            cell = batch.cell
-            size = batch.drop(count)
-            if batch.segment:
-                cells = list(range(cell, cell + count))
-                self.segments[batch.segment].mark_gone_each(cells, size - OVERHEAD * count)
-                lane.placed -= size
-            if not batch.count:
-                lane.behind.popleft()
-            self.held[1] -= size
+        Raises QueueDamaged, OSError.
+        """
+        lane = self._foremost if self._foremost_of == self._occupied else self._find_foremost()
+        if lane is None or lane.given_back or self._indexed or self._gathered is not None:
+            return None
+        line = lane.line
+        if len(line) >= count or any(entry.status != READY or entry.expires for entry in line):
+            return None
+        limit, parts = count, list[Part]()
+        count -= len(line)
+        low = lane.low
+        left = lane.paged
+        while left and count:
+            place = self._block_with(lane, low)
+            if place is None or place[1].last > lane.high or place[1].expires or limit * SHARE < place[1].cells:
+                return None
+            segment, block = place
+            paged = part_of_block(self.reader.read_block(segment, block), segment, block, low, count)
+            if paged is None or not self._is_plain(paged.sequences):
+                return None
+            parts.append(paged)
+            count -= len(paged.heads)
+            left -= len(paged.heads)
+            low = paged.sequences[-1] + 1
+        if count and lane.tail:
+            return None
+        for batch in lane.behind if count else ():
+            part = part_of_batch(batch, count) if isinstance(batch, Batch) and not self._is_written(batch) else None
+            if part is None:
+                return None
+            parts.append(part)
+            count -= len(part.heads)
+            if not count:
+                break
+        return None if count or not parts else Front(list(line), parts)
+
+    def _is_written(self, batch: Batch) -> bool:
+        """Does a checkpoint write the batch just now?"""
+        return self.removed is not None and not batch.segment and batch.sequence < self.snapshot_before
+
+    def _is_plain(self, sequences: Sequence[int]) -> bool:
+        """Is none of these paged messages in memory as well, and was none backed out?"""
+        others = self._elsewhere.keys(), self.backed_out[1].keys()
+        return all(known.isdisjoint(sequences) for known in others if known)
+
+    def take_front(self, front: Front) -> None:
+        """What `front` told is got outside a unit of work."""
+        if front.entries:
+            self.take_each(front.entries)
+        for part in front.parts:
+            count, batch = len(part.heads), part.batch
+            lane = self._foremost
+            assert lane is not None, "it has told so"
+            if batch is None:
+                assert part.segment is not None, "they are paged"
+                size = sum(map(len, part.heads)) + sum(map(len, part.bodies))
+                part.segment.mark_gone_each(list(range(part.cell, part.cell + count)), size)
+                lane.paged -= count
+                lane.low = part.sequences[-1] + 1
+            else:
+                cell = batch.cell
+                size = batch.drop(count)
+                if batch.segment:
+                    cells = list(range(cell, cell + count))
+                    self.segments[batch.segment].mark_gone_each(cells, size - OVERHEAD * count)
+                    lane.placed -= size
+                if not batch.count:
+                    lane.behind.popleft()
+                self.held[1] -= size
             self.depth -= count
         self.changed = True
 

@@ -142,6 +142,13 @@ class Segment:
     def is_gone(self, cell: int) -> bool:
         return bool(self.gone[cell >> 3] >> (cell & 7) & 1)
 
+    def has_gone(self, cell: int, count: int) -> bool:
+        """Is one of so many cells gone, from this one on?"""
+        if not self.gone_count:
+            return False
+        bits = int.from_bytes(self.gone[cell >> 3 : (cell + count + 7) >> 3], "little") >> (cell & 7)
+        return bool(bits & (1 << count) - 1)
+
     def live_in(self, block: Block) -> int:
         """How many of the block's cells are there."""
         if not self.gone_count:

@@ -10,6 +10,7 @@ from typing import Any
 
 from qmgr.batch import Alike, alike
 from qmgr.entry import Entry, read_entry
+from qmgr.front import Front
 from qmgr.message import Descriptor
 from qmgr.objects import AliasDefinition, QmgrDefinition, QueueDefinition, decode_alias, decode_definition, decode_qmgr
 from qmgr.queue import Queue
@@ -164,13 +165,13 @@ class State(ABC):
         if type(record) is records.Get:
             queue.last_get = time
         found = record.found
-        if found and isinstance(found[0], Entry):
+        if isinstance(found, Front):
+            queue.take_front(found)
+        elif found:
             if len(found) > 1:
                 queue.take_each(found)
             else:
                 queue.take(found[0])
-        elif found:
-            queue.take_batches(found)
         else:
             for sequence in record.sequences:
                 entry = self._find(queue, sequence)

@@ -156,7 +156,7 @@ class Get:
 
     queue: int
     sequences: Sequence[int]
-    found: list[Any] | None = None  # what has these sequences, where the caller holds it in hand
+    found: Any = None  # what has these sequences, where the caller holds it in hand
 
     def encode(self) -> Encoded:
         return 259, 0, _encode_sequences(self.queue, self.sequences), b""

@@ -1,4 +1,4 @@
-"""Batches at the front of a queue that are got whole, or their first messages: none of them becomes an entry."""
+"""What lies at the front of a queue is got as it lies: batches, blocks of segments; none of it becomes an entry."""
 
 import random
 from collections import Counter
@@ -10,6 +10,7 @@ import qmgr
 from qmgr import queue as queue_module
 from qmgr.batch import Batch
 from qmgr.entry import GONE, OVERHEAD, Entry
+from qmgr.front import Front
 from qmgr.queue import Queue
 from recovery.uows import UowState
 from tests.conftest import SOAK
@@ -23,16 +24,19 @@ class Parts(Counter[str]):
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         super().__init__()
-        take = Queue.take_batches
+        take = Queue.take_front
 
-        def counting(queue: Queue, parts: list[Any]) -> None:
+        def counting(queue: Queue, front: Front) -> None:
             self["gets"] += 1
-            self["several"] += len(parts) > 1
-            self["a part"] += parts[-1][1] < parts[-1][0].count
-            self["in a segment"] += any(batch.segment for batch, _ in parts)
-            take(queue, parts)
+            self["entries"] += bool(front.entries)
+            for part in front.parts:
+                batch, count = part.batch, len(part.heads)
+                self["blocks" if batch is None else "batches"] += 1
+                self["a part"] += batch is not None and count < batch.count
+                self["in a segment"] += batch is not None and batch.segment > 0
+            take(queue, front)
 
-        patch.setattr(Queue, "take_batches", counting)
+        patch.setattr(Queue, "take_front", counting)
 
 
 def world_with(**attributes: Any) -> tuple[World, Queue]:
@@ -69,7 +73,7 @@ def test_they_are_got_in_their_order_whole_and_in_parts(monkeypatch: pytest.Monk
         world.qm.put_many("A", numbers(first, 20))
     assert got(world, 5) == numbers(0, 5)
     assert got(world, 40) == numbers(5, 40)
-    assert parts == {"gets": 2, "several": 1, "a part": 2, "in a segment": 0}
+    assert +parts == {"gets": 2, "batches": 4, "a part": 2}
     assert queue.depth == 15
     assert queue.held[1] == held(queue)
     world.crash(LOSE_ALL)
@@ -90,7 +94,7 @@ def test_those_that_a_segment_has_are_gone_there_too(monkeypatch: pytest.MonkeyP
     [segment] = queue.segments.values()
     [lane] = queue._lanes.values()
     assert got(world, 27) == numbers(0, 27)
-    assert parts == {"gets": 1, "several": 1, "a part": 1, "in a segment": 1}
+    assert +parts == {"gets": 1, "batches": 2, "a part": 1, "in a segment": 2}
     assert segment.gone_count == 27
     assert lane.placed == sum(item.weight for item in lane.behind if isinstance(item, Batch))
     size = segment.gone_bytes
@@ -167,6 +171,82 @@ def test_while_groups_are_learnt_each_message_is_looked_at(monkeypatch: pytest.M
     assert parts == {}
 
 
+def deep(count: int = 60) -> tuple[World, Queue, list[qmgr.Message]]:
+    """A queue of which only segments have the messages, a few in each block."""
+    world, queue = world_with(buffer_size=1)
+    put = world.qm.put_many("A", numbers(0, count))
+    world.qm.checkpoint()
+    [lane] = queue._lanes.values()
+    assert lane.paged == count
+    return world, queue, put
+
+
+@pytest.mark.interpreted
+def test_blocks_are_got_in_parts_and_no_message_becomes_an_entry(
+    small_segments: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = Parts(monkeypatch)
+    world, queue, put = deep()
+    first = world.qm.get_many("A", 7)
+    assert [(m.body, m.message_id, m.put_time, m.backout_count) for m in first] == [
+        (m.body, m.message_id, m.put_time, 0) for m in put[:7]
+    ]
+    assert got(world, 13) == numbers(7, 13)
+    [lane] = queue._lanes.values()
+    assert (lane.paged, len(lane.line), queue.depth, queue.held[1]) == (40, 0, 40, 0)
+    assert +parts == {"gets": 2, "blocks": parts["blocks"]}
+    assert sum(segment.gone_count for segment in queue.segments.values()) == 20
+    world.crash(LOSE_ALL)
+    assert got(world, 30) == numbers(20, 30)
+    world.qm.checkpoint()
+    world.crash(LOSE_ALL)
+    assert bodies(world.qm, "A") == numbers(50, 10)
+
+
+@pytest.mark.interpreted
+def test_a_block_of_which_one_is_gone_or_was_backed_out_goes_the_long_way(
+    small_segments: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = Parts(monkeypatch)
+    world, _, put = deep()
+    assert world.qm.get("A", message_id=put[3].message_id).body == b"3"
+    assert got(world, 8) == [b"0", b"1", b"2", *numbers(4, 5)]
+    assert parts == {}
+    world, queue, _ = deep()
+    with world.qm.begin() as unit:
+        assert unit.get("A").body == b"0"
+        unit.backout()
+    world.qm.checkpoint()
+    assert queue.backed_out[1]
+    found = world.qm.get_many("A", 8)
+    assert [(message.body, message.backout_count) for message in found] == [
+        (b"%d" % number, int(number == 0)) for number in range(8)
+    ]
+    assert parts == {}
+
+
+@pytest.mark.interpreted
+def test_a_few_messages_of_a_large_block_become_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts(monkeypatch)
+    world, queue, _ = deep()
+    [segment] = queue.segments.values()
+    assert [block.cells for block in segment.blocks[0]] == [60]
+    assert got(world, 14) == numbers(0, 14)
+    assert parts == {}
+    assert got(world, 46) == numbers(14, 46)
+
+
+def test_a_block_that_can_not_be_believed_makes_the_queue_a_damaged_one(small_segments: Counted) -> None:
+    world, queue, _ = deep()
+    [number, *_] = queue.segments
+    path = queue.reader.path(queue.segments[number])
+    world.disk.poke(path, world.disk.peek(path)[:-9].ljust(len(world.disk.peek(path)), b"?"))
+    with pytest.raises(qmgr.Damaged):
+        while got(world, 10):
+            pass
+    assert queue.damaged
+
+
 def test_get_disabled_is_heeded() -> None:
     world, _ = world_with()
     world.qm.put_many("A", numbers(0, 20))
@@ -185,8 +265,9 @@ def test_random_lives(delivery: str, deep: bool, small_segments: Counted, monkey
     parts = Parts(monkeypatch)
     for seed in range(400 if SOAK else 25):
         one_life(random.Random(seed), delivery, deep)
-    assert min(parts[what] for what in ("gets", "several", "a part")) > 20
-    assert deep or parts["in a segment"] > 20
+    assert parts["gets"] > 100
+    assert parts["blocks" if deep else "in a segment"] > 20
+    assert min(parts["a part"], parts["entries"]) > 20
 
 
 def one_life(rng: random.Random, delivery: str, deep: bool) -> None:
