@@ -458,6 +458,9 @@ def _lock(disk: Disk, location: Location, path: str, what: str, held: Ownership,
         ) from None
 
 
+NO_PLACE = errno.ENOENT, errno.ENOTDIR, errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG  # for a directory
+
+
 @contextlib.contextmanager
 def translated(name: str, done: str) -> Iterator[None]:
     """What the packages below say, as callers know it: queue manager `name` can't be `done`."""
@@ -482,6 +485,8 @@ def translated(name: str, done: str) -> Iterator[None]:
     except OSError as exc:
         reason = Reason.STORAGE_MEDIUM_FULL if exc.errno in NO_SPACE else Reason.FILE_SYSTEM_ERROR
         way = f"; nothing is lost by that: {way_out(exc)} and try again" if exc.errno in NO_DESCRIPTORS else ""
+        if done == "created" and exc.errno in NO_PLACE:
+            way = "; give a data path where directories can be made"
         raise Unavailable(f"queue manager {name!r} can't be {done}: {exc}{way}", reason=reason, name=name) from exc
 
 
