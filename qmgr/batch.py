@@ -101,8 +101,10 @@ class Batch:
         return made
 
     def drop(self, count: int) -> int:
-        """The first of them, so many, are gone, and none has become an entry; the weight of these. No checkpoint is
-        writing."""
+        """The first of them, so many, are gone, and none has become an entry; the weight of these.
+
+        Not while a checkpoint writes the batch.
+        """
         alike, weight = self.alike, self.weight
         assert alike is not None, "they are no entries"
         if count == self.count:

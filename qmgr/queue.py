@@ -219,12 +219,14 @@ class Queue(Finding):
 
     def _find_foremost(self) -> Lane | None:
         """The lane of persistent messages of which the next comes before those of all others; None: there is none."""
-        occupied = self._foremost_of = self._occupied
+        occupied = self._occupied
         number = occupied.bit_length() - 1
         others = 0
         if number > 0:
             others = occupied ^ 1 << number if self._fifo else occupied >> number - 1 & 1
+        self._foremost_of = -1  # until both are so: an interrupt may strike in between
         self._foremost = self._lanes[number] if number & 1 and number > 0 and not others else None
+        self._foremost_of = occupied
         return self._foremost
 
     def give_back(self, entry: Entry, *, count: bool) -> None:
@@ -278,33 +280,39 @@ class Queue(Finding):
         line = lane.line
         if len(line) >= count or any(entry.status != READY or entry.expires for entry in line):
             return None
-        limit, parts = count, list[Part]()
-        count -= len(line)
+        paged = min(count - len(line), lane.paged)
+        batches = self._batches(lane, count - len(line) - paged)
+        if batches is None:
+            return None
+        blocks: list[Part] = []
         low = lane.low
-        left = lane.paged
-        while left and count:
+        while paged:
             place = self._block_with(lane, low)
-            if place is None or place[1].last > lane.high or place[1].expires or limit * SHARE < place[1].cells:
+            if place is None or place[1].last > lane.high or place[1].expires or count * SHARE < place[1].cells:
                 return None
             segment, block = place
-            paged = part_of_block(self.reader.read_block(segment, block), segment, block, low, count)
-            if paged is None or not self._is_plain(paged.sequences):
+            part = part_of_block(self.reader.read_block(segment, block), segment, block, low, paged)
+            if part is None or not self._is_plain(part.sequences):
                 return None
-            parts.append(paged)
-            count -= len(paged.heads)
-            left -= len(paged.heads)
-            low = paged.sequences[-1] + 1
-        if count and lane.tail:
-            return None
-        for batch in lane.behind if count else ():
+            blocks.append(part)
+            paged -= len(part.heads)
+            low = part.sequences[-1] + 1
+        return Front(list(line), blocks + batches)
+
+    def _batches(self, lane: Lane, count: int) -> list[Part] | None:
+        """The first `count` messages behind all that is in the line or paged, if batches have them."""
+        if not count:
+            return []
+        parts: list[Part] = []
+        for batch in () if lane.tail else lane.behind:
             part = part_of_batch(batch, count) if isinstance(batch, Batch) and not self._is_written(batch) else None
             if part is None:
                 return None
             parts.append(part)
             count -= len(part.heads)
             if not count:
-                break
-        return None if count or not parts else Front(list(line), parts)
+                return parts
+        return None
 
     def _is_written(self, batch: Batch) -> bool:
         """Does a checkpoint write the batch just now?"""

@@ -14,6 +14,7 @@ from qmgr.front import Front
 from qmgr.queue import Queue
 from recovery.uows import UowState
 from tests.conftest import SOAK
+from tests.qmgr.test_interrupts import Strike, interrupted
 from tests.qmgr.world import World, bodies
 from tests.sim.loss import LOSE_ALL
 from tests.sim.paging import Counted
@@ -245,6 +246,54 @@ def test_a_block_that_can_not_be_believed_makes_the_queue_a_damaged_one(small_se
         while got(world, 10):
             pass
     assert queue.damaged
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("line", range(1, 9))
+def test_an_interrupt_while_the_lane_is_looked_for_leaves_no_other_one(line: int) -> None:
+    world, _ = world_with()
+    world.qm.put_many("A", numbers(0, 20))
+    assert got(world, 4) == numbers(0, 4)
+    world.qm.put_many("A", numbers(100, 10), priority=5)
+    left = iter(range(line - 1, -1, -1))
+    strike = Strike(Queue._find_foremost.__code__, lambda frame: next(left) == 0)
+    assert not interrupted(strike, lambda: got(world, 5))
+    assert got(world, 5) == numbers(100, 5)
+    assert got(world, 5) == numbers(105, 5)
+    assert got(world, 5) == numbers(4, 5)
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("line", range(1, 9))
+def test_nor_one_of_lanes_that_have_messages_again(line: int) -> None:
+    world, _ = world_with()
+    for first in (0, 20):
+        world.qm.put_many("A", numbers(first, 20))
+    world.qm.put_many("A", numbers(100, 10), priority=5)
+    assert got(world, 10) == numbers(100, 10)
+    assert world.qm.get("A").body == b"0"
+    left = iter(range(line - 1, -1, -1))
+    strike = Strike(Queue._find_foremost.__code__, lambda frame: next(left) == 0)
+    assert not interrupted(strike, lambda: got(world, 30))
+    world.qm.put_many("A", numbers(200, 10), priority=5)
+    assert got(world, 10) == numbers(200, 10)
+    assert got(world, 30) == numbers(1, 30)
+
+
+@pytest.mark.interpreted
+def test_nothing_is_read_where_messages_are_lacking(small_segments: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A unit of work has put some, so that there are fewer than the depth says."""
+    world, queue, _ = deep()
+    unit = world.qm.begin()
+    unit.put_many("A", numbers(60, 10))
+
+    def reads(*of: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(queue.reader, "read_block", reads)
+    assert queue.front(70) is None
+    monkeypatch.undo()
+    assert got(world, 70) == numbers(0, 60)
 
 
 def test_get_disabled_is_heeded() -> None:
