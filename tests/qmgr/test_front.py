@@ -276,8 +276,7 @@ def test_nor_one_of_lanes_that_have_messages_again(line: int) -> None:
     strike = Strike(Queue._find_foremost.__code__, lambda frame: next(left) == 0)
     assert not interrupted(strike, lambda: got(world, 30))
     world.qm.put_many("A", numbers(200, 10), priority=5)
-    assert got(world, 10) == numbers(200, 10)
-    assert got(world, 30) == numbers(1, 30)
+    assert got(world, 25) == numbers(200, 10) + numbers(1, 15)
 
 
 @pytest.mark.interpreted
