@@ -96,7 +96,7 @@ class Holding(Requeue):
         """What it still has returns as if nobody had had it; nothing was ever logged of it, so that is its end."""
         self.release_locked(holder, list(holder.gets))
         holder.state = BACKED_OUT
-        self.state.uows.remove(holder)
+        self.state.uows.forget(holder.number, None)
 
     def _take_over_and(self, end: Callable[[Uow], int], holder: Uow, held: list[Pair]) -> int:
         """A unit of work gets what was held, and ends so; the LSN to force, or 0."""
@@ -106,7 +106,7 @@ class Holding(Requeue):
             return end(unit)
         except BaseException:
             if not unit.gets:
-                self.state.uows.remove(unit)
+                self.state.uows.forget(unit.number, None)
             elif unit.state is ACTIVE and self.refusal is None:  # nobody else knows of it, and could let go of them
                 self.back_out_later(unit)
             raise

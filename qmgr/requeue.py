@@ -81,7 +81,7 @@ class Requeue(Puts):
                 raise
             finally:
                 if not unit.puts:  # one that has moved nothing was none
-                    self.state.uows.remove(unit)
+                    self.state.uows.forget(unit.number, None)
         return end
 
     def _sift(self, unit: Uow, queue: Queue, limit: int, wanted: Wanted, *, may_read: bool) -> bool:

@@ -324,7 +324,7 @@ class State(ABC):
         self.holding.pop(unit, None)
         unit.puts.clear()
         unit.gets.clear()
-        self.uows.remove(unit)
+        self.uows.forget(unit.number, None)
 
     def _prepare(self, record: records.Prepare, lsn: int, end: int, time: int) -> None:
         unit = self._unit(record.uow, lsn, time)

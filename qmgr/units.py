@@ -102,6 +102,7 @@ class Units(Logged):
         self.ending: Reason | None = None  # why no unit of work, and no wait, may begin any more
         self._hold = min(HOLD, given.log.buffer.max_frame // 2)
         self._frame = given.log.cost(0)
+        self._outcome = COUNT + 2 * self._frame  # bytes that a unit of work takes beside its calls and queues
         self._last = (given.log.epoch + 1) * FENCE - 1
         self._unit_numbers = itertools.count(given.log.epoch * FENCE + 1)
         given.checkpointer.next_unit = self.next_number
@@ -146,7 +147,7 @@ class Units(Logged):
 
     def disown(self, unit: Uow) -> None:
         """Nobody has heard of the unit of work, and it has done nothing: it would stay, as nobody could end it."""
-        self.state.uows.remove(unit)
+        self.state.uows.forget(unit.number, None)
 
     def check_not_ending(self) -> None:
         """Raises Unavailable (2161, or 2162 when it is ended at once) for what may not begin any more."""
@@ -225,8 +226,10 @@ class Units(Logged):
             if used <= space.checkpoint_at:
                 ahead = max(cost, min(held, AHEAD, calls * A_CALL))
             promise = unit.promise - unit.ahead + ahead
-        else:
+        elif unit.promise:
             promise = self.promise_of(unit, cost, new)
+        else:  # the same where this is its first call
+            promise = self._outcome + cost + (QUEUE_AND_SEQUENCE if new else 0)
         more = promise - unit.promise
         if (
             unit.state is not ACTIVE
@@ -346,7 +349,8 @@ class Units(Logged):
                     end = self._append_and_apply(record, self.clock.wall_us())
                 else:
                     self._apply_only(record, self.clock.wall_us())
-                self._promise(unit, 0)
+                self.log.space.promised -= unit.promise  # as `_promise`
+                unit.promise = 0
         except LogError as exc:
             raise self.translated(exc) from exc
         return end

@@ -59,6 +59,7 @@ class UowTable:
     def __init__(self) -> None:
         self._units: dict[int, Uow] = {}
         self.get = self._units.get  # the unit of work with a number, or None
+        self.forget = self._units.pop  # (number, None): it has ended
 
     def __len__(self) -> int:
         return len(self._units)
@@ -68,9 +69,6 @@ class UowTable:
 
     def add(self, unit: Uow) -> None:
         self._units[unit.number] = unit
-
-    def remove(self, unit: Uow) -> None:
-        self._units.pop(unit.number, None)
 
     def logged(self) -> list[Uow]:
         """Those whose records the log must keep, oldest first record first."""
