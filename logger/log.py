@@ -77,6 +77,8 @@ def check_config(config: LogConfig, state: ControlState) -> None:
 class Log(Writer):
     """One recovery log, owned by this process: first read, then, after `begin`, written."""
 
+    __slots__ = ("__dict__", "__weakref__", "_growing", "_one_frame", "_paused_at", "_started_at")
+
     def __init__(self, disk: Disk, clock: Clock, config: LogConfig) -> None:
         """Open the control file and every extent. Raises LogDamaged, OSError."""
         control = ControlFile(disk, control_path(config.path))

@@ -48,6 +48,12 @@ class _Output:
 class Writer(GroupCommit):
     """The writing side of a log. `Log` fills the buffer and minds the space, which it makes in `begin`."""
 
+    __slots__ = (
+        *("_always", "_clock", "_config", "_control", "_disk", "_elapsed_ns", "_extent_bytes", "_extents", "_image"),
+        *("_imaged", "_only_home", "_output", "_seed", "_small", "_spare", "_state", "_stats", "_sure_until"),
+        *("_triple", "_unsynced", "_unsynced_spare", "astray", "buffer", "durable", "epoch", "space"),
+    )
+
     buffer: LogBuffer
     space: Space
 

@@ -36,6 +36,8 @@ from qmgr.segments import LAST_SEQUENCE, SEQUENCE, SLOT, Segment, SegmentReader,
 class Finding(Paging):
     """What of a queue can be got, and in which order."""
 
+    __slots__ = ("_fifo", "_gathered", "_known_levels", "_levels_of", "name", "next_sequence")
+
     def __init__(self, name: str, reader: SegmentReader, arrays: Arrays, buffers: tuple[int, int]) -> None:
         super().__init__(reader, arrays, buffers)
         self.name = name

@@ -19,6 +19,12 @@ from recovery.errors import QueueDamaged
 class Paging:
     """What a queue has in memory, and where the rest of it is."""
 
+    __slots__ = (
+        *("_arrays", "_by_id", "_by_sequence", "_elsewhere", "_held_cells", "_indexed", "_lanes", "_occupied"),
+        *("backed_out", "buffers", "depth", "expiring", "held", "reader", "segments", "snapshot_before", "torn"),
+        *("uncommitted",),
+    )
+
     def __init__(self, reader: SegmentReader, arrays: Arrays, buffers: tuple[int, int]) -> None:
         """`buffers`: bytes of non-persistent and of persistent messages that are kept in memory."""
         self.reader = reader

@@ -24,6 +24,13 @@ HIGH, LOW, FULL = 1, 2, 4  # events of the depth that a queue waits for
 class Queue(Finding):
     """A local queue and its messages."""
 
+    __slots__ = (
+        *("__dict__", "__weakref__", "_default_buffers", "_events", "_foremost", "_foremost_of", "_qmgr", "armed"),
+        *("bad_file", "blocked", "changed", "damaged", "definition", "deleted", "fresh", "gets_freely", "high_mark"),
+        *("id", "image", "imaging", "last_event", "last_get", "last_put", "left_over", "line", "low_mark"),
+        *("max_length", "plain", "removed", "room_to", "stuck", "waiters"),
+    )
+
     def __init__(
         self, definition: QueueDefinition, reader: SegmentReader, arrays: Arrays, buffers: tuple[int, int]
     ) -> None:

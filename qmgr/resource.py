@@ -16,6 +16,8 @@ from recovery.image import Place
 class Resource(Store):
     """The queues and units of work of one queue manager."""
 
+    __slots__ = ("__dict__", "__weakref__")
+
     def counters(self) -> dict[str, int]:
         return {"queue": self.next_queue, "segment": self.next_segment}
 

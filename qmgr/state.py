@@ -59,6 +59,12 @@ class PutRun(Alike):
 class State(ABC):
     """What the log protects. The log's lock guards it."""
 
+    __slots__ = (
+        *("_effects", "aliases", "backed_out", "by_id", "catalog", "cataloging", "committed", "forgotten", "holding"),
+        *("imaged", "next_queue", "next_segment", "on_damage", "qmgr", "queues", "retired", "retired_bytes"),
+        *("unlogged", "uows"),
+    )
+
     def __init__(self, *, imaged: bool) -> None:
         """`imaged`: there are media images, since the log is linear."""
         self.imaged = imaged

@@ -26,6 +26,11 @@ def used_up() -> OSError:
 class Store(State):
     """The queues and units of work of one queue manager, with their segments below `directory`."""
 
+    __slots__ = (
+        *("_give_way", "_named", "arrays", "awaited", "buffers", "directory", "disk", "doomed", "doomed_bytes"),
+        *("ending", "fence", "files", "gave_up", "log_id", "pinned"),
+    )
+
     def __init__(
         self,
         disk: Disk,
