@@ -15,8 +15,8 @@ def test_the_table_finds_units_by_number_and_xid() -> None:
     assert table.get(4) is None
     assert table.by_xid(Xid(1, b"g", b"b")) is units[1]
     assert table.by_xid(Xid(2, b"g", b"b")) is None
-    table.remove(units[1])
-    table.remove(units[1])
+    table.forget(units[1].number, None)
+    table.forget(units[1].number, None)
     assert table.by_xid(xid) is None
     assert [unit.number for unit in table] == [3, 2]
 
@@ -40,5 +40,5 @@ def test_the_table_can_be_changed_while_it_is_walked() -> None:
     for number in range(5):
         table.add(Uow(number))
     for unit in table:
-        table.remove(unit)
+        table.forget(unit.number, None)
     assert len(table) == 0
