@@ -328,7 +328,7 @@ def test_room_in_the_log_is_made_elsewhere(
         return make_space(size, promise, spare)
 
     monkeypatch.setattr(engine, "_make_space", noted)
-    reserve, full = engine.log.reserve, [True, True, True]
+    reserve, full = engine.log.reserve, [True] * 4  # twice here, and twice there
     monkeypatch.setattr(engine.log, "reserve", lambda *sizes: not (full and full.pop()) and reserve(*sizes))
     connection.put("A", BODY)
     with connection.begin() as unit:

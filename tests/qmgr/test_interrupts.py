@@ -28,6 +28,7 @@ from qmgr.errorlog import ErrorLogFile
 from qmgr.housekeeping import CHORES_NS
 from qmgr.infos import Peer
 from qmgr.session import AllRights
+from qmgr.units import Units
 from recovery.uows import UowState
 from tests.alone import alone
 from tests.conftest import SOAK
@@ -303,7 +304,8 @@ def test_row_65_what_an_interrupt_between_two_lines_leaves_promised_is_counted_a
             before = engine.log.space.promised
         return engine.log.space.promised != before
 
-    strike = Strike(type(engine)._promise.__code__, between)
+    promises = Units.commit_later if call is commit else Units._promise
+    strike = Strike(promises.__code__, between)
     assert not interrupted(strike, lambda: call(world, unit))
     assert strike.where
     world.qm.checkpoint()
