@@ -63,7 +63,7 @@ def busy() -> tuple[float, float]:
 
 def describe(path: Path, commit: str) -> list[str]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
-    built = (", compiled" if is_compiled() else "") + (", with isal" if find_spec("isal") else "")
+    built = (", compiled" if is_compiled() else "") + (", with zlib-ng" if find_spec("zlib_ng") else "")
     return [
         f"date     {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
         f"commit   {commit}",

@@ -18,7 +18,7 @@ from pipeline import jobs, session
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ["logger", "recovery", "qmgr", "pipeline"]  # each imports only itself and those before it
-DEPENDENCIES = {"attrs", "isal", "sortedcontainers", "structlog", "zstandard"}
+DEPENDENCIES = {"attrs", "sortedcontainers", "structlog", "zlib_ng", "zstandard"}
 OF_SPARK = {"matplotlib", "numpy", "py4j", "pyarrow", "pyspark"}  # for `pipeline` alone
 FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 INSIDE = [path for path in FILES if path.relative_to(ROOT).parts[0] != "pipeline"]  # Spark has an edge of its own
