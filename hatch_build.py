@@ -33,6 +33,7 @@ MODULES = (
     *(
         "qmgr/paging.py",
         "qmgr/finding.py",
+        "qmgr/opened.py",
         "qmgr/front.py",
         "qmgr/queue.py",
         "qmgr/state.py",

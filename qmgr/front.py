@@ -5,13 +5,14 @@ No message of a block or a batch becomes an entry by that. `Queue.front` tells w
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import repeat
 
 import attrs
 
 from qmgr.batch import Batch
 from qmgr.entry import Entry
-from qmgr.message import HEAD, STANDING, Message
-from qmgr.segments import Block, Segment, table_of
+from qmgr.message import Message
+from qmgr.opened import Opened
 
 SHARE = 4  # a block is read for at least a quarter of its messages: for fewer it is read once, and they become entries
 
@@ -24,8 +25,9 @@ class Part:
     bodies: Sequence[bytes]
     sequences: Sequence[int]
     batch: Batch | None  # of which they are the first ones; None: they are paged
-    segment: Segment | None = None  # that has them, if they are paged, and from which cell on
+    block: Opened | None = None  # that has them, if they are paged, from which cell on, and how many bytes they are
     cell: int = 0
+    size: int = 0
 
 
 @attrs.frozen
@@ -42,7 +44,7 @@ class Front:
     def messages(self, queue: str) -> list[Message]:
         made = [Message(entry.body, entry.head, queue, entry.backouts) for entry in self.entries]
         for part in self.parts:
-            made += [Message(body, head, queue, 0) for head, body in zip(part.heads, part.bodies, strict=True)]
+            made += map(Message, part.bodies, part.heads, repeat(queue))
         return made
 
 
@@ -57,20 +59,13 @@ def part_of_batch(batch: Batch, count: int) -> Part | None:
     return Part(heads, bodies, range(batch.sequence, batch.sequence + count), batch)
 
 
-def part_of_block(data: bytes, segment: Segment, block: Block, low: int, count: int) -> Part | None:
-    """The messages in the bytes of a block from the sequence `low` on, `count` at most. None: some of them are gone."""
-    lengths, sequences, at = table_of(data, block.cells)
+def part_of_block(opened: Opened, low: int, count: int) -> Part | None:
+    """The messages of a block from the sequence `low` on, `count` at most. None: some of them are gone."""
+    segment, block, sequences = opened.segment, opened.block, opened.sequences
     first = bisect_left(sequences, low)
     end = min(first + count, block.cells)
-    if segment.has_gone(block.cell + first, end - first):
+    cell = block.cell + first
+    if segment.has_gone(cell, end - first):
         return None
-    at += sum(lengths[:first])
-    facts_of = STANDING.unpack_from
-    heads, bodies = [], []
-    for length in lengths[first:end]:
-        _, _, form, reply_to, properties, _ = facts_of(data, at)
-        body = at + HEAD.size + form + reply_to + properties
-        heads.append(data[at:body])
-        at += length
-        bodies.append(data[body:at])
-    return Part(heads, bodies, sequences[first:end], None, segment, block.cell + first)
+    heads, bodies = opened.some(first, end)
+    return Part(heads, bodies, sequences[first:end], None, opened, cell, sum(opened.lengths[first:end]))

@@ -15,6 +15,7 @@ from qmgr.ids import Arrays
 from qmgr.lane import Lane
 from qmgr.message import describe
 from qmgr.objects import QmgrDefinition, QueueDefinition, is_event_queue
+from qmgr.opened import LastOpened, Opened, open_block
 from qmgr.segments import SegmentReader
 from recovery.image import Place
 
@@ -25,14 +26,19 @@ class Queue(Finding):
     """A local queue and its messages."""
 
     __slots__ = (
-        *("__dict__", "__weakref__", "_default_buffers", "_events", "_foremost", "_foremost_of", "_qmgr", "armed"),
-        *("bad_file", "blocked", "changed", "damaged", "definition", "deleted", "fresh", "gets_freely", "high_mark"),
-        *("id", "image", "imaging", "last_event", "last_get", "last_put", "left_over", "line", "low_mark"),
-        *("max_length", "plain", "removed", "room_to", "stuck", "waiters"),
+        *("__dict__", "__weakref__", "_default_buffers", "_events", "_foremost", "_foremost_of", "_opened", "_qmgr"),
+        *("armed", "bad_file", "blocked", "changed", "damaged", "definition", "deleted", "fresh", "gets_freely"),
+        *("high_mark", "id", "image", "imaging", "last_event", "last_get", "last_put", "left_over", "line"),
+        *("low_mark", "max_length", "plain", "removed", "room_to", "stuck", "waiters"),
     )
 
     def __init__(
-        self, definition: QueueDefinition, reader: SegmentReader, arrays: Arrays, buffers: tuple[int, int]
+        self,
+        definition: QueueDefinition,
+        reader: SegmentReader,
+        arrays: Arrays,
+        opened: LastOpened,
+        buffers: tuple[int, int],
     ) -> None:
         """`buffers`: bytes of non-persistent and of persistent messages kept in memory, if the definition is silent."""
         super().__init__(definition.name, reader, arrays, buffers)
@@ -51,6 +57,7 @@ class Queue(Finding):
         self.changed = True  # since the last checkpoint
         self.line = b""  # what the last checkpoint says of the queue
         self._default_buffers = buffers
+        self._opened = opened
         self.armed = self._events = 0  # events of the depth: those that it waits for, those that are wanted of it
         self.last_event: tuple[int, int, int] | None = None  # of the depth: when, the next sequence and depth then
         self.stuck: object = None  # of which definition, and which DEADQ, it was told that messages stay there
@@ -108,6 +115,10 @@ class Queue(Finding):
         self.waiters.wake_all()
         for number in self.segments:
             self.drop(number)
+
+    def drop(self, segment: int) -> None:
+        super().drop(segment)
+        self._opened.drop(self.id)
 
     # ---- damage
 
@@ -294,17 +305,33 @@ class Queue(Finding):
         blocks: list[Part] = []
         low = lane.low
         while paged:
-            place = self._block_with(lane, low)
-            if place is None or place[1].last > lane.high or place[1].expires or count * SHARE < place[1].cells:
-                return None
-            segment, block = place
-            part = part_of_block(self.reader.read_block(segment, block), segment, block, low, paged)
+            block = self._open(lane, low, count)
+            part = part_of_block(block, low, paged) if block is not None else None
             if part is None or not self._is_plain(part.sequences):
                 return None
             blocks.append(part)
             paged -= len(part.heads)
             low = part.sequences[-1] + 1
         return Front(list(line), blocks + batches)
+
+    def _open(self, lane: Lane, low: int, count: int) -> Opened | None:
+        """The block of the lane's next paged message, which has the sequence `low` or a later one. None: it is not to
+        be taken from as it lies, or not for so few."""
+        opened = self._opened.of(self.id)
+        if opened is not None and self._is_next(opened, lane, low):
+            return opened if opened.block.last <= lane.high else None
+        place = self._block_with(lane, low)
+        if place is None or place[1].last > lane.high or place[1].expires or count * SHARE < place[1].cells:
+            return None
+        segment, block = place
+        return open_block(self.reader.read_block(segment, block, leave_open=True), segment, block)
+
+    def _is_next(self, opened: Opened, lane: Lane, low: int) -> bool:
+        """Does the lane's message with this sequence belong to that block, still?"""
+        segment, block = opened.segment, opened.block
+        if block.priority != lane.priority or self.segments.get(segment.number) is not segment:
+            return False
+        return block.first <= low <= block.last
 
     def _batches(self, lane: Lane, count: int) -> list[Part] | None:
         """The first `count` messages behind all that is in the line or paged, if batches have them."""
@@ -339,17 +366,20 @@ class Queue(Finding):
             lane = self._foremost
             assert lane is not None, "it has told so"
             if batch is None:
-                assert part.segment is not None, "they are paged"
-                size = sum(map(len, part.heads)) + sum(map(len, part.bodies))
-                part.segment.mark_gone_each(list(range(part.cell, part.cell + count)), size)
+                opened = part.block
+                assert opened is not None, "they are paged"
+                opened.segment.mark_gone_run(part.cell, count, part.size)
                 lane.paged -= count
                 lane.low = part.sequences[-1] + 1
+                if lane.low <= opened.block.last:
+                    self._opened.keep(self.id, opened)
+                else:
+                    self._opened.drop(self.id)
             else:
                 cell = batch.cell
                 size = batch.drop(count)
                 if batch.segment:
-                    cells = list(range(cell, cell + count))
-                    self.segments[batch.segment].mark_gone_each(cells, size - OVERHEAD * count)
+                    self.segments[batch.segment].mark_gone_run(cell, count, size - OVERHEAD * count)
                     lane.placed -= size
                 if not batch.count:
                     lane.behind.popleft()

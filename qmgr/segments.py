@@ -127,14 +127,23 @@ class Segment:
 
     def mark_gone_each(self, cells: list[int], size: int) -> None:
         """The same for several; `size`: bytes of their messages together."""
-        gone, first, count = self.gone, cells[0], len(cells)
+        first, count = cells[0], len(cells)
         if cells == list(range(first, first + count)):  # mostly they were got as they lie
-            start, end = first >> 3, (first + count + 7) >> 3
-            bits = int.from_bytes(gone[start:end], "little") | (1 << count) - 1 << (first & 7)
-            gone[start:end] = bits.to_bytes(end - start, "little")
-        else:
-            for cell in cells:
-                gone[cell >> 3] |= 1 << (cell & 7)
+            self.mark_gone_run(first, count, size)
+            return
+        gone = self.gone
+        for cell in cells:
+            gone[cell >> 3] |= 1 << (cell & 7)
+        self._went(count, size)
+
+    def mark_gone_run(self, first: int, count: int, size: int) -> None:
+        """The same for so many that follow each other."""
+        gone, start, end = self.gone, first >> 3, (first + count + 7) >> 3
+        bits = int.from_bytes(gone[start:end], "little") | (1 << count) - 1 << (first & 7)
+        gone[start:end] = bits.to_bytes(end - start, "little")
+        self._went(count, size)
+
+    def _went(self, count: int, size: int) -> None:
         self.gone_count += count
         self.gone_bytes += size + count * size_of_cell(0)
         self._text = b""
@@ -529,8 +538,9 @@ class SegmentReader:
         """All cells of a block, those that are gone too."""
         return cells_of(self.read_block(segment, block), block.cell, block.cells)
 
-    def read_block(self, segment: Segment, block: Block) -> bytes:
-        data = self._read(segment, block.at, block.size)
+    def read_block(self, segment: Segment, block: Block, *, leave_open: bool = False) -> bytes:
+        """`leave_open`: the queue manager's lock is held, and the file stays open for the blocks that follow."""
+        data = self._read(segment, block.at, block.size, leave_open=leave_open)
         if len(data) < block.size or crc32(data) != block.crc:
             path = self.path(segment)
             raise QueueDamaged(f"segment {path} is damaged in the {block.size} bytes from {block.at} on", path)

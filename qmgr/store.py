@@ -8,6 +8,7 @@ from qmgr import segments
 from qmgr.entry import GONE, LOCKED
 from qmgr.ids import Arrays
 from qmgr.objects import QueueDefinition, mangle
+from qmgr.opened import LastOpened
 from qmgr.openfiles import OpenFiles, segment_path
 from qmgr.queue import Queue
 from qmgr.segments import SegmentReader, no_fence, segments_below, surplus
@@ -28,7 +29,7 @@ class Store(State):
 
     __slots__ = (
         *("_give_way", "_named", "arrays", "awaited", "buffers", "directory", "disk", "doomed", "doomed_bytes"),
-        *("ending", "fence", "files", "gave_up", "log_id", "pinned"),
+        *("ending", "fence", "files", "gave_up", "log_id", "opened", "pinned"),
     )
 
     def __init__(
@@ -58,6 +59,7 @@ class Store(State):
         self._named = False  # the directories that are there are there for good
         self.arrays = Arrays(INDEXES)
         self.files = OpenFiles(disk)
+        self.opened = LastOpened()
         self.doomed: list[tuple[str, int]] = []  # segments that only the checkpoint before the last one refers to
         self.doomed_bytes = 0  # of their files that are not small, but for those that somebody reads
         self.pinned: set[tuple[str, int]] = set()  # segments that somebody reads, whatever becomes of them
@@ -70,7 +72,7 @@ class Store(State):
     def new_queue(self, definition: QueueDefinition) -> Queue:
         directory = self.queue_directory(definition.name)
         reader = SegmentReader(self.disk, directory, self.log_id, definition.id, self.files)
-        queue = Queue(definition, reader, self.arrays, self.buffers)
+        queue = Queue(definition, reader, self.arrays, self.opened, self.buffers)
         queue.heed(self.qmgr)
         return queue
 

@@ -19,6 +19,7 @@ from qmgr.entry import COPY, GONE, LOCKED, OVERHEAD, READY, Entry, read_entry
 from qmgr.ids import BEFORE_ALL, MESSAGE_ID, Arrays
 from qmgr.lane import Lane
 from qmgr.objects import QueueDefinition
+from qmgr.opened import LastOpened
 from qmgr.openfiles import OpenFiles
 from qmgr.queue import Queue
 from qmgr.segments import Cell, Segment, SegmentReader, SegmentWriter, from_description
@@ -77,7 +78,7 @@ class Paged:
 
     def _new(self, definition: QueueDefinition) -> Queue:
         reader = SegmentReader(self.disk, "/q", ID, definition.id, OpenFiles(self.disk))
-        return Queue(definition, reader, self.arrays, (self.buffer, self.buffer))
+        return Queue(definition, reader, self.arrays, LastOpened(), (self.buffer, self.buffer))
 
     def put(self, priority: int = 0, *, persistent: bool = True, expires: int = 0) -> Entry:
         self.count += 1
