@@ -245,6 +245,9 @@ class ReadOnly:
     def write_durably(self, offset: int, data: Buffer, *, alone: bool = False) -> None:
         raise _read_only()
 
+    def begin_durably(self, offset: int, data: Buffer) -> bool:
+        raise _read_only()
+
     def truncate(self, size: int) -> None:
         raise _read_only()
 

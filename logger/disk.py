@@ -59,6 +59,13 @@ class File(Protocol):
         """
         ...
 
+    def begin_durably(self, offset: int, data: Buffer) -> bool:
+        """Begin `write_durably(offset, data, alone=True)`, which follows; until then `data` stays as it is.
+
+        False: it is not begun, which that does not mind.
+        """
+        ...
+
     def sync(self) -> None:
         """Make durable what was written before this call began."""
         ...
@@ -258,13 +265,14 @@ def _close(fd: int, whose: tuple[int, int] | None) -> None:
 class PosixFile:
     """An open file descriptor."""
 
-    __slots__ = ("_it", "direct", "durably", "fd", "path")
+    __slots__ = ("_it", "begun", "direct", "durably", "fd", "path")
 
     def __init__(self, fd: int, path: str, *, direct: bool = False) -> None:
         self.fd = -1
         self.path = path
         self.direct = direct  # is it written past the system's memory?
         self.durably: bool | None = None  # does its file system make a write durable that asks for it?
+        self.begun = False  # has `begin_durably` been called?
         self._it: tuple[int, int] | None = None  # which file it is, where it is open for writing
         self.fd = fd  # last: until then it is for the caller to close
 
@@ -330,11 +338,24 @@ class PosixFile:
             if done != len(data):
                 self.write(offset, data)
                 self.sync()
+
+        def begin_durably(self, offset: int, data: Buffer) -> bool:
+            poller = _poller() if self.durably else None
+            if poller is None:
+                return False
+            self.begun = True
+            try:
+                return poller.begin(self.fd, data, offset)
+            except OSError:  # the call that follows will meet it too
+                return False
     else:
 
         def write_durably(self, offset: int, data: Buffer, *, alone: bool = False) -> None:
             self.write(offset, data)
             self.sync()
+
+        def begin_durably(self, offset: int, data: Buffer) -> bool:
+            return False
 
     if FULL_SYNC is None and hasattr(os, "fdatasync"):
 
@@ -368,7 +389,11 @@ class PosixFile:
 
     def close(self) -> None:
         fd, self.fd = self.fd, -1
-        _close(fd, self._it)
+        try:
+            if self.begun and _pollers and _pollers[0] is not None:
+                _pollers[0].settle(fd)
+        finally:
+            _close(fd, self._it)
 
 
 def _file(fd: int, path: str, *, written: bool = False, direct: bool = False) -> PosixFile:

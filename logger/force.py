@@ -48,8 +48,8 @@ class GroupCommit(ABC):
     # A log has more attributes than CPython keeps together: without slots they are in a dict, all over the memory, and
     # between two syncs that sleep a unit of work takes a twelfth longer. So it is with a queue and the state of all.
     __slots__ = (
-        *("_company", "_failure", "_large", "_leader", "_no_memory", "_waiting", "_writing", "changed", "lock"),
-        *("safe",),
+        *("_begun", "_company", "_failure", "_large", "_leader", "_no_memory", "_waiting", "_writing"),
+        *("changed", "lock", "safe"),
     )
 
     def __init__(self) -> None:
@@ -61,6 +61,7 @@ class GroupCommit(ABC):
         self._company = 0  # forces until a leader counts as alone: with whom nobody waits
         self._large: set[object] = set()  # appenders that wait for room in the buffer
         self._writing = False  # the leader writes, without the lock
+        self._begun = False  # what is written next is known, and the disk may be about it
         self._failure: Exception | None = None
         self._no_memory = LogFailed(NO_MEMORY)  # made while there is some
 
@@ -73,8 +74,23 @@ class GroupCommit(ABC):
         """Write what was prepared; return the LSN that is safe by that."""
 
     @abstractmethod
+    def _begin(self) -> None:
+        """Settle what is written next, and begin it, if it is one write; then it is what `_prepare` finds and `_write`
+        ends. Or do nothing. The lock is held."""
+
+    @abstractmethod
     def _fail(self, exc: BaseException) -> LogFailed:
         """After this nothing is written any more; return what callers are told. The lock is held."""
+
+    def begin_force(self) -> None:
+        """Begin to write what waits in the buffer, where nobody else does or waits; who forces next finds it begun.
+
+        For one who goes on to `force`: what there is to do before that is done while the disk works. The lock is held.
+        Raises LogFailed.
+        """
+        alone = self._leader is None and not self._company and not self._large and not self._begun
+        if alone and self._failure is None:
+            self._begin()
 
     def force(self, target: int) -> None:
         """Wait until everything before LSN `target` is as safe as LogSync says. Raises LogFailed, LogClosed.
@@ -123,6 +139,8 @@ class GroupCommit(ABC):
                 if self._leader is None:
                     self._pass_on()
             if self._leads(turn):
+                if self._begun:
+                    self.safe = self._write()
                 work()
                 with self.lock:
                     self._step_down()

@@ -24,6 +24,8 @@ A_SLICE = 5_000_000  # the same where others are many, or this process may use n
 LEAST, MOST = 16, 4096  # writes that are left to the usual call after that
 SURE = 256  # writes in time, one after the other, after which that becomes half as many
 TRIES = 250  # to wait for a write
+OTHERS = 16  # writes left to the usual call for one that was begun, after which nobody is believed to ask for that
+PATIENCE = 60  # seconds
 MS_ASYNC = 1
 
 
@@ -63,7 +65,7 @@ def _is_mapped(libc: ctypes.CDLL, address: int) -> bool:
 
 
 class Poller:
-    """Makes such writes, one at a time."""
+    """Makes such writes, one at a time. One may be begun, and its end be waited for later."""
 
     def __init__(self) -> None:
         """Raises OSError where the system has no such calls, or does not let this process make them."""
@@ -79,6 +81,9 @@ class Poller:
         self._data: Any = None  # what was written last, kept at least while it is
         self._memory: ctypes.c_char | None = None  # the same
         self._one_at_a_time = threading.Lock()
+        self._begun: tuple[int, int] | None = None  # descriptor and offset of a write that somebody is to wait for
+        self._before = 0  # what the ring showed then
+        self._others = 0  # writes that were left to the usual call since then
         self._pause = LEAST
         self._left_out = 0  # writes still to be left to the usual call
         self._in_time = 0  # writes since the last one that was not
@@ -105,21 +110,58 @@ class Poller:
         self._tail = ctypes.c_uint32.from_address(self._context.value + TAIL)  # rises when a write is done
         self._idle = True  # nothing is under way, and nobody has closed it
 
+    def begin(self, fd: int, data: Any, offset: int) -> bool:
+        """Begin to write; the `write` with the same that follows waits for the end. Until then `data` stays as it is.
+
+        False: nothing is done. Raises OSError, as `write`.
+        """
+        if self._left_out > 0 or not self._one_at_a_time.acquire(blocking=False):
+            return False
+        try:
+            if self._begun is not None or (not self._idle and not self._is_new()):
+                return False
+            os.lseek(fd, 0, os.SEEK_CUR)  # by this way a pipe is written, too, that has got the log's descriptor
+            try:
+                return self._start(fd, data, offset)
+            except BaseException:
+                try:
+                    self.close()
+                finally:
+                    self.close()
+                raise
+        finally:
+            self._one_at_a_time.release()
+
     def write(self, fd: int, data: Any, offset: int) -> int:
         """Write as `os.pwritev` with RWF_DSYNC does, and return the same; -1: it is not for this, and nothing is done.
 
         `data` is a writable buffer, since ctypes tells no other one's address.
         """
-        if self._left_out > 0 and (self._idle or not self._context.value):  # else one that was struck may be under way
-            self._left_out -= 1
+        if self._begun is not None:
+            self._wait_for_others()
+        elif self._left_out > 0 and (self._idle or not self._context.value):
+            self._left_out -= 1  # otherwise one that was struck may be under way
             return -1
-        if not self._one_at_a_time.acquire(blocking=False):
+        elif not self._one_at_a_time.acquire(blocking=False):
             return -1
         try:
-            if not self._idle and not self._is_new():
-                return -1
-            os.lseek(fd, 0, os.SEEK_CUR)  # by this way a pipe is written, too, that has got the log's descriptor
-            done = self._write(fd, data, offset)
+            if self._begun is not None:
+                if not self._has_begun(fd, data, offset):
+                    return -1
+            else:
+                if not self._idle and not self._is_new():
+                    return -1
+                os.lseek(fd, 0, os.SEEK_CUR)  # as above
+            try:
+                if self._begun is None and not self._start(fd, data, offset):
+                    return -1
+                done = self._finish()
+            except BaseException:  # whoever hears of it may use the memory again, and write to the same place
+                try:
+                    self.close()
+                finally:
+                    self.close()
+                raise
         finally:
             self._one_at_a_time.release()
         if done == -errno.EINTR:  # the usual call would begin again
@@ -128,8 +170,33 @@ class Poller:
             raise OSError(-done, os.strerror(-done))
         return done
 
-    def _write(self, fd: int, data: Any, offset: int) -> int:
-        """What the system says of it: bytes written, or an error's number below 0."""
+    def settle(self, fd: int) -> None:
+        """What was begun with this descriptor is over when this returns. Raises OSError where that can't be done."""
+        if self._begun is not None and self._begun[0] == fd:
+            self._wait_for_others()
+            try:
+                if self._begun is not None and self._begun[0] == fd:
+                    self.close()
+            finally:
+                self._one_at_a_time.release()
+
+    def _wait_for_others(self) -> None:
+        """Be the one that uses this. Others do so for a moment; this raises OSError where one was kept by an interrupt
+        from saying that it is over."""
+        if not self._one_at_a_time.acquire(timeout=PATIENCE):
+            raise self._unknown
+
+    def _has_begun(self, fd: int, data: Any, offset: int) -> bool:
+        """Is it this write that was begun? Another log's is let go of if nobody has asked for that for long."""
+        if self._begun == (fd, offset) and data is self._data:
+            return True
+        self._others += 1
+        if self._others >= OTHERS:
+            self.close()
+        return False
+
+    def _start(self, fd: int, data: Any, offset: int) -> bool:
+        """Have the system write; False: it does not."""
         request = self._request
         if data is not self._data:  # a log writes the same page again and again
             self._data = None  # whatever strikes, this is not the address of something else
@@ -137,23 +204,24 @@ class Poller:
             request.address, request.size = ctypes.addressof(self._memory), len(data)
             self._data = data
         request.fd, request.offset = fd, offset
-        before = self._tail.value
+        self._before = self._tail.value
+        self._others = 0
         self._idle = False
-        try:
-            if self._call(self._submit, self._context, 1, self._requests) == 1:
-                self._look(before)
-                while self._call(self._get_events, self._context, 1, 1, self._to_done, None) != 1:
-                    if ctypes.get_errno() != errno.EINTR:
-                        raise self._unknown
-                done: int = self._done.result
-            else:
-                done = -errno.EINTR
-        except BaseException:  # whoever hears of it may use the memory again, and write to the same place
-            try:
-                self.close()
-            finally:
-                self.close()
-            raise
+        self._begun = fd, offset
+        if self._call(self._submit, self._context, 1, self._requests) == 1:
+            return True
+        self._begun = None
+        self._idle = True
+        return False
+
+    def _finish(self) -> int:
+        """What the system says of the write that was begun: bytes written, or an error's number below 0."""
+        self._begun = None  # whatever strikes, the next one does not wait for what has been told
+        self._look(self._before)
+        while self._call(self._get_events, self._context, 1, 1, self._to_done, None) != 1:
+            if ctypes.get_errno() != errno.EINTR:
+                raise self._unknown
+        done: int = self._done.result
         self._idle = True
         return done
 
@@ -179,7 +247,7 @@ class Poller:
 
         Raises OSError where that can't be done.
         """
-        self._idle = False
+        self._idle, self._begun = False, None
         left, struck = TRIES, None
         while left:
             left -= 1

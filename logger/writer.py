@@ -49,9 +49,9 @@ class Writer(GroupCommit):
     """The writing side of a log. `Log` fills the buffer and minds the space, which it makes in `begin`."""
 
     __slots__ = (
-        *("_always", "_clock", "_config", "_control", "_disk", "_elapsed_ns", "_extent_bytes", "_extents", "_image"),
-        *("_imaged", "_only_home", "_output", "_seed", "_small", "_spare", "_state", "_stats", "_sure_until"),
-        *("_triple", "_unsynced", "_unsynced_spare", "astray", "buffer", "durable", "epoch", "space"),
+        *("_always", "_began", "_clock", "_config", "_control", "_disk", "_elapsed_ns", "_extent_bytes", "_extents"),
+        *("_image", "_imaged", "_only_home", "_output", "_seed", "_small", "_spare", "_state", "_stats"),
+        *("_sure_until", "_triple", "_unsynced", "_unsynced_spare", "astray", "buffer", "durable", "epoch", "space"),
     )
 
     buffer: LogBuffer
@@ -82,18 +82,46 @@ class Writer(GroupCommit):
         self._small = False  # what was prepared is one page, in `_image`; else it is in `_output`
         self._image = disk.buffer(PAGE)
         self._imaged: Imaged = 0, 0, 0, None
+        self._began = 0  # by the clock: what is begun
         self.astray: Callable[[], str] = str  # a directory of the queue manager that has left its path, or ""
 
     def _prepare(self) -> None:
-        """Settle what the leader writes: what an interrupted one left undone, else all that the buffer holds.
+        """Settle what the leader writes: what was begun or left undone, else all that the buffer holds.
 
         Usually that is one partial page, which goes to a spare page. It stays in the buffer, so there is nothing to
         remember while its image is written.
         """
+        if self._begun:
+            return
+        self._small = self._make_image()
+        if not self._small:
+            self._take()
+
+    def _begin(self) -> None:
+        began = self._elapsed_ns()
+        undone = self._output is not None
+        if undone or self._unsynced or not self._always or began > self._sure_until:
+            return
+        self._prepare()
+        if self._small:
+            held = self._imaged[3]
+            assert held is not None, "it was prepared"
+            offset, pages = PAGE + PAGE * self._spare, self._image
+        else:
+            output = self._output
+            assert output is not None, "it was prepared"
+            if output.new_extents or not self._is_one_write(output):
+                return
+            [(held, offset, pages)] = output.writes
+        self._began = began
+        self._begun = True  # first: an interrupt may strike as soon as it is so
+        self._begun = held.file.begin_durably(offset, pages)
+
+    def _make_image(self) -> bool:
+        """Bring the image of the partial page up to date; False where that is not all there is to write."""
         buffer = self.buffer
         base, tail = buffer.base, buffer.tail
         size = tail - base
-        self._small = False
         if self._output is None and 0 < size <= integrity.BODY and self._triple:
             page, held, crc, extent = self._imaged
             if page != base:
@@ -102,9 +130,8 @@ class Writer(GroupCommit):
                 crc = buffer.copy_page(self._image, held, size, crc)
                 self._imaged = base, size, crc, extent
                 integrity.seal_spare(self._image, base, tail, self.epoch, crc)
-                self._small = True
-                return
-        self._take()
+                return True
+        return False
 
     def _write(self) -> int:
         """Write what was prepared, and sync it unless LogSync says no; return the LSN that is safe by that."""
@@ -113,14 +140,15 @@ class Writer(GroupCommit):
             return self._finish(self._output, sync=self._always)
         base, size, _, extent = self._imaged
         assert extent is not None, "it was prepared"
-        file, unsynced = extent.file, self._unsynced
-        began = self._elapsed_ns()
+        file, unsynced, begun = extent.file, self._unsynced, self._begun
+        began = self._began if begun else self._elapsed_ns()
         if began > self._sure_until:
             self._check_ours()
         if self._always and not unsynced:
-            file.write_durably(PAGE + PAGE * self._spare, self._image, alone=not self._company)
+            file.write_durably(PAGE + PAGE * self._spare, self._image, alone=begun or not self._company)
             self._spare = 1 - self._spare
             self.durable = base + size
+            self._begun = False
         else:
             file.write(PAGE + PAGE * self._spare, self._image)
             self._unsynced_spare = self._spare
@@ -194,6 +222,7 @@ class Writer(GroupCommit):
 
     def _finish(self, output: _Output, *, sync: bool) -> int:
         self._perform(output, sync=sync)
+        self._begun = False
         tail = output.run.tail
         if sync:
             self.durable = tail
@@ -255,7 +284,7 @@ class Writer(GroupCommit):
     def _perform(self, output: _Output, *, sync: bool) -> None:
         """Do the writes and, if asked to, the syncs. Doing it twice is as good as once."""
         elapsed_ns = self._clock.elapsed_ns
-        began = elapsed_ns()
+        began = self._began if self._begun else elapsed_ns()
         if began > self._sure_until:
             self._check_ours()
         if output.new_extents:
@@ -272,10 +301,10 @@ class Writer(GroupCommit):
             self._sync()
             output.guard = None  # done: it is not overwritten while home is
         size = 0
-        alone = sync and not unsynced and len(output.writes) == 1 and len(output.writes[0][2]) <= AT_ONCE
+        alone = sync and not unsynced and self._is_one_write(output)
         for held, offset, pages in output.writes:
             if alone:
-                held.file.write_durably(offset, pages)
+                held.file.write_durably(offset, pages, alone=self._begun)
             else:
                 held.file.write(offset, pages)
                 unsynced.add(held)
@@ -290,6 +319,10 @@ class Writer(GroupCommit):
         self._sure_until = ended + SURE
         if size:
             self._stats.add(size, ended - began, self._clock, output.run.base // self._config.extent_bytes)
+
+    def _is_one_write(self, output: _Output) -> bool:
+        """Is it one call, but for syncs?"""
+        return output.guard is None and len(output.writes) == 1 and len(output.writes[0][2]) <= AT_ONCE
 
     def _check_ours(self) -> None:
         """A process that was stopped for a while may find that another one has the log now. Raises TakenOver.
@@ -335,7 +368,9 @@ class Writer(GroupCommit):
         """Write the full pages of the buffer, without a sync. The lock is held and nobody writes."""
         assert not self._writing, "room was made before the record was appended"
         try:
-            if self._output is not None:
+            if self._begun and self._small:
+                self.safe = self._write()
+            elif self._output is not None:
                 self.safe = self._finish(self._output, sync=self._always)
             self._perform(self._plan(self.buffer.take(partial=False)), sync=False)
         except BaseException as exc:

@@ -124,7 +124,7 @@ class Engine(Holding):
                         self._log_calls(unit)
                 else:
                     record = Get(queue.id, (entry.sequence,), [entry])
-                    end = self._append_and_apply(record, self.clock.wall_us())
+                    end = self._append_and_apply(record, self.clock.wall_us(), soon=True)
             if end > self.log.safe:
                 self.log.force(end)
         except LogError as exc:
@@ -428,7 +428,8 @@ class Engine(Holding):
         """Log and apply that they are taken for good. The lock is held and the room is reserved."""
         messages, sequences = front.messages(queue.name), front.sequences
         self.checkpointer.records += (len(sequences) - 1) // A_RECORD
-        return _Found([], messages, self._append_and_apply(Get(queue.id, sequences, front), self.clock.wall_us()))
+        record = Get(queue.id, sequences, front)
+        return _Found([], messages, self._append_and_apply(record, self.clock.wall_us(), soon=True))
 
     def _log_gets(self, queue: Queue, chosen: list[Entry]) -> int:
         """Log and apply that they are taken for good; the LSN to force. The lock is held and the room is reserved."""

@@ -78,8 +78,10 @@ class Logged:
         self._make_space = given.make_space
         self._on_failure = given.on_failure
 
-    def _append_and_apply(self, record: Record, now: int) -> int:
+    def _append_and_apply(self, record: Record, now: int, *, soon: bool = False) -> int:
         """Log the record and make its change; the LSN to force. The lock is held and the room is reserved.
+
+        `soon`: the caller goes on to force it, and the disk may begin while the change is made.
 
         What interrupts this leaves log and memory apart, so the queue manager then stops; a restart puts it right.
         """
@@ -89,6 +91,8 @@ class Logged:
         try:
             at = buffer.append(kind, uow, now, log.durable, head, data)
             end = buffer.tail
+            if soon:
+                log.begin_force()
             self.state.apply(record, at, end, now)
         except BaseException as exc:
             self._on_failure(exc)

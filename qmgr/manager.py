@@ -161,7 +161,7 @@ class QueueManager(Operations):
         MessageTooBig (2030), Inhibited (2051), UnknownQueue (2085), ResourceProblem (2102: the log has no room).
         """
         engine = self._engine
-        message, end = engine.put_later(None, queue, body, options)
+        message, end = engine.put_later(None, queue, body, options, soon=True)
         if end:
             engine.force(end)
         if engine.attention:

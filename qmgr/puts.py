@@ -60,8 +60,13 @@ class Puts(Definitions):
     def _no_more_ids(self) -> Unavailable:
         return Unavailable("this start has used up its message ids; end and start the queue manager")
 
-    def put_later(self, unit: Uow | None, name: Any, body: Any, options: verbs.PutOptions) -> tuple[Message, int]:
-        """Put one message. Nobody may hear of it before the log is safe up to the LSN; 0: now."""
+    def put_later(
+        self, unit: Uow | None, name: Any, body: Any, options: verbs.PutOptions, *, soon: bool = False
+    ) -> tuple[Message, int]:
+        """Put one message. Nobody may hear of it before the log is safe up to the LSN; 0: now.
+
+        `soon`: the caller forces it next.
+        """
         queue = self.state.queues.get(name) if type(name) is str and self.refusal is None else None
         if queue is None or queue.damaged:  # few calls of our own: each costs a hundredth of a put
             queue = self._known(name, put=True)
@@ -87,7 +92,7 @@ class Puts(Definitions):
             entry = Entry(head, body, persistent, priority, expires)
             record = Put(queue.id, 0, head, body, entry)
             cost = self.log.cost(QUEUE_AND_SEQUENCE + size) if persistent else 0
-            end = self._put_now(record, queue, 1, len(body), size, cost, now)
+            end = self._put_now(record, queue, 1, len(body), size, cost, now, soon=soon)
         return Message(body, head, queue.name, 0, descriptor.expiry), end
 
     def put_usual(self, unit: Uow, name: Any, body: Any) -> Message | None:
@@ -142,13 +147,13 @@ class Puts(Definitions):
 
     def put_many(self, unit: Uow | None, name: Any, bodies: Iterable[Any], options: verbs.PutOptions) -> list[Message]:
         """Put messages to one queue with one record: all of them or, where an error is raised, none."""
-        messages, end = self.put_many_later(unit, name, bodies, options)
+        messages, end = self.put_many_later(unit, name, bodies, options, soon=True)
         if end:
             self.force(end)
         return messages
 
     def put_many_later(
-        self, unit: Uow | None, name: Any, bodies: Iterable[Any], options: verbs.PutOptions
+        self, unit: Uow | None, name: Any, bodies: Iterable[Any], options: verbs.PutOptions, *, soon: bool = False
     ) -> tuple[list[Message], int]:
         """Put messages as `put_many`, but do not wait for the disk: the LSN to force before anybody is told, or 0."""
         queue = self._known(name, put=True)
@@ -180,7 +185,7 @@ class Puts(Definitions):
             count = len(bodies)
             record = PutMany(queue.id, 0, messages, [Alike(heads, bodies, persistent, priority, expires > 0)])
             cost = self.log.cost(records.put_many_cost(size, count)) if persistent else 0
-            end = self._put_now(record, queue, count, largest, size, cost, now)
+            end = self._put_now(record, queue, count, largest, size, cost, now, soon=soon)
         name, expiry = queue.name, descriptor.expiry
         return [Message(body, head, name, 0, expiry) for head, body in messages], end
 
@@ -198,7 +203,16 @@ class Puts(Definitions):
         return self.steady.now_us() + max(1, int(expiry * 1_000_000))
 
     def _put_now(
-        self, record: Put | PutMany, queue: Queue, count: int, largest: int, size: int, cost: int, now: int
+        self,
+        record: Put | PutMany,
+        queue: Queue,
+        count: int,
+        largest: int,
+        size: int,
+        cost: int,
+        now: int,
+        *,
+        soon: bool = False,
     ) -> int:
         """Put outside a unit of work, if that may be; the LSN to force.
 
@@ -210,7 +224,7 @@ class Puts(Definitions):
                 self._admit(queue, count, largest, cost)
                 record.sequence = queue.next_sequence
                 if cost:
-                    end = self._append_and_apply(record, now)
+                    end = self._append_and_apply(record, now, soon=soon)
                     self.checkpointer.records += (count - 1) // A_RECORD
                 else:
                     self._apply_only(record, now)

@@ -317,16 +317,17 @@ class Units(Logged):
 
     def commit(self, unit: Uow) -> None:
         """Return when the unit of work is durable. Raises BackedOut, UnitOfWorkEnded."""
-        end = self.commit_later(unit)
+        end = self.commit_later(unit, soon=True)
         try:
             self.log.force(end)
         except LogError as exc:
             raise self.translated(exc) from exc
 
-    def commit_later(self, unit: Uow, *, puts: bool = True) -> int:
+    def commit_later(self, unit: Uow, *, puts: bool = True, soon: bool = False) -> int:
         """Commit without the force: nobody may hear of it before the log is safe up to the LSN returned; 0: now.
 
         What other units of work have held back is logged first; without `puts` those are left out that have only put.
+        `soon`: the caller forces it next.
         """
         end = 0
         try:
@@ -346,7 +347,7 @@ class Units(Logged):
                 record = Commit(unit.number, bases, b"", True, unlogged_calls(unit))
                 if unit.held or unit.first_lsn:
                     self.checkpointer.records += unit.persistent // A_RECORD
-                    end = self._append_and_apply(record, self.clock.wall_us())
+                    end = self._append_and_apply(record, self.clock.wall_us(), soon=soon)
                 else:
                     self._apply_only(record, self.clock.wall_us())
                 self.log.space.promised -= unit.promise  # as `_promise`

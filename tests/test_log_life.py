@@ -62,6 +62,7 @@ class LogLife:
         self.epochs: list[int] = []
         self.crashes = 0
         self.advanced = 0  # how often it went on in a new extent before it had to
+        self.begun = 0  # writes that were begun before they were asked for
         self.start()
 
     def start(self) -> None:
@@ -100,6 +101,9 @@ class LogLife:
             self.appended.append((-1, lsn + 1, body))  # it may be found from here on, whole, whatever comes next
             at = log.append(KIND, 7, self.clock.wall_us(), body[: size // 2], body[size // 2 :])
             self.appended[-1] = (at, log.buffer.tail, body)
+            if reserve and self.rng.random() < 0.3:
+                log.begin_force()
+                self.begun += log._begun
 
     def advance(self) -> None:
         with self.log.lock:
@@ -307,7 +311,7 @@ def test_a_linear_log_keeps_its_past_too(integrity: WriteIntegrity) -> None:
 @pytest.mark.parametrize("integrity", [WriteIntegrity.TRIPLE, WriteIntegrity.SINGLE], ids=["triple", "single"])
 def test_any_crash_keeps_what_was_forced_and_only_what_came_right_after_it(integrity: WriteIntegrity) -> None:
     """Faults 1-7, 16, 17, 20, 21 at the level of the log."""
-    crashes = laps = 0
+    crashes = laps = begun = 0
     failed: list[str] = []
     for seed in range(1500 if SOAK else 25):
         life = LogLife(seed, integrity)
@@ -316,10 +320,12 @@ def test_any_crash_keeps_what_was_forced_and_only_what_came_right_after_it(integ
         except Exception as exc:
             failed.append(f"seed {seed}: {exc!r}")
         crashes += life.crashes
+        begun += life.begun
         laps = max(laps, life.forced // (life.config.extent_bytes * 3))
     assert not failed, f"{len(failed)} lives: {failed[:5]}"
     assert crashes > 100
     assert laps >= 3
+    assert begun > 300
 
 
 def test_row_70_the_last_lsns() -> None:

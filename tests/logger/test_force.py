@@ -32,7 +32,12 @@ class Line(GroupCommit):
             return self.tail
 
     def _prepare(self) -> None:
-        self.prepared = self.tail
+        if not self._begun:
+            self.prepared = self.tail
+
+    def _begin(self) -> None:
+        self._prepare()
+        self._begun = True
 
     def _write(self) -> int:
         self.writing.set()
@@ -40,6 +45,7 @@ class Line(GroupCommit):
         if self.error is not None:
             raise self.error
         self.writes.append(self.prepared)
+        self._begun = False
         return self.prepared
 
     def _fail(self, exc: BaseException) -> LogFailed:

@@ -192,6 +192,151 @@ def test_after_an_interrupt_nothing_is_under_way(then: int, patient: None, file:
     assert interrupted > 20
 
 
+class Submitted:
+    """The system's calls, of which those that begin a write are counted."""
+
+    def __init__(self, poller: polled.Poller, patch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        call = poller._call
+
+        def counting(number: int, *given: Any) -> Any:
+            self.count += number == poller._submit
+            return call(number, *given)
+
+        patch.setattr(poller, "_call", counting)
+
+
+def test_what_was_begun_is_waited_for_and_written_once(
+    poller: polled.Poller, file: PosixFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted, page = Submitted(poller, monkeypatch), filled(1)
+    assert poller.begin(file.fd, page, PAGE)
+    assert not poller.begin(file.fd, filled(2), 2 * PAGE), "one at a time"
+    assert poller.write(file.fd, page, PAGE) == PAGE
+    assert submitted.count == 1
+    assert page_of(file, 1) == page
+    page[:] = bytes([3]) * PAGE
+    assert poller.write(file.fd, page, PAGE) == PAGE
+    assert submitted.count == 2
+    assert page_of(file, 1) == page
+
+
+def test_errors_of_what_was_begun_are_told_when_it_is_waited_for(poller: polled.Poller, file: PosixFile) -> None:
+    with open(file.path, "rb") as read_only:
+        page = filled(1)
+        assert not poller.begin(read_only.fileno(), page, 0)  # the system says so at once
+        assert poller.write(read_only.fileno(), page, 0) == -1
+    assert poller.begin(file.fd, page, 0)
+    assert poller.write(file.fd, page, 0) == PAGE
+
+
+def test_while_the_disk_takes_long_nothing_is_begun(poller: polled.Poller, file: PosixFile) -> None:
+    page = filled(1)
+    poller._left_out = 1
+    assert not poller.begin(file.fd, page, 0)
+    assert poller.write(file.fd, page, 0) == -1
+    assert poller.begin(file.fd, page, 0)
+    poller._left_out = 5  # another thread's write has taken long, before
+    assert poller.write(file.fd, page, 0) == PAGE, "it is under way, and nobody else may write there"
+    poller._left_out = 0
+
+
+def test_others_leave_what_was_begun_alone_unless_nobody_asks_for_it(
+    poller: polled.Poller, file: PosixFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = PosixDisk().open(f"{tmp_path}/other", create=True, direct=True)
+    other.write(0, PosixDisk().buffer(2 * PAGE))
+    page, its = filled(1), filled(2)
+    submitted = Submitted(poller, monkeypatch)
+    assert poller.begin(file.fd, page, 0)
+    for fd, data, offset in ((other.fd, its, 0), (file.fd, page, PAGE), (file.fd, filled(1), 0)):
+        assert poller.write(fd, data, offset) == -1
+    assert poller.write(file.fd, page, 0) == PAGE
+    assert submitted.count == 1
+    assert poller.begin(file.fd, page, PAGE)
+    for _ in range(polled.OTHERS):
+        assert poller.write(other.fd, its, 0) == -1
+    assert page_of(file, 1) == page, "it was waited for"
+    assert poller.write(other.fd, its, 0) == PAGE
+    assert page_of(other, 0) == its
+    page[:] = bytes([4]) * PAGE
+    assert poller.write(file.fd, page, PAGE) == PAGE, "by whoever asks for it after all it is written anew"
+    assert page_of(file, 1) == page
+    other.close()
+
+
+def test_a_file_is_closed_when_what_was_begun_is_over(
+    poller: polled.Poller, file: PosixFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may have the log then."""
+    monkeypatch.setattr(disks, "_pollers", [poller])
+    monkeypatch.setattr(disks, "_poller", lambda: poller)
+    page = filled(1)
+    assert not file.begin_durably(0, page), "it is not known yet whether its file system can do that"
+    file.write_durably(0, page, alone=True)
+    page[:] = bytes([2]) * PAGE
+    if not file.durably:
+        pytest.fail(f"the file system of {tmp_path} is none that makes such writes")
+    for number in range(3, 40):
+        another = PosixDisk().open(f"{tmp_path}/another", create=number == 3, direct=True)
+        another.durably = True
+        page[:] = bytes([number]) * PAGE
+        assert another.begin_durably(0, page)
+        another.close()
+        page[:] = bytes([250]) * PAGE
+        assert Path(another.path).read_bytes() == bytes([number]) * PAGE
+
+
+def test_whom_an_interrupt_kept_from_letting_go_nobody_waits_for_for_ever(
+    poller: polled.Poller, file: PosixFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(polled, "PATIENCE", 0.01)
+    page = filled(1)
+    assert poller.begin(file.fd, page, 0)
+    poller._one_at_a_time.acquire()
+    with pytest.raises(OSError, match="not known"):
+        poller.write(file.fd, page, 0)
+    with pytest.raises(OSError, match="not known"):
+        poller.settle(file.fd)
+    poller._one_at_a_time.release()
+    assert poller.write(file.fd, page, 0) == PAGE
+
+
+@pytest.mark.parametrize("then", [0, 2, 1000])
+def test_what_an_interrupt_leaves_of_a_beginning_is_waited_for_or_over(
+    then: int, patient: None, file: PosixFile
+) -> None:
+    interrupted = begun = 0
+    for count in range(200):
+        poller = polled.Poller()
+        page = filled(count)
+        before, struck = sys.gettrace(), True
+        try:
+            sys.settrace(strike_at(count, then))
+            struck = not poller.begin(file.fd, page, 0)
+        except KeyboardInterrupt:
+            interrupted += 1
+        finally:
+            sys.settrace(before)
+        if not struck:
+            assert poller.write(file.fd, page, 0) == PAGE
+            poller.close()
+            break
+        if poller._one_at_a_time.locked():
+            poller._one_at_a_time.release()
+        if poller._begun is None:
+            page[:] = bytes([250]) * PAGE
+            assert page_of(file, 0) in (bytes([count]) * PAGE, bytes([max(0, count - 1)]) * PAGE)
+        else:
+            begun += 1
+            assert poller.write(file.fd, page, 0) == PAGE
+            assert page_of(file, 0) == page
+        os.pwrite(file.fd, filled(count), 0)
+        poller.close()
+    assert interrupted > 10
+    assert begun > 0
+
+
 def test_after_an_interrupt_no_page_of_one_log_is_written_into_another(poller: polled.Poller, tmp_path: Path) -> None:
     """Two queue managers of one process have one of these, which remembers whose page it wrote last."""
     files = [PosixDisk().open(f"{tmp_path}/{name}", create=True, direct=True) for name in "ab"]

@@ -134,7 +134,7 @@ class Fault:
 class SimFile:
     """An open file. It belongs to the process that opened it and dies with it."""
 
-    __slots__ = ("closed", "direct", "disk", "node", "path", "writable")
+    __slots__ = ("begun", "closed", "direct", "disk", "node", "path", "writable")
 
     def __init__(self, disk: "SimDisk", node: FileNode, path: str, *, writable: bool, direct: bool) -> None:
         self.disk = disk
@@ -143,6 +143,7 @@ class SimFile:
         self.writable = writable
         self.direct = direct
         self.closed = False
+        self.begun: tuple[int, Buffer, bytes] | None = None  # a write: its offset, where its bytes lie, and they
 
     def _check(self) -> None:
         if self.closed:
@@ -158,6 +159,7 @@ class SimFile:
     def write(self, offset: int, data: Buffer) -> None:
         disk = self.disk
         size = len(data)
+        assert self.begun is None, "what was begun is to be ended first"
         plan = disk._step("write", self.path, size)
         self._check()
         if not self.writable:
@@ -190,6 +192,10 @@ class SimFile:
 
     def write_durably(self, offset: int, data: Buffer, *, alone: bool = False) -> None:
         """A write, and a sync that covers nothing but that."""
+        begun, self.begun = self.begun, None
+        if begun is not None:
+            assert (offset, bytes(data)) == (begun[0], begun[2]), "the write that was begun is to be ended first"
+            assert data is begun[1], "it lies elsewhere by now"
         self.write(offset, data)
         disk, node = self.disk, self.node
         written = node.pending[-1]
@@ -205,6 +211,18 @@ class SimFile:
             node.pending = [part for one in node.pending if one is not written for part in _beside(one, written)]
             _put(node.own_durable(), offset, bytes(data))
             node.doomed.difference_update(_sectors(offset, len(data)))
+
+    def begin_durably(self, offset: int, data: Buffer) -> bool:
+        """It may be there after a crash, or a part of it. When it fails, the call that follows does."""
+        self._check()
+        assert self.begun is None, "one at a time"
+        assert isinstance(data, memoryview), "the disk reads it later"
+        self.begun = offset, data, bytes(data)
+        with self.disk.gate:
+            kept = bytes(data)
+            self.node.pending.append((offset, kept))
+            self.disk.used += _put(self.node.own_live(), offset, kept)
+        return True
 
     def sync(self) -> None:
         disk = self.disk
@@ -234,6 +252,7 @@ class SimFile:
 
     def truncate(self, size: int) -> None:
         disk = self.disk
+        assert self.begun is None, "what was begun is to be ended first"
         disk._step("truncate", self.path)
         self._check()
         if not self.writable:
