@@ -1,0 +1,144 @@
+"""A write that is begun before it is forced: who ends it, what may not come between, and when none is begun."""
+
+import errno
+
+import pytest
+
+from logger.config import LogSync, WriteIntegrity
+from logger.disk import PAGE
+from logger.errors import LogFailed
+from logger.log import Log
+from logger.writer import SURE
+from tests.logger.test_log import append, made, restarted
+from tests.sim.loss import KEEP_ALL, LOSE_ALL, Loss, mixed
+
+
+def begin(log: Log) -> bool:
+    with log.lock:
+        log.begin_force()
+        return log._begun
+
+
+@pytest.mark.parametrize("size", [100, 9000])
+@pytest.mark.parametrize("loss", [LOSE_ALL, KEEP_ALL])
+def test_what_was_begun_is_not_safe_until_it_is_forced(size: int, loss: Loss) -> None:
+    disk, log = made()
+    log.force(append(log, b"first"))
+    append(log, b"x" * size)
+    safe = log.safe
+    assert begin(log)
+    assert log.safe == safe
+    assert restarted(disk, loss) == [b"first", b"x" * size][: 1 + (loss is KEEP_ALL)]
+
+
+@pytest.mark.parametrize("size", [100, 9000])
+def test_the_force_that_follows_makes_it_so(size: int) -> None:
+    disk, log = made()
+    log.force(append(log, b"first"))
+    end = append(log, b"x" * size)
+    assert begin(log)
+    log.force(end)
+    assert log.safe >= end
+    assert restarted(disk) == [b"first", b"x" * size]
+
+
+@pytest.mark.parametrize("size", [100, 9000])
+def test_what_comes_in_between_goes_out_with_the_next_write(size: int) -> None:
+    disk, log = made()
+    log.force(append(log, b"first"))
+    append(log, b"x" * size)
+    assert begin(log)
+    calls = disk.counts["sync"]
+    end = append(log, b"between")
+    log.force(end)
+    assert disk.counts["sync"] == calls + 2
+    assert not log._begun
+    assert restarted(disk) == [b"first", b"x" * size, b"between"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_crash_while_the_disk_is_about_it_leaves_all_of_it_or_nothing(seed: int) -> None:
+    disk, log = made()
+    for size in (50, 60, 3000, 400, 6000):
+        log.force(append(log, b"s" * size))
+    safe = [b"s" * size for size in (50, 60, 3000, 400, 6000)]
+    append(log, b"begun" * (1 + 60 * (seed % 2)))
+    assert begin(log)
+    found = restarted(disk, mixed(seed))
+    assert found in (safe, [*safe, b"begun" * (1 + 60 * (seed % 2))])
+
+
+def test_who_has_the_log_for_himself_finds_nothing_under_way() -> None:
+    disk, log = made()
+    log.force(append(log, b"first"))
+    end = append(log, b"second")
+    assert begin(log)
+    log.make_sure()
+    assert not log._begun
+    assert log.safe == end
+    assert restarted(disk) == [b"first", b"second"]
+
+
+def test_room_in_the_buffer_is_made_when_it_is_over() -> None:
+    disk, log = made()
+    log.force(append(log, b"first"))
+    append(log, b"second")
+    assert begin(log)
+    bodies = [bytes([n]) * 30_000 for n in range(4)]
+    for body in bodies:
+        end = append(log, body)
+    assert not log._begun
+    log.force(end)
+    assert restarted(disk) == [b"first", b"second", *bodies]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_is_closed_with_what_was_begun(clean: bool) -> None:
+    disk, log = made()
+    log.force(append(log, b"first"))
+    append(log, b"second")
+    assert begin(log)
+    log.close(clean=clean)
+    assert restarted(disk) == [b"first", b"second"][: 1 + clean]
+
+
+def test_nothing_is_begun_where_somebody_waits_or_it_may_not_be() -> None:
+    disk, log = made()
+    log.force(append(log, b"first"))
+    append(log, b"second")
+    with log.lock:
+        log._company = 1
+    assert not begin(log)
+    with log.lock:
+        log._company = 0
+        log._leader = object()
+    assert not begin(log)
+    with log.lock:
+        log._leader = None
+    log._clock.advance(SURE / 1e9 + 1)  # type: ignore[attr-defined]
+    assert not begin(log), "another process may have the log by now"
+    log.force(append(log, b"third"))
+    append(log, b"fourth")
+    assert begin(log)
+    assert restarted(disk) == [b"first", b"second", b"third"]
+
+
+@pytest.mark.parametrize("options", [{"sync": LogSync.OS}, {"write_integrity": WriteIntegrity.SINGLE}])
+def test_nor_where_a_force_is_no_single_durable_write(options: dict[str, object]) -> None:
+    _, log = made(**options)
+    log.force(append(log, b"first"))
+    append(log, b"second" * (PAGE // 6))
+    assert begin(log) is (options.get("write_integrity") is WriteIntegrity.SINGLE)
+
+
+def test_a_write_that_fails_is_told_to_who_forces_it() -> None:
+    disk, log = made()
+    log.force(append(log, b"first"))
+    end = append(log, b"second")
+    assert begin(log)
+    disk.fail("write", errno.EIO)
+    with pytest.raises(LogFailed):
+        log.force(end)
+    with pytest.raises(LogFailed):
+        log.force(end)
+    assert restarted(disk) == [b"first"]
