@@ -207,7 +207,7 @@ class Engine(Holding):
                             more = False
                             if requeue and unit is not None:
                                 more = self._sift(unit, queue, limit, wanted, may_read=may_read)
-                            found = None if more else self._get_locked(unit, queue, limit, wanted, may_read)
+                            found = None if more else self._get_locked(unit, queue, limit, wanted, may_read, soon=True)
                         except BaseException as exc:
                             if by_alias and isinstance(exc, Inhibited) and exc.name == name:
                                 self._inhibited(exc)
@@ -366,9 +366,12 @@ class Engine(Holding):
             self.check()
 
     def _get_locked(
-        self, unit: Uow | None, queue: Queue, limit: int, wanted: Wanted, may_read: bool
+        self, unit: Uow | None, queue: Queue, limit: int, wanted: Wanted, may_read: bool, *, soon: bool = False
     ) -> "_Found | None":
-        """Choose messages, and log and apply that they are taken. The lock is held; it may be let go of for a while."""
+        """Choose messages, and log and apply that they are taken. The lock is held; it may be let go of for a while.
+
+        `soon`: the caller forces that next.
+        """
         if limit > 1:
             limit = min(limit, max(1, queue.depth))
         look_at = limit
@@ -382,7 +385,7 @@ class Engine(Holding):
             elif unit is None and limit > 1 and not wanted.selective:
                 front = self._front(queue, limit)
                 if front is not None:
-                    return self._take_front(queue, front)
+                    return self._take_front(queue, front, soon)
             now = self.steady.now_us() if queue.expiring else 0
             chosen, expired = self._choose(unit, queue, limit, wanted, now, look_at, may_read)
             if chosen and (len(chosen) == limit or not (full and expired)):
@@ -410,7 +413,7 @@ class Engine(Holding):
         if unit is not None:
             self._hold_gets(unit, queue, chosen)
         else:
-            safe = max(safe, self._log_gets(queue, chosen))
+            safe = max(safe, self._log_gets(queue, chosen, soon))
         if not freely:
             self.events.falls(queue, self.clock.wall_us())
             self.attention = True
@@ -424,14 +427,14 @@ class Engine(Holding):
         except BaseException as exc:
             raise self.unreadable(queue, exc) from exc.__cause__
 
-    def _take_front(self, queue: Queue, front: Front) -> "_Found":
+    def _take_front(self, queue: Queue, front: Front, soon: bool) -> "_Found":
         """Log and apply that they are taken for good. The lock is held and the room is reserved."""
         messages, sequences = front.messages(queue.name), front.sequences
         self.checkpointer.records += (len(sequences) - 1) // A_RECORD
         record = Get(queue.id, sequences, front)
-        return _Found([], messages, self._append_and_apply(record, self.clock.wall_us(), soon=True))
+        return _Found([], messages, self._append_and_apply(record, self.clock.wall_us(), soon=soon))
 
-    def _log_gets(self, queue: Queue, chosen: list[Entry]) -> int:
+    def _log_gets(self, queue: Queue, chosen: list[Entry], soon: bool = False) -> int:
         """Log and apply that they are taken for good; the LSN to force. The lock is held and the room is reserved."""
         end = 0
         kinds = [chosen]
@@ -442,7 +445,7 @@ class Engine(Holding):
                 record = Get(queue.id, [entry.sequence for entry in some], some)
                 if some[0].persistent:
                     self.checkpointer.records += (len(some) - 1) // A_RECORD
-                    end = self._append_and_apply(record, self.clock.wall_us())
+                    end = self._append_and_apply(record, self.clock.wall_us(), soon=soon)
                 else:
                     self._apply_only(record, self.clock.wall_us())
         return end
