@@ -58,6 +58,7 @@ class Rebuild(Store):
         super().__init__(like.disk, like.directory, like.log_id, like.give_way, like.buffers, imaged=like.imaged)
         self.arrays = like.arrays
         self.files = like.files
+        self.opened = like.opened
         self._like = like
         self.fence = like.fence
         self._likes_lock = lock

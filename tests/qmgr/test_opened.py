@@ -1,6 +1,7 @@
 """Blocks that gets of many have read: taken apart as they were put together, and read once for all that is got."""
 
 from collections import Counter
+from pathlib import Path
 
 import attrs
 import pytest
@@ -217,6 +218,22 @@ def test_a_segment_that_took_the_place_of_another_one_is_looked_at_itself() -> N
     assert got(world, "A", 30) == numbers(30, 30)
     assert queue.segments[number].gone_count == 60
     assert segment.gone_count == 30
+
+
+def test_a_queue_that_was_made_again_has_no_more_than_others(tmp_path: Path) -> None:
+    qmgr.create("M", data_path=tmp_path, log_type="linear")
+    with qmgr.start("M", data_path=tmp_path, background=False) as qm:
+        qm.define_queue("A", buffer_size=1)
+        qm.put_many("A", numbers(0, 90))
+        qm.checkpoint()
+        state = qm._engine.state
+        for first in (0, 30):
+            assert [message.body for message in qm.get_many("A", 30)] == numbers(first, 30)
+            assert len(state.opened) == 1
+            qm.record_image("A")
+            qm.recreate("A")
+            assert len(state.opened) == 0, "the old one has left nothing"
+        assert state.queues["A"]._opened is state.opened
 
 
 def test_damage_is_found_when_the_block_is_read() -> None:
