@@ -340,14 +340,11 @@ class PosixFile:
                 self.sync()
 
         def begin_durably(self, offset: int, data: Buffer) -> bool:
-            poller = _poller() if self.durably else None
+            poller = _poller() if self.durably and self.direct else None  # else all of it is done here and now
             if poller is None:
                 return False
             self.begun = True
-            try:
-                return poller.begin(self.fd, data, offset)
-            except OSError:  # the call that follows will meet it too
-                return False
+            return poller.begin(self.fd, data, offset)
     else:
 
         def write_durably(self, offset: int, data: Buffer, *, alone: bool = False) -> None:

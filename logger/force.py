@@ -79,6 +79,10 @@ class GroupCommit(ABC):
         ends. Or do nothing. The lock is held."""
 
     @abstractmethod
+    def _settle(self) -> None:
+        """Write what was begun or left undone. Nobody else writes."""
+
+    @abstractmethod
     def _fail(self, exc: BaseException) -> LogFailed:
         """After this nothing is written any more; return what callers are told. The lock is held."""
 
@@ -139,8 +143,7 @@ class GroupCommit(ABC):
                 if self._leader is None:
                     self._pass_on()
             if self._leads(turn):
-                if self._begun:
-                    self.safe = self._write()
+                self._settle()
                 work()
                 with self.lock:
                     self._step_down()

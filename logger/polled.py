@@ -25,7 +25,6 @@ LEAST, MOST = 16, 4096  # writes that are left to the usual call after that
 SURE = 256  # writes in time, one after the other, after which that becomes half as many
 TRIES = 250  # to wait for a write
 OTHERS = 16  # writes left to the usual call for one that was begun, after which nobody is believed to ask for that
-PATIENCE = 60  # seconds
 MS_ASYNC = 1
 
 
@@ -80,7 +79,8 @@ class Poller:
         self._to_done = ctypes.byref(self._done)
         self._data: Any = None  # what was written last, kept at least while it is
         self._memory: ctypes.c_char | None = None  # the same
-        self._one_at_a_time = threading.Lock()
+        self._lock = threading.Lock()  # taken by `with` only: no interrupt strikes between that and what gives it back
+        self._busy: object = None  # who waits for the end of a write, without the lock
         self._begun: tuple[int, int] | None = None  # descriptor and offset of a write that somebody is to wait for
         self._before = 0  # what the ring showed then
         self._others = 0  # writes that were left to the usual call since then
@@ -113,57 +113,54 @@ class Poller:
     def begin(self, fd: int, data: Any, offset: int) -> bool:
         """Begin to write; the `write` with the same that follows waits for the end. Until then `data` stays as it is.
 
-        False: nothing is done. Raises OSError, as `write`.
+        False: nothing is done.
         """
-        if self._left_out > 0 or not self._one_at_a_time.acquire(blocking=False):
+        if self._left_out > 0:
             return False
-        try:
-            if self._begun is not None or (not self._idle and not self._is_new()):
+        with self._lock:
+            if self._busy is not None or self._begun is not None or not (self._idle or self._is_new()):
                 return False
-            os.lseek(fd, 0, os.SEEK_CUR)  # by this way a pipe is written, too, that has got the log's descriptor
             try:
-                return self._start(fd, data, offset)
-            except BaseException:
-                try:
-                    self.close()
-                finally:
-                    self.close()
-                raise
-        finally:
-            self._one_at_a_time.release()
+                os.lseek(fd, 0, os.SEEK_CUR)  # as below
+            except OSError:
+                return False  # the write will meet it too
+            return self._start(fd, data, offset)
 
     def write(self, fd: int, data: Any, offset: int) -> int:
         """Write as `os.pwritev` with RWF_DSYNC does, and return the same; -1: it is not for this, and nothing is done.
 
         `data` is a writable buffer, since ctypes tells no other one's address.
         """
-        if self._begun is not None:
-            self._wait_for_others()
-        elif self._left_out > 0 and (self._idle or not self._context.value):
+        if self._left_out > 0 and self._begun is None and (self._idle or not self._context.value):
             self._left_out -= 1  # otherwise one that was struck may be under way
             return -1
-        elif not self._one_at_a_time.acquire(blocking=False):
-            return -1
+        me: list[None] = []  # made without a call, after which an interrupt may strike
         try:
-            if self._begun is not None:
-                if not self._has_begun(fd, data, offset):
+            with self._lock:
+                if self._busy is not None:
                     return -1
-            else:
-                if not self._idle and not self._is_new():
-                    return -1
-                os.lseek(fd, 0, os.SEEK_CUR)  # as above
-            try:
-                if self._begun is None and not self._start(fd, data, offset):
-                    return -1
-                done = self._finish()
-            except BaseException:  # whoever hears of it may use the memory again, and write to the same place
+                self._busy = me
+                if self._begun is not None:
+                    if not self._has_begun(fd, data, offset):
+                        return -1
+                else:
+                    if not (self._idle or self._is_new()):
+                        return -1
+                    os.lseek(fd, 0, os.SEEK_CUR)  # by this way a pipe is written, too, that has got the descriptor
+                    if not self._start(fd, data, offset):
+                        return -1
+                self._begun = None
+            done = self._finish()
+        except BaseException:
+            if self._busy is me:  # whoever hears of it may use the memory again, and write to the same place
                 try:
                     self.close()
                 finally:
                     self.close()
-                raise
+            raise
         finally:
-            self._one_at_a_time.release()
+            if self._busy is me:
+                self._busy = None
         if done == -errno.EINTR:  # the usual call would begin again
             return -1
         if done < 0:
@@ -172,19 +169,9 @@ class Poller:
 
     def settle(self, fd: int) -> None:
         """What was begun with this descriptor is over when this returns. Raises OSError where that can't be done."""
-        if self._begun is not None and self._begun[0] == fd:
-            self._wait_for_others()
-            try:
-                if self._begun is not None and self._begun[0] == fd:
-                    self.close()
-            finally:
-                self._one_at_a_time.release()
-
-    def _wait_for_others(self) -> None:
-        """Be the one that uses this. Others do so for a moment; this raises OSError where one was kept by an interrupt
-        from saying that it is over."""
-        if not self._one_at_a_time.acquire(timeout=PATIENCE):
-            raise self._unknown
+        with self._lock:
+            if self._begun is not None and self._begun[0] == fd:
+                self.close()
 
     def _has_begun(self, fd: int, data: Any, offset: int) -> bool:
         """Is it this write that was begun? Another log's is let go of if nobody has asked for that for long."""
@@ -196,7 +183,7 @@ class Poller:
         return False
 
     def _start(self, fd: int, data: Any, offset: int) -> bool:
-        """Have the system write; False: it does not."""
+        """Have the system write; False: it does not. Nothing is under way, and the lock is held."""
         request = self._request
         if data is not self._data:  # a log writes the same page again and again
             self._data = None  # whatever strikes, this is not the address of something else
@@ -206,17 +193,21 @@ class Poller:
         request.fd, request.offset = fd, offset
         self._before = self._tail.value
         self._others = 0
-        self._idle = False
-        self._begun = fd, offset
-        if self._call(self._submit, self._context, 1, self._requests) == 1:
-            return True
-        self._begun = None
-        self._idle = True
+        try:
+            self._idle, self._begun = False, (fd, offset)
+            if self._call(self._submit, self._context, 1, self._requests) == 1:
+                return True
+        except BaseException:
+            try:
+                self.close()
+            finally:
+                self.close()
+            raise
+        self._idle, self._begun = True, None
         return False
 
     def _finish(self) -> int:
-        """What the system says of the write that was begun: bytes written, or an error's number below 0."""
-        self._begun = None  # whatever strikes, the next one does not wait for what has been told
+        """What the system says of the write that is under way: bytes written, or an error's number below 0."""
         self._look(self._before)
         while self._call(self._get_events, self._context, 1, 1, self._to_done, None) != 1:
             if ctypes.get_errno() != errno.EINTR:

@@ -98,10 +98,12 @@ class Writer(GroupCommit):
             self._take()
 
     def _begin(self) -> None:
-        began = self._elapsed_ns()
-        undone = self._output is not None
+        began, undone = self._elapsed_ns(), self._output is not None
         if undone or self._unsynced or not self._always or began > self._sure_until:
             return
+        first = self.buffer.base // self._extent_bytes
+        if first != (self.buffer.tail - 1) // self._extent_bytes or self._extents.find(first) is None:
+            return  # another extent is to be taken
         self._prepare()
         if self._small:
             held = self._imaged[3]
@@ -110,12 +112,21 @@ class Writer(GroupCommit):
         else:
             output = self._output
             assert output is not None, "it was prepared"
-            if output.new_extents or not self._is_one_write(output):
+            if not self._is_one_write(output):
                 return
             [(held, offset, pages)] = output.writes
         self._began = began
         self._begun = True  # first: an interrupt may strike as soon as it is so
-        self._begun = held.file.begin_durably(offset, pages)
+        try:
+            self._begun = held.file.begin_durably(offset, pages)
+        except OSError as exc:
+            raise self._fail(exc) from exc
+
+    def _settle(self) -> None:
+        if self._begun and self._small:
+            self.safe = self._write()
+        elif self._output is not None:
+            self.safe = self._finish(self._output, sync=self._always)
 
     def _make_image(self) -> bool:
         """Bring the image of the partial page up to date; False where that is not all there is to write."""
@@ -141,9 +152,11 @@ class Writer(GroupCommit):
         base, size, _, extent = self._imaged
         assert extent is not None, "it was prepared"
         file, unsynced, begun = extent.file, self._unsynced, self._begun
-        began = self._began if begun else self._elapsed_ns()
+        began = self._elapsed_ns()
         if began > self._sure_until:
             self._check_ours()
+        elif begun:
+            began = self._began
         if self._always and not unsynced:
             file.write_durably(PAGE + PAGE * self._spare, self._image, alone=begun or not self._company)
             self._spare = 1 - self._spare
@@ -284,9 +297,11 @@ class Writer(GroupCommit):
     def _perform(self, output: _Output, *, sync: bool) -> None:
         """Do the writes and, if asked to, the syncs. Doing it twice is as good as once."""
         elapsed_ns = self._clock.elapsed_ns
-        began = self._began if self._begun else elapsed_ns()
+        began = elapsed_ns()
         if began > self._sure_until:
             self._check_ours()
+        elif self._begun:
+            began = self._began
         if output.new_extents:
             for held in output.new_extents:
                 if not held.header_written:  # which the control file may know of by now
@@ -368,10 +383,7 @@ class Writer(GroupCommit):
         """Write the full pages of the buffer, without a sync. The lock is held and nobody writes."""
         assert not self._writing, "room was made before the record was appended"
         try:
-            if self._begun and self._small:
-                self.safe = self._write()
-            elif self._output is not None:
-                self.safe = self._finish(self._output, sync=self._always)
+            self._settle()
             self._perform(self._plan(self.buffer.take(partial=False)), sync=False)
         except BaseException as exc:
             raise self._fail(exc) from exc

@@ -63,6 +63,9 @@ class LogLife:
         self.crashes = 0
         self.advanced = 0  # how often it went on in a new extent before it had to
         self.begun = 0  # writes that were begun before they were asked for
+        self.chance = random.Random(1_000_000 + seed)  # of that
+        self.share = 0.0  # of the appends that have the disk begin
+        self.disk.begins = lambda: self.chance.random() < 0.8
         self.start()
 
     def start(self) -> None:
@@ -101,7 +104,7 @@ class LogLife:
             self.appended.append((-1, lsn + 1, body))  # it may be found from here on, whole, whatever comes next
             at = log.append(KIND, 7, self.clock.wall_us(), body[: size // 2], body[size // 2 :])
             self.appended[-1] = (at, log.buffer.tail, body)
-            if reserve and self.rng.random() < 0.3:
+            if reserve and self.chance.random() < self.share:
                 log.begin_force()
                 self.begun += log._begun
 
@@ -139,7 +142,8 @@ class LogLife:
             elif kind < 0.85:
                 self.force()
             elif kind < 0.93:
-                self.force()
+                if not self.share or self.chance.random() < 0.7:
+                    self.force()
                 self.move_head()
             elif kind < 0.96:
                 self.log.release_secondary()
@@ -235,7 +239,7 @@ class LinearLife(LogLife):
         extents = self.log._extents
         last = max(extents.sequences(), default=self.highest)
         assert last >= self.highest
-        self.highest = last
+        self.highest = max(self.highest, (self.forced - 1) // self.config.extent_bytes)  # others a crash may take back
         ahead = sorted(number for number, sequence in extents.table() if not sequence)
         assert ahead == list(range(linear_number(last + 1), linear_number(last + 1) + len(ahead)))
 
@@ -293,6 +297,7 @@ def test_a_linear_log_keeps_its_past_too(integrity: WriteIntegrity) -> None:
     failed: list[str] = []
     for seed in range(1500 if SOAK else 25):
         life = LinearLife(seed, integrity)
+        life.share = 0.3 * (seed % 3 > 0)
         try:
             life.live(600 if seed % 20 == 0 else 150)
         except Exception as exc:
@@ -315,6 +320,7 @@ def test_any_crash_keeps_what_was_forced_and_only_what_came_right_after_it(integ
     failed: list[str] = []
     for seed in range(1500 if SOAK else 25):
         life = LogLife(seed, integrity)
+        life.share = 0.3 * (seed % 3 > 0)
         try:
             life.live(600 if seed % 20 == 0 else 120)
         except Exception as exc:
@@ -325,7 +331,7 @@ def test_any_crash_keeps_what_was_forced_and_only_what_came_right_after_it(integ
     assert not failed, f"{len(failed)} lives: {failed[:5]}"
     assert crashes > 100
     assert laps >= 3
-    assert begun > 300
+    assert begun > 100
 
 
 def test_row_70_the_last_lsns() -> None:

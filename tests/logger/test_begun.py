@@ -9,7 +9,7 @@ from logger.disk import PAGE
 from logger.errors import LogFailed
 from logger.log import Log
 from logger.writer import SURE
-from tests.logger.test_log import append, made, restarted
+from tests.logger.test_log import EXTENT, append, begun, made, restarted
 from tests.sim.loss import KEEP_ALL, LOSE_ALL, Loss, mixed
 
 
@@ -142,3 +142,43 @@ def test_a_write_that_fails_is_told_to_who_forces_it() -> None:
     with pytest.raises(LogFailed):
         log.force(end)
     assert restarted(disk) == [b"first"]
+
+
+@pytest.mark.parametrize("integrity", list(WriteIntegrity))
+@pytest.mark.parametrize("begins", [True, False])
+def test_a_head_that_is_moved_in_between_names_no_extent_that_is_not_there(
+    integrity: WriteIntegrity, begins: bool
+) -> None:
+    """A checkpoint of another thread comes between what was begun and its force, where the log enters an extent."""
+    disk, log = made(write_integrity=integrity)
+    disk.begins = lambda: begins
+    number, next_extent = 0, (log.durable // EXTENT + 1) * EXTENT
+    while log.durable < next_extent + 20_000:
+        end = append(log, b"x" * 3000)
+        begin(log)
+        if end > next_extent - 20_000:
+            log.move_head(log.state.head, log.durable)
+            found, _ = begun(disk.snapshot(LOSE_ALL), write_integrity=integrity)
+            assert len(found) >= number
+        log.force(end)
+        number += 1
+    assert number > 80
+
+
+@pytest.mark.parametrize("size", [100, 9000])
+def test_row_63_what_was_begun_long_ago_is_not_written_again_into_a_log_that_is_anothers(size: int) -> None:
+    """The disk has not done it, or an interrupt has struck its end; then another process has taken over."""
+    disk, log = made()
+    log.force(append(log, b"first"))
+    end = append(log, b"x" * size)
+    assert begin(log)
+    files = {path: disk.peek(path) for path in disk.files()}
+    _, rival = begun(disk)
+    rival.force(append(rival, b"rival's"))
+    after = {path: disk.peek(path) for path in disk.files()}
+    assert files != after
+    log._clock.advance(SURE / 1e9 + 1)  # type: ignore[attr-defined]
+    with pytest.raises(LogFailed, match="another process"):
+        log.force(end)
+    assert {path: disk.peek(path) for path in disk.files()} == after
+    rival.close(clean=True)

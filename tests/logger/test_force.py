@@ -39,6 +39,10 @@ class Line(GroupCommit):
         self._prepare()
         self._begun = True
 
+    def _settle(self) -> None:
+        if self._begun:
+            self.safe = self._write()
+
     def _write(self) -> int:
         self.writing.set()
         assert self.go.wait(120)

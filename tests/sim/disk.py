@@ -216,6 +216,8 @@ class SimFile:
         """It may be there after a crash, or a part of it. When it fails, the call that follows does."""
         self._check()
         assert self.begun is None, "one at a time"
+        if not self.disk.begins():
+            return False
         assert isinstance(data, memoryview), "the disk reads it later"
         self.begun = offset, data, bytes(data)
         with self.disk.gate:
@@ -324,6 +326,7 @@ class SimDisk:
         self.dead = False
         self.generation = 0  # crashes before this disk
         self.calls = 0
+        self.begins: Callable[[], bool] = lambda: True  # is a write begun when it may be?
         self.effects = 0  # calls that change something: the moments at which a crash makes a difference
         self.counts: dict[str, int] = {}
         self.trace: list[tuple[str, str]] = []  # the effects, in order
@@ -543,6 +546,7 @@ class SimDisk:
             loss = mixed(loss)
         rng = random.Random(f"crash {loss.seed}")
         after = SimDisk(self.seed, capacity=self.capacity)
+        after.begins = self.begins
         after.generation = self.generation + 1
         after._rng = random.Random(f"disk {self.seed} {after.generation} {loss.seed}")
         after.max_open = self.max_open
