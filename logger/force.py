@@ -75,8 +75,10 @@ class GroupCommit(ABC):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Settle what is written next, and begin it, if it is one write; then it is what `_prepare` finds and `_write`
-        ends. Or do nothing. The lock is held."""
+        """Settle what is written next, and begin it; then it is what `_prepare` finds and `_write` ends. Or do nothing.
+
+        The lock is held.
+        """
 
     @abstractmethod
     def _settle(self) -> None:

@@ -98,32 +98,21 @@ class Writer(GroupCommit):
             self._take()
 
     def _begin(self) -> None:
-        began, undone = self._elapsed_ns(), self._output is not None
-        if undone or self._unsynced or not self._always or began > self._sure_until:
+        """Only the image of a partial page: of more than that the disk has so much to do that nothing is gained."""
+        began = self._elapsed_ns()
+        if self._unsynced or not self._always or began > self._sure_until or not self._make_image():
             return
-        first = self.buffer.base // self._extent_bytes
-        if first != (self.buffer.tail - 1) // self._extent_bytes or self._extents.find(first) is None:
-            return  # another extent is to be taken
-        self._prepare()
-        if self._small:
-            held = self._imaged[3]
-            assert held is not None, "it was prepared"
-            offset, pages = PAGE + PAGE * self._spare, self._image
-        else:
-            output = self._output
-            assert output is not None, "it was prepared"
-            if not self._is_one_write(output):
-                return
-            [(held, offset, pages)] = output.writes
-        self._began = began
+        held = self._imaged[3]
+        assert held is not None, "it has an image"
+        self._began, self._small = began, True
         self._begun = True  # first: an interrupt may strike as soon as it is so
         try:
-            self._begun = held.file.begin_durably(offset, pages)
+            self._begun = held.file.begin_durably(PAGE + PAGE * self._spare, self._image)
         except OSError as exc:
             raise self._fail(exc) from exc
 
     def _settle(self) -> None:
-        if self._begun and self._small:
+        if self._begun:
             self.safe = self._write()
         elif self._output is not None:
             self.safe = self._finish(self._output, sync=self._always)
@@ -235,7 +224,6 @@ class Writer(GroupCommit):
 
     def _finish(self, output: _Output, *, sync: bool) -> int:
         self._perform(output, sync=sync)
-        self._begun = False
         tail = output.run.tail
         if sync:
             self.durable = tail
@@ -300,8 +288,6 @@ class Writer(GroupCommit):
         began = elapsed_ns()
         if began > self._sure_until:
             self._check_ours()
-        elif self._begun:
-            began = self._began
         if output.new_extents:
             for held in output.new_extents:
                 if not held.header_written:  # which the control file may know of by now
@@ -316,10 +302,10 @@ class Writer(GroupCommit):
             self._sync()
             output.guard = None  # done: it is not overwritten while home is
         size = 0
-        alone = sync and not unsynced and self._is_one_write(output)
+        alone = sync and not unsynced and len(output.writes) == 1 and len(output.writes[0][2]) <= AT_ONCE
         for held, offset, pages in output.writes:
             if alone:
-                held.file.write_durably(offset, pages, alone=self._begun)
+                held.file.write_durably(offset, pages)
             else:
                 held.file.write(offset, pages)
                 unsynced.add(held)
@@ -334,10 +320,6 @@ class Writer(GroupCommit):
         self._sure_until = ended + SURE
         if size:
             self._stats.add(size, ended - began, self._clock, output.run.base // self._config.extent_bytes)
-
-    def _is_one_write(self, output: _Output) -> bool:
-        """Is it one call, but for syncs?"""
-        return output.guard is None and len(output.writes) == 1 and len(output.writes[0][2]) <= AT_ONCE
 
     def _check_ours(self) -> None:
         """A process that was stopped for a while may find that another one has the log now. Raises TakenOver.

@@ -5,7 +5,6 @@ import errno
 import pytest
 
 from logger.config import LogSync, WriteIntegrity
-from logger.disk import PAGE
 from logger.errors import LogFailed
 from logger.log import Log
 from logger.writer import SURE
@@ -19,7 +18,7 @@ def begin(log: Log) -> bool:
         return log._begun
 
 
-@pytest.mark.parametrize("size", [100, 9000])
+@pytest.mark.parametrize("size", [100, 3000])
 @pytest.mark.parametrize("loss", [LOSE_ALL, KEEP_ALL])
 def test_what_was_begun_is_not_safe_until_it_is_forced(size: int, loss: Loss) -> None:
     disk, log = made()
@@ -31,7 +30,7 @@ def test_what_was_begun_is_not_safe_until_it_is_forced(size: int, loss: Loss) ->
     assert restarted(disk, loss) == [b"first", b"x" * size][: 1 + (loss is KEEP_ALL)]
 
 
-@pytest.mark.parametrize("size", [100, 9000])
+@pytest.mark.parametrize("size", [100, 3000])
 def test_the_force_that_follows_makes_it_so(size: int) -> None:
     disk, log = made()
     log.force(append(log, b"first"))
@@ -42,7 +41,7 @@ def test_the_force_that_follows_makes_it_so(size: int) -> None:
     assert restarted(disk) == [b"first", b"x" * size]
 
 
-@pytest.mark.parametrize("size", [100, 9000])
+@pytest.mark.parametrize("size", [100, 3000])
 def test_what_comes_in_between_goes_out_with_the_next_write(size: int) -> None:
     disk, log = made()
     log.force(append(log, b"first"))
@@ -62,10 +61,10 @@ def test_a_crash_while_the_disk_is_about_it_leaves_all_of_it_or_nothing(seed: in
     for size in (50, 60, 3000, 400, 6000):
         log.force(append(log, b"s" * size))
     safe = [b"s" * size for size in (50, 60, 3000, 400, 6000)]
-    append(log, b"begun" * (1 + 60 * (seed % 2)))
+    last = b"begun" * (1 + 60 * (seed % 2))
+    append(log, last)
     assert begin(log)
-    found = restarted(disk, mixed(seed))
-    assert found in (safe, [*safe, b"begun" * (1 + 60 * (seed % 2))])
+    assert restarted(disk, mixed(seed)) in (safe, [*safe, last])
 
 
 def test_who_has_the_log_for_himself_finds_nothing_under_way() -> None:
@@ -115,6 +114,10 @@ def test_nothing_is_begun_where_somebody_waits_or_it_may_not_be() -> None:
     assert not begin(log)
     with log.lock:
         log._leader = None
+        log._large.add(log)
+    assert not begin(log)
+    with log.lock:
+        log._large.clear()
     log._clock.advance(SURE / 1e9 + 1)  # type: ignore[attr-defined]
     assert not begin(log), "another process may have the log by now"
     log.force(append(log, b"third"))
@@ -123,12 +126,61 @@ def test_nothing_is_begun_where_somebody_waits_or_it_may_not_be() -> None:
     assert restarted(disk) == [b"first", b"second", b"third"]
 
 
-@pytest.mark.parametrize("options", [{"sync": LogSync.OS}, {"write_integrity": WriteIntegrity.SINGLE}])
-def test_nor_where_a_force_is_no_single_durable_write(options: dict[str, object]) -> None:
-    _, log = made(**options)
+@pytest.mark.parametrize(
+    ("size", "options"),
+    [(100, {"sync": LogSync.OS}), (100, {"write_integrity": WriteIntegrity.SINGLE}), (9000, {})],
+)
+def test_nor_where_a_force_is_more_than_the_image_of_a_page(size: int, options: dict[str, object]) -> None:
+    disk, log = made(**options)
     log.force(append(log, b"first"))
-    append(log, b"second" * (PAGE // 6))
-    assert begin(log) is (options.get("write_integrity") is WriteIntegrity.SINGLE)
+    end = append(log, b"x" * size)
+    assert not begin(log)
+    log.force(end)
+    log.close(clean=True)
+    assert restarted(disk, **options) == [b"first", b"x" * size]
+
+
+def test_nor_before_what_was_written_without_a_sync_is_synced() -> None:
+    disk, log = made()
+    log.force(append(log, b"first"))
+    bodies = [bytes([n]) * 30_000 for n in range(3)]
+    for body in bodies:  # more than the buffer holds: full pages are written
+        append(log, body)
+    assert log._unsynced
+    with log.lock:
+        log.buffer.fill_page(0, 0)
+        log._write_full_pages()
+    end = append(log, b"last")
+    assert not begin(log)
+    log.force(end)
+    assert restarted(disk) == [b"first", *bodies, b"last"]
+
+
+def test_others_who_come_meanwhile_change_nothing_of_how_it_is_ended() -> None:
+    disk, log = made()
+    log.force(append(log, b"first"))
+    end = append(log, b"second")
+    assert begin(log)
+    with log.lock:
+        log._company = 5
+    log.force(end)
+    assert restarted(disk) == [b"first", b"second"]
+
+
+def test_what_an_interrupted_leader_has_left_is_written_before_a_control_file_that_speaks_of_it() -> None:
+    disk, log = made()
+    bodies = [b"0" * 3000]
+    end = append(log, bodies[0])
+    while log._extents.find((end - 1) // EXTENT) is not None:
+        log.force(end)
+        bodies.append(bytes([len(bodies)]) * 3000)
+        end = append(log, bodies[-1])
+    with log.lock:
+        log._prepare()
+    assert log._output is not None and log._output.new_extents
+    log.move_head(log.state.head, log.durable)
+    assert begun(disk.snapshot(LOSE_ALL))[0] == bodies
+    log.force(end)
 
 
 def test_a_write_that_fails_is_told_to_who_forces_it() -> None:
@@ -165,7 +217,7 @@ def test_a_head_that_is_moved_in_between_names_no_extent_that_is_not_there(
     assert number > 80
 
 
-@pytest.mark.parametrize("size", [100, 9000])
+@pytest.mark.parametrize("size", [100, 3000])
 def test_row_63_what_was_begun_long_ago_is_not_written_again_into_a_log_that_is_anothers(size: int) -> None:
     """The disk has not done it, or an interrupt has struck its end; then another process has taken over."""
     disk, log = made()

@@ -196,6 +196,7 @@ class SimFile:
         if begun is not None:
             assert (offset, bytes(data)) == (begun[0], begun[2]), "the write that was begun is to be ended first"
             assert data is begun[1], "it lies elsewhere by now"
+            assert alone, "another call would leave it under way"
         self.write(offset, data)
         disk, node = self.disk, self.node
         written = node.pending[-1]
