@@ -13,6 +13,7 @@ from qmgr.message import HEAD, STANDING
 from qmgr.opened import MOST, LastOpened, Opened, open_block
 from qmgr.queue import Queue
 from qmgr.segments import Block, Segment, SegmentReader, block_of_cells
+from tests.qmgr.test_front import numbers
 from tests.qmgr.world import World, bodies
 from tests.sim.loss import LOSE_ALL
 from tests.sim.paging import Counted
@@ -92,10 +93,6 @@ class Reads(Counter[str]):
 
         patch.setattr(SegmentReader, "read_block", reading)
         patch.setattr(Queue, "take_front", taking)
-
-
-def numbers(first: int, count: int) -> list[bytes]:
-    return [b"%d" % number for number in range(first, first + count)]
 
 
 def deep(world: World, name: str, count: int = 90) -> Queue:
