@@ -97,14 +97,15 @@ def test_a_failure_is_told_to_everyone_who_asked(disk: Disk, thread: LoopThread)
 def test_listeners_of_a_queue_manager_share_a_loop_that_ends_with_the_last() -> None:
     world = World()
     world.qm.define_queue("A")
-    before = threading.active_count()
+    others = set(threading.enumerate())  # of other tests; they may end meanwhile
     first, second = borrow(world.qm), borrow(world.qm)
     assert first is second
     give_back(world.qm)
     assert first.loop.is_running()
+    assert set(threading.enumerate()) - others
     give_back(world.qm)
     assert first.loop.is_closed()
-    assert threading.active_count() == before
+    assert not set(threading.enumerate()) - others
     again = borrow(world.qm)
     assert again is not first
     give_back(world.qm)
