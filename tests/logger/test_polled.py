@@ -33,9 +33,20 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(polled, "A_SLICE", 600_000_000_000)
 
 
+class Asking(polled.Poller):
+    """It hears from a call of the system's what was done, as it does where it can't read that."""
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._reads = False
+
+
+KINDS = [polled.Poller, Asking]
+
+
 @pytest.fixture
-def poller(patient: None) -> Iterator[polled.Poller]:
-    made = polled.Poller()
+def poller(patient: None, request: pytest.FixtureRequest) -> Iterator[polled.Poller]:
+    made: polled.Poller = getattr(request, "param", polled.Poller)()
     assert made._request.flags == os.RWF_DSYNC, "it is to be durable when it is done"
     yield made
     made.close()
@@ -59,6 +70,7 @@ def page_of(file: PosixFile, number: int) -> bytes:
     return Path(file.path).read_bytes()[number * PAGE :][:PAGE]
 
 
+@pytest.mark.parametrize("poller", KINDS, indirect=True)
 def test_it_writes_what_it_is_given_where_it_is_told(poller: polled.Poller, file: PosixFile) -> None:
     page = PosixDisk().buffer(PAGE)
     for number in range(1, 200):  # from the same memory
@@ -67,6 +79,7 @@ def test_it_writes_what_it_is_given_where_it_is_told(poller: polled.Poller, file
         assert page_of(file, number % 8) == bytes([number]) * PAGE
 
 
+@pytest.mark.parametrize("poller", KINDS, indirect=True)
 def test_errors_are_those_of_the_usual_call(poller: polled.Poller, file: PosixFile) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (8 * PAGE, hard))
@@ -81,6 +94,7 @@ def test_errors_are_those_of_the_usual_call(poller: polled.Poller, file: PosixFi
     assert poller.write(file.fd, filled(2), 0) == PAGE, "it goes on after errors"
 
 
+@pytest.mark.parametrize("poller", [Asking], indirect=True)
 def test_what_is_written_by_half_is_written_again(
     poller: polled.Poller, file: PosixFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +115,7 @@ def test_what_is_written_by_half_is_written_again(
     assert written == [(PAGE, PAGE)]
 
 
+@pytest.mark.parametrize("poller", [Asking], indirect=True)
 def test_a_signal_is_no_answer_and_a_refusal_ends_the_log(
     poller: polled.Poller, file: PosixFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,12 +184,14 @@ def unlock(poller: polled.Poller) -> None:
         poller._lock.release()
 
 
-@pytest.mark.parametrize("then", [0, 2, 1000])
-def test_after_an_interrupt_nothing_is_under_way(then: int, patient: None, file: PosixFile) -> None:
+@pytest.mark.parametrize(("kind", "then"), [(polled.Poller, 0), (polled.Poller, 2), (polled.Poller, 1000), (Asking, 2)])
+def test_after_an_interrupt_nothing_is_under_way(
+    kind: type[polled.Poller], then: int, patient: None, file: PosixFile
+) -> None:
     """Whoever leads next uses the same memory and writes to the same place. Another interrupt follows it."""
     interrupted = 0
     for count in range(200):
-        poller = polled.Poller()
+        poller = kind()
         page = filled(count)
         before = sys.gettrace()
         try:
@@ -213,6 +230,7 @@ class Submitted:
         patch.setattr(poller, "_call", counting)
 
 
+@pytest.mark.parametrize("poller", KINDS, indirect=True)
 def test_what_was_begun_is_waited_for_and_written_once(
     poller: polled.Poller, file: PosixFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,6 +246,7 @@ def test_what_was_begun_is_waited_for_and_written_once(
     assert page_of(file, 1) == page
 
 
+@pytest.mark.parametrize("poller", KINDS, indirect=True)
 def test_errors_of_what_was_begun_are_told_when_it_is_waited_for(poller: polled.Poller, file: PosixFile) -> None:
     with open(file.path, "rb") as read_only:
         page = filled(1)
@@ -407,6 +426,7 @@ def test_it_is_known_whether_there_is_memory_before_it_is_read() -> None:
     poller.close()
 
 
+@pytest.mark.parametrize("poller", [Asking], indirect=True)
 @pytest.mark.parametrize("times", [1, 2, 3, 100])
 def test_it_is_waited_for_where_memory_is_short(
     times: int, poller: polled.Poller, file: PosixFile, monkeypatch: pytest.MonkeyPatch
