@@ -150,7 +150,6 @@ class Engine(Holding):
                     queue.unlock_next(entry)
                     return None
                 unit.gets.append((queue, entry))
-                unit.persistent += 1
                 if not unit.held:
                     self.state.holding[unit] = None
                 unit.held += GET_COST

@@ -127,22 +127,18 @@ class Puts(Definitions):
                 if run is not None:
                     run.heads.append(head)
                     run.bodies.append(body)
+                    unit.put_count += 1
+                    unit.put_bytes += size
                 else:
-                    puts.append(PutRun(queue, [head], [body], like.persistent, like.priority, False, like))
+                    puts.append(PutRun(queue, [head], [body], True, like.priority, False, like))
                     unit.touched[queue.id] = queue
                     self.state.holding[unit] = None
-                unit.put_count += 1
-                unit.persistent += 1
-                unit.put_bytes += size
+                    unit.put_count, unit.put_bytes = 1, size
                 unit.held += cost
                 unit.ahead -= cost
             except BaseException as exc:
                 self._on_failure(exc)
                 raise
-            checkpointer = self.checkpointer
-            checkpointer.came += size + OVERHEAD
-            if checkpointer.came >= checkpointer.came_max:
-                self.attention = True
         return Message(body, head, name, 0, None)
 
     def put_many(self, unit: Uow | None, name: Any, bodies: Iterable[Any], options: verbs.PutOptions) -> list[Message]:
@@ -327,20 +323,12 @@ class Puts(Definitions):
                 except BaseException as exc:  # what interrupts this leaves counts that do not fit together
                     self._on_failure(exc)
                     raise
-                checkpointer = self.checkpointer
-                checkpointer.came += size + OVERHEAD * count
-                if checkpointer.came >= checkpointer.came_max:
-                    self.attention = True
+                if not cost:
+                    self._came(size)
                 if unit.held >= self._hold:
                     self._log_calls(unit)
         except LogError as exc:
             raise self.translated(exc) from exc
-
-    def _came(self, size: int) -> None:
-        """So many bytes of messages came, which a checkpoint has to move out of memory."""
-        self.checkpointer.came += size
-        if self.checkpointer.came >= self.checkpointer.came_max:
-            self.attention = True
 
     def _too_much(self, size: int, queue: Queue) -> MessageTooBig:
         return MessageTooBig(

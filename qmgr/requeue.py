@@ -11,7 +11,7 @@ from typing import Any
 
 from logger.errors import LogError
 from qmgr import deadletter, verbs
-from qmgr.entry import OVERHEAD, Entry
+from qmgr.entry import Entry
 from qmgr.errors import BackedOut, MQError, Reason, ResourceProblem, UnknownQueue
 from qmgr.logged import Surroundings
 from qmgr.message import Message, check_body, check_head, with_format
@@ -183,7 +183,8 @@ class Requeue(Puts):
         except BaseException as exc:  # what interrupts this leaves counts that do not fit together
             self._on_failure(exc)
             raise
-        self._came(size + OVERHEAD)
+        if not entry.persistent:
+            self._came(size)
         if unit.held >= self._hold:
             self._log_calls(unit)
 

@@ -12,7 +12,7 @@ from typing import Any
 from logger.errors import LogError
 from logger.frame import Pieces
 from qmgr import verbs
-from qmgr.entry import Entry
+from qmgr.entry import OVERHEAD, Entry
 from qmgr.errors import Mistake, Reason, ResourceProblem, Unavailable
 from qmgr.logged import Logged, Surroundings
 from qmgr.queue import Queue
@@ -104,6 +104,7 @@ class Units(Logged):
         self._frame = given.log.cost(0)
         self._outcome = COUNT + 2 * self._frame  # bytes that a unit of work takes beside its calls and queues
         self._last = (given.log.epoch + 1) * FENCE - 1
+        self._blank: list[Uow] = []  # the next unit of work, made while the disk was at work for another one
         self._unit_numbers = itertools.count(given.log.epoch * FENCE + 1)
         given.checkpointer.next_unit = self.next_number
 
@@ -133,7 +134,13 @@ class Units(Logged):
         number = next(self._unit_numbers)
         if number > self._last:
             raise Unavailable("this start has used up its units of work; end and start the queue manager")
-        unit = Uow(number, xid, self.clock.wall_us(), owner, thread)
+        try:
+            unit = self._blank.pop()
+        except IndexError:
+            unit = Uow()
+        unit.number, unit.began, unit.owner, unit.thread = number, self.clock.wall_us(), owner, thread
+        if xid is not None:
+            unit.xid = xid
         try:
             self.state.uows.add(unit)
             return unit
@@ -169,7 +176,7 @@ class Units(Logged):
         promise = log.cost(outcome) + (log.cost(held) if held else 0)
         if unit.xid is not None:
             size = unit.put_bytes + put_bytes
-            promise += log.cost(records.roll_forward_cost(size, unit.persistent + messages, 0))
+            promise += log.cost(records.roll_forward_cost(size, unit.messages + messages, 0))
             if unit.state is ACTIVE:
                 promise += log.cost(records.LARGEST_XID)
         return promise
@@ -282,6 +289,13 @@ class Units(Logged):
             verbs.check_unit(unit, count, self.max_uncommitted)
         return promise
 
+    def _came(self, size: int) -> None:
+        """So many bytes of messages came, which a checkpoint has to move out of memory."""
+        checkpointer = self.checkpointer
+        checkpointer.came += size
+        if checkpointer.came >= checkpointer.came_max:
+            self.attention = True
+
     def _hold_back(self, unit: Uow, cost: int, promise: int) -> None:
         """What the unit of work has put or got is to be logged, and takes `cost` bytes at most.
 
@@ -346,12 +360,16 @@ class Units(Logged):
                     bases[number] = queue.next_sequence
                 record = Commit(unit.number, bases, b"", True, unlogged_calls(unit))
                 if unit.held or unit.first_lsn:
-                    self.checkpointer.records += unit.persistent // A_RECORD
+                    self.checkpointer.records += (unit.put_count + len(unit.gets)) // A_RECORD
                     end = self._append_and_apply(record, self.clock.wall_us(), soon=soon)
                 else:
                     self._apply_only(record, self.clock.wall_us())
                 self.log.space.promised -= unit.promise  # as `_promise`
                 unit.promise = 0
+                if unit.put_count:  # until now no checkpoint could have moved them
+                    self._came(unit.put_bytes + OVERHEAD * unit.put_count)
+                if not self._blank:
+                    self._blank.append(Uow())
         except LogError as exc:
             raise self.translated(exc) from exc
         return end

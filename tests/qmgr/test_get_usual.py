@@ -38,7 +38,7 @@ def made(count: int = 5) -> tuple[World, qmgr.UnitOfWork]:
 def counts(world: World, unit: qmgr.UnitOfWork) -> dict[str, int]:
     """All that a get counts."""
     one, queue = unit._unit, world.qm._engine.state.queues["A"]
-    counted = {name: getattr(one, name) for name in ("put_count", "persistent", "put_bytes", "held")}
+    counted = {name: getattr(one, name) for name in ("put_count", "messages", "put_bytes", "held")}
     return counted | {
         "promise": one.promise - one.ahead,
         "promised": world.qm._engine.log.space.promised - one.ahead,
@@ -451,7 +451,7 @@ def test_what_would_not_survive_a_crash_is_left_to_the_long_way() -> None:
     assert unit.get("A").body == b"first"
     assert another(unit) is None
     assert [unit.get("A").body for _ in range(2)] == [b"second", b"third"]
-    assert unit._unit.persistent == 1
+    assert unit._unit.held == GET_COST
 
 
 def test_a_refusal_is_heard_without_the_lock_which_a_forked_child_may_find_taken_for_ever() -> None:

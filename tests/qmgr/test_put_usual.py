@@ -10,6 +10,7 @@ import pytest
 import qmgr
 from qmgr import Reason, UowState, Xid
 from qmgr.engine import Engine
+from qmgr.entry import OVERHEAD
 from qmgr.puts import Puts
 from qmgr.units import HOLD
 from tests.qmgr.test_interrupts import Strike, interrupted
@@ -25,7 +26,7 @@ def another(unit: qmgr.UnitOfWork, body: Any = b"another", name: Any = "A") -> b
 def counts(world: World, unit: qmgr.UnitOfWork) -> dict[str, int]:
     """All that a put counts."""
     one, queue, log = unit._unit, world.qm._engine.state.queues["A"], world.qm._engine.log
-    counted = {name: getattr(one, name) for name in ("put_count", "persistent", "put_bytes", "held")}
+    counted = {name: getattr(one, name) for name in ("put_count", "messages", "put_bytes", "held")}
     ahead = sum(other.ahead for other in world.qm._engine.state.uows)
     counted |= {"promise": one.promise - one.ahead, "promised": log.space.promised - ahead}
     return counted | {
@@ -363,3 +364,34 @@ def life(rng: random.Random) -> list[Any]:
         heard += [counts(world, unit) for unit in units]
     world.crash(LOSE_ALL)
     return [*heard, *(bodies(world.qm, name) for name in "ABC")]
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_what_a_unit_of_work_has_put_came_when_it_was_committed(persistent: bool) -> None:
+    """Until then no checkpoint could move it out of memory, and what is backed out never comes."""
+    world = World()
+    world.qm.define_queue("A", default_persistence=persistent)
+    checkpointer, options = world.qm._engine.checkpointer, {} if persistent else {"priority": 0}
+    before, logged = checkpointer.came, 0 if persistent else 1
+    unit = world.qm.begin()
+    heads = sum(len(unit.put("A", bytes(100), **options).head) for _ in range(3))
+    assert checkpointer.came == before + logged * (heads + 300)
+    unit.commit()
+    assert checkpointer.came == before + heads + 300 + 3 * OVERHEAD
+    unit = world.qm.begin()
+    unit.put_many("A", [bytes(100)] * 3)
+    unit.backout()
+    assert checkpointer.came - before == (1 + logged) * (heads + 300) + 3 * OVERHEAD
+
+
+def test_a_checkpoint_is_due_when_a_commit_brings_enough() -> None:
+    world = World(log_primary_files=4, log_file_pages=1024)
+    world.qm.define_queue("A")
+    engine = world.qm._engine
+    engine.checkpointer.came_max = engine.checkpointer.came + 100 + OVERHEAD
+    taken = engine.checkpointer.count
+    unit = world.qm.begin()
+    unit.put("A", bytes(100))
+    assert not engine.checkpointer.full()
+    unit.commit()
+    assert engine.checkpointer.full() or engine.checkpointer.count > taken
