@@ -42,6 +42,7 @@ COUNT = records.LENGTH32.size
 A_RECORD = 4  # messages that are logged together take a restart as long as one record, and count as one, about
 HOLD = 512 << 10  # bytes of calls that are held back at most
 AHEAD = 16 << 10  # bytes that are promised at most for calls that are still to come
+MANY_QUEUES = 1000  # that a unit of work has put to: what it takes to say so may be more than one frame
 A_CALL = min(GET_COST, PUT_COST)  # bytes, at least
 FENCE = 1 << 40  # numbers handed out in one epoch: message ids and units of work are unique over all restarts
 
@@ -224,30 +225,30 @@ class Units(Logged):
 
         False where that is not all there is to it; nothing is promised then. `queue`: that of a put. The lock is held.
         """
-        log, held, ahead = self.log, unit.held, cost
+        log, held, promised, ahead = self.log, unit.held, unit.promise, cost
         space = log.space
         used = log.buffer.tail + space.promised
         calls = self.max_uncommitted - unit.put_count - len(unit.gets)
-        new = queue is not None and queue.id not in unit.touched
-        if held and not new:
-            if used <= space.checkpoint_at:
-                ahead = max(cost, min(held, AHEAD, calls * A_CALL))
-            promise = unit.promise - unit.ahead + ahead
-        elif unit.promise:
-            promise = self.promise_of(unit, cost, new)
-        else:  # the same where this is its first call
-            promise = self._outcome + cost + (QUEUE_AND_SEQUENCE if new else 0)
-        more = promise - unit.promise
+        promise = promised - unit.ahead
+        if not held:  # its first call, or the first one after those that are logged
+            promise = promised + self._frame if promised else self._outcome
+        if queue is not None and queue.id not in unit.touched:
+            promise += QUEUE_AND_SEQUENCE
+            if len(unit.touched) >= MANY_QUEUES:
+                return False
+        elif held and used <= space.checkpoint_at:
+            ahead = max(cost, min(held, AHEAD, calls * A_CALL))
+        promise += ahead
         if (
             unit.state is not ACTIVE
             or self.refusal is not None
             or unit.xid is not None
             or calls < 1
             or held + ahead >= self._hold
-            or used + more + space.for_gets > space.limit
+            or used + promise - promised + space.for_gets > space.limit
         ):
             return False
-        space.promised += more
+        space.promised += promise - promised
         unit.promise = promise
         unit.ahead = ahead
         return True
@@ -360,8 +361,9 @@ class Units(Logged):
                     bases[number] = queue.next_sequence
                 record = Commit(unit.number, bases, b"", True, unlogged_calls(unit))
                 if unit.held or unit.first_lsn:
-                    self.checkpointer.records += (unit.put_count + len(unit.gets)) // A_RECORD
+                    messages = unit.put_count + len(unit.gets)
                     end = self._append_and_apply(record, self.clock.wall_us(), soon=soon)
+                    self.checkpointer.records += messages // A_RECORD
                 else:
                     self._apply_only(record, self.clock.wall_us())
                 self.log.space.promised -= unit.promise  # as `_promise`

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import qmgr
-from qmgr import Reason, UowState, Xid
+from qmgr import Reason, UowState, Xid, units
 from qmgr.engine import Engine
 from qmgr.entry import OVERHEAD
 from qmgr.puts import Puts
@@ -395,3 +395,20 @@ def test_a_checkpoint_is_due_when_a_commit_brings_enough() -> None:
     assert not engine.checkpointer.full()
     unit.commit()
     assert engine.checkpointer.full() or engine.checkpointer.count > taken
+
+
+@pytest.mark.interpreted
+def test_a_unit_of_work_with_many_queues_goes_the_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it takes to name them all may be more than one frame."""
+    monkeypatch.setattr(units, "MANY_QUEUES", 2)
+    world = World()
+    for name in "ABC":
+        world.qm.define_queue(name)
+    unit = world.qm.begin()
+    assert another(unit, name="A")
+    unit.put("B", b"2")
+    assert not another(unit, name="C")
+    unit.put("C", b"3")
+    assert world.qm._engine.log.space.promised == world.qm._engine.promise_of(unit._unit)
+    unit.commit()
+    assert [bodies(world.qm, name) for name in "ABC"] == [[b"another"], [b"2"], [b"3"]]
