@@ -72,7 +72,7 @@ class Writer(GroupCommit):
         self.epoch = control.state.epoch
         self.durable = 0  # everything before this LSN is on stable storage
         self._output: _Output | None = None
-        self._unsynced: set[Extent] = set()
+        self._unsynced: dict[Extent, None] = {}  # in the order of their writes, so that a simulated life repeats itself
         self._spare = 0  # which of the spare pages is written next: not the one that holds the newest durable version
         self._unsynced_spare = NOWHERE  # which was written since the last sync
         self._extent_bytes = config.extent_bytes
@@ -154,7 +154,7 @@ class Writer(GroupCommit):
         else:
             file.write(PAGE + PAGE * self._spare, self._image)
             self._unsynced_spare = self._spare
-            unsynced.add(extent)
+            unsynced[extent] = None
             if self._always:
                 self._sync()
                 self.durable = base + size
@@ -298,7 +298,7 @@ class Writer(GroupCommit):
             held, image = output.guard
             held.file.write(PAGE * (2 - output.spare), image)
             self._unsynced_spare = 1 - output.spare
-            unsynced.add(held)
+            unsynced[held] = None
             self._sync()
             output.guard = None  # done: it is not overwritten while home is
         size = 0
@@ -308,7 +308,7 @@ class Writer(GroupCommit):
                 held.file.write_durably(offset, pages)
             else:
                 held.file.write(offset, pages)
-                unsynced.add(held)
+                unsynced[held] = None
             size += len(pages)
         if output.to_spare:
             self._unsynced_spare = output.spare

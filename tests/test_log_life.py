@@ -286,6 +286,48 @@ def test_a_restart_has_room_where_a_secondary_had_given_it(log_type: LogType, le
     assert life.log.space.files == 3
 
 
+@pytest.mark.parametrize("log_type", LogType)
+def test_three_crashes_where_an_extent_begins_exactly_where_the_log_ends(log_type: LogType) -> None:
+    """The first one keeps a record of the next extent and loses what was before it, the second one tears that extent's
+    header, and the third one a copy of the control file: nothing that was safe is lost, and so it starts."""
+    reached = 0
+    for seed in range(300):
+        life = LogLife(seed, WriteIntegrity.TRIPLE, log_type)
+        end = 2 * life.config.extent_bytes
+        while life.log.buffer.tail < end - 20_000:
+            life.append(3000)
+        life.force()
+        life.log.move_head(life.appended[-1][0], life.appended[-1][0])
+        crash(life, 5 + seed % 3, [3000] * 10, mixed(3 * seed))
+        tail = life.log.buffer.tail
+        if not end - 30_000 < tail < end - 100:
+            continue
+        life.append(end - tail - 48)
+        life.force()
+        assert life.log.buffer.tail == end
+        crash(life, 1, [100], mixed(3 * seed + 1), start=False)
+        life.disk.crash_after(3 + seed % 2, 1.0)
+        with pytest.raises((SimCrash, LogFailed)):
+            life.start()
+        life.disk = life.disk.crash(mixed(3 * seed + 2))
+        life.start()
+        reached += 1
+    assert reached > 10
+
+
+def crash(life: LogLife, change: int, sizes: list[int], loss: Loss, *, start: bool = True) -> None:
+    """Die at that change of the disk while records of these sizes are forced."""
+    life.disk.crash_after(change, 1.0)
+    with pytest.raises((SimCrash, LogFailed)):
+        for size in sizes:
+            life.append(size, reserve=False)
+        life.force()
+    life.appended[:] = [one for one in life.appended if one[0] >= 0]
+    life.disk = life.disk.crash(loss)
+    if start:
+        life.start()
+
+
 def test_seed_890_an_advance_that_a_secondary_made_room_for() -> None:
     LinearLife(890, WriteIntegrity.TRIPLE).live(150)
 
