@@ -4,6 +4,7 @@ What a unit puts and gets is volatile until it is logged: with its outcome; befo
 when the unit is prepared, or when anybody else appends a record. So the log has every call before all that came after.
 """
 
+import contextlib
 import itertools
 from collections.abc import Sequence
 from itertools import groupby
@@ -148,6 +149,11 @@ class Units(Logged):
         except BaseException:
             self.disown(unit)
             raise
+
+    def _make_ahead(self) -> None:
+        """Make the next unit of work, if there is memory for it: the call that does so is about another one."""
+        with contextlib.suppress(MemoryError):
+            self._blank.append(Uow())
 
     def next_number(self) -> int:
         """That of the next unit of work, which is not taken by that: a count says it in words only."""
@@ -371,7 +377,7 @@ class Units(Logged):
                 if unit.put_count:  # until now no checkpoint could have moved them
                     self._came(unit.put_bytes + OVERHEAD * unit.put_count)
                 if not self._blank:
-                    self._blank.append(Uow())
+                    self._make_ahead()
         except LogError as exc:
             raise self.translated(exc) from exc
         return end

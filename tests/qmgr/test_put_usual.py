@@ -13,6 +13,7 @@ from qmgr.engine import Engine
 from qmgr.entry import OVERHEAD
 from qmgr.puts import Puts
 from qmgr.units import HOLD
+from recovery.uows import Uow
 from tests.qmgr.test_interrupts import Strike, interrupted
 from tests.qmgr.world import World, bodies, reason_of
 from tests.sim.loss import LOSE_ALL
@@ -412,3 +413,25 @@ def test_a_unit_of_work_with_many_queues_goes_the_long_way(monkeypatch: pytest.M
     assert world.qm._engine.log.space.promised == world.qm._engine.promise_of(unit._unit)
     unit.commit()
     assert [bodies(world.qm, name) for name in "ABC"] == [[b"another"], [b"2"], [b"3"]]
+
+
+@pytest.mark.interpreted
+def test_a_commit_succeeds_where_there_is_no_memory_for_the_next_unit_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.qm.define_queue("A")
+    unit = world.qm.begin()
+    unit.put("A", b"first")
+    failed = []
+
+    def short() -> Uow:
+        failed.append(1)
+        raise MemoryError
+
+    world.qm._engine._blank.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(units, "Uow", short)
+        unit.commit()
+    assert failed
+    with world.qm.begin() as following:
+        following.put("A", b"next")
+    assert bodies(world.qm, "A")[-1] == b"next"
