@@ -93,17 +93,15 @@ class Writer(GroupCommit):
         """
         if self._begun:
             return
-        self._small = self._make_image()
+        self._small = self._make_image() is not None
         if not self._small:
             self._take()
 
     def _begin(self) -> None:
         """Only the image of a partial page: of more than that the disk has so much to do that nothing is gained."""
         began = self._elapsed_ns()
-        if self._unsynced or not self._always or began > self._sure_until or not self._make_image():
+        if self._unsynced or not self._always or began > self._sure_until or (held := self._make_image()) is None:
             return
-        held = self._imaged[3]
-        assert held is not None, "it has an image"
         self._began, self._small = began, True
         self._begun = True  # first: an interrupt may strike as soon as it is so
         try:
@@ -117,8 +115,9 @@ class Writer(GroupCommit):
         elif self._output is not None:
             self.safe = self._finish(self._output, sync=self._always)
 
-    def _make_image(self) -> bool:
-        """Bring the image of the partial page up to date; False where that is not all there is to write."""
+    def _make_image(self) -> Extent | None:
+        """Bring the image of the partial page up to date; the extent that it is for, None where that is not all there
+        is to write."""
         buffer = self.buffer
         base, tail = buffer.base, buffer.tail
         size = tail - base
@@ -130,8 +129,8 @@ class Writer(GroupCommit):
                 crc = buffer.copy_page(self._image, held, size, crc)
                 self._imaged = base, size, crc, extent
                 integrity.seal_spare(self._image, base, tail, self.epoch, crc)
-                return True
-        return False
+                return extent
+        return None
 
     def _write(self) -> int:
         """Write what was prepared, and sync it unless LogSync says no; return the LSN that is safe by that."""

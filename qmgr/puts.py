@@ -119,7 +119,7 @@ class Puts(Definitions):
             head = like.head(self._id_prefix + number.to_bytes(8, "big"), now)
             size = len(head) + len(body)
             cost = size + PUT_COST
-            if (unit.ahead < cost or run is None) and not self._goes_on(unit, cost, queue):
+            if (run is None or unit.ahead < cost) and not self._goes_on(unit, cost, first_put=run is None):
                 return None
             try:  # as `State.hold_puts` and `_hold_back`
                 queue.depth += 1

@@ -43,7 +43,6 @@ COUNT = records.LENGTH32.size
 A_RECORD = 4  # messages that are logged together take a restart as long as one record, and count as one, about
 HOLD = 512 << 10  # bytes of calls that are held back at most
 AHEAD = 16 << 10  # bytes that are promised at most for calls that are still to come
-MANY_QUEUES = 1000  # that a unit of work has put to: what it takes to say so may be more than one frame
 A_CALL = min(GET_COST, PUT_COST)  # bytes, at least
 FENCE = 1 << 40  # numbers handed out in one epoch: message ids and units of work are unique over all restarts
 
@@ -225,26 +224,26 @@ class Units(Logged):
         if not self.log.reserve(size, kept):
             super()._find_room(size, kept, spare=spare)
 
-    def _goes_on(self, unit: Uow, cost: int, queue: Queue | None = None) -> bool:
+    def _goes_on(self, unit: Uow, cost: int, *, first_put: bool = False) -> bool:
         """The usual case of `_room_in` and `_hold_back`: promise room for a call of so many bytes and, where the log
         has much, for more of them: as many as the unit has made so far. Those need only look at `unit.ahead`.
 
-        False where that is not all there is to it; nothing is promised then. `queue`: that of a put. The lock is held.
+        False where that is not all there is to it; nothing is promised then. The lock is held. `first_put`: no queue
+        has been put to before.
         """
         log, held, promised, ahead = self.log, unit.held, unit.promise, cost
         space = log.space
         used = log.buffer.tail + space.promised
         calls = self.max_uncommitted - unit.put_count - len(unit.gets)
-        promise = promised - unit.ahead
-        if not held:  # its first call, or the first one after those that are logged
-            promise = promised + self._frame if promised else self._outcome
-        if queue is not None and queue.id not in unit.touched:
-            promise += QUEUE_AND_SEQUENCE
-            if len(unit.touched) >= MANY_QUEUES:
-                return False
-        elif held and used <= space.checkpoint_at:
-            ahead = max(cost, min(held, AHEAD, calls * A_CALL))
-        promise += ahead
+        if held:
+            promise = promised - unit.ahead
+            if used <= space.checkpoint_at and not first_put:
+                ahead = max(cost, min(held, AHEAD, calls * A_CALL))
+        elif promised:  # its calls so far are logged
+            promise = promised + self._frame
+        else:
+            promise = self._outcome
+        promise += ahead + QUEUE_AND_SEQUENCE if first_put else ahead
         if (
             unit.state is not ACTIVE
             or self.refusal is not None

@@ -399,23 +399,6 @@ def test_a_checkpoint_is_due_when_a_commit_brings_enough() -> None:
 
 
 @pytest.mark.interpreted
-def test_a_unit_of_work_with_many_queues_goes_the_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it takes to name them all may be more than one frame."""
-    monkeypatch.setattr(units, "MANY_QUEUES", 2)
-    world = World()
-    for name in "ABC":
-        world.qm.define_queue(name)
-    unit = world.qm.begin()
-    assert another(unit, name="A")
-    unit.put("B", b"2")
-    assert not another(unit, name="C")
-    unit.put("C", b"3")
-    assert world.qm._engine.log.space.promised == world.qm._engine.promise_of(unit._unit)
-    unit.commit()
-    assert [bodies(world.qm, name) for name in "ABC"] == [[b"another"], [b"2"], [b"3"]]
-
-
-@pytest.mark.interpreted
 def test_a_commit_succeeds_where_there_is_no_memory_for_the_next_unit_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     world.qm.define_queue("A")
