@@ -5,7 +5,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import qmgr
 from logger import claims, control
@@ -41,7 +41,10 @@ NO_ANSWER = f"{OWNED}, or it does not answer"
 NOT_THERE = "the queue manager is not available: it is not running, does not answer, or another process has it"
 GOES = {ENDING: "the queue manager is ending"}  # the code of each command that a daemon does
 
-Manager = qmgr.QueueManager | qmgr.Connection  # what a command works on: the same methods and errors
+if TYPE_CHECKING:
+    Manager = qmgr.QueueManager | qmgr.Connection  # what a command works on: the same methods and errors
+else:
+    Manager = object  # a command that only looks loads neither: that takes longer than to look
 
 
 def named(name: str | None, data_path: str | None) -> str:
