@@ -251,16 +251,19 @@ class Engine(Holding):
             else:
                 queue.waiters.leave(event)
 
-    def get_now(self, unit: Uow | None, name: Any, limit: int, wanted: Wanted) -> tuple[list[Message], int] | None:
+    def get_now(
+        self, unit: Uow | None, name: Any, limit: int, wanted: Wanted, *, soon: bool = False
+    ) -> tuple[list[Message], int] | None:
         """Take up to `limit` of the messages that are there; nobody may hear of them before the log is safe up to the
-        LSN, 0: now. None where there is more to it, or segments have to be read: use `get` then.
+        LSN, 0: now. None where there is more to it, or segments have to be read: use `get` then. `soon`: the caller
+        forces it next.
         """
         queue = self._known(name)
         if queue.name != name or wanted.logical_order or (wanted.backout_requeue and self.requeues(name)):
             return None
         try:
             with self.lock:
-                found = self._get_locked(unit, queue, limit, wanted, False)
+                found = self._get_locked(unit, queue, limit, wanted, False, soon=soon)
         except Unindexed:
             return None
         except LogError as exc:

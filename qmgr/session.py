@@ -219,12 +219,14 @@ class Session:
 
     # ---- for event loops: nothing waits for the disk; nobody is told before the log is safe up to the LSN returned
 
-    def put_later(self, unit: "UnitOfWork | None", queue: str, body: bytes, options: PutOptions) -> tuple[Message, int]:
-        """Put a message; the LSN to force (`manager.force`), or 0."""
+    def put_later(
+        self, unit: "UnitOfWork | None", queue: str, body: bytes, options: PutOptions, *, soon: bool = False
+    ) -> tuple[Message, int]:
+        """Put a message; the LSN to force (`manager.force`), or 0. `soon`, here and below: it is forced next."""
         self._require(PUT, queue)
         of = None if unit is None else unit._unit
         usual = self._engine.put_usual(of, queue, body) if of is not None and not options else None
-        done = (usual, 0) if usual is not None else self._engine.put_later(of, queue, body, options)
+        done = (usual, 0) if usual is not None else self._engine.put_later(of, queue, body, options, soon=soon)
         self._look_around()
         return done
 
@@ -237,18 +239,19 @@ class Session:
         return done
 
     def get_now(
-        self, unit: "UnitOfWork | None", queue: str, limit: int, options: GetOptions
+        self, unit: "UnitOfWork | None", queue: str, limit: int, options: GetOptions, *, soon: bool = False
     ) -> tuple[list[Message], int] | None:
         """Up to `limit` of the messages that are there; None where that may take waiting: see `get_many`."""
         self._require(GET, queue)
-        found = self._engine.get_now(None if unit is None else unit._unit, queue, check_limit(limit), wanted(options))
+        of = None if unit is None else unit._unit
+        found = self._engine.get_now(of, queue, check_limit(limit), wanted(options), soon=soon)
         self._look_around()
         return found
 
-    def commit_later(self, unit: "UnitOfWork", *, puts: bool = True) -> int:
+    def commit_later(self, unit: "UnitOfWork", *, puts: bool = True, soon: bool = False) -> int:
         """`puts` that other units of work hold back are logged first; else before the force, by `log_held`."""
         try:
-            return self._engine.commit_later(unit._unit, puts=puts)
+            return self._engine.commit_later(unit._unit, puts=puts, soon=soon)
         finally:
             self._forget(unit)
             self._look_around()

@@ -72,6 +72,7 @@ class Calls:
         self._lsn = 0  # that must be safe before anybody hears the answer; 0: any time
         self._committed: tuple[int, UnitOfWork] | None = None  # and counts from then on
         self._may_wait = True
+        self._soon = True  # the log is forced right after the call
         self._sent = 0  # of SENDS that a thread that may wait goes on with, the puts that are done
         self._watch: Watch | None = None  # while a call waits
         self._dismissed = False
@@ -169,14 +170,15 @@ class Calls:
         self.over.set()
         self._on_end(exc)
 
-    def answer(self, frame: bytes, *, may_wait: bool = True) -> tuple[Answer, int] | None:
+    def answer(self, frame: bytes, *, may_wait: bool = True, soon: bool = True) -> tuple[Answer, int] | None:
         """(what to answer, the LSN to force before, 0: none); None where it takes waiting, and that may not be.
 
-        After a force the answer is what `settled` makes of it. Raises ProtocolError for what is no request; Gone.
+        `soon`: no other call goes with that force, as far as one can tell, so the disk may begin at once. After a force
+        the answer is what `settled` makes of it. Raises ProtocolError for what is no request; Gone.
         """
         if self._client.closed:  # what it had sent before nobody hears the answer of: it was not under way
             raise EOFError("the client is gone")
-        self._op, self._begun, self._lsn, self._may_wait = frame[4], None, 0, may_wait
+        self._op, self._begun, self._lsn, self._may_wait, self._soon = frame[4], None, 0, may_wait, soon
         try:
             return self._made_of(frame), self._lsn
         except TakesWaiting:
@@ -278,7 +280,7 @@ class Calls:
         if flags & wire.OPTIONS:
             options, at = wireoptions.decode_options(frame, at)
         self._check_turn(sessions.PUT, name)
-        message, self._lsn = self._session.put_later(unit, name, frame[at:], options)
+        message, self._lsn = self._session.put_later(unit, name, frame[at:], options, soon=self._soon)
         return wire.put_reply(message, self._begun, name)
 
     def _put_many(self, request: Request, frame: bytes) -> Answer:
@@ -369,7 +371,7 @@ class Calls:
     ) -> list[Message] | None:
         """What can be got at once; None where that can't be told. Raises TakesWaiting."""
         self._check_turn(sessions.GET, name)
-        now = self._session.get_now(unit, name, limit, options) if limit <= A_FEW else None
+        now = self._session.get_now(unit, name, limit, options, soon=self._soon) if limit <= A_FEW else None
         if now is not None:
             found, self._lsn = now
             if found or not wait:
@@ -484,7 +486,8 @@ class Calls:
 
     def _commit(self, flags: int, number: int) -> bytes:
         unit, begun = self._units.get(number) or self._client.unit(number, flags)
-        self._lsn = self._session.commit_later(unit, puts=self._may_wait)  # the rounds log them once for all
+        # Without `puts` the rounds log them once for all.
+        self._lsn = self._session.commit_later(unit, puts=self._may_wait, soon=self._soon)
         if self._lsn:
             self._committed = number, unit
         else:

@@ -24,6 +24,7 @@ from qmgr.sockets import Gone
 
 ROUNDS = 8  # before a force, if there is enough to do
 LINGER = 100_000  # nanoseconds in which a client often has its next call: to sleep and be woken takes as long
+COMPANY = 32  # forces after the last one that several calls waited for
 PATIENCE = 250_000_000  # nanoseconds that others wait for a force
 LAST_FORCE = 5.0  # seconds that it may take at the end
 Waiting = dict[Calls, Answer]  # for a force, to be told this then
@@ -56,6 +57,7 @@ class Rounds:
         self._lock = threading.Lock()  # of what the selector knows
         self._wake, self._woken = sockets.pair()
         self._selector.register(self._wake, selectors.EVENT_READ)
+        self._company = 0  # forces until a call counts as alone: with it the disk begins at once
         self._ended = False
         self._thread: threading.Thread | None = None
 
@@ -154,12 +156,15 @@ class Rounds:
         """Answer each of them once, those excepted that have to wait for a force; the LSN that this must reach."""
         highest = 0
         pressed = self._service.sessions.pressed  # a call may have to wait for a checkpoint, and no other for that call
+        alone = not self._company and len(there) == 1
         for calls in there:
             if calls in waiting:  # what it says before it has its answer can wait
                 continue
             try:
                 data = calls.receive_now()
-                done = calls.answer(data, may_wait=False) if calls.is_request(data) and not pressed else None
+                done = None
+                if calls.is_request(data) and not pressed:
+                    done = calls.answer(data, may_wait=False, soon=alone)
             except BlockingIOError:  # there was nothing after all
                 continue
             except Exception as exc:
@@ -191,6 +196,7 @@ class Rounds:
             refused = exc
         with self._lock:
             turn.forcing = False
+        self._company = COMPANY if len(turn.waiting) > 1 else max(0, self._company - 1)
         for calls in list(turn.waiting):
             told = turn.waiting.pop(calls)
             try:

@@ -10,6 +10,7 @@ import pytest
 
 import qmgr
 from logger.errors import LogFailed
+from logger.force import GroupCommit
 from qmgr import sockets, wire
 from qmgr.daemon import hands, rounds
 from qmgr.daemon.calls import Calls
@@ -87,6 +88,37 @@ def test_calls_that_come_together_share_a_force(served: Served, monkeypatch: pyt
     assert len(forced) == 1
     for one in clients:
         one.close()
+
+
+@pytest.mark.interpreted
+def test_a_call_alone_has_the_disk_begin_and_those_with_company_do_not(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[object] = []
+    begin = GroupCommit.begin_force
+    monkeypatch.setattr(GroupCommit, "begin_force", lambda log: [begun.append(log), begin(log)])
+    one, other = Raw(served.path), Raw(served.path)
+    all_there(served, 2)
+
+    def ask(*frames: bytes) -> int:
+        """How many of these calls have it begin?"""
+        before = len(begun)
+        assert all(one.calls.ask(frame)[1].op == wire.OK for frame in frames)
+        return len(begun) - before
+
+    assert ask(put(), get()) == 2
+    assert ask(put(unit=1)) == 0
+    assert ask(wire.request(wire.COMMIT, 0, 1)) == 1
+    with served.manager._engine.lock:
+        one.calls.send(put())
+        other.calls.send(put())
+    for raw in (one, other):
+        assert raw.calls.receive()[1].op == wire.OK
+    assert ask(*[put()] * rounds.COMPANY) == 0
+    assert ask(*[put()] * 3) == 3
+    assert len(bodies(served.manager, "A")) == rounds.COMPANY + 6
+    for raw in (one, other):
+        raw.close()
 
 
 def test_a_commit_whose_force_fails_is_told_to_have_failed_and_does_not_count(

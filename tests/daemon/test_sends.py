@@ -200,11 +200,11 @@ def test_what_a_refused_send_gives_back_has_its_count_when_that_is_told(
     if waits:  # it goes on in a thread that may wait
         put_later, tries = served.manager._engine.put_later, [True]
 
-        def hasty(*given: Any) -> Any:
+        def hasty(*given: Any, **how: Any) -> Any:
             if tries:
                 tries.clear()
                 raise TakesWaiting
-            return put_later(*given)
+            return put_later(*given, **how)
 
         monkeypatch.setattr(served.manager._engine, "put_later", hasty)
     unit = connection.begin()
