@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from qmgr.cli.main import COMMANDS, help_text
+from qmgr.cli.main import commands, help_text
 
 INTRODUCTION = """\
 # Commands
@@ -18,7 +18,7 @@ from `--help`.
 def text() -> str:
     """The page."""
     parts = [INTRODUCTION, f"## qm\n\n```\n{help_text()}```\n"]
-    parts += [f"## {name}\n\n```\n{each.parser().format_help()}```\n" for name, each in COMMANDS.items()]
+    parts += [f"## {name}\n\n```\n{each.parser().format_help()}```\n" for name, each in commands().items()]
     return "\n".join(parts)
 
 

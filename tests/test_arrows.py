@@ -15,6 +15,7 @@ import pytest
 import pipeline
 import qmgr
 from pipeline import jobs, session
+from qmgr.cli.main import NAMES, module_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ["logger", "recovery", "qmgr", "pipeline"]  # each imports only itself and those before it
@@ -151,6 +152,7 @@ def test_every_module_is_imported_by_something() -> None:
     used |= {".".join(name.split(".")[:depth]) for name in used for depth in range(1, name.count(".") + 1)}
     used |= {name for name in MODULES if name.endswith(".__main__")}  # run by `python -m`
     used |= {f"pipeline.jobs.{name}" for name in jobs.NAMES}  # imported by their names when they are run
+    used |= {module_of(name) for name in NAMES}  # the same
     used |= {session.LOCAL["spark.python.daemon.module"]}  # run by Spark
     assert sorted(set(MODULES) - used - set(PACKAGES)) == []
 

@@ -1,72 +1,35 @@
 """qm: one program with all the commands under it, `qm crtmqm QM1` being `crtmqm QM1`."""
 
+import importlib
 import sys
 from collections.abc import Sequence
 
-from qmgr.cli import (
-    amqsbcg,
-    amqsblst,
-    amqsgbr,
-    amqsget,
-    amqsput,
-    archive_log,
-    checkini,
-    crtmqm,
-    dltmqm,
-    dmpmqlog,
-    dspmq,
-    dspmqaut,
-    dspmqtrn,
-    endmqm,
-    logstat,
-    migmqlog,
-    rcdmqimg,
-    rcrmqobj,
-    recover_to,
-    repair,
-    rsvmqtrn,
-    runmqsc,
-    setmqaut,
-    setuser,
-    space,
-    status,
-    strmqm,
-)
-from qmgr.cli.command import Failure, printed
+from qmgr.cli.command import Command, Failure, printed
 from qmgr.compiled import is_compiled
 
-COMMANDS = {
-    each.name: each
-    for each in (
-        crtmqm.COMMAND,
-        strmqm.COMMAND,
-        endmqm.COMMAND,
-        dltmqm.COMMAND,
-        dspmq.COMMAND,
-        dspmqtrn.COMMAND,
-        rsvmqtrn.COMMAND,
-        runmqsc.COMMAND,
-        rcdmqimg.COMMAND,
-        rcrmqobj.COMMAND,
-        recover_to.COMMAND,
-        *archive_log.COMMANDS,
-        dmpmqlog.COMMAND,
-        checkini.COMMAND,
-        status.COMMAND,
-        logstat.COMMAND,
-        space.COMMAND,
-        setmqaut.COMMAND,
-        dspmqaut.COMMAND,
-        setuser.COMMAND,
-        migmqlog.COMMAND,
-        repair.COMMAND,
-        amqsput.COMMAND,
-        amqsget.COMMAND,
-        amqsgbr.COMMAND,
-        amqsbcg.COMMAND,
-        amqsblst.COMMAND,
-    )
-}
+NAMES = (  # in the order in which they are shown
+    *("crtmqm", "strmqm", "endmqm", "dltmqm", "dspmq", "dspmqtrn", "rsvmqtrn", "runmqsc", "rcdmqimg", "rcrmqobj"),
+    *("recover-to", "archive-log", "compress-log", "remove-log", "dmpmqlog", "checkini", "status", "logstat", "space"),
+    *("setmqaut", "dspmqaut", "setuser", "migmqlog", "repair"),
+    *("amqsput", "amqsget", "amqsgbr", "amqsbcg", "amqsblst"),
+)
+TOGETHER = {"compress-log": "archive_log", "remove-log": "archive_log"}  # modules that have more than the one they name
+
+
+def module_of(name: str) -> str:
+    return f"qmgr.cli.{TOGETHER.get(name, name.replace('-', '_'))}"
+
+
+def command(name: str) -> Command:
+    """The command of that name. It alone is loaded: to load all of them takes longer than most take to run."""
+    module = importlib.import_module(module_of(name))
+    found: dict[str, Command] = {each.name: each for each in getattr(module, "COMMANDS", None) or [module.COMMAND]}
+    return found[name]
+
+
+def commands() -> dict[str, Command]:
+    return {name: command(name) for name in NAMES}
+
 
 HELP = """\
 usage: qm COMMAND ...
@@ -87,14 +50,14 @@ Exit codes:
 
 
 def help_text() -> str:
-    return HELP.format(commands="\n".join(f"  {each.name:<12} {each.purpose}" for each in COMMANDS.values()))
+    return HELP.format(commands="\n".join(f"  {each.name:<12} {each.purpose}" for each in commands().values()))
 
 
 def qm(argv: Sequence[str] | None = None) -> int:
     """Do what the words in `argv` (else those of the command line) say; return the exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
-    if words and words[0] in COMMANDS:
-        return COMMANDS[words[0]].main(words[1:])
+    if words and words[0] in NAMES:
+        return command(words[0]).main(words[1:])
     return printed(lambda: _say(words))
 
 
@@ -113,7 +76,7 @@ def _say(words: Sequence[str]) -> int:
     elif not words or words[0] in ("--help", "-h", "help"):
         print(help_text(), end="")
     else:
-        known = ", ".join(COMMANDS)
+        known = ", ".join(NAMES)
         raise Failure(36, "AMQ7075E", f"there is no command {words[0]!r}; there are {known}. See qm --help.")
     return 0 if words else 36
 

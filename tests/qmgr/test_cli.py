@@ -22,7 +22,7 @@ from logger.errors import LogError
 from qmgr import creation, locations, migration, pointintime, repairing
 from qmgr.cli import access, dspmq
 from qmgr.cli.command import Command, explain
-from qmgr.cli.main import COMMANDS, qm
+from qmgr.cli.main import commands, qm
 from qmgr.compiled import is_compiled
 from qmgr.errors import ResourceProblem, Unavailable
 from qmgr.locations import Location
@@ -103,7 +103,7 @@ def numbers(text: str) -> list[str]:
 # Help
 
 
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda c: c.name)
+@pytest.mark.parametrize("command", commands().values(), ids=lambda c: c.name)
 def test_help_has_purpose_example_and_exit_codes(command: Command):
     text = command.parser().format_help()
     assert command.purpose in text
@@ -111,7 +111,7 @@ def test_help_has_purpose_example_and_exit_codes(command: Command):
     assert re.search(r"Exit codes:\n +0  done\n", text)
 
 
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda c: c.name)
+@pytest.mark.parametrize("command", commands().values(), ids=lambda c: c.name)
 def test_usage_names_every_option(command: Command):
     usage = command.parser().format_usage()
     for option, action in command.parser()._option_string_actions.items():
@@ -139,7 +139,7 @@ def test_commands_md_is_current():
 
 def test_every_command_that_ibm_mq_has_is_installed_under_its_own_name():
     scripts = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    for name, command in COMMANDS.items():
+    for name, command in commands().items():
         assert (f'{name} = "qmgr.cli.{name.replace("-", "_")}:main"' in scripts) == command.own_name
     assert 'qm = "qmgr.cli.main:qm"' in scripts
 
