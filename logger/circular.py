@@ -44,7 +44,7 @@ class Ring(Extents):
 
     def check_end(self, at: int, epoch: int) -> None:
         if self._alone and not at % self._extent_bytes and not self.holds(at // self._extent_bytes):
-            bad = self._doubtful + [self.path_of(n) for n in self._believed if not self._holds_its_own(n, at, epoch)]
+            bad = self._doubtful + [self.path_of(n) for n in self._believed if not self._holds_its_own(n, at)]
             if bad:
                 raise LogDamaged(
                     f"one copy of the log control file is not whole, and log extent {bad[0]} is missing, cut, an older "
@@ -62,16 +62,12 @@ class Ring(Extents):
                 lsn=at,
             )
 
-    def _holds_its_own(self, number: int, at: int, epoch: int) -> bool:
-        """Is what this extent begins with of the sequence that it is believed to hold, and not the log from `at` on?
-
-        Epochs never go down along the log: a record of an earlier one than the last that was read does not follow it.
-        """
+    def _holds_its_own(self, number: int, at: int) -> bool:
+        """Is what this extent begins with of the sequence that it is believed to hold, and not the log from `at` on?"""
         sequence = self._extents[number].sequence
         file = self._disk.open_read(self.path_of(number))
         try:
-            found = self._first(file, at)
-            if found is not None and found.epoch >= epoch:
+            if self._first(file, at) is not None:
                 return False
             return not sequence or self._first(file, sequence * self._extent_bytes) is not None
         finally:

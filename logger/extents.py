@@ -194,6 +194,21 @@ class Extents(ABC):
             if self._by_sequence.get(held.sequence) is not held:
                 held.header = attrs.evolve(held.header, sequence=0)
 
+    def mend(self, floor: int) -> None:
+        """Write the headers that are not whole of extents that hold nothing from the sequence `floor` on.
+
+        A crash has torn them where the extent was to take another sequence. Both copies of the control file say so now;
+        where a later crash tears one of them, the other one alone could not tell this from a part of the log that is
+        lost. Which start gave the extent what it holds is not known any more: 0 is none.
+        """
+        for number in self._believed:
+            held = self._extents.get(number)
+            if held is not None and held.sequence < floor:
+                held.header = attrs.evolve(held.header, epoch=0)
+                held.front[:PAGE] = held.header.encode()
+                held.file.write(0, held.front[:PAGE])
+                held.file.sync()
+
     @abstractmethod
     def make(self, pause: GiveWay = no_pause) -> Extent:
         """Make one more extent file, for `add`; `pause` as for `extent.create`. Raises OSError; nothing has changed."""

@@ -198,6 +198,7 @@ class Log(Writer):
         self._extents.retire(floor // config.extent_bytes)
         self._extents.reach(floor // config.extent_bytes)
         self._extents.sweep()
+        self._extents.mend(floor // config.extent_bytes)
         self.space = Space(config.extent_bytes, config.max_files, len(self._extents), floor)
         self._have_extents(tail, room)
         for sequence in self._extents.sequences():

@@ -124,6 +124,7 @@ class Holding(Requeue):
                 for pair in held:
                     holder.gets.remove(pair)
                     unit.gets.append(pair)
+                    unit.persistent += pair[1].persistent
                 cost = GET_COST * sum(pair[1].persistent for pair in held)
                 if cost:
                     self._hold_back(unit, cost, self.promise_of(unit, cost))

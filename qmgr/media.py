@@ -453,8 +453,6 @@ class _Relinked:
     def make(self, old: Queue, new: Queue) -> None:
         unit = self.unit
         unit.lost.pop(old.id, None)
-        if not unit.lost:
-            unit.lost_count = 0
         unit.puts, unit.puts_logged = self.puts, self.puts_logged
         unit.put_count = sum(len(run.heads) for run in self.puts)
         unit.gets, unit.gets_logged = self.gets, self.gets_logged

@@ -204,12 +204,15 @@ class State(ABC):
                 unit.touched[queue.id] = queue
         unit.put_count += count
         if run.persistent:
+            unit.persistent += count
             unit.put_bytes += size
 
     def hold_get(self, unit: Uow, queue: Queue, entry: Entry) -> None:
         """A unit of work has got a message, which nobody else sees unless it is backed out."""
         queue.lock(entry)
         unit.gets.append((queue, entry))
+        if entry.persistent:
+            unit.persistent += 1
 
     def _logged(self, unit: Uow) -> None:
         """What the unit has done so far is in the log now, or of no more interest."""
@@ -268,7 +271,7 @@ class State(ABC):
             lost += (bytes(part) for part in records.run_of_puts(number, ordinal, messages))
         if sequences:
             lost.append(records.run_of_gets(number, sequences))
-        unit.lost_count += len(messages) + len(sequences)
+        unit.persistent += len(messages) + len(sequences)
         unit.put_bytes += sum(len(head) + len(body) for head, body in messages)
 
     def _calls(self, record: records.Calls, lsn: int, end: int, time: int) -> None:

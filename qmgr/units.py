@@ -182,7 +182,7 @@ class Units(Logged):
         promise = log.cost(outcome) + (log.cost(held) if held else 0)
         if unit.xid is not None:
             size = unit.put_bytes + put_bytes
-            promise += log.cost(records.roll_forward_cost(size, unit.messages + messages, 0))
+            promise += log.cost(records.roll_forward_cost(size, unit.persistent + messages, 0))
             if unit.state is ACTIVE:
                 promise += log.cost(records.LARGEST_XID)
         return promise
@@ -240,7 +240,7 @@ class Units(Logged):
             if used <= space.checkpoint_at and not first_put:
                 ahead = max(cost, min(held, AHEAD, calls * A_CALL))
         elif promised:  # its calls so far are logged
-            promise = promised + self._frame
+            promise = self.promise_of(unit) + self._frame
         else:
             promise = self._outcome
         promise += ahead + QUEUE_AND_SEQUENCE if first_put else ahead
@@ -366,9 +366,8 @@ class Units(Logged):
                     bases[number] = queue.next_sequence
                 record = Commit(unit.number, bases, b"", True, unlogged_calls(unit))
                 if unit.held or unit.first_lsn:
-                    messages = unit.put_count + len(unit.gets)
+                    self.checkpointer.records += (unit.put_count + len(unit.gets)) // A_RECORD
                     end = self._append_and_apply(record, self.clock.wall_us(), soon=soon)
-                    self.checkpointer.records += messages // A_RECORD
                 else:
                     self._apply_only(record, self.clock.wall_us())
                 self.log.space.promised -= unit.promise  # as `_promise`

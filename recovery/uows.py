@@ -43,7 +43,7 @@ class Uow:
     gets: Any = attrs.Factory(list)  # a list; of one that `holds`, what has a list's `append` and `remove`
     touched: dict[int, Any] = attrs.Factory(dict)  # queues that it has put persistent messages to, by number
     lost: dict[int, list[bytes]] = attrs.Factory(dict)  # calls left out as a queue is damaged: by number, the runs
-    lost_count: int = 0  # messages in them
+    persistent: int = 0  # messages that it has put and got; counted where it has an xid, and may be rolled forward
     put_bytes: int = 0  # of those that it has put, encoded
     held: int = 0  # the most bytes of log record that its calls take which are not logged yet
     gets_logged: int = 0  # of its gets
@@ -51,11 +51,6 @@ class Uow:
     ahead: int = 0  # of them, for calls that are still to come
     holds: bool = False  # it locks messages for a client that has not acknowledged them: nothing of it is ever logged
     evicted: bool = False  # rolled back by the queue manager, which its application does not know yet
-
-    @property
-    def messages(self) -> int:
-        """How many it has put and got."""
-        return self.put_count + len(self.gets) + self.lost_count
 
 
 class UowTable:

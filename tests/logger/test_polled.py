@@ -79,8 +79,22 @@ def test_it_writes_what_it_is_given_where_it_is_told(poller: polled.Poller, file
         assert page_of(file, number % 8) == bytes([number]) * PAGE
 
 
+@pytest.mark.parametrize(("name", "other"), [("EVENTS", 64), ("IN_ORDER", "another")])
+def test_where_what_is_done_can_not_be_read_the_system_is_asked(
+    name: str, other: object, patient: None, file: PosixFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(polled, name, other)
+    poller = polled.Poller()
+    assert not poller._reads
+    assert poller.write(file.fd, filled(1), 0) == PAGE
+    assert page_of(file, 0) == bytes([1]) * PAGE
+    poller.close()
+
+
 @pytest.mark.parametrize("poller", KINDS, indirect=True)
 def test_errors_are_those_of_the_usual_call(poller: polled.Poller, file: PosixFile) -> None:
+    for number in range(5):
+        assert poller.write(file.fd, filled(number), 0) == PAGE
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (8 * PAGE, hard))
     try:

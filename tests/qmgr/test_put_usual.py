@@ -27,7 +27,7 @@ def another(unit: qmgr.UnitOfWork, body: Any = b"another", name: Any = "A") -> b
 def counts(world: World, unit: qmgr.UnitOfWork) -> dict[str, int]:
     """All that a put counts."""
     one, queue, log = unit._unit, world.qm._engine.state.queues["A"], world.qm._engine.log
-    counted = {name: getattr(one, name) for name in ("put_count", "messages", "put_bytes", "held")}
+    counted = {name: getattr(one, name) for name in ("put_count", "put_bytes", "held")}
     ahead = sum(other.ahead for other in world.qm._engine.state.uows)
     counted |= {"promise": one.promise - one.ahead, "promised": log.space.promised - ahead}
     return counted | {
@@ -418,3 +418,53 @@ def test_a_commit_succeeds_where_there_is_no_memory_for_the_next_unit_of_work(mo
     with world.qm.begin() as following:
         following.put("A", b"next")
     assert bodies(world.qm, "A")[-1] == b"next"
+
+
+def test_what_is_not_persistent_needs_no_room_for_a_unit_that_may_be_prepared() -> None:
+    world = World()
+    world.qm.define_queue("A")
+    world.qm.put_many("A", [b""] * 500, persistent=False)
+    unit = world.qm.begin(Xid(1, b"g", b""))
+    unit.put("A", b"first")
+    alone = world.qm._engine.promise_of(unit._unit)
+    unit.put_many("A", [b""] * 500, persistent=False)
+    assert len(unit.get_many("A", 500)) == 500
+    assert world.qm._engine.promise_of(unit._unit) == alone
+    unit.put("A", b"second")
+    assert world.qm._engine.promise_of(unit._unit) - alone < 500
+    unit.prepare()
+    assert world.qm._engine.log.space.promised < 2 * alone
+
+
+def test_a_commit_of_much_asks_for_a_checkpoint_itself() -> None:
+    world = World(ini={"CheckPointLogRecdMax": "5000"}, log_primary_files=4, log_file_pages=1024)
+    world.qm.define_queue("A")
+    engine = world.qm._engine
+    unit = world.qm.begin()
+    unit.put_many("A", [b""] * 4000)
+    unit.commit()
+    unit = world.qm.begin()
+    unit.put_many("A", [b""] * 4000)
+    engine._records_max = engine.checkpointer.records + 1000
+    engine.commit_later(unit._unit)
+    assert engine.attention
+
+
+def test_what_an_interrupted_call_was_promised_counts_for_the_next_one() -> None:
+    """Also where all calls before it have been logged."""
+    world = World()
+    world.qm.define_queue("A")
+    engine = world.qm._engine
+    unit = world.qm.begin()
+    unit.put("A", b"first")
+    world.qm.put("A", b"another")  # which logs it
+    one = unit._unit
+    assert one.promise and not one.held
+    with engine.lock:
+        for cost in (500, 300):
+            assert engine._goes_on(one, cost)
+            assert one.promise == engine.promise_of(one, cost)
+    unit.put("A", b"second")
+    assert one.promise - one.ahead == engine.promise_of(one)
+    unit.commit()
+    assert engine.log.space.promised == 0
