@@ -1,13 +1,11 @@
 """The ring of a circular log: the next extent is the oldest inactive one; secondaries come and go."""
 
-from logger import control, extent, frame, lsn
-from logger.crc import crc32
-from logger.disk import PAGE, File
+from logger import control, extent, lsn
+from logger.disk import PAGE
 from logger.errors import LogDamaged
 from logger.extent import Extent, decode_header
 from logger.extents import Extents
 from logger.progress import GiveWay, no_pause
-from logger.reader import ExtentView
 
 
 class Ring(Extents):
@@ -16,7 +14,6 @@ class Ring(Extents):
     def open(self, state: control.ControlState, *, read_only: bool = False, alone: bool = False) -> None:
         """Open those that the control file names. Of the others it is remembered which may have later records."""
         super().open(state, read_only=read_only, alone=alone)
-        self._alone = alone
         newest = max((sequence for _, sequence in state.extents), default=0)
         named = dict(state.extents)
         self._unnamed: dict[int, tuple[str, int]] = {}  # path and epoch of the first record, by sequence
@@ -34,13 +31,6 @@ class Ring(Extents):
                         self._unnamed[header.sequence] = path, first.epoch
             finally:
                 file.close()
-
-    def _first(self, file: File, at: int) -> frame.Frame | None:
-        """The first frame of an extent, as a reader sees it."""
-        seed = crc32(self._log_id)
-        view = ExtentView(file, at, self._extent_bytes, seed)
-        length = frame.length_at(view.read(at, PAGE), 0, at)
-        return frame.decode(view.read(at, length), 0, at, seed)
 
     def check_end(self, at: int, epoch: int) -> None:
         if self._alone and not at % self._extent_bytes and not self.holds(at // self._extent_bytes):

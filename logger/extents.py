@@ -9,11 +9,13 @@ from abc import ABC, abstractmethod
 
 import attrs
 
-from logger import control, extent, lsn
+from logger import control, extent, frame, lsn
+from logger.crc import crc32
 from logger.disk import PAGE, Disk, File
 from logger.errors import LogDamaged
 from logger.extent import Extent, ExtentHeader, decode_header, file_name, is_blank
 from logger.progress import GiveWay, no_pause
+from logger.reader import ExtentView
 
 
 class Extents(ABC):
@@ -28,6 +30,7 @@ class Extents(ABC):
         self._extents: dict[int, Extent] = {}  # by file number
         self._by_sequence: dict[int, Extent] = {}
         self._believed: list[int] = []  # numbers of those whose header is not whole
+        self._alone = False  # is there but one whole copy of the control file, which may be the older one?
         self._doubtful: list[str] = []  # files that are not what the control file says, and no restart seems to need
 
     def __len__(self) -> int:
@@ -70,6 +73,7 @@ class Extents(ABC):
         `alone`: the state is that of the only whole copy.
         """
         needed = state.head // self._extent_bytes
+        self._alone = alone
         self._doubtful, self._believed = [], []
         for number, expected in state.extents:
             header = self._survey(number, expected, state.epoch, needed)
@@ -135,6 +139,13 @@ class Extents(ABC):
             )
         return header
 
+    def _first(self, file: File, at: int) -> frame.Frame | None:
+        """The first frame of an extent, as a reader sees it."""
+        seed = crc32(self._log_id)
+        view = ExtentView(file, at, self._extent_bytes, seed)
+        length = frame.length_at(view.read(at, PAGE), 0, at)
+        return frame.decode(view.read(at, length), 0, at, seed)
+
     def _header(self, number: int, sequence: int, epoch: int) -> ExtentHeader:
         return ExtentHeader(
             number=number,
@@ -197,9 +208,9 @@ class Extents(ABC):
     def mend(self, floor: int) -> None:
         """Write the headers that are not whole of extents that hold nothing from the sequence `floor` on.
 
-        A crash has torn them where the extent was to take another sequence. Both copies of the control file say so now;
-        where a later crash tears one of them, the other one alone could not tell this from a part of the log that is
-        lost. Which start gave the extent what it holds is not known any more: 0 is none.
+        A crash has torn them where the extent was to take another sequence. What the log holds has been found out by
+        now; where a later crash tears a copy of the control file, the other one alone could not tell this from a part
+        of the log that is lost. Which start gave the extent what it holds is not known any more: 0 is none.
         """
         for number in self._believed:
             held = self._extents.get(number)

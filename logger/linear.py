@@ -43,21 +43,31 @@ class Line(Extents):
         for sequence in range(first, last):  # of which an older copy says that they hold nothing yet
             if linear_number(sequence) not in self._extents:
                 raise self._missing(self.path_of(linear_number(sequence)), sequence)
-        later = self._found_beyond(last)
+        later = self._found_beyond(last, state.epoch)
         for sequence in sorted(later):
             if sequence != last + 1:
                 raise self._missing(self.path_of(linear_number(last + 1)), last + 1)
-            if later[sequence].number not in self._extents:
+            held = self._extents.get(later[sequence].number)
+            if held is None:
                 self._open(later[sequence], read_only=read_only)
+            elif held.sequence != sequence:
+                held.header = later[sequence]
+                self.add(held)
             last = sequence
         self._last = last
 
-    def _found_beyond(self, last: int) -> dict[int, ExtentHeader]:
-        """The headers of extents in the directory that hold later parts of the stream, by sequence."""
+    def _found_beyond(self, last: int, epoch: int) -> dict[int, ExtentHeader]:
+        """The headers of extents in the directory that hold later parts of the stream, by sequence.
+
+        Where the newer copy of the control file is lost, and an extent's header too, its first record says what it has.
+        """
         found = {}
         for number in self._numbers_on_disk():
-            if 0 <= (number - linear_number(last + 1)) % NUMBERS < NUMBERS // 2:
+            ahead = (number - linear_number(last + 1)) % NUMBERS
+            if ahead < NUMBERS // 2:
                 header = self._look(number)
+                if header is None and self._alone and self._begins(number, last + 1 + ahead):
+                    header = self._header(number, last + 1 + ahead, epoch)
                 if header is not None and header.sequence > last:
                     found[header.sequence] = header
         return found
@@ -78,6 +88,16 @@ class Line(Extents):
         ours = header.log_id == self._log_id and header.extent_bytes == self._extent_bytes
         fits = header.sequence == 0 or linear_number(header.sequence) == number
         return header if ours and fits and header.number == number else None
+
+    def _begins(self, number: int, sequence: int) -> bool:
+        """Does this file, whose header is not whole, begin with a record of the sequence?"""
+        file = self._disk.open_read(self.path_of(number))
+        try:
+            at = sequence * self._extent_bytes
+            whole = file.size() >= extent.DATA + self._extent_bytes and decode_header(file.read(0, PAGE)) is None
+            return whole and self._first(file, at) is not None
+        finally:
+            file.close()
 
     def add(self, extent: Extent) -> None:
         if extent.sequence and linear_number(extent.sequence) != extent.number:

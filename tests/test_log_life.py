@@ -286,6 +286,43 @@ def test_a_restart_has_room_where_a_secondary_had_given_it(log_type: LogType, le
     assert life.log.space.files == 3
 
 
+@pytest.mark.parametrize("further", [0, 1])
+@pytest.mark.parametrize("named", [True, False], ids=["made ahead", "of no table"])
+def test_a_linear_log_goes_on_where_its_newest_extents_have_lost_their_headers(named: bool, further: int) -> None:
+    """And the control file the copy that knew of them: their records say what they are."""
+    life = LogLife(3, WriteIntegrity.TRIPLE, LogType.LINEAR)
+    end = 2 * life.config.extent_bytes
+    while life.log.buffer.tail < end - 4000:
+        life.append(3000)
+    life.append(end - life.log.buffer.tail - 48)
+    life.force()
+    if named:
+        life.log.provide()
+    head = life.appended[-1][0]
+    life.log.move_head(head, head)
+    life.append(1000)
+    life.force()
+    if further:
+        assert life.log.grow()
+        life.advance()
+        life.append(1000)
+        life.force()
+    life.disk = life.disk.crash(KEEP_ALL)
+    file = life.disk.open(f"{life.config.path}/{control.NAME}")
+    newer, _ = control.whole_copies(file)[0]
+    file.write(control.COPY * ((newer - 1) % 2), bytes(PAGE))
+    file.sync()
+    older = control.whole_copies(file)[0][1]
+    gone = [sequence for sequence in (2, 2 + further) if dict(older.extents).get(linear_number(sequence), 0) == 0]
+    assert gone, "the older copy does not know what it holds"
+    for sequence in gone:
+        extent_file = life.disk.open(f"{life.config.path}/active/{extent.file_name(linear_number(sequence))}")
+        extent_file.write(0, b"\xff" * PAGE)
+        extent_file.sync()
+    life.start()  # which compares
+    assert life.log._started_at >= end
+
+
 @pytest.mark.parametrize("log_type", LogType)
 def test_three_crashes_where_an_extent_begins_exactly_where_the_log_ends(log_type: LogType) -> None:
     """The first one keeps a record of the next extent and loses what was before it, the second one tears that extent's
