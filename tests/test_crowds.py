@@ -8,11 +8,13 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from logger import force
 from qmgr import segments, snapshot, store
 from tests.conftest import SOAK
 from tests.sim.crowd import live
@@ -42,6 +44,31 @@ def test_many_threads_at_once_keep_every_promise(
     for seed in range(part * LIVES, (part + 1) * LIVES):
         did.update(live(seed, monkeypatch).did)
     assert {what: did[what] for what, least in LEAST.items() if did[what] < least} == {}
+
+
+@pytest.mark.interpreted
+def test_threads_that_other_tests_have_left_take_no_turns(
+    small_segments: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They make locks of their own meanwhile: a turn that one of them took would be lost."""
+    over, made = threading.Event(), []
+
+    def goes_on() -> None:
+        while not over.is_set():
+            turn = force.Turn(1)
+            turn.wake()
+            made.append(type(turn.gate))
+            over.wait(0.001)
+
+    other = threading.Thread(target=goes_on)
+    other.start()
+    try:
+        for seed in range(4):
+            live(seed, monkeypatch)
+    finally:
+        over.set()
+        other.join()
+    assert len(made) > 10 and set(made) == {type(threading.Lock())}
 
 
 def tell(seed: int, threshold: int) -> None:

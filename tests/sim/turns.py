@@ -83,15 +83,24 @@ class Turns:
         self.main.ident = _thread.get_ident()
         self.tasks = [self.main]
         self.threading: Any = types.SimpleNamespace(
-            Lock=lambda: Lock(self),
-            RLock=lambda: RLock(self),
-            Event=lambda: Event(self),
-            Thread=lambda target, name="", daemon=False: Thread(self, target, name),
+            Lock=lambda: Lock(self) if self.is_ours() else threading.Lock(),
+            RLock=lambda: RLock(self) if self.is_ours() else threading.RLock(),
+            Event=lambda: Event(self) if self.is_ours() else threading.Event(),
+            Thread=self.make_thread,
             local=threading.local,
             get_ident=_thread.get_ident,
-            current_thread=lambda: self.now,
+            current_thread=lambda: self.now if self.is_ours() else threading.current_thread(),
             enumerate=lambda: [task for task in self.tasks if not task.over],
         )
+
+    def is_ours(self) -> bool:
+        """Does the task that has the turn ask? Other tests have threads in this process too, which take no turns."""
+        return _thread.get_ident() == self.now.ident
+
+    def make_thread(self, target: Callable[[], object], name: str = "", daemon: bool = False) -> Any:
+        if self.is_ours():
+            return Thread(self, target, name)
+        return threading.Thread(target=target, name=name or None, daemon=daemon)
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """From now on the packages under test have these threads."""
