@@ -57,7 +57,7 @@ class Rounds:
         self._lock = threading.Lock()  # of what the selector knows
         self._wake, self._woken = sockets.pair()
         self._selector.register(self._wake, selectors.EVENT_READ)
-        self._company = 0  # forces until a call counts as alone: with it the disk begins at once
+        self._company = 0  # forces until a call counts as alone, for which the disk begins at once
         self._ended = False
         self._thread: threading.Thread | None = None
 
