@@ -33,16 +33,7 @@ class Ring(Extents):
                 file.close()
 
     def check_end(self, at: int, epoch: int) -> None:
-        if self._alone and not at % self._extent_bytes and not self.holds(at // self._extent_bytes):
-            bad = self._doubtful + [self.path_of(n) for n in self._believed if not self._holds_its_own(n, at)]
-            if bad:
-                raise LogDamaged(
-                    f"one copy of the log control file is not whole, and log extent {bad[0]} is missing, cut, an older "
-                    f"copy or without a whole header: it may have the log from {lsn.text(at)}; restore one from a "
-                    f"backup",
-                    path=bad[0],
-                    lsn=at,
-                )
+        super().check_end(at, epoch)
         path, later = self._unnamed.get(at // self._extent_bytes, ("", 0))
         if later and later >= epoch:
             raise LogDamaged(
@@ -52,16 +43,12 @@ class Ring(Extents):
                 lsn=at,
             )
 
-    def _holds_its_own(self, number: int, at: int) -> bool:
-        """Is what this extent begins with of the sequence that it is believed to hold, and not the log from `at` on?"""
-        sequence = self._extents[number].sequence
-        file = self._disk.open_read(self.path_of(number))
-        try:
-            if self._first(file, at) is not None:
-                return False
-            return not sequence or self._first(file, sequence * self._extent_bytes) is not None
-        finally:
-            file.close()
+    def _may_hold(self, at: int) -> list[str]:
+        there = (extent.number_of(name) for name in self._disk.list(self.directory))
+        unnamed = [n for n in there if n is not None and n not in self._extents]
+        unknown = [n for n in unnamed if extent.is_more_than_begun(self._disk, self.path_of(n))]
+        lost = [self.path_of(n) for n in self._believed + unknown if not self._holds_another(n, at)]
+        return list(dict.fromkeys(self._doubtful + lost))
 
     def make(self, pause: GiveWay = no_pause) -> Extent:
         number = next(n for n in range(len(self._extents) + 1) if n not in self._extents)

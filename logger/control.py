@@ -84,6 +84,15 @@ def read(disk: Disk, path: str) -> tuple[int, ControlState]:
     return whole[0]
 
 
+def is_alone(disk: Disk, path: str) -> bool:
+    """Is there but one whole copy? The other one may have been the newer."""
+    file = disk.open_read(path)
+    try:
+        return len(whole_copies(file)) < 2
+    finally:
+        file.close()
+
+
 def whole_copies(file: File) -> list[tuple[int, ControlState]]:
     """Those of the two copies that are whole, newest first."""
     copies = [decode(file.read(at, COPY)) for at in (0, COPY)]

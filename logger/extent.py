@@ -117,9 +117,23 @@ class Extent:
         self.header_written = True
 
 
-def is_blank(file: File) -> bool:
-    """Does the file hold nothing but zeros? No extent does, from its making on; one that a disk has lost may."""
-    return not any(any(file.read(at, FILLED)) for at in range(0, file.size(), FILLED))
+def is_blank(file: File, start: int = 0) -> bool:
+    """Is there nothing but zeros from byte `start` on? In no extent, from its making on; in one a disk has lost maybe.
+
+    Behind its first page there may be.
+    """
+    return not any(any(file.read(at, FILLED)) for at in range(start, file.size(), FILLED))
+
+
+def is_more_than_begun(disk: Disk, path: str) -> bool:
+    """Is there a file without a whole header that has more than a crash leaves of the making of one?"""
+    if not disk.exists(path):
+        return False
+    file = disk.open_read(path)
+    try:
+        return decode_header(file.read(0, PAGE)) is None and not is_blank(file, PAGE)
+    finally:
+        file.close()
 
 
 def create(

@@ -15,7 +15,7 @@ from logger.disk import PAGE, Disk, File
 from logger.errors import LogDamaged
 from logger.extent import Extent, ExtentHeader, decode_header, file_name, is_blank
 from logger.progress import GiveWay, no_pause
-from logger.reader import ExtentView
+from logger.reader import ExtentView, holds_another
 
 
 class Extents(ABC):
@@ -156,12 +156,33 @@ class Extents(ABC):
             time=0,
         )
 
-    def check_end(self, at: int, epoch: int) -> None:  # noqa: B027
+    def check_end(self, at: int, epoch: int) -> None:
         """Called when reading has ended at the LSN `at`, with records of `epoch`: is that the end of the log?
 
-        Raises LogDamaged where the log goes on there in an extent that the control file does not name, which therefore
-        is an older copy.
+        Raises LogDamaged where the control file, of which a copy is lost or which is an older one, may not know of the
+        extent that the log goes on in, and that can't say so itself.
         """
+        if self._alone and not at % self._extent_bytes and not self.holds(at // self._extent_bytes):
+            bad = self._may_hold(at)
+            if bad:
+                raise LogDamaged(
+                    f"one copy of the log control file is not whole, and log extent {bad[0]} is missing, cut, an older "
+                    f"copy or without a whole header: it may have the log from {lsn.text(at)}; restore one from a "
+                    f"backup",
+                    path=bad[0],
+                    lsn=at,
+                )
+
+    @abstractmethod
+    def _may_hold(self, at: int) -> list[str]:
+        """The files that may have the log from the LSN `at` on, for all that can be seen of them."""
+
+    def _holds_another(self, number: int, at: int) -> bool:
+        file = self._disk.open_read(self.path_of(number))
+        try:
+            return holds_another(file, at, self._extent_bytes, crc32(self._log_id))
+        finally:
+            file.close()
 
     def path_of(self, number: int) -> str:
         return f"{self.directory}/{file_name(number)}"
@@ -205,20 +226,24 @@ class Extents(ABC):
             if self._by_sequence.get(held.sequence) is not held:
                 held.header = attrs.evolve(held.header, sequence=0)
 
-    def mend(self, floor: int) -> None:
+    def mend(self, floor: int, table: tuple[tuple[int, int], ...]) -> None:
         """Write the headers that are not whole of extents that hold nothing from the sequence `floor` on.
 
         A crash has torn them where the extent was to take another sequence. What the log holds has been found out by
         now; where a later crash tears a copy of the control file, the other one alone could not tell this from a part
         of the log that is lost. Which start gave the extent what it holds is not known any more: 0 is none.
+
+        `table`: what the control file says. Those of which it says something else are left for now: no header may be
+        behind it.
         """
-        for number in self._believed:
+        for number, said in table:
             held = self._extents.get(number)
-            if held is not None and held.sequence < floor:
+            if number in self._believed and held is not None and held.sequence == said < floor:
                 held.header = attrs.evolve(held.header, epoch=0)
                 held.front[:PAGE] = held.header.encode()
                 held.file.write(0, held.front[:PAGE])
                 held.file.sync()
+                self._believed.remove(number)
 
     @abstractmethod
     def make(self, pause: GiveWay = no_pause) -> Extent:

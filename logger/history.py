@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
-from logger import extent, frame, lsn
+from logger import extent, lsn
 from logger.compressed import NEW, CompressedFile, Compression, ReadOnly, compression_of, read_table
 from logger.control import ControlState
 from logger.crc import crc32
 from logger.disk import NO_DESCRIPTORS, Disk, File
 from logger.errors import ExtentGone, LogDamaged
 from logger.extent import DATA, NUMBERS, ExtentHeader, decode_header, file_name, linear_number, number_of
-from logger.reader import LogReader, Settled, at_once
+from logger.reader import LogReader, Settled, at_once, first_frame
 
 SUFFIXES = ("", *(kind.suffix for kind in Compression))
 INDEX = re.compile(r"S(\d{7})\.IDX")
@@ -289,18 +289,15 @@ class History:
         opened: File = self._disk.open_read(path)
         file = opened if compression_of(path) is None else CompressedFile(opened, path)
         try:
-            page = memoryview(file.read(DATA, frame.HEADER.size))
-            at = frame.lsn_at(page)
-            page = memoryview(file.read(DATA, frame.length_at(page, 0, at)))
-            first = frame.decode(page, 0, at, crc32(self.log_id))
+            first = first_frame(file, self.extent_bytes, crc32(self.log_id))
         finally:
             file.close()
-        if first is None or at % self.extent_bytes:
+        if first is None:
             return None
         return ExtentHeader(
-            number=linear_number(at // self.extent_bytes),
+            number=linear_number(first.lsn // self.extent_bytes),
             log_id=self.log_id,
-            sequence=at // self.extent_bytes,
+            sequence=first.lsn // self.extent_bytes,
             extent_bytes=self.extent_bytes,
             epoch=first.epoch,
             time=0,

@@ -41,8 +41,13 @@ class Line(Extents):
         first = state.head // self._extent_bytes
         last = max(self._by_sequence, default=first - 1)
         for sequence in range(first, last):  # of which an older copy says that they hold nothing yet
-            if linear_number(sequence) not in self._extents:
-                raise self._missing(self.path_of(linear_number(sequence)), sequence)
+            number = linear_number(sequence)
+            if number not in self._extents:
+                raise self._missing(self.path_of(number), sequence)
+            header = self._unknown(number, sequence, state.epoch) if alone and not self.holds(sequence) else None
+            if header is not None:
+                self._extents[number].header = header
+                self.add(self._extents[number])
         later = self._found_beyond(last, state.epoch)
         for sequence in sorted(later):
             if sequence != last + 1:
@@ -57,17 +62,14 @@ class Line(Extents):
         self._last = last
 
     def _found_beyond(self, last: int, epoch: int) -> dict[int, ExtentHeader]:
-        """The headers of extents in the directory that hold later parts of the stream, by sequence.
-
-        Where the newer copy of the control file is lost, and an extent's header too, its first record says what it has.
-        """
+        """The headers of extents in the directory that hold later parts of the stream, by sequence."""
         found = {}
         for number in self._numbers_on_disk():
             ahead = (number - linear_number(last + 1)) % NUMBERS
             if ahead < NUMBERS // 2:
                 header = self._look(number)
-                if header is None and self._alone and self._begins(number, last + 1 + ahead):
-                    header = self._header(number, last + 1 + ahead, epoch)
+                if header is None and self._alone:
+                    header = self._unknown(number, last + 1 + ahead, epoch)
                 if header is not None and header.sequence > last:
                     found[header.sequence] = header
         return found
@@ -89,15 +91,32 @@ class Line(Extents):
         fits = header.sequence == 0 or linear_number(header.sequence) == number
         return header if ours and fits and header.number == number else None
 
-    def _begins(self, number: int, sequence: int) -> bool:
-        """Does this file, whose header is not whole, begin with a record of the sequence?"""
-        file = self._disk.open_read(self.path_of(number))
+    def _unknown(self, number: int, sequence: int, epoch: int) -> ExtentHeader | None:
+        """What a file holds whose header is not whole, and of which only the newer copy of the control file knew, which
+        is lost: this sequence, if a record says so.
+
+        Raises LogDamaged for one that was cut and has a header that says it.
+        """
+        path = self.path_of(number)
+        file = self._disk.open_read(path)
         try:
-            at = sequence * self._extent_bytes
-            whole = file.size() >= extent.DATA + self._extent_bytes and decode_header(file.read(0, PAGE)) is None
-            return whole and self._first(file, at) is not None
+            header, cut = decode_header(file.read(0, PAGE)), file.size() < extent.DATA + self._extent_bytes
+            if cut and header is not None and (header.log_id, header.sequence) == (self._log_id, sequence):
+                raise self._missing(path, sequence)
+            if cut or header is not None or self._first(file, sequence * self._extent_bytes) is None:
+                return None
+            return self._header(number, sequence, epoch)
         finally:
             file.close()
+
+    def _may_hold(self, at: int) -> list[str]:
+        number = linear_number(at // self._extent_bytes)
+        path = self.path_of(number)
+        if number in self._extents:
+            lost = number in self._believed and not self._holds_another(number, at)
+        else:
+            lost = path in self._doubtful or extent.is_more_than_begun(self._disk, path)
+        return [path] if lost else []
 
     def add(self, extent: Extent) -> None:
         if extent.sequence and linear_number(extent.sequence) != extent.number:

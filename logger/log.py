@@ -198,7 +198,7 @@ class Log(Writer):
         self._extents.retire(floor // config.extent_bytes)
         self._extents.reach(floor // config.extent_bytes)
         self._extents.sweep()
-        self._extents.mend(floor // config.extent_bytes)
+        self._extents.mend(floor // config.extent_bytes, self._state.extents)
         self.space = Space(config.extent_bytes, config.max_files, len(self._extents), floor)
         self._have_extents(tail, room)
         for sequence in self._extents.sequences():
@@ -219,6 +219,7 @@ class Log(Writer):
         table = self._extents.table()  # an extent beyond the end is not to be asked for: its header may be lost yet
         begun = attrs.evolve(self._state, extents=table, epoch=self.epoch, epoch_from=tail, durable=tail, clean_end=0)
         self._write_control(begun)
+        self._extents.mend(floor // config.extent_bytes, table)
         self._keep_partial(tail, partial)
 
     def _have_extents(self, tail: int, room: int) -> None:

@@ -67,6 +67,33 @@ class ExtentView:
         return memoryview(data)
 
 
+def first_frame(file: File, extent_bytes: int, seed: int) -> frame.Frame | None:
+    """The first frame of the part of the log that an extent file holds, by what lies there: its header is not whole.
+
+    Of the page that is home and those in spare pages, which may be of an earlier use of the file, the latest counts.
+    """
+    spares = [open_spare(file.read(at, PAGE), seed) for at in range(PAGE, (1 + SPARES) * PAGE, PAGE)]
+    home = memoryview(file.read(DATA, frame.HEADER.size))
+    begins = {spare.page for spare in spares if spare is not None} | {frame.lsn_at(home)}
+    for at in sorted(begins, reverse=True):
+        if at and at % extent_bytes == 0:
+            view = ExtentView(file, at, extent_bytes, seed)
+            length = frame.length_at(view.read(at, frame.HEADER.size), 0, at)
+            this = frame.decode(view.read(at, length), 0, at, seed)
+            if this is not None:
+                return this
+    return None
+
+
+def holds_another(file: File, at: int, extent_bytes: int, seed: int) -> bool:
+    """Is it sure that an extent file whose header is not whole does not hold the log from the LSN `at` on?
+
+    Only if what it begins with is of another part; and the latest may have been in a spare page that is damaged too.
+    """
+    first = first_frame(file, extent_bytes, seed)
+    return first is not None and first.lsn != at and ExtentView(file, at, extent_bytes, seed).bad_spares < SPARES
+
+
 Settled = Callable[[int, Callable[[], ExtentView]], ExtentView]
 
 

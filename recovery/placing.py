@@ -9,10 +9,12 @@ from logger import lsn
 from logger.at_rest import active_path
 from logger.config import LogConfig, LogType
 from logger.control import ControlState
+from logger.crc import crc32
 from logger.disk import Disk
-from logger.extent import DATA, linear_number
+from logger.extent import DATA, is_more_than_begun, linear_number
 from logger.forensics import Evidence, Seen, name_of, sequence_inside
 from logger.history import History, read_header
+from logger.reader import holds_another
 
 Note = Callable[[str, str, str], None]  # row of the table in `diagnosis.py`, file, more about it
 
@@ -42,6 +44,7 @@ class Placed:
         self.circular = config.log_type is LogType.CIRCULAR
         self.active = active_path(config.path)
         expected = dict(state.extents) if state is not None else {}
+        self._there = {seen.number for seen in files}
         mine = {seen.number: seen for seen in files if seen.of(log_id, extent_bytes)}
         self.bad = [seen for seen in files if seen.number not in mine]  # no extents of this log, or not at home
         self.right = {n: seen for n, seen in mine.items() if seen.header is None or seen.header.number == n}
@@ -121,27 +124,34 @@ class Placed:
         return gone
 
     def note_doubtful(self, state: ControlState, end: int) -> set[int]:
-        """Say which bad extents of a ring may have the sequence `end`: the newer copy of the control file knew that.
+        """Say which bad extents may have the sequence `end`, of which the newer copy of the control file knew.
 
-        That sequence, where there is such a one.
+        That sequence, where there is such a one. As a start asks it: `Extents.check_end`.
         """
-        if state.log_type is LogType.LINEAR or end in self.here:
+        if end in self.here:
             return set()
+        table = {n: 0 for n in sorted(self._there) if is_more_than_begun(self._disk, self.path_of(n))}
+        table |= dict(state.extents)
+        if not self.circular:
+            table = {number: known for number, known in table.items() if number == linear_number(end)}
         found = False
-        for number, known in state.extents:
-            row = self._badness(number, known, set()) or self._unreadable(number, known)
+        for number, known in table.items():
+            row = self._badness(number, known, set()) or self._unreadable(number, end * self.extent_bytes)
             if row and known < end:
                 self._note(row, self.path_of(number), f"it may have the log from {lsn.text(end * self.extent_bytes)}")
                 found = True
         return {end} if found else set()
 
-    def _unreadable(self, number: int, sequence: int) -> str:
-        """The row for an extent without a whole header that does not begin with this sequence; "" for others."""
-        if self.right[number].header is not None or not sequence:
+    def _unreadable(self, number: int, at: int) -> str:
+        """The row for an extent without a whole header that may have the log from the LSN `at` on; "" for others."""
+        if self.right[number].header is not None:
             return ""
-        begin = sequence * self.extent_bytes
-        first = next(iter(self.evidence().frames(begin)), None)
-        return "" if first is not None and first.lsn == begin else "extent_damaged_at_the_tail"
+        file = self._disk.open_read(self.path_of(number))
+        try:
+            another = holds_another(file, at, self.extent_bytes, crc32(self.log_id))
+        finally:
+            file.close()
+        return "" if another else "extent_damaged_at_the_tail"
 
     def _badness(self, number: int, sequence: int, foreign: set[int]) -> str:
         """The row for an extent that the control file says holds `sequence`; "" when it does, or a later one."""

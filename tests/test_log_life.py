@@ -3,7 +3,9 @@
 One seed is one life: append, force, move the head, crash at any change of the disk, read, go on.
 """
 
+import contextlib
 import random
+from typing import Any
 
 import attrs
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from logger import at_rest, control, extent, lsn
 from logger.config import LogConfig, LogType, WriteIntegrity
 from logger.disk import PAGE
-from logger.errors import LogClosed, LogFailed
+from logger.errors import LogClosed, LogDamaged, LogFailed
 from logger.extent import ExtentHeader, linear_number
 from logger.frame import FILL
 from logger.log import Log
@@ -39,18 +41,13 @@ def short(entries: list[Entry]) -> str:
 class LogLife:
     """A log, and the list of what was appended to it."""
 
-    def __init__(self, seed: int, integrity: WriteIntegrity, log_type: LogType = LogType.CIRCULAR) -> None:
+    def __init__(
+        self, seed: int, integrity: WriteIntegrity, log_type: LogType = LogType.CIRCULAR, **attributes: Any
+    ) -> None:
         self.rng = random.Random(seed)
         self.atomic = integrity is WriteIntegrity.SINGLE
-        self.config = LogConfig(
-            path="/log/QM",
-            log_type=log_type,
-            primary_files=2,
-            secondary_files=1,
-            file_pages=64,
-            buffer_pages=18,
-            write_integrity=integrity,
-        )
+        usual = {"primary_files": 2, "secondary_files": 1, "file_pages": 64, "buffer_pages": 18}
+        self.config = LogConfig(path="/log/QM", log_type=log_type, write_integrity=integrity, **(usual | attributes))
         self.disk = SimDisk(seed)
         self.clock = SimClock()
         at_rest.create(self.disk, self.config, LOG_ID)
@@ -307,20 +304,130 @@ def test_a_linear_log_goes_on_where_its_newest_extents_have_lost_their_headers(n
         life.advance()
         life.append(1000)
         life.force()
+    older = with_the_older_copy(life)
+    gone = [sequence for sequence in (2, 2 + further) if older.get(linear_number(sequence), 0) == 0]
+    assert gone, "the older copy does not know what it holds"
+    for sequence in gone:
+        spoil(life, linear_number(sequence), 1)
+    life.start()  # which compares
+    assert life.log._started_at >= end
+
+
+def with_the_older_copy(life: LogLife) -> dict[int, int]:
+    """After a crash that loses nothing the newer copy of the control file is not whole; what the older one says."""
     life.disk = life.disk.crash(KEEP_ALL)
     file = life.disk.open(f"{life.config.path}/{control.NAME}")
     newer, _ = control.whole_copies(file)[0]
     file.write(control.COPY * ((newer - 1) % 2), bytes(PAGE))
     file.sync()
-    older = control.whole_copies(file)[0][1]
-    gone = [sequence for sequence in (2, 2 + further) if dict(older.extents).get(linear_number(sequence), 0) == 0]
-    assert gone, "the older copy does not know what it holds"
+    return dict(control.whole_copies(file)[0][1].extents)
+
+
+def spoil(life: LogLife, number: int, pages: int, *, cut: bool = False) -> None:
+    """Write noise over the first pages of that extent, and cut off its last one."""
+    path = f"{life.config.path}/active/{extent.file_name(number)}"
+    data = b"\xff" * PAGE * pages + life.disk.peek(path)[PAGE * pages :]
+    life.disk.poke(path, data[: len(data) - PAGE * cut])
+
+
+def outcome(life: LogLife) -> str:
+    """Of a start, which compares."""
+    try:
+        life.start()
+    except LogDamaged as exc:
+        assert ".LOG" in str(exc)
+        return "refused"
+    return "all there"
+
+
+@pytest.mark.parametrize(("pages", "cut"), [(1, False), (3, False), (4, False), (0, True), (1, True)])
+@pytest.mark.parametrize("named", [True, False], ids=["made ahead", "of no table"])
+@pytest.mark.parametrize("log_type", LogType)
+def test_an_extent_that_only_the_newer_copy_of_the_control_file_knew(
+    log_type: LogType, named: bool, pages: int, cut: bool
+) -> None:
+    """And which is damaged as well, so that only a spare page may have had its record: the log before it is full."""
+    life = LogLife(3, WriteIntegrity.TRIPLE, log_type)
+    end = 3 * life.config.extent_bytes
+    with pytest.raises(NoRoom):
+        while True:
+            life.append(3000)
+    life.append(end - life.log.buffer.tail - 48, reserve=False)
+    life.force()
+    assert life.log.buffer.tail == end and life.log.grow()
+    if named:
+        life.log._write_control(attrs.evolve(life.log.state, extents=life.log._extents.table()))
+    life.append(1000)
+    life.force()
+    last = life.log._extents.at(3).number
+    assert with_the_older_copy(life).get(last, None) == (0 if named else None)
+    spoil(life, last, pages, cut=cut)
+    reads_on = log_type is LogType.LINEAR and (pages, cut) == (1, False)
+    assert outcome(life) == ("all there" if reads_on else "refused")
+
+
+def test_others_find_the_newest_extent_of_a_linear_log_that_has_lost_its_header_by_a_spare_page() -> None:
+    """Its first page is not yet home."""
+    life = LogLife(3, WriteIntegrity.TRIPLE, LogType.LINEAR)
+    end = 2 * life.config.extent_bytes
+    while life.log.buffer.tail < end - 4000:
+        life.append(3000)
+    life.append(end - life.log.buffer.tail - 48)
+    life.force()
+    life.append(1000)
+    life.force()
+    life.disk = life.disk.crash(KEEP_ALL)
+    spoil(life, linear_number(2), 1)
+    life.start()
+    reader = life.log.live_reader()
+    found = list(reader.records(life.log.state.head, durable=life.log.durable, until=life.log.durable))
+    reader.close()
+    assert [one.lsn for one in found if one.kind != FILL] == [one[0] for one in life.appended]
+
+
+@pytest.mark.parametrize("gone", [[2], [3], [2, 3]])
+def test_one_force_that_takes_two_extents_of_a_linear_log_which_lose_headers(gone: list[int]) -> None:
+    """One copy of the control file came to know of both, and is lost: the later one's header alone shows no end."""
+    config = {"primary_files": 4, "secondary_files": 2, "buffer_pages": 256}
+    life = LogLife(3, WriteIntegrity.TRIPLE, LogType.LINEAR, **config)
+    end = 2 * life.config.extent_bytes
+    while life.log.buffer.tail < end - 9000:
+        life.append(3000)
+    life.force()
+    while life.log.buffer.tail < end + life.config.extent_bytes + 5000:
+        life.append(3000)
+    life.force()
+    assert with_the_older_copy(life) == {0: 1, 1: 0, 2: 0, 3: 0}
     for sequence in gone:
-        extent_file = life.disk.open(f"{life.config.path}/active/{extent.file_name(linear_number(sequence))}")
-        extent_file.write(0, b"\xff" * PAGE)
-        extent_file.sync()
-    life.start()  # which compares
-    assert life.log._started_at >= end
+        spoil(life, linear_number(sequence), 1)
+    assert outcome(life) == "all there"
+    assert life.log._started_at > end + life.config.extent_bytes
+
+
+@pytest.mark.parametrize("log_type", LogType)
+def test_a_start_that_dies_where_it_mends_headers_can_be_made_again(log_type: LogType) -> None:
+    """The control file names an extent whose first records are lost with a crash, and its header is lost later."""
+    reached = 0
+    for change in range(3, 9):
+        for death in range(1, 9):
+            life = LogLife(3, WriteIntegrity.TRIPLE, log_type)
+            end = 2 * life.config.extent_bytes
+            while life.log.buffer.tail < end - 9000:
+                life.append(3000)
+            life.force()
+            crash(life, change, [3000] * 9, LOSE_ALL, start=False)
+            _, state = control.read(life.disk, f"{life.config.path}/{control.NAME}")
+            taken = [number for number, sequence in state.extents if sequence == 2]
+            if not taken:
+                continue
+            spoil(life, taken[0], 1)
+            life.disk.crash_after(death, 0.0)
+            with contextlib.suppress(SimCrash, LogFailed):
+                life.start()
+            reached += life.disk.dead
+            life.disk = life.disk.crash(KEEP_ALL)
+            assert outcome(life) == "all there", f"{change}, {death}"
+    assert reached > 5
 
 
 @pytest.mark.parametrize("log_type", LogType)

@@ -1301,6 +1301,21 @@ def test_an_extent_that_is_lost_may_be_what_the_newer_copy_of_the_control_file_k
     goes_on(life, past.as_of(found.examination.lost.start))
 
 
+@pytest.mark.parametrize("left", [b"", b"\xff" * PAGE], ids=["noise", "noise, cut"])
+def test_the_same_of_a_linear_log(left: bytes) -> None:
+    """As long as something of the extent is there: of one that is not there at all nothing is known."""
+    past = of("linear-killed")
+    life, path = with_the_older_copy(past)
+    data = random.Random(1).randbytes(len(life.disk.peek(path)))
+    life.disk.poke(path, left * 3 or data)
+    assert path in refused_by_start(life)
+    found = check(life)
+    row = "extent_short" if left else "extent_damaged_at_the_tail"
+    assert {"control_one_copy_torn", row} <= rows(found) and found.examination.lost is not None
+    assert repair(life, accept_loss=True).report is not None
+    goes_on(life, past.as_of(found.examination.lost.start))
+
+
 @pytest.mark.parametrize("size", [4, PAGE])
 def test_the_records_say_what_an_extent_holds_that_the_newer_copy_of_the_control_file_knew_of(size: int) -> None:
     """Its header is not whole, and the older copy takes it for one that no restart needs: nothing is lost."""
