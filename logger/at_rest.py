@@ -48,12 +48,18 @@ def create(disk: Disk, config: LogConfig, log_id: bytes, epoch: int = 0) -> int:
         clean_end=first,
         extents=tuple((number, 0) for number in range(config.primary_files)),
     )
-    path = control_path(config.path)
-    if disk.exists(path):
-        disk.unlink(path)
-    control.create(disk, path, state)
+    unmake(disk, config.path)
+    control.create(disk, control_path(config.path), state)
     disk.sync_dir(config.path)
     return first
+
+
+def unmake(disk: Disk, directory: str) -> None:
+    """From now on there is no log in `directory`, whatever else of it is there."""
+    path = control_path(directory)
+    if disk.exists(path):
+        disk.unlink(path)
+        disk.sync_dir(directory)
 
 
 def read_page(disk: Disk, path: str, number: int) -> bytes:
@@ -65,13 +71,20 @@ def read_page(disk: Disk, path: str, number: int) -> bytes:
 
 
 def in_use(disk: Disk, directory: str) -> bool:
-    """Is there a log in `directory` that has been started? One that never was is what a creation left behind."""
+    """Is there a log in `directory` that has been started?"""
     for name in disk.list(active_path(directory)):
         if extent.number_of(name) is not None:
             header = extent.decode_header(read_page(disk, f"{active_path(directory)}/{name}", 0))
             if header is not None and header.sequence:
                 return True
     return False
+
+
+def is_of(disk: Disk, directory: str, owners: set[bytes]) -> bool:
+    """Is the log in `directory` one of these, or none at all? Without its control file, made last, it is none."""
+    with contextlib.suppress(LogDamaged):
+        return control.read(disk, control_path(directory))[1].log_id in owners
+    return True
 
 
 def identities(disk: Disk, directory: str) -> set[bytes]:

@@ -223,9 +223,18 @@ def _refuse_what_is_there(disk: Disk, location: Location) -> None:
             f"(qm repair -m {location.name}), or move the directory away",
             name=location.name,
         )
-    if at_rest.in_use(disk, location.log_dir):
-        text = f"{location.log_dir} holds the log of another queue manager; give another log path"
+    mine = _log_ids(disk, location)  # what a creation that was interrupted has left behind is of them
+    if at_rest.in_use(disk, location.log_dir) or not at_rest.is_of(disk, location.log_dir, mine):
+        what = f"{location.log_dir} holds the log of another queue manager"
+        text = f"{what}; give another log path, or move it away if that queue manager is gone for good"
         raise AlreadyExists(text, name=location.name)
+
+
+def _log_ids(disk: Disk, location: Location) -> set[bytes]:
+    """Whose log the checkpoints of a queue manager need."""
+    names = (f"{location.data_dir}/{name}" for name in (checkpoint.NAME, checkpoint.PREVIOUS))
+    found = [decode_file(read_whole(disk, name)) for name in names if disk.exists(name)]
+    return {bytes.fromhex(one[0].log_id) for one in found if one is not None}
 
 
 def _lacks_ini_only(disk: Disk, location: Location) -> bool:
@@ -313,13 +322,13 @@ def _unmake(disk: Disk, location: Location, made: list[str]) -> None:
 
 def _make(disk: Disk, location: Location, log: LogConfig, text: str, qmgr: QmgrDefinition, now_us: int) -> None:
     """Make the files of a new queue manager; `text` is that of its qm.ini."""
+    at_rest.unmake(disk, log.path)  # what is left of one that was not made to the end
     log_id = disk.entropy(16)
-    first = at_rest.create(disk, log, log_id)
     start = Checkpoint(
         log_id=log_id.hex(),
-        lsn=first,
-        head=first,
-        durable=first,
+        lsn=log.extent_bytes,
+        head=log.extent_bytes,
+        durable=log.extent_bytes,
         epoch=0,
         time=now_us,
         clean=True,
@@ -332,6 +341,7 @@ def _make(disk: Disk, location: Location, log: LogConfig, text: str, qmgr: QmgrD
         disk, location.data_dir, encode_file(start, [json.dumps({"qmgr": attrs.asdict(qmgr), "catalog": 0}).encode()])
     )
     put_in_place(disk, location.data_dir)
+    at_rest.create(disk, log, log_id)  # whose it is the checkpoint says by now
     replace_file(disk, location.ini, text.encode())
 
 
@@ -381,9 +391,7 @@ def _refuse_log_of_another(disk: Disk, location: Location, path: str, log_dir: s
                 its_log = ini.log_path(read_whole(disk, f"{directory}/qm.ini"), f"{directory}/qm.ini")
                 if disk.real_path(its_log) == disk.real_path(log_dir):
                     whose = f"that of {directory}/qm.ini too"
-    names = (f"{location.data_dir}/{name}" for name in (checkpoint.NAME, checkpoint.PREVIOUS))
-    found = [decode_file(read_whole(disk, name)) for name in names if disk.exists(name)]
-    mine = {bytes.fromhex(one[0].log_id) for one in found if one is not None}
+    mine = _log_ids(disk, location)
     there = at_rest.identities(disk, log_dir)
     if not whose and mine and there and mine.isdisjoint(there):
         whose = "another queue manager's log"

@@ -673,6 +673,24 @@ def test_row_08_what_a_killed_creation_left_is_durable_before_anything_is_acknow
     assert starts
 
 
+def test_row_17_a_creation_that_is_killed_anywhere_and_again_in_the_next_is_made_by_the_third() -> None:
+    """Whose the log is that was left behind is known each time."""
+    made = SimDisk()
+    Life(disk=made).create()
+    cases = [(first, second) for first in range(1, made.effects + 1) for second in range(1, made.effects, 7)]
+    for number, (first, second) in enumerate(cases):
+        disk = SimDisk()
+        for change in (first, second):
+            disk.crash_after(change)
+            with contextlib.suppress(SimCrash, qmgr.AlreadyExists):
+                Life(disk=disk).create()
+            disk = disk.crash(mixed(number))
+        with contextlib.suppress(qmgr.AlreadyExists):
+            Life(disk=disk).create()
+        with qmgr.start(NAME, data_path=DATA, disk=disk, clock=SimClock(), background=False) as qm:
+            assert qm.queues() == []
+
+
 def test_a_queue_manager_that_has_lost_its_ini_is_not_created_over() -> None:
     life = Life()
     born(life)

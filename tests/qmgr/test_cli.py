@@ -695,11 +695,21 @@ def test_a_start_is_refused_while_a_queue_is_away_of_which_no_image_was_recorded
         assert [m.body for m in qm.get_many("A", 9)] == [b"one", b"two"]
 
 
+def test_a_log_path_where_another_one_has_its_log_that_was_never_started(run: Run, tmp_path: Path) -> None:
+    for root, code in (("one", 0), ("two", 8)):
+        assert run(f"crtmqm {SMALL} --data-path {tmp_path / root} -ld {tmp_path / 'logs'} QM1").returncode == code
+    assert not (tmp_path / "two/qmgrs/QM1").exists()
+    with qmgr.start("QM1", data_path=tmp_path / "one") as qm:
+        assert qm.queues() == []
+
+
 def test_one_whose_directory_is_gone_for_good_can_be_made_anew_as_is_said(run: Run, data: Path):
     run(f"crtmqm {SMALL} QM1")
     shutil.rmtree(data / "qmgrs/QM1")
     assert "take its QueueManager stanza out of" in run(f"crtmqm {SMALL} QM1").stderr
     (data / "mqs.ini").write_text("")
+    assert "move it away if that queue manager is gone for good" in run(f"crtmqm {SMALL} QM1").stderr
+    (data / "log/QM1").rename(data / "old")
     assert (run(f"crtmqm {SMALL} QM1").returncode, run("dspmq").stdout.count("QMNAME")) == (0, 1)
     for directory in ("qmgrs/QM1", "log/QM1"):
         shutil.rmtree(data / directory)
