@@ -37,7 +37,7 @@ from qmgr.published import Publisher
 from qmgr.queue import Queue
 from qmgr.resource import Resource
 from qmgr.retention import Retention, name_of
-from qmgr.threads import this_thread
+from qmgr.threads import Alive, this_thread
 from recovery.checkpoint import Checkpoint, Checkpointer, Hear, Triggers, read_files
 from recovery.errors import RecoveryError
 from recovery.restart import RestartReport, restart
@@ -58,6 +58,7 @@ class Running(ABC):
         self._disk = disk
         self._clock = clock
         self._ended: threading.Lock = threading.Lock()
+        self._enders: list[Alive] = []  # threads that end it: their own units of work are over
         self._authorizing = threading.Lock()
         self._state = "starting"
         self.recreated: dict[str, str] = {}  # queues that the start builds again: what they have then, and why
@@ -380,11 +381,23 @@ class Running(ABC):
         self._let_go()
 
     def end(self, mode: str = "quiesce") -> None:
-        """End it in order. "quiesce" lets the units of work of other threads end first, "immediate" backs them out."""
+        """End it in order. "quiesce" lets the units of work of other threads end first; "immediate" backs them out, also
+        while another thread's "quiesce" waits for them.
+        """
         if mode not in ("quiesce", "immediate"):
             raise Mistake(f"mode is 'quiesce' or 'immediate', not {mode!r}")
         if self._state in ("ended", "forked"):
             return
+        me = this_thread()
+        self._enders.append(me)
+        try:
+            if mode == "immediate":
+                self._engine.ending = Reason.Q_MGR_STOPPING
+            self._end(mode)
+        finally:
+            self._enders.remove(me)
+
+    def _end(self, mode: str) -> None:
         with self._ended:
             outcome = "failed"
             try:
@@ -427,8 +440,6 @@ class Running(ABC):
 
     def _end_in_order(self, mode: str) -> None:
         engine, log = self._engine, self._log
-        if mode == "immediate":
-            engine.ending = Reason.Q_MGR_STOPPING
         self.quiesce()
         if mode == "quiesce":
             self._await_units()
@@ -454,14 +465,14 @@ class Running(ABC):
         self._say("AMQ8004")
 
     def _await_units(self) -> None:
-        """Wait until the units of work that living threads other than this one have begun are over."""
-        me = this_thread()
-        never = threading.Event()
-        while True:
-            with self._engine.lock:
-                units = [u for u in self._engine.state.uows if u.state is ACTIVE and not u.holds]
-            busy = [u for u in units if u.thread is not None and u.thread is not me and u.thread() is not None]
-            if not busy or self._engine.refusal is not None:
+        """Wait until the units of work of living threads other than those that end it are over, or it is to be ended at
+        once.
+        """
+        engine, never = self._engine, threading.Event()
+        while engine.ending is not Reason.Q_MGR_STOPPING and engine.refusal is None:
+            with engine.lock:
+                begun = [u.thread for u in engine.state.uows if u.state is ACTIVE and not u.holds]
+            if not any(who is not None and who() is not None for who in begun if who not in self._enders):
                 return
             self._clock.wait(never, 0.01)
 

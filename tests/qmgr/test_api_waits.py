@@ -241,6 +241,29 @@ def test_quiesce_does_not_wait_for_units_that_nobody_will_end(qm: qmgr.QueueMana
         qm.put("A", b"")
 
 
+@pytest.mark.parametrize("who", ["the one with the unit", "another one"])
+@pytest.mark.parametrize("mode", ["quiesce", "immediate"])
+def test_a_second_end_while_a_quiesce_waits(qm: qmgr.QueueManager, who: str, mode: str) -> None:
+    """At once, also where this thread has the unit of work that the other one waits for; or it waits too."""
+    unit = qm.begin()
+    unit.put("A", b"x")
+    first = Call(qm.end)
+    until(lambda: qm._engine.quiescing)
+    if who == "another one":
+        second = Call(lambda: qm.end(mode))
+        if mode == "quiesce":
+            time.sleep(0.05)
+            assert first.is_alive() and second.is_alive()
+            unit.commit()
+        second.outcome()
+    else:
+        qm.end(mode)
+    first.outcome()
+    with pytest.raises(qmgr.MQError) as caught:
+        unit.put("A", b"y")
+    assert reason_of(caught.value) in (Reason.Q_MGR_STOPPING, Reason.BACKED_OUT)
+
+
 def test_quiesce_does_not_take_another_thread_for_one_that_is_gone(qm: qmgr.QueueManager) -> None:
     """The system gives the number of a thread to the next one, which here lasts, as threads of the log do."""
     gone = Call(lambda: qm.begin().put("A", b"x"))
