@@ -381,8 +381,8 @@ class Running(ABC):
         self._let_go()
 
     def end(self, mode: str = "quiesce") -> None:
-        """End it in order. "quiesce" lets the units of work of other threads end first; "immediate" backs them out, also
-        while another thread's "quiesce" waits for them.
+        """End it in order. "quiesce" lets the units of work of other threads end first; "immediate" backs them out, and
+        ends another thread's "quiesce" that waits for them.
         """
         if mode not in ("quiesce", "immediate"):
             raise Mistake(f"mode is 'quiesce' or 'immediate', not {mode!r}")

@@ -171,7 +171,7 @@ def wanted(options: GetOptions) -> Wanted:
         return ANY  # said in many words
     ids = check_selectors(options.get("message_id"), options.get("correlation_id"), options.get("group_id"))
     if options.keys() <= IDS:
-        return ids
+        return ids if ids.selective else ANY
     complete = check_flag(options, "all_available")
     said = Wanted(
         message_id=ids.message_id,
@@ -185,7 +185,7 @@ def wanted(options: GetOptions) -> Wanted:
     if said.logical_order and (by_id or said.backout_requeue):
         text = "groups in logical order are got without message_id, correlation_id and backout_requeue"
         raise Mistake(text, reason=Reason.OPTIONS_ERROR)
-    return said
+    return said if said.selective or said.backout_requeue else ANY
 
 
 def check_flag(options: Mapping[str, Any], name: str) -> bool:
@@ -196,9 +196,13 @@ def check_flag(options: Mapping[str, Any], name: str) -> bool:
 
 
 def given_id(options: PutOptions) -> bytes | None:
-    """The message id that a put names; None for a new one, also where it is all zero (MQMI_NONE). Raises Mistake."""
-    message_id = options.get("message_id")
-    given = NO_ID if message_id is None else m.check_id(message_id, "message_id")
+    """The message id that a put names; None for a new one. Raises Mistake."""
+    return _id(options.get("message_id"), "message_id")
+
+
+def _id(value: Any, what: str) -> bytes | None:
+    """An id that was given; None also where it is all zero, which is that of none (MQMI_NONE). Raises Mistake."""
+    given = NO_ID if value is None else m.check_id(value, what)
     return None if given == NO_ID else given
 
 
@@ -320,10 +324,10 @@ def check_wait(wait: Any) -> float | None:
 
 
 def check_selectors(message_id: Any, correlation_id: Any, group_id: Any) -> Wanted:
-    """The messages with these ids. Raises Mistake."""
+    """The messages with these ids; with any where they are all zero. Raises Mistake."""
     return Wanted(
-        message_id=None if message_id is None else m.check_id(message_id, "message_id"),
-        correlation_id=None if correlation_id is None else m.check_id(correlation_id, "correlation_id"),
+        message_id=_id(message_id, "message_id"),
+        correlation_id=_id(correlation_id, "correlation_id"),
         group_id=None if group_id is None else m.check_group_id(group_id),
     )
 

@@ -106,6 +106,19 @@ def test_a_short_id_is_filled_with_zeros(qm: Manager, queue: str) -> None:
     assert qm.get(queue, message_id=b"one").correlation_id == b"two".ljust(24, b"\0")
 
 
+@pytest.mark.parametrize("nothing", [b"", bytes(24), bytes(3)])
+@pytest.mark.parametrize("which", ["message_id", "correlation_id"])
+def test_an_id_of_zeros_alone_asks_for_any_message(qm: Manager, queue: str, which: str, nothing: bytes) -> None:
+    """As MQMI_NONE and MQCI_NONE do."""
+    put = qm.put(queue, b"1", correlation_id=b"c")
+    qm.put(queue, b"2")
+    assert [m.body for m in qm.browse(queue, **{which: nothing})] == [b"1", b"2"]
+    assert qm.get(queue, **{which: nothing}).message_id == put.message_id
+    assert [m.body for m in qm.get_many(queue, 9, **{which: nothing}, logical_order=False)] == [b"2"]
+    qm.put(queue, b"3")
+    assert qm.get(queue, **{which: nothing}, backout_requeue=False, logical_order=False).body == b"3"
+
+
 # ---- order
 
 

@@ -442,8 +442,10 @@ class Life:
         if correlation is not None:
             named["correlation_id"] = correlation.to_bytes(24, "big")
 
+        asked = {name: value for name, value in named.items() if any(value)}  # zeros ask for any
+
         def match(msg: Msg) -> bool:
-            return named.items() <= {"message_id": msg.message_id, "correlation_id": msg.correlation_id}.items()
+            return asked.items() <= {"message_id": msg.message_id, "correlation_id": msg.correlation_id}.items()
 
         target = self.qm if unit is None else self.open[unit]
         after = self.model.copy()
