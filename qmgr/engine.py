@@ -376,6 +376,8 @@ class Engine(Holding):
         """
         if limit > 1:
             limit = min(limit, max(1, queue.depth))
+            if unit is not None and not unit.holds:  # with what it may still have; with one it is told of the bound
+                limit = max(1, min(limit, self.max_uncommitted - unit.put_count - len(unit.gets)))
         look_at = limit
         gone = 0  # of those whose time is over, since others had the lock
         full = True  # `limit` messages are wanted, as long as there is room for expiring those between them
