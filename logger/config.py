@@ -74,8 +74,7 @@ class LogConfig:
 
     @buffer_pages.validator
     def _check_buffer(self, attribute: "attrs.Attribute[int]", value: int) -> None:
-        if value != 0:
-            within(MIN_BUFFER_PAGES, 4096)(self, attribute, value)
+        within(0, 4096)(self, attribute, value)
 
     def __attrs_post_init__(self) -> None:
         if not 3 <= self.primary_files + self.secondary_files <= 511:

@@ -402,8 +402,8 @@ class Writer(GroupCommit):
             failure = LogFailed(
                 str(exc)
                 if isinstance(exc, TakenOver)
-                else f"a write or sync of the log in {self._config.path} failed ({exc or type(exc).__name__}); the "
-                f"queue manager stops, because nobody knows what reached the disk: mend the disk and start it again"
+                else f"a write or sync of the log in {self._config.path} failed ({exc or type(exc).__name__}); "
+                f"nobody knows what reached the disk: mend the disk and start it again"
             )
         finally:
             self._stop(failure)

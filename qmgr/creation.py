@@ -110,7 +110,7 @@ def create(
     except MQError:
         raise
     except (ValueError, TypeError, AttributeError) as exc:
-        said = FIELDS.sub(r"log_\1", str(exc))
+        said = FIELDS.sub(r"log_\1", str(exc)).replace("max_uncommitted_messages", "max_uncommitted")
         raise Mistake(f"queue manager {name!r} can't be created: {said}") from exc
     with translated(name, "created"):
         _refuse_what_exists(disk, location)

@@ -21,7 +21,7 @@ MESSAGES = {
     "AMQ6118": ("S", "An internal error has occurred: {text}"),
     "AMQ6287": ("I", "qmgr, {process}."),
     "AMQ6708": ("E", "A disk has no room or can't be written: {text}"),
-    "AMQ6709": ("E", "The queue manager stops: {text}"),
+    "AMQ6709": ("E", "The queue manager has stopped: {text}"),
     "AMQ7017": ("E", "The log is not available: {text}"),
     "AMQ7075": ("W", "qm.ini: {text}"),
     "AMQ7042": ("E", "Object {name}, type qlocal, was not recreated: {text}"),

@@ -422,6 +422,8 @@ class Units(Logged):
 
     def prepare(self, unit: Uow) -> None:
         """Return when the unit of work is durably in doubt: from now on it survives everything until it is resolved."""
+        if unit.state is not ACTIVE and unit.state is not PREPARED:
+            raise verbs.ended(unit)
         if unit.xid is None:
             raise Mistake(
                 f"unit of work {unit.number} was begun without an Xid, so nobody could resolve it; use begin(xid)",

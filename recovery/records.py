@@ -91,7 +91,7 @@ class Kind(enum.IntEnum):
 
 
 def _is_format_id(xid: Any, field: Any, value: Any) -> None:
-    if not isinstance(value, int) or not -(2**31) <= value < 2**31:
+    if type(value) is not int or not -(2**31) <= value < 2**31:
         raise ValueError(f"an Xid's format_id is a 32-bit whole number, not {value!r}")
 
 

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
         print("\n".join([brief(each)] if args.q else full(each)))
     if not shown:
         none = "no transactions" if nothing_asked and not args.q else "no such transactions"
-        complain(f"AMQ7056I: queue manager {name!r} has {none}{' in doubt' * nothing_asked}.")
+        complain(f"AMQ7055I: queue manager {name!r} has {none}{' in doubt' * nothing_asked}.")
         return NO_TRANSACTIONS
     return 0
 

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         raise Failure(NO_RESOURCE_MANAGER, "AMQ7107E", f"there is no resource manager {args.r!r} to leave out.")
     if args.a:
         access.there(args.m, args.data_path)
-        complain("AMQ7056I: the queue manager coordinates nothing itself, so -a has nothing to resolve; use -b or -c.")
+        complain("AMQ7055I: the queue manager coordinates nothing itself, so -a has nothing to resolve; use -b or -c.")
         return 0
     which = f"transaction {access.number_text(args.number)}"
     with access.started(args.m, args.data_path) as manager:
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         if each is None:
             raise Failure(UNKNOWN_TRANSACTION, "AMQ7055E", f"{which} is not known to queue manager {args.m!r}.")
         if args.f:
-            raise Failure(UNKNOWN_TRANSACTION, "AMQ7055E", f"{which} was not resolved by hand; use -b or -c.")
+            raise Failure(NOT_RESOLVED, "AMQ7055E", f"{which} was not resolved by hand; use -b or -c.")
         if each.xid is None or each.state is not UowState.PREPARED:
             raise Failure(NOT_RESOLVED, "AMQ7055E", f"{which} is {each.state.value}, and so not in doubt.")
         manager.resolve(each.xid, commit=args.c)
@@ -62,7 +62,7 @@ COMMAND = Command(
     usage="-m QMgrName (-a | (-b | -c | -f | -r RMID) Transaction) [--data-path dir]",
     example="rsvmqtrn -m QM1 -c 0,7",
     codes={
-        NOT_RESOLVED: "the transaction can't be resolved: it is not in doubt",
+        NOT_RESOLVED: "the transaction can't be resolved so: it is not in doubt, or not to be forgotten",
         NO_RESOURCE_MANAGER: "no such resource manager",
         NOT_AVAILABLE: access.NO_ANSWER,
         **access.GOES,

@@ -346,6 +346,8 @@ def test_a_unit_without_an_xid_can_not_be_prepared_2072(qm: Manager, queue: str)
         with refused(qmgr.Mistake, Reason.SYNCPOINT_NOT_AVAILABLE, match="Xid"):
             unit.prepare()
         assert unit.state is UowState.ACTIVE
+    with refused(qmgr.UnitOfWorkEnded, Reason.UOW_NOT_AVAILABLE):
+        unit.prepare()
     assert bodies(qm, queue) == [b"x"]
 
 
