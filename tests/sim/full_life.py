@@ -655,11 +655,13 @@ class FullLife:
         after = model.copy()
         requeue = options.get("backout_requeue", False)
 
+        most = limit
+
         def chosen(of: FullModel) -> list[Msg]:
             if "logical_order" in options or "all_available" in options:
                 group, complete = options.get("group_id"), "all_available" in options
-                return of.find_in_order(base, of.units[unit], limit, group, complete=complete)
-            return of.find(base, limit, lambda msg: matches(msg, options))
+                return of.find_in_order(base, of.units[unit], most, group, complete=complete)
+            return of.find(base, most, lambda msg: matches(msg, options))
 
         moves: list[Move] = []
         between: list[FullModel] = []  # with so many of the moves made
@@ -670,15 +672,13 @@ class FullLife:
                 after.move(base, move, unit)
                 if number % step == 0 or number == len(moves):
                     between.append(after.copy())
+        left = 1 << 60 if unit is None else model.max_uncommitted - model.units[unit].size - 2 * len(moves)
+        most = max(1, min(limit, left))
         expected = chosen(after)
-        size = 0 if unit is None else model.units[unit].size
-        if unit is not None:
-            count = 2 * len(moves)
-            most = max(1, min(limit, max(1, self.depths()[base])))
-            if size + count + most > model.max_uncommitted:
-                may.add(TOO_MANY)
+        if left < (limit if moves else 1):
+            may.add(TOO_MANY)
         after.get(base, expected, unit)
-        must = not enabled or (unit is not None and size + 2 * len(moves) + len(expected) > model.max_uncommitted)
+        must = not enabled or len(expected) > left
         if not expected and not many:
             may.add(NO_MESSAGE)
             must = True
