@@ -57,6 +57,11 @@ class Model:
 
     def copy(self) -> "Model":
         made: dict[int, Msg] = {}  # a message that is in a queue and in a unit of work is one message
+        queues: dict[str, list[Msg]] = {}
+        for queue, msgs in self.queues.items():
+            queues[queue] = copies = [msg.copy() for msg in msgs]
+            if self.units:
+                made.update(zip(map(id, msgs), copies, strict=True))
 
         def one(msg: Msg) -> Msg:
             if id(msg) not in made:
@@ -64,7 +69,7 @@ class Model:
             return made[id(msg)]
 
         return Model(
-            {queue: [one(msg) for msg in msgs] for queue, msgs in self.queues.items()},
+            queues,
             {
                 key: Unit([(q, one(m)) for q, m in unit.puts], [(q, one(m)) for q, m in unit.gets], unit.prepared)
                 for key, unit in self.units.items()

@@ -641,7 +641,7 @@ def test_row_16_crash_inside_recovery_at_every_change(setup: Setup) -> None:
         everything,
         lambda moment: [next(losses)],
         setup=setup,
-        every=1 if SOAK else 17,
+        every=1 if SOAK else 25,
         deeper=deeper(3, lambda moment: [mixed(moment, atomic=setup.atomic)], 1 if SOAK else 2),
     )
 

@@ -70,7 +70,7 @@ def test_a_random_life_keeps_every_promise(name: str) -> None:
     restarts = 0
     harmed = recreated = 0
     linear = name in SETUPS and SETUPS[name].linear
-    for seed in range(3000 if SOAK else 16 if linear else 10):
+    for seed in range(3000 if SOAK else 11 if linear else 7):
         setup = drawn(seed) if name == "drawn" else SETUPS[name]
         life = Life(setup, seed=seed)
         try:
@@ -83,10 +83,10 @@ def test_a_random_life_keeps_every_promise(name: str) -> None:
         harmed += life.harmed
         recreated += life.recreated
     assert not failed, "\n\n".join(failed)
-    assert restarts > 60
+    assert restarts > 40
     if linear:
-        assert harmed > 23
-        assert recreated > 23
+        assert harmed > 12
+        assert recreated > 12
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def tiny_segments(small_segments: Counted, monkeypatch: pytest.MonkeyPatch) -> C
 def test_a_random_life_of_deep_queues_keeps_every_promise(name: str, tiny_segments: Counted) -> None:
     """The same where most messages are in segments only, which are read, rewritten and searched while it lives."""
     failed: list[str] = []
-    for seed in range(1500 if SOAK else 15):
+    for seed in range(1500 if SOAK else 10):
         life = Life(DEEP[name], seed=seed)
         try:
             random_life(life, random.Random(f"{name} {seed}"), 120)
@@ -113,13 +113,13 @@ def test_a_random_life_of_deep_queues_keeps_every_promise(name: str, tiny_segmen
     assert not failed, "\n\n".join(failed)
     did = tiny_segments.calls | {"paged out": tiny_segments.paged_out, "evicted": tiny_segments.evicted}
     for what, least in {
-        "paged out": 3000,
-        "_page_in": 500,
-        "_pluck": 150,
-        "_take_paged": 600,
-        "_replace": 15,
-        "evicted": 1500,
-        "_spread": 300,
+        "paged out": 2000,
+        "_page_in": 330,
+        "_pluck": 100,
+        "_take_paged": 400,
+        "_replace": 10,
+        "evicted": 1000,
+        "_spread": 200,
     }.items():
         assert did[what] > least, did
 
@@ -337,7 +337,7 @@ def test_no_program_breaks_a_promise(name: str) -> None:
     class Named(Machine):
         setup_name = name
 
-    run_state_machine_as_test(Named, settings=settings(max_examples=1500 if SOAK else 25, stateful_step_count=40))
+    run_state_machine_as_test(Named, settings=settings(max_examples=1500 if SOAK else 18, stateful_step_count=40))
 
 
 def test_no_program_breaks_a_promise_of_deep_queues(tiny_segments: Counted) -> None:
@@ -346,8 +346,8 @@ def test_no_program_breaks_a_promise_of_deep_queues(tiny_segments: Counted) -> N
     class Deep(Machine):
         setup_name = "deep single"
 
-    run_state_machine_as_test(Deep, settings=settings(max_examples=1500 if SOAK else 25, stateful_step_count=40))
-    assert tiny_segments.paged_out > 250
+    run_state_machine_as_test(Deep, settings=settings(max_examples=1500 if SOAK else 18, stateful_step_count=40))
+    assert tiny_segments.paged_out > 160
     assert tiny_segments.calls["_page_in"] > 0  # usually 15 to 150
     assert tiny_segments.calls["_pluck"] + tiny_segments.calls["_take_paged"] > 0
 

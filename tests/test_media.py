@@ -178,7 +178,7 @@ def test_row_54_a_call_fails_in_recording_and_recreating(script: str, kind: str,
             start.disk.remove(path)
         start.suspects.add("A")
     fired = 0
-    step = 1 if SOAK else {"record": 8, "recreate": 8, "switch": 23}[script]
+    step = 1 if SOAK else {"record": 11, "recreate": 11, "switch": 31}[script]
     first = 1 if SOAK or kind in ("rename", "unlink", "list", "create") else 1 + (error == errno.EIO)
     for nth in range(first, 400, step):
         life = start.fork(KEEP_ALL)

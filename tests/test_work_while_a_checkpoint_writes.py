@@ -66,7 +66,7 @@ def test_what_is_done_while_a_checkpoint_writes_is_neither_lost_nor_done_twice(
     monkeypatch.setattr(segments, "LARGEST", 2000)
     monkeypatch.setattr(snapshot, "SLACK", 0)  # so that segments are rewritten
     calls = 0
-    for seed in range(200 if SOAK else 4):
+    for seed in range(200 if SOAK else 3):
         rng = random.Random(f"{name} {seed}")
         life = Life(SETUPS[name], seed=seed)
         life.create()

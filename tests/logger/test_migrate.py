@@ -185,7 +185,7 @@ def test_crash_before_any_change_of_the_disk(how: str, losses: Callable[[int], I
         seen += 1
         if kind == "write" and seen % 5:  # the many writes of a copy are alike
             return
-        if not SOAK and kind != "-" and (seen // 2 + list(HOW).index(how)) % 4:
+        if not SOAK and kind != "-" and (seen // 2 + list(HOW).index(how)) % 6:
             return
         looked += 1
         found = list(losses(seen))
@@ -244,7 +244,7 @@ def test_a_run_that_is_killed_and_a_crash_in_the_next(how: str) -> None:
     def crashed(fork: Life, before: str) -> None:
         nonlocal looked
         looked += 1
-        if not SOAK and looked % 12:
+        if not SOAK and looked % 18:
             return
         again = fork.fork(LOSE_ALL)
         try:
@@ -285,7 +285,7 @@ def test_an_error_at_any_call_leaves_a_whole_log(how: str, error: int) -> None:
                 examine(fork, options)
             except Exception as exc:
                 raise AssertionError(f"{how}: {kinds[0]}... {nth}: {exc!r}") from exc
-            nth += 1 + nth // (12 if SOAK else 2)
+            nth += 1 + nth // (12 if SOAK else 1)
         assert nth > 10
 
 

@@ -311,7 +311,7 @@ def test_random_lives(delivery: str, deep: bool, small_segments: Counted, monkey
     monkeypatch.setattr(queue_module, "FEWEST", 2)
     monkeypatch.setattr(queue_module, "MOST", 9)
     parts = Parts(monkeypatch)
-    for seed in range(400 if SOAK else 25):
+    for seed in range(400 if SOAK else 16):
         one_life(random.Random(seed), delivery, deep)
     assert parts["gets"] > 100
     assert parts["blocks" if deep else "in a segment"] > 20

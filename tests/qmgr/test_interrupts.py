@@ -192,7 +192,7 @@ def test_row_65_an_interrupt_at_every_line_leaves_no_lock_and_no_half(
     call: Callable[[World, qmgr.UnitOfWork], None],
 ) -> None:
     often = call in OFTEN
-    step = (1 if often else 3) if SOAK else 5 if often else 11
+    step = (1 if often else 3) if SOAK else 7 if often else 15
     struck_at_every_line(call, KeyboardInterrupt, 0 if SOAK else -([*CALLS].index(call) % 5), step)
 
 
@@ -201,7 +201,7 @@ def test_row_57_no_memory_at_a_line_of_a_call_leaves_no_lock_and_no_half(
     call: Callable[[World, qmgr.UnitOfWork], None],
 ) -> None:
     """What catches errors, and not interrupts, must not take it for something else."""
-    struck_at_every_line(call, MemoryError, 0, 1 if SOAK else 8 if call in OFTEN else 17)
+    struck_at_every_line(call, MemoryError, 0, 1 if SOAK else 11 if call in OFTEN else 23)
 
 
 def struck_at_every_line(

@@ -1040,7 +1040,7 @@ def test_crash_before_any_change_of_the_disk(case: str, blow: Callable[[Past, Li
         seen += 1
         if kind == "write" and seen % 4:  # the many writes of a copy are alike
             return
-        if not SOAK and (seen // 3 + BLOWS.index((case, blow))) % 7:
+        if not SOAK and (seen // 3 + BLOWS.index((case, blow))) % 11:
             return
         looked += 1
         loss = (KEEP_ALL, LOSE_ALL, mixed(seen))[seen % 3]
@@ -1122,7 +1122,7 @@ def test_an_error_at_any_call_and_the_next_repair_gets_to_the_end(
                 completed(fork, model)
             except Exception as exc:
                 raise AssertionError(f"{kinds[0]}... {nth}: {exc!r}") from exc
-            nth += 1 + nth // (5 if SOAK else 2)
+            nth += 1 + nth // (5 if SOAK else 1)
         assert nth > 20
 
 
