@@ -113,9 +113,10 @@ class Line(Extents):
         number = linear_number(at // self._extent_bytes)
         path = self.path_of(number)
         if number in self._extents:
-            lost = number in self._believed and not self._holds_another(number, at)
+            unknown = number in self._believed
         else:
-            lost = path in self._doubtful or extent.is_more_than_begun(self._disk, path)
+            unknown = extent.is_more_than_begun(self._disk, path)
+        lost = path in self._doubtful or (unknown and not self._holds_another(number, at))
         return [path] if lost else []
 
     def add(self, extent: Extent) -> None:
