@@ -112,10 +112,8 @@ class Line(Extents):
     def _may_hold(self, at: int) -> list[str]:
         number = linear_number(at // self._extent_bytes)
         path = self.path_of(number)
-        if number in self._extents:
-            unknown = number in self._believed
-        else:
-            unknown = extent.is_more_than_begun(self._disk, path)
+        named = number in self._extents
+        unknown = number in self._believed if named else extent.is_more_than_begun(self._disk, path)
         lost = path in self._doubtful or (unknown and not self._holds_another(number, at))
         return [path] if lost else []
 
