@@ -134,7 +134,7 @@ def inactive(disk: Disk, directory: str, state: ControlState) -> list[int]:
     """The sequences of the extents that a restart of the log in `directory` does not need, oldest first."""
     extents = extents_of(disk, directory, state, direct=False)
     try:
-        extents.open(state, read_only=True, alone=control.is_alone(disk, control_path(directory)))
+        extents.open(state, read_only=True)
         return extents.inactive() if isinstance(extents, Line) else []
     finally:
         extents.close()
@@ -196,7 +196,7 @@ def read_only(disk: Disk, directory: str) -> tuple[ControlState, LogReader]:
     _, state = control.read(disk, control_path(directory))
     extents = extents_of(disk, directory, state, direct=False)
     try:
-        extents.open(state, read_only=True, alone=control.is_alone(disk, control_path(directory)))
+        extents.open(state, read_only=True)
     finally:
         extents.close()  # the reader opens them anew
     return state, reader_of(extents, state)

@@ -84,15 +84,6 @@ def read(disk: Disk, path: str) -> tuple[int, ControlState]:
     return whole[0]
 
 
-def is_alone(disk: Disk, path: str) -> bool:
-    """Is there but one whole copy? The other one may have been the newer."""
-    file = disk.open_read(path)
-    try:
-        return len(whole_copies(file)) < 2
-    finally:
-        file.close()
-
-
 def whole_copies(file: File) -> list[tuple[int, ControlState]]:
     """Those of the two copies that are whole, newest first."""
     copies = [decode(file.read(at, COPY)) for at in (0, COPY)]
@@ -137,7 +128,7 @@ class ControlFile:
         assert len(data) <= COPY, "511 extents fit into a copy"
         self._file.write(COPY * ((number - 1) % 2), data)
         self._file.sync()
-        self._number, self.state = number, state
+        self._number, self.state, self.alone = number, state, False
 
     def taken_over(self) -> int:
         """The epoch that another process has begun since, which has opened this log too; 0 if none has."""

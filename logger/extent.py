@@ -125,17 +125,6 @@ def is_blank(file: File, start: int = 0) -> bool:
     return not any(any(file.read(at, FILLED)) for at in range(start, file.size(), FILLED))
 
 
-def is_more_than_begun(disk: Disk, path: str) -> bool:
-    """Is there a file without a whole header that has more than a crash leaves of the making of one?"""
-    if not disk.exists(path):
-        return False
-    file = disk.open_read(path)
-    try:
-        return decode_header(file.read(0, PAGE)) is None and not is_blank(file, PAGE)
-    finally:
-        file.close()
-
-
 def create(
     disk: Disk, directory: str, header: ExtentHeader, *, direct: bool = True, pause: GiveWay = no_pause
 ) -> Extent:

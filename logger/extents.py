@@ -9,13 +9,14 @@ from abc import ABC, abstractmethod
 
 import attrs
 
-from logger import control, extent, frame, lsn
+from logger import control, extent, lsn
+from logger.border import doubtful
 from logger.crc import crc32
 from logger.disk import PAGE, Disk, File
 from logger.errors import LogDamaged
-from logger.extent import Extent, ExtentHeader, decode_header, file_name, is_blank
+from logger.extent import Extent, ExtentHeader, decode_header, file_name, is_blank, number_of
 from logger.progress import GiveWay, no_pause
-from logger.reader import ExtentView, holds_another
+from logger.reader import latest_part
 
 
 class Extents(ABC):
@@ -29,9 +30,7 @@ class Extents(ABC):
         self._extent_bytes = extent_bytes
         self._extents: dict[int, Extent] = {}  # by file number
         self._by_sequence: dict[int, Extent] = {}
-        self._believed: list[int] = []  # numbers of those whose header is not whole
-        self._alone = False  # is there but one whole copy of the control file, which may be the older one?
-        self._doubtful: list[str] = []  # files that are not what the control file says, and no restart seems to need
+        self._to_mend: set[int] = set()  # numbers of those whose header is not whole, or not true any more
 
     def __len__(self) -> int:
         return len(self._extents)
@@ -67,23 +66,16 @@ class Extents(ABC):
 
     # ---- opening
 
-    def open(self, state: control.ControlState, *, read_only: bool = False, alone: bool = False) -> None:
-        """Open every extent that the control file names. Raises LogDamaged when one that is needed is not there.
-
-        `alone`: the state is that of the only whole copy.
-        """
+    def open(self, state: control.ControlState, *, read_only: bool = False) -> None:
+        """Open every extent that the control file names. Raises LogDamaged when one that is needed is not there."""
         needed = state.head // self._extent_bytes
-        self._alone = alone
-        self._doubtful, self._believed = [], []
+        self._to_mend = set()
         for number, expected in state.extents:
             header = self._survey(number, expected, state.epoch, needed)
             if header is None and expected >= needed:
                 raise self._missing(self.path_of(number), expected)
             if header is None:
-                self._doubtful.append(self.path_of(number))
                 continue
-            if header.sequence < expected:
-                self._doubtful.append(self.path_of(number))
             if header.sequence < expected and expected >= needed:
                 path = self.path_of(number)
                 raise LogDamaged(
@@ -108,9 +100,10 @@ class Extents(ABC):
     def _survey(self, number: int, expected: int, epoch: int, needed: int) -> ExtentHeader | None:
         """The header of extent file `number`; None when the file is missing, too short for an extent, or all zeros.
 
-        Where the header itself was damaged the control file's word for it is taken, which is the sequence `expected`:
-        each record says where it belongs. Raises LogDamaged for another log's file, and for one that is too short and
-        says that it holds a sequence from `needed` on: the control file may be an older copy, that knows less.
+        Where the header itself was damaged the control file's word for it is taken, which is the sequence `expected`,
+        unless a record says that it holds a later one. Raises LogDamaged for another log's file, and for one that is
+        too short and says that it holds a sequence from `needed` on: the control file may be an older copy, that knows
+        less.
         """
         path = self.path_of(number)
         try:
@@ -120,17 +113,19 @@ class Extents(ABC):
         try:
             header, size = decode_header(file.read(0, PAGE)), file.size()
             lost = header is None and is_blank(file)
+            whole = size >= extent.DATA + self._extent_bytes
+            told = self._told(file, number) if header is None and whole else (0, 0)
         finally:
             file.close()
         if lost:
             return None
-        if size < extent.DATA + self._extent_bytes:
+        if not whole:
             if header is not None and header.log_id == self._log_id and header.sequence >= needed:
                 raise self._missing(path, header.sequence)
             return None
         if header is None:
-            self._believed.append(number)
-            return self._header(number, expected, epoch)
+            self._to_mend.add(number)
+            return self._header(number, *(told if told[0] > expected else (expected, epoch)))
         if header.log_id != self._log_id or header.extent_bytes != self._extent_bytes or header.number != number:
             raise LogDamaged(
                 f"log extent {path} belongs to another log or another place (it says it is {file_name(header.number)} "
@@ -139,12 +134,35 @@ class Extents(ABC):
             )
         return header
 
-    def _first(self, file: File, at: int) -> frame.Frame | None:
-        """The first frame of an extent, as a reader sees it."""
-        seed = crc32(self._log_id)
-        view = ExtentView(file, at, self._extent_bytes, seed)
-        length = frame.length_at(view.read(at, PAGE), 0, at)
-        return frame.decode(view.read(at, length), 0, at, seed)
+    def _numbers_on_disk(self) -> list[int]:
+        numbers = (number_of(name) for name in self._disk.list(self.directory))
+        return [number for number in numbers if number is not None]
+
+    def _look(self, number: int) -> ExtentHeader | None:
+        """What an extent of this log is that is where it belongs, by its header or else its records; None for any other
+        file."""
+        file = self._disk.open_read(self.path_of(number))
+        try:
+            header = decode_header(file.read(0, PAGE))
+            if file.size() < extent.DATA + self._extent_bytes:
+                return None
+            if header is None:
+                sequence, epoch = self._told(file, number)
+                return self._header(number, sequence, epoch) if sequence else None
+        finally:
+            file.close()
+        ours = header.log_id == self._log_id and header.extent_bytes == self._extent_bytes
+        fits = header.sequence == 0 or self._fits(number, header.sequence)
+        return header if ours and fits and header.number == number else None
+
+    def _told(self, file: File, number: int) -> tuple[int, int]:
+        """(sequence, epoch) that an extent file has by its records; (0, 0) where they do not belong there."""
+        told = latest_part(file, self._extent_bytes, crc32(self._log_id))
+        return told if self._fits(number, told[0]) else (0, 0)
+
+    @abstractmethod
+    def _fits(self, number: int, sequence: int) -> bool:
+        """Can a file of this number hold that sequence?"""
 
     def _header(self, number: int, sequence: int, epoch: int) -> ExtentHeader:
         return ExtentHeader(
@@ -156,33 +174,25 @@ class Extents(ABC):
             time=0,
         )
 
-    def check_end(self, at: int, epoch: int) -> None:
+    def check_end(self, state: control.ControlState, at: int, epoch: int, *, alone: bool) -> None:
         """Called when reading has ended at the LSN `at`, with records of `epoch`: is that the end of the log?
 
-        Raises LogDamaged where the control file, of which a copy is lost or which is an older one, may not know of the
-        extent that the log goes on in, and that can't say so itself.
+        `alone`: the state is that of the only whole copy of the control file. Raises LogDamaged where a file may have
+        more of the log.
         """
-        if self._alone and not at % self._extent_bytes and not self.holds(at // self._extent_bytes):
-            bad = self._may_hold(at)
-            if bad:
-                raise LogDamaged(
-                    f"one copy of the log control file is not whole, and log extent {bad[0]} is missing, cut, an older "
-                    f"copy or without a whole header: it may have the log from {lsn.text(at)}; restore one from a "
-                    f"backup",
-                    path=bad[0],
-                    lsn=at,
-                )
-
-    @abstractmethod
-    def _may_hold(self, at: int) -> list[str]:
-        """The files that may have the log from the LSN `at` on, for all that can be seen of them."""
-
-    def _holds_another(self, number: int, at: int) -> bool:
-        file = self._disk.open_read(self.path_of(number))
-        try:
-            return holds_another(file, at, self._extent_bytes, crc32(self._log_id))
-        finally:
-            file.close()
+        if at % self._extent_bytes:
+            return
+        for number in doubtful(self._disk, self.directory, state, at, epoch, alone=alone):
+            path, begins = self.path_of(number), lsn.text(at)
+            raise LogDamaged(
+                f"one copy of the log control file is not whole, and log extent {path} is missing, cut, an older copy "
+                f"or damaged at its beginning: it may have the log from {begins}; restore one from a backup"
+                if alone
+                else f"log extent {path} has the log from {begins} and was cut or is damaged at its beginning, or the "
+                f"log control file is an older copy, that does not know of it; put the right ones back",
+                path=path,
+                lsn=at,
+            )
 
     def path_of(self, number: int) -> str:
         return f"{self.directory}/{file_name(number)}"
@@ -223,27 +233,27 @@ class Extents(ABC):
         for later in [s for s in self._by_sequence if s > sequence]:
             del self._by_sequence[later]
         for held in self._extents.values():
-            if self._by_sequence.get(held.sequence) is not held:
+            if held.sequence and self._by_sequence.get(held.sequence) is not held:
                 held.header = attrs.evolve(held.header, sequence=0)
+                self._to_mend.add(held.number)
 
     def mend(self, floor: int, table: tuple[tuple[int, int], ...]) -> None:
-        """Write the headers that are not whole of extents that hold nothing from the sequence `floor` on.
+        """Write the headers that are not as they should be of extents that hold nothing from the sequence `floor` on.
 
-        A crash has torn them where the extent was to take another sequence. What the log holds has been found out by
-        now; where a later crash tears a copy of the control file, the other one alone could not tell this from a part
-        of the log that is lost. Which start gave the extent what it holds is not known any more: 0 is none.
+        A crash has torn them where the extent was to take another sequence, or kept them and lost its records. What the
+        log holds has been found out by now; where a later crash tears a copy of the control file, the other one alone
+        could not tell this from a part of the log that is lost. Which start gave the extent what it holds is not known
+        any more: 0 is none.
 
-        `table`: what the control file says. Those of which it says something else are left for now: no header may be
+        `table`: what the control file says. Those of which it says something later are left for now: no header may be
         behind it.
         """
         for number, said in table:
             held = self._extents.get(number)
-            if number in self._believed and held is not None and held.sequence == said < floor:
+            if number in self._to_mend and held is not None and said <= held.sequence < floor:
                 held.header = attrs.evolve(held.header, epoch=0)
-                held.front[:PAGE] = held.header.encode()
-                held.file.write(0, held.front[:PAGE])
-                held.file.sync()
-                self._believed.remove(number)
+                held.write_header()
+                self._to_mend.remove(number)
 
     @abstractmethod
     def make(self, pause: GiveWay = no_pause) -> Extent:

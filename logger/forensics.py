@@ -182,25 +182,5 @@ class Chain:
     damage: LogDamaged | None  # None: it ends as a log may end
 
 
-def sequence_inside(disk: Disk, seen: Seen, log_id: bytes, extent_bytes: int) -> int:
-    """Which part of the stream a file without a whole header holds: the latest that a record in it says; 0: none."""
-    file = disk.open_read(seen.path)
-    best = 0
-    try:
-        for base in range(0, extent_bytes, WINDOW):
-            data = file.read(DATA + base, min(2 * WINDOW, extent_bytes - base))
-            at = data.find(frame.MAGIC)
-            while 0 <= at < WINDOW:
-                if at % 8 == 0 and at + frame.HEADER.size <= len(data):
-                    own = frame.HEADER.unpack_from(data, at)[4]
-                    fits = own % extent_bytes == base + at and own // extent_bytes > best
-                    if fits and frame.decode(memoryview(data), at, own, crc32(log_id)) is not None:
-                        best = own // extent_bytes
-                at = data.find(frame.MAGIC, at + 1)
-    finally:
-        file.close()
-    return best
-
-
 def name_of(directory: str, number: int) -> str:
     return f"{directory}/{file_name(number)}"

@@ -10,9 +10,9 @@ import re
 from typing import Any
 
 from logger import control, extent
-from logger.disk import PAGE, File
+from logger.disk import File
 from logger.errors import LogDamaged
-from logger.extent import NUMBERS, Extent, ExtentHeader, decode_header, file_name, linear_number
+from logger.extent import NUMBERS, Extent, ExtentHeader, file_name, linear_number
 from logger.extents import Extents
 from logger.history import SUFFIXES, extent_of, index_name
 from logger.progress import GiveWay, no_pause
@@ -32,23 +32,19 @@ class Line(Extents):
         self._last = 0  # the highest sequence that an extent holds
         self._created = self._reused = self._deleted = 0  # extents, since `done` was asked last
 
-    def open(self, state: control.ControlState, *, read_only: bool = False, alone: bool = False) -> None:
+    def open(self, state: control.ControlState, *, read_only: bool = False) -> None:
         """Open what the control file names and what follows that: it may be an older copy.
 
         Raises LogDamaged when an extent that is needed is not there, and for a gap.
         """
-        super().open(state, read_only=read_only, alone=alone)
+        super().open(state, read_only=read_only)
         first = state.head // self._extent_bytes
         last = max(self._by_sequence, default=first - 1)
         for sequence in range(first, last):  # of which an older copy says that they hold nothing yet
             number = linear_number(sequence)
             if number not in self._extents:
                 raise self._missing(self.path_of(number), sequence)
-            header = self._unknown(number, sequence, state.epoch) if alone and not self.holds(sequence) else None
-            if header is not None:
-                self._extents[number].header = header
-                self.add(self._extents[number])
-        later = self._found_beyond(last, state.epoch)
+        later = self._found_beyond(last)
         for sequence in sorted(later):
             if sequence != last + 1:
                 raise self._missing(self.path_of(linear_number(last + 1)), last + 1)
@@ -61,61 +57,19 @@ class Line(Extents):
             last = sequence
         self._last = last
 
-    def _found_beyond(self, last: int, epoch: int) -> dict[int, ExtentHeader]:
+    def _found_beyond(self, last: int) -> dict[int, ExtentHeader]:
         """The headers of extents in the directory that hold later parts of the stream, by sequence."""
         found = {}
         for number in self._numbers_on_disk():
             ahead = (number - linear_number(last + 1)) % NUMBERS
             if ahead < NUMBERS // 2:
                 header = self._look(number)
-                if header is None and self._alone:
-                    header = self._unknown(number, last + 1 + ahead, epoch)
                 if header is not None and header.sequence > last:
                     found[header.sequence] = header
         return found
 
-    def _numbers_on_disk(self) -> list[int]:
-        numbers = (extent.number_of(name) for name in self._disk.list(self.directory))
-        return [number for number in numbers if number is not None]
-
-    def _look(self, number: int) -> ExtentHeader | None:
-        """The header of an extent of this log that is where it belongs; None for any other file."""
-        file = self._disk.open_read(self.path_of(number))
-        try:
-            header, size = decode_header(file.read(0, PAGE)), file.size()
-        finally:
-            file.close()
-        if header is None or size < extent.DATA + self._extent_bytes:
-            return None
-        ours = header.log_id == self._log_id and header.extent_bytes == self._extent_bytes
-        fits = header.sequence == 0 or linear_number(header.sequence) == number
-        return header if ours and fits and header.number == number else None
-
-    def _unknown(self, number: int, sequence: int, epoch: int) -> ExtentHeader | None:
-        """What a file holds whose header is not whole, and of which only the newer copy of the control file knew, which
-        is lost: this sequence, if a record says so.
-
-        Raises LogDamaged for one that was cut and has a header that says it.
-        """
-        path = self.path_of(number)
-        file = self._disk.open_read(path)
-        try:
-            header, cut = decode_header(file.read(0, PAGE)), file.size() < extent.DATA + self._extent_bytes
-            if cut and header is not None and (header.log_id, header.sequence) == (self._log_id, sequence):
-                raise self._missing(path, sequence)
-            if cut or header is not None or self._first(file, sequence * self._extent_bytes) is None:
-                return None
-            return self._header(number, sequence, epoch)
-        finally:
-            file.close()
-
-    def _may_hold(self, at: int) -> list[str]:
-        number = linear_number(at // self._extent_bytes)
-        path = self.path_of(number)
-        named = number in self._extents
-        unknown = number in self._believed if named else extent.is_more_than_begun(self._disk, path)
-        lost = path in self._doubtful or (unknown and not self._holds_another(number, at))
-        return [path] if lost else []
+    def _fits(self, number: int, sequence: int) -> bool:
+        return number == linear_number(sequence)
 
     def add(self, extent: Extent) -> None:
         if extent.sequence and linear_number(extent.sequence) != extent.number:

@@ -87,7 +87,7 @@ class Log(Writer):
             direct = config.sync is LogSync.ALWAYS  # else the system's memory is meant to take the writes
             extents = extents_of(disk, config.path, control.state, direct=direct)
             check_config(config, control.state)
-            extents.open(control.state, alone=control.alone)
+            extents.open(control.state)
             super().__init__(disk, clock, config, control, extents)
             self._growing = threading.Lock()
             self._paused_at = 0
@@ -118,7 +118,7 @@ class Log(Writer):
             yield from records
         finally:
             if reader.stopped:
-                self._extents.check_end(reader.stopped, reader.epoch)
+                self._extents.check_end(self._state, reader.stopped, reader.epoch, alone=self._control.alone)
 
     def live_reader(self, history: History | None = None) -> LogReader:
         """A reader of what is durable by now (`until`), while others go on to write.
@@ -198,6 +198,8 @@ class Log(Writer):
         self._extents.retire(floor // config.extent_bytes)
         self._extents.reach(floor // config.extent_bytes)
         self._extents.sweep()
+        if self._control.alone:  # both again, before what is torn next is a header
+            self._write_control(self._state)
         self._extents.mend(floor // config.extent_bytes, self._state.extents)
         self.space = Space(config.extent_bytes, config.max_files, len(self._extents), floor)
         self._have_extents(tail, room)

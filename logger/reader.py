@@ -85,13 +85,32 @@ def first_frame(file: File, extent_bytes: int, seed: int) -> frame.Frame | None:
     return None
 
 
-def holds_another(file: File, at: int, extent_bytes: int, seed: int) -> bool:
-    """Is it sure that an extent file whose header is not whole does not hold the log from the LSN `at` on?
+def latest_part(file: File, extent_bytes: int, seed: int) -> tuple[int, int]:
+    """Which part of the log an extent file holds, by the latest record anywhere in it, and that one's epoch.
 
-    Only if what it begins with is of another part; and the latest may have been in a spare page that is damaged too.
+    (0, 0): it has no whole record.
     """
-    first = first_frame(file, extent_bytes, seed)
-    return first is not None and first.lsn != at and ExtentView(file, at, extent_bytes, seed).bad_spares < SPARES
+    spares = [open_spare(file.read(at, PAGE), seed) for at in range(PAGE, DATA, PAGE)]
+    best = max(((spare.page // extent_bytes, spare.epoch) for spare in spares if spare is not None), default=(0, 0))
+    for base in range(0, extent_bytes, WINDOW):
+        data = memoryview(file.read(DATA + base, min(2 * WINDOW, extent_bytes - base)))
+        for at in _magics(data, WINDOW):
+            own = frame.lsn_at(data[at:])
+            if own % extent_bytes == base + at and own // extent_bytes >= best[0]:
+                this = frame.decode(data, at, own, seed)
+                if this is not None:
+                    best = max(best, (own // extent_bytes, this.epoch))
+    return best
+
+
+def _magics(data: memoryview, end: int) -> Iterator[int]:
+    """Where in `data`, before `end`, a frame may begin."""
+    searched = bytes(data)
+    at = searched.find(frame.MAGIC)
+    while 0 <= at < end:
+        if at % 8 == 0:
+            yield at
+        at = searched.find(frame.MAGIC, at + 1)
 
 
 Settled = Callable[[int, Callable[[], ExtentView]], ExtentView]
@@ -292,15 +311,12 @@ class LogReader:
 
     def _witness_in(self, view: ExtentView, chunk: memoryview, base: int) -> int:
         """The highest durable LSN that a whole frame with its header in `chunk` speaks of."""
-        data = bytes(chunk)
-        best, found = 0, data.find(frame.MAGIC)
-        while found >= 0:
-            if (base + found) % 8 == 0:
-                length = frame.length_at(chunk, found, base + found)
-                if length and base + found + length <= view.end:
-                    whole = chunk if found + length <= len(chunk) else view.read(base + found, length)
-                    this = frame.decode(whole, found if whole is chunk else 0, base + found, self._seed)
-                    if this is not None and self._of_this_life(this):
-                        best = max(best, this.durable)
-            found = data.find(frame.MAGIC, found + 1)
+        best = 0
+        for found in _magics(chunk, len(chunk)):
+            length = frame.length_at(chunk, found, base + found)
+            if length and base + found + length <= view.end:
+                whole = chunk if found + length <= len(chunk) else view.read(base + found, length)
+                this = frame.decode(whole, found if whole is chunk else 0, base + found, self._seed)
+                if this is not None and self._of_this_life(this):
+                    best = max(best, this.durable)
         return best

@@ -7,15 +7,22 @@ from collections.abc import Callable
 
 from logger import lsn
 from logger.at_rest import active_path
+from logger.border import Doubt, doubtful
 from logger.config import LogConfig, LogType
 from logger.control import ControlState
 from logger.crc import crc32
 from logger.disk import Disk
-from logger.extent import DATA, is_more_than_begun, linear_number
-from logger.forensics import Evidence, Seen, name_of, sequence_inside
+from logger.extent import DATA, linear_number
+from logger.forensics import Evidence, Seen, name_of
 from logger.history import History, read_header
-from logger.reader import holds_another
+from logger.reader import latest_part
 
+ROW_OF = {
+    Doubt.MISSING: "extent_missing",
+    Doubt.SHORT: "extent_short",
+    Doubt.STALE: "extent_stale",
+    Doubt.UNREADABLE: "extent_damaged_at_the_tail",
+}
 Note = Callable[[str, str, str], None]  # row of the table in `diagnosis.py`, file, more about it
 
 
@@ -31,12 +38,8 @@ class Placed:
         files: list[Seen],
         state: ControlState | None,
         note: Note,
-        *,
-        alone: bool,
     ) -> None:
-        """`files` lie in the active directory; `state`: what the control file says, `alone` if that is its only whole
-        copy, which may be the older one. Raises OSError."""
-        self._alone = alone
+        """`files` lie in the active directory; `state`: what the control file says. Raises OSError."""
         self._disk = disk
         self._note = note
         self.log_id = log_id
@@ -44,7 +47,6 @@ class Placed:
         self.circular = config.log_type is LogType.CIRCULAR
         self.active = active_path(config.path)
         expected = dict(state.extents) if state is not None else {}
-        self._there = {seen.number for seen in files}
         mine = {seen.number: seen for seen in files if seen.of(log_id, extent_bytes)}
         self.bad = [seen for seen in files if seen.number not in mine]  # no extents of this log, or not at home
         self.right = {n: seen for n, seen in mine.items() if seen.header is None or seen.header.number == n}
@@ -87,10 +89,12 @@ class Placed:
         """(what the file holds, the epoch in which it took that)."""
         if seen.header is not None:
             return seen.header.sequence, seen.header.epoch
-        known = expected.get(number)
-        if known is None or self._alone:
-            known = max(known or 0, sequence_inside(self._disk, seen, self.log_id, self.extent_bytes))
-        return known, 0
+        file = self._disk.open_read(seen.path)
+        try:
+            told, _ = latest_part(file, self.extent_bytes, crc32(self.log_id))
+        finally:
+            file.close()
+        return max(expected.get(number, 0), told), 0
 
     def path_of(self, number: int) -> str:
         return name_of(self.active, number)
@@ -123,35 +127,15 @@ class Placed:
             gone |= self._gaps_behind(max((max(known, self._says(n)) for n, known in state.extents), default=0))
         return gone
 
-    def note_doubtful(self, state: ControlState, end: int) -> set[int]:
-        """Say which bad extents may have the sequence `end`, of which the newer copy of the control file knew.
+    def note_doubtful(self, state: ControlState, at: int, epoch: int, *, alone: bool) -> set[int]:
+        """Say which files may have the log from the LSN `at` on, though nobody knows of it, as a start asks it.
 
-        That sequence, where there is such a one. As a start asks it: `Extents.check_end`.
+        That sequence, where there is such a one. `epoch`, `alone`: see `doubtful`.
         """
-        if end in self.here:
-            return set()
-        table = {n: 0 for n in sorted(self._there) if is_more_than_begun(self._disk, self.path_of(n))}
-        table |= dict(state.extents)
-        if not self.circular:
-            table = {number: known for number, known in table.items() if number == linear_number(end)}
-        found = False
-        for number, known in table.items():
-            row = self._badness(number, known, set()) or self._unreadable(number, end * self.extent_bytes)
-            if row and known < end:
-                self._note(row, self.path_of(number), f"it may have the log from {lsn.text(end * self.extent_bytes)}")
-                found = True
-        return {end} if found else set()
-
-    def _unreadable(self, number: int, at: int) -> str:
-        """The row for an extent without a whole header that may have the log from the LSN `at` on; "" for others."""
-        if self.right[number].header is not None:
-            return ""
-        file = self._disk.open_read(self.path_of(number))
-        try:
-            another = holds_another(file, at, self.extent_bytes, crc32(self.log_id))
-        finally:
-            file.close()
-        return "" if another else "extent_damaged_at_the_tail"
+        found = doubtful(self._disk, self.active, state, at, epoch, alone=alone)
+        for number, doubt in found.items():
+            self._note(ROW_OF[doubt], self.path_of(number), f"it may have the log from {lsn.text(at)}")
+        return {at // self.extent_bytes} if found else set()
 
     def _badness(self, number: int, sequence: int, foreign: set[int]) -> str:
         """The row for an extent that the control file says holds `sequence`; "" when it does, or a later one."""

@@ -104,9 +104,7 @@ class _Examiner:
         self.extent_bytes = self._geometry(copies)
         state = self._believed(copies)
         self._drop_foreign_checkpoints()
-        self.placed = Placed(
-            self.disk, self.config, self.log_id, self.extent_bytes, self.files, state, self.note, alone=self.alone
-        )
+        self.placed = Placed(self.disk, self.config, self.log_id, self.extent_bytes, self.files, state, self.note)
         found = self._end(state)
         stale = self._older_than(found.chain, state) if state is not None and found is not None else ""
         if stale:
@@ -120,11 +118,6 @@ class _Examiner:
         """What the log has that a control file always knows of, and this one does not; "" where there is nothing."""
         if chain.epoch > state.epoch:
             return f"of epoch {state.epoch}, the log is at {chain.epoch}"
-        last = (chain.stopped - 1) // self.extent_bytes
-        if state.log_type is LogType.CIRCULAR and last in self.placed.here and last > max(s for _, s in state.extents):
-            number, seen = self.placed.here[last]
-            if number not in dict(state.extents) or seen.header is None:
-                return f"the log goes on in {seen.path}"
         return ""
 
     # ---- whose log it is
@@ -299,8 +292,8 @@ class _Examiner:
         needed = used.found.head // self.extent_bytes
         passed = chain.end // self.extent_bytes  # those before this one can be read, whatever else is wrong with them
         gone = {sequence for sequence in self.placed.note_bad(state, needed) if sequence >= passed}
-        if state is not None and self.alone and not chain.stopped % self.extent_bytes and not gone:
-            gone = self.placed.note_doubtful(state, chain.stopped // self.extent_bytes)
+        if state is not None and not chain.stopped % self.extent_bytes and not gone:
+            gone = self.placed.note_doubtful(state, chain.stopped, chain.epoch, alone=self.alone)
         media = self.media(used.catalogue) // self.extent_bytes
         if media:
             self.placed.note_history(media, needed)

@@ -352,7 +352,7 @@ def with_an_older_control_file() -> tuple[Life, bytes, ControlState]:
 
 @pytest.mark.parametrize("size", [60, 30000])
 @pytest.mark.parametrize("restarts", [0, 1])
-def test_control_stale_and_the_log_went_on_in_an_extent_that_it_does_not_name(size: int, restarts: int) -> None:
+def test_an_older_control_file_and_the_log_went_on_in_an_extent_that_it_does_not_name(size: int, restarts: int) -> None:
     """Whether the first page there is in its place yet, or in a spare page."""
     life, stale, state = with_an_older_control_file()
     for _ in range(restarts):
@@ -363,15 +363,15 @@ def test_control_stale_and_the_log_went_on_in_an_extent_that_it_does_not_name(si
     life.put("A", size=size)
     life.disk = life.disk.crash(KEEP_ALL)
     life.disk.poke(CONTROL, stale)
-    assert "is an older copy" in refused_by_start(life)
+    assert not refused_by_start(life) and check(life).examination.lost is None
     model = life.model.copy()
     model.crash()
-    mended(life, "control_stale", model)
+    goes_on(life, model)
 
 
 @pytest.mark.parametrize("writes", [1, 2, 3, 4, 5, 6, 7])
-def test_control_stale_and_what_went_on_is_a_part_of_a_record(writes: int) -> None:
-    """What a start refuses is found by repair, whatever the crash has left of a long record there."""
+def test_an_older_control_file_and_what_went_on_is_a_part_of_a_record(writes: int) -> None:
+    """A start takes the extent for what it says it is, whatever the crash has left of a long record there."""
     life, stale, state = with_an_older_control_file()
     border = (len(state.extents) + 1) * state.extent_bytes
     while life.qm.status().log.tail < border - 20_000:
@@ -382,11 +382,9 @@ def test_control_stale_and_what_went_on_is_a_part_of_a_record(writes: int) -> No
         life.put("A", size=100_000)
     life.disk = life.disk.crash(KEEP_ALL)
     life.disk.poke(CONTROL, stale)
-    if refused_by_start(life):
-        model.crash()
-        mended(life, "control_stale", model)
-    else:
-        assert not check(life).needed
+    assert not refused_by_start(life) and not check(life).needed
+    model.crash()
+    goes_on(life, model)
 
 
 @pytest.mark.parametrize("ended", [False, True], ids=["crashed", "ended"])
@@ -1318,19 +1316,22 @@ def test_the_same_of_a_linear_log(left: bytes) -> None:
 
 @pytest.mark.parametrize("size", [4, PAGE])
 def test_the_records_say_what_an_extent_holds_that_the_newer_copy_of_the_control_file_knew_of(size: int) -> None:
-    """Its header is not whole, and the older copy takes it for one that no restart needs: nothing is lost."""
+    """Its header is not whole, and the older copy takes it for one that no restart needs: a start knows better."""
     past = of("circular-killed")
     life, path = with_the_older_copy(past)
     poke(life, path, 0 if size == PAGE else 40, bytes(size) if size == PAGE else b"????")
-    assert path in refused_by_start(life)
+    assert not refused_by_start(life)
     found = check(life)
-    assert {"control_one_copy_torn", "control_stale"} <= rows(found) and found.examination.lost is None
-    assert repair(life).report is not None
+    assert {"control_one_copy_torn", "extent_header_damaged"} == rows(found) and not found.needed
     goes_on(life, past.last)
 
 
-def test_an_extent_without_a_whole_header_that_no_restart_needs_refuses_no_start() -> None:
-    """Its records are of an earlier lap, as the only whole copy of the control file says."""
+@pytest.mark.parametrize("front", [b"\xff" * PAGE, bytes(PAGE)], ids=["noise", "zeros"])
+def test_an_extent_without_a_whole_header_that_no_restart_needs_refuses_no_start(front: bytes) -> None:
+    """Its records are of an earlier lap, as the only whole copy of the control file says.
+
+    Not so where its spare pages are lost, too: they may have had a later one.
+    """
     past = of("circular-killed")
     life, path = with_the_older_copy(past)
     header = decode_header(life.disk.peek(path)[:PAGE])
@@ -1340,9 +1341,16 @@ def test_an_extent_without_a_whole_header_that_no_restart_needs_refuses_no_start
     delete = records.Delete(1).encode()
     at, seed = earlier.sequence * past.extent_bytes, crc32(past.state.log_id)
     frame.encode_into(memoryview(data), DATA, seed, 1, at, 0, 1, 0, Kind.DELETE, frame.WHOLE, delete[2], delete[3])
-    life.disk.poke(path, bytes(data))
-    assert not refused_by_start(life)
-    assert check(life).examination.lost is None
+    life.disk.poke(path, front + bytes(data[PAGE:]))
+    if any(front):
+        assert not refused_by_start(life)
+        assert check(life).examination.lost is None
+        return
+    assert path in refused_by_start(life)
+    found = check(life)
+    assert {"control_one_copy_torn", "extent_damaged_at_the_tail"} <= rows(found) and found.examination.lost is not None
+    assert repair(life, accept_loss=True).report is not None
+    goes_on(life, past.as_of(found.examination.lost.start))
 
 
 def struck_by_chance(past: Past, life: Life) -> str:

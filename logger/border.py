@@ -1,0 +1,121 @@
+"""The border of an extent where reading has ended: is it the end of the log, or may a file have more of it?
+
+Nothing lies beyond that anybody knows of. That is as it should be, unless the control file is an older copy, or one of
+its two copies is not whole, which may have been the newer one; and the file that has the next part of the log can't say
+so itself: it was cut, or its header is damaged. Reads files, never writes.
+"""
+
+import enum
+
+from logger import extent
+from logger.config import LogType
+from logger.control import ControlState
+from logger.crc import crc32
+from logger.disk import PAGE, Disk, File
+from logger.extent import DATA, SPARES, ExtentHeader, decode_header, is_blank, linear_number, number_of
+from logger.reader import ExtentView, first_frame, latest_part
+
+
+class Doubt(enum.Enum):
+    """What is wrong with a file that may have the next part of the log."""
+
+    MISSING = "missing"
+    SHORT = "short"
+    STALE = "stale"
+    UNREADABLE = "unreadable"
+
+
+def doubtful(disk: Disk, directory: str, state: ControlState, at: int, epoch: int, *, alone: bool) -> dict[int, Doubt]:
+    """The files, by number, that may have the log from the LSN `at` on, where the border is. Raises OSError.
+
+    `epoch`: of the records before it. `alone`: the state is that of the only whole copy of the control file.
+
+    Before there is a record in a part of the log, the control file has said which file has that part. So of a crash
+    alone no file has any that the control file does not know of.
+    """
+    border = _Border(disk, state, at, max(epoch, state.epoch), alone)
+    table = dict(state.extents)
+    numbers = {number for name in disk.list(directory) if (number := number_of(name)) is not None} | set(table)
+    if state.log_type is LogType.LINEAR:
+        numbers &= {linear_number(border.sequence)}
+    found = {n: border.doubt(f"{directory}/{extent.file_name(n)}", n, table.get(n)) for n in sorted(numbers)}
+    return {number: doubt for number, doubt in found.items() if doubt is not None}
+
+
+class _Border:
+    def __init__(self, disk: Disk, state: ControlState, at: int, epoch: int, alone: bool) -> None:
+        self._disk = disk
+        self._state = state
+        self._at = at
+        self._epoch = epoch  # what earlier lives left was declared lost
+        self._alone = alone
+        self._seed = crc32(state.log_id)
+        self.sequence = at // state.extent_bytes
+
+    def doubt(self, path: str, number: int, known: int | None) -> Doubt | None:
+        """About one file, of which the control file says that it holds `known`; None: it says nothing of it."""
+        try:
+            file = self._disk.open_read(path)
+        except FileNotFoundError:
+            return self._of_lost(known, Doubt.MISSING)
+        try:
+            header = decode_header(file.read(0, PAGE))
+            if header is None and is_blank(file):
+                return self._of_lost(known, Doubt.SHORT)
+            if known == self.sequence:  # its spare pages were wiped before it got a record
+                return Doubt.UNREADABLE if self._view(file).bad_spares == SPARES else None
+            if header is not None and header.sequence != self.sequence:
+                return self._of_another(file, header, known)
+            return self._of_one_that_may(file, number, header, known)
+        finally:
+            file.close()
+
+    def _of_lost(self, known: int | None, doubt: Doubt) -> Doubt | None:
+        return doubt if self._alone and known is not None and known < self.sequence else None
+
+    def _of_another(self, file: File, header: ExtentHeader, known: int | None) -> Doubt | None:
+        """About one that says that it holds another part."""
+        if not self._alone or known is None or known >= self.sequence:
+            return None
+        if self._is_short(file):
+            return Doubt.SHORT
+        return Doubt.STALE if header.sequence < known else None
+
+    def _of_one_that_may(self, file: File, number: int, header: ExtentHeader | None, known: int | None) -> Doubt | None:
+        """About one that says that it holds this part, or says nothing."""
+        if header is not None and (
+            (header.log_id, header.number) != (self._state.log_id, number) or header.epoch < self._epoch
+        ):
+            return None
+        part, epoch = latest_part(file, self._state.extent_bytes, self._seed)
+        has_records = part == self.sequence and epoch >= self._epoch
+        blank = is_blank(file, PAGE)
+        if self._is_short(file):
+            says = header is not None or has_records
+            return Doubt.SHORT if says or (self._alone and (known is not None or not blank)) else None
+        if has_records:
+            return Doubt.UNREADABLE  # it was not read: its first frame is bad, or nobody takes its word
+        if blank:
+            return None  # as it was made, and no more
+        if header is not None and known is None and self._state.log_type is LogType.CIRCULAR:
+            return Doubt.UNREADABLE
+        if self._alone and self._is_hidden(file, header):
+            return Doubt.UNREADABLE
+        return None
+
+    def _is_hidden(self, file: File, header: ExtentHeader | None) -> bool:
+        """May a record have been there that can't be seen? Not if the file is as the part before has left it."""
+        if self._view(file).bad_spares:
+            return True
+        if header is not None:
+            return False
+        if not any(file.read(0, DATA)):
+            return True  # its header and whatever was in a spare page
+        first = first_frame(file, self._state.extent_bytes, self._seed)
+        return first is None or (first.lsn == self._at and first.epoch >= self._epoch)
+
+    def _is_short(self, file: File) -> bool:
+        return file.size() < DATA + self._state.extent_bytes
+
+    def _view(self, file: File) -> ExtentView:
+        return ExtentView(file, self._at, self._state.extent_bytes, self._seed)
