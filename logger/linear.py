@@ -119,13 +119,19 @@ class Line(Extents):
                 f"{NUMBERS - 1} and then from 0 again; archive or remove the old ones",
                 path=self.path_of(number),
             )
-        reusable = self.reusable()
-        if not reusable:
-            created = extent.create(self._disk, self.directory, header, direct=self._direct, pause=pause)
-            self._created += 1
-            return created
-        old, path = f"{self.directory}/{reusable[0]}", self.path_of(number)
-        file = self._disk.open(old, direct=self._direct)
+        for name in self.reusable():
+            file = self._disk.open(f"{self.directory}/{name}", direct=self._direct)
+            if file.size() == extent.DATA + self._extent_bytes:
+                return self._made_of(file, name, header)
+            file.close()  # it was cut, and one that has to grow can find the disk full
+            self._disk.unlink(f"{self.directory}/{name}")
+        created = extent.create(self._disk, self.directory, header, direct=self._direct, pause=pause)
+        self._created += 1
+        return created
+
+    def _made_of(self, file: File, reusable: str, header: ExtentHeader) -> Extent:
+        """The extent of that header, made of a file that is kept for reuse."""
+        old, path = f"{self.directory}/{reusable}", self.path_of(header.number)
         try:
             made = Extent(self._disk, file, path, header)
             made.write_header()  # before it has a name that means something

@@ -15,9 +15,11 @@ from logger.errors import LogDamaged
 from logger.log import FRAME_COST, Log
 from recovery.checkpoint import Checkpoint
 from recovery.errors import NotRecoverable
-from recovery.records import Backout, decode
+from recovery.records import Backout, Kind, decode
 from recovery.resource import ResourceManager
 from recovery.uows import ACTIVE, Uow
+
+OF_CHECKPOINT = (Kind.START_CHECKPOINT, Kind.END_CHECKPOINT, Kind.FILL)
 
 
 @attrs.frozen(kw_only=True)
@@ -77,7 +79,7 @@ def restart(
     checkpoint, catalogue = checkpoints[0]
     if checkpoint.lsn < log.state.checkpoint and checkpoint.head < log.state.head:
         _refuse_unless_log_reaches(log, checkpoint)
-    resource.load(catalogue, unlogged=checkpoint.clean and log.state.clean_end != 0)
+    resource.load(catalogue, unlogged=_ended_with(log, checkpoint))
     resource.set_counters(checkpoint.counters)
     end, epoch, partial, replayed = replay(log, resource, checkpoint)
     was_clean = log.state.clean_end == end
@@ -101,6 +103,20 @@ def restart(
         torn_tail=not was_clean,
     )
     return checkpoint, report
+
+
+def _ended_with(log: Log, checkpoint: Checkpoint) -> bool:
+    """Has nothing been done since this checkpoint, so that what it has and the log never tells of is still true?
+
+    The control file may be an older copy, of the end before a start that has done more.
+    """
+    if not checkpoint.clean or not log.state.clean_end:
+        return False
+    reader, records = log.read(checkpoint.lsn, checkpoint.durable)
+    try:
+        return all(raw.kind in OF_CHECKPOINT for raw in records) and reader.end == log.state.clean_end
+    finally:
+        reader.close()
 
 
 def _refuse_unless_log_reaches(log: Log, checkpoint: Checkpoint) -> None:

@@ -125,3 +125,35 @@ def test_the_checkpoint_before_finds_its_segments_after_a_restart(data: Path) ->
     newest.write_bytes(newest.read_bytes()[:-1])
     with started(data) as qm:
         assert (qm.queue("A").depth, qm.queue("A").damaged) == (0, "")
+
+
+def files(data: Path) -> tuple[Path, Path, Path]:
+    """The control file and both checkpoint files."""
+    home = data / "qmgrs" / "QM1"
+    return data / "log" / "QM1" / "amqhlctl.lfh", home / "amqalchk.fil", home / "amqalchk.old"
+
+
+@pytest.mark.parametrize("checkpoint", ["as it is", "gone", "older, too"])
+def test_an_older_control_file_that_says_that_it_ended_in_order_brings_no_message_back(
+    data: Path, checkpoint: str
+) -> None:
+    """Of non-persistent ones a log tells nothing, so what an end in order has kept counts only if that was the last."""
+    with started(data) as qm:
+        qm.define_queue("H", non_persistent_class="HIGH")
+        qm.put("H", b"x", persistent=False)
+    control, newest, previous = files(data)
+    ended = control.read_bytes(), newest.read_bytes()
+    with started(data) as qm:
+        assert [message.body for message in qm.browse("H")] == [b"x"]
+        qm.get("H")
+        qm.put("H", b"logged")
+        shutil.copytree(data, data.parent / "killed")
+    control, newest, previous = files(data.parent / "killed")
+    control.write_bytes(ended[0])
+    if checkpoint != "as it is":
+        newest.unlink()
+    if checkpoint == "older, too":
+        newest.write_bytes(ended[1])
+        previous.unlink(missing_ok=True)
+    with started(data.parent / "killed") as qm:
+        assert [message.body for message in qm.browse("H")] == [b"logged"]

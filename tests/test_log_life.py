@@ -605,6 +605,27 @@ def crash(life: LogLife, change: int, sizes: list[int], loss: Loss, *, start: bo
         life.start()
 
 
+@pytest.mark.parametrize("left", [0, DATA, DATA + 20 * PAGE])
+def test_an_extent_that_is_kept_for_reuse_and_was_cut_is_not_used_again(left: int) -> None:
+    life, _ = used_before(LogType.LINEAR)
+    life.log.move_head(life.appended[-1][0], life.appended[-1][0])
+    for sequence in life.log.inactive():
+        life.log.recycle(sequence)
+    active = f"{life.config.path}/active"
+    kept = [name for name in life.disk.list(active) if name.startswith("R")]
+    assert kept
+    for name in kept:
+        life.disk.poke(f"{active}/{name}", life.disk.peek(f"{active}/{name}")[:left])
+    while life.log.buffer.tail < 5 * life.config.extent_bytes:
+        life.log.provide()
+        life.append(3000)
+        life.make_room()
+        sizes = {len(life.disk.peek(f"{active}/{name}")) for name in life.disk.list(active) if name.startswith("S")}
+        assert sizes == {DATA + life.config.extent_bytes}
+    life.disk = life.disk.crash(LOSE_ALL)
+    assert outcome(life) == "all there"
+
+
 def test_seed_890_an_advance_that_a_secondary_made_room_for() -> None:
     LinearLife(890, WriteIntegrity.TRIPLE).live(150)
 
