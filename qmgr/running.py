@@ -59,6 +59,7 @@ class Running(ABC):
         self._clock = clock
         self._ended: threading.Lock = threading.Lock()
         self._enders: list[Alive] = []  # threads that end it: their own units of work are over
+        self._at_once = False  # it is to be ended without waiting for anybody's; once said, that stays
         self._authorizing = threading.Lock()
         self._state = "starting"
         self.recreated: dict[str, str] = {}  # queues that the start builds again: what they have then, and why
@@ -382,28 +383,33 @@ class Running(ABC):
 
     def end(self, mode: str = "quiesce") -> None:
         """End it in order. "quiesce" lets the units of work of other threads end first; "immediate" backs them out, and
-        ends another thread's "quiesce" that waits for them.
+        overrules a "quiesce" that waits for them: that of another thread, or in a signal handler that of the one that
+        it has interrupted, which then ends it on its return.
         """
         if mode not in ("quiesce", "immediate"):
             raise Mistake(f"mode is 'quiesce' or 'immediate', not {mode!r}")
         if self._state in ("ended", "forked"):
             return
+        if mode == "immediate":
+            self._at_once = True
+            self._engine.ending = Reason.Q_MGR_STOPPING
         me = this_thread()
-        self._enders.append(me)
+        if me in self._enders:
+            return
         try:
-            if mode == "immediate":
-                self._engine.ending = Reason.Q_MGR_STOPPING
-            self._end(mode)
+            self._enders.append(me)
+            self._end()
         finally:
-            self._enders.remove(me)
+            if me in self._enders:
+                self._enders.remove(me)
 
-    def _end(self, mode: str) -> None:
+    def _end(self) -> None:
         with self._ended:
             outcome = "failed"
             try:
                 if self._state in ("running", "quiescing"):
                     self._state = "ending"
-                    self._end_in_order(mode)
+                    self._end_in_order()
                     outcome = "ended"
             except (OSError, LogError) as exc:
                 raise Unavailable(
@@ -422,7 +428,10 @@ class Running(ABC):
         engine = self._engine
         if self._state == "running":
             self._state = "quiescing"
-        engine.ending = engine.ending or Reason.Q_MGR_QUIESCING
+        if not self._at_once:
+            engine.ending = Reason.Q_MGR_QUIESCING
+        if self._at_once:  # asked again: another thread may have said so in between
+            engine.ending = Reason.Q_MGR_STOPPING
         for queue in list(engine.state.queues.values()):
             with engine.lock:
                 queue.waiters.wake_all()
@@ -438,11 +447,10 @@ class Running(ABC):
         with self._engine.lock:
             return any(unit.state is ACTIVE and not unit.holds for unit in self._engine.state.uows)
 
-    def _end_in_order(self, mode: str) -> None:
+    def _end_in_order(self) -> None:
         engine, log = self._engine, self._log
         self.quiesce()
-        if mode == "quiesce":
-            self._await_units()
+        self._await_units()
         self._housekeeper.stop()
         with engine.lock:
             for unit in engine.state.uows:
@@ -453,7 +461,7 @@ class Running(ABC):
                 if unit.state is ACTIVE:
                     unit.evicted = True
                     engine.back_out_locked(unit)
-            engine.events.not_active(mode)
+            engine.events.not_active("immediate" if self._at_once else "quiesce")
             engine.tell_locked()
             engine.refusal = Unavailable(
                 f"queue manager {self.name!r} has ended", reason=Reason.Q_MGR_STOPPING, name=self.name
@@ -469,7 +477,7 @@ class Running(ABC):
         once.
         """
         engine, never = self._engine, threading.Event()
-        while engine.ending is not Reason.Q_MGR_STOPPING and engine.refusal is None:
+        while not self._at_once and engine.refusal is None:
             with engine.lock:
                 begun = [u.thread for u in engine.state.uows if u.state is ACTIVE and not u.holds]
             if not any(who is not None and who() is not None for who in begun if who not in self._enders):

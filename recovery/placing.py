@@ -51,7 +51,7 @@ class Placed:
         self.bad = [seen for seen in files if seen.number not in mine]  # no extents of this log, or not at home
         self.right = {n: seen for n, seen in mine.items() if seen.header is None or seen.header.number == n}
         for seen in [seen for seen in mine.values() if seen.number not in self.right]:
-            self._place_astray(seen, state is None, expected)
+            self._place_astray(seen, expected)
         places: dict[int, tuple[int, Seen]] = {}
         for number, seen in self.right.items():
             sequence, epoch = self._sequence(number, seen, expected)
@@ -62,12 +62,12 @@ class Placed:
         self.archived = {} if self.circular else self._archived(places, config.archive_directory)
         self.here = self.archived | places  # (file number, file) by sequence
 
-    def _place_astray(self, seen: Seen, any_number: bool, expected: dict[int, int]) -> None:
+    def _place_astray(self, seen: Seen, expected: dict[int, int]) -> None:
         """A file that says it has another number than its name: it goes there, unless there is a better one."""
         assert seen.header is not None
         number = seen.header.number
         there = self.right.get(number)
-        if (any_number or number in expected) and (there is None or not there.whole(self.extent_bytes)):
+        if there is None or self._worth(number, there, expected) < self._worth(number, seen, expected):
             self.right[number] = seen
             self._note("extents_swapped", seen.path, f"it is {name_of('', number)[1:]}")
         else:
@@ -96,6 +96,12 @@ class Placed:
             file.close()
         return max(expected.get(number, 0), told), 0
 
+    def _worth(self, number: int, seen: Seen, expected: dict[int, int]) -> tuple[bool, int, int, int]:
+        """Of two files that say they have the same number the one with more of it is the one to have."""
+        sequence, epoch = self._sequence(number, seen, expected)
+        frames = Evidence(self._disk, self.log_id, self.extent_bytes, {sequence: seen.path}).frames(0)
+        return seen.whole(self.extent_bytes), sequence, epoch, max((each.end for each in frames), default=0)
+
     def path_of(self, number: int) -> str:
         return name_of(self.active, number)
 
@@ -105,8 +111,11 @@ class Placed:
 
     # ---- what lacks
 
-    def note_bad(self, state: ControlState | None, needed: int) -> set[int]:
-        """Say which extents are bad; the sequences of those from `needed` on that a restart needs and are not there."""
+    def note_bad(self, state: ControlState | None, needed: int, read: int) -> set[int]:
+        """Say which extents are bad; the sequences of those from `needed` on that a restart needs and are not there.
+
+        `read`: the LSN up to which records were read.
+        """
         if state is None:
             return self._gaps(needed)
         gone: set[int] = set()
@@ -123,6 +132,15 @@ class Placed:
                 gone.add(sequence)
             elif row == "extent_foreign" or (row and sequence >= floor):
                 self._note("extent_not_needed", path, "")  # a start refuses it all the same
+        for sequence in range(max(1, needed), floor):  # inactive, as the control file says, so in no table
+            if sequence in self.archived:
+                path = self.path_of(linear_number(sequence))
+                self._note("extent_in_the_archive", path, self.archived[sequence][1].path)
+        newest = max((known for _, known in state.extents), default=0)
+        for sequence, (_, seen) in sorted(self.here.items()):  # of which an older control file does not know
+            if sequence > newest and sequence * self.extent_bytes < read and not seen.whole(self.extent_bytes):
+                self._note("extent_short", seen.path, f"it has the log from {lsn.text(sequence * self.extent_bytes)}")
+                gone.add(sequence)
         if state.log_type is LogType.LINEAR:
             gone |= self._gaps_behind(max((max(known, self._says(n)) for n, known in state.extents), default=0))
         return gone

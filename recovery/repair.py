@@ -215,11 +215,21 @@ class _Examiner:
     def _end(self, state: ControlState | None) -> End | None:
         """How far the records go on from the newest checkpoint that can be used; None where none can."""
         evidence = self.placed.evidence()
+        unfollowed = None
         for one in self.checkpoints:
             chain = self._follow(evidence, one.found, state)
             if chain.end >= one.found.lsn:
-                return End(one, chain)
-        return self._of_images(evidence, state) if state is not None else self._of_first_record(evidence, state)
+                if self._is_followed(evidence, one.found, chain, state):
+                    return End(one, chain)
+                unfollowed = unfollowed or End(one, chain)
+        made = self._of_images(evidence, state) if state is not None else self._of_first_record(evidence, state)
+        return made or unfollowed
+
+    def _is_followed(self, evidence: Evidence, one: Checkpoint, chain: Chain, state: ControlState | None) -> bool:
+        """Does the log go on from this checkpoint? Not from an older copy that the log does not reach back to."""
+        if chain.records or (state is not None and one.lsn >= state.checkpoint):
+            return True
+        return next(evidence.frames(one.head), None) is None
 
     def _of_images(self, evidence: Evidence, state: ControlState) -> End | None:
         """A linear log has all that the queues can be built again from, as of its end."""
@@ -276,9 +286,9 @@ class _Examiner:
     def _no_end(self, state: ControlState | None) -> Refused:
         if not self.checkpoints:
             return self.refuse("checkpoints_lost", f"{self.data_dir}/{checkpoint.NAME}")
-        self.placed.note_bad(state, self.checkpoints[0].found.head // self.extent_bytes)
         newest = self.checkpoints[0].found
         chain = self._follow(self.placed.evidence(), newest, state)
+        self.placed.note_bad(state, newest.head // self.extent_bytes, chain.stopped)
         if any(one.row.name == "checkpoint_newest_damaged" for one in self.findings) and chain.records == 0:
             text = f"{self.checkpoints[0].path} needs the log from {lsn.text(newest.head)}"
             return self.refuse("checkpoints_lost", f"{self.data_dir}/{checkpoint.NAME}", text)
@@ -291,7 +301,7 @@ class _Examiner:
         used, chain = found.used, found.chain
         needed = used.found.head // self.extent_bytes
         passed = chain.end // self.extent_bytes  # those before this one can be read, whatever else is wrong with them
-        gone = {sequence for sequence in self.placed.note_bad(state, needed) if sequence >= passed}
+        gone = {sequence for sequence in self.placed.note_bad(state, needed, chain.stopped) if sequence >= passed}
         if state is not None and not chain.stopped % self.extent_bytes and not gone:
             gone = self.placed.note_doubtful(state, chain.stopped, chain.epoch, alone=self.alone)
         media = self.media(used.catalogue) // self.extent_bytes

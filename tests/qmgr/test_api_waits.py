@@ -264,6 +264,60 @@ def test_a_second_end_while_a_quiesce_waits(qm: qmgr.QueueManager, who: str, mod
     assert reason_of(caught.value) in (Reason.Q_MGR_STOPPING, Reason.BACKED_OUT)
 
 
+def test_a_quiesce_that_is_overruled_while_it_says_so(qm: qmgr.QueueManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread ends it at once just where the first one has looked that nobody did."""
+    unit = qm.begin()
+    unit.put("A", b"x")
+    engine, first = qm._engine, threading.Event()
+    said: list[Reason | None] = []
+    others: list[Call] = []
+
+    class Engine(type(engine)):  # type: ignore[misc]
+        @property
+        def ending(self) -> Reason | None:
+            return said[-1] if said else None
+
+        @ending.setter
+        def ending(self, reason: Reason) -> None:
+            if not first.is_set():
+                first.set()
+                others.append(Call(lambda: qm.end("immediate")))
+                until(lambda: Reason.Q_MGR_STOPPING in said)
+            said.append(reason)
+
+    del engine.ending
+    engine.__class__ = Engine
+    Call(qm.end).outcome()
+    others[0].outcome()
+    assert said[0] is Reason.Q_MGR_STOPPING
+
+
+def test_a_signal_handler_overrules_the_quiesce_that_it_interrupts(qm: qmgr.QueueManager) -> None:
+    """It is the same thread that ends it twice; the event says how it ended."""
+    unit = qm.begin()
+    unit.put("A", b"x")
+    real_wait = qm._clock.wait
+
+    def wait(event: threading.Event, seconds: float | None) -> bool:
+        if threading.current_thread() is first:
+            qm.end("immediate")
+        return real_wait(event, seconds)
+
+    told: list[str] = []
+    qm._clock.wait = wait  # type: ignore[method-assign]
+    qm._engine.events.not_active = told.append  # type: ignore[method-assign]
+    ready = threading.Event()
+
+    def ends() -> None:
+        ready.wait()
+        qm.end()
+
+    first = Call(ends)
+    ready.set()
+    first.outcome()
+    assert told == ["immediate"]
+
+
 def test_quiesce_does_not_take_another_thread_for_one_that_is_gone(qm: qmgr.QueueManager) -> None:
     """The system gives the number of a thread to the next one, which here lasts, as threads of the log do."""
     gone = Call(lambda: qm.begin().put("A", b"x"))
