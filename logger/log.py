@@ -28,7 +28,7 @@ from logger.history import History
 from logger.linear import Line
 from logger.progress import GiveWay, no_pause
 from logger.reader import ExtentView, LogReader, Record
-from logger.space import EXTENT_WASTE, Space
+from logger.space import CHECKPOINT, EXTENT_WASTE, Space
 from logger.stats import WriteStats
 from logger.writer import Writer
 
@@ -226,14 +226,18 @@ class Log(Writer):
 
     def _have_extents(self, tail: int, room: int) -> None:
         """Have as many extents as there are primaries, and room behind `tail`: a secondary may have given it that held
-        nothing yet, so that the control file had not heard of it.
+        nothing yet, so that the control file had not heard of it. And where it is repaired, all that are allowed may
+        be full: then there are more, since a start has to log its checkpoint.
 
         Where the disk has no room for more than what is there, a start is no reason to insist, if the log has room:
         others are made later.
         """
         extents, space = self._extents, self.space
         try:
-            while space.files < self._config.primary_files or (not space.fits(tail, room, 0) and space.can_grow()):
+            while space.files < self._config.primary_files or (
+                not space.fits(tail, room, 0)
+                and (space.can_grow() or not space.fits_for_checkpoint(tail, room + CHECKPOINT // 2))
+            ):
                 extents.add(extents.make())
                 space.set_files(len(extents))
         except OSError as exc:

@@ -283,6 +283,26 @@ def test_a_restart_has_room_where_a_secondary_had_given_it(log_type: LogType, le
     assert life.log.space.files == 3
 
 
+@pytest.mark.parametrize("left", [0, 100, 9000])
+@pytest.mark.parametrize("log_type", LogType)
+def test_a_start_has_room_where_all_extents_that_are_allowed_are_full(log_type: LogType, left: int) -> None:
+    """As where repair lets it begin with the first record: it has to log its checkpoint."""
+    life = LogLife(1, WriteIntegrity.TRIPLE, log_type)
+    end = 4 * life.config.extent_bytes
+    assert life.log.grow()
+    while life.log.buffer.tail < end - left - 3100:
+        life.append(3000, reserve=False)
+    life.append(end - left - life.log.buffer.tail - 48, reserve=False)
+    life.force()
+    life.disk = life.disk.crash(LOSE_ALL)
+    life.start()
+    life.append(5000, reserve=False)
+    life.force()
+    life.move_head()
+    life.disk = life.disk.crash(LOSE_ALL)
+    life.start()
+
+
 @pytest.mark.parametrize("further", [0, 1])
 @pytest.mark.parametrize("named", [True, False], ids=["made ahead", "of no table"])
 def test_a_linear_log_goes_on_where_its_newest_extents_have_lost_their_headers(named: bool, further: int) -> None:
