@@ -90,9 +90,9 @@ def ddl(columns: Iterable[str]) -> str:
 
 
 def lsn_text(column: str) -> str:
-    """SQL for an LSN as operators write it, such as `<0:0:4615:42406>`."""
+    """SQL for an LSN as operators write it, such as `<0:0:4615:42406>`; null for null."""
     groups = ", ".join(f"shiftright({column}, {bits}) & 65535" for bits in (48, 32, 16, 0))
-    return f"format_string('<%d:%d:%d:%d>', {groups})"
+    return f"if({column} is null, null, format_string('<%d:%d:%d:%d>', {groups}))"
 
 
 def lsn_of(text: str) -> str:
