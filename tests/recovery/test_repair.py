@@ -369,6 +369,26 @@ def test_an_older_control_file_and_the_log_went_on_in_an_extent_that_it_does_not
     goes_on(life, model)
 
 
+def test_an_older_control_file_and_the_extent_that_the_log_went_on_in_was_cut() -> None:
+    """Its records can be read, up to where it was cut; a start takes nothing that is not whole."""
+    life = Life(LINEAR)
+    born(life)
+    stale, state = life.disk.peek(CONTROL), control.read(life.disk, CONTROL)[1]
+    beyond = max(number for number, _ in state.extents) + 1
+    while not life.disk.exists(path_of(beyond)) or life.qm.status().log.tail < (beyond + 1) * state.extent_bytes + 9000:
+        life.put("A", size=9000)
+    life.disk = life.disk.crash(KEEP_ALL)
+    life.disk.poke(CONTROL, stale)
+    life.disk.poke(path_of(beyond), life.disk.peek(path_of(beyond))[:-1])
+    assert path_of(beyond) in refused_by_start(life)
+    found = check(life)
+    assert "extent_short" in rows(found) and found.examination.lost is not None
+    model = life.model.copy()
+    model.crash()
+    assert repair(life, accept_loss=True).report is not None
+    goes_on(life, model)
+
+
 @pytest.mark.parametrize("writes", [1, 2, 3, 4, 5, 6, 7])
 def test_an_older_control_file_and_what_went_on_is_a_part_of_a_record(writes: int) -> None:
     """A start takes the extent for what it says it is, whatever the crash has left of a long record there."""
@@ -453,6 +473,53 @@ def test_checkpoint_newest_damaged(past: Past) -> None:
     found = check(life)
     assert "checkpoint_newest_damaged" in rows(found) and not found.needed
     goes_on(life, past.last)
+
+
+def with_old_checkpoints() -> tuple[Life, bytes]:
+    """A linear log that has gone on for some extents since this checkpoint, and has images of its queues since."""
+    life = Life(LINEAR)
+    born(life)
+    life.checkpoint()
+    old = life.disk.peek(NEWEST)
+    size = control.read(life.disk, CONTROL)[1].extent_bytes
+    while life.qm.status().log.tail < 6 * size:
+        life.put("A", size=9000)
+        life.checkpoint()
+    life.record_image()
+    for _ in range(2):
+        life.checkpoint()
+    return life, old
+
+
+def as_it_was(life: Life) -> Model:
+    life.disk = life.disk.crash(KEEP_ALL)
+    model = life.model.copy()
+    model.crash()
+    return model
+
+
+def test_checkpoints_older_than_the_active_log_and_the_archive_has_what_lies_between() -> None:
+    life, old = with_old_checkpoints()
+    life.keep_log("archive")
+    life.put("A")
+    model = as_it_was(life)
+    life.disk.poke(NEWEST, old)
+    life.disk.remove(PREVIOUS)
+    assert "no longer reaches back" in refused_by_start(life)
+    mended(life, "extent_in_the_archive", model)
+
+
+def test_checkpoints_older_than_the_log_and_the_images_have_all() -> None:
+    """The log can't be cut where it does not reach back to, as long as there is something better."""
+    life, old = with_old_checkpoints()
+    life.put("A")
+    model = as_it_was(life)
+    for number in range(4):
+        life.disk.remove(path_of(number))
+    for path in (NEWEST, PREVIOUS):
+        life.disk.poke(path, old)
+    assert "no longer reaches back" in refused_by_start(life)
+    mended(life, "checkpoints_lost_images_there", model)
 
 
 def test_checkpoint_foreign(past: Past) -> None:
@@ -635,6 +702,37 @@ def test_extents_swapped(killed: Past) -> None:
     life.disk.poke(two, first)
     assert refused_by_start(life)
     mended(life, "extents_swapped", killed.last)
+
+
+def test_extents_swapped_one_of_which_no_control_file_knows() -> None:
+    life, stale, state = with_an_older_control_file()
+    while life.qm.status().log.tail // state.extent_bytes <= len(state.extents):
+        life.put("A", size=9000)
+    unknown = len(state.extents)
+    assert life.disk.exists(path_of(unknown)) and unknown not in dict(state.extents)
+    life.disk = life.disk.crash(KEEP_ALL)
+    life.disk.poke(CONTROL, stale)
+    first, second = life.disk.peek(path_of(0)), life.disk.peek(path_of(unknown))
+    life.disk.poke(path_of(0), second)
+    life.disk.poke(path_of(unknown), first)
+    model = life.model.copy()
+    model.crash()
+    mended(life, "extents_swapped", model)
+
+
+def test_extents_swapped_and_an_older_copy_is_in_the_right_place(killed: Past) -> None:
+    """The one that has more of the log is taken, wherever it lies."""
+    life = killed.fork()
+    path = path_of(dict(reversed(pair) for pair in killed.state.extents)[max(killed.sequences)])
+    newest = life.disk.peek(path)
+    last = max(frames(killed, max(killed.sequences)))
+    older = DATA + last % killed.extent_bytes
+    life.disk.poke(path, newest[:PAGE] + bytes(DATA - PAGE) + newest[DATA:older] + bytes(len(newest) - older))
+    life.disk.poke(path_of(9_000_000), newest)
+    done = check(life)
+    assert "extents_swapped" in rows(done) and done.examination.lost is None
+    assert repair(life).report is not None
+    goes_on(life, killed.last)
 
 
 def frames(past: Past, sequence: int) -> list[int]:
