@@ -28,12 +28,15 @@ class Doubt(enum.Enum):
 def doubtful(disk: Disk, directory: str, state: ControlState, at: int, epoch: int, *, alone: bool) -> dict[int, Doubt]:
     """The files, by number, that may have the log from the LSN `at` on, where the border is. Raises OSError.
 
-    `epoch`: of the records before it. `alone`: the state is that of the only whole copy of the control file.
+    `epoch`: of the records before it. `alone`: the state is that of the only whole copy of the control file. That the
+    state is an older one is also known where there are records that it can't know of.
 
     Before there is a record in a part of the log, the control file has said which file has that part. So of a crash
     alone no file has any that the control file does not know of.
     """
-    border = _Border(disk, state, at, max(epoch, state.epoch), alone)
+    read = range(state.head // state.extent_bytes, at // state.extent_bytes)
+    older = epoch > state.epoch or not {sequence for _, sequence in state.extents}.issuperset(read)
+    border = _Border(disk, state, at, max(epoch, state.epoch), alone or older)
     table = dict(state.extents)
     numbers = {number for name in disk.list(directory) if (number := number_of(name)) is not None} | set(table)
     if state.log_type is LogType.LINEAR:
@@ -49,6 +52,7 @@ class _Border:
         self._at = at
         self._epoch = epoch  # what earlier lives left was declared lost
         self._alone = alone
+        self._is_ring = state.log_type is LogType.CIRCULAR
         self._seed = crc32(state.log_id)
         self.sequence = at // state.extent_bytes
 
@@ -97,8 +101,8 @@ class _Border:
             return Doubt.UNREADABLE  # it was not read: its first frame is bad, or nobody takes its word
         if blank:
             return None  # as it was made, and no more
-        if header is not None and known is None and self._state.log_type is LogType.CIRCULAR:
-            return Doubt.UNREADABLE
+        if header is not None and known is None and self._is_ring and not is_blank(file, DATA):
+            return Doubt.UNREADABLE  # it was new when it took this part
         if self._alone and self._is_hidden(file, header):
             return Doubt.UNREADABLE
         return None

@@ -248,9 +248,10 @@ class Extents(ABC):
         `table`: what the control file says. Those of which it says something later are left for now: no header may be
         behind it.
         """
-        for number, said in table:
+        said = dict(table)
+        for number in sorted(self._to_mend):
             held = self._extents.get(number)
-            if number in self._to_mend and held is not None and said <= held.sequence < floor:
+            if held is not None and said.get(number, 0) <= held.sequence < floor:
                 held.header = attrs.evolve(held.header, epoch=0)
                 held.write_header()
                 self._to_mend.remove(number)

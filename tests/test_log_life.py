@@ -5,6 +5,7 @@ One seed is one life: append, force, move the head, crash at any change of the d
 
 import contextlib
 import random
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -609,6 +610,57 @@ def test_an_older_control_file_and_the_newest_extent_has_lost_its_header(log_typ
     life.disk.remove(path)
     control.create(life.disk, path, attrs.evolve(state, extents=tuple(older)))
     spoil(life, number, 1)
+    assert outcome(life) == "all there"
+
+
+class TornFront(Loss):
+    """Everything reached the disk, but of the front of an extent only the header: the spare pages behind it are noise."""
+
+    def choose(self, rng: random.Random, versions: dict[int, list[bytes]], written: set[int]) -> dict[int, bytes]:
+        torn = range(1, DATA // SECTOR)
+        return {n: rng.randbytes(SECTOR) if n in torn else has[-1] for n, has in versions.items()}
+
+
+class TornControl(Loss):
+    """What was being written is noise."""
+
+    def choose(self, rng: random.Random, versions: dict[int, list[bytes]], written: set[int]) -> dict[int, bytes]:
+        return {n: rng.randbytes(SECTOR) for n in versions}
+
+
+def first_torn(life: LogLife, path: str, loss: Loss, act: Callable[[], None]) -> SimDisk:
+    """The disk after a crash in the first sync of that file that `act` makes, which tears it."""
+    states: list[SimDisk] = []
+
+    def look(kind: str, of: str, disk: SimDisk = life.disk) -> None:
+        if kind == "sync" and of == path and not states and path in disk.unsynced():
+            states.append(disk.snapshot(attrs.evolve(loss, sizes="new", names="new")))
+
+    life.disk.before_effect = look
+    act()
+    return states[0]
+
+
+@pytest.mark.parametrize("crashes", [1, 2])
+@pytest.mark.parametrize("log_type", LogType)
+def test_crashes_that_tear_the_front_of_an_extent_that_no_table_names(log_type: LogType, crashes: int) -> None:
+    """And then the control file: by crashes alone a start is never refused."""
+    life = LogLife(3, WriteIntegrity.TRIPLE, log_type)
+    with pytest.raises(NoRoom):
+        while True:
+            life.append(3000)
+    life.append(3 * life.config.extent_bytes - life.log.buffer.tail - 48, reserve=False)
+    life.force()
+    assert life.log.grow()
+    safe, forced = list(life.appended), life.forced
+    life.append(1000, reserve=False)
+    disk = first_torn(life, life.log._extents.path_of(2), TornFront(), life.force)
+    for number in range(crashes):
+        life.disk, life.appended, life.forced, life.histories = disk, list(safe), forced, [safe]
+        life.epochs.clear()
+        if number + 1 < crashes:
+            disk = first_torn(life, f"{life.config.path}/{control.NAME}", TornControl(), life.start)
+            assert len(control.whole_copies(disk.open_read(f"{life.config.path}/{control.NAME}"))) == 1
     assert outcome(life) == "all there"
 
 
