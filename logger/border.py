@@ -2,7 +2,9 @@
 
 Nothing lies beyond that anybody knows of. That is as it should be, unless the control file is an older copy, or one of
 its two copies is not whole, which may have been the newer one; and the file that has the next part of the log can't say
-so itself: it was cut, or its header is damaged. Reads files, never writes.
+so itself: it was cut, or its header is damaged. Inside of an extent it is for the reader to say, but where that one's
+front is nothing but zeros: what was in a spare page is lost with the header, and leaves no trace. Reads files, never
+writes.
 """
 
 import enum
@@ -25,10 +27,13 @@ class Doubt(enum.Enum):
     UNREADABLE = "unreadable"
 
 
-def doubtful(disk: Disk, directory: str, state: ControlState, at: int, epoch: int, *, alone: bool) -> dict[int, Doubt]:
-    """The files, by number, that may have the log from the LSN `at` on, where the border is. Raises OSError.
+def doubtful(
+    disk: Disk, directory: str, state: ControlState, at: int, epoch: int, *, alone: bool, spares: bool
+) -> dict[int, Doubt]:
+    """The files, by number, that may have the log from the LSN `at` on, where reading has ended. Raises OSError.
 
-    `epoch`: of the records before it. `alone`: the state is that of the only whole copy of the control file. That the
+    `epoch`: of the records before it. `alone`: the state is that of the only whole copy of the control file. `spares`:
+    spare pages are written. That the
     state is an older one is also known where there are records that it can't know of.
 
     Before there is a record in a part of the log, the control file has said which file has that part. So of a crash
@@ -41,6 +46,11 @@ def doubtful(disk: Disk, directory: str, state: ControlState, at: int, epoch: in
     numbers = {number for name in disk.list(directory) if (number := number_of(name)) is not None} | set(table)
     if state.log_type is LogType.LINEAR:
         numbers &= {linear_number(border.sequence)}
+    if at % state.extent_bytes:
+        lost = spares and state.clean_end != at
+        return {
+            n: Doubt.UNREADABLE for n in numbers if lost and border.has_lost_front(f"{directory}/{extent.file_name(n)}")
+        }
     found = {n: border.doubt(f"{directory}/{extent.file_name(n)}", n, table.get(n)) for n in sorted(numbers)}
     return {number: doubt for number, doubt in found.items() if doubt is not None}
 
@@ -67,10 +77,23 @@ class _Border:
             if header is None and is_blank(file):
                 return self._of_lost(known, Doubt.SHORT)
             if known == self.sequence:  # its spare pages were wiped before it got a record
-                return Doubt.UNREADABLE if self._view(file).bad_spares == SPARES else None
+                lost = self._view(file).bad_spares == SPARES or not any(file.read(0, DATA))
+                return Doubt.UNREADABLE if lost else None
             if header is not None and header.sequence != self.sequence:
                 return self._of_another(file, header, known)
             return self._of_one_that_may(file, number, header, known)
+        finally:
+            file.close()
+
+    def has_lost_front(self, path: str) -> bool:
+        """Is that the file that reading has ended in, and its front nothing but zeros?"""
+        if not self._disk.exists(path):
+            return False
+        file = self._disk.open_read(path)
+        try:
+            if any(file.read(0, DATA)):
+                return False
+            return latest_part(file, self._state.extent_bytes, self._seed)[0] == self.sequence
         finally:
             file.close()
 

@@ -174,15 +174,13 @@ class Extents(ABC):
             time=0,
         )
 
-    def check_end(self, state: control.ControlState, at: int, epoch: int, *, alone: bool) -> None:
+    def check_end(self, state: control.ControlState, at: int, epoch: int, *, alone: bool, spares: bool) -> None:
         """Called when reading has ended at the LSN `at`, with records of `epoch`: is that the end of the log?
 
-        `alone`: the state is that of the only whole copy of the control file. Raises LogDamaged where a file may have
-        more of the log.
+        `alone`: the state is that of the only whole copy of the control file. `spares`: spare pages are written. Raises
+        LogDamaged where a file may have more of the log.
         """
-        if at % self._extent_bytes:
-            return
-        for number in doubtful(self._disk, self.directory, state, at, epoch, alone=alone):
+        for number in doubtful(self._disk, self.directory, state, at, epoch, alone=alone, spares=spares):
             path, begins = self.path_of(number), lsn.text(at)
             raise LogDamaged(
                 f"one copy of the log control file is not whole, and log extent {path} is missing, cut, an older copy "
@@ -245,14 +243,14 @@ class Extents(ABC):
         could not tell this from a part of the log that is lost. Which start gave the extent what it holds is not known
         any more: 0 is none.
 
-        `table`: what the control file says. Those of which it says something later are left for now: no header may be
-        behind it.
+        `table`: what the control file says. No header may be behind it, so those are left for now of which it says that
+        they hold something from there on.
         """
         said = dict(table)
         for number in sorted(self._to_mend):
             held = self._extents.get(number)
-            if held is not None and said.get(number, 0) <= held.sequence < floor:
-                held.header = attrs.evolve(held.header, epoch=0)
+            if held is not None and max(held.sequence, said.get(number, 0)) < floor:
+                held.header = attrs.evolve(held.header, sequence=max(held.sequence, said.get(number, 0)), epoch=0)
                 held.write_header()
                 self._to_mend.remove(number)
 

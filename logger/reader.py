@@ -285,7 +285,7 @@ class LogReader:
     def _check_spares(self) -> None:
         """A crash can tear the spare page that is being written; that both hold nothing whole is damage."""
         view = self._view
-        if view is not None and view.bad_spares == SPARES and view.start < self.end < view.end:
+        if view is not None and view.bad_spares == SPARES and view.start < self.stopped < view.end:
             path = self._name(view.start // self._extent_bytes)
             raise LogDamaged(
                 f"both spare pages of {path} are damaged, so the last records of the log may be missing from "

@@ -10,6 +10,7 @@ RESERVE = 20  # percent of the active log that is kept free for ending work and 
 EXTENT_WASTE = 2048  # bytes that the end of an extent may lose to padding
 FULL_ENOUGH = 67  # percent of the extents that exist: whoever puts quickly is to have room until a checkpoint is taken
 FOR_GETS = 10  # percent of the active log into which no put goes: with the disk full, messages can still be taken
+FAR = 1 << 64  # beyond every LSN
 CHECKPOINT = 16384  # bytes that the records of a checkpoint and of the release sequence may need
 
 
@@ -24,6 +25,7 @@ class Space:
         self.limit = 0  # no record may end beyond limit - promised
         self.largest = self.capacity // 2  # bytes that one call may log
         self.for_gets = 0  # bytes below the limit that puts leave alone
+        self.put_limit = FAR  # no put goes beyond this LSN: the disk may have no room for its message later
         self.checkpoint_at = 0  # beyond this LSN a checkpoint is taken that moves the head
         self.soft = 0  # beyond this LSN the release sequence runs
         self.set_files(files)
@@ -39,9 +41,14 @@ class Space:
         self.floor = floor
         self.set_files(files)
 
+    def set_put_limit(self, put_limit: int) -> None:
+        """How far puts may go, for the disk that their messages will move to."""
+        self.put_limit = put_limit
+        self._place()
+
     def _place(self) -> None:
         self.limit = self._limit(self.files)
-        self.for_gets = self.files * self._extent * FOR_GETS // 100
+        self.for_gets = max(self.usual_for_gets, self.limit - self.put_limit)
         self.checkpoint_at = self.floor + self.files * self._extent * FULL_ENOUGH // 100
         self.soft = self.floor + self.capacity * (100 - RESERVE) // 100
 
@@ -52,6 +59,11 @@ class Space:
     def capacity(self) -> int:
         """All that the configured primaries and secondaries can hold."""
         return self._max_files * self._extent
+
+    @property
+    def usual_for_gets(self) -> int:
+        """The bytes below the limit that puts leave alone where the disk has room."""
+        return self.files * self._extent * FOR_GETS // 100
 
     def used(self, tail: int) -> int:
         return tail - self.floor

@@ -10,6 +10,7 @@ then again, until there is room.
 
 import contextlib
 import datetime
+import errno
 import threading
 from collections.abc import Callable, Iterator
 
@@ -17,10 +18,11 @@ from logger.clock import Clock
 from logger.config import LogType
 from logger.disk import NO_DESCRIPTORS, NO_MEANS, way_out
 from logger.errors import LogDamaged, LogError
+from logger.space import FAR
 from qmgr.engine import Engine
 from qmgr.entry import Entry
 from qmgr.errorlog import ErrorLog
-from qmgr.logged import MORE_LOG
+from qmgr.logged import MORE_LOG, full
 from qmgr.queue import Queue
 from qmgr.retention import Retention
 from qmgr.units import rolled_forward
@@ -33,6 +35,8 @@ CHORES_NS = 10_000_000_000  # between looks whether a media image or an archive 
 AGAIN_NS = 60_000_000_000  # until it is said again that the disk has no room, which calls and checkpoints try for hours
 SETTLED_NS = 1_000_000_000  # that a log has room before it is no longer full: each unit backed out gives some back
 TICK = 1.0  # seconds between looks at the clock
+MARGIN = 65536  # bytes of the disk that are not counted on: a checkpoint begins new pages
+FOR_REWRITES = 4 << 20  # bytes of it that puts leave, to rewrite a segment of which most is gone; less of a small disk
 
 
 def _hindrance(exc: OSError | LogDamaged) -> str:
@@ -70,6 +74,9 @@ class Housekeeper:
         self._hindrance = ""  # what a checkpoint failed for, as in `make_space`
         self._told: tuple[int | None, int] = 0, 0  # errno of a checkpoint that failed, and when that was said
         self._grew: tuple[int | None, int] = 0, 0  # the same of an extent that was to be made for a call
+        self._scarce_ns = 0  # when a checkpoint was taken last to give back room on the disk
+        self._refused_ns = 0  # when it was said last that puts are refused for that
+        engine.state.to_spare = self._to_spare
         self._looked_ns = clock.elapsed_ns()
         self._chores = chores
         self._busy: threading.Thread | None = None
@@ -132,6 +139,7 @@ class Housekeeper:
         self._wake.clear()
         if self._was_full:
             self._look_whether_full()
+        self._look_at_disk()
         if not self._ending and self._engine.refusal is None and (self._engine.urgent or self._timed()):
             self.work()
         if not self._ending:
@@ -201,6 +209,7 @@ class Housekeeper:
             if exc.errno not in NO_MEANS:
                 raise
             self._failed_ns = self._clock.elapsed_ns()
+            self._look_at_disk()
             self._hindrance = _hindrance(exc)
             why, since = self._told
             if exc.errno != why or self._failed_ns - since >= AGAIN_NS:
@@ -233,6 +242,7 @@ class Housekeeper:
         self._failed_ns = 0
         self._hindrance = ""
         self._told = 0, 0
+        self._look_at_disk()
         self._fit_log(clean)
         self._retention.after_checkpoint()
 
@@ -257,7 +267,64 @@ class Housekeeper:
 
     # ---- room in the log
 
+    def _look_at_disk(self) -> None:
+        """Let puts go no further than the disk has room for their messages, and for rewriting a segment.
+
+        A checkpoint that can't be written gives nothing back of what was got, so one has to be possible always.
+        """
+        log, state, put_limit = self._engine.log, self._engine.state, FAR
+        with contextlib.suppress(OSError):
+            free, total = state.disk.free_bytes(state.directory)
+            put_limit = self._since() + free - MARGIN - min(FOR_REWRITES, total // 16)
+        with log.lock:
+            log.space.set_put_limit(put_limit)
+            state.scarce = put_limit < log.space.limit
+
+    def _since(self) -> int:
+        """The LSN from which on messages may be in the log only, less the bytes of those that came before it."""
+        open_units = sum(unit.put_bytes for unit in self._engine.state.uows)
+        return self._engine.log.state.checkpoint - open_units
+
+    def _to_spare(self) -> int:
+        """The bytes that the disk has beside what messages need that are in the log only."""
+        log, state = self._engine.log, self._engine.state
+        try:
+            free, _ = state.disk.free_bytes(state.directory)
+        except OSError:
+            return FAR  # that can't be told
+        return free - MARGIN - (log.buffer.tail - self._since())
+
+    def _make_disk_room(self, size: int, own: int) -> str:
+        """For a put that finds none: take a checkpoint, which may give some back, but not for each such put."""
+        log, now = self._engine.log, self._clock.elapsed_ns()
+        self._look_at_disk()
+        if not self._fits(size, own + log.space.for_gets) and now - self._scarce_ns >= RETRY_NS:
+            self._scarce_ns = now
+            with self._awaiting(), self._one_at_a_time:
+                for _ in range(2):  # the second one deletes what the first one lets go of
+                    if not self.checkpoint_if_possible() or self._fits(size, own + log.space.for_gets):
+                        break
+        if self._fits(size, own + log.space.for_gets):
+            return ""
+        why = (
+            f"the file system of {self._engine.state.directory} has no more room than messages need that are in the "
+            f"log only; make room there, or get messages"
+        )
+        if now - self._refused_ns >= AGAIN_NS or not self._refused_ns:
+            self._refused_ns = now
+            self._errors.say("AMQ9017", text=why)
+        return f"queue manager {self._engine.name!r} has no room for more messages: {why}, and try again"
+
     def _grow(self) -> bool:
+        """Bring in a secondary, unless the disk needs that room for messages that are in the log only."""
+        log, state = self._engine.log, self._engine.state
+        shared = False
+        with contextlib.suppress(OSError):
+            shared = state.disk.same_file_system(state.directory, log.config.path)
+        if shared and log.space.can_grow() and self._to_spare() < log.config.extent_bytes + FOR_REWRITES:
+            raise OSError(
+                errno.ENOSPC, "No space left on device, but for messages that are in the log", log.config.path
+            )
         try:
             return self._engine.log.grow()
         except OSError as exc:
@@ -266,12 +333,18 @@ class Housekeeper:
             return self._engine.log.grow()
 
     def make_space(self, size: int, promise: int, spare: bool) -> str:
-        """A call found no room: bring in a secondary, else release space. No way: what to do, else "".
+        """A call found no room: bring in a secondary, else release space. "", or why there is none.
 
-        `spare` the units of work, if it is the disk that is full: it is a put that waits, and not a get.
+        `spare` the units of work, if it is the disk that is full: it is a put that waits, and not a get. Its promise
+        has what is kept for gets. No way: why, and what to do, as a sentence.
         """
         log = self._engine.log
         hindered = ""  # by the disk, or for want of descriptors
+        if spare:
+            own = max(0, promise - log.space.for_gets)
+            promise = own + log.space.usual_for_gets
+            if self._fits(size, promise):
+                return self._make_disk_room(size, own)
         with self._awaiting(), self._one_at_a_time:  # which a checkpoint under way may have made
             if self._fits(size, promise) or (self._move_head() and self._fits(size, promise)):
                 return ""
@@ -301,7 +374,7 @@ class Housekeeper:
                     self._errors.say("AMQ7463")
                 self._was_full = self._engine.attention = True
                 self._room_ns = None
-                return hindered or self._hindrance or MORE_LOG
+                return full(self._engine.name, hindered or self._hindrance or MORE_LOG)
             return ""
 
     def _fits(self, size: int, promise: int) -> bool:

@@ -33,7 +33,7 @@ class Surroundings:
     checkpointer: Checkpointer
     max_uncommitted: int
     make_space: Callable[[int, int, bool], str]  # (size, promise, spare units of work?), without the lock: make room in
-    # the log; else what to do
+    # the log; else why there is none, and what to do
     on_failure: Callable[[BaseException], None]
 
 
@@ -41,6 +41,11 @@ MORE_LOG = (
     "; commit or back out the units of work that are open, or give it more or larger files (LogPrimaryFiles, "
     "LogSecondaryFiles)"
 )
+
+
+def full(name: str, way: str) -> str:
+    """That the log of the queue manager is full; `way`: what to do, as the sentence goes on."""
+    return f"the log of queue manager {name!r} is full{way}"
 
 
 class TakesWaiting(Exception):
@@ -156,24 +161,27 @@ class Logged:
     def _find_room(self, size: int, kept: int, *, spare: bool) -> None:
         if getattr(_here, "hasty", False):
             raise TakesWaiting
-        way = MORE_LOG
+        space, why = self.log.space, ""
+        for_gets = space.for_gets
 
         def make() -> None:
-            nonlocal way
-            way = MORE_LOG
+            nonlocal why
+            why = ""
             try:
-                way = self._make_space(size, kept, spare)
+                why = self._make_space(size, kept, spare)
             except OSError as exc:  # of a checkpoint; for want of space it would not have been raised
                 self._on_failure(exc)
 
         for _ in range(8):
             self.log.changed.without(make)
             self.check()
+            if spare:  # a put, which leaves alone what is kept by now
+                kept, for_gets = kept + space.for_gets - for_gets, space.for_gets
             if self.log.reserve(size, kept):
                 return
-            if way:
+            if why:
                 break
-        raise ResourceProblem(f"the log of queue manager {self.name!r} is full{way or MORE_LOG}", name=self.name)
+        raise ResourceProblem(why or full(self.name, MORE_LOG), name=self.name)
 
     def check(self) -> None:
         """Raise the refusal, if there is one: a copy, since an exception keeps the frames of each time it is raised."""

@@ -17,7 +17,7 @@ import attrs
 
 from logger.disk import NO_SPACE
 from qmgr import segments
-from qmgr.batch import Alike, Batch, Items, still_there
+from qmgr.batch import Alike, Batch, Items, still_there, weight
 from qmgr.entry import GONE, Entry
 from qmgr.message import standing
 from qmgr.openfiles import segment_path
@@ -73,7 +73,8 @@ class _Rewrite:
 class _QueueSnapshot:
     """One changed queue as of the checkpoint's LSN."""
 
-    def __init__(self, queue: Queue, *, ending: bool, rewrite: bool) -> None:
+    def __init__(self, queue: Queue, *, ending: bool, rewrite: bool, spare: int | None) -> None:
+        """`rewrite` segments of which most is gone, where they take much; with `spare` others too, to so many bytes."""
         self.queue = queue
         self.definition = queue.definition
         self.next_sequence = queue.next_sequence
@@ -91,15 +92,15 @@ class _QueueSnapshot:
         self.plan: list[list[Segment]] = []
         self.put_off = False  # there is more to rewrite, which is for the next checkpoint
         if not queue.damaged:
-            self._make_plan(rewrite)
+            self._make_plan(rewrite, spare)
         self.rewrites: list[_Rewrite] = []
         self.appends: list[_Append] = []
         self.found: QueueDamaged | None = None
         self.unspilled = False  # there was no room for the non-persistent ones, which can stay in memory
 
-    def _make_plan(self, rewrite: bool) -> None:
+    def _make_plan(self, rewrite: bool, spare: int | None) -> None:
         for kind in (NON_PERSISTENT, PERSISTENT):
-            groups, more = _plan(self.of_kind(kind))
+            groups, more = _plan(self.of_kind(kind), spare)
             self.put_off = self.put_off or more or bool(groups and not rewrite)
             self.plan += groups if rewrite else []
 
@@ -145,6 +146,10 @@ class _QueueSnapshot:
                         batches = []
             yield from _of_batches(priority, batches)
             yield from self._of_entries(priority, entries)
+
+    def weight(self, kind: int) -> int:
+        """Bytes of the new messages of one kind."""
+        return weight(self._fresh[kind])
 
     def _of_entries(self, priority: int, entries: Sequence[Entry]) -> Iterator[_Few]:
         for at in range(0, len(entries), FEW):
@@ -210,23 +215,24 @@ def _of_batches(priority: int, batches: list[tuple[Batch, Alike]]) -> Iterator[_
         yield _Few(priority, items, bodies[few], heads[few], sequences[few], bytes(len(heads[few])))
 
 
-def _plan(live: list[Segment]) -> tuple[list[list[Segment]], bool]:
+def _plan(live: list[Segment], spare: int | None) -> tuple[list[list[Segment]], bool]:
     """(groups of segments to rewrite, whether there are more than one checkpoint should rewrite).
 
     Only where a queue takes too much space: the segments of which at least half is gone. Each group is of neighbours,
-    and becomes one new segment.
+    and becomes one new segment. With `spare` wherever it takes more than it need, if that is room for the new segment.
     """
-    if segments.surplus(live) <= SLACK:
+    slack, most = (SLACK, segments.LARGEST) if spare is None else (0, min(spare, segments.LARGEST))
+    if segments.surplus(live) <= slack:
         return [], False
     groups: list[list[Segment]] = []
     size = total = 0  # of the last group, and of all
     before = None
     for segment in live if _is_full(live[-1]) else live[:-1]:
         more = segment.live_bytes
-        if 2 * more <= segment.length:
+        if 2 * more <= segment.length and (spare is None or more <= spare):
             if total >= AT_ONCE:
                 return groups, True
-            if not groups or groups[-1][-1] is not before or size + more > segments.LARGEST:
+            if not groups or groups[-1][-1] is not before or size + more > most:
                 groups.append([])
                 size = 0
             groups[-1].append(segment)
@@ -255,10 +261,13 @@ class StateSnapshot:
         self._changed: dict[int, _QueueSnapshot] = {}
         self._lines: dict[int, bytes] = {}
         self._order = list(state.by_id.values())
+        spare = state.to_spare() if state.scarce else None
         for queue in self._order:
             if queue.changed:
                 queue.changed = False
-                self._changed[queue.id] = _QueueSnapshot(queue, ending=state.ending, rewrite=not state.gave_up)
+                self._changed[queue.id] = _QueueSnapshot(
+                    queue, ending=state.ending, rewrite=not state.gave_up, spare=spare
+                )
             else:
                 self._lines[queue.id] = queue.line
         self._retired, state.retired = state.retired, []
@@ -288,13 +297,17 @@ class StateSnapshot:
             first = next(fresh, None)
             if first is None:
                 continue
+            may_stay = kind == NON_PERSISTENT and not snapshot.keep_volatile
+            if may_stay and self._state.scarce and snapshot.weight(kind) > self._state.to_spare():
+                snapshot.unspilled = True
+                continue
             try:
                 self._append(snapshot, self._target(snapshot, kind), chain([first], fresh))
             except FileNotFoundError as exc:
                 snapshot.found = QueueDamaged(f"segment {exc.filename} is missing")
                 self._append(snapshot, self._new(kind), snapshot.fresh(kind))
             except OSError as exc:
-                if kind == PERSISTENT or snapshot.keep_volatile or exc.errno not in NO_SPACE:
+                if not may_stay or exc.errno not in NO_SPACE:
                     raise
                 snapshot.unspilled = True
 
@@ -339,6 +352,8 @@ class StateSnapshot:
 
     def _rewrite(self, snapshot: _QueueSnapshot, group: list[Segment]) -> None:
         """Write what is there of these segments to a new one. Where that is not possible they stay."""
+        if sum(segment.live_bytes for segment in group) > self._state.to_spare():
+            return
         number = next(self._numbers, None)
         if number is None:
             return

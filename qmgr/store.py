@@ -4,6 +4,7 @@ import errno
 from collections.abc import Callable
 
 from logger.disk import Disk
+from logger.space import FAR
 from qmgr import segments
 from qmgr.entry import GONE, LOCKED
 from qmgr.ids import Arrays
@@ -29,7 +30,7 @@ class Store(State):
 
     __slots__ = (
         *("_give_way", "_named", "arrays", "awaited", "buffers", "directory", "disk", "doomed", "doomed_bytes"),
-        *("ending", "fence", "files", "gave_up", "log_id", "opened", "pinned"),
+        *("ending", "fence", "files", "gave_up", "log_id", "opened", "pinned", "scarce", "to_spare"),
     )
 
     def __init__(
@@ -50,6 +51,8 @@ class Store(State):
         self._give_way = give_way
         self.awaited: list[None] = []  # one for each caller that waits for a checkpoint
         self.fence = no_fence  # who writes segments asks it first
+        self.scarce = False  # the disk has little room: every segment of which most is gone is worth to be rewritten
+        self.to_spare: Callable[[], int] = lambda: FAR  # bytes of the disk beside what messages in memory need
         self.disk = disk
         self.directory = directory
         self.log_id = log_id

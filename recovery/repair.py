@@ -302,7 +302,7 @@ class _Examiner:
         needed = used.found.head // self.extent_bytes
         passed = chain.end // self.extent_bytes  # those before this one can be read, whatever else is wrong with them
         gone = {sequence for sequence in self.placed.note_bad(state, needed, chain.stopped) if sequence >= passed}
-        if state is not None and not chain.stopped % self.extent_bytes and not gone:
+        if state is not None and chain.damage is None and not gone:
             gone = self.placed.note_doubtful(state, chain.stopped, chain.epoch, alone=self.alone)
         media = self.media(used.catalogue) // self.extent_bytes
         if media:

@@ -614,7 +614,7 @@ def test_an_older_control_file_and_the_newest_extent_has_lost_its_header(log_typ
 
 
 class TornFront(Loss):
-    """Everything reached the disk, but of the front of an extent only the header: the spare pages behind it are noise."""
+    """Everything reached the disk, but of the front of an extent only the header: its spare pages are noise."""
 
     def choose(self, rng: random.Random, versions: dict[int, list[bytes]], written: set[int]) -> dict[int, bytes]:
         torn = range(1, DATA // SECTOR)

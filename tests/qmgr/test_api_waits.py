@@ -264,6 +264,7 @@ def test_a_second_end_while_a_quiesce_waits(qm: qmgr.QueueManager, who: str, mod
     assert reason_of(caught.value) in (Reason.Q_MGR_STOPPING, Reason.BACKED_OUT)
 
 
+@pytest.mark.interpreted
 def test_a_quiesce_that_is_overruled_while_it_says_so(qm: qmgr.QueueManager, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread ends it at once just where the first one has looked that nobody did."""
     unit = qm.begin()
