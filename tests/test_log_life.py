@@ -613,6 +613,104 @@ def test_an_older_control_file_and_the_newest_extent_has_lost_its_header(log_typ
     assert outcome(life) == "all there"
 
 
+def up_to(life: LogLife, end: int, last: int = 4000) -> None:
+    """Fill the log up to just that LSN, and force it."""
+    while life.log.buffer.tail < end - last:
+        life.append(3000, reserve=False)
+    life.append(end - life.log.buffer.tail - 48, reserve=False)
+    life.force()
+    assert life.log.buffer.tail == end
+
+
+def alter(life: LogLife, sequence: int, change: Callable[[bytes], bytes]) -> None:
+    """After a crash that loses nothing the extent that holds this part is another."""
+    path = life.log._extents.at(sequence).path
+    life.disk = life.disk.crash(KEEP_ALL)
+    life.disk.poke(path, change(life.disk.peek(path)))
+
+
+def without_spares(data: bytes) -> bytes:
+    return data[:PAGE] + b"\xff" * (DATA - PAGE) + data[DATA:]
+
+
+def without_front(data: bytes) -> bytes:
+    return bytes(DATA) + data[DATA:]
+
+
+@pytest.mark.parametrize("before", [0, 9000])
+@pytest.mark.parametrize("size", [20_000, 40_000, 60_000])
+@pytest.mark.parametrize("log_type", LogType)
+def test_spare_pages_are_lost_where_one_record_fills_what_there_is_of_an_extent(
+    log_type: LogType, size: int, before: int
+) -> None:
+    """Its end is in one of them, so the reader sees but a part of a record, which begins before the extent."""
+    life = LogLife(3, WriteIntegrity.TRIPLE, log_type)
+    up_to(life, 3 * life.config.extent_bytes - before)
+    assert life.log.grow()
+    life.append(size, reserve=False)
+    life.force()
+    alter(life, 3, without_spares)
+    assert outcome(life) == "refused"
+
+
+@pytest.mark.parametrize("log_type", LogType)
+def test_the_front_of_the_extent_is_lost_that_the_log_ends_in(log_type: LogType) -> None:
+    """A last page in a spare page leaves no trace; but that extent has its header before it has a record."""
+    life = LogLife(3, WriteIntegrity.TRIPLE, log_type)
+    for _ in range(5):
+        life.append(3000)
+        life.force()
+    alter(life, 1, without_front)
+    assert outcome(life) == "refused"
+    if log_type is LogType.CIRCULAR:
+        life, _ = used_before(log_type)
+        alter(life, 3, without_front)
+        assert outcome(life) == "refused"
+
+
+def test_the_front_of_the_extent_is_lost_and_the_log_has_ended_in_order() -> None:
+    life = LogLife(3, WriteIntegrity.TRIPLE)
+    up_to(life, life.config.extent_bytes + 10 * PAGE)
+    path = life.log._extents.at(1).path
+    life.log.close(clean=True)
+    life.disk = life.disk.crash(KEEP_ALL)
+    life.disk.poke(path, without_front(life.disk.peek(path)))
+    assert outcome(life) == "all there"
+
+
+def test_an_older_control_file_tells_nothing_of_the_newest_secondary() -> None:
+    """Both of its copies are whole; what was read in an extent that it does not know says that it is an older one."""
+    life = LogLife(3, WriteIntegrity.TRIPLE, secondary_files=3)
+    size, path = life.config.extent_bytes, f"{life.config.path}/{control.NAME}"
+    up_to(life, 2 * size)
+    life.append(3000)
+    life.force()
+    older = life.disk.peek(path)
+    for end in (3, 4):
+        up_to(life, end * size)
+        assert life.log.grow()
+    life.append(1000, reserve=False)
+    life.force()
+    alter(life, 4, lambda data: b"\xff" * DATA + data[DATA:])
+    life.disk.poke(path, older)
+    assert outcome(life) == "refused"
+
+
+@pytest.mark.parametrize("log_type", LogType)
+def test_an_extent_that_a_copy_of_the_control_file_names_and_that_is_gone(log_type: LogType) -> None:
+    """The other copy, which is lost, may have known that the log goes on there."""
+    life, number = used_before(log_type)
+    if log_type is LogType.LINEAR:
+        life = LogLife(3, WriteIntegrity.TRIPLE, log_type)
+        up_to(life, 2 * life.config.extent_bytes)
+        number = 1
+        life.append(1000)
+        life.force()
+    assert number in with_the_older_copy(life)
+    life.disk.remove(f"{life.config.path}/active/{extent.file_name(number)}")
+    assert outcome(life) == "refused"
+
+
 class TornFront(Loss):
     """Everything reached the disk, but of the front of an extent only the header: its spare pages are noise."""
 
