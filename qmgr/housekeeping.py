@@ -36,13 +36,17 @@ AGAIN_NS = 60_000_000_000  # until it is said again that the disk has no room, w
 SETTLED_NS = 1_000_000_000  # that a log has room before it is no longer full: each unit backed out gives some back
 TICK = 1.0  # seconds between looks at the clock
 MARGIN = 65536  # bytes of the disk that are not counted on: a checkpoint begins new pages
-FOR_REWRITES = 4 << 20  # bytes of it that puts leave, to rewrite a segment of which most is gone; less of a small disk
 
 
 def _hindrance(exc: OSError | LogDamaged) -> str:
     """Why a full log gets no more room, and what to do: how a sentence goes on."""
     way = f"{way_out(exc)} and try again, or" if isinstance(exc, OSError) else ""
     return f" and can get no more room ({exc}): {way} commit or back out the units of work that are open"
+
+
+def for_rewrites(total: int) -> int:
+    """The bytes of a disk of so many that puts leave, to rewrite a segment of which most is gone."""
+    return min(4 << 20, total // 16)
 
 
 class Housekeeper:
@@ -272,13 +276,21 @@ class Housekeeper:
 
         A checkpoint that can't be written gives nothing back of what was got, so one has to be possible always.
         """
-        log, state, put_limit = self._engine.log, self._engine.state, FAR
-        with contextlib.suppress(OSError):
-            free, total = state.disk.free_bytes(state.directory)
-            put_limit = self._since() + free - MARGIN - min(FOR_REWRITES, total // 16)
+        log = self._engine.log
+        free, total = self._free()
+        put_limit = self._since() + free - MARGIN - for_rewrites(total)
         with log.lock:
             log.space.set_put_limit(put_limit)
-            state.scarce = put_limit < log.space.limit
+            self._engine.state.scarce = put_limit < log.space.limit
+
+    def _free(self) -> tuple[int, int]:
+        """(free, total) bytes of the file system of the queues; more than anybody needs where that can't be told."""
+        state = self._engine.state
+        with contextlib.suppress(OSError):
+            free, total = state.disk.free_bytes(state.directory)
+            if total:  # some that are no disks say nothing
+                return free, total
+        return FAR, FAR
 
     def _since(self) -> int:
         """The LSN from which on messages may be in the log only, less the bytes of those that came before it."""
@@ -287,12 +299,7 @@ class Housekeeper:
 
     def _to_spare(self) -> int:
         """The bytes that the disk has beside what messages need that are in the log only."""
-        log, state = self._engine.log, self._engine.state
-        try:
-            free, _ = state.disk.free_bytes(state.directory)
-        except OSError:
-            return FAR  # that can't be told
-        return free - MARGIN - (log.buffer.tail - self._since())
+        return self._free()[0] - MARGIN - (self._engine.log.buffer.tail - self._since())
 
     def _make_disk_room(self, size: int, own: int) -> str:
         """For a put that finds none: take a checkpoint, which may give some back, but not for each such put."""
@@ -321,10 +328,10 @@ class Housekeeper:
         shared = False
         with contextlib.suppress(OSError):
             shared = state.disk.same_file_system(state.directory, log.config.path)
-        if shared and log.space.can_grow() and self._to_spare() < log.config.extent_bytes + FOR_REWRITES:
-            raise OSError(
-                errno.ENOSPC, "No space left on device, but for messages that are in the log", log.config.path
-            )
+        wanted = log.config.extent_bytes + for_rewrites(self._free()[1])
+        if shared and log.space.can_grow() and self._to_spare() < wanted:
+            why = "No space left on device, but for messages that are in the log"
+            raise OSError(errno.ENOSPC, why, log.config.path)
         try:
             return self._engine.log.grow()
         except OSError as exc:
@@ -396,7 +403,7 @@ class Housekeeper:
         """Say that the log is no longer full, once puts could have found room in it for SETTLED_NS."""
         log, now = self._engine.log, self._clock.elapsed_ns()
         with log.lock:
-            if not log.space.fits(log.buffer.tail, log.space.for_gets, 0):
+            if not log.space.fits(log.buffer.tail, log.space.usual_for_gets, 0):
                 self._room_ns = None
             elif self._room_ns is None:
                 self._room_ns = now
