@@ -133,9 +133,10 @@ def files(data: Path) -> tuple[Path, Path, Path]:
     return data / "log" / "QM1" / "amqhlctl.lfh", home / "amqalchk.fil", home / "amqalchk.old"
 
 
+@pytest.mark.parametrize("since", ["a message", "a checkpoint"])
 @pytest.mark.parametrize("checkpoint", ["as it is", "gone", "older, too"])
 def test_an_older_control_file_that_says_that_it_ended_in_order_brings_no_message_back(
-    data: Path, checkpoint: str
+    data: Path, checkpoint: str, since: str
 ) -> None:
     """Of non-persistent ones a log tells nothing, so what an end in order has kept counts only if that was the last."""
     with started(data) as qm:
@@ -143,17 +144,19 @@ def test_an_older_control_file_that_says_that_it_ended_in_order_brings_no_messag
         qm.put("H", b"x", persistent=False)
     control, newest, previous = files(data)
     ended = control.read_bytes(), newest.read_bytes()
-    with started(data) as qm:
-        assert [message.body for message in qm.browse("H")] == [b"x"]
-        qm.get("H")
+    qm = started(data)
+    assert [message.body for message in qm.browse("H")] == [b"x"]
+    qm.get("H")
+    if since == "a message":
         qm.put("H", b"logged")
-        shutil.copytree(data, data.parent / "killed")
-    control, newest, previous = files(data.parent / "killed")
+    else:
+        qm.checkpoint()
+    qm.abandon()  # as if it was killed
     control.write_bytes(ended[0])
     if checkpoint != "as it is":
         newest.unlink()
     if checkpoint == "older, too":
         newest.write_bytes(ended[1])
         previous.unlink(missing_ok=True)
-    with started(data.parent / "killed") as qm:
-        assert [message.body for message in qm.browse("H")] == [b"logged"]
+    with started(data) as qm:
+        assert [message.body for message in qm.browse("H")] == [b"logged"] * (since == "a message")
