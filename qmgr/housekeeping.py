@@ -276,12 +276,18 @@ class Housekeeper:
 
         A checkpoint that can't be written gives nothing back of what was got, so one has to be possible always.
         """
-        log = self._engine.log
+        log, state = self._engine.log, self._engine.state
         free, total = self._free()
-        put_limit = self._since() + free - MARGIN - for_rewrites(total)
+        room = free - MARGIN - for_rewrites(total)
         with log.lock:
+            put_limit = self._since() + room
+            state.scarce = put_limit < log.space.limit
+            if (
+                state.scarce and not self._checkpointer.under_way()
+            ):  # it is worth to look at all: many may be gone again
+                in_memory = state.unwritten() + sum(unit.put_bytes for unit in state.uows)
+                put_limit = max(put_limit, log.buffer.tail + room - in_memory)
             log.space.set_put_limit(put_limit)
-            self._engine.state.scarce = put_limit < log.space.limit
 
     def _free(self) -> tuple[int, int]:
         """(free, total) bytes of the file system of the queues; more than anybody needs where that can't be told."""
@@ -294,8 +300,7 @@ class Housekeeper:
 
     def _since(self) -> int:
         """The LSN from which on messages may be in the log only, less the bytes of those that came before it."""
-        open_units = sum(unit.put_bytes for unit in self._engine.state.uows)
-        return self._engine.log.state.checkpoint - open_units
+        return self._engine.log.state.checkpoint - self._checkpointer.in_flight
 
     def _to_spare(self) -> int:
         """The bytes that the disk has beside what messages need that are in the log only."""
@@ -305,7 +310,8 @@ class Housekeeper:
         """For a put that finds none: take a checkpoint, which may give some back, but not for each such put."""
         log, now = self._engine.log, self._clock.elapsed_ns()
         self._look_at_disk()
-        if not self._fits(size, own + log.space.for_gets) and now - self._scarce_ns >= RETRY_NS:
+        gives = self._checkpointer.records > 0 or len(self._engine.state.doomed) > 0  # else none would give any back
+        if gives and not self._fits(size, own + log.space.for_gets) and now - self._scarce_ns >= RETRY_NS:
             self._scarce_ns = now
             with self._awaiting(), self._one_at_a_time:
                 for _ in range(2):  # the second one deletes what the first one lets go of
@@ -322,14 +328,14 @@ class Housekeeper:
             self._errors.say("AMQ9017", text=why)
         return f"queue manager {self._engine.name!r} has no room for more messages: {why}, and try again"
 
-    def _grow(self) -> bool:
-        """Bring in a secondary, unless the disk needs that room for messages that are in the log only."""
+    def _grow(self, spare: bool) -> bool:
+        """Bring in a secondary; not for a put if the disk needs that room for messages that are in the log only."""
         log, state = self._engine.log, self._engine.state
         shared = False
         with contextlib.suppress(OSError):
             shared = state.disk.same_file_system(state.directory, log.config.path)
         wanted = log.config.extent_bytes + for_rewrites(self._free()[1])
-        if shared and log.space.can_grow() and self._to_spare() < wanted:
+        if spare and shared and log.space.can_grow() and self._to_spare() < wanted:
             why = "No space left on device, but for messages that are in the log"
             raise OSError(errno.ENOSPC, why, log.config.path)
         try:
@@ -356,7 +362,7 @@ class Housekeeper:
             if self._fits(size, promise) or (self._move_head() and self._fits(size, promise)):
                 return ""
         try:
-            if self._grow():
+            if self._grow(spare):
                 self._grew = 0, 0
                 return ""
         except (OSError, LogDamaged) as exc:  # nothing has changed

@@ -17,7 +17,7 @@ import attrs
 
 from logger.disk import NO_SPACE
 from qmgr import segments
-from qmgr.batch import Alike, Batch, Items, still_there, weight
+from qmgr.batch import Alike, Batch, Items, still_there
 from qmgr.entry import GONE, Entry
 from qmgr.message import standing
 from qmgr.openfiles import segment_path
@@ -91,6 +91,7 @@ class _QueueSnapshot:
         self.empty = [number for number, s in queue.segments.items() if not (len(s) or queue.damaged)]
         self.plan: list[list[Segment]] = []
         self.put_off = False  # there is more to rewrite, which is for the next checkpoint
+        self.no_room = False  # and the disk has no room for it now
         if not queue.damaged:
             self._make_plan(rewrite, spare)
         self.rewrites: list[_Rewrite] = []
@@ -100,7 +101,9 @@ class _QueueSnapshot:
 
     def _make_plan(self, rewrite: bool, spare: int | None) -> None:
         for kind in (NON_PERSISTENT, PERSISTENT):
-            groups, more = _plan(self.of_kind(kind), spare)
+            live = self.of_kind(kind)
+            groups, more = _plan(live, spare)
+            self.no_room = self.no_room or (spare is not None and segments.surplus(live) > 0)
             self.put_off = self.put_off or more or bool(groups and not rewrite)
             self.plan += groups if rewrite else []
 
@@ -147,10 +150,6 @@ class _QueueSnapshot:
             yield from _of_batches(priority, batches)
             yield from self._of_entries(priority, entries)
 
-    def weight(self, kind: int) -> int:
-        """Bytes of the new messages of one kind."""
-        return weight(self._fresh[kind])
-
     def _of_entries(self, priority: int, entries: Sequence[Entry]) -> Iterator[_Few]:
         for at in range(0, len(entries), FEW):
             few = entries[at : at + FEW]
@@ -176,6 +175,7 @@ class _QueueSnapshot:
             queue.changed = True
         else:
             queue.left_over = segments.surplus(self.segments)
+            queue.changed = queue.changed or self.no_room
         if self.unspilled:
             queue.fresh = self._still_there(0) + queue.fresh[0], queue.fresh[1]
         for copy in self.segments:
@@ -280,8 +280,9 @@ class StateSnapshot:
         yield self._first_line
         if self._changed:
             self._state.keep_names()
-        for snapshot in self._changed.values():
-            self._write_fresh(snapshot)
+        for kind in (PERSISTENT, NON_PERSISTENT):  # what can stay in memory takes no room from what can't
+            for snapshot in self._changed.values():
+                self._write_fresh(snapshot, kind)
         for queue in self._order:  # what could be left out comes last, so that it takes no room from what can't
             snapshot_or_none = self._changed.get(queue.id)
             if snapshot_or_none is not None:
@@ -290,26 +291,25 @@ class StateSnapshot:
                 self._lines[queue.id] = snapshot_or_none.line()
             yield self._lines[queue.id]
 
-    def _write_fresh(self, snapshot: _QueueSnapshot) -> None:
-        """Write the queue's new messages to segments."""
-        for kind in (PERSISTENT, NON_PERSISTENT):
-            fresh = snapshot.fresh(kind)
-            first = next(fresh, None)
-            if first is None:
-                continue
-            may_stay = kind == NON_PERSISTENT and not snapshot.keep_volatile
-            if may_stay and self._state.scarce and snapshot.weight(kind) > self._state.to_spare():
-                snapshot.unspilled = True
-                continue
-            try:
-                self._append(snapshot, self._target(snapshot, kind), chain([first], fresh))
-            except FileNotFoundError as exc:
-                snapshot.found = QueueDamaged(f"segment {exc.filename} is missing")
-                self._append(snapshot, self._new(kind), snapshot.fresh(kind))
-            except OSError as exc:
-                if not may_stay or exc.errno not in NO_SPACE:
-                    raise
-                snapshot.unspilled = True
+    def _write_fresh(self, snapshot: _QueueSnapshot, kind: int) -> None:
+        """Write the queue's new messages of one kind to a segment."""
+        fresh = snapshot.fresh(kind)
+        first = next(fresh, None)
+        if first is None:
+            return
+        may_stay = kind == NON_PERSISTENT and not snapshot.keep_volatile
+        if may_stay and snapshot.queue.held[0] > self._state.to_spare():
+            snapshot.unspilled = True
+            return
+        try:
+            self._append(snapshot, self._target(snapshot, kind), chain([first], fresh))
+        except FileNotFoundError as exc:
+            snapshot.found = QueueDamaged(f"segment {exc.filename} is missing")
+            self._append(snapshot, self._new(kind), snapshot.fresh(kind))
+        except OSError as exc:
+            if not may_stay or exc.errno not in NO_SPACE:
+                raise
+            snapshot.unspilled = True
 
     def _target(self, snapshot: _QueueSnapshot, kind: int) -> Segment:
         """The segment that new messages are appended to."""
@@ -353,6 +353,7 @@ class StateSnapshot:
     def _rewrite(self, snapshot: _QueueSnapshot, group: list[Segment]) -> None:
         """Write what is there of these segments to a new one. Where that is not possible they stay."""
         if sum(segment.live_bytes for segment in group) > self._state.to_spare():
+            snapshot.no_room = True
             return
         number = next(self._numbers, None)
         if number is None:

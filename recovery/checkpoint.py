@@ -190,6 +190,7 @@ class Checkpointer:
         self._ahead_us = self._ahead()
         self.last_seconds = 0.0
         self.heads = (log.state.head,) * 2  # of the checkpoints in the two files
+        self.in_flight = 0  # bytes that units of work had put which were in flight at the newest one, so not in it
         self._interrupted = LogClosed("a checkpoint was interrupted")  # made while there is memory for it
         self._failed = False  # the last try: the disk had no room
         self._worthy = False  # what came since the last one was looked at, and much of it is there
@@ -213,6 +214,10 @@ class Checkpointer:
     def overdue(self) -> bool:
         """Has so much come that callers have to wait for a checkpoint?"""
         return self.came >= 3 * self.came_max
+
+    def under_way(self) -> bool:
+        """Is one being taken? Then some messages are neither in memory, as far as the queues know, nor on the disk."""
+        return self._one_at_a_time.locked()
 
     def due(self) -> bool:
         triggers = self._triggers
@@ -295,6 +300,7 @@ class Checkpointer:
         with log.lock:
             self._make_room()
             units = {u.number: u.first_lsn for u in self._resource.uows.logged()}
+            in_flight = sum(u.put_bytes for u in self._resource.uows)
             head = lsn.text(min(units.values())) if units else None  # None: where it is itself
             notes = {"units": len(units), "head": head, "next": self.next_unit()}
             marked, end = self._mark(Kind.START_CHECKPOINT, notes)
@@ -325,6 +331,7 @@ class Checkpointer:
             named = True
             put_in_place(self._disk, self._directory)
             self.heads = self.heads[1], checkpoint.head
+            self.in_flight = in_flight
         except OSError:
             with log.lock:
                 self._failed = True
