@@ -140,6 +140,7 @@ class _Examiner:
     def _checkpoint_files(self) -> list[CheckpointFile]:
         """The whole checkpoint files, newest first, whosever they are."""
         found = []
+        newest = ""
         for name in (checkpoint.NAME, checkpoint.PREVIOUS):
             path = f"{self.data_dir}/{name}"
             if self.disk.exists(path):
@@ -148,7 +149,9 @@ class _Examiner:
                     found.append(CheckpointFile(path, *decoded))
                     continue
             if name == checkpoint.NAME:
-                self.note("checkpoint_newest_damaged", path)
+                newest = path
+        if newest and found:
+            self.note("checkpoint_newest_damaged", newest)
         return sorted(found, key=lambda one: -one.found.lsn)
 
     def _identity(self, copies: list[ControlState]) -> bytes:
@@ -304,6 +307,8 @@ class _Examiner:
         gone = {sequence for sequence in self.placed.note_bad(state, needed, chain.stopped) if sequence >= passed}
         if state is not None and chain.damage is None and not gone:
             gone = self.placed.note_doubtful(state, chain.stopped, chain.epoch, alone=self.alone)
+        if state is not None and chain.end == state.clean_end:
+            gone = set()  # it has all that there was: the rest of a file that was cut had nothing
         media = self.media(used.catalogue) // self.extent_bytes
         if media:
             self.placed.note_history(media, needed)
