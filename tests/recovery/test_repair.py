@@ -547,6 +547,7 @@ def test_checkpoints_lost_log_complete() -> None:
         for path in (NEWEST, PREVIOUS):
             poke(life, path, 60, b"????")
         assert "can't be read" in refused_by_start(life)
+        assert "checkpoint_newest_damaged" not in rows(check(life)), "there is none before it"
         row = "checkpoints_lost_log_complete" if setup is CIRCULAR else "checkpoints_lost_images_there"
         mended(life, row, life.model)
 
@@ -662,6 +663,20 @@ def test_extent_short(killed: Past) -> None:
         life = killed.fork()
         life.disk.poke(path, life.disk.peek(path)[:size])
         cut(killed, life, "extent_short")
+
+
+def test_an_extent_was_cut_behind_the_end_of_a_log_that_has_ended_in_order() -> None:
+    """The control file says where it ended, so it is known that nothing is lost."""
+    past = of("circular-ended")
+    life = past.fork()
+    path, end = past.sequences[max(past.sequences)], past.state.clean_end % past.extent_bytes
+    assert end
+    life.disk.poke(path, life.disk.peek(path)[: DATA + end])
+    assert path in refused_by_start(life)
+    mended(life, "extent_short", past.last)
+    life = past.fork()
+    life.disk.poke(path, life.disk.peek(path)[: DATA + end - 8])
+    cut(past, life, "extent_short")
 
 
 def test_extent_of_zeros(killed: Past) -> None:
