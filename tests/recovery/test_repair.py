@@ -675,7 +675,7 @@ def test_an_extent_was_cut_behind_the_end_of_a_log_that_has_ended_in_order() -> 
     assert path in refused_by_start(life)
     mended(life, "extent_short", past.last)
     life = past.fork()
-    life.disk.poke(path, life.disk.peek(path)[: DATA + end - 8])
+    life.disk.poke(path, life.disk.peek(path)[: DATA + end - 2 * PAGE])
     cut(past, life, "extent_short")
 
 
