@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 from logger.clock import Clock
 from logger.config import LogType
-from logger.disk import NO_DESCRIPTORS, NO_MEANS, way_out
+from logger.disk import NO_DESCRIPTORS, NO_MEANS, PAGE, way_out
 from logger.errors import LogDamaged, LogError
 from logger.space import FAR
 from qmgr.engine import Engine
@@ -246,18 +246,26 @@ class Housekeeper:
         self._failed_ns = 0
         self._hindrance = ""
         self._told = 0, 0
-        self._look_at_disk()
         self._fit_log(clean)
+        self._look_at_disk()
         self._retention.after_checkpoint()
 
     def _fit_log(self, clean: bool) -> None:
         """Remove a log extent beyond the primaries that nothing needs, or make extents ahead of need."""
         try:
             self._engine.log.release_secondary(self._needed)
-            if not clean:
+            if not clean and self._has_room_for_extent():
                 self._engine.log.provide()
         except (OSError, LogDamaged) as exc:  # the log goes on with what it has
             self._errors.say("AMQ6708", text=str(exc))
+
+    def _has_room_for_extent(self) -> bool:
+        """Has the disk room for another one, beside messages that are in the log only?"""
+        log, state = self._engine.log, self._engine.state
+        with contextlib.suppress(OSError):
+            if state.disk.same_file_system(state.directory, log.config.path) and not log.reusable_bytes():
+                return self._to_spare() >= log.config.extent_bytes + for_rewrites(self._room()[1])
+        return True
 
     def _gives_back_files(self, exc: OSError) -> bool:
         """Have descriptors run out, and were there files of ours open only because they may be read again?"""
@@ -277,25 +285,24 @@ class Housekeeper:
         A checkpoint that can't be written gives nothing back of what was got, so one has to be possible always.
         """
         log, state = self._engine.log, self._engine.state
-        free, total = self._free()
-        room = free - MARGIN - for_rewrites(total)
+        room, total = self._room()
+        room -= for_rewrites(total)
         with log.lock:
-            put_limit = self._since() + room
-            state.scarce = put_limit < log.space.limit
-            if (
-                state.scarce and not self._checkpointer.under_way()
-            ):  # it is worth to look at all: many may be gone again
+            put_limit, near = self._since() + room, log.buffer.tail + log.space.capacity // 8
+            if put_limit < near and not self._checkpointer.under_way():  # it is worth to look at each: many may be gone
                 in_memory = state.unwritten() + sum(unit.put_bytes for unit in state.uows)
                 put_limit = max(put_limit, log.buffer.tail + room - in_memory)
+            state.scarce = put_limit < near
             log.space.set_put_limit(put_limit)
 
-    def _free(self) -> tuple[int, int]:
-        """(free, total) bytes of the file system of the queues; more than anybody needs where that can't be told."""
+    def _room(self) -> tuple[int, int]:
+        """(bytes for messages, all bytes) of the file system of the queues; more than anybody needs where that can't be
+        told. What a checkpoint appends to a queue begins a page."""
         state = self._engine.state
         with contextlib.suppress(OSError):
             free, total = state.disk.free_bytes(state.directory)
             if total:  # some that are no disks say nothing
-                return free, total
+                return free - MARGIN - 2 * PAGE * len(state.by_id), total
         return FAR, FAR
 
     def _since(self) -> int:
@@ -304,14 +311,13 @@ class Housekeeper:
 
     def _to_spare(self) -> int:
         """The bytes that the disk has beside what messages need that are in the log only."""
-        return self._free()[0] - MARGIN - (self._engine.log.buffer.tail - self._since())
+        return self._room()[0] - (self._engine.log.buffer.tail - self._since())
 
     def _make_disk_room(self, size: int, own: int) -> str:
         """For a put that finds none: take a checkpoint, which may give some back, but not for each such put."""
         log, now = self._engine.log, self._clock.elapsed_ns()
         self._look_at_disk()
-        gives = self._checkpointer.records > 0 or len(self._engine.state.doomed) > 0  # else none would give any back
-        if gives and not self._fits(size, own + log.space.for_gets) and now - self._scarce_ns >= RETRY_NS:
+        if not self._fits(size, own + log.space.for_gets) and now - self._scarce_ns >= RETRY_NS:
             self._scarce_ns = now
             with self._awaiting(), self._one_at_a_time:
                 for _ in range(2):  # the second one deletes what the first one lets go of
@@ -330,12 +336,8 @@ class Housekeeper:
 
     def _grow(self, spare: bool) -> bool:
         """Bring in a secondary; not for a put if the disk needs that room for messages that are in the log only."""
-        log, state = self._engine.log, self._engine.state
-        shared = False
-        with contextlib.suppress(OSError):
-            shared = state.disk.same_file_system(state.directory, log.config.path)
-        wanted = log.config.extent_bytes + for_rewrites(self._free()[1])
-        if spare and shared and log.space.can_grow() and self._to_spare() < wanted:
+        log = self._engine.log
+        if spare and log.space.can_grow() and not self._has_room_for_extent():
             why = "No space left on device, but for messages that are in the log"
             raise OSError(errno.ENOSPC, why, log.config.path)
         try:

@@ -91,7 +91,6 @@ class _QueueSnapshot:
         self.empty = [number for number, s in queue.segments.items() if not (len(s) or queue.damaged)]
         self.plan: list[list[Segment]] = []
         self.put_off = False  # there is more to rewrite, which is for the next checkpoint
-        self.no_room = False  # and the disk has no room for it now
         if not queue.damaged:
             self._make_plan(rewrite, spare)
         self.rewrites: list[_Rewrite] = []
@@ -101,9 +100,7 @@ class _QueueSnapshot:
 
     def _make_plan(self, rewrite: bool, spare: int | None) -> None:
         for kind in (NON_PERSISTENT, PERSISTENT):
-            live = self.of_kind(kind)
-            groups, more = _plan(live, spare)
-            self.no_room = self.no_room or (spare is not None and segments.surplus(live) > 0)
+            groups, more = _plan(self.of_kind(kind), spare)
             self.put_off = self.put_off or more or bool(groups and not rewrite)
             self.plan += groups if rewrite else []
 
@@ -175,7 +172,6 @@ class _QueueSnapshot:
             queue.changed = True
         else:
             queue.left_over = segments.surplus(self.segments)
-            queue.changed = queue.changed or self.no_room
         if self.unspilled:
             queue.fresh = self._still_there(0) + queue.fresh[0], queue.fresh[1]
         for copy in self.segments:
@@ -263,7 +259,7 @@ class StateSnapshot:
         self._order = list(state.by_id.values())
         spare = state.to_spare() if state.scarce else None
         for queue in self._order:
-            if queue.changed:
+            if queue.changed or (spare is not None and segments.surplus(queue.segments.values())):
                 queue.changed = False
                 self._changed[queue.id] = _QueueSnapshot(
                     queue, ending=state.ending, rewrite=not state.gave_up, spare=spare
@@ -353,7 +349,6 @@ class StateSnapshot:
     def _rewrite(self, snapshot: _QueueSnapshot, group: list[Segment]) -> None:
         """Write what is there of these segments to a new one. Where that is not possible they stay."""
         if sum(segment.live_bytes for segment in group) > self._state.to_spare():
-            snapshot.no_room = True
             return
         number = next(self._numbers, None)
         if number is None:

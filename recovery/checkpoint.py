@@ -351,14 +351,16 @@ class Checkpointer:
         """Append a checkpoint record, if need be into the room that is kept for them; (LSN, end).
 
         The record is there to be read by people: where not even that room is left, the tail will do as the LSN. So it
-        does where the last try failed and puts have no room: tries that go on would use up what is kept for gets.
+        does where the disk has no room for puts, or had none for the last try: tries that go on would use up what is
+        kept for gets.
         """
         log = self._log
         code, uow, head, data = CheckpointMark(kind, json.dumps(notes).encode()).encode()
         assert len(head) <= LONGEST_MARK, "room was made for it"
         size = log.cost(len(head))
         tail, space = log.buffer.tail, log.space
-        if not (space.fits(tail, size, space.for_gets) if self._failed else space.fits_for_checkpoint(tail, size)):
+        scarce = self._failed or space.for_gets > space.usual_for_gets
+        if not (space.fits(tail, size, space.for_gets) if scarce else space.fits_for_checkpoint(tail, size)):
             return tail, tail
         at = log.append(code, uow, self._clock.wall_us(), head, data)
         return at, log.buffer.tail
