@@ -87,8 +87,8 @@ class Engine(Holding):
         self.check()
         try:
             with self.lock:
-                while not self.log.advance(self.clock.wall_us(), self.log.space.for_gets):
-                    self._find_room(self.log.buffer.extent_room(), self.log.space.for_gets, spare=True)
+                while not self.log.advance(self.clock.wall_us(), self.log.space.usual_for_gets):
+                    self._find_room(self.log.buffer.extent_room(), self.log.space.usual_for_gets, spare=True)
         except LogError as exc:
             raise self.translated(exc) from exc
 

@@ -78,7 +78,7 @@ class Housekeeper:
         self._hindrance = ""  # what a checkpoint failed for, as in `make_space`
         self._told: tuple[int | None, int] = 0, 0  # errno of a checkpoint that failed, and when that was said
         self._grew: tuple[int | None, int] = 0, 0  # the same of an extent that was to be made for a call
-        self._scarce_ns = 0  # when a checkpoint was taken last to give back room on the disk
+        self._scarce_ns = 0  # when checkpoints gave back no room on the disk
         self._refused_ns = 0  # when it was said last that puts are refused for that
         engine.state.to_spare = self._to_spare
         self._looked_ns = clock.elapsed_ns()
@@ -316,15 +316,21 @@ class Housekeeper:
     def _make_disk_room(self, size: int, own: int) -> str:
         """For a put that finds none: take a checkpoint, which may give some back, but not for each such put."""
         log, now = self._engine.log, self._clock.elapsed_ns()
-        self._look_at_disk()
-        if not self._fits(size, own + log.space.for_gets) and now - self._scarce_ns >= RETRY_NS:
-            self._scarce_ns = now
-            with self._awaiting(), self._one_at_a_time:
-                for _ in range(2):  # the second one deletes what the first one lets go of
-                    if not self.checkpoint_if_possible() or self._fits(size, own + log.space.for_gets):
-                        break
-        if self._fits(size, own + log.space.for_gets):
+
+        def fits() -> bool:
+            self._look_at_disk()
+            return self._fits(size, own + log.space.for_gets)
+
+        if fits():
             return ""
+        with self._awaiting(), self._one_at_a_time:  # one under way may give some back
+            if fits():
+                return ""
+            if now - self._scarce_ns >= RETRY_NS:
+                for _ in range(2):  # the second one deletes what the first one lets go of
+                    if self.checkpoint_if_possible() and fits():
+                        return ""
+                self._scarce_ns = now
         why = (
             f"the file system of {self._engine.state.directory} has no more room than messages need that are in the "
             f"log only; make room there, or get messages"
@@ -355,8 +361,8 @@ class Housekeeper:
         """
         log = self._engine.log
         hindered = ""  # by the disk, or for want of descriptors
-        if spare:
-            own = max(0, promise - log.space.for_gets)
+        if spare and promise >= log.space.for_gets:  # less is asked for by what adds nothing to that disk
+            own = promise - log.space.for_gets
             promise = own + log.space.usual_for_gets
             if self._fits(size, promise):
                 return self._make_disk_room(size, own)

@@ -122,7 +122,7 @@ class Logged:
         self.check()
         try:
             with self.lock:
-                record = self._with_room(make, self.log.space.for_gets)
+                record = self._with_room(make, self.log.space.usual_for_gets)
                 return self._append_and_apply(record, self.clock.wall_us())
         except LogError as exc:
             raise self.translated(exc) from exc
@@ -175,7 +175,7 @@ class Logged:
         for _ in range(8):
             self.log.changed.without(make)
             self.check()
-            if spare:  # a put, which leaves alone what is kept by now
+            if spare and kept >= for_gets:  # a put, which leaves alone what is kept by now
                 kept, for_gets = kept + space.for_gets - for_gets, space.for_gets
             if self.log.reserve(size, kept):
                 return

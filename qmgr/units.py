@@ -436,7 +436,7 @@ class Units(Logged):
             with self.lock:
                 self.check()
                 if unit.state is ACTIVE and not unit.promise:
-                    self._reserve(self.promise_of(unit), 0, self.log.space.for_gets)
+                    self._reserve(self.promise_of(unit), 0, self.log.space.usual_for_gets)
                     if unit.state is ACTIVE:
                         self._promise(unit, self.promise_of(unit))
                 self.log_held()
