@@ -255,14 +255,19 @@ class Link:
 
     def check(self, name: str) -> None:
         """Raises Unavailable (2009) where the session turns out to be lost before anything of a call was sent."""
-        if not self.broken and not self.is_there():
-            self.close()
+        if not self.broken and self.is_lost():
             raise Unavailable(
                 f"the connection to queue manager {name!r} was lost (the other end has closed it) before this call, of "
                 f"which nothing was done; the next one connects again; units of work that had not ended are backed out",
                 reason=Reason.CONNECTION_BROKEN,
                 name=name,
             )
+
+    def is_lost(self) -> bool:
+        """Is the session broken, as it turns out now, or before?"""
+        if not self.broken and not self.is_there():
+            self.close()
+        return self.broken
 
     def is_there(self) -> bool:
         """Has the other end still the session, as far as we know?"""

@@ -151,6 +151,7 @@ class RemoteUnit:
         So it is where this is interrupted: the daemon may have done it or not.
         """
         self._ending = True  # before it is looked whether anything was sent
+        self._link.is_lost()  # then nothing of this is done, and it is known that the unit was backed out
         try:
             self._go_on()
             end()

@@ -61,6 +61,13 @@ TABLE = (
         Does.REFUSE,
         "restore data and log from one backup",
     ),
+    Row(
+        "log_behind_the_checkpoint",
+        "the log does not reach back to the newest checkpoint that can be used",
+        Does.CUT,
+        "that one is used, with nothing of the log",
+        "what was done since that checkpoint",
+    ),
     Row("extent_missing", "an extent is missing", Does.CUT, "the log is cut before it", UNITS),
     Row("extent_in_the_archive", "an extent that a restart needs is in the archive", Does.REBUILD, "it is put back"),
     Row("extent_short", "an extent was cut", Does.CUT, "the log is cut where it ends", UNITS),

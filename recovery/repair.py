@@ -348,7 +348,9 @@ class _Examiner:
         sequence = chain.end // self.extent_bytes
         path = self.placed.where(sequence)
         later = self.placed.evidence().frames(chain.end + 8)
-        if sequence not in self.placed.here:
+        if sequence not in self.placed.here and sequence < min(self.placed.here, default=0):
+            self.note("log_behind_the_checkpoint", found.used.path, text)
+        elif sequence not in self.placed.here:
             self.note("extent_missing", path, text)
         elif any(each.epoch >= chain.epoch for each in later):
             self.note("extent_damaged_in_the_middle", path, text)

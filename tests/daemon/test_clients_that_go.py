@@ -229,6 +229,22 @@ def test_a_session_that_was_lost_ends_when_its_client_comes_again(served: Served
     assert len(served.manager.sessions) == 1
 
 
+@pytest.mark.parametrize("end", ["commit", "prepare"])
+def test_a_unit_of_work_whose_connection_was_lost_before_its_end_was_backed_out(
+    served: Served, connection: qmgr.Connection, end: str
+) -> None:
+    """Nothing was under way, so it is known: nobody has to ask for the outcome."""
+    unit = connection.begin(qmgr.Xid(1, b"lost", b""))
+    unit.put("A", b"x")
+    for session in list(served.manager.sessions):
+        session.stop()
+    until(lambda: not connection._link.is_there())
+    with pytest.raises(BackedOut, match="was backed out when its connection was lost"):
+        getattr(unit, end)()
+    unit.backout()
+    until(lambda: served.manager.transactions() == [])
+
+
 def test_a_unit_of_work_whose_number_never_came_says_so(served: Served, connection: qmgr.Connection) -> None:
     unit = connection.begin()
     connection._link.broken = True

@@ -596,6 +596,27 @@ def test_checkpoints_lost_images_there() -> None:
         mended(life, "checkpoints_lost_images_there", life.model)
 
 
+def test_log_behind_the_checkpoint() -> None:
+    """A circular log has gone round since the checkpoint before the newest one, which is lost."""
+    life = Life(CIRCULAR)
+    born(life)
+    life.end()
+    life.start()
+    old, early = life.disk.peek(NEWEST), life.model.copy()
+    size = control.read(life.disk, CONTROL)[1].extent_bytes
+    while life.qm.status().log.head < 6 * size:
+        life.put("A", size=9000)
+        life.get("A")
+        life.checkpoint()
+    life.disk = life.disk.crash(KEEP_ALL)
+    life.disk.poke(PREVIOUS, old)
+    life.disk.remove(NEWEST)
+    assert "no longer reaches back" in refused_by_start(life)
+    decoded = checkpoint.decode_file(old)
+    assert decoded is not None
+    loses_what_is_accepted(life, early, "log_behind_the_checkpoint", decoded[0].lsn)
+
+
 def test_extent_missing(killed: Past) -> None:
     for _, path in (killed.middle, (0, killed.sequences[max(killed.sequences)])):
         life = killed.fork()
