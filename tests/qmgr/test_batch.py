@@ -237,9 +237,10 @@ def during_a_checkpoint(world: World, happens: Callable[[], None], monkeypatch: 
     """Take a checkpoint; something happens when its files are about to be written, without the lock."""
     real = snapshot.StateSnapshot._write_fresh
 
-    def write(self: Any, one: Any) -> None:
-        happens()
-        real(self, one)
+    def write(self: Any, one: Any, kind: int) -> None:
+        if kind == snapshot.PERSISTENT:
+            happens()
+        real(self, one, kind)
 
     with monkeypatch.context() as patch:
         patch.setattr(snapshot.StateSnapshot, "_write_fresh", write)
