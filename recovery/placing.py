@@ -143,7 +143,26 @@ class Placed:
                 self._note("extent_short", seen.path, f"it has the log from {lsn.text(sequence * self.extent_bytes)}")
                 gone.add(sequence)
         if state.log_type is LogType.LINEAR:
-            gone |= self._gaps_behind(max((max(known, self._says(n)) for n, known in state.extents), default=0))
+            gone |= self._gaps_in(state, needed)
+        return gone
+
+    def _gaps_in(self, state: ControlState, needed: int) -> set[int]:
+        """Of a linear log a start wants all, from the head that the control file names, which may be an older one, to
+        the last one that is there: of those that are in no table it refuses a gap."""
+        named = {sequence for _, sequence in state.extents}
+        there = [sequence for sequence in self.here if sequence not in self.archived]
+        gone = set()
+        for sequence in range(max(1, state.head // self.extent_bytes), max(there, default=0)):
+            if sequence in named or sequence in there:
+                continue
+            path = self.path_of(linear_number(sequence))
+            if sequence < needed:
+                self._note("extent_not_needed", path, "")
+            elif sequence in self.archived:
+                self._note("extent_in_the_archive", path, self.archived[sequence][1].path)
+            else:
+                self._note("extent_missing", path, "")
+                gone.add(sequence)
         return gone
 
     def note_doubtful(self, state: ControlState, at: int, epoch: int, *, alone: bool) -> set[int]:
@@ -181,14 +200,6 @@ class Placed:
         """The LSN up to which there is something of the extent."""
         size = self.here[sequence][1].size if sequence in self.here else 0
         return sequence * self.extent_bytes + max(0, size - DATA)
-
-    def _gaps_behind(self, last: int) -> set[int]:
-        """A start takes what follows in a linear log for its own, and refuses a gap in that."""
-        there = [sequence for sequence in self.here if sequence > last and sequence not in self.archived]
-        gone = {sequence for sequence in range(last + 1, max(there, default=last)) if sequence not in self.here}
-        for sequence in sorted(gone):
-            self._note("extent_missing", self.where(sequence), "")
-        return gone
 
     def _gaps(self, needed: int) -> set[int]:
         """Without a control file: what is not there among what is, and what is short."""

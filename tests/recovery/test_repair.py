@@ -389,6 +389,23 @@ def test_an_older_control_file_and_the_extent_that_the_log_went_on_in_was_cut() 
     goes_on(life, model)
 
 
+@pytest.mark.parametrize("gone", [1, 2, 4])
+def test_an_older_control_file_and_an_extent_is_gone_that_only_it_needs(gone: int) -> None:
+    """It has the head where it was, and a start asks for all from there; the newest checkpoint needs less."""
+    life = Life(LINEAR)
+    born(life)
+    stale, state = life.disk.peek(CONTROL), control.read(life.disk, CONTROL)[1]
+    while life.qm.status().log.head < 7 * state.extent_bytes:
+        life.put("A", size=9000)
+        life.checkpoint()
+    life.put("A")
+    model = as_it_was(life)
+    life.disk.poke(CONTROL, stale)
+    life.disk.remove(path_of(gone))
+    assert path_of(gone) in refused_by_start(life)
+    mended(life, "extent_not_needed", model)
+
+
 @pytest.mark.parametrize("writes", [1, 2, 3, 4, 5, 6, 7])
 def test_an_older_control_file_and_what_went_on_is_a_part_of_a_record(writes: int) -> None:
     """A start takes the extent for what it says it is, whatever the crash has left of a long record there."""
