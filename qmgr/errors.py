@@ -13,7 +13,8 @@ import enum
 import queue
 from typing import Any
 
-WHOSE = "be the user whose it is, or correct its mode"  # the way out where the system lets nobody have a file
+# The way out where the system lets nobody have a file:
+WHOSE = "be the user whose it is, or correct its mode or its directory's"
 
 
 class Reason(enum.IntEnum):

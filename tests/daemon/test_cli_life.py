@@ -103,7 +103,7 @@ def test_what_the_system_refuses_is_said_without_its_number() -> None:
     assert code == 119
     assert text == (
         "AMQ7077E: you are not authorised to start the queue manager: Permission denied: /data/qmgrs/QM1/qm.ini; "
-        "be the user whose it is, or correct its mode"
+        "be the user whose it is, or correct its mode or its directory's"
     )
 
 

@@ -510,7 +510,9 @@ def test_another_user_hears_what_it_may_not_use_and_who_may(kind: str, path: str
         world.start()
     assert caught.value.reason == Reason.NOT_AUTHORIZED
     said = str(caught.value)
-    assert f"{path}; be the user whose it is, or correct its mode (2035" in said and "Errno" not in said
+    assert (
+        f"{path}; be the user whose it is, or correct its mode or its directory's (2035" in said and "Errno" not in said
+    )
     world.start().end()
 
 
@@ -523,7 +525,8 @@ def test_another_user_who_connects_hears_it_too(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(PosixDisk, "locked_by", denied)
     with pytest.raises(
-        qmgr.NotAuthorized, match=r"qm.lock; be the user whose it is, or correct its mode, or connect over TCP"
+        qmgr.NotAuthorized,
+        match=r"qm.lock; be the user whose it is, or correct its mode or its directory's, or connect over TCP",
     ):
         qmgr.connect(NAME, data_path=tmp_path)
 

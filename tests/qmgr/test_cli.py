@@ -388,7 +388,7 @@ def test_what_a_user_may_not_do_has_a_code_of_its_own_however_deep_it_was_found(
     assert (code, text) == (
         119,
         "AMQ7077E: you are not authorised: Permission denied: /log/amqhlctl.lfh; be the user whose it is, or "
-        "correct its mode.",
+        "correct its mode or its directory's.",
     )
 
 
