@@ -711,6 +711,37 @@ def test_an_extent_that_a_copy_of_the_control_file_names_and_that_is_gone(log_ty
     assert outcome(life) == "refused"
 
 
+@pytest.mark.parametrize(
+    "claims",
+    [{"epoch": 0}, {"log_id": bytes(16)}, {"number": 7}, {"sequence": 2}],
+    ids=["an earlier life", "another log", "another file", "an earlier part"],
+)
+def test_a_file_that_is_left_over_where_the_log_ends(claims: dict[str, Any]) -> None:
+    """No table names it, and its header says of itself that it is none of the log's next part."""
+    life = LogLife(3, WriteIntegrity.TRIPLE)
+    size = life.config.extent_bytes
+    up_to(life, 3 * size)
+    life.disk = life.disk.crash(KEEP_ALL)
+    header = ExtentHeader(number=2, log_id=LOG_ID, sequence=3, extent_bytes=size, epoch=1, time=0)
+    rest = b"\xff" * (DATA - PAGE + size)
+    path = f"{life.config.path}/active/{extent.file_name(2)}"
+    before = life.disk.snapshot(KEEP_ALL)
+    life.disk.poke(path, header.encode() + rest)
+    assert outcome(life) == "refused"
+    life.disk = before
+    life.disk.poke(path, attrs.evolve(header, **claims).encode() + rest)
+    assert outcome(life) == "all there"
+
+
+def test_an_extent_that_was_made_ahead_for_later_tells_nothing_of_the_next_part() -> None:
+    life = LogLife(3, WriteIntegrity.TRIPLE, LogType.LINEAR, primary_files=3)
+    up_to(life, 2 * life.config.extent_bytes)
+    number = linear_number(3)
+    assert with_the_older_copy(life)[number] == 0
+    spoil(life, number, 5)
+    assert outcome(life) == "all there"
+
+
 class TornFront(Loss):
     """Everything reached the disk, but of the front of an extent only the header: its spare pages are noise."""
 
