@@ -215,7 +215,7 @@ def _plan(live: list[Segment], spare: int | None) -> tuple[list[list[Segment]], 
     """(groups of segments to rewrite, whether there are more than one checkpoint should rewrite).
 
     Only where a queue takes too much space: the segments of which at least half is gone. Each group is of neighbours,
-    and becomes one new segment. With `spare` wherever it takes more than it need, if that is room for the new segment.
+    and becomes one new segment. With `spare` wherever it takes more than it needs, if that is room for the new segment.
     """
     slack, most = (SLACK, segments.LARGEST) if spare is None else (0, min(spare, segments.LARGEST))
     if segments.surplus(live) <= slack:

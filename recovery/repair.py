@@ -305,10 +305,10 @@ class _Examiner:
         needed = used.found.head // self.extent_bytes
         passed = chain.end // self.extent_bytes  # those before this one can be read, whatever else is wrong with them
         gone = {sequence for sequence in self.placed.note_bad(state, needed, chain.stopped) if sequence >= passed}
-        if state is not None and chain.damage is None and not gone:
-            gone = self.placed.note_doubtful(state, chain.stopped, chain.epoch, alone=self.alone)
         if state is not None and chain.end == state.clean_end:
             gone = set()  # it has all that there was: the rest of a file that was cut had nothing
+        if state is not None and chain.damage is None and not gone:  # not if the control file may be an older one
+            gone = self.placed.note_doubtful(state, chain.stopped, chain.epoch, alone=self.alone)
         media = self.media(used.catalogue) // self.extent_bytes
         if media:
             self.placed.note_history(media, needed)

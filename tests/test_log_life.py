@@ -361,13 +361,8 @@ def outcome(life: LogLife) -> str:
     return "all there"
 
 
-@pytest.mark.parametrize(("pages", "cut"), [(1, False), (3, False), (4, False), (0, True), (1, True)])
-@pytest.mark.parametrize("named", [True, False], ids=["made ahead", "of no table"])
-@pytest.mark.parametrize("log_type", LogType)
-def test_an_extent_that_only_the_newer_copy_of_the_control_file_knew(
-    log_type: LogType, named: bool, pages: int, cut: bool
-) -> None:
-    """And which is damaged as well, so that only a spare page may have had its record: the log before it is full."""
+def full_to_the_byte(log_type: LogType) -> LogLife:
+    """A log whose primaries are full, and that has got a secondary."""
     life = LogLife(3, WriteIntegrity.TRIPLE, log_type)
     end = 3 * life.config.extent_bytes
     with pytest.raises(NoRoom):
@@ -376,6 +371,17 @@ def test_an_extent_that_only_the_newer_copy_of_the_control_file_knew(
     life.append(end - life.log.buffer.tail - 48, reserve=False)
     life.force()
     assert life.log.buffer.tail == end and life.log.grow()
+    return life
+
+
+@pytest.mark.parametrize(("pages", "cut"), [(1, False), (3, False), (4, False), (0, True), (1, True)])
+@pytest.mark.parametrize("named", [True, False], ids=["made ahead", "of no table"])
+@pytest.mark.parametrize("log_type", LogType)
+def test_an_extent_that_only_the_newer_copy_of_the_control_file_knew(
+    log_type: LogType, named: bool, pages: int, cut: bool
+) -> None:
+    """And which is damaged as well, so that only a spare page may have had its record: the log before it is full."""
+    life = full_to_the_byte(log_type)
     if named:
         life.log._write_control(attrs.evolve(life.log.state, extents=life.log._extents.table()))
     life.append(1000)
@@ -547,14 +553,7 @@ def spare_pages(data: bytes) -> list[bytes]:
 def beyond_every_extent(log_type: LogType, records: int) -> LogLife:
     """A log full up to its last byte, and so many records beyond, in a secondary that no control file names yet but the
     newer copy, which is lost."""
-    life = LogLife(3, WriteIntegrity.TRIPLE, log_type)
-    end = 3 * life.config.extent_bytes
-    with pytest.raises(NoRoom):
-        while True:
-            life.append(3000)
-    life.append(end - life.log.buffer.tail - 48, reserve=False)
-    life.force()
-    assert life.log.grow()
+    life = full_to_the_byte(log_type)
     for _ in range(records):
         life.append(3000, reserve=False)
     life.force()
@@ -774,13 +773,7 @@ def first_torn(life: LogLife, path: str, loss: Loss, act: Callable[[], None]) ->
 @pytest.mark.parametrize("log_type", LogType)
 def test_crashes_that_tear_the_front_of_an_extent_that_no_table_names(log_type: LogType, crashes: int) -> None:
     """And then the control file: by crashes alone a start is never refused."""
-    life = LogLife(3, WriteIntegrity.TRIPLE, log_type)
-    with pytest.raises(NoRoom):
-        while True:
-            life.append(3000)
-    life.append(3 * life.config.extent_bytes - life.log.buffer.tail - 48, reserve=False)
-    life.force()
-    assert life.log.grow()
+    life = full_to_the_byte(log_type)
     safe, forced = list(life.appended), life.forced
     life.append(1000, reserve=False)
     disk = first_torn(life, life.log._extents.path_of(2), TornFront(), life.force)

@@ -1450,6 +1450,22 @@ def test_an_extent_that_is_lost_may_be_what_the_newer_copy_of_the_control_file_k
     goes_on(life, past.as_of(found.examination.lost.start))
 
 
+def test_a_lost_extent_where_the_older_copy_of_the_control_file_says_that_the_log_has_ended_in_order() -> None:
+    """Before a record that goes on in that extent: it was the end once, and repair says what a start refuses for."""
+    past = of("circular-killed")
+    life, path = with_the_older_copy(past)
+    life.disk.poke(path, random.Random(1).randbytes(len(life.disk.peek(path))))
+    lost = check(life).examination.lost
+    assert lost is not None
+    number, state = control.read(life.disk, CONTROL)
+    ended = attrs.evolve(state, clean_end=lost.start)
+    poke(life, CONTROL, (number - 1) % 2 * control.COPY, ended.encode(number))
+    assert path in refused_by_start(life)
+    found = check(life)
+    assert "extent_damaged_at_the_tail" in rows(found) and found.examination.lost is not None
+    assert repair(life).report is None, "not without --accept-loss"
+
+
 @pytest.mark.parametrize("left", [b"", b"\xff" * PAGE], ids=["noise", "noise, cut"])
 def test_the_same_of_a_linear_log(left: bytes) -> None:
     """As long as something of the extent is there: of one that is not there at all nothing is known."""
