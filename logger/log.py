@@ -418,10 +418,10 @@ class Log(Writer):
 
         self._exclusively(move)
 
-    def provide(self) -> int:
-        """Have as many extents as there are primaries; return how many were made. Raises OSError."""
+    def provide(self, has_room: Callable[[], bool] = lambda: True) -> int:
+        """Have as many extents as there are primaries, while there is room; how many were made. Raises OSError."""
         made = 0
-        while len(self._extents) < self._config.primary_files and self.grow(self._pause):
+        while len(self._extents) < self._config.primary_files and has_room() and self.grow(self._pause):
             made += 1
         return made
 

@@ -254,8 +254,8 @@ class Housekeeper:
         """Remove a log extent beyond the primaries that nothing needs, or make extents ahead of need."""
         try:
             self._engine.log.release_secondary(self._needed)
-            if not clean and self._has_room_for_extent():
-                self._engine.log.provide()
+            if not clean:
+                self._engine.log.provide(self._has_room_for_extent)
         except (OSError, LogDamaged) as exc:  # the log goes on with what it has
             self._errors.say("AMQ6708", text=str(exc))
 

@@ -4,7 +4,6 @@ import contextlib
 import errno
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,11 @@ import pytest
 import qmgr
 from logger.disk import PAGE, PosixDisk, make_dirs
 from logger.errors import LogError
-from qmgr import creation, locations, mqsini, segments
+from qmgr import creation, locations, mqsini
 from qmgr.creation import remove_tree
 from qmgr.errors import InUse
 from recovery.errors import RecoveryError
 from tests.conftest import SOAK
-from tests.qmgr.world import World
 from tests.sim.clock import SimClock
 from tests.sim.disk import SimCrash, SimDisk
 from tests.sim.life import DATA, LOG, NAME, TRIPLE, Life, Setup
@@ -549,74 +547,6 @@ def test_row_59_no_file_is_synced_through_a_descriptor_that_did_not_write_it() -
     life.disk.open = opened  # type: ignore[method-assign, assignment]
     everything(life)
     assert not wrong, wrong[:5]
-
-
-def test_row_52_a_disk_filled_by_messages_serves_again_when_they_have_been_got() -> None:
-    """Faults 52: only a checkpoint gives back the room that messages held, and there is room kept for it."""
-    world = World()
-    world.qm.define_queue("A")
-    world.disk.capacity = world.disk.used + 900_000
-    put = 0
-    with pytest.raises(qmgr.ResourceProblem, match=r"file system of .*queues"):
-        while put < 10_000:
-            with world.qm.begin() as unit:
-                unit.put_many("A", [bytes(3000)] * 5)
-            put += 5
-    world.clock.advance(2)
-    world.disk.capacity = world.disk.used  # somebody else takes the rest
-    got = 0
-    while taken := world.qm.get_many("A", 20):
-        got += len(taken)
-    assert got == put > 200
-    world.clock.advance(2)
-    for n in range(200):
-        world.qm.put("A", b"%d" % n + bytes(3000))
-        world.qm.get("A")
-        world.clock.advance(0.1)
-    world.qm.put("A", b"last")
-    world.disk.capacity = None
-    world.crash(LOSE_ALL)
-    assert [message.body for message in world.qm.browse("A")] == [b"last"]
-
-
-@pytest.mark.parametrize(("priorities", "share"), [(1, 0.5), (10, 0.85)])
-def test_row_52_gets_make_room_on_a_disk_that_is_full(
-    priorities: int, share: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Puts leave room for a checkpoint, and for segments to be rewritten of which most is gone, whatever log they fill.
-
-    An open unit of work has nothing to do with it, and stays.
-    """
-    monkeypatch.setattr(segments, "LARGEST", 100_000)
-    world = World()
-    world.qm.define_queue("A")
-    world.qm.define_queue("B")
-    world.qm.put("B", b"open")
-    world.disk.capacity = world.disk.used + 1_500_000
-    put: Counter[int] = Counter()
-    with pytest.raises(qmgr.ResourceProblem, match=r"file system of .*queues"):
-        while put.total() < 10_000:
-            world.qm.put("A", bytes(3000), priority=put.total() % priorities)
-            put[put.total() % priorities] += 1
-            world.clock.advance(0.01)
-    assert put.total() > 300
-    unit = world.qm.begin()
-    assert unit.get("B") is not None
-    got = int(put.total() * share)
-    for _ in range(got):
-        world.qm.get("A")
-    world.clock.advance(2)
-    again = min(got // 2, 60)  # the unit of work holds the log
-    for _ in range(again):
-        world.qm.put("A", bytes(3000), priority=9)
-        world.clock.advance(0.1)
-    assert world.errors().count("AMQ9017W") == 1
-    assert all(word not in world.errors() for word in ("AMQ9002", "AMQ7463", "AMQ7465", "AMQ7469"))
-    unit.backout()
-    world.disk.capacity = None
-    world.crash(LOSE_ALL)
-    assert world.qm.queue("A").depth == put.total() - got + again
-    assert world.qm.get("B").body == b"open"  # type: ignore[union-attr]
 
 
 # -- creation, where something lies already ---------------------------------------------------------------------------
