@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -39,7 +39,7 @@ NO_STORAGE = (Reason.RESOURCE_PROBLEM, Reason.STORAGE_MEDIUM_FULL)
 WHERE_FULL = {NO_ROOM: "no room on the disk, or in the log"}
 COMMON_CODES = {
     0: "done",
-    UNEXPECTED: "an unexpected error",
+    UNEXPECTED: "another error, which the message names",
     NAME_ERROR: "queue manager name not valid or not known",
     NOT_AUTHORISED: "not authorised: the files belong to somebody else",
 }
@@ -58,11 +58,15 @@ class Parser(argparse.ArgumentParser):
 
     bad_arguments = BAD_ARGUMENTS
     words: Sequence[str] = ()  # what is parsed
+    elsewhere: Collection[str] = ()  # options that IBM MQ has and we have not
 
     def error(self, message: str) -> NoReturn:
         amq = "AMQ7076E"
-        if "required" in message and (unknown := self._unknown()):  # which may be what was meant
+        unknown = self._unknown()
+        if "required" in message and unknown:  # which may be what was meant
             message = f"unrecognized arguments: {' '.join(unknown)}"
+        if theirs := [word for word in unknown if word in self.elsewhere]:
+            message = f"unrecognized arguments: {' '.join(theirs)} of IBM MQ is not provided here"
         if message.startswith("unrecognized"):
             amq = "AMQ7075E"
         elif "required" in message or "expected" in message:
@@ -87,6 +91,7 @@ class Command:
     options: Callable[[Parser], None]
     run: Callable[[argparse.Namespace], int]
     notes: str = ""
+    elsewhere: str = ""  # options that IBM MQ has and we have not
     bad_arguments: int = BAD_ARGUMENTS
     common_codes: Mapping[int, str] = attrs.field(factory=COMMON_CODES.copy)
     quiet: bool = False  # has -z
@@ -108,6 +113,7 @@ class Command:
             allow_abbrev=False,
         )
         parser.bad_arguments = self.bad_arguments
+        parser.elsewhere = self.elsewhere.split()
         self.options(parser)
         if self.quiet:
             parser.add_argument("-z", action="store_true", help="no error messages")

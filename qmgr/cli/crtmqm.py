@@ -178,6 +178,7 @@ COMMAND = Command(
     purpose="Create a queue manager.",
     usage="[-lc | -ll | -lla | -lln] [-lp n] [-ls n] [-lf n] [-ld dir] [-md dir] [-u queue] [-d queue] [-c text]\n"
     "              [-h n] [-t n] [-x n] [-ic file] [-ii file] [-q] [-z] [--data-path dir] QMgrName",
+    elsewhere="-lr -a -fs -g -iv -oa -rr -sa -sax -si -ss -sx -sxs",
     example="crtmqm -lp 8 -lf 16384 -q QM1",
     codes={
         EXISTS: "the queue manager exists already",

@@ -99,6 +99,7 @@ COMMAND = Command(
     name="dspmq",
     purpose="Show the queue managers on the data path, one per line.",
     usage="[-m QMgrName] [-a] [-s] [-o status|default|standby|all] [-x] [-n] [--data-path dir]",
+    elsewhere="-c -g -i",
     example="dspmq -o all",
     codes={ACTIVE: "done, and with -a there is one that runs"},
     options=options,

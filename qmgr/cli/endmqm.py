@@ -198,6 +198,7 @@ COMMAND = Command(
 Quiescing refuses new connections and units of work (2161) and lets those in flight end; then all connections are
 closed, and the queue manager ends. -t and -tp wait too, but not for ever: see below.""",
     usage="[-c | -w | -i | -p] [-t sec | -tp sec] [-r] [-z] [--data-path dir] QMgrName",
+    elsewhere="-s -x",
     example="endmqm -w -tp 30 QM1",
     codes={UNKNOWN: "the queue manager does not exist", NOT_AVAILABLE: "the queue manager is not running as a daemon"},
     options=options,

@@ -13,6 +13,12 @@ NAMES = (  # in the order in which they are shown
     *("setmqaut", "dspmqaut", "setuser", "migmqlog", "repair"),
     *("amqsput", "amqsget", "amqsgbr", "amqsbcg", "amqsblst"),
 )
+ELSEWHERE = {  # of IBM MQ: what to use
+    "dspmqver": "qm --version",
+    "runmqlsr": "a Listener stanza of qm.ini",
+    "endmqlsr": "a Listener stanza of qm.ini",
+    "dmpmqcfg": "DISPLAY in runmqsc",
+}
 TOGETHER = {"compress-log": "archive_log", "remove-log": "archive_log"}  # modules that have more than the one they name
 
 
@@ -75,6 +81,8 @@ def _say(words: Sequence[str]) -> int:
         print(f"qmgr {version()}{', compiled' if is_compiled() else ''}")
     elif not words or words[0] in ("--help", "-h", "help"):
         print(help_text(), end="")
+    elif words[0] in ELSEWHERE:
+        raise Failure(36, "AMQ7075E", f"IBM MQ's {words[0]} is not provided here; use {ELSEWHERE[words[0]]}.")
     else:
         known = ", ".join(NAMES)
         raise Failure(36, "AMQ7075E", f"there is no command {words[0]!r}; there are {known}. See qm --help.")

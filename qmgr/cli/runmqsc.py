@@ -153,6 +153,7 @@ COMMAND = Command(
     notes="Commands are read from a terminal until END, or from standard input. docs/mqsc.md describes them.\n"
     "The queue manager has to be running, unless --offline lets this process run it until the command ends.",
     usage="[-e] [-v] [-n] [-f file] [-p prompt] [-w sec] [-x] [-m QMgrName] [--offline] [--data-path dir] [QMgrName]",
+    elsewhere="-c -u",
     example="runmqsc -e -f queues.mqsc QM1",
     codes={mqsc.COMMANDS_FAILED: "some had errors", NOT_RUN: "nothing was run"},
     common_codes={code: COMMON_CODES[code] for code in (0, UNEXPECTED)},  # with the others nothing was run

@@ -53,6 +53,7 @@ It runs in a process of its own until endmqm or a signal ends it. With --foregro
 systemd (examples/qmgr@.service) and containers; where NOTIFY_SOCKET is set, it reports there that it is ready.
 SIGTERM and SIGINT let units of work in flight end; a second one backs them out; a third one kills the process.""",
     usage="[--foreground] [-z] [--data-path dir] [QMgrName]",
+    elsewhere="-a -c -d -e -f -ns -r -si -ss -x",
     example="strmqm QM1",
     codes={
         BAD_PARAMETER: "arguments, or qm.ini, not valid",
