@@ -26,8 +26,9 @@ LOCK_ATTEMPTS = 2000  # a millisecond apart, while others only look
 PAGE = 4096  # bytes; the unit of alignment for direct writes
 HUGE_PAGE = 2 << 20
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the last where files may not be as large (ulimit -f)
-NO_MEANS = (*NO_SPACE, errno.EMFILE, errno.ENFILE)  # a call that fails for want of these can be tried again
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+NOT_ALLOWED = (errno.EACCES, errno.EPERM)
+NO_MEANS = (*NO_SPACE, *NO_DESCRIPTORS, *NOT_ALLOWED)  # a call that fails for want of these can be tried again
 NOBODY_MAKES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL)  # a directory in one whose sync says so
 NO_SUCH_FLAG = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM)  # the last from a filter of system calls
 SURE = (b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"f2fs")  # whose durable writes are, whatever a file is opened for
@@ -636,7 +637,7 @@ def way_out(exc: OSError) -> str:
     """What to do about an error after which nothing is lost, as the end of a sentence."""
     if exc.errno in NO_DESCRIPTORS:
         return "file descriptors have run out: close files, or raise the limit (ulimit -n),"
-    if exc.errno in (errno.EACCES, errno.EPERM):
+    if exc.errno in NOT_ALLOWED:
         return "be the user whose it is, or let this one use it,"
     if exc.errno == errno.EFBIG:
         return "raise the limit for the size of files (ulimit -f),"

@@ -200,6 +200,8 @@ class Engine(Holding):
                         self.log.force(self.sift(queue.name, limit, wanted, "", None))
                     with self.lock:
                         try:
+                            if event is not None and unit is not None:  # by whose end it may have been set
+                                self._leave(queue, event, unit)
                             if by_alias:
                                 verbs.check_alias(self.state, name, queue, put=False)
                             more = False
@@ -214,7 +216,7 @@ class Engine(Holding):
                             self.check_not_ending()
                             event = threading.Event()
                             waits = True
-                            queue.waiters.stand(event, selective=wanted.selective)
+                            self._stand(queue, event, unit, selective=wanted.selective)
                             self._check_again()
                     if found is not None:
                         if found.force > self.log.safe:
@@ -234,21 +236,32 @@ class Engine(Holding):
                     return []
                 left = None if deadline is None else max(0.0, (deadline - self.clock.elapsed_ns()) / 1e9)
                 if not self.clock.wait(event, left):
-                    self._step_out(queue, event)
+                    self._step_out(queue, event, unit)
                 if deadline is not None and self.clock.elapsed_ns() >= deadline:
                     seconds = 0.0
         except BaseException:
             if event is not None:
-                self._step_out(queue, event)
+                self._step_out(queue, event, unit)
             raise
 
-    def _step_out(self, queue: Queue, event: threading.Event) -> None:
-        """Leave the line, or let another one have what the event was set for. It may be said twice."""
+    def _stand(self, queue: Queue, waiter: Waiter, unit: Uow | None, *, selective: bool) -> None:
+        """Put the waiter in line. It is set, too, when the unit of work that it waits in is over. The lock is held."""
+        queue.waiters.stand(waiter, selective=selective)
+        if unit is not None:
+            unit.waiting += (waiter,)
+
+    def _leave(self, queue: Queue, waiter: Waiter, unit: Uow | None) -> None:
+        """It waits no more. The lock is held."""
+        queue.waiters.leave(waiter)
+        if unit is not None:
+            unit.waiting = tuple(each for each in unit.waiting if each is not waiter)
+
+    def _step_out(self, queue: Queue, event: threading.Event, unit: Uow | None) -> None:
+        """Leave the line, and let another one have what the event was set for. It may be said twice."""
         with self.lock:
+            self._leave(queue, event, unit)
             if event.is_set():
                 queue.waiters.wake_one()
-            else:
-                queue.waiters.leave(event)
 
     def get_now(
         self, unit: Uow | None, name: Any, limit: int, wanted: Wanted, *, soon: bool = False
@@ -297,24 +310,25 @@ class Engine(Holding):
             raise self.translated(exc) from exc
         return queue, list(zip(found.entries, found.messages, strict=True)), max(moved, found.force)
 
-    def stand(self, name: Any, waiter: Waiter, *, selective: bool) -> str:
-        """Put the waiter in line: it is set, once, when there may be a message. Returns the queue's name, for `leave`.
+    def stand(self, name: Any, waiter: Waiter, unit: Uow | None, *, selective: bool) -> str:
+        """Put the waiter in line: it is set when there may be a message, or the unit of work is over. Returns the
+        queue's name, for `leave`.
 
         For callers that do not wait inside `get`. Raises Unavailable (2161) when the queue manager is ending.
         """
         queue = self._known(name)
         with self.lock:
             self.check_not_ending()
-            queue.waiters.stand(waiter, selective=selective)
+            self._stand(queue, waiter, unit, selective=selective)
         return queue.name
 
-    def leave(self, name: str, waiter: Waiter) -> None:
-        """Take the waiter out of the line; if it was woken already the next in line is woken in its place."""
+    def leave(self, name: str, waiter: Waiter, unit: Uow | None = None, *, looked: bool = False) -> None:
+        """Take the waiter out of the line; if it was woken, and has not looked, the next is woken in its place."""
         with self.lock:
             queue = self._behind_alias(name)
             if queue is not None:
-                queue.waiters.leave(waiter)
-                if waiter.is_set():
+                self._leave(queue, waiter, unit)
+                if waiter.is_set() and not looked:
                     queue.waiters.wake_one()
 
     def pass_wake_on(self, name: str) -> None:

@@ -25,6 +25,7 @@ from qmgr.errorlog import ErrorLog
 from qmgr.logged import MORE_LOG, full
 from qmgr.queue import Queue
 from qmgr.retention import Retention
+from qmgr.threads import Apart
 from qmgr.units import rolled_forward
 from recovery.checkpoint import Checkpointer, Hear
 from recovery.errors import QueueDamaged
@@ -84,6 +85,7 @@ class Housekeeper:
         self._looked_ns = clock.elapsed_ns()
         self._chores = chores
         self._busy: threading.Thread | None = None
+        self._taking: Apart | None = None  # a checkpoint, for the main thread, which may have been struck
         self._on_failure = on_failure
         self._needed = 0  # bytes of log that room is being made for: no extent is given back that they go to
         self._wake = threading.Event()
@@ -123,7 +125,7 @@ class Housekeeper:
         """No more work after this."""
         self._ending = True
         self._wake.set()
-        for thread in (self._thread, self._busy):
+        for thread in (self._thread, self._busy, self._taking):
             if thread is not None and thread is not threading.current_thread() and thread.is_alive():
                 thread.join()  # one that could not be started is not alive
 
@@ -232,11 +234,11 @@ class Housekeeper:
             self._engine.count_promises()
         try:
             try:
-                self._checkpointer.take(clean=clean, hear=hear)
+                self._take(clean, hear)
             except OSError as exc:
                 if not self._gives_back_files(exc):
                     raise
-                self._checkpointer.take(clean=clean, hear=hear)
+                self._take(clean, hear)
         except (OSError, LogError):
             raise
         except BaseException:  # one that was struck has closed the log, and whoever waits is to hear of that
@@ -249,6 +251,17 @@ class Housekeeper:
         self._fit_log(clean)
         self._look_at_disk()
         self._retention.after_checkpoint()
+
+    def _take(self, clean: bool, hear: Hear) -> None:
+        """An interrupt in the midst of it would stop the queue manager: the main thread has another one take it."""
+        if self._thread is not None and not clean and threading.current_thread() is threading.main_thread():
+            self._taking = Apart(lambda: self._checkpointer.take(hear=hear), f"CHECKPOINT-{self._engine.name}")
+            with contextlib.suppress(RuntimeError):  # where there can be no more threads
+                self._taking.start()
+            if self._taking.ident is not None:
+                self._taking.wait()
+                return
+        self._checkpointer.take(clean=clean, hear=hear)
 
     def _fit_log(self, clean: bool) -> None:
         """Remove a log extent beyond the primaries that nothing needs, or make extents ahead of need."""

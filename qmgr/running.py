@@ -526,9 +526,7 @@ class Running(ABC):
                 text = f"there is no disk space for a checkpoint ({exc}); nothing is lost by that: {way_out(exc)} and"
                 raise StorageFull(f"{text} try again", name=self.name) from exc
             if exc.errno in NO_MEANS:
-                text = (
-                    f"there is no file descriptor for a checkpoint ({exc}); close some, or raise the limit (ulimit -n)"
-                )
+                text = f"a checkpoint can't be written ({exc}); nothing is lost by that: {way_out(exc)} and try again"
                 raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=self.name) from exc
             self._fail(exc)
             self._engine.check()

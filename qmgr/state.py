@@ -326,6 +326,8 @@ class State(ABC):
 
     def _end(self, unit: Uow, outcome: uows.UowState) -> None:
         unit.state = outcome
+        for waiter in unit.waiting:
+            waiter.set()
         unit.held = unit.ahead = 0
         self.holding.pop(unit, None)
         unit.puts.clear()
@@ -336,6 +338,8 @@ class State(ABC):
         unit = self._unit(record.uow, lsn, time)
         unit.xid = record.xid
         unit.state = uows.PREPARED
+        for waiter in unit.waiting:
+            waiter.set()
 
     def _roll_forward(self, record: records.RollForward, lsn: int, end: int, time: int) -> None:
         unit = self._unit(record.uow, lsn, time)

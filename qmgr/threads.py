@@ -1,4 +1,4 @@
-"""Which thread has begun something, and whether that thread is still there.
+"""Which thread has begun something, and whether that thread is still there; and one that no interrupt strikes.
 
 The number of a thread does not tell: the system gives it to the next one that is started.
 """
@@ -8,6 +8,29 @@ import weakref
 from collections.abc import Callable
 
 Alive = Callable[[], object]  # gives something as long as the thread is there, and None from then on
+
+
+class Apart(threading.Thread):
+    """Makes one call. An interrupt (KeyboardInterrupt, by a handler of a signal) strikes the main thread only: where
+    that one waits for this one, it is the waiting that ends, and what is half done is done to the end.
+    """
+
+    def __init__(self, call: Callable[[], object], name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self._call = call
+        self._raised: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._call()
+        except BaseException as exc:
+            self._raised = exc
+
+    def wait(self) -> None:
+        """Until the call has returned; raises what it raised."""
+        self.join()
+        if self._raised is not None:
+            raise self._raised
 
 
 class _Mark:

@@ -51,6 +51,7 @@ class Uow:
     ahead: int = 0  # of them, for calls that are still to come
     holds: bool = False  # it locks messages for a client that has not acknowledged them: nothing of it is ever logged
     evicted: bool = False  # rolled back by the queue manager, which its application does not know yet
+    waiting: tuple[Any, ...] = ()  # who is to hear, by `set`, that it has ended or is prepared
 
 
 class UowTable:

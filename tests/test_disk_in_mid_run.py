@@ -155,6 +155,26 @@ def test_row_55_files_and_directories_that_may_not_be_opened(setup: Setup) -> No
     assert went_on > 2
 
 
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EPERM])
+@pytest.mark.parametrize("what", ["amqalchk.fil.new", ".seg"])
+def test_row_55_a_checkpoint_that_may_not_be_written_is_refused_and_can_be_had_later(what: str, error: int) -> None:
+    """Faults 55: a mode that somebody has changed; nothing of what was written before is in doubt."""
+    life = Life()
+    born(life)
+    life.checkpoint()
+    before = life.qm.status().checkpoints
+    life.qm.put_many("A", [b"x"] * 3)
+    life.disk.fail(("open", "create"), error, once=False, where=lambda path: path.endswith(what))
+    with pytest.raises(qmgr.Unavailable, match="nothing is lost by that: be the user whose it is") as caught:
+        life.qm.checkpoint()
+    assert caught.value.reason == qmgr.Reason.FILE_SYSTEM_ERROR
+    assert life.qm.status().checkpoints == before
+    assert life.qm.get("A")
+    life.disk.heal()
+    life.qm.checkpoint()
+    assert life.qm.status().checkpoints == before + 1
+
+
 @pytest.mark.parametrize("error", [errno.EROFS, errno.EACCES, errno.EIO])
 def test_row_55_a_start_that_may_not_make_the_extents_that_it_is_to_have_is_refused(error: int) -> None:
     """Faults 55: a full disk is no reason to insist, since others are made later; anything else is said."""

@@ -131,7 +131,7 @@ class Inside:
         while not found and (deadline is None or self._loop.time() < deadline):
             try:
                 async with asyncio.timeout_at(deadline):
-                    found = await self._in_line(queue, call, selective)
+                    found = await self._in_line(unit, queue, call, selective)
             except TimeoutError:
                 break
             except UnknownQueue as exc:  # it was there before
@@ -139,7 +139,9 @@ class Inside:
                 raise UnknownQueue(text, reason=Reason.Q_DELETED, name=queue) from exc
         return found or await to_the_end(self.run(call))
 
-    async def _in_line(self, queue: str, call: Callable[[], list[Message]], selective: bool) -> list[Message]:
+    async def _in_line(
+        self, unit: InsideUnit | None, queue: str, call: Callable[[], list[Message]], selective: bool
+    ) -> list[Message]:
         """Stand in line at the queue until there may be something, unless there is something by now."""
         come = asyncio.Event()
 
@@ -148,14 +150,15 @@ class Inside:
                 self._loop.call_soon_threadsafe(come.set)
 
         watch = Watch(wake)
-        queue = self._engine.stand(queue, watch, selective=selective)
+        its = unit._unit if unit is not None else None
+        queue = self._engine.stand(queue, watch, its, selective=selective)
         try:
             found = await to_the_end(self.run(call))
             if not found:
                 await come.wait()
             return found
         finally:
-            self._engine.leave(queue, watch)
+            self._engine.leave(queue, watch, its)
 
     async def dead_letter(self, unit: InsideUnit | None, message: Message, reason: int) -> Message:
         return await self.run(lambda: self._manager.dead_letter(unit, message, reason))

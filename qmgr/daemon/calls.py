@@ -340,7 +340,7 @@ class Calls:
 
         message = get()
         if message is None:
-            message = self._wait(get, name, wait, selective=wanted(options).selective)
+            message = self._wait(get, name, wait, unit, selective=wanted(options).selective)
             if message is None:
                 raise NoMessageAvailable(f"queue {name!r} has no message for this get", name=name)
         return wire.got_reply(message, self._begun, name)
@@ -358,7 +358,7 @@ class Calls:
 
         messages = get()
         if not messages and wait:
-            messages = self._wait(get, name, wait, selective=wanted(options).selective) or []
+            messages = self._wait(get, name, wait, unit, selective=wanted(options).selective) or []
         return wire.pages(messages, self._begun)
 
     def _check_turn(self, verb: str, name: str) -> None:
@@ -380,12 +380,13 @@ class Calls:
             raise TakesWaiting
         return None
 
-    def _wait(self, get: Callable[[], Any], name: str, wait: float, *, selective: bool) -> Any:
+    def _wait(self, get: Callable[[], Any], name: str, wait: float, unit: UnitOfWork | None, *, selective: bool) -> Any:
         """Get again when there may be a message, until there is one or the time is over; then None.
 
         The socket is watched meanwhile: a message is not taken for a client that is gone. Raises GaveUp.
         """
         engine, clock = self._session.manager._engine, self._clock
+        its = unit._unit if unit is not None else None
         seconds = check_wait(None if wait == wire.FOR_EVER else wait)
         deadline = None if seconds is None else clock.elapsed_ns() + int(seconds * 1e9)
         word = threading.Event()
@@ -393,7 +394,7 @@ class Calls:
             watch = self._watch
             while not (watch.gone or self._client.closed or self._session.quiescing):
                 waiter = _Waiter(word)
-                queue = engine.stand(name, waiter, selective=selective)
+                queue = engine.stand(name, waiter, its, selective=selective)
                 looked = False  # since it was woken
                 try:
                     found = get()
@@ -410,8 +411,7 @@ class Calls:
                         if found:
                             return found
                 finally:
-                    if not looked:  # whoever is next may have to take what it was woken for
-                        engine.leave(queue, waiter)
+                    engine.leave(queue, waiter, its, looked=looked)
         if self._session.quiescing and not self._client.closed:
             raise self._session.told_to_end()
         if self._dismissed:

@@ -45,6 +45,18 @@ def test_a_wait_ends_with_2033_when_its_time_is_over(qm: Manager, queue: str) ->
         assert unit.get_many(queue, 5, wait=0.02) == []
 
 
+@pytest.mark.parametrize("how", ["commit", "backout"])
+def test_a_wait_in_a_unit_ends_with_it(face: Face, how: str) -> None:
+    queue = face.queue()
+    unit = face.qm.begin()
+    unit.put(face.queue(), b"")
+    call = waiter(face, queue, lambda: unit.get(queue, wait=None))
+    getattr(unit, how)()
+    with pytest.raises(qmgr.MQError) as caught:
+        call.outcome()
+    assert caught.value.reason == Reason.UOW_NOT_AVAILABLE
+
+
 @pytest.mark.parametrize("wait", [0, 0.0, None, 1e300, 5], ids=repr)
 def test_a_message_that_is_there_is_taken_at_once(qm: Manager, queue: str, wait: float | None) -> None:
     qm.put_many(queue, [b"x", b"y"])

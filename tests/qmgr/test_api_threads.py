@@ -282,7 +282,7 @@ def test_housekeeping_that_fails_with_the_log_stops_the_queue_manager(
 
 @pytest.mark.interpreted
 def test_a_checkpoint_is_taken_where_no_extent_can_be_made_ahead(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def in_the_way() -> int:
+    def in_the_way(has_room: Callable[[], bool]) -> int:
         raise LogDamaged("log extent S0000007.LOG is in the way of the next one")
 
     monkeypatch.setattr(world.qm._log, "provide", in_the_way)

@@ -354,18 +354,43 @@ def test_immediate_backs_out_units_of_other_threads(real: Real) -> None:
     assert real().queue("A").depth == 0
 
 
-def test_a_wait_in_a_unit_that_another_thread_ends(qm: qmgr.QueueManager) -> None:
-    """The wake-up that it gets and can't use goes to the next in line."""
-    unit = qm.begin()
+@pytest.mark.parametrize("how", ["backout", "commit", "prepare"])
+@pytest.mark.parametrize("wanted", [{}, {"correlation_id": b"none"}], ids=["any", "selective"])
+def test_a_wait_in_a_unit_that_another_thread_ends(qm: qmgr.QueueManager, how: str, wanted: dict[str, Any]) -> None:
+    """It ends too, and takes no wake-up from the next in line."""
+    unit = qm.begin(qmgr.Xid(1, b"g", b"b"))
     unit.put("B", b"")
-    first = waiter(qm, lambda: unit.get("A", wait=None))
+    first = waiter(qm, lambda: unit.get("A", wait=None, **wanted))
     second = waiter(qm, lambda: qm.get("A", wait=None).body)
-    unit.backout()
-    qm.put("A", b"x")
+    getattr(unit, how)()
     with pytest.raises(qmgr.MQError) as caught:
         first.outcome()
     assert reason_of(caught.value) == Reason.UOW_NOT_AVAILABLE
+    until(lambda: waiting(qm, "A") == 1)
+    qm.put("A", b"x")
     assert second.outcome() == b"x"
+
+
+def test_a_wait_in_a_unit_that_is_rolled_back_for_the_log(qm: qmgr.QueueManager) -> None:
+    unit = qm.begin()
+    unit.put("B", b"")
+    first = waiter(qm, lambda: unit.get("A", wait=None))
+    while not first.raised:
+        assert qm.put("B", bytes(2000)) and qm.get("B")
+    with pytest.raises(qmgr.BackedOut):
+        first.outcome()
+    assert waiting(qm, "A") == 0
+
+
+def test_a_unit_that_waits_again_and_again_keeps_nothing_of_that(qm: qmgr.QueueManager) -> None:
+    with qm.begin() as unit:
+        for _ in range(3):
+            with pytest.raises(qmgr.NoMessageAvailable):
+                unit.get("A", wait=0.001)
+            call = waiter(qm, lambda: unit.get("A", wait=None))
+            qm.put("A", b"x")
+            assert call.outcome().body == b"x"
+        assert unit._unit.waiting == ()
 
 
 def test_a_wait_that_is_interrupted_passes_its_turn_on(qm: qmgr.QueueManager) -> None:

@@ -775,6 +775,39 @@ def test_a_checkpoint_that_is_struck_in_a_call_is_told_to_who_waits(
     assert bodies(real(), "A") == [b"kept"]
 
 
+@pytest.mark.interpreted
+def test_a_checkpoint_goes_on_when_the_main_thread_is_struck_that_waits_for_it(
+    real: Callable[..., qmgr.QueueManager], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row 65: a handler of a signal strikes that thread only, and the end waits for what goes on."""
+    qm = real()
+    qm.define_queue("A")
+    qm.put("A", b"kept")
+    before, there, go = qm.status().checkpoints, threading.Event(), threading.Event()
+    usual = qm._store.snapshot
+
+    def slow() -> Any:
+        made = usual()
+        there.set()
+        go.wait(HANGS)
+        return made
+
+    def strike() -> None:
+        there.wait(HANGS)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(qm._store, "snapshot", slow)
+    striker = Call(strike)
+    with pytest.raises(KeyboardInterrupt):
+        qm.checkpoint()
+    striker.outcome()
+    go.set()
+    assert qm.put("A", b"too").body == b"too"
+    looks_until(qm, lambda: qm.status().checkpoints == before + 1)
+    qm.end()
+    assert bodies(real(), "A") == [b"kept", b"too"]
+
+
 def test_row_57_a_checkpoint_that_memory_fails_in_the_background_is_told_to_who_waits(
     real: Callable[..., qmgr.QueueManager], monkeypatch: pytest.MonkeyPatch
 ) -> None:
