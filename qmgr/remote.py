@@ -70,7 +70,7 @@ class RemoteUnit:
         self._id = 0
         self._since = 0
         self._state = ACTIVE
-        self._unknown = False  # the answer to a commit was lost
+        self._unknown = False  # the answer to a commit was lost, or that the queue manager has stopped in it
         self._ending = False  # a commit or prepare is on its way, or was interrupted: nothing more can be sent
         self._sends: Sends | None = None  # from the first one on
 
@@ -161,8 +161,8 @@ class RemoteUnit:
 
     def _ask_for_outcome(self) -> str:
         return (
-            f"the connection was lost in the commit of unit of work {self._id}, and whether it was committed is not "
-            f"known here; outcome({self._id}) tells"
+            f"the connection was lost, or the queue manager has stopped, in the commit of unit of work {self._id}, and "
+            f"whether it was committed is not known here; outcome({self._id}) tells"
         )
 
     def _ask(self, frame: bytes, *, waits: bool = False) -> tuple[bytes, wire.Reply]:
@@ -328,9 +328,9 @@ class RemoteUnit:
     def _prepare(self) -> None:
         try:
             self._ask(wire.request(wire.PREPARE, self._begin, self._number))
-        except Unavailable as exc:
+        except Unavailable as exc:  # the answer was lost, or the queue manager has stopped
+            self._state = PREPARED  # or not: to say that it was backed out would be a guess
             if exc.reason == Reason.CONNECTION_BROKEN:
-                self._state = PREPARED  # or not: to say that it was backed out would be a guess
                 raise maybe_in_doubt(self._id, self._connection.name) from exc
             raise
         self._state = PREPARED
@@ -352,13 +352,21 @@ class RemoteUnit:
         except Broken as exc:
             if self._state is PREPARED:
                 raise maybe_in_doubt(self._id, self._connection.name) from exc
-            self._unknown = True
-            self._connection.note_unknown(self._id, self._since)
+            self._note_unknown()
             text = self._ask_for_outcome()
             raise Unavailable(text, reason=Reason.CONNECTION_BROKEN, name=self._connection.name) from exc
         if answer[4] != OK or self._begin:
-            self._hear(answer)
+            try:
+                self._hear(answer)
+            except Unavailable:  # it has stopped, and nobody knows what reached the disk
+                if self._state is not PREPARED:
+                    self._note_unknown()
+                raise
         self._over(COMMITTED)
+
+    def _note_unknown(self) -> None:
+        self._unknown = True
+        self._connection.note_unknown(self._id, self._since)
 
     def backout(self) -> None:
         """Undo all of it; messages that were got return to their places with a higher backout count."""

@@ -40,7 +40,7 @@ class OutsideUnit:
         self.since = 0  # an LSN before which it has logged nothing
         self.told = ACTIVE  # its state, as far as we have made it
         self.evicted = False  # rolled back by the queue manager, and not backed out by its application yet
-        self.unknown = False  # the answer to its commit was lost
+        self.unknown = False  # the answer to its commit was lost, or that the queue manager has stopped in it
         self.sends: list[bytes] = []  # puts that have not gone yet
         self.size = 0  # of them: bytes
         self.sending = asyncio.Lock()
@@ -61,8 +61,8 @@ class OutsideUnit:
         """May it go on? Raises UnitOfWorkEnded, BackedOut, Unavailable (2009)."""
         if self.unknown:
             raise UnitOfWorkEnded(
-                f"the connection was lost in the commit of unit of work {self.number}; outcome({self.number}) tells "
-                f"whether it was committed"
+                f"the connection was lost, or the queue manager has stopped, in the commit of unit of work "
+                f"{self.number}; outcome({self.number}) tells whether it was committed"
             )
         if self.given_up and self.told is ACTIVE:
             raise BackedOut(
@@ -257,9 +257,9 @@ class Outside:
         with unit.nothing_more():
             try:
                 await self._ask(unit, lambda flags, number: wire.request(wire.PREPARE, flags, number))
-            except Unavailable as exc:
+            except Unavailable as exc:  # the answer was lost, or the queue manager has stopped
+                unit.told = PREPARED  # or not: to say that it was backed out would be a guess
                 if exc.reason == Reason.CONNECTION_BROKEN:
-                    unit.told = PREPARED  # or not: to say that it was backed out would be a guess
                     raise maybe_in_doubt(unit.number, self.name) from exc
                 raise
             unit.told = PREPARED
@@ -279,10 +279,10 @@ class Outside:
             unit.check_whole()
             try:
                 unit.hear(await self._exchange(pool, wire.request(wire.COMMIT, unit.begin, unit.asked_as)))
-            except Unavailable as exc:
+            except Unavailable as exc:  # as above
                 if exc.reason == Reason.CONNECTION_BROKEN and unit.told is PREPARED:
                     raise maybe_in_doubt(unit.number, self.name) from exc
-                if exc.reason == Reason.CONNECTION_BROKEN:
+                if unit.told is not PREPARED:
                     unit.unknown = True
                     self._unknown[unit.number] = unit.since
                     if len(self._unknown) > REMEMBERED:

@@ -1,11 +1,15 @@
 """What became of a unit of work whose commit was not answered, also after the daemon was killed."""
 
+import asyncio
+import errno
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
-import qmgr
+import qmgr.aio
+from logger.log import Log
 from qmgr.errors import (
     BackedOut,
     Mistake,
@@ -17,8 +21,8 @@ from qmgr.state import REMEMBERED
 from recovery.records import Xid
 from recovery.uows import UowState
 from tests.conftest import SOAK
-from tests.daemon.serving import Served, daemon
-from tests.qmgr.world import World
+from tests.daemon.serving import Served, daemon, serving
+from tests.qmgr.world import NAME, World
 from tests.sim.loss import LOSE_ALL
 
 XID = Xid(1, b"global", b"branch")
@@ -99,6 +103,81 @@ def test_killed_daemons_and_lost_answers_leave_no_doubt(tmp_path: Path, log_type
             with pytest.raises((UnitOfWorkEnded, BackedOut)):
                 unit.commit()
             assert [message.body for message in client.browse("A")] == wanted
+
+
+class Stopped:
+    """A queue manager that stops in the next force, once its record is on the disk, and its daemon with it."""
+
+    def __init__(self, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._served = served
+        self._monkeypatch = monkeypatch
+        usual = Log._write
+
+        def fails(log: Log) -> int:
+            usual(log)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        monkeypatch.setattr(Log, "_write", fails)
+
+    def goes(self) -> None:
+        self._monkeypatch.undo()
+        self._served.manager.abandon()
+        for session in list(self._served.manager.sessions):
+            session.stop()
+
+
+def check_found(path: Path, end: str) -> None:
+    with qmgr.start(NAME, data_path=path) as qm:
+        assert [message.body for message in qm.browse("A")] == [b"once"] * ("commit" in end)
+        assert qm.in_doubt() == ([] if "commit" in end else [XID])
+
+
+ENDS = pytest.mark.parametrize("end", ["commit", "prepare", "commit of a prepared one"])
+NOT_KNOWN = r"outcome\(|in doubt"
+
+
+@pytest.mark.interpreted
+@ENDS
+def test_an_answer_that_the_queue_manager_has_stopped_says_nothing_of_the_unit(
+    tmp_path: Path, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row 78: the record is on the disk, and then its sync fails: nobody may hear that it was backed out."""
+    with serving(tmp_path) as served:
+        unit = served.connect().begin(XID)
+        unit.put("A", b"once")
+        if "of" in end:
+            unit.prepare()
+        stopped = Stopped(served, monkeypatch)
+        with pytest.raises(Unavailable, match="nobody knows what reached the disk"):
+            getattr(unit, end.split()[0])()
+        stopped.goes()
+        for call in (unit.commit, unit.backout):
+            with pytest.raises((UnitOfWorkEnded, Unavailable), match=NOT_KNOWN):
+                call()
+        check_found(tmp_path, end)
+
+
+@pytest.mark.interpreted
+@ENDS
+def test_the_same_of_asynchronous_calls(tmp_path: Path, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(60):
+            connection = await qmgr.aio.connect(NAME, data_path=tmp_path)
+            unit = connection.begin(XID)
+            await unit.put("A", b"once")
+            if "of" in end:
+                await unit.prepare()
+            stopped = Stopped(served, monkeypatch)
+            with pytest.raises(Unavailable, match="nobody knows what reached the disk"):
+                await getattr(unit, end.split()[0])()
+            await asyncio.to_thread(stopped.goes)
+            for call in (unit.commit, unit.backout):
+                with pytest.raises((UnitOfWorkEnded, Unavailable), match=NOT_KNOWN):
+                    await call()
+
+    with serving(tmp_path) as served:
+        asyncio.run(main())
+        check_found(tmp_path, end)
 
 
 def test_what_may_have_been_committed_is_not_said_to_be_backed_out() -> None:
