@@ -232,8 +232,8 @@ class Log(Writer):
         nothing yet, so that the control file had not heard of it. And where it is repaired, all that are allowed may
         be full: then there are more, since a start has to log its checkpoint.
 
-        Where the disk has no room for more than what is there, a start is no reason to insist, if the log has room:
-        others are made later.
+        Where the disk has no room for more than what is there, a start is no reason to insist, if the log has room, be
+        it only what is kept for checkpoints: others are made later.
         """
         extents, space = self._extents, self.space
         try:
@@ -244,7 +244,7 @@ class Log(Writer):
                 extents.add(extents.make())
                 space.set_files(len(extents))
         except OSError as exc:
-            if exc.errno not in NO_SPACE or not space.fits(tail, room, 0):
+            if exc.errno not in NO_SPACE or not space.fits_for_checkpoint(tail, room):
                 raise
 
     def close(self, *, clean: bool) -> None:

@@ -81,7 +81,8 @@ class Housekeeper:
         self._grew: tuple[int | None, int] = 0, 0  # the same of an extent that was to be made for a call
         self._scarce_ns = 0  # when checkpoints gave back no room on the disk
         self._refused_ns = 0  # when it was said last that puts are refused for that
-        engine.state.to_spare = self._to_spare
+        self._for_rewrites = 0  # bytes left of what puts leave for them, for the checkpoint under way
+        engine.state.to_spare, engine.state.take_room = self._to_spare, self._take_room
         self._looked_ns = clock.elapsed_ns()
         self._chores = chores
         self._busy: threading.Thread | None = None
@@ -232,6 +233,7 @@ class Housekeeper:
         with self._engine.lock:
             self._engine.log_held()
             self._engine.count_promises()
+        self._for_rewrites = for_rewrites(self._room()[1])
         try:
             try:
                 self._take(clean, hear)
@@ -325,6 +327,23 @@ class Housekeeper:
     def _to_spare(self) -> int:
         """The bytes that the disk has beside what messages need that are in the log only."""
         return self._room()[0] - (self._engine.log.buffer.tail - self._since())
+
+    def _take_room(self, size: int, rewrites: bool) -> bool:
+        """May a checkpoint take so many bytes of the disk for what may stay where it is? Puts then go less far.
+
+        All but what they leave for rewriting is granted to them, and not looked at again until the checkpoint is over.
+        """
+        log = self._engine.log
+        with log.lock:
+            space = log.space
+            kept = min(size, self._for_rewrites) if rewrites else 0
+            put_limit = space.put_limit - (size - kept)
+            taken = put_limit < space.put_limit
+            if size > self._to_spare() or (taken and log.buffer.tail + space.promised > put_limit):
+                return False
+            self._for_rewrites -= kept
+            space.set_put_limit(put_limit)
+            return True
 
     def _make_disk_room(self, size: int, own: int) -> str:
         """For a put that finds none: take a checkpoint, which may give some back, but not for each such put."""

@@ -180,6 +180,8 @@ class Running(ABC):
         steady = SteadyClock(clock, checkpoint.time, checkpoint.wall)
         checkpointer = Checkpointer(disk, clock, self._location.data_dir, log, state, triggers, steady.now_us)
         checkpointer.heads = (checkpoint.head,) * 2
+        waiting = state.unwritten() + sum(unit.put_bytes for unit in state.uows)
+        checkpointer.in_flight = max(0, waiting - (log.buffer.tail - log.state.checkpoint))
         self._log = log
         self._checkpointer = checkpointer
         self._engine = Engine(
@@ -468,7 +470,13 @@ class Running(ABC):
             )
             self._media.record_at_end()
             engine.state.keep_non_persistent()
-        self._housekeeper.checkpoint_if_possible(clean=True)
+        if not self._housekeeper.checkpoint_if_possible(clean=True) and (lost := self._store.lost_unless_kept()):
+            names = ", ".join(lost)
+            raise StorageFull(
+                f"queue manager {self.name!r} has ended, and there was no room for its last checkpoint: the "
+                f"non-persistent messages of the queues with NPMCLASS(HIGH) are lost ({names})",
+                name=self.name,
+            )
         log.close(clean=True)
         self._say("AMQ8004")
 

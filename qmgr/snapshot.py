@@ -294,7 +294,7 @@ class StateSnapshot:
         if first is None:
             return
         may_stay = kind == NON_PERSISTENT and not snapshot.keep_volatile
-        if may_stay and snapshot.queue.held[0] > self._state.to_spare():
+        if may_stay and not self._state.take_room(snapshot.queue.held[0], False):
             snapshot.unspilled = True
             return
         try:
@@ -348,7 +348,7 @@ class StateSnapshot:
 
     def _rewrite(self, snapshot: _QueueSnapshot, group: list[Segment]) -> None:
         """Write what is there of these segments to a new one. Where that is not possible they stay."""
-        if sum(segment.live_bytes for segment in group) > self._state.to_spare():
+        if not self._state.take_room(sum(segment.live_bytes for segment in group), True):
             return
         number = next(self._numbers, None)
         if number is None:

@@ -30,7 +30,7 @@ class Store(State):
 
     __slots__ = (
         *("_give_way", "_named", "arrays", "awaited", "buffers", "directory", "disk", "doomed", "doomed_bytes"),
-        *("ending", "fence", "files", "gave_up", "log_id", "opened", "pinned", "scarce", "to_spare"),
+        *("ending", "fence", "files", "gave_up", "log_id", "opened", "pinned", "scarce", "take_room", "to_spare"),
     )
 
     def __init__(
@@ -53,6 +53,7 @@ class Store(State):
         self.fence = no_fence  # who writes segments asks it first
         self.scarce = False  # the disk has little room: every segment of which most is gone is worth to be rewritten
         self.to_spare: Callable[[], int] = lambda: FAR  # bytes of the disk beside what messages in memory need
+        self.take_room: Callable[[int, bool], bool] = lambda size, rewrites: True  # is it there, and nobody else's now?
         self.disk = disk
         self.directory = directory
         self.log_id = log_id
@@ -100,6 +101,15 @@ class Store(State):
         for queue in self.by_id.values():
             if queue.definition.non_persistent_class == "HIGH":
                 queue.changed = True
+
+    def lost_unless_kept(self) -> list[str]:
+        """The queues with NPMCLASS(HIGH) that have messages which only the last checkpoint keeps."""
+        return [
+            queue.name
+            for queue in self.by_id.values()
+            if queue.definition.non_persistent_class == "HIGH"
+            and (queue.held[0] or any(len(segment) for segment in queue.segments.values() if segment.volatile))
+        ]
 
     def set_aside(self, path: str) -> str:
         """Give a file another name under which nobody uses or deletes it; the name, or "" where it is not there."""

@@ -5,6 +5,7 @@ Only a checkpoint gives back what messages held that have been got. So puts end 
 
 from collections import Counter
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -13,7 +14,7 @@ from logger.disk import PAGE
 from qmgr import segments
 from tests.qmgr.world import World
 from tests.sim.disk import SimDisk, SimFile
-from tests.sim.loss import LOSE_ALL
+from tests.sim.loss import KEEP_ALL, LOSE_ALL
 
 BODY = bytes(3000)
 REFUSED = r"file system of .*queues"
@@ -274,3 +275,102 @@ def test_row_52_a_log_that_grows_takes_no_room_that_its_messages_need(kind: str,
     world.qm.checkpoint()
     assert "AMQ9002" not in world.errors()
     unit.commit()
+
+
+def test_row_52_what_a_checkpoint_moves_to_the_disk_takes_no_room_that_was_granted_to_puts() -> None:
+    """It may leave these messages in memory. Puts go on while it writes, as far as was found before that they may."""
+    world = World(log_primary_files=2, log_secondary_files=1, log_file_pages=1024)
+    world.qm.define_queue("A")
+    world.qm.define_queue("N", default_persistence=False)
+    world.qm.checkpoint()
+    world.disk.capacity = world.disk.used + 8_000_000
+    world.qm.checkpoint()
+    for _ in range(50):
+        world.qm.put_many("N", [bytes(10_000)] * 10)
+    put = 0
+    log, housekeeper = world.qm._log, world.qm._housekeeper
+
+    def puts(kind: str, path: str) -> None:
+        """As of a thread of their own, which finds no room at last."""
+        nonlocal put
+        world.disk.before_effect = lambda kind, path: None
+        while log.space.fits(log.buffer.tail, 100_000, log.space.for_gets):
+            world.qm._engine.watchful = False
+            with patch.object(housekeeper, "notice", lambda **options: None):
+                world.qm.put_many("A", [bytes(10)] * 100)
+            put += 100
+
+    world.disk.before_effect = lambda kind, path: puts(kind, path) if path.endswith(".seg") else None
+    world.qm.checkpoint()
+    assert put > 1000
+    world.qm._engine.watchful = True
+    world.qm.checkpoint()
+    assert "AMQ9002" not in world.errors()
+    while world.qm.get_many("A", 500):
+        world.clock.advance(0.01)
+    world.clock.advance(2)
+    world.qm.put("A", b"")
+
+
+def test_row_52_a_start_that_has_no_room_for_its_checkpoint_lets_puts_go_no_further_for_that() -> None:
+    """Messages that were in flight at the checkpoint before are in the log before that, and in no segment."""
+    world = World(log_primary_files=3, log_file_pages=2048)
+    world.qm.define_queue("A")
+    unit = world.qm.begin()
+    for _ in range(40):
+        unit.put_many("A", [BODY] * 100)
+    world.qm.checkpoint()
+    unit.commit()
+    world.disk.capacity = world.disk.used
+    world.crash(KEEP_ALL)
+    assert world.qm.status().checkpoints == 0
+    world.disk.capacity += 9_000_000
+    world.clock.advance(2)
+    with pytest.raises(qmgr.ResourceProblem, match=REFUSED):
+        world.qm.put("A", BODY)
+    world.disk.capacity += 12_000_000
+    world.clock.advance(2)
+    put = fill(world)
+    world.qm.checkpoint()
+    assert world.qm.queue("A").depth == 4000 + put
+
+
+def test_row_52_a_start_on_a_full_disk_asks_for_no_extent_that_it_can_do_without() -> None:
+    """Its log is full up to what is kept for checkpoints: one moves the head, or needs no record at all."""
+    world = World()
+    world.qm.define_queue("A")
+    world.qm.define_queue("B")
+    world.qm.put("B", b"open")
+    for _ in range(300):
+        world.qm.put("A", bytes(100))
+    world.disk.capacity = world.disk.used
+    unit = world.qm.begin()
+    unit.get("B")
+    unit.put("B", b"")
+    depth = 300
+    with pytest.raises(qmgr.ResourceProblem):
+        while world.qm.put("A", bytes(100)):
+            depth += 1
+    with pytest.raises(qmgr.ResourceProblem):
+        while world.qm.get("A"):
+            depth -= 1
+    assert depth > 100
+    world.crash(KEEP_ALL)
+    assert world.depths() == {"A": depth, "B": 1}
+
+
+def test_row_52_an_end_without_room_for_what_it_has_to_keep_says_so() -> None:
+    world = World()
+    world.qm.define_queue("H", default_persistence=False, non_persistent_class="HIGH")
+    world.qm.define_queue("N", default_persistence=False)
+    world.qm.put_many("H", [BODY] * 100)
+    world.qm.put("N", BODY)
+    world.disk.capacity = world.disk.used
+    with pytest.raises(qmgr.StorageFull, match=r"has ended.*NPMCLASS\(HIGH\) are lost \(H\)"):
+        world.qm.end()
+    world.disk.capacity = None
+    world.start()
+    assert world.depths() == {"H": 0, "N": 0}
+    world.qm.put("N", BODY)
+    world.disk.capacity = world.disk.used
+    world.qm.end()
