@@ -234,7 +234,7 @@ class QueueManager(Operations):
         correlation_id: bytes | None = None,
         group_id: bytes | None = None,
     ) -> Iterator[Message]:
-        """Look at the messages that could be got, in that order, taking nothing away."""
+        """Look at the messages that are there now and can be got, in that order, taking nothing away."""
         return self._engine.browse(queue, check_selectors(message_id, correlation_id, group_id))
 
     def replay(self, queue: str | int, start: Where, end: Where | None = None) -> Replay:

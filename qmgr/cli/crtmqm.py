@@ -121,6 +121,8 @@ def run(args: argparse.Namespace) -> int:
     print(f"Log directory {access.log_dir(location)!r} created.")
     if args.q:
         print(f"Queue manager {args.name!r} is the default one.")
+    if args.md:
+        print(f"Other commands find it with --data-path {args.md}, or QMGR_DATA_PATH={args.md}.")
     print("Setup completed.")
     return 0
 
