@@ -537,10 +537,11 @@ class PosixDisk:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except OSError as exc:
-                if attempt + 1 < LOCK_ATTEMPTS and exc.errno == errno.EWOULDBLOCK and _is_only_looked_at(fd):
+                owner = os.pread(fd, 200, 0).decode("utf-8", "replace").strip()  # "": it is about to say so
+                passing = exc.errno == errno.EWOULDBLOCK and (not owner or _is_only_looked_at(fd))
+                if attempt + 1 < LOCK_ATTEMPTS and passing:
                     _wait_a_moment()
                     continue
-                owner = os.pread(fd, 200, 0).decode("utf-8", "replace").strip()
                 lock.release()
                 if exc.errno != errno.EWOULDBLOCK:
                     raise

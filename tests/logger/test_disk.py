@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from logger import disk as disks
 from logger.disk import PAGE, PosixDisk, read_whole, way_out
 from logger.errors import LogInUse
+from tests.qmgr.world import Call
 from tests.sim.disk import SimDisk
 from tests.sim.loss import KEEP_ALL, LOSE_ALL
 
@@ -336,3 +338,17 @@ def test_a_directory_above_that_can_not_be_synced_is_an_error() -> None:
 )
 def test_a_way_out_of_what_the_system_says(error: int, way: str) -> None:
     assert way_out(OSError(error, os.strerror(error))) == way
+
+
+def test_a_lock_is_not_refused_before_its_owner_has_said_who_it_is(tmp_path: Path) -> None:
+    """Row 62: it has locked the file, and not written into it yet."""
+    path = tmp_path / "qm.lock"
+    with path.open("w") as owner:
+        fcntl.flock(owner, fcntl.LOCK_EX)
+        asked = Call(lambda: PosixDisk().lock(str(path), "pid 2"))
+        time.sleep(0.02)
+        owner.write("pid 1\n")
+        owner.flush()
+        with pytest.raises(LogInUse) as caught:
+            asked.outcome()
+    assert caught.value.holder == "pid 1"
