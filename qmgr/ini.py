@@ -6,6 +6,7 @@ does not use are accepted and named in `Config.ignored`, so that a file brought 
 """
 
 import operator
+import re
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -14,6 +15,7 @@ import attrs
 from logger.archive_plan import ArchivePolicy
 from logger.compressed import Compression
 from logger.config import LogConfig, LogSync, LogType, WriteIntegrity
+from qmgr import ini_text
 from qmgr.configuration import (
     MECHANISMS,
     AutoConfig,
@@ -28,7 +30,7 @@ from qmgr.configuration import (
     Tuning,
 )
 from qmgr.errors import IniError
-from qmgr.ini_text import INDENT, Line, complaint, decoded, lines, numbered, shown, understood
+from qmgr.ini_text import INDENT, Line, complaint, decoded, numbered, shown, understood
 from qmgr.ini_values import (
     Address,
     Age,
@@ -224,6 +226,26 @@ IGNORED_STANZAS = frozenset(_FOR_IBM_MQ.split())
 
 Text = str | bytes
 
+_NAMES = sorted({name for known in (*ATTRIBUTES.values(), *IGNORED_ATTRIBUTES.values()) for name in known})
+# A value ends where a blank, the name of an attribute and `=` follow: a path may have all else in it.
+MORE = re.compile(rf"[ \t]+(?=(?:{'|'.join(_NAMES)})[ \t]*=)", re.IGNORECASE)
+
+
+def lines(text: Text, path: str) -> Iterator[Line]:
+    """The stanza names and attributes of a qm.ini, in their order; raises IniError."""
+    return ini_text.lines(text, path, MORE)
+
+
+def line_of(text: Text, path: str, stanza: str, attribute: str) -> int | None:
+    """The line that gives an attribute its value; None where it has its default. Raises IniError."""
+    within = ""
+    for line in lines(text, path):
+        if line.value is None:
+            within = line.name.upper()
+        elif (within, line.name.upper()) == (stanza.upper(), attribute.upper()):
+            return line.number
+    return None
+
 
 def parse(text: Text, path: str, overlays: Sequence[tuple[Text, str]] = ()) -> Config:
     """The configuration that `text`, the content of the file at `path`, describes; raises IniError.
@@ -318,11 +340,15 @@ class _Reader:
         try:
             for number, raw in numbered(text, path):
                 try:
-                    line = understood(number, raw, path)
-                    if line is not None:
-                        self._take(line)
+                    found = understood(number, raw, path, MORE)
                 except IniError as exc:
                     yield exc
+                    continue
+                for line in found:
+                    try:
+                        self._take(line)
+                    except IniError as exc:
+                        yield exc
             return True
         except IniError as exc:
             yield exc
@@ -522,7 +548,10 @@ def attribute_value(attribute: Attribute, held: Config | ListenerConfig) -> Any:
 
 def _written(attribute: Attribute, value: Any) -> str:
     try:
-        return f"{INDENT}{attribute.name}={attribute.values.write(value)}"
+        text: str = attribute.values.write(value)
+        if MORE.search(text):  # it would be read as another attribute
+            raise ValueError(text)
+        return f"{INDENT}{attribute.name}={text}"
     except (ValueError, TypeError, AttributeError):
         raise IniError(
             f"AMQ7076E: qm.ini can't hold {attribute.name}={shown(str(value))}; allowed: {attribute.values.allowed}."

@@ -1,4 +1,4 @@
-"""The text of an ini file: lines that name a stanza or give an attribute its value; what is no such line is refused."""
+"""The text of an ini file: stanzas by name, attributes and their values; a line that is neither is refused."""
 
 import re
 from collections.abc import Iterator
@@ -10,12 +10,14 @@ from qmgr.errors import IniError
 MAX_FILE_BYTES = 1 << 20
 MAX_LINE_CHARS = 4096
 INDENT = "   "
+STANZA = re.compile(r"([^:=]*[^:= \t])[ \t]*:[ \t]*")
+Pattern = re.Pattern[str] | None
 NO_TEXT = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters but the tab, and surrogates
 
 
 @attrs.frozen
 class Line:
-    """One line that says something: the name of a stanza (`value` is None), or an attribute and its value."""
+    """What a line says: the name of a stanza (`value` is None), or an attribute and its value. It may say several."""
 
     number: int
     name: str
@@ -49,8 +51,8 @@ def numbered(text: str | bytes, path: str) -> Iterator[tuple[int, str]]:
         yield number, raw.removesuffix("\r")
 
 
-def understood(number: int, line: str, path: str) -> Line | None:
-    """What a line says; None if that is nothing. Raises IniError."""
+def understood(number: int, line: str, path: str, more: Pattern = None) -> list[Line]:
+    """What a line says. Raises IniError. `more` finds what stands before a second attribute, and a third."""
     if len(line) > MAX_LINE_CHARS:
         raise complaint("AMQ6162", path, number, f"the line is longer than {MAX_LINE_CHARS} characters.")
     wrong = NO_TEXT.search(line)
@@ -58,34 +60,23 @@ def understood(number: int, line: str, path: str) -> Line | None:
         raise complaint("AMQ6162", path, number, f"character U+{ord(wrong[0]):04X} can't stand in an ini file.")
     said = line.partition("#")[0].partition(";")[0].strip(" \t")
     if not said:
-        return None
-    name, equals, value = said.partition("=")
-    name = name.rstrip(" \t")
-    if equals and name:
-        return Line(number, name, value.lstrip(" \t"))
-    if said.endswith(":") and said[:-1].strip(" \t"):
-        return Line(number, said[:-1].strip(" \t"))
+        return []
+    found = []
+    stanza = STANZA.match(said)
+    if stanza is not None:
+        found.append(Line(number, stanza[1]))
+    rest = said[stanza.end() :] if stanza is not None else said
+    parts = [part.partition("=") for part in (more.split(rest) if more else [rest])] if rest else []
+    if all(equals and name.strip(" \t") for name, equals, _ in parts):
+        return found + [Line(number, name.strip(" \t"), value.strip(" \t")) for name, _, value in parts]
     what = "is neither a stanza, `Name:`, nor an attribute, `Name=value`."
     raise complaint("AMQ6162", path, number, f"{shown(said)} {what}")
 
 
-def lines(text: str | bytes, path: str) -> Iterator[Line]:
+def lines(text: str | bytes, path: str, more: Pattern = None) -> Iterator[Line]:
     """The stanza names and attributes of an ini file, without blank lines and comments; raises IniError."""
     for number, raw in numbered(text, path):
-        line = understood(number, raw, path)
-        if line is not None:
-            yield line
-
-
-def line_of(text: str | bytes, path: str, stanza: str, attribute: str) -> int | None:
-    """The line that gives an attribute its value; None where it has its default. Raises IniError."""
-    within = ""
-    for line in lines(text, path):
-        if line.value is None:
-            within = line.name.upper()
-        elif (within, line.name.upper()) == (stanza.upper(), attribute.upper()):
-            return line.number
-    return None
+        yield from understood(number, raw, path, more)
 
 
 def shown(text: str) -> str:

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from qmgr import ini
 from qmgr.errors import IniError
 
-VALUE = re.compile(r"(?P<front>[^=]*=[ \t]*)(?P<value>[^#;\r]*?)(?P<back>[ \t]*(?:[#;].*)?\r?)", re.DOTALL)
-
 
 def reworded(text: bytes, path: str, values: Mapping[str, str]) -> bytes:
     """The text with these values, by the names of attributes; one that it does not have is added. Raises IniError."""
@@ -20,9 +18,11 @@ def reworded(text: bytes, path: str, values: Mapping[str, str]) -> bytes:
             first = line.number if stanza == "LOG" and first is None else first
         elif stanza == "LOG" and line.name.upper() in wanted:
             _, value = wanted.pop(line.name.upper())
-            found = VALUE.fullmatch(raw[line.number - 1])
-            assert found is not None, "a line with an attribute has a `=`"
-            raw[line.number - 1] = f"{found['front']}{value}{found['back']}"
+            before = re.compile(rf"(?<![^ \t:]){re.escape(line.name)}[ \t]*=[ \t]*")
+            said = raw[line.number - 1]
+            found = before.search(said)
+            assert found is not None, "it was read there"
+            raw[line.number - 1] = said[: found.end()] + value + said[found.end() + len(line.value) :]
     if first is None:
         raise IniError(f"AMQ7006E: {path}: stanza Log is missing; it is required.", name=path)
     ending = "\r" if raw[first - 1].endswith("\r") else ""

@@ -15,7 +15,7 @@ from logger.config import LogSync, LogType
 from logger.disk import NO_MEANS, NO_SPACE, Disk, read_whole, way_out
 from logger.errors import LogClosed, LogError, NotAsConfigured
 from logger.force import TRIES
-from qmgr import autoconfig
+from qmgr import autoconfig, ini
 from qmgr.creation import Ownership, own, refuse_root, unknown
 from qmgr.due import SteadyClock
 from qmgr.engine import Engine
@@ -29,7 +29,7 @@ from qmgr.errors import (
     Unavailable,
 )
 from qmgr.housekeeping import Housekeeper
-from qmgr.ini_text import complaint, line_of
+from qmgr.ini_text import complaint
 from qmgr.locations import Location
 from qmgr.logged import Surroundings
 from qmgr.media import Media
@@ -138,7 +138,7 @@ class Running(ABC):
             return log
         except NotAsConfigured as exc:
             path = self._location.ini
-            line = line_of(read_whole(self._disk, path), path, "Log", exc.attribute)
+            line = ini.line_of(read_whole(self._disk, path), path, "Log", exc.attribute)
             raise complaint("AMQ7076", path, line, f"{exc}.") from exc
 
     def _tell_settings(self, errors: ErrorLog) -> None:

@@ -16,7 +16,7 @@ from qmgr.configuration import Config
 from qmgr.creation import remains
 from qmgr.daemon.tls import outdated, server_context
 from qmgr.errors import IniError, NameError_
-from qmgr.ini_text import complaint, line_of
+from qmgr.ini_text import complaint
 from qmgr.users import Users
 
 WRONG = 10
@@ -102,7 +102,7 @@ def misfit(config: Config, path: str) -> list[str]:
         try:
             check_config(config.log, state)
         except NotAsConfigured as exc:
-            line = line_of(read_whole(DISK, path), path, "Log", exc.attribute)
+            line = ini.line_of(read_whole(DISK, path), path, "Log", exc.attribute)
             return [plain(complaint("AMQ7076", path, line, f"{exc}."))]
     return []
 

@@ -127,6 +127,25 @@ def test_bytes_and_text_are_read_alike():
     assert ini.parse(text.encode(), PATH) == ini.parse(text, PATH)
 
 
+def test_several_attributes_may_stand_on_one_line():
+    text = """\
+Log: LogPath=/a b=c/d e  logtype = linear LogPrimaryFiles=7# LogSecondaryFiles=9
+   LogSecondaryFiles=4 LogFilePages=64 ; more
+TuningParameters: MaxUncommittedMsgs=5
+TCP: Port=1414 KeepAlive=yes
+"""
+    config = ini.parse(text, "qm.ini")
+    assert config.log == LogConfig(
+        path="/a b=c/d e", log_type=LogType.LINEAR, primary_files=7, secondary_files=4, file_pages=64
+    )
+    assert config.tuning.max_uncommitted_messages == 5
+    assert ini.line_of(text, "qm.ini", "log", "LOGFILEPAGES") == 2
+    with pytest.raises(IniError, match=r"line 2: value 'x' of attribute LogFilePages"):
+        ini.parse(text.replace("=64", "=x"), "qm.ini")
+    with pytest.raises(IniError, match=r"line 3: 'TuningParameters: Max' is neither a stanza"):
+        ini.parse(text.replace("MaxUncommittedMsgs=5", "Max"), "qm.ini")
+
+
 def test_a_stanza_may_come_in_two_parts():
     assert ini.parse("Log:\nLogPath=/x\nTCP:\nLog:\nLogPrimaryFiles=9", PATH).log.primary_files == 9
 
@@ -449,7 +468,9 @@ def test_the_rendered_file_looks_like_one_of_ibm_mq():
     ]
 
 
-@pytest.mark.parametrize("path", ["/a#b", "/a;b", "/a\nLogType=LINEAR", "relative", "/a ", "", "/" + "x" * 5000])
+@pytest.mark.parametrize(
+    "path", ["/a#b", "/a;b", "/a\nLogType=LINEAR", "/a logtype =b", "relative", "/a ", "", "/" + "x" * 5000]
+)
 def test_a_path_that_no_file_can_say_is_not_written(path: str):
     with pytest.raises(IniError, match=r"qm\.ini can't hold LogPath="):
         ini.render(Config(log=LogConfig(path=path)))

@@ -21,6 +21,12 @@ def test_an_attribute_that_is_not_there_is_added_to_its_stanza() -> None:
     )
 
 
+def test_of_several_attributes_on_one_line_only_the_one_changes() -> None:
+    text = b"TCP: LogType=x\nLog: LogPath=/a b  LogType= CIRCULAR LogPrimaryFiles=3 ; LogType=y\n"
+    changed = reworded(text, PATH, {"LogType": "LINEAR", "LogPath": "/c"})
+    assert changed == text.replace(b"/a b", b"/c").replace(b"CIRCULAR", b"LINEAR")
+
+
 def test_the_same_name_in_another_stanza_is_another_attribute() -> None:
     text = b"TCP:\n   LogType=CIRCULAR\nLog:\n   LogPath=/a\n   LogType=CIRCULAR\n"
     changed = reworded(text, PATH, {"LogType": "LINEAR"})
