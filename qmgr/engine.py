@@ -250,9 +250,10 @@ class Engine(Holding):
         if unit is not None:
             unit.waiting += (waiter,)
 
-    def _leave(self, queue: Queue, waiter: Waiter, unit: Uow | None) -> None:
+    def _leave(self, queue: Queue | None, waiter: Waiter, unit: Uow | None) -> None:
         """It waits no more. The lock is held."""
-        queue.waiters.leave(waiter)
+        if queue is not None:
+            queue.waiters.leave(waiter)
         if unit is not None:
             unit.waiting = tuple(each for each in unit.waiting if each is not waiter)
 
@@ -326,10 +327,9 @@ class Engine(Holding):
         """Take the waiter out of the line; if it was woken, and has not looked, the next is woken in its place."""
         with self.lock:
             queue = self._behind_alias(name)
-            if queue is not None:
-                self._leave(queue, waiter, unit)
-                if waiter.is_set() and not looked:
-                    queue.waiters.wake_one()
+            self._leave(queue, waiter, unit)
+            if queue is not None and waiter.is_set() and not looked:
+                queue.waiters.wake_one()
 
     def pass_wake_on(self, name: str) -> None:
         """Wake the next in line: a waiter that may have been woken will not take the message."""

@@ -25,7 +25,7 @@ from qmgr.errorlog import ErrorLog
 from qmgr.logged import MORE_LOG, full
 from qmgr.queue import Queue
 from qmgr.retention import Retention
-from qmgr.threads import Apart
+from qmgr.threads import Apart, Worker
 from qmgr.units import rolled_forward
 from recovery.checkpoint import Checkpointer, Hear
 from recovery.errors import QueueDamaged
@@ -85,7 +85,7 @@ class Housekeeper:
         engine.state.to_spare, engine.state.take_room = self._to_spare, self._take_room
         self._looked_ns = clock.elapsed_ns()
         self._chores = chores
-        self._busy: threading.Thread | None = None
+        self._busy: Worker | None = None
         self._taking: Apart | None = None  # a checkpoint, for the main thread, which may have been struck
         self._on_failure = on_failure
         self._needed = 0  # bytes of log that room is being made for: no extent is given back that they go to
@@ -94,12 +94,12 @@ class Housekeeper:
         self._one_at_a_time = threading.RLock()
         self._was_full = False
         self._room_ns: int | None = None  # since when there is room again
-        self._thread: threading.Thread | None = None
+        self._thread: Worker | None = None
         self._on_tick: Callable[[], None] = lambda: None
 
     def start_thread(self) -> None:
         """From now on work while calls go on."""
-        self._thread = threading.Thread(target=self._run, name=f"CHECKPOINT-{self._engine.name}", daemon=True)
+        self._thread = Worker(self._run, f"CHECKPOINT-{self._engine.name}")
         self._thread.start()
 
     def on_tick(self, call: Callable[[], None]) -> None:
@@ -127,8 +127,8 @@ class Housekeeper:
         self._ending = True
         self._wake.set()
         for thread in (self._thread, self._busy, self._taking):
-            if thread is not None and thread is not threading.current_thread() and thread.is_alive():
-                thread.join()  # one that could not be started is not alive
+            if thread is not None:
+                thread.await_end()
 
     def _run(self) -> None:
         while not self._ending:
@@ -175,8 +175,7 @@ class Housekeeper:
         if self._thread is None:
             self._chores()
         elif self._busy is None or not self._busy.is_alive():
-            name = f"CHORES-{self._engine.name}"
-            thread = threading.Thread(target=self._chores, name=name, daemon=True)
+            thread = Worker(self._chores, f"CHORES-{self._engine.name}")
             thread.start()  # where there are too many already it raises: nobody is to wait for this one
             self._busy = thread
 
@@ -257,13 +256,24 @@ class Housekeeper:
     def _take(self, clean: bool, hear: Hear) -> None:
         """An interrupt in the midst of it would stop the queue manager: the main thread has another one take it."""
         if self._thread is not None and not clean and threading.current_thread() is threading.main_thread():
-            self._taking = Apart(lambda: self._checkpointer.take(hear=hear), f"CHECKPOINT-{self._engine.name}")
+            self._taking = Apart(lambda: self._take_unheard(hear), f"CHECKPOINT-{self._engine.name}")
             with contextlib.suppress(RuntimeError):  # where there can be no more threads
                 self._taking.start()
             if self._taking.ident is not None:
                 self._taking.wait()
                 return
         self._checkpointer.take(clean=clean, hear=hear)
+
+    def _take_unheard(self, hear: Hear) -> None:
+        """The same, if need be without somebody who waits for it, and would tell what it has failed for."""
+        try:
+            self._checkpointer.take(hear=hear)
+        except BaseException as exc:
+            if self._engine.log.failure is not None:
+                self._on_failure(self._engine.log.failure)
+            elif isinstance(exc, OSError) and exc.errno not in NO_MEANS:
+                self._on_failure(exc)
+            raise
 
     def _fit_log(self, clean: bool) -> None:
         """Remove a log extent beyond the primaries that nothing needs, or make extents ahead of need."""
@@ -307,6 +317,8 @@ class Housekeeper:
             if put_limit < near and not self._checkpointer.under_way():  # it is worth to look at each: many may be gone
                 in_memory = state.unwritten() + sum(unit.put_bytes for unit in state.uows)
                 put_limit = max(put_limit, log.buffer.tail + room - in_memory)
+            if self._checkpointer.under_way():  # it has taken room from puts
+                put_limit = min(put_limit, log.space.put_limit)
             state.scarce = put_limit < near
             log.space.set_put_limit(put_limit)
 

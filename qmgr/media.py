@@ -87,21 +87,28 @@ class Media:
         with self._one_at_a_time, self._keep_from(self._log.state.head):
             lines: list[tuple[Checkpoint, dict[str, Any]]] = []
             pins: dict[tuple[str, int], int] = {}
+            given_up = False  # who is struck while the checkpoint is taken does not hear it
 
             def hear(checkpoint: Checkpoint, catalogue: list[bytes]) -> None:
+                read: dict[tuple[str, int], int] = {}
                 for line in catalogue:
                     fields = json.loads(line)
                     if "definition" in fields and self._is_wanted(fields, wanted):
                         lines.append((checkpoint, fields))
                         name = fields["definition"]["name"]
-                        pins.update(((name, segment["number"]), segment["length"]) for segment in fields["segments"])
-                self._state.pinned |= pins.keys()
+                        read.update(((name, segment["number"]), segment["length"]) for segment in fields["segments"])
+                with self._engine.lock:
+                    if not given_up:
+                        pins.update(read)
+                        self._state.pinned |= pins.keys()
 
             try:
                 if wanted is None or wanted:
                     self._checkpoint(hear)
                 recorded = [name for checkpoint, fields in lines if (name := self._record(checkpoint, fields))]
             finally:
+                with self._engine.lock:
+                    given_up = True
                 self._state.unpin(pins)
             if catalog:
                 self._record_catalog()

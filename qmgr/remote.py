@@ -328,9 +328,11 @@ class RemoteUnit:
     def _prepare(self) -> None:
         try:
             self._ask(wire.request(wire.PREPARE, self._begin, self._number))
-        except Unavailable as exc:  # the answer was lost, or the queue manager has stopped
-            self._state = PREPARED  # or not: to say that it was backed out would be a guess
-            if exc.reason == Reason.CONNECTION_BROKEN:
+        except Unavailable as exc:
+            lost = exc.reason == Reason.CONNECTION_BROKEN
+            if lost or not self._begin:  # otherwise it is not that the queue manager has stopped in it
+                self._state = PREPARED  # or not: to say that it was backed out would be a guess
+            if lost:
                 raise maybe_in_doubt(self._id, self._connection.name) from exc
             raise
         self._state = PREPARED
@@ -359,7 +361,7 @@ class RemoteUnit:
             try:
                 self._hear(answer)
             except Unavailable:  # it has stopped, and nobody knows what reached the disk
-                if self._state is not PREPARED:
+                if self._state is not PREPARED and not self._begin:
                     self._note_unknown()
                 raise
         self._over(COMMITTED)

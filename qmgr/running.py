@@ -471,10 +471,9 @@ class Running(ABC):
             self._media.record_at_end()
             engine.state.keep_non_persistent()
         if not self._housekeeper.checkpoint_if_possible(clean=True) and (lost := self._store.lost_unless_kept()):
-            names = ", ".join(lost)
             raise StorageFull(
-                f"queue manager {self.name!r} has ended, and there was no room for its last checkpoint: the "
-                f"non-persistent messages of the queues with NPMCLASS(HIGH) are lost ({names})",
+                f"queue manager {self.name!r} has ended, and its last checkpoint could not be written: the "
+                f"non-persistent messages of the queues with NPMCLASS(HIGH) are lost ({', '.join(lost)})",
                 name=self.name,
             )
         log.close(clean=True)

@@ -511,5 +511,8 @@ class StateSnapshot:
         state.doomed_bytes = self._freed
         for name, number in state.doom(self._retired):
             path = segment_path(state.queue_directory(name), number)
-            if state.disk.exists(path):
-                state.disk.unlink(path)
+            try:
+                if state.disk.exists(path):
+                    state.disk.unlink(path)
+            except PermissionError:  # the checkpoint is complete, and the file can go with a later one
+                state.doomed.append((name, number))

@@ -10,25 +10,47 @@ from collections.abc import Callable
 Alive = Callable[[], object]  # gives something as long as the thread is there, and None from then on
 
 
-class Apart(threading.Thread):
-    """Makes one call. An interrupt (KeyboardInterrupt, by a handler of a signal) strikes the main thread only: where
-    that one waits for this one, it is the waiting that ends, and what is half done is done to the end.
+class Worker(threading.Thread):
+    """Makes one call. `over` is set when that has returned.
+
+    To `join` would not do: up to Python 3.12 a thread counts as over once an interrupt has struck somebody's join.
     """
 
     def __init__(self, call: Callable[[], object], name: str) -> None:
         super().__init__(name=name, daemon=True)
         self._call = call
-        self._raised: BaseException | None = None
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        try:
+            self._call()
+        finally:
+            self.over.set()
+
+    def await_end(self) -> None:
+        """Wait until it is over, if it was ever started."""
+        if self.ident is not None and self is not threading.current_thread():
+            self.over.wait()
+
+
+class Apart(Worker):
+    """One that somebody waits for. An interrupt (KeyboardInterrupt, by a handler of a signal) strikes the main thread
+    only: where that one waits, it is the waiting that ends, and what is half done is done to the end.
+    """
+
+    _raised: BaseException | None = None
 
     def run(self) -> None:
         try:
             self._call()
         except BaseException as exc:
             self._raised = exc
+        finally:
+            self.over.set()
 
     def wait(self) -> None:
         """Until the call has returned; raises what it raised."""
-        self.join()
+        self.over.wait()
         if self._raised is not None:
             raise self._raised
 

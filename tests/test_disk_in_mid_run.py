@@ -175,6 +175,31 @@ def test_row_55_a_checkpoint_that_may_not_be_written_is_refused_and_can_be_had_l
     assert life.qm.status().checkpoints == before + 1
 
 
+def test_row_55_a_segment_that_may_not_be_deleted_is_deleted_later() -> None:
+    """Faults 55: the checkpoint is complete, and that file is in nobody's way."""
+    world = World()
+    world.qm.define_queue("A")
+    world.qm.define_queue("H", default_persistence=False, non_persistent_class="HIGH")
+
+    def turn() -> int:
+        before = world.qm.status().checkpoints
+        world.qm.put_many("A", [bytes(3000)] * 50)
+        world.qm.checkpoint()
+        assert world.qm.status().checkpoints > before
+        world.qm.get_many("A", 50)
+        return len(world.disk.list("/data/qmgrs/QM1/queues/A"))
+
+    usual = [turn() for _ in range(4)][-1]
+    world.disk.fail("unlink", errno.EACCES, once=False, where=lambda path: path.endswith(".seg"))
+    assert [turn() for _ in range(4)][-1] == usual + 4
+    world.qm.put_many("H", [b"h"] * 10)
+    world.qm.end()
+    world.disk.heal()
+    world.start()
+    assert world.depths() == {"A": 0, "H": 10}
+    assert [turn() for _ in range(4)][-1] <= usual + 1
+
+
 @pytest.mark.parametrize("error", [errno.EROFS, errno.EACCES, errno.EIO])
 def test_row_55_a_start_that_may_not_make_the_extents_that_it_is_to_have_is_refused(error: int) -> None:
     """Faults 55: a full disk is no reason to insist, since others are made later; anything else is said."""

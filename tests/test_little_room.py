@@ -3,6 +3,7 @@
 Only a checkpoint gives back what messages held that have been got. So puts end before the disk does, and nothing else.
 """
 
+import errno
 from collections import Counter
 from typing import Any
 from unittest.mock import patch
@@ -277,7 +278,8 @@ def test_row_52_a_log_that_grows_takes_no_room_that_its_messages_need(kind: str,
     unit.commit()
 
 
-def test_row_52_what_a_checkpoint_moves_to_the_disk_takes_no_room_that_was_granted_to_puts() -> None:
+@pytest.mark.parametrize("before", [0, 1], ids=["puts come when it moves them", "puts come before"])
+def test_row_52_what_a_checkpoint_moves_to_the_disk_takes_no_room_that_was_granted_to_puts(before: int) -> None:
     """It may leave these messages in memory. Puts go on while it writes, as far as was found before that they may."""
     world = World(log_primary_files=2, log_secondary_files=1, log_file_pages=1024)
     world.qm.define_queue("A")
@@ -294,15 +296,20 @@ def test_row_52_what_a_checkpoint_moves_to_the_disk_takes_no_room_that_was_grant
         """As of a thread of their own, which finds no room at last."""
         nonlocal put
         world.disk.before_effect = lambda kind, path: None
-        while log.space.fits(log.buffer.tail, 100_000, log.space.for_gets):
-            world.qm._engine.watchful = False
-            with patch.object(housekeeper, "notice", lambda **options: None):
-                world.qm.put_many("A", [bytes(10)] * 100)
-            put += 100
+        for _ in range(3):
+            while log.space.fits(log.buffer.tail, 100_000, log.space.for_gets):
+                world.qm._engine.watchful = False
+                with patch.object(housekeeper, "notice", lambda **options: None):
+                    world.qm.put_many("A", [bytes(10)] * 100)
+                put += 100
+            housekeeper._look_at_disk()  # as housekeeping does once a second, and each put that is refused
 
+    for _ in range(before):
+        world.qm.put("A", b"")
     world.disk.before_effect = lambda kind, path: puts(kind, path) if path.endswith(".seg") else None
     world.qm.checkpoint()
     assert put > 1000
+    assert (world.qm._engine.state.queues["N"].held[0] > 4_000_000) is bool(before)  # they stay in memory, or are moved
     world.qm._engine.watchful = True
     world.qm.checkpoint()
     assert "AMQ9002" not in world.errors()
@@ -371,6 +378,15 @@ def test_row_52_an_end_without_room_for_what_it_has_to_keep_says_so() -> None:
     world.disk.capacity = None
     world.start()
     assert world.depths() == {"H": 0, "N": 0}
+    world.qm.alter_queue("H", buffer_size=1)
+    world.qm.put_many("H", [BODY] * 20)
+    world.qm.checkpoint()
+    assert not world.qm._engine.state.queues["H"].held[0]  # they are in a segment, which only the end would keep
+    world.disk.fail("create", errno.ENOSPC, once=False, where=lambda path: path.endswith("amqalchk.fil.new"))
+    with pytest.raises(qmgr.StorageFull, match=r"are lost \(H\)"):
+        world.qm.end()
+    world.disk.heal()
+    world.start()
     world.qm.put("N", BODY)
-    world.disk.capacity = world.disk.used
+    world.disk.fail("create", errno.ENOSPC, once=False, where=lambda path: path.endswith("amqalchk.fil.new"))
     world.qm.end()

@@ -14,6 +14,7 @@ from qmgr.migration import migrate_log
 from qmgr.pointintime import recover_to
 from qmgr.repairing import repair
 from qmgr.session import AllRights, Peer
+from recovery.checkpoint import Hear
 from tests.qmgr.world import DATA, NAME, World, bodies
 from tests.sim.disk import Fault
 from tests.sim.loss import KEEP_ALL, LOSE_ALL
@@ -720,3 +721,25 @@ def test_row_63_who_was_stopped_in_a_recreation_while_another_took_over_leaves_h
     old.abandon()
     assert files
     assert {path: disk.peek(path) for path in disk.files(DATA) if path.endswith(".seg")} == files
+
+
+@pytest.mark.interpreted
+def test_a_recording_that_was_struck_pins_no_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its checkpoint goes on without who has asked for it, and tells what it holds when nobody listens any more."""
+    world = World(log_type="linear")
+    world.qm.define_queue("A", buffer_size=1)
+    world.qm.put_many("A", [bytes(100)] * 10)
+    usual = world.qm._media._checkpoint
+    late: list[tuple[Hear, Any, Any]] = []
+
+    def struck(hear: Hear) -> None:
+        usual(lambda checkpoint, catalogue: late.append((hear, checkpoint, catalogue)))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(world.qm._media, "_checkpoint", struck)
+    with pytest.raises(KeyboardInterrupt):
+        world.qm.record_image("A")
+    [(hear, checkpoint, catalogue)] = late
+    hear(checkpoint, catalogue)
+    assert not world.qm._store.pinned
+    assert any(b'"segments": [{' in line for line in catalogue)

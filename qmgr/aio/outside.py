@@ -257,9 +257,11 @@ class Outside:
         with unit.nothing_more():
             try:
                 await self._ask(unit, lambda flags, number: wire.request(wire.PREPARE, flags, number))
-            except Unavailable as exc:  # the answer was lost, or the queue manager has stopped
-                unit.told = PREPARED  # or not: to say that it was backed out would be a guess
-                if exc.reason == Reason.CONNECTION_BROKEN:
+            except Unavailable as exc:
+                lost = exc.reason == Reason.CONNECTION_BROKEN
+                if lost or (not unit.begin and unit.told is ACTIVE):  # else the queue manager has not stopped in it
+                    unit.told = PREPARED  # or not: to say that it was backed out would be a guess
+                if lost:
                     raise maybe_in_doubt(unit.number, self.name) from exc
                 raise
             unit.told = PREPARED
@@ -282,7 +284,8 @@ class Outside:
             except Unavailable as exc:  # as above
                 if exc.reason == Reason.CONNECTION_BROKEN and unit.told is PREPARED:
                     raise maybe_in_doubt(unit.number, self.name) from exc
-                if unit.told is not PREPARED:
+                lost = exc.reason == Reason.CONNECTION_BROKEN
+                if unit.told is ACTIVE and (lost or not unit.begin):
                     unit.unknown = True
                     self._unknown[unit.number] = unit.since
                     if len(self._unknown) > REMEMBERED:

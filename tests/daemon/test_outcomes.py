@@ -126,8 +126,9 @@ class Stopped:
             session.stop()
 
 
-def check_found(path: Path, end: str) -> None:
+def check_found(path: Path, end: str, number: int) -> None:
     with qmgr.start(NAME, data_path=path) as qm:
+        assert qm.outcome(number) is (UowState.COMMITTED if "commit" in end else UowState.PREPARED)
         assert [message.body for message in qm.browse("A")] == [b"once"] * ("commit" in end)
         assert qm.in_doubt() == ([] if "commit" in end else [XID])
 
@@ -154,7 +155,7 @@ def test_an_answer_that_the_queue_manager_has_stopped_says_nothing_of_the_unit(
         for call in (unit.commit, unit.backout):
             with pytest.raises((UnitOfWorkEnded, Unavailable), match=NOT_KNOWN):
                 call()
-        check_found(tmp_path, end)
+        check_found(tmp_path, end, unit.id)
 
 
 @pytest.mark.interpreted
@@ -167,6 +168,7 @@ def test_the_same_of_asynchronous_calls(tmp_path: Path, end: str, monkeypatch: p
             await unit.put("A", b"once")
             if "of" in end:
                 await unit.prepare()
+            numbers.append(unit.id)
             stopped = Stopped(served, monkeypatch)
             with pytest.raises(Unavailable, match="nobody knows what reached the disk"):
                 await getattr(unit, end.split()[0])()
@@ -175,9 +177,43 @@ def test_the_same_of_asynchronous_calls(tmp_path: Path, end: str, monkeypatch: p
                 with pytest.raises((UnitOfWorkEnded, Unavailable), match=NOT_KNOWN):
                     await call()
 
+    numbers: list[int] = []
     with serving(tmp_path) as served:
         asyncio.run(main())
-        check_found(tmp_path, end)
+        check_found(tmp_path, end, *numbers)
+
+
+def test_of_a_unit_that_never_began_it_is_known_that_nothing_was_done(served: Served) -> None:
+    """Its first call is refused, and so is what would end it: it is neither in doubt nor unknown."""
+    connection = served.connect()
+    units = connection.begin(), connection.begin()
+    served.manager.quiesce()
+    for unit, end in zip(units, ("commit", "prepare"), strict=True):
+        with pytest.raises(Unavailable, match="2161"):
+            unit.put("A", b"x")
+        with pytest.raises(Unavailable, match="2161"):
+            getattr(unit, end)()
+        assert unit.state is UowState.ACTIVE
+        unit.backout()
+        assert unit.state is UowState.BACKED_OUT
+
+
+def test_the_same_of_one_of_asynchronous_calls(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(60):
+            connection = await qmgr.aio.connect(NAME, data_path=tmp_path)
+            units = connection.begin(), connection.begin()
+            await asyncio.to_thread(served.manager.quiesce)
+            for unit, end in zip(units, ("commit", "prepare"), strict=True):
+                with pytest.raises(Unavailable, match="2161"):
+                    await unit.put("A", b"x")
+                with pytest.raises(Unavailable, match="2161"):
+                    await getattr(unit, end)()
+                await unit.backout()
+                assert unit.state is UowState.BACKED_OUT
+
+    with serving(tmp_path) as served:
+        asyncio.run(main())
 
 
 def test_what_may_have_been_committed_is_not_said_to_be_backed_out() -> None:

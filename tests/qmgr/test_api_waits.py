@@ -382,6 +382,15 @@ def test_a_wait_in_a_unit_that_is_rolled_back_for_the_log(qm: qmgr.QueueManager)
     assert waiting(qm, "A") == 0
 
 
+def test_a_unit_keeps_nothing_of_a_wait_at_a_queue_that_was_deleted(qm: qmgr.QueueManager) -> None:
+    unit, event = qm.begin(), threading.Event()
+    name = qm._engine.stand("A", event, unit._unit, selective=False)
+    assert unit._unit.waiting == (event,)
+    qm.delete_queue("A")
+    qm._engine.leave(name, event, unit._unit)
+    assert unit._unit.waiting == ()
+
+
 def test_a_unit_that_waits_again_and_again_keeps_nothing_of_that(qm: qmgr.QueueManager) -> None:
     with qm.begin() as unit:
         for _ in range(3):

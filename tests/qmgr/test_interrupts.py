@@ -6,6 +6,7 @@ stopped; and a restart has everything that was acknowledged.
 
 import contextlib
 import dis
+import errno
 import functools
 import importlib
 import itertools
@@ -779,17 +780,31 @@ def test_a_checkpoint_that_is_struck_in_a_call_is_told_to_who_waits(
 def test_a_checkpoint_goes_on_when_the_main_thread_is_struck_that_waits_for_it(
     real: Callable[..., qmgr.QueueManager], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Row 65: a handler of a signal strikes that thread only, and the end waits for what goes on."""
+    """Row 65: a handler of a signal strikes that thread only."""
     qm = real()
     qm.define_queue("A")
     qm.put("A", b"kept")
-    before, there, go = qm.status().checkpoints, threading.Event(), threading.Event()
-    usual = qm._store.snapshot
+    before = qm.status().checkpoints
+    go = struck_in_a_checkpoint(qm, monkeypatch)
+    go.set()
+    assert qm.put("A", b"too").body == b"too"
+    looks_until(qm, lambda: qm.status().checkpoints == before + 1)
+    qm.end()
+    assert bodies(real(), "A") == [b"kept", b"too"]
+
+
+def struck_in_a_checkpoint(
+    qm: qmgr.QueueManager, monkeypatch: pytest.MonkeyPatch, fails: type[BaseException] | None = None
+) -> threading.Event:
+    """The checkpoint goes on, or fails, once the event is set that is returned."""
+    there, go, usual = threading.Event(), threading.Event(), qm._store.snapshot
 
     def slow() -> Any:
         made = usual()
         there.set()
         go.wait(HANGS)
+        if fails is not None:
+            raise fails(errno.EIO, "it fails")
         return made
 
     def strike() -> None:
@@ -801,11 +816,41 @@ def test_a_checkpoint_goes_on_when_the_main_thread_is_struck_that_waits_for_it(
     with pytest.raises(KeyboardInterrupt):
         qm.checkpoint()
     striker.outcome()
+    return go
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("how", ["end", "abandon"])
+def test_nobody_lets_go_of_a_queue_manager_whose_checkpoint_goes_on(
+    real: Callable[..., qmgr.QueueManager], monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """It would rename its files under the eyes of the next owner."""
+    qm = real()
+    qm.define_queue("A")
+    qm.put("A", b"kept")
+    go = struck_in_a_checkpoint(qm, monkeypatch)
+    ending = Call(getattr(qm, how))
+    ending.join(0.1)
+    assert ending.is_alive()
+    with pytest.raises(qmgr.InUse):
+        real()
     go.set()
-    assert qm.put("A", b"too").body == b"too"
-    looks_until(qm, lambda: qm.status().checkpoints == before + 1)
-    qm.end()
-    assert bodies(real(), "A") == [b"kept", b"too"]
+    ending.outcome()
+    assert bodies(real(), "A") == [b"kept"]
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("kind", [OSError, MemoryError])
+def test_what_such_a_checkpoint_fails_for_is_told_to_all_who_wait(
+    real: Callable[..., qmgr.QueueManager], monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
+) -> None:
+    qm = real()
+    qm.define_queue("A")
+    waiting = Call(lambda: qm.get("A", wait=None))
+    looks_until(qm, lambda: len(qm._engine.state.queues["A"].waiters.line) > 0)
+    struck_in_a_checkpoint(qm, monkeypatch, kind).set()
+    with pytest.raises(qmgr.Unavailable, match="start it again"):
+        waiting.outcome()
 
 
 def test_row_57_a_checkpoint_that_memory_fails_in_the_background_is_told_to_who_waits(
