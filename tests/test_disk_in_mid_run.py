@@ -192,12 +192,14 @@ def test_row_55_a_segment_that_may_not_be_deleted_is_deleted_later() -> None:
     usual = [turn() for _ in range(4)][-1]
     world.disk.fail("unlink", errno.EACCES, once=False, where=lambda path: path.endswith(".seg"))
     assert [turn() for _ in range(4)][-1] == usual + 4
+    world.disk.heal()
+    assert [turn() for _ in range(4)][-1] == usual
+    world.disk.fail("unlink", errno.EACCES, once=False, where=lambda path: path.endswith(".seg"))
     world.qm.put_many("H", [b"h"] * 10)
     world.qm.end()
     world.disk.heal()
     world.start()
     assert world.depths() == {"A": 0, "H": 10}
-    assert [turn() for _ in range(4)][-1] <= usual + 1
 
 
 @pytest.mark.parametrize("error", [errno.EROFS, errno.EACCES, errno.EIO])

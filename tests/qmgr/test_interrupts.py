@@ -30,6 +30,7 @@ from qmgr.housekeeping import CHORES_NS
 from qmgr.infos import Peer
 from qmgr.session import AllRights
 from qmgr.units import Units
+from recovery import checkpoint as checkpoint_file
 from recovery.uows import UowState
 from tests.alone import alone
 from tests.conftest import SOAK
@@ -797,21 +798,21 @@ def struck_in_a_checkpoint(
     qm: qmgr.QueueManager, monkeypatch: pytest.MonkeyPatch, fails: type[BaseException] | None = None
 ) -> threading.Event:
     """The checkpoint goes on, or fails, once the event is set that is returned."""
-    there, go, usual = threading.Event(), threading.Event(), qm._store.snapshot
+    there, go, usual = threading.Event(), threading.Event(), checkpoint_file.write_new
 
-    def slow() -> Any:
-        made = usual()
-        there.set()
-        go.wait(HANGS)
-        if fails is not None:
-            raise fails(errno.EIO, "it fails")
-        return made
+    def slow(*given: Any) -> None:
+        if not go.is_set():
+            there.set()
+            go.wait(HANGS)
+            if fails is not None:
+                raise fails(errno.EIO, "it fails")
+        usual(*given)
 
     def strike() -> None:
         there.wait(HANGS)
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(qm._store, "snapshot", slow)
+    monkeypatch.setattr(checkpoint_file, "write_new", slow)
     striker = Call(strike)
     with pytest.raises(KeyboardInterrupt):
         qm.checkpoint()
@@ -830,7 +831,7 @@ def test_nobody_lets_go_of_a_queue_manager_whose_checkpoint_goes_on(
     qm.put("A", b"kept")
     go = struck_in_a_checkpoint(qm, monkeypatch)
     ending = Call(getattr(qm, how))
-    ending.join(0.1)
+    ending.join(0.2)
     assert ending.is_alive()
     with pytest.raises(qmgr.InUse):
         real()
