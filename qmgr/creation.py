@@ -452,13 +452,16 @@ def lock_log(disk: Disk, location: Location, log_dir: str, held: Ownership, *, c
     _lock(disk, location, f"{log_dir}/{LOG_LOCK}", f"the log in {log_dir} of ", held, command)
 
 
+WHERE_IT_RUNS = "; end it in that process, or, where that is its daemon, use qmgr.connect or endmqm"
+
+
 def _lock(disk: Disk, location: Location, path: str, what: str, held: Ownership, command: str) -> None:
     holder = f"{disk.process()} ({command})" if command else disk.process()
     try:
         disk.lock(path, holder, held.locks)
     except LogInUse as exc:
         at_work = command_in(exc.holder)
-        state, way = ("is being worked on", "") if at_work else ("is running already", "; end it in that process")
+        state, way = ("is being worked on", "") if at_work else ("is running already", WHERE_IT_RUNS)
         raise InUse(
             f"{what}queue manager {location.name!r} {state}: {exc.holder or 'another process'} holds it{way}",
             holder=exc.holder,

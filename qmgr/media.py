@@ -391,7 +391,7 @@ class Media:
         if not self._state.recoverable(queue):
             text = f"queue {queue.name!r} is not media recoverable (IMGRCOVQ): delete it, or restore from a backup"
             raise NotImageRecoverable(text, name=queue.name)
-        raise MediaImageMissing(f"no media image of queue {queue.name!r} was ever recorded", name=queue.name)
+        raise MediaImageMissing(f"this log has no media image of queue {queue.name!r}", name=queue.name)
 
     def _build(self, rebuild: Rebuild, place: image.Place, until: int, progress: Progress) -> None:
         with contextlib.closing(self._reader()) as reader:

@@ -189,11 +189,11 @@ def test_row_55_a_segment_that_may_not_be_deleted_is_deleted_later() -> None:
         world.qm.get_many("A", 50)
         return len(world.disk.list("/data/qmgrs/QM1/queues/A"))
 
-    usual = [turn() for _ in range(4)][-1]
+    usual = min(turn() for _ in range(4))
     world.disk.fail("unlink", errno.EACCES, once=False, where=lambda path: path.endswith(".seg"))
-    assert [turn() for _ in range(4)][-1] == usual + 4
+    assert [turn() for _ in range(4)][-1] >= usual + 4
     world.disk.heal()
-    assert [turn() for _ in range(4)][-1] == usual
+    assert min(turn() for _ in range(4)) == usual
     world.disk.fail("unlink", errno.EACCES, once=False, where=lambda path: path.endswith(".seg"))
     world.qm.put_many("H", [b"h"] * 10)
     world.qm.end()

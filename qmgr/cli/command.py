@@ -20,7 +20,18 @@ import attrs
 from logger import lsn
 from logger.disk import NO_SPACE, way_out
 from logger.errors import LogError, NotInLog
-from qmgr.errors import WHOSE, IniError, InUse, Mistake, MQError, NameError_, ObjectInUse, Reason, Unavailable
+from qmgr.errors import (
+    WHOSE,
+    IniError,
+    InUse,
+    Mistake,
+    MQError,
+    NameError_,
+    NotAuthorized,
+    ObjectInUse,
+    Reason,
+    Unavailable,
+)
 from recovery.errors import RecoveryError
 
 BAD_ARGUMENTS = 36
@@ -134,7 +145,7 @@ class Command:
         args = parser.parse_args(words)
         try:
             return self.run(args)
-        except (IniError, NameError_, ObjectInUse):
+        except (IniError, NameError_, NotAuthorized, ObjectInUse):
             raise
         except Mistake as exc:  # what was asked for can't be
             raise Failure(self.bad_arguments, "AMQ7076E", str(exc)) from exc
@@ -193,6 +204,8 @@ def explain(exc: Exception) -> tuple[int, str]:
         return BROKEN_PIPE, ""
     if isinstance(exc, NameError_):
         return NAME_ERROR, f"AMQ7048E: {exc}"
+    if isinstance(exc, NotAuthorized):
+        return NOT_AUTHORISED, f"AMQ7077E: {exc}"
     if isinstance(exc, InUse):
         return NOT_AVAILABLE, f"AMQ8146E: {exc}"
     if isinstance(exc, MQError | LogError) and (denied := denial(exc)) is not None:

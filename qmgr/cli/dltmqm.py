@@ -6,7 +6,7 @@ import qmgr
 from qmgr import locations
 from qmgr.cli import access
 from qmgr.cli.command import Command, Failure, Parser
-from qmgr.errors import InUse
+from qmgr.errors import InUse, Reason, Unavailable
 
 RUNNING = 5
 UNKNOWN = 16
@@ -26,6 +26,10 @@ def run(args: argparse.Namespace) -> int:
     except InUse as exc:
         text = f"queue manager {args.name!r} is running: {exc.holder or 'another process'} has it. End it first."
         raise Failure(RUNNING, "AMQ7005E", text) from exc
+    except Unavailable as exc:
+        if exc.reason is not Reason.Q_MGR_NAME_ERROR:
+            raise
+        raise Failure(UNKNOWN, "AMQ8118E", f"somebody else has deleted queue manager {args.name!r}.") from exc
     print(f"Queue manager {args.name!r} deleted.")
     return 0
 

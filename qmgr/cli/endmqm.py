@@ -17,7 +17,7 @@ from logger.disk import process_numbers
 from qmgr import life, locations
 from qmgr.cli import access
 from qmgr.cli.access import CLOCK, DISK
-from qmgr.cli.command import NOT_AVAILABLE, UNEXPECTED, Command, Failure, Parser, whole
+from qmgr.cli.command import NOT_AUTHORISED, NOT_AVAILABLE, UNEXPECTED, Command, Failure, Parser, whole
 from qmgr.daemon.process import AT_ONCE, KILL, QUIESCE, SIGNALS
 from qmgr.life import Note, Stage
 from qmgr.locations import Location
@@ -172,7 +172,13 @@ class Ending:
             raise Failure(NOT_AVAILABLE, "AMQ8146E", text)
         with contextlib.suppress(ProcessLookupError), held(self.note.process) as send:
             if not self.over:
-                send(number)
+                try:
+                    send(number)
+                except PermissionError:
+                    text = f"process {self.note.process} of queue manager {self.location.name!r} is another user's"
+                    raise Failure(
+                        NOT_AUTHORISED, "AMQ7077E", f"you are not authorised: {text}; be that user."
+                    ) from None
 
 
 @contextlib.contextmanager

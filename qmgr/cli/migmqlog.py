@@ -42,6 +42,10 @@ def run(args: argparse.Namespace) -> int:
         if args.ld and wrong:
             raise Failure(BAD_LOG_PATH, "AMQ7064E", f"the log can't be in {args.ld}: {exc}") from exc
         raise
+    if management:
+        print(
+            "Its queues can be recovered once they have media images, some seconds after the next start (or rcdmqimg)."
+        )
     print(f"The log of queue manager {args.m!r} is as it should be; it can be started.")
     return 0
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import attrs
 import pytest
 
 import qmgr
@@ -892,3 +893,11 @@ def test_names_that_the_terminal_cannot_show_are_escaped(run: Run, data: Path):
     done = run("crtmqm Zürich", env=env)
     assert done.returncode == 72
     assert "Z\\xfcrich" in done.stderr
+
+
+def test_who_may_not_do_that_is_not_authorised_and_made_no_mistake_in_words(capsys: pytest.CaptureFixture[str]):
+    def refused(args: argparse.Namespace) -> int:
+        raise qmgr.NotAuthorized("this user may not connect")
+
+    assert attrs.evolve(dspmq.COMMAND, run=refused).main([]) == 119
+    assert capsys.readouterr().err == "AMQ7077E: this user may not connect (2035 MQRC_NOT_AUTHORIZED)\n"

@@ -299,7 +299,7 @@ def test_a_queue_altered_to_no_forgets_its_image_and_altered_back_is_due_at_once
     made.crash(KEEP_ALL)
     assert images(made)["A"] is None
     made.qm.alter_queue("A", image_recoverable="YES")
-    with pytest.raises(MediaImageMissing, match="no media image of queue 'A' was ever recorded"):
+    with pytest.raises(MediaImageMissing, match="this log has no media image of queue 'A'"):
         made.qm.recreate("A")
     count = len(recorded(made))
     pass_time(made, 11)
