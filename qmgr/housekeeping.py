@@ -259,7 +259,7 @@ class Housekeeper:
             self._taking = Apart(lambda: self._take_unheard(hear), f"CHECKPOINT-{self._engine.name}")
             with contextlib.suppress(RuntimeError):  # where there can be no more threads
                 self._taking.start()
-            if self._taking.ident is not None:
+            if self._taking.started:
                 self._taking.wait()
                 return
         self._checkpointer.take(clean=clean, hear=hear)

@@ -10,26 +10,35 @@ from collections.abc import Callable
 Alive = Callable[[], object]  # gives something as long as the thread is there, and None from then on
 
 
-class Worker(threading.Thread):
-    """Makes one call. `over` is set when that has returned.
+class Worker:
+    """A thread that makes one call. `over` is set when that has returned.
 
-    To `join` would not do: up to Python 3.12 a thread counts as over once an interrupt has struck somebody's join.
+    To `join` it would not do: up to Python 3.12 a thread counts as over once an interrupt has struck somebody's join.
     """
 
     def __init__(self, call: Callable[[], object], name: str) -> None:
-        super().__init__(name=name, daemon=True)
         self._call = call
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.started = False
         self.over = threading.Event()
 
-    def run(self) -> None:
+    def _run(self) -> None:
         try:
             self._call()
         finally:
             self.over.set()
 
+    def start(self) -> None:
+        """Raises RuntimeError where there can be no more threads."""
+        self._thread.start()
+        self.started = True
+
+    def is_alive(self) -> bool:
+        return self.started and not self.over.is_set()
+
     def await_end(self) -> None:
-        """Wait until it is over, if it was ever started."""
-        if self.ident is not None and self is not threading.current_thread():
+        """Wait until it is over, if it was ever started: be it that an interrupt has struck who did so."""
+        if (self.started or self._thread.is_alive()) and self._thread != threading.current_thread():
             self.over.wait()
 
 
@@ -40,7 +49,7 @@ class Apart(Worker):
 
     _raised: BaseException | None = None
 
-    def run(self) -> None:
+    def _run(self) -> None:
         try:
             self._call()
         except BaseException as exc:

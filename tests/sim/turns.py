@@ -90,6 +90,7 @@ class Turns:
             local=threading.local,
             get_ident=_thread.get_ident,
             current_thread=lambda: self.now if self.is_ours() else threading.current_thread(),
+            main_thread=lambda: self.main if self.is_ours() else threading.main_thread(),
             enumerate=lambda: [task for task in self.tasks if not task.over],
         )
 
