@@ -410,6 +410,10 @@ class Calls:
                         looked = True
                         if found:
                             return found
+                except MQError:
+                    if self._client.closed:  # its unit of work was backed out with it, and that woke this one
+                        raise GaveUp from None
+                    raise
                 finally:
                     engine.leave(queue, waiter, its, looked=looked)
         if self._session.quiescing and not self._client.closed:
