@@ -20,7 +20,7 @@ from qmgr import locations
 from qmgr.objects import mangle
 from qmgr.openfiles import OpenFiles
 from qmgr.segments import SegmentReader, from_description
-from recovery import checkpoint
+from recovery import backouts, checkpoint
 from recovery.records import Kind, RollForward, decode, runs
 
 if TYPE_CHECKING:
@@ -46,14 +46,14 @@ def contents(name: str, data_path: str, disk: Disk | None = None) -> Contents:
     """Raises LogError, RecoveryError, OSError."""
     disk = disk or PosixDisk()
     found: Contents = {}
-    for queue, state, sequence, backouts, message in _messages(name, data_path, disk):
+    for queue, state, sequence, count, message in _messages(name, data_path, disk):
         content = found.setdefault((queue, state), Content())
         told = columns_of(message)
         content.messages += 1
         content.bytes += told["body_length"]
         said = [str(told[field] or "") for field in ("put_time", "expiry", "format", "reply_to")]
         properties = APART.join(sorted(f"{key}={value}" for key, value in told["properties"]))
-        head = ["" if sequence is None else str(sequence), str(told["priority"]), str(backouts), *said, properties]
+        head = ["" if sequence is None else str(sequence), str(told["priority"]), str(count), *said, properties]
         data = BETWEEN.join(head).encode() + told["message_id"] + told["correlation_id"] + told["body"]
         content.checksum += crc32(data)
     return found
@@ -90,7 +90,7 @@ def _messages(name: str, data_path: str, disk: Disk) -> Iterator[tuple[str, str,
                 yield queues[number]["definition"]["name"], UNCOMMITTED, None, 0, message
     for number, fields in queues.items():
         queue = fields["definition"]["name"]
-        backouts = {int(sequence): count for sequence, count in fields["backouts"][1].items()}
+        counts = backouts.read(fields["backouts"][1])
         reader = SegmentReader(disk, f"{location.queues}/{mangle(queue)}", log.log_id, number, OpenFiles(disk))
         for segment in map(from_description, fields["segments"]):
             if segment.volatile:
@@ -99,7 +99,7 @@ def _messages(name: str, data_path: str, disk: Disk) -> Iterator[tuple[str, str,
                 for cell, sequence, message in reader.read(segment, block):
                     if not segment.is_gone(cell):
                         state = LOCKED if (number, sequence) in locked else READY
-                        yield queue, state, sequence, backouts.get(sequence, 0), message
+                        yield queue, state, sequence, counts.get(sequence), message
 
 
 def _rolled_forward(log: LogFiles, disk: Disk) -> Iterator[RollForward]:

@@ -252,7 +252,7 @@ class Finding(Paging):
     def learn(self, segment: Segment, which: int, learnt: Learnt) -> None:
         """What was read of a copy of the segment, unless it is no more."""
         if segment.number in self.segments:
-            self._arrays.learn(segment, which, learnt)
+            self._arrays.learn(segment, which, learnt, self.segments)
 
     # ---- groups
 

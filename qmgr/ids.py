@@ -3,7 +3,8 @@
 Those in memory are found by a dict. Of those in segments each segment has a sorted array of numbers, 32 bits of a
 hash and 32 of the cell, and a sieve before it that stops most of what is not there; and an array that says where each
 cell begins, with a CRC, so that one can be read by itself. The arrays of all queues share a bound, beyond which those
-that were made longest ago are dropped, and made again when somebody asks.
+of others that were made longest ago are dropped, and made again when somebody asks. What one search needs beyond the
+bound it makes, looks at and lets go of.
 """
 
 from array import array
@@ -153,8 +154,11 @@ class Arrays:
         """What is known of the segment: its first cells, or all."""
         return self._arrays.get((segment.number, which), UNKNOWN)
 
-    def learn(self, segment: Segment, which: int, learnt: Learnt) -> None:
-        """Know that, unless somebody has learnt more meanwhile, or it was dropped."""
+    def learn(self, segment: Segment, which: int, learnt: Learnt, beside: Container[int]) -> None:
+        """Know that, unless somebody has learnt more meanwhile, or it was dropped.
+
+        The arrays of segments `beside` it stay, as the same search needs them: where nothing else can go, this does.
+        """
         before, now, places = learnt
         if self.known(segment, which) is not before or not places:
             return
@@ -163,13 +167,17 @@ class Arrays:
         there = self.known(segment, PLACES).numbers
         if len(there) == len(before.numbers):
             self._keep(segment, PLACES, Kept(there + places))
-        while self.bytes > self.bound and len(self._arrays) > 2:
-            self._drop(next(iter(self._arrays)))
+        while self.bytes > self.bound:
+            others = (one for one in self._arrays if one[0] not in beside or one[1] not in (which, PLACES))
+            self._drop(next(others, None) or self._last_of(segment, which))
 
     def _keep(self, segment: Segment, which: int, made: Kept) -> None:
         self._drop((segment.number, which))
         self._arrays[segment.number, which] = made
         self.bytes += made.size
+
+    def _last_of(self, segment: Segment, which: int) -> tuple[int, int]:
+        return segment.number, which if (segment.number, which) in self._arrays else PLACES
 
     def _drop(self, place: tuple[int, int]) -> None:
         self._whole.clear()
@@ -188,9 +196,9 @@ class Arrays:
 
         What is not known of a segment is `read`. Without that it raises Unindexed.
         """
-        whole = self._whole.get((queue, which)) or self._know(queue, segments, which, read)
         low = hash_of(key) << 32
         high = low | CELLS
+        whole = self._whole.get((queue, which)) or self._know(queue, segments, which, low, read)
         hits = []
         for shift, sieves, there in whole:
             one, other = low >> shift, low >> 32 & (1 << 64 - shift) - 1
@@ -202,23 +210,34 @@ class Arrays:
                     hits.append((segment, made, at))
         return hits
 
-    def _know(self, queue: object, segments: Iterable[Segment], which: int, read: Read | None) -> list[Neighbours]:
-        """The arrays of these segments, made where they are not there."""
-        there = []
+    def _know(
+        self, queue: object, segments: Iterable[Segment], which: int, low: int, read: Read | None
+    ) -> list[Neighbours]:
+        """The arrays of these segments, made where they are not there; of those that can't be kept the ones alone
+        that have numbers from `low` on of the same hash."""
+        there, all_kept = [], True
+        beside = {segment.number for segment in segments}
         for segment in segments:
-            known = self.known(segment, which)
-            if len(known.numbers) < segment.cells:
+            kept = self.known(segment, which)
+            if len(kept.numbers) < segment.cells:
                 if read is None:
                     raise Unindexed
-                self.learn(segment, which, read(segment, which, known))
+                learnt = read(segment, which, kept)
+                self.learn(segment, which, learnt, beside)
+                kept = learnt.now
+                if self.known(segment, which) is not kept:
+                    all_kept = False
+                    at = bisect_left(kept.numbers, low)
+                    if at == len(kept.numbers) or kept.numbers[at] > low | CELLS:
+                        continue
             if segment.cells:
-                there.append((segment, self._arrays[segment.number, which]))
+                there.append((segment, kept))
         whole = []
         for shift, some in groupby(there, key=lambda one: one[1].shift):
             pairs = list(some)
             made = [(segment, kept.numbers) for segment, kept in pairs]
             whole.append(Neighbours(shift, [kept.sieve for _, kept in pairs], made))
-        if all(self._arrays.get((segment.number, which)) is kept for segment, kept in there):
+        if all_kept:
             self._whole[queue, which] = whole
         return whole
 

@@ -172,14 +172,23 @@ class Lane:
         return False
 
     def back_out(self, most: int) -> list[Entry]:
-        """Up to so many of those that were given back into what is paged and can be read again from there."""
-        if not self.paged and self.line and self.line[-1].sequence > self.low:
-            return []  # nothing was paged any more, and the tail has become the line
-        back = map(self.given_back.__getitem__, self.given_back.irange(self.low, self.high))
-        found = list(islice(filter(_may_leave, back), most))
-        if found:
+        """Up to so many of those that were given back, the last ones first, that can be read again from a segment, and
+        that come before all in memory but what was given back. Nothing that stands in the line could be let go of."""
+        behind = self.tail if self.paged else self.line
+        keys = self.given_back.irange(None, behind[0].sequence if behind else None, (True, False), reverse=True)
+        back = map(self.given_back.__getitem__, keys)
+        return list(islice(filter(_may_leave, back), most))
+
+    def reach(self, entry: Entry) -> None:
+        """One that was given back is not here any more: what is paged has it as well."""
+        del self.given_back[entry.sequence]
+        if not self.paged:
+            self.line, self.tail = self.tail, self.line
             self.end = self.tail
-        return found
+            self.low = self.high = entry.sequence
+        self.high = max(self.high, entry.sequence)
+        if entry.sequence <= self.low:
+            self.low, self.low_at = entry.sequence, (entry.segment, entry.cell)
 
     def release(self) -> None:
         """Let go of the entries of batches of which all are gone: the next checkpoint has nothing to write of them."""

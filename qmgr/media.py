@@ -295,7 +295,7 @@ class Media:
                 fields = {
                     "definition": attrs.asdict(queue.definition),
                     "next": queue.next_sequence,
-                    "backouts": ({}, {}),
+                    "backouts": ("", ""),
                 }
                 at = log.buffer.tail
                 if self._log_at_end(ImageStart(queue.id, image.notes(fields, at, {}))):

@@ -4,7 +4,7 @@ Beyond the queue's buffer messages leave memory once a checkpoint has put them i
 are read again a block at a time.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from qmgr.batch import Alike, Batch
@@ -13,6 +13,7 @@ from qmgr.ids import Arrays, Resident
 from qmgr.lane import Lane
 from qmgr.message import HEAD, PERSISTENT, STANDING, standing
 from qmgr.segments import Block, Cell, Segment, SegmentReader, table_of
+from recovery.backouts import Backouts
 from recovery.errors import QueueDamaged
 
 
@@ -35,7 +36,7 @@ class Paging:
         self.held = [0, 0]  # bytes of memory that non-persistent and persistent entries take, about
         self.snapshot_before = 0  # while a checkpoint writes: it is of messages before this sequence
         self.torn = False  # while what is in memory changes: an interrupt that leaves it so ends the queue manager
-        self.backed_out: tuple[dict[int, int], dict[int, int]] = {}, {}  # backout counts by sequence
+        self.backed_out = Backouts(), Backouts()  # of non-persistent and of persistent messages
         self.segments: dict[int, Segment] = {}  # in the order of their sequences
         self._lanes: dict[int, Lane] = {}  # by twice the priority, and 1 more for persistent messages
         self._occupied = 0  # a bit for each lane that may have entries
@@ -147,7 +148,7 @@ class Paging:
             raise QueueDamaged(f"segment {path} has another message in cell {number}", path)
         counts = self.backed_out[entry.persistent]
         if counts:
-            entry.backouts = counts.get(sequence, 0)
+            entry.backouts = counts.get(sequence)
         return entry
 
     def _entries(self, segment: Segment, block: Block, low: int, high: int) -> list[Entry]:
@@ -161,7 +162,7 @@ class Paging:
             entries = [e for e in entries if not gone[e.cell >> 3] >> (e.cell & 7) & 1]
         if counts:
             for entry in entries:
-                entry.backouts = counts.get(entry.sequence, 0)
+                entry.backouts = counts.get(entry.sequence)
         return entries
 
     def _paged(self, lane: Lane, sequence: int) -> Iterator[Entry]:
@@ -227,11 +228,11 @@ class Paging:
 
     # ---- letting go
 
-    def page_out(self, most: int) -> bool:
+    def page_out(self, most: int, locked: Callable[[], Iterable[Entry]]) -> bool:
         """Let up to `most` entries leave memory where lanes hold more than the buffer; True if it was so many.
 
-        The last ones go first, and only those that a segment has. What is locked, or in no segment yet, stays in memory
-        although its neighbours are paged; so does what was given back and comes before what is paged.
+        The last ones go first, then those that were given back, and only those that a segment has. What is `locked`, or
+        in no segment yet, stays in memory although its neighbours are paged.
         """
         for lane in self._lanes.values():
             while self.held[lane.persistent] > self.buffers[lane.persistent]:
@@ -249,22 +250,35 @@ class Paging:
                     most -= self._let_go_each(lane, most)
                 if not most:
                     return True
-            if self.held[lane.persistent] > self.buffers[lane.persistent]:
-                if not lane.paged:  # what is paged next will reach over all that was got behind these, and given back
-                    if self.uncommitted:
-                        continue  # nor does the lane know of what is still locked there
-                    back = lane.given_back
-                    self._elsewhere.update({s: back[s] for s in back.irange(lane.high + 1) if back[s].status == READY})
-                self._arrays.look_again()
-                for entry in lane.back_out(most):
-                    del lane.given_back[entry.sequence]
-                    self._elsewhere.pop(entry.sequence, None)
-                    self._held_cells.discard((entry.segment, entry.cell))
-                    self._let_go(lane, entry)
-                    most -= 1
+            if lane.given_back and self.held[lane.persistent] > self.buffers[lane.persistent]:
+                most -= self._back_out(lane, most, locked)
                 if most <= 0:
                     return True
         return False
+
+    def _back_out(self, lane: Lane, most: int, locked: Callable[[], Iterable[Entry]]) -> int:
+        """Let up to `most` of those leave memory that were given back, where no others can; how many it was.
+
+        What is paged will reach over all that was got behind these, and is locked or was given back.
+        """
+        found = lane.back_out(most)
+        if not found:
+            return 0
+        self._arrays.look_again()
+        kind, last = lane.persistent, found[-1].sequence
+        stay = [lane.given_back[sequence] for sequence in lane.given_back.irange(last)]
+        stay += [e for e in locked() if e.priority == lane.priority and e.persistent == kind and e.sequence >= last]
+        self._elsewhere.update((entry.sequence, entry) for entry in stay if entry.status in (READY, LOCKED))
+        count = 0
+        for entry in found:
+            if self.held[kind] <= self.buffers[kind]:
+                break
+            lane.reach(entry)
+            self._elsewhere.pop(entry.sequence, None)
+            self._held_cells.discard((entry.segment, entry.cell))
+            self._let_go(lane, entry)
+            count += 1
+        return count
 
     def _batch_out(self, lane: Lane) -> int:
         """Let the next batch leave memory whole; where nothing is paged and not all of them have to leave, make entries

@@ -259,7 +259,7 @@ class Queue(Finding):
             self._can_be_got(entry)
         if count:
             entry.backouts += 1
-            self.backed_out[entry.persistent][entry.sequence] = entry.backouts
+            self.backed_out[entry.persistent].note(entry.sequence, entry.backouts)
             self.changed = True
         if self.waiters.line:
             self.waiters.wake_one()
@@ -354,8 +354,10 @@ class Queue(Finding):
 
     def _is_plain(self, sequences: Sequence[int]) -> bool:
         """Is none of these paged messages in memory as well, and was none backed out?"""
-        others = self._elsewhere.keys(), self.backed_out[1].keys()
-        return all(known.isdisjoint(sequences) for known in others if known)
+        backed_out = self.backed_out[1]
+        if backed_out and any(map(backed_out.get, sequences)):
+            return False
+        return self._elsewhere.keys().isdisjoint(sequences) if self._elsewhere else True
 
     def take_front(self, front: Front) -> None:
         """What `front` told is got outside a unit of work."""
@@ -459,7 +461,7 @@ class Queue(Finding):
         if entry.expires:
             self.expiring -= 1
         if entry.backouts:
-            self.backed_out[entry.persistent].pop(entry.sequence, None)
+            self.backed_out[entry.persistent].note(entry.sequence, 0)
         if entry.segment:
             self.segments[entry.segment].mark_gone(entry.cell, len(entry.head) + len(entry.body))
         entry.body = b""
@@ -478,7 +480,7 @@ class Queue(Finding):
             if entry.expires:
                 self.expiring -= 1
             if entry.backouts:
-                self.backed_out[entry.persistent].pop(entry.sequence, None)
+                self.backed_out[entry.persistent].note(entry.sequence, 0)
             if entry.segment:
                 if entry.segment != number:
                     self._mark_gone(number, cells, sizes)

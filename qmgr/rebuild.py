@@ -22,9 +22,10 @@ from qmgr.objects import decode_definition
 from qmgr.openfiles import segment_path
 from qmgr.queue import Queue
 from qmgr.segments import Segment, SegmentWriter, cells_of
-from qmgr.snapshot import PERSISTENT, StateSnapshot
+from qmgr.snapshot import StateSnapshot
 from qmgr.store import Store, used_up
 from recovery import records
+from recovery.backouts import Backouts
 from recovery.errors import NotRecoverable
 from recovery.image import Image, Place
 from recovery.records import ImagePart, decode
@@ -78,7 +79,7 @@ class Rebuild(Store):
         self._since[queue.id] = _Since(place.checkpoint, image.units)
         queue.next_sequence = image.next_sequence
         queue.image = place
-        queue.backed_out[PERSISTENT].update(image.backouts)
+        queue.backed_out = Backouts(), image.backouts
         queue.load(self._write(queue, image.parts))
         return queue
 

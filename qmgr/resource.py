@@ -9,6 +9,8 @@ from qmgr.objects import read_alias, read_definition, read_qmgr
 from qmgr.segments import from_description
 from qmgr.snapshot import StateSnapshot
 from qmgr.store import Store
+from recovery import backouts
+from recovery.backouts import Backouts
 from recovery.errors import QueueDamaged
 from recovery.image import Place
 
@@ -44,8 +46,8 @@ class Resource(Store):
         self.by_id[queue.id] = queue
         queue.next_sequence = fields["next"]
         queue.image = Place(*fields["image"]) if self.imaged and fields.get("image") else None
-        for kind in (0, 1) if volatile else (1,):
-            queue.backed_out[kind].update((int(at), count) for at, count in fields["backouts"][kind].items())
+        others, persistent = map(backouts.read, fields["backouts"])
+        queue.backed_out = others if volatile else Backouts(), persistent
         described = [from_description(one) for one in fields["segments"]]
         try:
             queue.load([segment for segment in described if volatile or not segment.volatile])

@@ -9,6 +9,7 @@ import json
 import threading
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, compress
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from qmgr.openfiles import segment_path
 from qmgr.queue import Queue
 from qmgr.segments import Block, Cell, Segment, SegmentWriter
 from qmgr.store import Store, used_up
+from recovery.backouts import Backouts
 from recovery.errors import QueueDamaged
 
 A_MOMENT = 512  # messages: about 0.5 ms of work; every time that others are let on costs all of them 0.1 ms
@@ -81,7 +83,7 @@ class _QueueSnapshot:
         self.damaged = "" if queue.blocked else queue.damaged
         self.image = queue.image
         self.keep_volatile = ending and queue.definition.non_persistent_class == "HIGH"
-        self.backouts = [queue.backed_out[0].copy() if self.keep_volatile else {}, queue.backed_out[1].copy()]
+        self.backouts = [queue.backed_out[0].copy() if self.keep_volatile else Backouts(), queue.backed_out[1].copy()]
         spill = self.keep_volatile or queue.held[0] > queue.buffers[0]
         unwritten = still_there(queue.fresh[0])
         self._fresh = unwritten if spill else [], queue.fresh[1]
@@ -99,6 +101,8 @@ class _QueueSnapshot:
         self.unspilled = False  # there was no room for the non-persistent ones, which can stay in memory
 
     def _make_plan(self, rewrite: bool, spare: int | None) -> None:
+        if segments.surplus(self.segments) <= (SLACK if spare is None else 0):
+            return
         for kind in (NON_PERSISTENT, PERSISTENT):
             groups, more = _plan(self.of_kind(kind), spare)
             self.put_off = self.put_off or more or bool(groups and not rewrite)
@@ -182,7 +186,7 @@ class _QueueSnapshot:
         fields = {
             "definition": attrs.asdict(self.definition, recurse=False),
             "next": self.next_sequence,
-            "backouts": self.backouts,
+            "backouts": [counts.text() for counts in self.backouts],
             "damaged": self.damaged,
             "image": self.image,
         }
@@ -214,12 +218,12 @@ def _of_batches(priority: int, batches: list[tuple[Batch, Alike]]) -> Iterator[_
 def _plan(live: list[Segment], spare: int | None) -> tuple[list[list[Segment]], bool]:
     """(groups of segments to rewrite, whether there are more than one checkpoint should rewrite).
 
-    Only where a queue takes too much space: the segments of which at least half is gone. Each group is of neighbours,
-    and becomes one new segment. With `spare` wherever it takes more than it needs, if that is room for the new segment.
+    The segments, all of one kind, of which at least half is gone. Each group is of neighbours, and becomes one new
+    segment. With `spare` only where that is room for the new one.
     """
-    slack, most = (SLACK, segments.LARGEST) if spare is None else (0, min(spare, segments.LARGEST))
-    if segments.surplus(live) <= slack:
+    if not segments.surplus(live):
         return [], False
+    most = segments.LARGEST if spare is None else min(spare, segments.LARGEST)
     groups: list[list[Segment]] = []
     size = total = 0  # of the last group, and of all
     before = None
@@ -416,7 +420,7 @@ class StateSnapshot:
             more = True
             while more:
                 with lock:
-                    more = queue.page_out(2 * A_MOMENT)
+                    more = queue.page_out(2 * A_MOMENT, partial(self._locked, queue))
                 if more:
                     self._state.give_way()
             with lock:
@@ -435,8 +439,7 @@ class StateSnapshot:
         moved = {source.number: places for source, places in zip(rewrite.sources, rewrite.places, strict=True)}
         for source in rewrite.sources:
             new.forget_since(queue.segments[source.number], source, moved[source.number])
-        locked = (entry for unit in self._state.uows for other, entry in unit.gets if other is queue)
-        for entry in (*queue.in_memory(), *locked):
+        for entry in (*queue.in_memory(), *self._locked(queue)):
             if entry.segment in moved and entry.status != GONE:
                 entry.cell = moved[entry.segment][entry.cell]
                 entry.segment = new.number
@@ -450,6 +453,10 @@ class StateSnapshot:
         self._freed += segments.large_bytes(rewrite.sources[:1])
         for source in rewrite.sources[1:]:
             self._drop(queue, source.number)
+
+    def _locked(self, queue: Queue) -> Iterator[Entry]:
+        """What units of work have got from the queue. The lock is held."""
+        return (entry for unit in self._state.uows for other, entry in unit.gets if other is queue)
 
     def _drop(self, queue: Queue, number: int) -> None:
         """The checkpoint does not refer to the segment any more."""

@@ -18,6 +18,8 @@ import attrs
 from logger import lsn
 from logger.errors import LogDamaged
 from logger.reader import LogReader
+from recovery import backouts
+from recovery.backouts import Backouts
 from recovery.records import Define, ImageEnd, ImagePart, ImageStart, decode
 
 
@@ -37,7 +39,7 @@ class Image:
     queue: int
     definition: bytes  # JSON
     next_sequence: int
-    backouts: dict[int, int]  # sequence -> count
+    backouts: Backouts
     units: dict[int, int]  # number -> first LSN of the units of work that were in flight
     parts: Iterator[ImagePart]
 
@@ -67,7 +69,7 @@ def read(reader: LogReader, place: Place, durable: int) -> Image:
     record = None if first is None else decode(first.kind, first.uow, first.body)
     if isinstance(record, Define):
         queue: int = json.loads(record.definition)["id"]
-        return Image(queue, record.definition, 1, {}, {}, iter(()))
+        return Image(queue, record.definition, 1, Backouts(), {}, iter(()))
     if not isinstance(record, ImageStart):
         raise LogDamaged(f"no media image begins at {lsn.text(place.start)} of the log", lsn=place.start)
     said = json.loads(record.notes)
@@ -91,7 +93,7 @@ def read(reader: LogReader, place: Place, durable: int) -> Image:
         queue=record.queue,
         definition=json.dumps(said["definition"]).encode(),
         next_sequence=said["next"],
-        backouts={int(at): count for at, count in said["backouts"].items()},
+        backouts=backouts.read(said["backouts"]),
         units={int(number): first_lsn for number, first_lsn in said["units"].items()},
         parts=parts(),
     )

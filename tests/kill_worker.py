@@ -113,7 +113,7 @@ def main() -> None:
     for thread in range(threads):
         for name in (f"T{thread}.A", f"T{thread}.B"):
             if name not in there:
-                qm.define_queue(name)
+                qm.define_queue(name, buffer_size=None if thread % 2 else 8192)
             say(do="found", queue=name, bodies=[number_of(message) for message in qm.browse(name)])
     say(do="in doubt", xids=[xid.gtrid.decode() for xid in qm.in_doubt()])
     for xid in qm.in_doubt():

@@ -353,7 +353,7 @@ def test_row_07_records_of_an_earlier_lap_are_never_replayed(setup: Setup) -> No
             life.get("A")
 
     sweep(script, mixes(6, atomic=setup.atomic), setup=setup, prelude=wrapped)
-    sweep(script, always(LOSE_ALL, SIZES_ONLY), setup=setup, prelude=wrapped)
+    sweep(script, always(LOSE_ALL, SIZES_ONLY), setup=setup, prelude=wrapped, offset=1)
 
 
 @EVERY_SETUP
@@ -452,7 +452,7 @@ def test_row_11_a_removed_file_that_is_back_changes_nothing(setup: Setup) -> Non
         life.checkpoint()
 
     sweep(script, always(DATA_ONLY, LOSE_ALL), setup=setup, prelude=born)
-    sweep(script, mixes(3), setup=setup, prelude=born)
+    sweep(script, mixes(3), setup=setup, prelude=born, offset=1)
 
 
 def test_row_12_no_acknowledgement_for_a_write_after_the_sync_began() -> None:
@@ -540,7 +540,7 @@ MANY_OF_EVERY_LOG = pytest.mark.parametrize("setup", [MANY, MANY_LINEAR], ids=["
 def test_row_14_a_log_file_lost_between_create_and_use(setup: Setup) -> None:
     """Faults 14: create, fill, header, sync, directory: each may be the last."""
     sweep(born, mixes(3), setup=setup)
-    sweep(secondaries, mixes(1), setup=setup, prelude=born, every=2)
+    sweep(secondaries, mixes(1), setup=setup, prelude=born, every=2, offset=1)
     sweep(secondaries, always(LOSE_ALL), setup=setup, prelude=born, every=3)
 
 
@@ -723,7 +723,7 @@ def test_row_20_a_record_over_borders_whose_second_part_is_lost(size: int) -> No
 
     setup = Setup(primary_files=3, secondary_files=2)
     sweep(script, mixes(4), setup=setup, prelude=born)
-    sweep(script, always(LOSE_ALL, KEEP_ALL), setup=setup, prelude=born)
+    sweep(script, always(LOSE_ALL, KEEP_ALL), setup=setup, prelude=born, offset=1)
 
 
 @EVERY_SETUP
@@ -855,8 +855,8 @@ def test_row_29_crash_in_a_backout_and_in_the_backout_that_recovery_makes(setup:
         life.put("B", size=10)
 
     sweep(script, mixes(3), setup=setup, prelude=born)
-    sweep(script, mixes(1), setup=setup, prelude=born, deeper=deeper(2, mixes(1), 1 if SOAK else 2))
-    sweep(script, always(LOSE_ALL, KEEP_ALL), setup=setup, prelude=born)
+    sweep(script, mixes(1), setup=setup, prelude=born, offset=1, deeper=deeper(2, mixes(1), 1 if SOAK else 2))
+    sweep(script, always(LOSE_ALL, KEEP_ALL), setup=setup, prelude=born, offset=3)
 
 
 @MANY_OF_EVERY_LOG
@@ -1034,5 +1034,12 @@ def test_row_37_an_end_in_order_that_is_interrupted(setup: Setup) -> None:
     atomic = setup.atomic
     named = ATOMIC_LOSS if atomic else EVERY_LOSS
     sweep(script, always(*named), setup=setup, prelude=prelude)
-    sweep(script, mixes(2 if setup.linear else 4, atomic=atomic), setup=setup, prelude=prelude)
-    sweep(script, mixes(1, atomic=atomic), setup=setup, prelude=prelude, deeper=deeper(2, mixes(1, atomic=atomic), 3))
+    sweep(script, mixes(2 if setup.linear else 4, atomic=atomic), setup=setup, prelude=prelude, offset=1)
+    sweep(
+        script,
+        mixes(1, atomic=atomic),
+        setup=setup,
+        prelude=prelude,
+        offset=3,
+        deeper=deeper(2, mixes(1, atomic=atomic), 3),
+    )

@@ -49,7 +49,7 @@ from qmgr.cli.command import because
 from qmgr.errors import AlreadyExists
 from qmgr.pointintime import recover_to, refuse_target
 from qmgr.survey import TELLING, Survey
-from recovery import records
+from recovery import backouts, records
 from recovery.errors import NotRecoverable
 from recovery.image import Place
 from recovery.records import Kind
@@ -272,7 +272,7 @@ class _Rebuild:
             {"object_number": pa.int32(), "uow": pa.int64(), "first": pa.int64()},
             [(one.number, unit, first) for one in known for unit, first in one.units.items()],
         )
-        backouts = table(
+        counted = table(
             spark,
             {"object_number": pa.int32(), "sequence": pa.int64(), "backouts": pa.int64()},
             [(one.number, sequence, count) for one in known for sequence, count in one.backouts.items()],
@@ -297,7 +297,7 @@ class _Rebuild:
         held = image_table(spark, absolute_path(self._args.path), self._args.qmgr, begun)
         placed = placed_puts(puts, outcomes)
         there = held.unionByName(visible_puts(placed).select(*held.columns))
-        content = what_is_left(there, self._kept(gets_of(calls, outcomes)), backouts)
+        content = what_is_left(there, self._kept(gets_of(calls, outcomes)), counted)
         if not outcomes.where(in_doubt()).isEmpty():
             content = content.unionByName(uncommitted_puts(placed).select(*content.columns))
         return content.join(F.broadcast(queues.drop("checkpoint")), "object_number").select(*CONTENT)
@@ -376,7 +376,7 @@ def _from_image(number: int, name: str, place: Place, found: Found) -> Known:
         place,
         Extent(place.start, found.ended[place.start]),
         {int(unit): first for unit, first in notes["units"].items()},
-        {int(sequence): count for sequence, count in notes["backouts"].items()},
+        dict(backouts.read(notes["backouts"]).items()),
     )
 
 

@@ -138,6 +138,27 @@ def test_cells_are_found_by_the_hash_of_their_id() -> None:
     assert arrays.bytes == bytes_of(arrays) == 6 * (8 + 8 + 8) + 2 * (8 + 4)
 
 
+def test_a_search_that_needs_more_than_the_bound_keeps_what_it_can_and_reads_the_rest() -> None:
+    """Each time: where the oldest had to go for the next one, none was left when the search came round to it."""
+    one = 4 * (8 + 8) + 8  # bytes of a segment's arrays
+    files, arrays = Files(*([n, n + 1, n + 2, 7] for n in range(0, 100, 10))), Arrays(6 * one)
+    elsewhere = Files([900, 901, 902, 903])
+    elsewhere.segments = [Segment(77)]
+    elsewhere.keys = {77: elsewhere.keys[1]}
+    elsewhere.grow()
+    assert elsewhere.found(arrays, 900) == {77: [0]}
+    for _ in range(3):
+        files.read.clear()
+        assert files.found(arrays, 7) == {number: [3] for number in range(1, 11)}
+        assert files.found(arrays, 31) == {4: [1]}
+        assert files.found(arrays, 91) == {10: [1]}
+        assert files.found(arrays, 500) == {}
+        assert bytes_of(arrays) == arrays.bytes <= arrays.bound
+    assert {number for number, *_ in files.read} == {7, 8, 9, 10}
+    assert elsewhere.found(arrays, 901) == {77: [1]}
+    assert [number for number, *_ in elsewhere.read] == [77, 77], "those of others go first"
+
+
 def test_only_what_a_segment_has_grown_by_is_read() -> None:
     files, arrays = Files([1, 2]), Arrays(1 << 20)
     assert files.found(arrays, 1) == {1: [0]}
@@ -162,10 +183,10 @@ def test_nothing_is_read_where_that_is_not_wanted() -> None:
     with pytest.raises(Unindexed):
         arrays.hits(files, files.segments, MESSAGE_ID, tag(1), None)
     learnt = files.hashes(files.segments[0], MESSAGE_ID, arrays.known(files.segments[0], MESSAGE_ID))
-    arrays.learn(files.segments[0], MESSAGE_ID, learnt)
+    arrays.learn(files.segments[0], MESSAGE_ID, learnt, {})
     assert len(arrays.hits(files, files.segments, MESSAGE_ID, tag(1), None)) == 1
     again = learnt._replace(now=with_more(learnt.now, [(7, 7)]).now)
-    arrays.learn(files.segments[0], MESSAGE_ID, again)  # somebody else has learnt it meanwhile
+    arrays.learn(files.segments[0], MESSAGE_ID, again, {})  # somebody else has learnt it meanwhile
     assert arrays.known(files.segments[0], MESSAGE_ID) is learnt.now
     assert files.found(arrays, 1) == {1: [0]}
     with pytest.raises(Unindexed):

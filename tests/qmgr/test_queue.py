@@ -23,6 +23,7 @@ from qmgr.opened import LastOpened
 from qmgr.openfiles import OpenFiles
 from qmgr.queue import Queue
 from qmgr.segments import Cell, Segment, SegmentReader, SegmentWriter, from_description
+from recovery.backouts import Backouts
 from recovery.errors import QueueDamaged
 from tests.conftest import SOAK
 from tests.sim.disk import SimDisk
@@ -75,6 +76,7 @@ class Paged:
         self.queue = self._new(definition or QueueDefinition(name="Q"))
         self.segments = 0
         self.count = 0
+        self.got: list[Entry] = []  # by units of work that may not have ended
 
     def _new(self, definition: QueueDefinition) -> Queue:
         reader = SegmentReader(self.disk, "/q", ID, definition.id, OpenFiles(self.disk))
@@ -97,8 +99,12 @@ class Paged:
         for persistent in (False, True) if spill else (True,):
             self._write(queue.fresh[persistent], persistent)
         queue.fresh = [] if spill else queue.fresh[0], []
-        while queue.page_out(most):
+        while queue.page_out(most, self.in_units):
             pass
+
+    def in_units(self) -> Iterable[Entry]:
+        """What units of work hold."""
+        return [entry for entry in self.got if entry.status == LOCKED]
 
     def _write(self, items: Items, persistent: bool) -> None:
         fresh = sorted(still_there(items), key=lambda item: (item.priority, item.sequence))
@@ -137,7 +143,7 @@ class Paged:
         self.arrays = Arrays(self.arrays.bound)
         queue = self.queue = self._new(old.definition)
         queue.next_sequence = old.next_sequence
-        queue.backed_out = old.backed_out[0].copy() if volatile else {}, old.backed_out[1].copy()
+        queue.backed_out = old.backed_out[0].copy() if volatile else Backouts(), old.backed_out[1].copy()
         described = [from_description(json.loads(segment.describe())) for segment in old.segments.values()]
         queue.load([segment for segment in described if volatile or not segment.volatile])
         found = {}
@@ -185,6 +191,9 @@ class Beside(Paged):
         self.locked: dict[int, tuple[One, Entry]] = {}
         self.most_paged = self.volatile_paged = 0
         self.restarted = False  # after that a queue may count some as expiring that are gone
+
+    def in_units(self) -> Iterable[Entry]:
+        return [entry for _, entry in self.locked.values()]
 
     @staticmethod
     def definition(fifo: bool) -> QueueDefinition:
@@ -356,14 +365,13 @@ class Beside(Paged):
                     assert entry.status == READY
 
     def is_paged_out(self) -> None:
-        given_back = {s for lane in self.lanes for s in lane.given_back}
         there = {e.sequence: e for e in self.queue.in_memory()} | {s: e for s, (_, e) in self.locked.items()}
         for kind in (0, 1):
             stuck = sum(
                 size(e)
-                for s, e in there.items()
+                for e in there.values()
                 if e.persistent == kind and e.status != GONE
-                if not e.segment or e.status != READY or s in given_back
+                if not e.segment or e.status != READY
             )
             assert self.queue.held[kind] <= self.buffer + stuck
 
@@ -376,7 +384,7 @@ class Beside(Paged):
         assert queue.expiring == expiring or (self.restarted and queue.expiring > expiring)
         for kind in (0, 1):
             counted = {s: one.backouts for s, one in ones.items() if one.backouts and one.persistent == kind}
-            assert queue.backed_out[kind] == counted
+            assert dict(queue.backed_out[kind].items()) == counted
         assert all(entry.status != GONE for entry in queue._elsewhere.values())
         there: dict[int, Entry] = {}
         behind = [entry for lane in self.lanes for item in lane.behind if isinstance(item, list) for entry in item]
@@ -567,7 +575,7 @@ def test_the_last_block_that_is_paged_may_be_in_memory_in_part() -> None:
 def test_what_was_got_behind_all_that_is_paged_comes_once_when_it_is_given_back(left: int) -> None:
     """Also where some of it is still locked when more is paged out."""
     made = filled(20, buffer=0)
-    queue, locked = made.queue, []
+    queue, locked = made.queue, made.got
     made.checkpoint()
     for n in range(1, 21):
         locked.append(next(queue.select(*ids(n))))
@@ -592,6 +600,31 @@ def test_what_was_got_behind_all_that_is_paged_comes_once_when_it_is_given_back(
         queue.take(first)
     assert queue.first() is None
     assert (queue.depth, queue.uncommitted) == (0, left)
+
+
+def test_what_was_given_back_behind_what_leaves_memory_comes_once() -> None:
+    """What came while a checkpoint wrote is in no segment when those before it leave; the next one has it, and may
+    leave it in memory when what is behind it goes."""
+    made = filled(20, buffer=0)
+    queue = made.queue
+    made.checkpoint()
+    made.put()
+    made.got = [entry for _ in range(21) if (entry := queue.first()) is not None and not queue.lock(entry)]
+    for entry in made.got:
+        queue.give_back(entry, count=False)
+    assert not queue.page_out(100, made.in_units)
+    assert (made.paged, made.held) == (20, size(made.got[-1]))
+    for _ in range(5):
+        made.put()
+    queue.buffers = (size(made.got[-1]),) * 2
+    made.checkpoint()
+    assert (made.paged, made.held) == (25, size(made.got[-1]))
+    for n in range(1, 27):
+        first = queue.first()
+        assert first is not None
+        assert first.sequence == n
+        queue.take(first)
+    assert queue.first() is None
 
 
 @pytest.mark.parametrize("kinds", [1, 3], ids=["alike", "of three priorities"])
@@ -673,7 +706,7 @@ def test_what_is_put_behind_paged_messages_stays_in_memory_until_a_checkpoint_ha
     assert made.held == 0
     for _ in range(5):
         made.put()
-    assert not made.queue.page_out(100)
+    assert not made.queue.page_out(100, made.in_units)
     assert made.held == sum(map(size, entries_of(made.queue.fresh[1])))
     assert bodies(made.queue.after(BEFORE_ALL, AMPLE)) == [b"%d" % n for n in range(1, 26)]
     made.checkpoint()

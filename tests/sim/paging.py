@@ -57,7 +57,7 @@ class Counted:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.calls = Counter[str]()
         self.paged_out = 0  # messages
-        self.evicted = 0  # arrays that find messages by id
+        self.evicted = 0  # arrays that find messages by id, those included that found no room
         for owner, name in self.WATCHED:
             patch.setattr(owner, name, self._counting(name, getattr(owner, name)))
         if is_compiled():  # nobody sees what it calls of itself; interpreted, the same lives are counted
@@ -76,7 +76,7 @@ class Counted:
                 if name == "page_out":
                     self.paged_out += paged(this) - before
                 elif name == "learn":
-                    self.evicted += len(arrays - set(this._arrays))
+                    self.evicted += len((arrays | {(given[0].number, given[1])}) - set(this._arrays))
 
         return call
 
