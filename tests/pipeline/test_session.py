@@ -175,9 +175,7 @@ except ModuleNotFoundError as exc:
 @pytest.mark.parametrize("missing", ["pyspark", "pyarrow", "numpy"])
 def test_a_missing_package_is_named_with_the_way_to_get_it(missing: str) -> None:
     done = subprocess.run([sys.executable, "-c", HIDE, missing], capture_output=True, text=True, check=True)
-    assert done.stdout == (
-        f"{missing} the pipeline needs {missing}, which is not installed; get it with: pip install 'qmgr[pipeline]'\n"
-    )
+    assert done.stdout == (f"{missing} the pipeline needs {missing}, which is not installed; {session.INSTALL}\n")
 
 
 SOURCE = """
@@ -199,7 +197,7 @@ for source in (pyspark_qmgr_log.DefaultSource, pyspark_qmgr_queue.DefaultSource)
 def test_a_source_that_lacks_a_package_is_found_by_spark_and_says_which(missing: str) -> None:
     """As a session finds it that nobody has checked; other sources are found beside it."""
     done = subprocess.run([sys.executable, "-c", SOURCE, missing], capture_output=True, text=True, check=True)
-    lacks = "which is not installed where Spark runs; get it with: pip install 'qmgr[pipeline]'"
+    lacks = f"which is not installed where Spark runs; {session.INSTALL}"
     expected = [f"qmgr.{name} | qmgr.{name} needs {missing}, {lacks}" for name in ("log", "queue")]
     if missing == "numpy":
         assert done.stdout.splitlines()[0] == expected[0]  # queues are read without it
