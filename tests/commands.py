@@ -6,8 +6,10 @@ always does; only its beginning is shared. Where that matters, with closed strea
 
 import contextlib
 import gc
+import importlib
 import json
 import os
+import pkgutil
 import runpy
 import select
 import signal
@@ -17,6 +19,8 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+
+from qmgr import cli
 
 ROOT = Path(__file__).parents[1]
 MODULE = "qmgr.cli.main"
@@ -129,6 +133,9 @@ def serve(requests: socket.socket) -> list[str] | None:
 if __name__ == "__main__":
     wanted = sys.argv[2]
     runpy.run_module(wanted)  # imports whatever it needs
+    if wanted == MODULE:
+        for module in pkgutil.iter_modules(cli.__path__, f"{cli.__name__}."):  # which it imports when it needs them
+            importlib.import_module(module.name)
     sys.modules.pop(wanted, None)
     gc.collect()
     gc.freeze()  # else each process looks through all that was imported as it ends, and gets a copy of it by that
