@@ -17,6 +17,7 @@ from qmgr.retention import Retention
 from qmgr.state import State
 from qmgr.store import Store
 from recovery import image
+from recovery.backouts import Backouts
 from recovery.image import Place
 from tests.sim.life import AUTOMATIC, Life, Lookout, Setup, Violation
 from tests.sim.loss import LOSE_ALL, mixed
@@ -178,7 +179,7 @@ def an_image_without_its_units_of_work(patch: pytest.MonkeyPatch) -> None:
 
 def an_image_without_its_backout_counts(patch: pytest.MonkeyPatch) -> None:
     real = image.read
-    patch.setattr(image, "read", lambda *given: attrs.evolve(real(*given), backouts={}))
+    patch.setattr(image, "read", lambda *given: attrs.evolve(real(*given), backouts=Backouts()))
 
 
 def one_extent_too_many_let_go_of(patch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from tests.sim.crowd import live
 from tests.sim.paging import Counted, make_small
 
 ROOT = Path(__file__).parents[1]
-LIVES = 1000 if SOAK else 9  # in each part
+LIVES = 1000 if SOAK else 6  # in each part
 # What the lives of a part do together, far less than they do: else they prove little.
 LEAST = {"put": 180, "get": 150, "commit": 18, "backout": 12, "prepare": 3, "resolve": 3, "browse": 18}
 LEAST |= {"checkpoint": 12, "crashes": 12}

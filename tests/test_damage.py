@@ -294,23 +294,23 @@ def test_the_disk_undamaged_is_recovered(past: Past) -> None:
 
 def test_row_40_bit_flips_in_every_kind_of_file(past: Past) -> None:
     """Faults 40: some hundreds over all pasts."""
-    went = blows(past, flip, 110, 40)
+    went = blows(past, flip, 72, 40)
     assert went["refused"] >= 2
-    assert went[past.one_queue] > 6
-    assert went["recovered"] > 60  # second copies, spare pages, or nothing that counts
+    assert went[past.one_queue] > 3
+    assert went["recovered"] > 40  # second copies, spare pages, or nothing that counts
 
 
 def test_row_41_sectors_and_pages_zeroed_or_noise(past: Past) -> None:
     """Faults 41."""
-    went = blows(past, blot, 60, 410)
+    went = blows(past, blot, 40, 410)
     assert went["refused"] >= 2
     assert went[past.one_queue] >= 2
 
 
 def test_row_42_files_cut_and_emptied(past: Past) -> None:
     """Faults 42."""
-    went = blows(past, cut, 50, 42)
-    assert went["refused"] > 5
+    went = blows(past, cut, 34, 42)
+    assert went["refused"] > 3
 
 
 def test_row_42_each_file_missing(past: Past) -> None:

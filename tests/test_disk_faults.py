@@ -134,7 +134,7 @@ def is_damaged(life: Life, queue: str) -> bool:
 def test_row_52_a_sync_of_the_log_fails(once: bool, setup: Setup) -> None:
     """Faults 52: the n-th; stop at once, acknowledge nothing more, never sync again as if it were good."""
     failed = 0
-    for nth in range(1, 200, 1) if SOAK else range(1 + (once + setup.linear) % 3, 80, 3):
+    for nth in range(1, 200, 1) if SOAK else range(1 + (once + setup.linear) % 3, 80, 4):
         life = Life(setup)
         born(life)
         before = set(life.disk.files())  # an extent that can't be made is another matter
@@ -152,7 +152,7 @@ def test_row_52_a_sync_of_the_log_fails(once: bool, setup: Setup) -> None:
         assert error is not None, f"sync {nth} failed and nobody was told"
         assert_stopped(life)
         restarts_whole(life, nth)
-    assert failed > 13
+    assert failed > 9
 
 
 @EVERY_LOG
@@ -162,7 +162,7 @@ def test_row_53_a_write_of_the_log_fails(part: float, error: int, setup: Setup) 
     """Faults 53: the n-th, also after half of it: no half-written record is followed by an acknowledged one."""
     failed = 0
     for nth in range(
-        1 if SOAK or setup.linear else 1 + error % 5, 200 if SOAK else 80, 1 if SOAK else 5 if setup.linear else 9
+        1 if SOAK or setup.linear else 1 + error % 5, 200 if SOAK else 80, 1 if SOAK else 7 if setup.linear else 9
     ):
         life = Life(setup)
         born(life)
@@ -202,7 +202,7 @@ def test_row_52_a_call_on_the_queue_files_fails(kind: str, error: int, setup: Se
     For want of space it is told and work goes on; after any other error the queue manager may stop, until a restart.
     """
     script, fired = segments_go if kind == "unlink" else checkpoints, 0
-    for nth in range(1, 60, 1 if SOAK else 5 if setup.linear else 6):
+    for nth in range(1, 60, 1 if SOAK else 7 if setup.linear else 8):
         life = Life(setup)
         born(life)
         fault = life.disk.fail(kind, error, nth=nth, where=lambda path: QUEUE_FILES(path) or "/queues" in path)

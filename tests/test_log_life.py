@@ -829,7 +829,7 @@ def test_a_linear_log_keeps_its_past_too(integrity: WriteIntegrity) -> None:
     """Faults 1-7, 16, 17, 20, 21 of a linear log, whose extents are let go of and used again."""
     crashes = recycled = reused = advanced = 0
     failed: list[str] = []
-    for seed in range(1500 if SOAK else 25):
+    for seed in range(1500 if SOAK else 16):
         life = LinearLife(seed, integrity)
         life.share = 0.3 * (seed % 3 > 0)
         try:
@@ -841,9 +841,9 @@ def test_a_linear_log_keeps_its_past_too(integrity: WriteIntegrity) -> None:
         reused += life.reused
         advanced += life.advanced
     assert not failed, f"{len(failed)} lives: {failed[:5]}"
-    assert crashes > 100
+    assert crashes > 60
     assert recycled > 20
-    assert reused > 10
+    assert reused > 6
     assert advanced > 5
 
 
@@ -852,7 +852,7 @@ def test_any_crash_keeps_what_was_forced_and_only_what_came_right_after_it(integ
     """Faults 1-7, 16, 17, 20, 21 at the level of the log."""
     crashes = laps = begun = 0
     failed: list[str] = []
-    for seed in range(1500 if SOAK else 25):
+    for seed in range(1500 if SOAK else 16):
         life = LogLife(seed, integrity)
         life.share = 0.3 * (seed % 3 > 0)
         try:
@@ -863,9 +863,9 @@ def test_any_crash_keeps_what_was_forced_and_only_what_came_right_after_it(integ
         begun += life.begun
         laps = max(laps, life.forced // (life.config.extent_bytes * 3))
     assert not failed, f"{len(failed)} lives: {failed[:5]}"
-    assert crashes > 100
+    assert crashes > 60
     assert laps >= 3
-    assert (begun > 30) is (integrity is WriteIntegrity.TRIPLE)
+    assert (begun > 18) is (integrity is WriteIntegrity.TRIPLE)
 
 
 def test_row_70_the_last_lsns() -> None:

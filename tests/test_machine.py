@@ -70,7 +70,7 @@ def test_a_random_life_keeps_every_promise(name: str) -> None:
     restarts = 0
     harmed = recreated = 0
     linear = name in SETUPS and SETUPS[name].linear
-    for seed in range(3000 if SOAK else 11 if linear else 7):
+    for seed in range(3000 if SOAK else 8 if linear else 5):
         setup = drawn(seed) if name == "drawn" else SETUPS[name]
         life = Life(setup, seed=seed)
         try:
@@ -83,10 +83,10 @@ def test_a_random_life_keeps_every_promise(name: str) -> None:
         harmed += life.harmed
         recreated += life.recreated
     assert not failed, "\n\n".join(failed)
-    assert restarts > 40
+    assert restarts > 28
     if linear:
-        assert harmed > 12
-        assert recreated > 12
+        assert harmed > 8
+        assert recreated > 8
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def tiny_segments(small_segments: Counted, monkeypatch: pytest.MonkeyPatch) -> C
 def test_a_random_life_of_deep_queues_keeps_every_promise(name: str, tiny_segments: Counted) -> None:
     """The same where most messages are in segments only, which are read, rewritten and searched while it lives."""
     failed: list[str] = []
-    for seed in range(1500 if SOAK else 10):
+    for seed in range(1500 if SOAK else 7):
         life = Life(DEEP[name], seed=seed)
         try:
             random_life(life, random.Random(f"{name} {seed}"), 120)
@@ -113,13 +113,13 @@ def test_a_random_life_of_deep_queues_keeps_every_promise(name: str, tiny_segmen
     assert not failed, "\n\n".join(failed)
     did = tiny_segments.calls | {"paged out": tiny_segments.paged_out, "evicted": tiny_segments.evicted}
     for what, least in {
-        "paged out": 2000,
-        "_page_in": 330,
-        "_pluck": 100,
-        "_take_paged": 400,
-        "_replace": 10,
-        "evicted": 1000,
-        "_spread": 200,
+        "paged out": 1400,
+        "_page_in": 230,
+        "_pluck": 70,
+        "_take_paged": 280,
+        "_replace": 7,
+        "evicted": 700,
+        "_spread": 140,
     }.items():
         assert did[what] > least, did
 

@@ -130,7 +130,7 @@ def test_row_24_extents_that_an_image_needs_are_never_used_again(setup: Setup) -
     life = Life(setup)
     furnished(life)
     found = Sweep(
-        life, lambda moment: [mixed(moment, atomic=setup.atomic)], every=2 if SOAK else 23, deeper=from_the_log_alone
+        life, lambda moment: [mixed(moment, atomic=setup.atomic)], every=2 if SOAK else 31, deeper=from_the_log_alone
     )
     with Lookout(life.disk, found.look):
         round_and_round(life)
@@ -178,7 +178,7 @@ def test_row_54_a_call_fails_in_recording_and_recreating(script: str, kind: str,
             start.disk.remove(path)
         start.suspects.add("A")
     fired = 0
-    step = 1 if SOAK else {"record": 11, "recreate": 11, "switch": 31}[script]
+    step = 1 if SOAK else {"record": 17, "recreate": 17, "switch": 43}[script]
     first = 1 if SOAK or kind in ("rename", "unlink", "list", "create") else 1 + (error == errno.EIO)
     for nth in range(first, 400, step):
         life = start.fork(KEEP_ALL)
@@ -332,7 +332,7 @@ def test_row_26_a_crash_at_any_moment_of_recreating(setup: Setup) -> None:
         always(LOSE_ALL),
         setup=setup,
         prelude=with_open_unit_,
-        every=1 if SOAK else 4,
+        every=1 if SOAK else 6,
         deeper=deeper(2, lambda moment: [mixed(moment, atomic=setup.atomic)], 1 if SOAK else 3),
     )
     sweep(recreating, always(KEEP_ALL), setup=setup, prelude=with_open_unit_, deeper=from_the_log_alone)
@@ -353,7 +353,7 @@ def test_row_26_a_crash_at_any_moment_of_the_recreation_at_the_start(setup: Setu
         life,
         lambda moment: [mixed(moment, atomic=setup.atomic)],
         deeper=deeper(2, lambda moment: [mixed(moment + 7, atomic=setup.atomic)], 1 if SOAK else 17),
-        every=1 if SOAK else 11,
+        every=1 if SOAK else 16,
         offset=setup.atomic * 3,
     )
     with Lookout(life.disk, found.look):
@@ -448,7 +448,7 @@ def test_units_of_work_that_have_used_the_queue_end_while_it_is_recreated(end: s
                 call()
             assert caught.value.reason == qmgr.Reason.OBJECT_DAMAGED
 
-    found = Sweep(life, lambda moment: [mixed(moment)], every=1 if SOAK else 13)
+    found = Sweep(life, lambda moment: [mixed(moment)], every=1 if SOAK else 19)
     with Lookout(life.disk, found.look):
         recreate_while(life, "A", (lambda: None) if behind else ends, ends if behind else lambda: None)
     from_the_log_alone(life)

@@ -227,7 +227,7 @@ def examine(life: Marked, rng: random.Random, number: int, tally: Tally) -> None
 def test_any_moment_of_any_life_comes_back(name: str, small_segments: Counted) -> None:
     """As the model says at each mark, by LSN and by time; between two marks as at one of them. Never anything else."""
     tally, setup = Tally(), SETUPS[name]
-    for seed in range(1000 if SOAK else 7):
+    for seed in range(1000 if SOAK else 5):
         life, rng = Marked(setup, seed=seed, archiving=seed % 2 == 1), random.Random(f"{name} {seed}")
         before = len(tally.refusals)
         try:
@@ -241,10 +241,10 @@ def test_any_moment_of_any_life_comes_back(name: str, small_segments: Counted) -
         assert not refused or life.trimmed or name == "automatic", f"seed {seed} of {name}: {refused}"
     assert tally.refusals or name != "automatic"
     assert all("begins at <0:0:" in text and ".LOG and older ones are missing" in text for text in tally.refusals)
-    assert tally.built > 60, vars(tally)
-    assert min(tally.by_time, tally.between, tally.worked_on) > 10, vars(tally)
-    assert tally.doubts > 5, vars(tally)
-    assert tally.messages > 300, vars(tally)
+    assert tally.built > 40, vars(tally)
+    assert min(tally.by_time, tally.between, tally.worked_on) > 6, vars(tally)
+    assert tally.doubts > 3, vars(tally)
+    assert tally.messages > 200, vars(tally)
 
 
 # -- any LSN of one life ---------------------------------------------------------------------------------------------

@@ -185,7 +185,7 @@ def test_crash_before_any_change_of_the_disk(how: str, losses: Callable[[int], I
         seen += 1
         if kind == "write" and seen % 5:  # the many writes of a copy are alike
             return
-        if not SOAK and kind != "-" and (seen // 2 + list(HOW).index(how)) % 6:
+        if not SOAK and kind != "-" and (seen // 2 + list(HOW).index(how)) % 9:
             return
         looked += 1
         found = list(losses(seen))
@@ -197,7 +197,7 @@ def test_crash_before_any_change_of_the_disk(how: str, losses: Callable[[int], I
 
     with Lookout(life.disk, look):
         migrate(life, **options)
-    assert seen > 10 and looked > 3
+    assert seen > 10 and looked > 2
     look("-", "-")
 
 
@@ -244,7 +244,7 @@ def test_a_run_that_is_killed_and_a_crash_in_the_next(how: str) -> None:
     def crashed(fork: Life, before: str) -> None:
         nonlocal looked
         looked += 1
-        if not SOAK and looked % 18:
+        if not SOAK and looked % 26:
             return
         again = fork.fork(LOSE_ALL)
         try:

@@ -194,7 +194,7 @@ def test_row_65_an_interrupt_at_every_line_leaves_no_lock_and_no_half(
     call: Callable[[World, qmgr.UnitOfWork], None],
 ) -> None:
     often = call in OFTEN
-    step = (1 if often else 3) if SOAK else 7 if often else 15
+    step = (1 if often else 3) if SOAK else 10 if often else 22
     struck_at_every_line(call, KeyboardInterrupt, 0 if SOAK else -([*CALLS].index(call) % 5), step)
 
 
@@ -203,7 +203,7 @@ def test_row_57_no_memory_at_a_line_of_a_call_leaves_no_lock_and_no_half(
     call: Callable[[World, qmgr.UnitOfWork], None],
 ) -> None:
     """What catches errors, and not interrupts, must not take it for something else."""
-    struck_at_every_line(call, MemoryError, 0, 1 if SOAK else 11 if call in OFTEN else 23)
+    struck_at_every_line(call, MemoryError, 0, 1 if SOAK else 16 if call in OFTEN else 34)
 
 
 def struck_at_every_line(
@@ -517,7 +517,7 @@ def test_rows_65_and_57_an_interrupt_while_starting_lets_the_next_start_in(
     base = made()
     n = first
     while True:
-        n += 11 if SOAK else 67 if kind is KeyboardInterrupt else 131  # a start has thousands of lines
+        n += 11 if SOAK else 97 if kind is KeyboardInterrupt else 191  # a start has thousands of lines
         world = World.__new__(World)
         world.disk, world.clock = base.disk.snapshot(), base.clock
         tracer = Tracer(n, kind)
@@ -538,7 +538,7 @@ def test_rows_65_and_57_an_interrupt_while_ending_loses_nothing(kind: type[BaseE
     base = made()
     n = first
     while True:
-        n += 5 if SOAK else 9 if kind is KeyboardInterrupt else 17
+        n += 5 if SOAK else 13 if kind is KeyboardInterrupt else 25
         world = World.__new__(World)
         world.disk, world.clock = base.disk.snapshot(), base.clock
         world.start()
