@@ -345,7 +345,7 @@ class Engine(Holding):
     def _index(self, queue: Queue, which: int) -> None:
         """Read what finding messages by this id takes without the lock, so that others go on.
 
-        What can't be read, or is rewritten meanwhile, is left to the call that looks for the message.
+        What can't be read, or kept, or is rewritten meanwhile, is left to the call that looks for the message.
         """
         tried: set[int] = set()
         while True:
@@ -358,7 +358,8 @@ class Engine(Holding):
             with contextlib.suppress(QueueDamaged, OSError):
                 learnt = queue.read_hashes(segment, which, known)
                 with self.lock:
-                    queue.learn(segment, which, learnt)
+                    if not queue.learn(segment, which, learnt):
+                        return
             self.clock.give_way()
 
     def _gather(self, queue: Queue) -> None:

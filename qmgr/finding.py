@@ -249,10 +249,12 @@ class Finding(Paging):
                 at += len(message)
         return with_more(known, found)
 
-    def learn(self, segment: Segment, which: int, learnt: Learnt) -> None:
-        """What was read of a copy of the segment, unless it is no more."""
-        if segment.number in self.segments:
-            self._arrays.learn(segment, which, learnt, self.segments)
+    def learn(self, segment: Segment, which: int, learnt: Learnt) -> bool:
+        """What was read of a copy of the segment, unless it is no more. False: there is no room to keep it."""
+        if segment.number not in self.segments:
+            return True
+        self._arrays.learn(segment, which, learnt, self.segments)
+        return len(self._arrays.known(segment, which).numbers) >= len(learnt.now.numbers)
 
     # ---- groups
 

@@ -167,17 +167,17 @@ class Arrays:
         there = self.known(segment, PLACES).numbers
         if len(there) == len(before.numbers):
             self._keep(segment, PLACES, Kept(there + places))
-        while self.bytes > self.bound:
-            others = (one for one in self._arrays if one[0] not in beside or one[1] not in (which, PLACES))
-            self._drop(next(others, None) or self._last_of(segment, which))
+        if self.bytes > self.bound:
+            others = [one for one in self._arrays if one[0] not in beside or one[1] not in (which, PLACES)]
+            for one in (*others, (segment.number, which), (segment.number, PLACES)):
+                self._drop(one)
+                if self.bytes <= self.bound:
+                    break
 
     def _keep(self, segment: Segment, which: int, made: Kept) -> None:
         self._drop((segment.number, which))
         self._arrays[segment.number, which] = made
         self.bytes += made.size
-
-    def _last_of(self, segment: Segment, which: int) -> tuple[int, int]:
-        return segment.number, which if (segment.number, which) in self._arrays else PLACES
 
     def _drop(self, place: tuple[int, int]) -> None:
         self._whole.clear()

@@ -171,13 +171,17 @@ class Lane:
         self.end = self.line
         return False
 
-    def back_out(self, most: int) -> list[Entry]:
+    def back_out(self, most: int, before: int) -> list[Entry]:
         """Up to so many of those that were given back, the last ones first, that can be read again from a segment, and
-        that come before all in memory but what was given back. Nothing that stands in the line could be let go of."""
+        that come before all in memory but what was given back; also before that sequence, unless it is 0.
+
+        Nothing that stands in the line could be let go of.
+        """
         behind = self.tail if self.paged else self.line
-        keys = self.given_back.irange(None, behind[0].sequence if behind else None, (True, False), reverse=True)
-        back = map(self.given_back.__getitem__, keys)
-        return list(islice(filter(_may_leave, back), most))
+        if behind:
+            before = min(before or behind[0].sequence, behind[0].sequence)
+        keys = self.given_back.irange(None, before or None, (True, False), reverse=True)
+        return list(islice(filter(_may_leave, map(self.given_back.__getitem__, keys)), most))
 
     def reach(self, entry: Entry) -> None:
         """One that was given back is not here any more: what is paged has it as well."""

@@ -259,15 +259,18 @@ class Paging:
     def _back_out(self, lane: Lane, most: int, locked: Callable[[], Iterable[Entry]]) -> int:
         """Let up to `most` of those leave memory that were given back, where no others can; how many it was.
 
-        What is paged will reach over all that was got behind these, and is locked or was given back.
+        What is paged will reach over all that was got behind these, and is locked or was given back; what is paged
+        next behind it too, where nothing is yet. Those that came while the checkpoint wrote are not looked at.
         """
-        found = lane.back_out(most)
+        found = lane.back_out(most, self.snapshot_before)
         if not found:
             return 0
         self._arrays.look_again()
         kind, last = lane.persistent, found[-1].sequence
-        stay = [lane.given_back[sequence] for sequence in lane.given_back.irange(last)]
-        stay += [e for e in locked() if e.priority == lane.priority and e.persistent == kind and e.sequence >= last]
+        back = lane.given_back.irange(last, max(lane.low, found[0].sequence) if lane.paged else None)
+        stay = [lane.given_back[sequence] for sequence in back]
+        if self.uncommitted:
+            stay += [e for e in locked() if e.sequence >= last and e.priority == lane.priority and e.persistent == kind]
         self._elsewhere.update((entry.sequence, entry) for entry in stay if entry.status in (READY, LOCKED))
         count = 0
         for entry in found:

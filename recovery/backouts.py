@@ -17,7 +17,7 @@ COUNT = struct.Struct("<I")
 STRETCH = struct.Struct("<Q256s")
 LARGE = struct.Struct("<QI")
 NONE = bytes(256)
-MANY = 255
+MANY, MOST = 255, (1 << 32) - 1
 
 
 class Backouts:
@@ -38,8 +38,8 @@ class Backouts:
         return count if count < MANY else self._large[sequence]
 
     def note(self, sequence: int, count: int) -> None:
-        """So often; 0: the message is gone."""
-        number, at = sequence >> 8, sequence & 255
+        """So often, or more than can be told; 0: the message is gone."""
+        number, at, count = sequence >> 8, sequence & 255, min(count, MOST)
         before = self._stretches.get(number, NONE)
         if count >= MANY:
             self._large[sequence] = count

@@ -17,6 +17,7 @@ import pytest
 import qmgr
 from qmgr import engine, media, segments, snapshot, store
 from qmgr.entry import OVERHEAD
+from qmgr.finding import Finding
 from qmgr.segments import SegmentReader
 from recovery import checkpoint
 from tests.qmgr.world import DATA, NAME, Call, World, bodies, drain, reason_of
@@ -1511,6 +1512,27 @@ def test_what_was_backed_out_leaves_memory_again() -> None:
         world.crash()
         assert [m.backout_count for m in world.qm.browse("A")] == [int(n in some) for n in range(110)]
         assert drain(world.qm, "A") == ordered(range(110))
+
+
+@pytest.mark.interpreted
+def test_what_can_not_be_kept_is_read_for_the_get_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not by those before it which let others go on, for nothing."""
+    monkeypatch.setattr(store, "INDEXES", 10)
+    world = deep_world()
+    fill(world, range(300))
+    read: list[int] = []
+    real = Finding.read_hashes
+
+    def counted(queue: Any, segment: Any, *given: Any) -> Any:
+        read.append(segment.number)
+        return real(queue, segment, *given)
+
+    monkeypatch.setattr(Finding, "read_hashes", counted)
+    for n in (20, 250):
+        read.clear()
+        assert world.qm.get("A", message_id=tag(n)).body == body(n)
+        assert len(set(read)) == len(inside(world.qm, "A").segments) > 3
+        assert len(read) == len(set(read)) + 1
 
 
 @pytest.mark.parametrize("how", ["at once", "beside a get", "before more", "again and again"])

@@ -159,6 +159,19 @@ def test_a_search_that_needs_more_than_the_bound_keeps_what_it_can_and_reads_the
     assert [number for number, *_ in elsewhere.read] == [77, 77], "those of others go first"
 
 
+def test_more_than_the_bound_that_an_interrupt_has_left_holds_nobody_up() -> None:
+    """All of it may be what the next search needs; what is learnt then is not kept."""
+    files, arrays = Files([1, 2], [3, 4]), Arrays(1 << 20)
+    assert files.found(arrays, 1) == {1: [0]}
+    arrays.bound = arrays.bytes - 1
+    files.keys[3] = [1, 5]
+    files.segments.append(Segment(3))
+    files.grow(arrays)
+    for _ in range(2):
+        assert files.found(arrays, 1) == {1: [0], 3: [0]}
+        assert bytes_of(arrays) == arrays.bytes
+
+
 def test_only_what_a_segment_has_grown_by_is_read() -> None:
     files, arrays = Files([1, 2]), Arrays(1 << 20)
     assert files.found(arrays, 1) == {1: [0]}

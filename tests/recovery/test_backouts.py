@@ -40,6 +40,12 @@ def test_neighbours_take_a_byte_each_and_in_the_catalogue_next_to_nothing() -> N
     assert len(counts.text()) < 5000
 
 
+def test_more_than_can_be_told_is_the_most_that_can() -> None:
+    counts = Backouts()
+    counts.note(7, 1 << 40)
+    assert dict(read(counts.text()).items()) == {7: (1 << 32) - 1}
+
+
 def test_what_an_earlier_version_has_said_is_read() -> None:
     assert dict(read({"3": 2, "700": 300}).items()) == {3: 2, 700: 300}
     assert not read({})
