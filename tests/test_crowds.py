@@ -23,8 +23,8 @@ from tests.sim.paging import Counted, make_small
 ROOT = Path(__file__).parents[1]
 LIVES = 1000 if SOAK else 6  # in each part
 # What the lives of a part do together, far less than they do: else they prove little.
-LEAST = {"put": 180, "get": 150, "commit": 18, "backout": 12, "prepare": 3, "resolve": 3, "browse": 18}
-LEAST |= {"checkpoint": 12, "crashes": 12}
+LEAST = {"put": 120, "get": 100, "commit": 12, "backout": 8, "prepare": 2, "resolve": 2, "browse": 12}
+LEAST |= {"checkpoint": 8, "crashes": 8}
 
 
 def make_smaller(patch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from tests.sim.full_life import live
 from tests.sim.paging import Counted
 
 STEPS = 120
-LIVES = 2000 if SOAK else 28  # in each part
+LIVES = 2000 if SOAK else 30  # in each part
 # What the lives of a part do together, far less than they do: else they prove little.
 LEAST = {"crashes": 80, "ends": 25, "migrate": 1, "image": 3, "recreate": 1}
 LEAST |= {"put": 300, "get": 200, "prepare": 3, "resolve": 3, "commit": 10, "backout": 80}

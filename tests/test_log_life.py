@@ -842,7 +842,7 @@ def test_a_linear_log_keeps_its_past_too(integrity: WriteIntegrity) -> None:
         advanced += life.advanced
     assert not failed, f"{len(failed)} lives: {failed[:5]}"
     assert crashes > 60
-    assert recycled > 20
+    assert recycled > 13
     assert reused > 6
     assert advanced > 5
 
