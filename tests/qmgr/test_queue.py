@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qmgr import ids as by_id
+from qmgr import lane as lane_module
 from qmgr import message, segments
 from qmgr import queue as queue_module
 from qmgr.batch import Batch, Items, alike, still_there, weight
@@ -625,6 +626,34 @@ def test_what_was_given_back_behind_what_leaves_memory_comes_once() -> None:
         assert first.sequence == n
         queue.take(first)
     assert queue.first() is None
+
+
+@pytest.mark.interpreted
+def test_steps_of_letting_go_look_at_no_more_than_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much came while the checkpoint wrote: to pass over that in each step took seconds under the lock."""
+    made = filled(200, buffer=0)
+    queue = made.queue
+    made.checkpoint(1000)
+    queue.snapshot_before = queue.next_sequence
+    for _ in range(500):
+        made.put()
+    made.got = [entry for _ in range(700) if (entry := queue.first()) is not None and not queue.lock(entry)]
+    for entry in made.got:
+        queue.give_back(entry, count=False)
+    looked = 0
+    real = lane_module._may_leave
+
+    def counted(entry: Entry) -> bool:
+        nonlocal looked
+        looked += 1
+        return real(entry)
+
+    monkeypatch.setattr(lane_module, "_may_leave", counted)
+    steps = 1
+    while queue.page_out(10, made.in_units):
+        steps += 1
+    assert (made.paged, steps) == (200, 21)
+    assert looked <= 200 + steps
 
 
 @pytest.mark.parametrize("kinds", [1, 3], ids=["alike", "of three priorities"])
