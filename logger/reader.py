@@ -41,18 +41,22 @@ class ExtentView:
         self.end = start + extent_bytes
         self.spares: dict[int, list[Spare]] = {}
         self.chosen: dict[int, Spare] = {}  # by page LSN
-        self.bad_spares = 0  # that hold something, and nothing whole
+        self.torn: list[memoryview] = []  # spare pages that hold something, and no whole version
         for at in range(PAGE, (1 + SPARES) * PAGE, PAGE):
             image = file.read(at, PAGE)
             spare = open_spare(image, seed)
             if spare is None and image.count(0) != PAGE:
-                self.bad_spares += 1
+                self.torn.append(memoryview(image))
             if spare is not None and start <= spare.page < self.end:
                 self.spares.setdefault(spare.page, []).append(spare)
         for page, spares in self.spares.items():
             best = choose(file.read(DATA + page - start, PAGE), spares)
             if best is not None:
                 self.chosen[page] = best
+
+    @property
+    def bad_spares(self) -> int:
+        return len(self.torn)
 
     def read(self, at: int, size: int) -> memoryview:
         """Up to `size` bytes of the stream from LSN `at` on, not beyond the extent."""
@@ -295,7 +299,11 @@ class LogReader:
             )
 
     def _later_witness(self, at: int) -> int:
-        """The highest LSN that a frame beyond `at`, of this or a later epoch, says was durable; 0 when none does."""
+        """The highest LSN that a frame beyond `at`, or in a torn spare page there, says was durable; 0 when none does.
+
+        It is of this or a later epoch. A version that was torn while it was written may hold whole frames, too: what
+        they say was durable lies elsewhere, or was lost.
+        """
         best = 0
         place = at + 8
         while True:
@@ -304,6 +312,7 @@ class LogReader:
             if file is None:
                 return best
             view = ExtentView(file, sequence * self._extent_bytes, self._extent_bytes, self._seed)
+            best = max([best, *(self._witness_in_spare(view, image) for image in view.torn)])
             while place < view.end:
                 chunk = view.read(place, WINDOW)
                 best = max(best, self._witness_in(view, chunk, place))
@@ -317,6 +326,17 @@ class LogReader:
             if length and base + found + length <= view.end:
                 whole = chunk if found + length <= len(chunk) else view.read(base + found, length)
                 this = frame.decode(whole, found if whole is chunk else 0, base + found, self._seed)
+                if this is not None and self._of_this_life(this):
+                    best = max(best, this.durable)
+        return best
+
+    def _witness_in_spare(self, view: ExtentView, image: memoryview) -> int:
+        """The same of a torn spare page, whose frames say themselves where in the extent they belong."""
+        best = 0
+        for found in _magics(image, PAGE):
+            own = frame.lsn_at(image[found:])
+            if own % PAGE == found and view.start <= own < view.end:
+                this = frame.decode(image, found, own, self._seed)
                 if this is not None and self._of_this_life(this):
                     best = max(best, this.durable)
         return best

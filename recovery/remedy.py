@@ -60,26 +60,29 @@ class Remedy:
         """What is written, in this order."""
         placed, last, needed = self.placed, self._last, self._needed
         evidence = placed.evidence()
-        epoch = max([self._epoch_told(), *(each.epoch for each in evidence.frames(self.end.chain.end))])
+        epoch = self._epoch(evidence)
         made = self._made_anew(epoch, evidence)
         changes: list[Change] = [*made]
         anew = {change.path for change in made}
         moved = [(number, seen) for number, seen in sorted(placed.right.items()) if seen.number != number]
         back = [held for sequence, held in placed.archived.items() if needed <= sequence <= last]
         changes += (PutCopy(placed.path_of(n), seen.path) for n, seen in moved + back if placed.path_of(n) not in anew)
-        active = sorted((s, n) for s, (n, _) in placed.here.items() if needed <= s <= last)[-MOST_EXTENTS:]
-        table = {number: sequence for sequence, number in active}
-        table |= {change.header.number: change.header.sequence for change in made}
-        if placed.circular:
-            table |= {n: (s if s < needed else 0) for n, s in self._ring().items() if n not in table}
-        kept = {placed.path_of(number) for number in table}
+        after = self._state_after(epoch, made)
+        kept = {placed.path_of(number) for number, _ in after.extents}
         if self.cut and not placed.circular:
             changes += (Remove(path) for path in self.beyond() if path not in kept)
         changes += self._checkpoint_changes()
-        changes.append(self._control_file(epoch, table))
+        twice = [after.encode(number).ljust(control.COPY, b"\0") for number in (1, 2)]
+        changes.append(Put(control_path(self.log_directory), b"".join(twice)))
         kept |= {change.path for change in changes}
         changes += (Remove(seen.path) for seen in [*placed.bad, *(seen for _, seen in moved)] if seen.path not in kept)
         return changes
+
+    def state_after(self) -> ControlState:
+        """What the control file will say."""
+        evidence = self.placed.evidence()
+        epoch = self._epoch(evidence)
+        return self._state_after(epoch, self._made_anew(epoch, evidence))
 
     @property
     def _last(self) -> int:
@@ -96,13 +99,22 @@ class Remedy:
         known = [] if self.state is None else [self.state.epoch]
         return max([self.end.chain.epoch, *known, *(epoch for epoch, _ in self.told)])
 
-    def _control_file(self, epoch: int, table: dict[int, int]) -> Put:
+    def _epoch(self, evidence: Evidence) -> int:
+        """The highest that there was."""
+        return max([self._epoch_told(), *(each.epoch for each in evidence.frames(self.end.chain.end))])
+
+    def _state_after(self, epoch: int, made: list[PutCut]) -> ControlState:
         """It says that from the end on only a new epoch counts, as a restart does."""
-        found = self.end
-        after = ControlState(
-            log_id=self.placed.log_id,
-            log_type=LogType.CIRCULAR if self.placed.circular else LogType.LINEAR,
-            extent_bytes=self.placed.extent_bytes,
+        placed, found, needed = self.placed, self.end, self._needed
+        active = sorted((s, n) for s, (n, _) in placed.here.items() if needed <= s <= self._last)[-MOST_EXTENTS:]
+        table = {number: sequence for sequence, number in active}
+        table |= {change.header.number: change.header.sequence for change in made}
+        if placed.circular:
+            table |= {n: (s if s < needed else 0) for n, s in self._ring().items() if n not in table}
+        return ControlState(
+            log_id=placed.log_id,
+            log_type=LogType.CIRCULAR if placed.circular else LogType.LINEAR,
+            extent_bytes=placed.extent_bytes,
             epoch=epoch + 1,
             epoch_from=found.chain.end,
             head=found.used.found.head,
@@ -111,8 +123,6 @@ class Remedy:
             clean_end=self._clean_end(),
             extents=tuple(sorted(table.items())),
         )
-        twice = [after.encode(number).ljust(control.COPY, b"\0") for number in (1, 2)]
-        return Put(control_path(self.log_directory), b"".join(twice))
 
     def _clean_end(self) -> int:
         """The end of the log, if it ended in order: without a control file if nothing was done since its checkpoint.

@@ -307,8 +307,10 @@ class _Examiner:
         gone = {sequence for sequence in self.placed.note_bad(state, needed, chain.stopped) if sequence >= passed}
         if state is not None and chain.end == state.clean_end:
             gone = set()  # it has all that there was: the rest of a file that was cut had nothing
-        if state is not None and chain.damage is None and not gone:  # not if the control file may be an older one
-            gone = self.placed.note_doubtful(state, chain.stopped, chain.epoch, alone=self.alone)
+        if chain.damage is None and not gone:  # what the control file says, or will say, is not all that a start asks
+            told = state if state is not None else self._remedy(None, found, cut=False).state_after()
+            alone = self.alone and state is not None
+            gone = self.placed.note_doubtful(told, chain.stopped, chain.epoch, alone=alone)
         media = self.media(used.catalogue) // self.extent_bytes
         if media:
             self.placed.note_history(media, needed)
@@ -321,7 +323,16 @@ class _Examiner:
             self._note_damage(found, bool(gone))
         if all(one.row.does is Does.KEEP for one in self.findings):
             return Examination(findings=tuple(self.findings))
-        remedy = Remedy(
+        remedy = self._remedy(state, found, cut=cut)
+        return Examination(
+            findings=tuple(self.findings),
+            lost=self._lost(found, state, gone) if cut else None,
+            changes=tuple(remedy.changes()),
+            also_save=tuple(remedy.beyond()) if cut else (),
+        )
+
+    def _remedy(self, state: ControlState | None, found: End, *, cut: bool) -> Remedy:
+        return Remedy(
             end=found,
             cut=cut,
             state=state,
@@ -329,12 +340,6 @@ class _Examiner:
             checkpoints=self.checkpoints,
             told=self._epochs_told([]),
             log_directory=self.config.path,
-        )
-        return Examination(
-            findings=tuple(self.findings),
-            lost=self._lost(found, state, gone) if cut else None,
-            changes=tuple(remedy.changes()),
-            also_save=tuple(remedy.beyond()) if cut else (),
         )
 
     def _note_damage(self, found: End, explained: bool) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logger import at_rest
+from logger import at_rest, lsn
 from logger.config import LogConfig, LogSync, LogType, WriteIntegrity
 from logger.disk import PAGE
 from logger.errors import LogClosed, LogDamaged, LogError, LogFailed
@@ -443,6 +444,28 @@ def test_row_46_two_damaged_spare_pages_are_no_torn_tail() -> None:
     torn = good[: PAGE * (1 + newer)] + b"\1" * PAGE + good[PAGE * (2 + newer) :]
     disk.poke(path, torn)
     assert restarted(disk, KEEP_ALL) == [bytes(4048), b"0", b"1"]
+
+
+def test_row_46_a_damaged_spare_page_says_itself_what_was_durable() -> None:
+    """Its frames do, where a crash has left nothing of the other one: that one was being written."""
+    disk, log = made()
+    ends = [append(log, bytes(4048))]
+    for n in range(3):
+        log.force(ends[-1])
+        ends.append(append(log, b"%d" % n))
+    log.force(ends[-1])
+    path = "/log/active/S0000000.LOG"
+    newer = (2 - log._spare) * PAGE
+    content = disk.peek(path)[: (1 + log._spare) * PAGE] + bytes(PAGE) + disk.peek(path)[(2 + log._spare) * PAGE :]
+    disk.poke(path, content)
+    assert restarted(disk, KEEP_ALL) == [bytes(4048), b"0", b"1", b"2"]
+    for at, known in ((ends[0], ends[2]), (ends[2], ends[1])):  # in the first record of the page, and in the last one
+        damaged = bytearray(content)
+        damaged[newer + at % PAGE + HEADER.size] ^= 1
+        disk.poke(path, bytes(damaged))
+        with pytest.raises(LogDamaged, match=f"durable up to {re.escape(lsn.text(known))}") as caught:
+            restarted(disk, KEEP_ALL)
+        assert (caught.value.path, caught.value.lsn) == (path, ends[0])
 
 
 def test_rows_42_and_43_a_gap_behind_what_an_older_control_file_knows_is_not_jumped() -> None:

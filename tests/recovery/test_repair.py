@@ -858,6 +858,15 @@ def test_both_spare_pages_damaged() -> None:
     goes_on(life, past.as_of(done.report.end_lsn))
 
 
+def test_the_front_of_the_last_extent_and_the_control_file_are_lost(killed: Past) -> None:
+    """What a start asks once there is a control file again is asked before: a spare page may have had the last page."""
+    life = killed.fork()
+    poke(life, killed.sequences[max(killed.sequences)], 0, bytes(DATA))
+    life.disk.remove(CONTROL)
+    done = cut(killed, life, "extent_damaged_at_the_tail")
+    assert rows(done) == {"control_missing", "extent_header_damaged", "extent_damaged_at_the_tail"}
+
+
 def test_extent_header_damaged(killed: Past) -> None:
     _, path = killed.middle
     life = killed.fork()
