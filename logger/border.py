@@ -2,9 +2,9 @@
 
 Nothing lies beyond that anybody knows of. That is as it should be, unless the control file is an older copy, or one of
 its two copies is not whole, which may have been the newer one; and the file that has the next part of the log can't say
-so itself: it was cut, or its header is damaged. Inside of an extent it is for the reader to say, but where that one's
-front is nothing but zeros: what was in a spare page is lost with the header, and leaves no trace. Reads files, never
-writes.
+so itself: it was cut, or its header is damaged. Where reading has ended inside of an extent the reader knows, but for
+one case: the front of that extent, its header and spare pages, is nothing but zeros. Then the last page may have been
+in a spare page, and is lost without a trace. Reads files, never writes.
 """
 
 import enum

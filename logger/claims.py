@@ -53,9 +53,9 @@ def check_there(disk: Disk, directory: str, log_id: bytes, log_directory: str) -
 
 
 def away(disk: Disk, directory: str, log_id: bytes, log_directory: str) -> str:
-    """That an archive was used and is not there, and what to do; "" where it is. Raises OSError.
+    """What to tell the operator where the log's archive is not there; "" where it is. Raises OSError.
 
-    One that has not its mark is another directory: of a file system which is not mounted.
+    A directory without this log's mark is another one: the mount point of a file system which is not mounted.
     """
     if directory not in used_archives(disk, log_directory) or log_id in owners(disk, directory):
         return ""

@@ -237,7 +237,7 @@ def damaged(path: str, why: str) -> LogDamaged:
 
 
 class ReadOnly:
-    """The half of a `File` that one which can only be read refuses."""
+    """The methods of a `File` that write, refused: for files that can only be read."""
 
     def write(self, offset: int, data: Buffer) -> None:
         raise _read_only()

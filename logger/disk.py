@@ -25,13 +25,13 @@ LAST_STREAM = 2  # the descriptor of standard error
 LOCK_ATTEMPTS = 2000  # a millisecond apart, while others only look
 PAGE = 4096  # bytes; the unit of alignment for direct writes
 HUGE_PAGE = 2 << 20
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the last where files may not be as large (ulimit -f)
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # EFBIG: beyond the limit for the size of files (ulimit -f)
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 NOT_ALLOWED = (errno.EACCES, errno.EPERM)
 NO_MEANS = (*NO_SPACE, *NO_DESCRIPTORS, *NOT_ALLOWED)  # a call that fails for want of these can be tried again
 NOBODY_MAKES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL)  # a directory in one whose sync says so
-NO_SUCH_FLAG = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM)  # the last from a filter of system calls
-SURE = (b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"f2fs")  # whose durable writes are, whatever a file is opened for
+NO_SUCH_FLAG = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM)  # EPERM: a filter of system calls (seccomp)
+DSYNC_HONOURED = {b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"f2fs"}  # RWF_DSYNC is durable there, O_DIRECT or not
 NO_FULL_SYNC = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY)  # what file systems say that have none
 FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)  # macOS, where fsync stops at the drive's own memory
 
@@ -211,8 +211,8 @@ def _keeps_what_is_written_durably(fd: int) -> bool:
             mounts = [line.split() for line in file]
     except OSError:
         return False
-    kinds = [words[words.index(b"-") + 1] for words in mounts if words[2] == number]
-    return bool(kinds) and all(kind in SURE for kind in kinds)  # parts of btrfs have numbers that are not listed
+    kinds = {words[words.index(b"-") + 1] for words in mounts if words[2] == number}
+    return bool(kinds) and kinds <= DSYNC_HONOURED  # parts of btrfs have numbers that are not listed
 
 
 _pollers: "list[Poller | None]" = []  # this process's, once there is a use for it
@@ -455,6 +455,14 @@ def _open(path: str, flags: int) -> int:
         os.close(fd)
 
 
+def _is_at(fd: int, path: str) -> bool:
+    """Is what is open here the file of that name?"""
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
 class PosixDisk:
     """The machine's file systems. Directories are made 0700, files 0600."""
 
@@ -524,14 +532,22 @@ class PosixDisk:
             os.close(fd)
 
     def lock(self, path: str, holder: str, held: Locks | None = None) -> PosixLock:
+        held = [] if held is None else held
+        while True:
+            lock = self._lock(path, holder, held)
+            if _is_at(lock.fd, path):
+                return lock
+            held.remove(lock)  # its file was removed before the lock was had, so it keeps nobody out
+            lock.release()
+
+    def _lock(self, path: str, holder: str, held: Locks) -> PosixLock:
         fd = _open(path, os.O_RDWR | os.O_CREAT)
         try:
             lock = PosixLock(fd, os.path.dirname(path))
         except BaseException:
             os.close(fd)
             raise
-        if held is not None:
-            held.append(lock)
+        held.append(lock)
         for attempt in range(LOCK_ATTEMPTS):
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -118,9 +118,9 @@ class Extent:
 
 
 def is_blank(file: File, start: int = 0) -> bool:
-    """Is there nothing but zeros from byte `start` on? In no extent, from its making on; in one a disk has lost maybe.
+    """Is there nothing but zeros from byte `start` on?
 
-    Behind its first page there may be.
+    An extent has a header from its making on, so one that is all zeros is lost. Behind its header a new one is.
     """
     return not any(any(file.read(at, FILLED)) for at in range(start, file.size(), FILLED))
 

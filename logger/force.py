@@ -17,7 +17,7 @@ from itertools import pairwise
 from logger.changes import Changes
 from logger.errors import LogFailed
 
-TRIES = 250  # to leave in order where memory is short; counting so far takes none, since Python has these numbers ready
+TRIES = 250  # to step down in order where memory is short; CPython keeps the ints up to 256, so counting takes none
 NO_MEMORY = "there was no memory to go on with the log; the queue manager stops: give it more and start it again"
 COMPANY = 32  # forces after the last one that somebody else waited for
 EVERYTHING = 1 << 64  # an LSN that no force reaches: waits for its turn to lead
@@ -48,7 +48,7 @@ class GroupCommit(ABC):
     # A log has more attributes than CPython keeps together: without slots they are in a dict, all over the memory, and
     # between two syncs that sleep a unit of work takes a twelfth longer. So it is with a queue and the state of all.
     __slots__ = (
-        *("_begun", "_company", "_failure", "_large", "_leader", "_no_memory", "_waiting", "_writing"),
+        *("_begun", "_company", "_failure", "_appenders", "_leader", "_no_memory", "_waiting", "_writing"),
         *("changed", "lock", "safe"),
     )
 
@@ -58,8 +58,8 @@ class GroupCommit(ABC):
         self.changed = Changes(self.lock)  # the leader stepped down, or took a run
         self._leader: object | None = None
         self._waiting: list[Turn] = []  # in the order in which they came
-        self._company = 0  # forces until a leader counts as alone: with whom nobody waits
-        self._large: set[object] = set()  # appenders that wait for room in the buffer
+        self._company = 0  # forces left until a leader counts as alone: for the last COMPANY of them nobody has waited
+        self._appenders: set[object] = set()  # that wait for room in the log buffer; nobody leads meanwhile
         self._writing = False  # the leader writes, without the lock
         self._begun = False  # what is written next is known, and the disk may be about it
         self._failure: Exception | None = None
@@ -94,7 +94,7 @@ class GroupCommit(ABC):
         For one who goes on to `force`: what there is to do before that is done while the disk works. The lock is held.
         Raises LogFailed.
         """
-        alone = self._leader is None and not self._company and not self._large and not self._begun
+        alone = self._leader is None and not self._company and not self._appenders and not self._begun
         if alone and self._failure is None:
             self._begin()
 
@@ -113,7 +113,7 @@ class GroupCommit(ABC):
                     if self.safe >= target:
                         return  # whoever closed the log has made it so
                     raise self._failure
-                if self._leader is None and not self._large:
+                if self._leader is None and not self._appenders:
                     self._leader = me
                     self._writing = True
                     self._prepare()
@@ -192,7 +192,7 @@ class GroupCommit(ABC):
             self._leader = None
             if self._company:
                 self._company -= 1
-        if self._large:
+        if self._appenders:
             self.changed.notify_all()
 
     def _wake_safe(self) -> bool:
@@ -224,14 +224,14 @@ class GroupCommit(ABC):
         """Nobody leads: the first that waits does, unless an appender wants the leader to be gone."""
         if self._failure is not None:
             self.stop(self._failure)  # tell those too who came while it was being said
-        elif self._waiting and not self._large:
+        elif self._waiting and not self._appenders:
             heir = self._waiting[0]  # where it stays until it runs
             self._leader = heir
             heir.wake()
 
     def _waits_no_more(self, appender: object) -> None:
         """An appender has its room, or goes without: somebody may lead. Said twice, it is the same."""
-        self._large.discard(appender)
+        self._appenders.discard(appender)
         if self._leader is None or (self._waiting and self._leader is self._waiting[0]):
             self._pass_on()  # to one, perhaps, that was chosen and not told
 
@@ -298,6 +298,6 @@ class GroupCommit(ABC):
                 self._step_down()
             elif self._leader is None or (self._waiting and self._leader is self._waiting[0]):
                 self._pass_on()  # to one that was chosen and not told
-            if self._large:  # they too may not have been told
+            if self._appenders:  # they too may not have been told
                 self.changed.notify_all()
         return exc

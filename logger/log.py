@@ -228,12 +228,14 @@ class Log(Writer):
         self._keep_partial(tail, partial)
 
     def _have_extents(self, tail: int, room: int) -> None:
-        """Have as many extents as there are primaries, and room behind `tail`: a secondary may have given it that held
-        nothing yet, so that the control file had not heard of it. And where it is repaired, all that are allowed may
-        be full: then there are more, since a start has to log its checkpoint.
+        """Have all primaries, and `room` bytes behind `tail`.
 
-        Where the disk has no room for more than what is there, a start is no reason to insist, if the log has room, be
-        it only what is kept for checkpoints: others are made later.
+        Before the end that room may have been in a secondary without records, which is in no control file: it is made
+        again. After a repair all extents that are allowed may be full: then there is one more, since a start logs a
+        checkpoint.
+
+        Where the disk has no room for another extent a start goes on if the log has room for that checkpoint, be it
+        what is kept for those; others are made later.
         """
         extents, space = self._extents, self.space
         try:
@@ -333,7 +335,7 @@ class Log(Writer):
         me = object()
         try:
             try:
-                self._large.add(me)
+                self._appenders.add(me)
                 while size > buffer.room:
                     if self._writing:
                         waited = True
@@ -360,25 +362,18 @@ class Log(Writer):
         else:
             self._exclusively(self._write_and_sync)
 
-    def make_sure(self) -> None:
-        """Check, before a file beside the log is replaced, that no other process has taken the log over: LogFailed.
-
-        Waits until nobody else writes to the log.
-        """
-        self._exclusively(self._check_ours)
-
-    def still_ours(self) -> None:
-        """As `make_sure`, but without waiting for its turn to write. Raises TakenOver, an OSError."""
-        self._check_ours()
+    def check_ours_as_leader(self) -> None:
+        """`check_ours` while nobody writes to the log: before a file beside it is replaced. Raises LogFailed."""
+        self._exclusively(self.check_ours)
 
     def fence(self) -> None:
-        """As `still_ours`; a log that was closed or has failed is an OSError too.
+        """As `check_ours`; a log that was closed or has failed is an OSError too.
 
         For work on files that may go on after the queue manager has stopped, such as a checkpoint or a rebuild.
         """
         if self._failure is not None:
             raise OSError(f"nothing is written any more: {self._failure}")
-        self._check_ours()
+        self.check_ours()
 
     # ---- room and the head
 

@@ -20,13 +20,13 @@ MAGIC = 0xA10A10A1
 SIZE, HEAD, TAIL, MAGIC_AT, LENGTH, EVENTS = 4, 8, 12, 16, 28, 32  # bytes of the ring that shows what is done
 WORDS, RESULT = 4, 2  # of an event there: how many it has, and which of them says what came of the write
 IN_ORDER = "x86_64"  # here a processor reads in the order of the program: when the tail has moved, the event is there
-LONGEST = 300_000  # nanoseconds to look for
-TAKEN = 200_000  # nanoseconds between two looks when somebody else has had the processor
-A_SLICE = 5_000_000  # the same where others are many, or this process may use no more of it for now (a quota)
+LONGEST_NS = 300_000  # to look for the answer
+TAKEN_NS = 200_000  # between two looks when somebody else has had the processor
+SLICE_NS = 5_000_000  # the same where others are many, or this process may use no more of it for now (a quota)
 LEAST, MOST = 16, 4096  # writes that are left to the usual call after that
-SURE = 256  # writes in time, one after the other, after which that becomes half as many
-TRIES = 250  # to wait for a write
-OTHERS = 16  # writes left to the usual call for one that was begun, after which nobody is believed to ask for that
+GOOD_RUN = 256  # writes in time, one after the other, after which that becomes half as many
+TRIES = 250  # to destroy the context, which waits for its write
+OTHERS = 16  # writes of other logs, after which one that was begun and that nobody asks for is closed
 MS_ASYNC = 1
 
 
@@ -124,7 +124,7 @@ class Poller:
         if self._left_out > 0:
             return False
         with self._lock:
-            if self._busy is not None or self._begun is not None or not (self._idle or self._is_new()):
+            if self._busy is not None or self._begun is not None or not (self._idle or self._renew()):
                 return False
             try:
                 os.lseek(fd, 0, os.SEEK_CUR)  # as below
@@ -147,10 +147,10 @@ class Poller:
                     return -1
                 self._busy = me
                 if self._begun is not None:
-                    if not self._has_begun(fd, data, offset):
+                    if not self._takes_up(fd, data, offset):
                         return -1
                 else:
-                    if not (self._idle or self._is_new()):
+                    if not (self._idle or self._renew()):
                         return -1
                     os.lseek(fd, 0, os.SEEK_CUR)  # by this way a pipe is written, too, that has got the descriptor
                     if not self._start(fd, data, offset):
@@ -179,8 +179,11 @@ class Poller:
             if self._begun is not None and self._begun[0] == fd:
                 self.close()
 
-    def _has_begun(self, fd: int, data: Any, offset: int) -> bool:
-        """Is it this write that was begun? Another log's is let go of if nobody has asked for that for long."""
+    def _takes_up(self, fd: int, data: Any, offset: int) -> bool:
+        """Is it this write that was begun?
+
+        Else it stays under way; after OTHERS such calls it is waited for and closed, as its owner seems gone.
+        """
         if self._begun == (fd, offset) and data is self._data:
             return True
         self._others += 1
@@ -237,13 +240,13 @@ class Poller:
             last = now
             give_way()
             now = clock()
-            if now - last > TAKEN or now - began > LONGEST:
-                self._left_out = MOST if now - last > A_SLICE else self._pause
+            if now - last > TAKEN_NS or now - began > LONGEST_NS:
+                self._left_out = MOST if now - last > SLICE_NS else self._pause
                 self._pause = min(2 * self._pause, MOST)
                 self._in_time = 0
                 return
         self._in_time += 1
-        if self._in_time % SURE == 0:
+        if self._in_time % GOOD_RUN == 0:
             self._pause = max(LEAST, self._pause // 2)
 
     def close(self) -> None:
@@ -266,8 +269,8 @@ class Poller:
         if struck is not None:
             raise struck
 
-    def _is_new(self) -> bool:
-        """Have another context in the place of one that was closed; False where there is none."""
+    def _renew(self) -> bool:
+        """Replace the context, which is closed, by a new one; False where the system gives none."""
         self.close()
         try:
             self._begin()

@@ -25,7 +25,7 @@ from logger.stats import LogStats
 
 AT_ONCE = 256 << 10  # bytes that are written durably by one call; of more the system makes several, each with a sync
 NOWHERE = -1  # no page begins there
-SURE = 50_000_000  # nanoseconds for which the log is surely still ours: nobody can start a queue manager in less
+SURE_NS = 50_000_000  # for which the log is surely still ours: nobody can start a queue manager in less
 
 
 Imaged = tuple[int, int, int, Extent | None]  # which page, how much of it, the CRC of that, and where it goes
@@ -77,8 +77,8 @@ class Writer(GroupCommit):
         self._unsynced_spare = NOWHERE  # which was written since the last sync
         self._extent_bytes = config.extent_bytes
         self._elapsed_ns = clock.elapsed_ns
-        self._sure_until = 0  # by the clock: then this process may have been stopped, and the log be another's
-        self._only_home = NOWHERE  # the partial page of which what is safe is at home, and in no spare page
+        self._sure_until = 0  # by the clock: later `check_ours` comes first, as this process may have been stopped
+        self._only_home = NOWHERE  # the partial page whose durable bytes are at home only, and in no spare page
         self._small = False  # what was prepared is one page, in `_image`; else it is in `_output`
         self._image = disk.buffer(PAGE)
         self._imaged: Imaged = 0, 0, 0, None
@@ -116,8 +116,7 @@ class Writer(GroupCommit):
             self.safe = self._finish(self._output, sync=self._always)
 
     def _make_image(self) -> Extent | None:
-        """Bring the image of the partial page up to date; the extent that it is for, None where that is not all there
-        is to write."""
+        """Bring the image of the partial page up to date; the extent that it is for. None: there is more to write."""
         buffer = self.buffer
         base, tail = buffer.base, buffer.tail
         size = tail - base
@@ -142,7 +141,7 @@ class Writer(GroupCommit):
         file, unsynced, begun = extent.file, self._unsynced, self._begun
         began = self._elapsed_ns()
         if began > self._sure_until:
-            self._check_ours()
+            self.check_ours()
         elif begun:
             began = self._began
         if self._always and not unsynced:
@@ -159,9 +158,9 @@ class Writer(GroupCommit):
                 self.durable = base + size
         self._only_home = NOWHERE
         ended = self._elapsed_ns()
-        if ended > began + SURE:
-            self._check_ours()
-        self._sure_until = ended + SURE
+        if ended > began + SURE_NS:
+            self.check_ours()
+        self._sure_until = ended + SURE_NS
         self._stats.add(PAGE, ended - began, self._clock, base // self._extent_bytes)
         return base + size
 
@@ -194,7 +193,7 @@ class Writer(GroupCommit):
                 self._output = self._plan(self.buffer.take(partial=True))
             except BaseException as exc:  # pages that were taken and not planned are lost
                 raise self._fail(exc) from exc
-            if self._large:
+            if self._appenders:
                 self.changed.notify_all()
 
     def _fills(self) -> bool:
@@ -286,7 +285,7 @@ class Writer(GroupCommit):
         elapsed_ns = self._clock.elapsed_ns
         began = elapsed_ns()
         if began > self._sure_until:
-            self._check_ours()
+            self.check_ours()
         if output.new_extents:
             for held in output.new_extents:
                 if not held.header_written:  # which the control file may know of by now
@@ -314,20 +313,20 @@ class Writer(GroupCommit):
         if sync:
             self._sync()
         ended = elapsed_ns()
-        if ended > began + SURE:
-            self._check_ours()
-        self._sure_until = ended + SURE
+        if ended > began + SURE_NS:
+            self.check_ours()
+        self._sure_until = ended + SURE_NS
         if size:
             self._stats.add(size, ended - began, self._clock, output.run.base // self._config.extent_bytes)
 
-    def _check_ours(self) -> None:
-        """A process that was stopped for a while may find that another one has the log now. Raises TakenOver.
+    def check_ours(self) -> None:
+        """Raises TakenOver unless the log is still this process's.
 
-        So it does where somebody has closed descriptors that were not his own: those of the log may be another file's.
-
-        So it does where a name would lead into another directory by now: what is written there the next start does not
-        find, and the log in whose place it came would be gone. Whoever leads calls it, before it writes and, where that
-        has taken long, before anybody hears that it is safe; so does whoever makes a file that may be there.
+        Another one may have it, if this one was stopped for a while. Somebody may have closed descriptors that were not
+        his own: those of the log may be another file's now. Or a name leads into another directory by now: what is
+        written there the next start does not find, and the log in whose place it came would be gone. Whoever leads
+        calls it, before it writes and, where that has taken long, before anybody hears that it is safe; so does whoever
+        makes a file that may be there.
         """
         held = self._extents.find(self.durable // self._extent_bytes)
         if not self._control.still_open() or not (held is None or held.file.still_open()):
@@ -354,7 +353,7 @@ class Writer(GroupCommit):
         return attrs.evolve(self._state, extents=self._extents.table(), durable=max(self.durable, self._state.durable))
 
     def _write_control(self, state: ControlState) -> None:
-        self._check_ours()
+        self.check_ours()
         self._control.write(state)
         self._state = state
 

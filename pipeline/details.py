@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from qmgr.message import Value, decode_properties
+from qmgr.message import decode_properties, value_text
 from recovery import records
 from recovery.records import Kind
 
@@ -54,14 +54,4 @@ def definitions(kind: int, body: memoryview) -> Iterator[tuple[int, str]]:
 
 def texts(encoded: bytes) -> list[tuple[str, str]]:
     """Properties of a message, with their values as text."""
-    return [(name, text(value)) for name, value in decode_properties(encoded).items()]
-
-
-def text(value: Value) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case bytes():
-            return value.hex()
-        case _:
-            return str(value)
+    return [(name, value_text(value)) for name, value in decode_properties(encoded).items()]

@@ -15,7 +15,7 @@ from logger.errors import NotInLog
 from logger.extent import file_name, linear_number
 from pipeline.extents import EVERYTHING, Filters, LogFiles, find
 from pipeline.paths import local
-from pipeline.schema import ARROW, COLUMNS, SQL
+from pipeline.schema import ARROW, COLUMNS, SQL, column
 from qmgr.errors import Mistake
 from recovery.records import Kind
 
@@ -27,7 +27,6 @@ OPTIONS = (
     *("maxBytesPerTrigger", "pushdown"),
 )
 KINDS = [name for name, kind in Kind.__members__.items() if kind not in (Kind.PUT_MANY, Kind.CALLS)]  # of rows
-SPARKS = {kind: name.replace(" ", "").lower() for kind, name in SQL.items()}  # as Spark writes them
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 Place = int | datetime.datetime | str  # an LSN, a moment, OLDEST or LATEST
@@ -164,12 +163,7 @@ def target_of(schema: StructType) -> pa.Schema:
     fields = []
     for field in schema.fields:
         kind = ARROW.field(field.name.lower()).type
-        if field.dataType.simpleString() != SPARKS[kind]:
-            raise Mistake(
-                f"column {field.name!r} is {SQL[kind]}, not {field.dataType.simpleString().upper()}; "
-                f"read it as that and cast it"
-            )
-        fields.append(pa.field(field.name, kind, nullable=field.nullable))
+        fields.append(column(field.name, kind, field.dataType.simpleString(), nullable=field.nullable))
     return pa.schema(fields)
 
 

@@ -44,7 +44,7 @@ FORMAT = "SPKMARK"  # of the messages
 XIDS = 0x53504B31  # format id of the xids
 ID = 24  # bytes
 PATIENCE = 600.0  # seconds that an attempt waits for another one to end
-A_MOMENT = 0.05
+A_MOMENT_S = 0.05
 ALL = "*"  # the part that stands for all parts of a query: what was skipped
 A_LIST = 20  # parts that a sentence names
 MESSAGES = 2  # of a unit of work: the mark that goes, and the one that comes
@@ -176,7 +176,7 @@ def _begin(qm: Manager, key: Key, patience: float, clock: Clock) -> Unit:
                     reason=Reason.UOW_IN_PROGRESS,
                     name=qm.name,
                 ) from exc
-        clock.wait(threading.Event(), A_MOMENT)
+        clock.wait(threading.Event(), A_MOMENT_S)
 
 
 def _take(qm: Manager, unit: Unit, key: Key) -> Mark | None:

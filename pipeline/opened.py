@@ -22,7 +22,7 @@ from recovery import extent_index
 from recovery.extent_index import ExtentIndex
 
 LOOKS = 6  # at what does not check out, before it is damage
-PAUSE = 0.002  # seconds before the second look; twice as much before each other one
+PAUSE = 0.004  # seconds before the second look; doubled before each further one
 OPEN = 3  # files at a time
 INDEXES = 32  # that this process keeps
 
@@ -237,7 +237,7 @@ class Patience:
         self._looks += 1
         if self._looks == LOOKS:
             raise exc
-        threading.Event().wait(PAUSE * 2**self._looks)
+        threading.Event().wait(PAUSE * 2 ** (self._looks - 1))
 
     def reset(self) -> None:
         self._looks = 0

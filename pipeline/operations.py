@@ -12,7 +12,9 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from logger.disk import PAGE
 from logger.frame import HEADER as FRAME_HEADER
+from logger.frame import SKIP
 from logger.reader import Record
 from pipeline.windows import PADDING, Window
 from recovery import records
@@ -39,7 +41,7 @@ KINDS = tuple(Kind)  # a row's kind is a place in this
 CODE = {kind: code for code, kind in enumerate(KINDS)}
 PUT, GET, EXPIRE, COMMIT = CODE[Kind.PUT], CODE[Kind.GET], CODE[Kind.EXPIRE], CODE[Kind.COMMIT]
 WITH_OWN_ROW = frozenset(KINDS) - {Kind.PUT, Kind.PUT_MANY, Kind.GET, Kind.CALLS, Kind.EXPIRE}
-QUEUE_FIRST = (Kind.DELETE, Kind.IMAGE_START, Kind.IMAGE_PART, Kind.IMAGE_END)
+OWN_ROW_QUEUE_FIRST = (Kind.DELETE, Kind.IMAGE_START, Kind.IMAGE_PART, Kind.IMAGE_END)
 FEW = 16  # records; so many are gone through one by one
 NONE = -1
 
@@ -82,10 +84,8 @@ def of_window(window: Window) -> Batch:
     headers = whole.of(HEADER, at)
     ends = at + headers["length"]
     place = window.lsns + headers["length"] + 7 & -8
-    page, rest = place & -4096, place & 4095
-    return Batch(
-        window.data, headers, at + HEADER.itemsize, ends, np.where(rest <= 4096 - HEADER.itemsize, place, page + 4096)
-    )
+    page, rest = place & -PAGE, place & PAGE - 1  # as `frame.after`, for all of them at once
+    return Batch(window.data, headers, at + HEADER.itemsize, ends, np.where(rest <= SKIP, place, page + PAGE))
 
 
 def of_record(record: Record) -> Batch:
@@ -190,7 +190,7 @@ def operations(batch: Batch) -> Operations:
         _runs(batch, rows, runs, at[runs])
     for kind in WITH_OWN_ROW & present:
         which = np.flatnonzero(kinds == kind)
-        queue = batch.numbers("<u4", batch.bodies[which]) if kind in QUEUE_FIRST else NONE
+        queue = batch.numbers("<u4", batch.bodies[which]) if kind in OWN_ROW_QUEUE_FIRST else NONE
         rows.add(which, CODE[kind], queue=queue)
     found = rows.in_order()
     if Kind.COMMIT in present:

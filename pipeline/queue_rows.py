@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from pipeline.details import text
 from pipeline.schema import ARROW as LOG
-from pipeline.schema import SQL
+from pipeline.schema import SQL, column
 from qmgr import Message, Mistake
-from qmgr.message import HEAD, STANDING
+from qmgr.message import HEAD, STANDING, value_text
 
 A_BATCH = 4096  # rows
 A_FEW_BYTES = 4 << 20  # of bodies, after which a batch is long enough
@@ -32,7 +31,6 @@ NAMES = (
 )
 ARROW = pa.schema([pa.field("queue", pa.string()), *(LOG.field(name) for name in NAMES)])
 DDL = ", ".join(f"{field.name} {SQL[field.type]}" for field in ARROW)
-SPARKS = {kind: name.replace(" ", "").lower() for kind, name in SQL.items()}  # as Spark writes them
 
 
 class Seen(NamedTuple):
@@ -56,7 +54,7 @@ def _expiry(seen: Seen) -> int | None:
 
 
 def _properties(seen: Seen) -> list[tuple[str, str]]:
-    return [(name, text(value)) for name, value in seen.message.properties.items()]
+    return [(name, value_text(value)) for name, value in seen.message.properties.items()]
 
 
 VALUES: dict[str, Callable[[Seen], Any]] = {
@@ -106,10 +104,7 @@ def target_of(schema: StructType) -> pa.Schema:
         if field.name not in VALUES:
             raise Mistake(f"qmgr.queue has no column {field.name!r}; it has {', '.join(VALUES)}")
         kind = ARROW.field(field.name).type
-        asked = field.dataType.simpleString()
-        if asked != SPARKS[kind]:
-            raise Mistake(f"column {field.name!r} is {SQL[kind]}, not {asked.upper()}; read it as that and cast it")
-        fields.append(pa.field(field.name, kind, nullable=field.nullable))
+        fields.append(column(field.name, kind, field.dataType.simpleString(), nullable=field.nullable))
     if not fields:
         raise Mistake("no column was asked for: name at least one")
     return pa.schema(fields)

@@ -10,7 +10,7 @@ from qmgr.objects import check_name
 
 IDENTITY = ("user", "password", "ca", "certificate", "key")
 OPTIONS = ("qmgr", "dataPath", "url", "queue", *IDENTITY)
-SPARKS = ("checkpointLocation",)  # which Spark hands on to a sink too
+OF_SPARK = ("checkpointLocation",)  # which Spark hands on to a sink too
 
 
 @attrs.frozen(kw_only=True)
@@ -45,7 +45,7 @@ def refuse_unknown(options: Mapping[str, str], *more: str) -> None:
 
     A name that was written wrong would else pass for one that was left out, such as the one by which a job is known.
     """
-    known = {name.lower() for name in (*OPTIONS, *more, *SPARKS)}
+    known = {name.lower() for name in (*OPTIONS, *more, *OF_SPARK)}
     for name in options:
         if name.lower() not in known:
             raise Mistake(f"qmgr.queue has no option {name!r} here; it has {', '.join((*OPTIONS, *more))}")

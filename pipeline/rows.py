@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logger import lsn
 from logger.disk import Disk, PosixDisk
 from logger.errors import LogDamaged
 from logger.extent import file_name, linear_number
@@ -18,6 +17,7 @@ from pipeline.filters import EVERYTHING, Filters, Wanted, wanted
 from pipeline.operations import KINDS, Batch, Operations, of_record, of_window, operations
 from pipeline.schema import arrow_of
 from pipeline.windows import Window, windows
+from recovery.records import not_understood
 
 ROWS = 16384  # in a batch
 BYTES = 16 << 20  # of messages in a batch, but for a single one
@@ -65,14 +65,7 @@ def _made(columns: Columns, schema: pa.Schema, log: LogFiles) -> pa.RecordBatch:
 
 
 def _not_understood(at: int, log: LogFiles, exc: BaseException) -> LogDamaged:
-    path = file_name(linear_number(at // log.extent_bytes))
-    return LogDamaged(
-        f"the log record at {lsn.text(at)} in {path}, or one behind it, can't be understood ({exc}); it was written "
-        f"by a later version, or the file is not this log's: read it with that version, or restore the file from a "
-        f"backup",
-        path=path,
-        lsn=at,
-    )
+    return not_understood(file_name(linear_number(at // log.extent_bytes)), at, exc, or_later=True)
 
 
 def _rows(batch: Batch, chosen: Wanted, names: Names, extent_bytes: int) -> Operations:

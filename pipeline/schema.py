@@ -8,6 +8,8 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from qmgr import Mistake
+
 MOMENT = pa.timestamp("us", tz="UTC")
 TEXTS = pa.map_(pa.string(), pa.string())
 BASES = pa.map_(pa.int32(), pa.int64())
@@ -56,9 +58,17 @@ SQL = {
     TEXTS: "MAP<STRING, STRING>",
     BASES: "MAP<INT, BIGINT>",
 }
+SIMPLE = {kind: name.replace(" ", "").lower() for kind, name in SQL.items()}  # as `DataType.simpleString` writes them
 DDL = ", ".join(f"{field.name} {SQL[field.type]}" for field in ARROW)
 
 
 def arrow_of(columns: Iterable[str]) -> pa.Schema:
     """The Arrow schema of some of the columns, in their order."""
     return pa.schema([ARROW.field(name) for name in columns])
+
+
+def column(name: str, kind: pa.DataType, asked: str, *, nullable: bool) -> pa.Field:
+    """A column as Spark expects it, whose `simpleString` is `asked`. Raises Mistake where that is another type."""
+    if asked != SIMPLE[kind]:
+        raise Mistake(f"column {name!r} is {SQL[kind]}, not {asked.upper()}; read it as that and cast it")
+    return pa.field(name, kind, nullable=nullable)

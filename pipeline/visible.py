@@ -20,12 +20,12 @@ from logger.history import History, Place
 from logger.reader import LogReader, Record
 from pipeline.extents import LogFiles
 from recovery import extent_index, replay
-from recovery.records import Kind
+from recovery.records import Kind, not_understood
 from recovery.replay import Batch, Puts
 
 LOOKS = 6  # at what others may be writing, before it counts as damage
 REMEMBERED = 4  # logs
-PAUSE = 0.004  # seconds before the second look; twice as much before each other one
+PAUSE = 0.008  # seconds before the second look; doubled before each further one
 
 
 @attrs.frozen(kw_only=True)
@@ -103,13 +103,8 @@ class _Reading:
             _, state = control.read(self._disk, self._log.control)
             if at >= state.checkpoint and state.head >= self._first:
                 return state.head, True
-        for sequence in range(at // self._size, self._first // self._size - 1, -1):
-            head = self._last_head(sequence, at)
-            if head is not None:
-                if head >= self._first:
-                    return head, True
-                break
-        return self._first, self._first == self._size
+        head = replay.last_head(at, self._first, self._size, self._last_head)
+        return (self._first, self._first == self._size) if head is None else (head, True)
 
     def _last_head(self, sequence: int, at: int) -> int | None:
         """What the last checkpoint that began in this extent, and before `at`, says of its units of work."""
@@ -146,7 +141,7 @@ class _Reading:
             except LogDamaged:
                 if look == LOOKS:
                     raise
-            clock.wait(never, PAUSE * 2**look)
+            clock.wait(never, PAUSE * 2 ** (look - 1))
 
     def _reader(self) -> LogReader:
         return self._log.reader(self._history)
@@ -183,13 +178,7 @@ class _Reading:
                 batch = puts.take(record)
             except (ValueError, KeyError, struct.error) as exc:
                 path = self._history.name(record.lsn // self._size)
-                raise LogDamaged(
-                    f"the log record at {lsn.text(record.lsn)} in {path} can't be understood ({exc}); it was written "
-                    f"by a later version, or the file is not this log's: read it with that version, or restore the "
-                    f"file from a backup",
-                    path=path,
-                    lsn=record.lsn,
-                ) from exc
+                raise not_understood(path, record.lsn, exc) from exc
             if batch is None or record.lsn < self._range.start:
                 continue
             if batch.whole:

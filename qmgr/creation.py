@@ -14,43 +14,35 @@ from logger import at_rest
 from logger.clock import Clock, SystemClock
 from logger.config import LogConfig, LogSync, LogType, WriteIntegrity, chosen
 from logger.disk import (
-    NO_DESCRIPTORS,
-    NO_SPACE,
     NOBODY_MAKES,
     Disk,
-    Lock,
     Path,
     PosixDisk,
     make_and_keep_dirs,
     make_dirs,
     read_whole,
     replace_file,
-    way_out,
 )
-from logger.errors import LogDamaged, LogError, LogInUse
 from qmgr import ini, locations, mqsini
 from qmgr.errors import (
-    WHOSE,
     AlreadyExists,
-    Damaged,
     IniError,
     InUse,
     Mistake,
     MQError,
     Reason,
     Unavailable,
-    command_in,
 )
 from qmgr.ini import AutoConfig, Config, LogManagement, Tuning
 from qmgr.locations import Location
+from qmgr.missing import away, half, lacks_ini_only, unknown
 from qmgr.objects import QmgrDefinition, with_attributes
+from qmgr.ownership import LOG_LOCK, Ownership, lock_log, own, refuse_root
+from qmgr.translated import translated
 from recovery import checkpoint
 from recovery.checkpoint import Checkpoint, decode_file, encode_file, put_in_place, write_new
-from recovery.errors import RecoveryError
 
-LOG_LOCK = "qm.lock"
-NO_THREAD = "can't start new thread"  # what Python says where the system has no more, or no memory for its stack
-MORE_THREADS = "raise the limit of processes (ulimit -u), or of memory,"
+DELETIONS = 100  # of the one before, which may end while a queue manager is created
 # which the keywords of `create` call log_...
 FIELDS = re.compile(r"\b(primary_files|secondary_files|file_pages|buffer_pages|sync_interval)(_ms)?\b")
 
@@ -140,9 +132,7 @@ def _make_and_own(disk: Disk, location: Location, make: Callable[[], None]) -> N
     Raises InUse, and AlreadyExists where something lies there that somebody may still want.
     """
     with no_empty_dirs(disk, location) as made:
-        make_and_keep_dirs(disk, location.data_dir)
-        make_and_keep_dirs(disk, location.log_dir)
-        lock = own(disk, location, None, command="crtmqm")
+        lock = _own_new(disk, location)
         try:
             try:
                 lock_log(disk, location, location.log_dir, lock, command="crtmqm")
@@ -164,9 +154,24 @@ def _make_and_own(disk: Disk, location: Location, make: Callable[[], None]) -> N
             lock.release()
 
 
+def _own_new(disk: Disk, location: Location) -> Ownership:
+    """Make the directories, and own what is in them."""
+    for left in reversed(range(DELETIONS)):
+        make_and_keep_dirs(disk, location.data_dir)
+        make_and_keep_dirs(disk, location.log_dir)
+        try:
+            return own(disk, location, None, command="crtmqm")
+        except InUse:
+            raise
+        except Unavailable:  # the end of a deletion has taken the directory away again
+            if not left:
+                raise
+    raise AssertionError("the last one returns or raises")
+
+
 @contextlib.contextmanager
 def no_empty_dirs(disk: Disk, location: Location) -> Iterator[list[str]]:
-    """Where no queue manager comes of it, the directories go that were made for it and are empty. They are given."""
+    """Remove again, if the block fails, those of its directories that were missing and are empty; gives the missing."""
     made = missing_dirs(disk, location.data_dir, location.log_dir)
     try:
         yield made
@@ -215,9 +220,9 @@ def _refuse_what_exists(disk: Disk, location: Location) -> None:
 def _refuse_what_is_there(disk: Disk, location: Location) -> None:
     """Nothing that somebody may still want is made anew. The locks are held. Raises AlreadyExists."""
     _refuse_what_exists(disk, location)
-    if _half(disk, location):
-        raise AlreadyExists(_half(disk, location), name=location.name)
-    if _lacks_ini_only(disk, location):
+    if what := half(disk, location):
+        raise AlreadyExists(what, name=location.name)
+    if lacks_ini_only(disk, location):
         raise AlreadyExists(
             f"{location.data_dir} holds a queue manager whose qm.ini is missing; put it back, have it made anew "
             f"(qm repair -m {location.name}), or move the directory away",
@@ -237,74 +242,6 @@ def _log_ids(disk: Disk, location: Location) -> set[bytes]:
     return {bytes.fromhex(one[0].log_id) for one in found if one is not None}
 
 
-def _lacks_ini_only(disk: Disk, location: Location) -> bool:
-    """Do the queues of a queue manager lie there that has been started, and has lost its qm.ini?
-
-    What a creation that was interrupted leaves behind has none, and the checkpoint of an epoch that never began.
-    """
-    for path in (f"{location.data_dir}/{name}" for name in (checkpoint.NAME, checkpoint.PREVIOUS)):
-        found = decode_file(read_whole(disk, path)) if disk.exists(path) else None
-        if found is not None and found[0].epoch:
-            return True
-    return disk.exists(location.queues) and bool(disk.list(location.queues))
-
-
-def unknown(disk: Disk, location: Location) -> Unavailable:
-    """What to say of a queue manager that has no qm.ini."""
-    text = f"there is no queue manager {location.name!r} in {location.data_root}; create it first (crtmqm)"
-    if not disk.exists(location.data_root):
-        text = (
-            f"there is no queue manager {location.name!r}: the data path {location.data_root} is not there; mount its "
-            f"file system, name another one, or create the queue manager first (crtmqm)"
-        )
-    text = remains(disk, location) or text
-    return Unavailable(text, reason=Reason.Q_MGR_NAME_ERROR, name=location.name)
-
-
-def remains(disk: Disk, location: Location) -> str:
-    """What there is of a queue manager that has no qm.ini, and what to do; "" where there is nothing."""
-    if _half(disk, location):
-        return _half(disk, location)
-    if _lacks_ini_only(disk, location):
-        return f"{location.ini} is missing; put it back, or have it made anew (qm repair -m {location.name})"
-    return away(disk, location)
-
-
-def away(disk: Disk, location: Location) -> str:
-    """What to say of a queue manager that mqs.ini lists, and whose directory is missing or empty; "" of any other."""
-    if disk.exists(location.data_dir) and disk.list(location.data_dir):
-        return ""
-    listing = f"{location.data_root}/mqs.ini"
-    try:
-        entry = mqsini.read(disk, listing).find(location.name)
-    except IniError:  # who needs what it says says so
-        return ""
-    if entry is None:
-        return ""
-    return (
-        f"queue manager {location.name!r} is listed in {listing}, but {location.data_dir} is "
-        f"{'empty' if disk.exists(location.data_dir) else 'not there'}; mount its file system or bring it back, or, if "
-        f"it is gone for good, take its QueueManager stanza out of {listing}"
-    )
-
-
-def _half(disk: Disk, location: Location) -> str:
-    where = f"queue manager {location.name!r} in {location.data_root}"
-    if disk.exists(location.deleted_ini):
-        return f"the deletion of {where} was interrupted; repeat it (dltmqm)"
-    return unfinished(disk, location)
-
-
-def unfinished(disk: Disk, location: Location) -> str:
-    """What to say of a queue manager that a recovery to a point in time has not built to the end; "" of any other."""
-    if not disk.exists(location.unfinished_ini):
-        return ""
-    return (
-        f"the recovery of queue manager {location.name!r} into {location.data_root} was interrupted; repeat it "
-        f"(qm recover-to), or remove {location.data_dir} and {location.log_dir}"
-    )
-
-
 def _unmake(disk: Disk, location: Location, made: list[str]) -> None:
     """Remove what `_make` has made, as far as the disk lets it; the log only once there is no qm.ini for sure.
 
@@ -315,9 +252,9 @@ def _unmake(disk: Disk, location: Location, made: list[str]) -> None:
             disk.unlink(location.ini)  # whose name could not be synced
             disk.sync_dir(location.data_dir)
         at_rest.delete(disk, location.log_dir)
-        for path in (location.data_dir, location.log_dir):
+        for path in (location.log_dir, location.data_dir):
             if path in made:
-                remove_tree(disk, path)
+                remove_tree(disk, path, last=(LOG_LOCK,))
 
 
 def _make(disk: Disk, location: Location, log: LogConfig, text: str, qmgr: QmgrDefinition, now_us: int) -> None:
@@ -348,22 +285,27 @@ def _make(disk: Disk, location: Location, log: LogConfig, text: str, qmgr: QmgrD
 def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None) -> None:
     """Delete a queue manager with its log and all its messages (dltmqm). It must not be running.
 
-    One that was interrupted can be repeated: what says where the log lies goes last. Where qm.ini is wrong it does as
+    It can be repeated if it was interrupted: what says where the log lies goes last. qm.ini may be wrong otherwise, as
     long as it says that. Raises Unavailable where the log that lies there is another queue manager's too.
     """
     disk = disk or PosixDisk()
     location = locations.find(name, data_path)
     with translated(name, "deleted"):
-        goes_on = not disk.exists(location.ini)
-        if goes_on and not disk.exists(location.deleted_ini):
+        if not disk.exists(location.ini) and not disk.exists(location.deleted_ini):
             raise unknown(disk, location)
-        path = location.deleted_ini if goes_on else location.ini
         refuse_root(disk, f"{location.data_root}/mqs.ini", name)
         mqsini.read(disk, f"{location.data_root}/mqs.ini")  # it can be taken out there, or nothing is done
-        log_dir = ini.log_path(read_whole(disk, path), path)
-        log = log_dir if disk.exists(log_dir) else None  # it may be lost
-        lock = own(disk, location, log, command="dltmqm")
+        lock = own(disk, location, None, command="dltmqm")
         try:
+            goes_on = not disk.exists(location.ini)
+            if goes_on and not disk.exists(location.deleted_ini):  # another deletion has just ended
+                _remove_locks(disk, [location.data_dir], location.data_dir)
+                remove_empty(disk, [location.data_dir])
+                raise unknown(disk, location)
+            path = location.deleted_ini if goes_on else location.ini
+            log_dir = ini.log_path(read_whole(disk, path), path)
+            if disk.exists(log_dir):  # it may be lost
+                lock_log(disk, location, log_dir, lock, command="dltmqm")
             _refuse_log_of_another(disk, location, path, log_dir)
             if not goes_on:
                 disk.rename(location.ini, location.deleted_ini)  # from here on it does not exist
@@ -373,7 +315,7 @@ def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None
                 _remove_if_empty(disk, path)
             _keep_removed(disk, log_dir)
             mqsini.remove(disk, f"{location.data_root}/mqs.ini", name)  # listed longer, it would be taken for one away
-            remove_tree(disk, location.data_dir, last=location.deleted_ini.rpartition("/")[2])
+            remove_tree(disk, location.data_dir, last=(location.deleted_ini.rpartition("/")[2], LOG_LOCK))
             _keep_removed(disk, location.data_dir)
         finally:
             lock.release()
@@ -404,110 +346,13 @@ def _refuse_log_of_another(disk: Disk, location: Location, path: str, log_dir: s
         )
 
 
-def refuse_root(disk: Disk, path: str, name: str) -> None:
-    """Root leaves files that the user whose files these are can't open any more. Raises Unavailable (2035)."""
-    owner = disk.stranger(path)
-    if owner:
-        why = f"this is user {owner!r}'s, who could not open what root leaves there; be that user"
-        denied = PermissionError(errno.EPERM, why, path)
-        raise Unavailable(f"{why}: {path}", reason=Reason.NOT_AUTHORIZED, name=name) from denied
-
-
-class Ownership:
-    """The locks that make a queue manager ours: one beside its data, one beside its log."""
-
-    def __init__(self) -> None:
-        self.locks: list[Lock] = []
-
-    def astray(self) -> str:
-        """A directory that is not at its path any more; "" as long as each of them is."""
-        return next((lock.directory for lock in self.locks if not lock.in_place()), "")
-
-    def release(self) -> None:
-        for lock in self.locks:
-            lock.release()
-
-
-def own(
-    disk: Disk, location: Location, log_dir: str | None, held: Ownership | None = None, *, command: str = ""
-) -> Ownership:
-    """Own the queue manager until the locks are released or the process ends. Raises InUse, saying who has it.
-
-    The log, if there is one, has a lock of its own, since a copy of the data would lead to the same log. `command`: one
-    that works on the files, and does not run the queue manager.
-    """
-    held = held or Ownership()
-    try:
-        _lock(disk, location, location.lock, "", held, command)
-        if log_dir is not None:
-            lock_log(disk, location, log_dir, held, command=command)
-        return held
-    except BaseException:
-        held.release()
-        raise
-
-
-def lock_log(disk: Disk, location: Location, log_dir: str, held: Ownership, *, command: str = "") -> None:
-    """Own the log in `log_dir` too. Raises InUse."""
-    _lock(disk, location, f"{log_dir}/{LOG_LOCK}", f"the log in {log_dir} of ", held, command)
-
-
-WHERE_IT_RUNS = "; end it in that process, or, where that is its daemon, use qmgr.connect or endmqm"
-
-
-def _lock(disk: Disk, location: Location, path: str, what: str, held: Ownership, command: str) -> None:
-    holder = f"{disk.process()} ({command})" if command else disk.process()
-    try:
-        disk.lock(path, holder, held.locks)
-    except LogInUse as exc:
-        at_work = command_in(exc.holder)
-        state, way = ("is being worked on", "") if at_work else ("is running already", WHERE_IT_RUNS)
-        raise InUse(
-            f"{what}queue manager {location.name!r} {state}: {exc.holder or 'another process'} holds it{way}",
-            holder=exc.holder,
-            name=location.name,
-        ) from None
-
-
-NO_PLACE = errno.ENOENT, errno.ENOTDIR, errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG  # for a directory
-
-
-@contextlib.contextmanager
-def translated(name: str, done: str) -> Iterator[None]:
-    """What the packages below say, as callers know it: queue manager `name` can't be `done`."""
-    try:
-        yield
-    except (LogDamaged, RecoveryError) as exc:
-        way = f"; `qm repair --check -m {name}` says what can be mended" if done == "started" else ""
-        raise Damaged(f"queue manager {name!r} can't be {done}: {exc}{way}", name=name) from exc
-    except LogError as exc:
-        raise Unavailable(f"queue manager {name!r} can't be {done}: {exc}", name=name) from exc
-    except RuntimeError as exc:
-        if NO_THREAD not in str(exc):
-            raise
-        text = f"queue manager {name!r} can't be {done}: the system has no thread for it ({exc}); {MORE_THREADS} or"
-        text += " have it do without (background=False)"
-        raise Unavailable(text, reason=Reason.STORAGE_NOT_AVAILABLE, name=name) from exc
-    except PermissionError as exc:
-        what = exc.filename or exc.strerror or exc
-        text = f"queue manager {name!r} can't be {done}: this user may not use {what}; {WHOSE}"
-        text += ", or give another data path" if done == "created" else ""
-        raise Unavailable(text, reason=Reason.NOT_AUTHORIZED, name=name) from exc
-    except OSError as exc:
-        reason = Reason.STORAGE_MEDIUM_FULL if exc.errno in NO_SPACE else Reason.FILE_SYSTEM_ERROR
-        way = f"; nothing is lost by that: {way_out(exc)} and try again" if exc.errno in NO_DESCRIPTORS else ""
-        if done == "created" and exc.errno in NO_PLACE:
-            way = "; give a data path where directories can be made"
-        raise Unavailable(f"queue manager {name!r} can't be {done}: {exc}{way}", reason=reason, name=name) from exc
-
-
 def _remove_if_empty(disk: Disk, path: str) -> None:
     """Remove a file, or a directory that nobody else has put anything into."""
     try:
         disk.unlink(path)
     except (IsADirectoryError, PermissionError) as denied:
         if not _names_in(disk, path, denied):
-            disk.rmdir(path)
+            _rmdir_if_empty(disk, path)
     except FileNotFoundError:
         pass
 
@@ -530,15 +375,29 @@ def _names_in(disk: Disk, path: str, denied: OSError) -> list[str]:
         raise denied from None
 
 
-def remove_tree(disk: Disk, path: str, *, last: str = "") -> None:
-    """Remove what is below `path`, and it; of what lies in it the one named `last` when all else is gone for good."""
+def _rmdir_if_empty(disk: Disk, path: str) -> None:
+    try:
+        disk.rmdir(path)
+    except OSError as exc:
+        if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+
+
+def remove_tree(disk: Disk, path: str, *, last: tuple[str, ...] = ()) -> None:
+    """Remove the tree at `path`; entries named `last` go last, in that order, each once what went before is durable.
+
+    Of a directory with a lock that is the very last: who has it next makes something new there, which is left.
+    """
     if disk.exists(path):
-        for name in sorted(disk.list(path), key=lambda name: name == last):
-            if name == last:
+        for name in sorted(disk.list(path), key=lambda name: last.index(name) if name in last else -1):
+            if name in last:
                 disk.sync_dir(path)
             try:
                 disk.unlink(f"{path}/{name}")
             except (IsADirectoryError, PermissionError) as denied:
                 _names_in(disk, f"{path}/{name}", denied)
                 remove_tree(disk, f"{path}/{name}")
-        disk.rmdir(path)
+        if last:
+            _rmdir_if_empty(disk, path)
+        else:
+            disk.rmdir(path)

@@ -31,7 +31,7 @@ from recovery.uows import ACTIVE, Uow
 
 Held = tuple[Entry, Message]
 
-A_FEW = 64  # messages that a browse looks up at once, unless they are large
+A_FEW = 64  # messages that a browse, or a clear, handles at once, unless they are large
 A_FEW_BYTES = 64 << 10
 
 
@@ -119,7 +119,7 @@ class Engine(Holding):
                     except BaseException as exc:  # as for puts
                         self._on_failure(exc)
                         raise
-                    if unit.held >= self._hold:
+                    if unit.held_back >= self._hold:
                         self._log_calls(unit)
                 else:
                     record = Get(queue.id, (entry.sequence,), [entry])
@@ -149,9 +149,9 @@ class Engine(Holding):
                     queue.unlock_next(entry)
                     return None
                 unit.gets.append((queue, entry))
-                if not unit.held:
+                if not unit.held_back:
                     self.state.holding[unit] = None
-                unit.held += GET_COST
+                unit.held_back += GET_COST
                 unit.ahead -= GET_COST
             except BaseException as exc:
                 self._on_failure(exc)
@@ -169,13 +169,13 @@ class Engine(Holding):
             for entry in entries:
                 self.state.hold_get(unit, queue, entry)
                 persistent += entry.persistent
-            if persistent and not unit.holds:
+            if persistent and not unit.for_client:
                 cost = GET_COST * persistent
                 self._hold_back(unit, cost, self.promise_of(unit, cost))
         except BaseException as exc:  # as for puts
             self._on_failure(exc)
             raise
-        if unit.held >= self._hold:
+        if unit.held_back >= self._hold:
             self._log_calls(unit)
 
     def get(self, unit: Uow | None, name: Any, limit: int, wait: Any, wanted: Wanted = ANY) -> list[Message]:
@@ -371,7 +371,7 @@ class Engine(Holding):
                     try:
                         more = queue.gather(A_FEW)
                     except BaseException as exc:
-                        if queue.torn:
+                        if queue.half_changed:
                             self._on_failure(exc)
                         raise
                 self.clock.give_way()
@@ -390,7 +390,7 @@ class Engine(Holding):
         """
         if limit > 1:
             limit = min(limit, max(1, queue.depth))
-            if unit is not None and not unit.holds:  # with what it may still have; with one it is told of the bound
+            if unit is not None and not unit.for_client:  # what it may still have; with one it is told of the bound
                 limit = max(1, min(limit, self.max_uncommitted - unit.put_count - len(unit.gets)))
         look_at = limit
         gone = 0  # of those whose time is over, since others had the lock
@@ -512,7 +512,7 @@ class Engine(Holding):
         Returns what is to be promised then for the unit of work.
         """
         if unit is not None:
-            return self._room_in(unit, count, 0 if unit.holds else GET_COST * count, None, 0)
+            return self._room_in(unit, count, 0 if unit.for_client else GET_COST * count, None, 0)
         if self.state.holding:
             self.log_held()
         self._reserve(self.log.cost(QUEUE_AND_SEQUENCE * count), 0)
@@ -557,7 +557,7 @@ class Engine(Holding):
             if not queue.damaged:
                 self.state.damage(queue, exc)
             return verbs.damaged(queue)
-        if queue.torn:
+        if queue.half_changed:
             self._on_failure(exc)
         return exc
 

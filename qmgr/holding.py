@@ -35,7 +35,7 @@ class Holding(Requeue):
     def new_holder(self, owner: str, thread: Alive | None) -> Uow:
         holder = self.new_unit(owner, thread)
         try:
-            holder.holds = True
+            holder.for_client = True
             holder.gets = Locks()
             return holder
         except BaseException:

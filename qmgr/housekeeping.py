@@ -391,7 +391,7 @@ class Housekeeper:
             why = "No space left on device, but for messages that are in the log"
             raise OSError(errno.ENOSPC, why, log.config.path)
         try:
-            return self._engine.log.grow()
+            return log.grow()
         except OSError as exc:
             if not self._gives_back_files(exc):
                 raise
@@ -580,7 +580,7 @@ class Housekeeper:
         except OSError:  # whoever gets from the queue is told; the next sweep tries again
             pass
         except BaseException as exc:
-            if queue.torn:
+            if queue.half_changed:
                 self._on_failure(exc)
             raise
         return []

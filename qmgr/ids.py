@@ -1,7 +1,7 @@
 """Finding messages by message id, correlation id or group id: indexes made when first asked for.
 
 Those in memory are found by a dict. Of those in segments each segment has a sorted array of numbers, 32 bits of a
-hash and 32 of the cell, and a sieve before it that stops most of what is not there; and an array that says where each
+hash and 32 of the cell, and before it a Bloom filter; and an array that says where each
 cell begins, with a CRC, so that one can be read by itself. The arrays of all queues share a bound, beyond which those
 of others that were made longest ago are dropped, and made again when somebody asks. What one search needs beyond the
 bound it makes, looks at and lets go of.
@@ -24,7 +24,7 @@ from qmgr.segments import Place, Segment
 MESSAGE_ID, CORRELATION_ID, PLACES, GROUP_ID = 0, 1, 2, 3  # which of the ids, or where cells begin
 CELLS = CRC = (1 << 32) - 1  # the lower half of a number
 MANY_OVER = 16
-A_FEW = 64
+A_FEW = 64  # entries that are looked at before others go on
 Position = tuple[int, int]  # in the order of delivery: (-priority, or 0 for FIFO; sequence)
 BEFORE_ALL: Position = (-10, 0)
 hash_of = crc32  # of an id
@@ -100,26 +100,26 @@ class Kept(NamedTuple):
     """One array of a segment. To look into it costs as much as eight looks at a bit: it has left the caches."""
 
     numbers: "array[int]"  # sorted; of PLACES in the order of the cells
-    shift: int = 0  # of a number, for one of the two bits that it sets; the other is as many bits of its hash's end
-    sieve: bytes = b""  # 8 to 16 bits for each number: nearly all that are not there meet one that is not set
+    shift: int = 0  # `number >> shift` is one of its two bits in the filter, as many low bits of its hash the other
+    bloom: bytes = b""  # Bloom filter of 8 to 16 bits for each number
 
     @property
     def size(self) -> int:
         """Bytes."""
-        return len(self.numbers) * self.numbers.itemsize + len(self.sieve)
+        return len(self.numbers) * self.numbers.itemsize + len(self.bloom)
 
 
 UNKNOWN = Kept(array("Q"))
 
 
 class Neighbours(NamedTuple):
-    """The arrays of segments that follow each other and have sieves of one size: the same bits tell of each of them.
+    """The arrays of segments that follow each other and have filters of one size: the same bits tell of each of them.
 
     Apart what each search looks at, since the rest has left the caches.
     """
 
     shift: int
-    sieves: list[bytes]
+    blooms: list[bytes]
     made: list[tuple[Segment, "array[int]"]]
 
 
@@ -200,10 +200,10 @@ class Arrays:
         high = low | CELLS
         whole = self._whole.get((queue, which)) or self._know(queue, segments, which, low, read)
         hits = []
-        for shift, sieves, there in whole:
+        for shift, blooms, there in whole:
             one, other = low >> shift, low >> 32 & (1 << 64 - shift) - 1
             byte, bit, other_byte, other_bit = one >> 3, 1 << (one & 7), other >> 3, 1 << (other & 7)
-            passed = [n for n, sieve in enumerate(sieves) if sieve[byte] & bit and sieve[other_byte] & other_bit]
+            passed = [n for n, bloom in enumerate(blooms) if bloom[byte] & bit and bloom[other_byte] & other_bit]
             for segment, made in map(there.__getitem__, passed):
                 at = bisect_left(made, low)
                 if at < len(made) and made[at] <= high:
@@ -236,7 +236,7 @@ class Arrays:
         for shift, some in groupby(there, key=lambda one: one[1].shift):
             pairs = list(some)
             made = [(segment, kept.numbers) for segment, kept in pairs]
-            whole.append(Neighbours(shift, [kept.sieve for _, kept in pairs], made))
+            whole.append(Neighbours(shift, [kept.bloom for _, kept in pairs], made))
         if all_kept:
             self._whole[queue, which] = whole
         return whole
@@ -298,15 +298,15 @@ def with_more(before: Kept, found: list[tuple[int, int]]) -> Learnt:
     """Add to what is known of a segment the (hash of the id, `kept_place`) of the cells that follow."""
     known = before.numbers
     more = [hashed << 32 | cell for cell, (hashed, _) in enumerate(found, len(known))]
-    return Learnt(before, with_sieve(array("Q", sorted([*known, *more]))), array("Q", [place for _, place in found]))
+    return Learnt(before, with_bloom(array("Q", sorted([*known, *more]))), array("Q", [place for _, place in found]))
 
 
-def with_sieve(made: "array[int]") -> Kept:
+def with_bloom(made: "array[int]") -> Kept:
     """What is kept of these numbers."""
     bits = (8 * len(made)).bit_length()
-    sieve = bytearray(1 << bits - 3)
+    bloom = bytearray(1 << bits - 3)
     shift, last = 64 - bits, (1 << bits) - 1
     for marks in [number >> shift for number in made], [number >> 32 & last for number in made]:
         for mark in marks:
-            sieve[mark >> 3] |= 1 << (mark & 7)
-    return Kept(made, shift, bytes(sieve))
+            bloom[mark >> 3] |= 1 << (mark & 7)
+    return Kept(made, shift, bytes(bloom))

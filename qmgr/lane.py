@@ -171,11 +171,11 @@ class Lane:
         self.end = self.line
         return False
 
-    def back_out(self, most: int, before: int) -> list[Entry]:
-        """Up to so many of those that were given back, the last ones first, that can be read again from a segment, and
-        that come before all in memory but what was given back; also before that sequence, unless it is 0.
+    def returned_to_page_out(self, most: int, before: int) -> list[Entry]:
+        """Up to `most` entries that were given back and can leave memory, the last ones first.
 
-        Nothing that stands in the line could be let go of.
+        A segment has them, and before them stands nothing in memory but others that were given back. Only those below
+        the sequence `before`, unless it is 0. To be called when no entry of the line can leave.
         """
         behind = self.tail if self.paged else self.line
         if behind:

@@ -12,7 +12,6 @@ from logger.disk import Disk, Path, PosixDisk
 from logger.progress import Progress, no_progress
 from qmgr import locations, mqsc
 from qmgr.consume import Consumer
-from qmgr.creation import translated
 from qmgr.errors import (
     Mistake,
     MQError,
@@ -29,6 +28,7 @@ from qmgr.outcome import outcome
 from qmgr.replay import Replay, Where
 from qmgr.session import Sessions
 from qmgr.threads import this_thread
+from qmgr.translated import translated
 from qmgr.verbs import ANY, GetOptions, PutOptions, Wanted, base_of, check_limit, check_selectors, check_wait, wanted
 from recovery.records import Xid
 from recovery.uows import ACTIVE, Uow, UowState
@@ -332,7 +332,7 @@ class QueueManager(Operations):
         if quiesce:
             session.quiesce()
             return
-        self._say("AMQ9033", number=number, owner=session.peer.owner)
+        self.say("AMQ9033", number=number, owner=session.peer.owner)
         session.stop()
 
     # ---- objects
@@ -381,7 +381,7 @@ class QueueManager(Operations):
                 uncommitted=queue.uncommitted,
                 last_put=queue.last_put,
                 last_get=queue.last_get,
-                memory=sum(queue.held),
+                memory=sum(queue.memory_bytes),
                 damaged=queue.damaged,
             )
 
@@ -413,7 +413,7 @@ class QueueManager(Operations):
         MediaNotSupported, NotImageRecoverable, MediaImageMissing (2101, with the file that is missing).
         """
         depth = self._media.recreate(queue, progress)
-        self._say("AMQ9004", name=queue, depth=depth)
+        self.say("AMQ9004", name=queue, depth=depth)
         return self.queue(queue)
 
     def mqsc(self, text: str) -> MqscResult:

@@ -87,7 +87,9 @@ class Media:
         with self._one_at_a_time, self._keep_from(self._log.state.head):
             lines: list[tuple[Checkpoint, dict[str, Any]]] = []
             pins: dict[tuple[str, int], int] = {}
-            given_up = False  # who is struck while the checkpoint is taken does not hear it
+            given_up = (
+                False  # this call is over: struck here, while another thread takes the checkpoint that calls `hear`
+            )
 
             def hear(checkpoint: Checkpoint, catalogue: list[bytes]) -> None:
                 read: dict[tuple[str, int], int] = {}
@@ -239,8 +241,11 @@ class Media:
     # ---- images that nobody asked for
 
     def due(self) -> list[str]:
-        """The queues that have no image, since they were defined with another log or as not recoverable; with
-        IMGSCHED(AUTO) also those whose image is older, in time or log, than IMGINTVL or IMGLOGLN want it."""
+        """The names of the queues whose image is due.
+
+        They have none, as they were defined with another log or as not recoverable; or, with IMGSCHED(AUTO), it is
+        older, in time or in log, than IMGINTVL or IMGLOGLN allow.
+        """
         said = self._state.qmgr
         if not self._state.imaged:
             return []
@@ -336,7 +341,7 @@ class Media:
         with contextlib.ExitStack() as overhearing:
             with engine.lock:
                 media = self._place_of(self._known(name)).media
-            overhearing.enter_context(self._keep_from(media))  # without the lock, which who decides what may go takes
+            overhearing.enter_context(self._keep_from(media))  # without the lock: who decides what may go takes it, too
             with engine.lock:
                 old = self._known(name)
                 place = self._place_of(old)  # an image that has come meanwhile lies behind the other
@@ -344,7 +349,7 @@ class Media:
                 if not was:
                     old.block("it is being recreated")
                 for unit in state.uows:
-                    if unit.holds:  # what only a client has is there again, for anybody: it can't be acknowledged
+                    if unit.for_client:  # what only a client has is there again, for anybody: it can't be acknowledged
                         engine.release_locked(unit, [get for get in unit.gets if get[0] is old])
                 engine.log_held()
                 until = self._log.buffer.tail
@@ -365,7 +370,7 @@ class Media:
                 rebuild.give_up()
                 with engine.lock:
                     if not was and not old.deleted:
-                        old.trust()
+                        old.unblock()
                 if isinstance(exc, (LogError, RecoveryError, OSError)) and self._log.failure is not None:
                     raise engine.translated(LogClosed(str(exc))) from exc  # whatever came of that
                 if isinstance(exc, (LogError, RecoveryError, KeyError)):

@@ -268,6 +268,17 @@ def encode_properties(properties: Mapping[str, Value]) -> bytes:
     return b"".join(parts)
 
 
+def value_text(value: Value) -> str:
+    """The value of a property as text: true or false, the hexadecimal digits of bytes, else what `str` makes of it."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case bytes():
+            return value.hex()
+        case _:
+            return str(value)
+
+
 def decode_properties(data: bytes) -> Mapping[str, Value]:
     if not data:
         return NO_PROPERTIES

@@ -8,12 +8,14 @@ from logger.at_rest import control_path
 from logger.config import LogType, chosen
 from logger.disk import Disk, Path, PosixDisk, absolute_path, make_dirs, read_whole, replace_file
 from qmgr import ini, locations
-from qmgr.creation import LOG_LOCK, Ownership, lock_log, own, refuse_root, translated, unknown
 from qmgr.errors import Mistake
 from qmgr.ini import Config, LogManagement
 from qmgr.locations import Location
+from qmgr.missing import unknown
 from qmgr.objects import mangle
+from qmgr.ownership import LOG_LOCK, Ownership, lock_log, own, refuse_root
 from qmgr.reword import reworded
+from qmgr.translated import translated
 from recovery import checkpoint
 from recovery.checkpoint import Checkpoint
 
@@ -47,8 +49,9 @@ def migrate_log(
         raise unknown(disk, location)
     refuse_root(disk, location.data_dir, name)
     with translated(name, "migrated"):
-        held = own(disk, location, _config(disk, location).log.path, command="migmqlog")
+        held = own(disk, location, None, command="migmqlog")
         try:
+            lock_log(disk, location, _config(disk, location).log.path, held, command="migmqlog")
             _Migration(disk, location, held, say).run(wanted, management, log_path)
         finally:
             held.release()

@@ -32,7 +32,7 @@ def describe_queue(queue: Queue) -> dict[str, Any]:
         "name": queue.name,
         "depth": queue.depth,
         "uncommitted": queue.uncommitted,
-        "memory": sum(queue.held),
+        "memory": sum(queue.memory_bytes),
         "max_depth": queue.definition.max_depth,
         "damaged": queue.damaged,
     }
@@ -61,7 +61,7 @@ class Operations(Running):
                 owner=u.owner,
             )
             for u in sorted(self._engine.state.uows, key=lambda u: u.number)
-            if not u.holds
+            if not u.for_client
         ]
 
     def force(self, lsn: int) -> None:
@@ -84,7 +84,7 @@ class Operations(Running):
         names = [queue] if isinstance(queue, str) else queue
         recorded = self._media.record(None if names is None else list(names), catalog=names is None)
         for name in recorded:
-            self._say("AMQ9003", name=name)
+            self.say("AMQ9003", name=name)
         return recorded
 
     def record_definitions(self) -> None:
@@ -95,8 +95,8 @@ class Operations(Running):
         """The names of the oldest log extents that a restart and media recovery need; the error log says them too."""
         self._engine.check()
         restart, media = self._retention.oldest()
-        self._say("AMQ7467", name=restart)
-        self._say("AMQ7468", name=media)
+        self.say("AMQ7467", name=restart)
+        self.say("AMQ7468", name=media)
         return restart, media
 
     def archive_log(

@@ -15,7 +15,7 @@ from logger.errors import LogDamaged, LogError
 from qmgr.engine import Engine
 from qmgr.errors import Mistake, Reason, Unavailable
 from qmgr.retention import Retention
-from qmgr.units import FENCE
+from qmgr.units import NUMBERS_PER_EPOCH
 from recovery.records import Kind
 from recovery.replay import next_unit
 from recovery.uows import ACTIVE, BACKED_OUT, COMMITTED, PREPARED, UowState
@@ -32,7 +32,7 @@ def outcome(engine: Engine, retention: Retention, number: int, since: int = 0) -
     for a number that is of no start of this queue manager, Unavailable, also where an archive is away that may have it.
     """
     engine.check()
-    if type(number) is not int or not FENCE < number < engine.next_number() or type(since) is not int:
+    if type(number) is not int or not NUMBERS_PER_EPOCH < number < engine.next_number() or type(since) is not int:
         raise Mistake(f"no unit of work has had the number {number!r}", reason=Reason.UOW_NOT_AVAILABLE)
     with engine.lock:
         unit = engine.state.uows.get(number)
@@ -76,7 +76,7 @@ def _looked_up(engine: Engine, number: int, since: int, tail: int) -> UowState |
 
 def _search(engine: Engine, number: int, since: int, tail: int) -> UowState | None:
     log = engine.log
-    epoch, size = number // FENCE, log.state.extent_bytes
+    epoch, size = number // NUMBERS_PER_EPOCH, log.state.extent_bytes
     first = log.reaches_back_to()
     start = max(since, first)
     whole = first <= since <= tail

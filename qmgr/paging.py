@@ -22,8 +22,8 @@ class Paging:
 
     __slots__ = (
         *("_arrays", "_by_id", "_by_sequence", "_elsewhere", "_held_cells", "_indexed", "_lanes", "_occupied"),
-        *("backed_out", "buffers", "depth", "expiring", "held", "reader", "segments", "snapshot_before", "torn"),
-        *("uncommitted",),
+        *("backed_out", "buffers", "depth", "expiring", "half_changed", "memory_bytes", "reader", "segments"),
+        *("snapshot_before", "uncommitted"),
     )
 
     def __init__(self, reader: SegmentReader, arrays: Arrays, buffers: tuple[int, int]) -> None:
@@ -33,9 +33,9 @@ class Paging:
         self.depth = 0  # what is ready, and puts that are not committed yet
         self.uncommitted = 0  # puts and gets of units of work that have not ended
         self.expiring = 0  # messages that have been added with a time to expire, at least
-        self.held = [0, 0]  # bytes of memory that non-persistent and persistent entries take, about
+        self.memory_bytes = [0, 0]  # bytes of memory that non-persistent and persistent entries take, about
         self.snapshot_before = 0  # while a checkpoint writes: it is of messages before this sequence
-        self.torn = False  # while what is in memory changes: an interrupt that leaves it so ends the queue manager
+        self.half_changed = False  # a change in memory is under way; found set after an interrupt, all stops
         self.backed_out = Backouts(), Backouts()  # of non-persistent and of persistent messages
         self.segments: dict[int, Segment] = {}  # in the order of their sequences
         self._lanes: dict[int, Lane] = {}  # by twice the priority, and 1 more for persistent messages
@@ -107,12 +107,12 @@ class Paging:
                 lane.spread.append(first)
         else:
             entries = first
-        self.torn = True
+        self.half_changed = True
         lane.end.extend(entries)
         lane.behind.popleft()
         if isinstance(first, Batch) and first.segment:
             lane.placed -= first.weight
-        self.torn = False
+        self.half_changed = False
         return entries
 
     def spread_all(self) -> None:
@@ -180,7 +180,7 @@ class Paging:
             raise QueueDamaged(f"the segments lack {lane.paged} messages of priority {lane.priority}")
         segment, block = place
         entries = self._entries(segment, block, lane.low, lane.high)
-        self.torn = True
+        self.half_changed = True
         lane.line.extend(entries)
         lane.paged -= len(entries)
         lane.low = block.last + 1
@@ -188,8 +188,9 @@ class Paging:
             entry.status = READY
             if self._indexed:
                 self._add_to_indexes(entry)
-        self.held[lane.persistent] += sum([len(e.head) + len(e.body) for e in entries]) + OVERHEAD * len(entries)
-        self.torn = False
+        size = sum([len(e.head) + len(e.body) for e in entries])
+        self.memory_bytes[lane.persistent] += size + OVERHEAD * len(entries)
+        self.half_changed = False
         return len(entries)
 
     def _pluck(self, entry: Entry) -> None:
@@ -198,18 +199,18 @@ class Paging:
         lane.paged -= 1
         self._elsewhere[entry.sequence] = entry
         self._held_cells.add((entry.segment, entry.cell))
-        self.held[lane.persistent] += len(entry.head) + len(entry.body) + OVERHEAD
+        self.memory_bytes[lane.persistent] += len(entry.head) + len(entry.body) + OVERHEAD
 
     def keep(self, entry: Entry) -> Entry:
         """The entry in memory of a message that is ready: a copy of a paged one becomes its entry."""
         if entry.status == COPY:
-            self.torn = True
+            self.half_changed = True
             self._pluck(entry)
             entry.status = READY
             self._lane(entry).given_back[entry.sequence] = entry
             if self._indexed:
                 self._add_to_indexes(entry)
-            self.torn = False
+            self.half_changed = False
         return entry
 
     def moved(self) -> None:
@@ -235,7 +236,7 @@ class Paging:
         in no segment yet, stays in memory although its neighbours are paged.
         """
         for lane in self._lanes.values():
-            while self.held[lane.persistent] > self.buffers[lane.persistent]:
+            while self.memory_bytes[lane.persistent] > self.buffers[lane.persistent]:
                 if lane.behind and (done := self._batch_out(lane)):
                     most -= done
                     if most <= 0:
@@ -250,19 +251,19 @@ class Paging:
                     most -= self._let_go_each(lane, most)
                 if not most:
                     return True
-            if lane.given_back and self.held[lane.persistent] > self.buffers[lane.persistent]:
-                most -= self._back_out(lane, most, locked)
+            if lane.given_back and self.memory_bytes[lane.persistent] > self.buffers[lane.persistent]:
+                most -= self._page_out_returned(lane, most, locked)
                 if most <= 0:
                     return True
         return False
 
-    def _back_out(self, lane: Lane, most: int, locked: Callable[[], Iterable[Entry]]) -> int:
-        """Let up to `most` of those leave memory that were given back, where no others can; how many it was.
+    def _page_out_returned(self, lane: Lane, most: int, locked: Callable[[], Iterable[Entry]]) -> int:
+        """Page out up to `most` entries that were given back, when no others can leave memory; return how many.
 
-        What is paged will reach over all that was got behind these, and is locked or was given back; what is paged
-        next behind it too, where nothing is yet. Those that came while the checkpoint wrote are not looked at.
+        `lane.low` to `lane.high` then span messages that are gone, locked or given back; those of them that are still
+        in memory are noted in `_elsewhere`. Those that came while the checkpoint wrote are not looked at.
         """
-        found = lane.back_out(most, self.snapshot_before)
+        found = lane.returned_to_page_out(most, self.snapshot_before)
         if not found:
             return 0
         self._arrays.look_again()
@@ -274,7 +275,7 @@ class Paging:
         self._elsewhere.update((entry.sequence, entry) for entry in stay if entry.status in (READY, LOCKED))
         count = 0
         for entry in found:
-            if self.held[kind] <= self.buffers[kind]:
+            if self.memory_bytes[kind] <= self.buffers[kind]:
                 break
             lane.reach(entry)
             self._elsewhere.pop(entry.sequence, None)
@@ -292,10 +293,10 @@ class Paging:
         if not isinstance(first, Batch) or not first.segment or (lane.paged and lane.tail):
             return 0
         kind = lane.persistent
-        if not lane.paged and lane.placed > self.held[kind] - self.buffers[kind]:
+        if not lane.paged and lane.placed > self.memory_bytes[kind] - self.buffers[kind]:
             return len(self._spread(lane))
         lane.batch_out()
-        self.held[kind] -= first.weight
+        self.memory_bytes[kind] -= first.weight
         return 1
 
     def place(self, batch: Batch, segment: int, cell: int) -> None:
@@ -309,7 +310,7 @@ class Paging:
         Some are paged already, nothing was given back, and there are no indexes: so there is little to do for each.
         """
         kind, tail = lane.persistent, lane.tail
-        held, buffer = self.held[kind], self.buffers[kind]
+        held, buffer = self.memory_bytes[kind], self.buffers[kind]
         from_tail = bool(tail) and tail[0].segment != NOWHERE
         entries = tail if from_tail else lane.line
         pop, end = (tail.popleft, 0) if from_tail else (lane.line.pop, -1)
@@ -328,7 +329,7 @@ class Paging:
                 lane.low = entry.sequence
                 lane.low_at = entry.segment, entry.cell
         lane.paged += count
-        self.held[kind] = held
+        self.memory_bytes[kind] = held
         return count
 
     def _let_go(self, lane: Lane, entry: Entry) -> None:
@@ -344,7 +345,7 @@ class Paging:
         else:
             lane.paged += 1
             entry.status = COPY  # for whoever still holds it
-            self.held[lane.persistent] -= len(entry.head) + len(entry.body) + OVERHEAD
+            self.memory_bytes[lane.persistent] -= len(entry.head) + len(entry.body) + OVERHEAD
             if self._indexed:
                 self._remove_from_indexes(entry)
 

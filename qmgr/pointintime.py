@@ -23,11 +23,14 @@ from logger.progress import Progress, no_progress
 from logger.reader import LogReader
 from qmgr import ini, locations, mqsini
 from qmgr.configuration import AutoConfig
-from qmgr.creation import away, no_empty_dirs, own, refuse_root, remove_tree, translated, unfinished, unknown
+from qmgr.creation import no_empty_dirs, remove_tree
 from qmgr.errors import AlreadyExists, Mistake
 from qmgr.locations import Location
+from qmgr.missing import away, unfinished, unknown
+from qmgr.ownership import LOG_LOCK, lock_log, own, refuse_root
 from qmgr.resource import Resource
 from qmgr.survey import Survey, rebuilt, survey
+from qmgr.translated import translated
 from qmgr.units import rolled_forward
 from recovery.checkpoint import Checkpoint, encode_file, put_in_place, read_files, write_new
 from recovery.errors import CheckpointDamaged, NotRecoverable
@@ -76,8 +79,10 @@ def recover_to(
     refuse_root(disk, source.data_dir, name)
     refuse_root(disk, f"{target.data_root}/mqs.ini", name)
     with translated(name, "recovered"), contextlib.ExitStack() as owned:
+        held = own(disk, source, None, command="qm recover-to")
+        owned.callback(held.release)
         config = ini.parse(read_whole(disk, source.ini), source.ini)
-        owned.callback(own(disk, source, config.log.path, command="qm recover-to").release)
+        lock_log(disk, source, config.log.path, held, command="qm recover-to")
         with no_empty_dirs(disk, target):
             return _Recovery(disk, clock, source, target, config, progress).run(lsn, time_us)
 
@@ -101,8 +106,8 @@ def _nothing_half(disk: Disk, target: Location) -> Iterator[None]:
     except Exception:
         with contextlib.suppress(OSError):  # the disk may be what has failed
             if not disk.exists(target.ini):
-                for path in (target.data_dir, target.log_dir):
-                    remove_tree(disk, path)
+                for path in (target.log_dir, target.data_dir):
+                    remove_tree(disk, path, last=(LOG_LOCK,))
         raise
 
 

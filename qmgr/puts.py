@@ -16,7 +16,7 @@ from qmgr.logged import Surroundings
 from qmgr.message import HEAD, Descriptor, Message, check_body
 from qmgr.queue import Queue
 from qmgr.state import PutRun
-from qmgr.units import A_RECORD, FENCE, QUEUE_AND_SEQUENCE
+from qmgr.units import A_RECORD, NUMBERS_PER_EPOCH, QUEUE_AND_SEQUENCE
 from recovery import records
 from recovery.records import PUT_COST, Put, PutMany
 from recovery.uows import Uow
@@ -30,7 +30,7 @@ class Puts(Definitions):
         self.steady = given.steady
         self.events = Events(self.state, given.clock.wall_us())
         self._id_prefix = b"AMQ " + given.name[:12].ljust(12).encode()
-        self._message_numbers = itertools.count(given.log.epoch * FENCE + 1)
+        self._message_numbers = itertools.count(given.log.epoch * NUMBERS_PER_EPOCH + 1)
 
     def _known(self, name: Any, put: bool = False) -> Queue:
         """The queue that a get, or a put, names by its name or by an alias."""
@@ -134,7 +134,7 @@ class Puts(Definitions):
                     unit.touched[queue.id] = queue
                     self.state.holding[unit] = None
                     unit.put_count, unit.put_bytes = 1, size
-                unit.held += cost
+                unit.held_back += cost
                 unit.ahead -= cost
             except BaseException as exc:
                 self._on_failure(exc)
@@ -325,7 +325,7 @@ class Puts(Definitions):
                     raise
                 if not cost:
                     self._came(size)
-                if unit.held >= self._hold:
+                if unit.held_back >= self._hold:
                     self._log_calls(unit)
         except LogError as exc:
             raise self.translated(exc) from exc

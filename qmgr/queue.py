@@ -27,8 +27,8 @@ class Queue(Finding):
 
     __slots__ = (
         *("__dict__", "__weakref__", "_default_buffers", "_events", "_foremost", "_foremost_of", "_opened", "_qmgr"),
-        *("armed", "bad_file", "blocked", "changed", "damaged", "definition", "deleted", "fresh", "gets_freely"),
-        *("high_mark", "id", "image", "imaging", "last_event", "last_get", "last_put", "left_over", "line"),
+        *("armed", "bad_file", "blocked", "catalogue_line", "changed", "damaged", "definition", "deleted", "fresh"),
+        *("gets_freely", "high_mark", "id", "image", "imaging", "last_event", "last_get", "last_put", "left_over"),
         *("low_mark", "max_length", "plain", "removed", "room_to", "stuck", "waiters"),
     )
 
@@ -55,7 +55,7 @@ class Queue(Finding):
         self.image: Place | None = None  # the media image to recover from
         self.imaging = 0  # LSN where the one began that was begun last
         self.changed = True  # since the last checkpoint
-        self.line = b""  # what the last checkpoint says of the queue
+        self.catalogue_line = b""  # what the last checkpoint says of the queue
         self._default_buffers = buffers
         self._opened = opened
         self.armed = self._events = 0  # events of the depth: those that it waits for, those that are wanted of it
@@ -134,8 +134,8 @@ class Queue(Finding):
         self.damage(why)
         self.blocked = True
 
-    def trust(self) -> None:
-        """It was not damaged after all."""
+    def unblock(self) -> None:
+        """Undo `block`: it was not damaged after all."""
         self.damaged = ""
         self.blocked = False
         self.changed = True
@@ -157,7 +157,7 @@ class Queue(Finding):
             lane.add([entry])
         else:
             lane.end.append(entry)
-        self.held[kind] += len(entry.head) + len(entry.body) + OVERHEAD
+        self.memory_bytes[kind] += len(entry.head) + len(entry.body) + OVERHEAD
         self.fresh[kind].append(entry)
         self.changed = True
         if entry.expires:
@@ -182,7 +182,7 @@ class Queue(Finding):
             for part in alike.divided(MOST):
                 batch = Batch(part, sequence, lsn)
                 sequence += batch.count
-                self.held[kind] += batch.weight
+                self.memory_bytes[kind] += batch.weight
                 lane.behind.append(batch)
                 self.fresh[kind].append(batch)
         else:
@@ -190,7 +190,7 @@ class Queue(Finding):
             for place, entry in enumerate(entries, sequence):
                 entry.sequence = place
                 entry.lsn = lsn
-            self.held[kind] += weight(entries)
+            self.memory_bytes[kind] += weight(entries)
             lane.add(entries)
             self.fresh[kind].extend(entries)
             if alike.expiring:
@@ -385,7 +385,7 @@ class Queue(Finding):
                     lane.placed -= size
                 if not batch.count:
                     lane.behind.popleft()
-                self.held[1] -= size
+                self.memory_bytes[1] -= size
             self.depth -= count
         self.changed = True
 
@@ -446,7 +446,7 @@ class Queue(Finding):
         return sum(map(weight, self.fresh))
 
     def _forget(self, entry: Entry) -> None:
-        self.held[entry.persistent] -= len(entry.head) + len(entry.body) + OVERHEAD
+        self.memory_bytes[entry.persistent] -= len(entry.head) + len(entry.body) + OVERHEAD
         if self._indexed:
             self._remove_from_indexes(entry)
         if self._elsewhere:
@@ -471,7 +471,7 @@ class Queue(Finding):
             for entry in entries:
                 self._forget(entry)
             return
-        held, number = self.held, NOWHERE
+        held, number = self.memory_bytes, NOWHERE
         cells: list[int] = []
         sizes: list[int] = []
         for entry in entries:

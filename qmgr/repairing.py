@@ -16,15 +16,17 @@ from logger.disk import PAGE, Disk, Path, PosixDisk, read_whole
 from logger.errors import LogDamaged
 from logger.forensics import look
 from qmgr import ini, locations
-from qmgr.creation import away, own, refuse_root, translated, unfinished, unknown
 from qmgr.errors import InUse, Reason, Unavailable
 from qmgr.ini import Config
 from qmgr.locations import Location
 from qmgr.manager import start
+from qmgr.missing import away, unfinished, unknown
+from qmgr.ownership import own, refuse_root
 from qmgr.resource import Resource
 from qmgr.segments import segments_below
 from qmgr.stopped import media_lsn
 from qmgr.survey import Survey, rebuilt, survey
+from qmgr.translated import translated
 from recovery import mend
 from recovery.checkpoint import Checkpoint, encode_file
 from recovery.diagnosis import ROWS, Does, Examination, Finding, Put

@@ -25,7 +25,7 @@ from qmgr.message import EPOCH, HEAD, STANDING, Message, decode
 from qmgr.retention import Retention
 from qmgr.verbs import base_of
 from recovery import extent_index, replay
-from recovery.records import Kind
+from recovery.records import Kind, not_understood
 from recovery.replay import Batch, Bookmark, Puts
 
 OLDEST, NOW = "oldest", "now"
@@ -287,13 +287,8 @@ class _Scan:
         state = self._log.state
         if at >= state.checkpoint:
             return state.head, True
-        for sequence in range(at // self._extent_bytes, self._first // self._extent_bytes - 1, -1):
-            head = self._last_head(sequence, at)
-            if head is not None:
-                if head >= self._first:
-                    return head, True
-                break
-        return self._first, self._is_all()
+        head = replay.last_head(at, self._first, self._extent_bytes, self._last_head)
+        return (self._first, self._is_all()) if head is None else (head, True)
 
     def _last_head(self, sequence: int, at: int) -> int | None:
         """What the last checkpoint that began in this extent, and before `at`, says of its units of work."""
@@ -350,7 +345,7 @@ class _Scan:
             try:
                 batch = take(raw)
             except (ValueError, KeyError, struct.error) as exc:
-                raise _not_understood(self._history.name(raw.lsn // self._extent_bytes), raw.lsn, exc) from exc
+                raise not_understood(self._history.name(raw.lsn // self._extent_bytes), raw.lsn, exc) from exc
             at = raw.end
             if not count % A_MOMENT:
                 give_way()
@@ -415,15 +410,6 @@ class _Scan:
                 f"extents that are missing, or replay from 'oldest', which leaves such units of work out"
             )
         self.left_out += 1
-
-
-def _not_understood(path: str, at: int, exc: Exception) -> LogDamaged:
-    return LogDamaged(
-        f"the log record at {lsn.text(at)} in {path} can't be understood ({exc}); it was written by a later version, "
-        f"or the file is not this log's: read it with that version, or restore the file from a backup",
-        path=path,
-        lsn=at,
-    )
 
 
 def _find(engine: Engine, queue: object) -> tuple[str, int]:

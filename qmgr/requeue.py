@@ -185,7 +185,7 @@ class Requeue(Puts):
             raise
         if not entry.persistent:
             self._came(size)
-        if unit.held >= self._hold:
+        if unit.held_back >= self._hold:
             self._log_calls(unit)
 
     def _stays(self, queue: Queue, entry: Entry, refused: list[str]) -> None:

@@ -31,7 +31,7 @@ class Resource(Store):
         for line in catalogue:
             fields = json.loads(line)
             if "qmgr" in fields:
-                self.be(read_qmgr(fields["qmgr"]))
+                self.take_attributes(read_qmgr(fields["qmgr"]))
                 self.aliases = {one["name"]: read_alias(one) for one in fields.get("aliases", ())}
                 self.catalog = fields["catalog"] if self.imaged else 0
                 if unlogged and "unlogged" in fields:

@@ -89,7 +89,7 @@ class Retention:
                 self._try_codec()
 
     def _check_archive(self, disk: Disk, archive: str, active: str) -> None:
-        """An archive in the place of what is archived would be lost with it. Raises Mistake."""
+        """Raises IniError where archive and active directory lie in each other: both would be lost together."""
         inside, mine = disk.real_path(archive) + "/", disk.real_path(active) + "/"
         if inside.startswith(mine) or mine.startswith(inside):
             raise IniError(f"ArchivePath is {archive}, where the log itself lies ({active}); give another directory")
@@ -187,8 +187,9 @@ class Retention:
         if oldest_us:
             copies = self._history.copies()
             written = last_written(copies)
-            later = [s for s, at in written.items() if at >= oldest_us or at < copies[s][0].taken]  # the clock was set
-            needed["an undelivered message"] = min(later, default=needed["restart"])  # back: nobody knows
+            # Where the clock was set back an extent seems older than its own beginning: nobody knows, so it is kept.
+            later = [s for s, at in written.items() if at >= oldest_us or at < copies[s][0].taken]
+            needed["an undelivered message"] = min(later, default=needed["restart"])
         return needed
 
     def _oldest_message(self) -> int:

@@ -16,7 +16,6 @@ from logger.disk import NO_MEANS, NO_SPACE, Disk, read_whole, way_out
 from logger.errors import LogClosed, LogError, NotAsConfigured
 from logger.force import TRIES
 from qmgr import autoconfig, ini
-from qmgr.creation import Ownership, own, refuse_root, unknown
 from qmgr.due import SteadyClock
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog, open_error_log
@@ -33,6 +32,8 @@ from qmgr.ini_text import complaint
 from qmgr.locations import Location
 from qmgr.logged import Surroundings
 from qmgr.media import Media
+from qmgr.missing import unknown
+from qmgr.ownership import Ownership, lock_log, own, refuse_root
 from qmgr.published import Publisher
 from qmgr.queue import Queue
 from qmgr.resource import Resource
@@ -71,15 +72,18 @@ class Running(ABC):
         if not disk.exists(location.ini):
             raise unknown(disk, location)
         refuse_root(disk, location.data_dir, location.name)
-        self.config = autoconfig.configuration(disk, location.ini)
-        _refuse_log_path(disk, location, self.config.log.path)
         self.on_failure: Callable[[], None] = lambda: None  # by any thread; it only passes the word on
         self._errors: ErrorLog | None = None
         self._lock = Ownership()
         self._publisher = Publisher(disk, clock, location.published, self.picture) if background else None
         self._started, self._started_ns = clock.wall_us(), clock.elapsed_ns()
         try:
-            own(disk, location, self.config.log.path, self._lock)
+            own(disk, location, None, self._lock)
+            if not disk.exists(location.ini):  # it was deleted in this moment
+                raise unknown(disk, location)
+            self.config = autoconfig.configuration(disk, location.ini)
+            _refuse_log_path(disk, location, self.config.log.path)
+            lock_log(disk, location, self.config.log.path, self._lock)
             disk.sync_dir(location.data_dir)  # the name of qm.ini: who made it may have been killed before his sync
             self._errors = open_error_log(disk, clock, location.errors, self.config.error_log, self.name)
             self._restart(self._errors, background)
@@ -93,7 +97,7 @@ class Running(ABC):
                 self._housekeeper.start_thread()
             else:
                 self._engine.watchful = self._engine.attention = True
-            self._say("AMQ8003")
+            self.say("AMQ8003")
             self._state = "running"
             if self._publisher is not None:
                 self._housekeeper.on_tick(self._tick)
@@ -154,7 +158,7 @@ class Running(ABC):
             errors.say("AMQ9001", sync=config.log.sync.value)
 
     def _replay(self, log: logs.Log, errors: ErrorLog, linear: bool) -> Checkpoint:
-        """Bring the state back from the last checkpoint, which is returned, and the log."""
+        """Bring the state back from the last checkpoint and the log; return that checkpoint."""
         disk, tuning, log_id = self._disk, self.config.tuning, log.state.log_id
         checkpoints = read_files(disk, self._location.data_dir, log_id)
         buffers = tuning.default_q_buffer_size, tuning.default_pq_buffer_size
@@ -200,7 +204,7 @@ class Running(ABC):
         for unit in state.uows:
             unit.promise = self._engine.promise_of(unit)
         self._engine.count_promises()
-        self._engine.say = self._say
+        self._engine.say = self.say
         self._engine.events.process = self._process
         self._retention = Retention(self._engine, disk, errors, config.log_management, config.log_archive)
         self._housekeeper = Housekeeper(
@@ -231,14 +235,14 @@ class Running(ABC):
 
     def _damaged(self, queue: Queue) -> None:
         """Say it, and put the file that can't be believed aside, so that nothing ever deletes it."""
-        self._say("AMQ7472", name=queue.name, text=queue.damaged)
+        self.say("AMQ7472", name=queue.name, text=queue.damaged)
         try:
             aside = self._store.set_aside(queue.bad_file)
         except OSError as exc:
-            self._say("AMQ6708", text=f"{queue.bad_file} could not be set aside ({exc})")
+            self.say("AMQ6708", text=f"{queue.bad_file} could not be set aside ({exc})")
         else:
             if aside:
-                self._say("AMQ9005", path=aside)
+                self.say("AMQ9005", path=aside)
 
     def _chores(self, background: bool) -> None:
         """What may take long: archive what is old enough, record the media images that are due, index extents.
@@ -248,9 +252,9 @@ class Running(ABC):
         self._retention.keep_policy()
         try:
             for name in self._media.record_due():
-                self._say("AMQ9003", name=name)
+                self.say("AMQ9003", name=name)
         except MQError as exc:
-            self._say("AMQ9006", text=str(exc))
+            self.say("AMQ9006", text=str(exc))
         if background:
             self._retention.index_extents()
 
@@ -258,7 +262,7 @@ class Running(ABC):
         try:
             self._media.record_catalog()
         except MQError as exc:  # the next round of images tries again
-            self._say("AMQ9006", text=str(exc))
+            self.say("AMQ9006", text=str(exc))
 
     def _recreate_damaged(self) -> None:
         """What was found damaged at the start is built again from the log, where that is possible."""
@@ -266,11 +270,11 @@ class Running(ABC):
             try:
                 why = queue.damaged
                 depth = self._media.recreate(queue.name)
-                self._say("AMQ9004", name=queue.name, depth=depth)
+                self.say("AMQ9004", name=queue.name, depth=depth)
                 self.recreated[queue.name] = f"{depth} persistent messages, and no others; it was damaged: {why}"
             except (MQError, LogError, RecoveryError, OSError) as exc:  # one damaged queue stops no start
                 self._engine.check()
-                self._say("AMQ7042", name=queue.name, text=str(exc))
+                self.say("AMQ7042", name=queue.name, text=str(exc))
 
     def damaged(self) -> dict[str, str]:
         """The queues that nothing can be done with, and why."""
@@ -284,9 +288,6 @@ class Running(ABC):
 
     def say(self, amq: str, **inserts: Any) -> None:
         """Say it in the error log."""
-        self._say(amq, **inserts)
-
-    def _say(self, amq: str, **inserts: Any) -> None:
         if self._errors is not None:
             self._errors.say(amq, **inserts)
 
@@ -316,7 +317,7 @@ class Running(ABC):
             finally:
                 self._spread_word()
         if first:
-            self._say("AMQ6709", text=text)
+            self.say("AMQ6709", text=text)
 
     def _spread_word(self) -> None:
         """Everybody who waits hears that it has stopped: without memory for that, at one of the next ticks."""
@@ -342,7 +343,7 @@ class Running(ABC):
     def _is_ours(self) -> bool:
         """Has no other process the queue manager? Who neither puts nor gets would not find out."""
         try:
-            self._log.still_ours()
+            self._log.check_ours()
         except OSError as exc:
             self._fail(exc)
             return False
@@ -447,7 +448,7 @@ class Running(ABC):
     def busy(self) -> bool:
         """Whether units of work are in flight; those in doubt are not."""
         with self._engine.lock:
-            return any(unit.state is ACTIVE and not unit.holds for unit in self._engine.state.uows)
+            return any(unit.state is ACTIVE and not unit.for_client for unit in self._engine.state.uows)
 
     def _end_in_order(self) -> None:
         engine, log = self._engine, self._log
@@ -456,7 +457,7 @@ class Running(ABC):
         self._housekeeper.stop()
         with engine.lock:
             for unit in engine.state.uows:
-                if unit.holds:
+                if unit.for_client:
                     engine.drop_locked(unit)
                     continue
                 engine.make_room_for_end(unit)
@@ -477,7 +478,7 @@ class Running(ABC):
                 name=self.name,
             )
         log.close(clean=True)
-        self._say("AMQ8004")
+        self.say("AMQ8004")
 
     def _await_units(self) -> None:
         """Wait until the units of work of living threads other than those that end it are over, or it is to be ended at
@@ -486,7 +487,7 @@ class Running(ABC):
         engine, never = self._engine, threading.Event()
         while not self._at_once and engine.refusal is None:
             with engine.lock:
-                begun = [u.thread for u in engine.state.uows if u.state is ACTIVE and not u.holds]
+                begun = [u.thread for u in engine.state.uows if u.state is ACTIVE and not u.for_client]
             if not any(who is not None and who() is not None for who in begun if who not in self._enders):
                 return
             self._clock.wait(never, 0.01)

@@ -57,12 +57,12 @@ class Rights(Protocol):
         """Raises NotAuthorized (2035). `name`: of a queue; "" for the queue manager."""
 
     def permits(self, verb: str, name: str) -> bool:
-        """Would it not? Nobody hears of it."""
+        """Would `require` let it pass? A refusal is no event here."""
 
 
 @attrs.frozen
 class AllRights:
-    """Of whoever may open the files of the queue manager anyway."""
+    """All of them, for who could open the files of the queue manager anyway."""
 
     user: str = ""
 

@@ -84,7 +84,7 @@ class _QueueSnapshot:
         self.image = queue.image
         self.keep_volatile = ending and queue.definition.non_persistent_class == "HIGH"
         self.backouts = [queue.backed_out[0].copy() if self.keep_volatile else Backouts(), queue.backed_out[1].copy()]
-        spill = self.keep_volatile or queue.held[0] > queue.buffers[0]
+        spill = self.keep_volatile or queue.memory_bytes[0] > queue.buffers[0]
         unwritten = still_there(queue.fresh[0])
         self._fresh = unwritten if spill else [], queue.fresh[1]
         queue.fresh = [] if spill else unwritten, []
@@ -269,7 +269,7 @@ class StateSnapshot:
                     queue, ending=state.ending, rewrite=not state.gave_up, spare=spare
                 )
             else:
-                self._lines[queue.id] = queue.line
+                self._lines[queue.id] = queue.catalogue_line
         self._retired, state.retired = state.retired, []
         self._freed, state.retired_bytes = state.retired_bytes, 0  # of the files that are retired and not small
         self._numbers = iter(state.take_numbers(sum(one.new_segments() for one in self._changed.values())))
@@ -298,7 +298,7 @@ class StateSnapshot:
         if first is None:
             return
         may_stay = kind == NON_PERSISTENT and not snapshot.keep_volatile
-        if may_stay and not self._state.take_room(snapshot.queue.held[0], False):
+        if may_stay and not self._state.take_room(snapshot.queue.memory_bytes[0], False):
             snapshot.unspilled = True
             return
         try:
@@ -410,7 +410,7 @@ class StateSnapshot:
         for snapshot in self._changed.values():
             queue = snapshot.queue
             with lock:
-                queue.line = self._lines[queue.id]
+                queue.catalogue_line = self._lines[queue.id]
                 for rewrite in snapshot.rewrites:
                     self._replace(queue, rewrite)
                 for number in snapshot.empty:

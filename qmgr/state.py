@@ -21,7 +21,7 @@ from recovery.image import Place
 from recovery.uows import Uow, UowTable
 
 QUEUE = itemgetter(0)  # of a get of a unit of work
-A_FEW = 2  # calls, for which a loop is quicker
+FEW_CALLS = 2  # for so many a loop is quicker
 REMEMBERED = 1000  # units of work that nothing is logged of
 
 
@@ -75,8 +75,8 @@ class State(ABC):
         self.by_id: dict[int, Queue] = {}
         self.aliases: dict[str, AliasDefinition] = {}
         self.committed = self.backed_out = 0  # units of work, since the start
-        self.unlogged: deque[int] = deque()  # committed last, of those that nothing is logged of
-        self.forgotten = 0  # the highest number of such a one that is remembered no more
+        self.unlogged: deque[int] = deque()  # committed last, of those of which the log has nothing
+        self.forgotten = 0  # the highest number that was dropped from `unlogged`
         self.uows = UowTable()
         self.holding: dict[Uow, None] = {}  # units of work with calls that are not logged yet, in their order
         self.next_queue = 1
@@ -216,8 +216,8 @@ class State(ABC):
 
     def _logged(self, unit: Uow) -> None:
         """What the unit has done so far is in the log now, or of no more interest."""
-        if unit.held:
-            unit.held, unit.puts_logged, unit.gets_logged = 0, len(unit.puts), len(unit.gets)
+        if unit.held_back:
+            unit.held_back, unit.puts_logged, unit.gets_logged = 0, len(unit.puts), len(unit.gets)
             if unit.puts:
                 unit.puts[-1].like = None
             del self.holding[unit]
@@ -285,7 +285,7 @@ class State(ABC):
         if not record.done:
             self._join(unit, record, lsn)
         bases = record.bases
-        if len(unit.gets) > A_FEW:
+        if len(unit.gets) > FEW_CALLS:
             for queue, gets in groupby(unit.gets, QUEUE):
                 queue.last_get = time
                 queue.remove_each([entry for _, entry in gets])
@@ -328,7 +328,7 @@ class State(ABC):
         unit.state = outcome
         for waiter in unit.waiting:
             waiter.set()
-        unit.held = unit.ahead = 0
+        unit.held_back = unit.ahead = 0
         self.holding.pop(unit, None)
         unit.puts.clear()
         unit.gets.clear()
@@ -360,7 +360,7 @@ class State(ABC):
         queue = self.by_id.get(definition.id)
         if queue is not None:
             queue.redefine(definition)
-            self._keep_images()
+            self._forget_images()
             return
         queue = self.new_queue(definition)
         if self.imaged and self.recoverable(queue):
@@ -384,11 +384,11 @@ class State(ABC):
         self.aliases.pop(record.name, None)  # a replay that begins with an image may not know it
 
     def _alter_qmgr(self, record: records.AlterQmgr, lsn: int, end: int, time: int) -> None:
-        self.be(decode_qmgr(record.attributes))
-        self._keep_images()
+        self.take_attributes(decode_qmgr(record.attributes))
+        self._forget_images()
 
-    def be(self, qmgr: QmgrDefinition) -> None:
-        """Take the attributes of the queue manager, which queues heed too."""
+    def take_attributes(self, qmgr: QmgrDefinition) -> None:
+        """Those of the queue manager, which queues heed too."""
         self.qmgr = qmgr
         for queue in self.by_id.values():
             queue.heed(qmgr)
@@ -400,8 +400,8 @@ class State(ABC):
         said = queue.definition.image_recoverable
         return self.qmgr.image_recover_queues if said == "QMGR" else said == "YES"
 
-    def _keep_images(self) -> None:
-        """What lies behind an image that nobody keeps may go; without it the image is worth nothing."""
+    def _forget_images(self) -> None:
+        """Forget the images of queues that are to have none any more (IMGRCOVQ): the log they need may then go."""
         for queue in self.by_id.values():
             if queue.image is not None and not self.recoverable(queue):
                 queue.image = None

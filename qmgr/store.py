@@ -53,7 +53,7 @@ class Store(State):
         self.fence = no_fence  # who writes segments asks it first
         self.scarce = False  # the disk has little room: every segment of which most is gone is worth to be rewritten
         self.to_spare: Callable[[], int] = lambda: FAR  # bytes of the disk beside what messages in memory need
-        self.take_room: Callable[[int, bool], bool] = lambda size, rewrites: True  # is it there, and nobody else's now?
+        self.take_room: Callable[[int, bool], bool] = lambda size, rewrites: True  # (bytes, to rewrite?): reserve them
         self.disk = disk
         self.directory = directory
         self.log_id = log_id
@@ -108,7 +108,7 @@ class Store(State):
             queue.name
             for queue in self.by_id.values()
             if queue.definition.non_persistent_class == "HIGH"
-            and (queue.held[0] or any(len(segment) for segment in queue.segments.values() if segment.volatile))
+            and (queue.memory_bytes[0] or any(len(segment) for segment in queue.segments.values() if segment.volatile))
         ]
 
     def set_aside(self, path: str) -> str:

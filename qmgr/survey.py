@@ -142,7 +142,7 @@ def rebuilt(found: Survey, like: Store, reader: LogReader, progress: Progress = 
         )
     like.next_segment = max(like.next_segment, found.counters["segment"])
     rebuild = Rebuild(like)
-    rebuild.be(found.qmgr)
+    rebuild.take_attributes(found.qmgr)
     rebuild.aliases = dict(found.aliases)
     first = min(found.doubtful.values(), default=found.until)  # one that has used no queue is in no image
     for definition, place in found.queues.values():

@@ -16,7 +16,7 @@ from qmgr.objects import check_name
 from qmgr.sockets import Socket
 
 CONNECT = 30.0  # seconds
-A_MOMENT = 0.02
+A_MOMENT_S = 0.02
 
 
 def program() -> str:
@@ -70,7 +70,7 @@ class Local:
         return NotAuthorized(f"{text}; {WHOSE}, or connect over TCP (a listener of qm.ini)", name=self.name)
 
     def _nobody(self) -> Unavailable:
-        from qmgr.creation import unknown  # and what it needs, which a client that finds its daemon does not
+        from qmgr.missing import unknown  # and what it needs, which a client that finds its daemon does not
 
         disk = PosixDisk()
         if not disk.exists(self.location.ini):
@@ -94,7 +94,7 @@ class Local:
         try:
             holder = locations.running(self.location, disk)
             while holder is not None and locations.running(self.location, disk) == holder:
-                clock.wait(never, A_MOMENT)
+                clock.wait(never, A_MOMENT_S)
         except OSError as exc:  # this process has no descriptors left, say
             text = f"queue manager {self.name!r} is ending; whether it has ended can't be seen ({exc.strerror})"
             raise Unavailable(text, reason=Reason.Q_MGR_STOPPING, name=self.name) from exc

@@ -1,4 +1,4 @@
-"""Which thread has begun something, and whether that thread is still there; and one that no interrupt strikes.
+"""Threads: which one has begun something, and whether it is still there; and calls that no interrupt strikes.
 
 The number of a thread does not tell: the system gives it to the next one that is started.
 """

@@ -17,7 +17,7 @@ from qmgr.entry import OVERHEAD, Entry
 from qmgr.errors import Mistake, Reason, ResourceProblem, Unavailable
 from qmgr.logged import Logged, Surroundings
 from qmgr.queue import Queue
-from qmgr.state import A_FEW, QUEUE, PutRun
+from qmgr.state import FEW_CALLS, QUEUE, PutRun
 from qmgr.threads import Alive
 from recovery import records
 from recovery.records import (
@@ -44,7 +44,7 @@ A_RECORD = 4  # messages that are logged together take a restart as long as one 
 HOLD = 512 << 10  # bytes of calls that are held back at most
 AHEAD = 16 << 10  # bytes that are promised at most for calls that are still to come
 A_CALL = min(GET_COST, PUT_COST)  # bytes, at least
-FENCE = 1 << 40  # numbers handed out in one epoch: message ids and units of work are unique over all restarts
+NUMBERS_PER_EPOCH = 1 << 40  # message ids and units of work are numbered from epoch * this on: none comes again
 
 
 def encoded_calls(puts: Sequence[PutRun], gets: Sequence[tuple[Queue, Entry]]) -> list[bytes]:
@@ -59,7 +59,7 @@ def encoded_calls(puts: Sequence[PutRun], gets: Sequence[tuple[Queue, Entry]]) -
             parts += PUT_RUN.pack(1, run.queue.id, run.ordinal, 1, len(head) + len(body)), head, body
         else:
             parts += run_of_puts(run.queue.id, run.ordinal, list(zip(heads, bodies, strict=True)))
-    if len(gets) > A_FEW:
+    if len(gets) > FEW_CALLS:
         for queue, got in groupby(gets, QUEUE):
             sequences = [entry.sequence for _, entry in got if entry.persistent]
             if sequences:
@@ -73,7 +73,7 @@ def encoded_calls(puts: Sequence[PutRun], gets: Sequence[tuple[Queue, Entry]]) -
 
 def unlogged_calls(unit: Uow) -> bytes | Pieces:
     """What the unit of work has held back, as runs."""
-    if not unit.held:
+    if not unit.held_back:
         return b""
     puts, gets = unit.puts, unit.gets
     if unit.puts_logged:
@@ -81,7 +81,7 @@ def unlogged_calls(unit: Uow) -> bytes | Pieces:
     if unit.gets_logged:
         gets = gets[unit.gets_logged :]
     parts = encoded_calls(puts, gets)
-    return b"".join(parts) if unit.held < PIECE else in_pieces(parts, unit.held)
+    return b"".join(parts) if unit.held_back < PIECE else in_pieces(parts, unit.held_back)
 
 
 def rolled_forward(unit: Uow) -> RollForward:
@@ -104,9 +104,9 @@ class Units(Logged):
         self._hold = min(HOLD, given.log.buffer.max_frame // 2)
         self._frame = given.log.cost(0)
         self._outcome = COUNT + 2 * self._frame  # bytes that a unit of work takes beside its calls and queues
-        self._last = (given.log.epoch + 1) * FENCE - 1
+        self._last = (given.log.epoch + 1) * NUMBERS_PER_EPOCH - 1
         self._blank: list[Uow] = []  # the next unit of work, made while the disk was at work for another one
-        self._unit_numbers = itertools.count(given.log.epoch * FENCE + 1)
+        self._unit_numbers = itertools.count(given.log.epoch * NUMBERS_PER_EPOCH + 1)
         given.checkpointer.next_unit = self.next_number
 
     def heed(self) -> None:
@@ -155,11 +155,11 @@ class Units(Logged):
             self._blank.append(Uow())
 
     def next_number(self) -> int:
-        """That of the next unit of work, which is not taken by that: a count says it in words only."""
+        """The number that the next unit of work will get, without taking it: a count shows it only in its repr."""
         return int(repr(self._unit_numbers).strip("count()"))
 
     def disown(self, unit: Uow) -> None:
-        """Nobody has heard of the unit of work, and it has done nothing: it would stay, as nobody could end it."""
+        """Forget a unit of work that has done nothing and was never handed to a caller: nobody could end it."""
         self.state.uows.forget(unit.number, None)
 
     def check_not_ending(self) -> None:
@@ -174,7 +174,7 @@ class Units(Logged):
 
     def promise_of(self, unit: Uow, cost: int = 0, queues: int = 0, put_bytes: int = 0, messages: int = 0) -> int:
         """Log bytes that the unit's calls and its end may take, when it has these more."""
-        held = unit.held + cost
+        held = unit.held_back + cost
         outcome = COUNT + QUEUE_AND_SEQUENCE * (len(unit.touched) + queues)
         if unit.xid is None and held <= self._hold and outcome <= self._hold:  # the usual case: two frames, or one
             return outcome + self._frame + (held + self._frame if held else 0)
@@ -189,7 +189,7 @@ class Units(Logged):
 
     def _cost_of_end(self, unit: Uow) -> int:
         """The most bytes of log that the record of the unit's outcome takes, with the calls that are held back."""
-        return self.log.cost(COUNT + QUEUE_AND_SEQUENCE * len(unit.touched) + unit.held)
+        return self.log.cost(COUNT + QUEUE_AND_SEQUENCE * len(unit.touched) + unit.held_back)
 
     def use_promise(self, unit: Uow) -> None:
         """The room for rolling the unit forward is used now; that for its end stays."""
@@ -231,7 +231,7 @@ class Units(Logged):
         False where that is not all there is to it; nothing is promised then. The lock is held. `first_put`: no queue
         has been put to before.
         """
-        log, held, promised, ahead = self.log, unit.held, unit.promise, cost
+        log, held, promised, ahead = self.log, unit.held_back, unit.promise, cost
         space = log.space
         used = log.buffer.tail + space.promised
         calls = self.max_uncommitted - unit.put_count - len(unit.gets)
@@ -272,7 +272,7 @@ class Units(Logged):
         promise = unit.promise
         if cost:
             new = queue is not None and queue.id not in unit.touched
-            if unit.held and not new and unit.xid is None and unit.held + cost <= self._hold:
+            if unit.held_back and not new and unit.xid is None and unit.held_back + cost <= self._hold:
                 promise += cost  # as below, in the usual case
             else:
                 promise = self.promise_of(unit, cost, new, put_bytes, count)
@@ -291,7 +291,7 @@ class Units(Logged):
                 if unit.state is not ACTIVE:
                     raise verbs.ended(unit)
                 promise = self.promise_of(unit, cost, new, put_bytes, count)  # another thread may have gone on with it
-        if unit.put_count + len(unit.gets) + count > self.max_uncommitted and not unit.holds:
+        if unit.put_count + len(unit.gets) + count > self.max_uncommitted and not unit.for_client:
             verbs.check_unit(unit, count, self.max_uncommitted)
         return promise
 
@@ -307,7 +307,7 @@ class Units(Logged):
 
         Room is promised for that and for its end.
         """
-        unit.held += cost
+        unit.held_back += cost
         self.state.holding[unit] = None
         self._promise(unit, promise)
 
@@ -324,9 +324,9 @@ class Units(Logged):
                 self._log_calls(unit)
 
     def _log_calls(self, unit: Uow) -> None:
-        while self.log.make_room(self.log.cost(unit.held)):
+        while self.log.make_room(self.log.cost(unit.held_back)):
             pass  # another thread may have added to it
-        if unit.held:
+        if unit.held_back:
             self._append_and_apply(Calls(unit.number, b"", True, unlogged_calls(unit)), self.clock.wall_us())
             self._promise(unit, self.promise_of(unit))
 
@@ -365,7 +365,7 @@ class Units(Logged):
                 for number, queue in unit.touched.items():
                     bases[number] = queue.next_sequence
                 record = Commit(unit.number, bases, b"", True, unlogged_calls(unit))
-                if unit.held or unit.first_lsn:
+                if unit.held_back or unit.first_lsn:
                     self.checkpointer.records += (unit.put_count + len(unit.gets)) // A_RECORD
                     end = self._append_and_apply(record, self.clock.wall_us(), soon=soon)
                 else:
@@ -441,7 +441,7 @@ class Units(Logged):
                         self._promise(unit, self.promise_of(unit))
                 self.log_held()
                 self.log.make_room(size)  # its room in the log was promised
-                while unit.held and unit.state is ACTIVE:  # another thread's calls, while the lock was let go of
+                while unit.held_back and unit.state is ACTIVE:  # another thread's calls, while the lock was let go of
                     self._log_calls(unit)
                     self.log.make_room(size)
                 if unit.state is not ACTIVE:

@@ -16,10 +16,10 @@ import attrs
 from logger.clock import SystemClock
 from logger.disk import Disk, read_whole, replace_file, way_out
 from qmgr.authority import check_user
-from qmgr.creation import refuse_root
 from qmgr.errors import IniError, Mistake, Reason
 from qmgr.locations import Location
 from qmgr.mqsini import locked
+from qmgr.ownership import refuse_root
 
 ITERATIONS = 16_384
 MOST_ITERATIONS = 1 << 20

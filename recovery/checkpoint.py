@@ -326,7 +326,7 @@ class Checkpointer:
                 units=units,
             )
             data = encode_file(checkpoint, catalogue)
-            log.make_sure()
+            log.check_ours_as_leader()
             write_new(self._disk, self._directory, data)
             named = True
             put_in_place(self._disk, self._directory)
@@ -350,9 +350,9 @@ class Checkpointer:
     def _mark(self, kind: Kind, notes: dict[str, Any]) -> tuple[int, int]:
         """Append a checkpoint record, if need be into the room that is kept for them; (LSN, end).
 
-        The record is there to be read by people: where not even that room is left, the tail will do as the LSN. So it
-        does where the disk has no room for puts, or had none for the last try: tries that go on would use up what is
-        kept for gets.
+        The record is there to be read by people. Where not even that room is left there is none, and the tail is the
+        LSN. So it is where the disk has no room for puts, or had none at the last try: tries would use up what is kept
+        for gets.
         """
         log = self._log
         code, uow, head, data = CheckpointMark(kind, json.dumps(notes).encode()).encode()

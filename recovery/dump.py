@@ -392,12 +392,12 @@ def _first(state: ControlState, start_lsn: int | None, extent: int | None, *, ba
 
 
 def sequence_of(state: ControlState, number: int) -> int:
-    """The latest part of a linear log that the file of this number may hold. Raises LogDamaged when there is none."""
+    """The latest part of a linear log that the file of this number may hold. Raises NotInLog when there is none."""
     last = max((sequence for _, sequence in state.extents), default=0)
-    sequence = last - (linear_number(last) - number) % NUMBERS if last else 0
     if not last:
         text = "nothing was written to it, because its queue manager was never started"
         raise NotInLog(f"the log has no extent {file_name(number)} yet: {text}")
+    sequence = last - (linear_number(last) - number) % NUMBERS
     if sequence < 1:
         raise NotInLog(f"the log has no extent {file_name(number)} yet: it goes to {file_name(linear_number(last))}")
     return sequence

@@ -9,7 +9,7 @@ lies there now.
          8     4  crc       CRC-32 of bytes 12 to the end
         12     4  facts     length of the first part, deflated
         16     4  size      of it before
-        20     4  size      of the second part before it was deflated
+        20     4  size      of the second part (`arrays`) before it was deflated
         24     -  facts     JSON: the fields of `ExtentIndex` but the arrays; `queues` as numbers that are each the
                             distance from the one before; of `units` how many numbers they are; each block as a list
          -     -  arrays    `units` u64, each the distance from the one before; `places`; `subjects`
@@ -37,16 +37,14 @@ from typing import Any
 
 import attrs
 
-from logger import lsn
 from logger.control import ControlState
 from logger.crc import crc32
 from logger.disk import Disk, read_whole, replace_file
-from logger.errors import LogDamaged
 from logger.extent import linear_number
 from logger.history import History, Place, index_name
 from logger.progress import GiveWay, no_pause
 from logger.reader import LogReader
-from recovery.records import GETS, LENGTH16, LENGTH32, PUTS, QUEUE, QUEUE_PLACE, Kind
+from recovery.records import GETS, LENGTH16, LENGTH32, PUTS, QUEUE, QUEUE_PLACE, Kind, not_understood
 
 HEADER = struct.Struct("<8sIIII")
 MAGIC = b"QMGRIDX2"
@@ -56,6 +54,9 @@ SEVERAL = 0  # instead of the number of a queue
 A_MOMENT = 64  # records after which others may go on
 LARGEST = 64 << 20  # bytes of content: more units of work than an extent can have
 COMMIT = int(Kind.COMMIT)
+QUEUE_FIRST = frozenset(  # kinds whose bodies begin with the number of a queue
+    map(int, (Kind.PUT, Kind.PUT_MANY, Kind.GET, Kind.EXPIRE, Kind.DELETE))
+) | frozenset(map(int, (Kind.IMAGE_START, Kind.IMAGE_PART, Kind.IMAGE_END)))
 ONE_PUT = struct.Struct("<IIQ" + "BIQII")  # one base, and a run of one put
 ONE_GET = struct.Struct("<I" + "BIIQ")  # no base, and a run of one get
 
@@ -172,10 +173,6 @@ def queue_of_one_call(body: memoryview) -> int:
     return int(queue) if one else 0
 
 
-# PUT, PUT_MANY, GET, EXPIRE, DELETE, IMAGE_START, IMAGE_PART, IMAGE_END
-QUEUE_FIRST = frozenset((257, 258, 259, 261, 514, 515, 522, 517))
-
-
 def build(
     reader: LogReader, place: Place, log_id: bytes, extent_bytes: int, give_way: GiveWay = no_pause
 ) -> ExtentIndex:
@@ -224,12 +221,7 @@ def build(
                 subjects.append(found.pop() if len(found) == 1 else SEVERAL)
         crcs = checksums(reader, place.sequence, start, end, give_way)
     except (ValueError, KeyError, TypeError, struct.error) as exc:
-        raise LogDamaged(
-            f"the log record at {lsn.text(at)} in {place.path} can't be understood ({exc}); it was written by a later "
-            f"version, or the file is not this log's: read it with that version, or restore the file from a backup",
-            path=place.path,
-            lsn=at,
-        ) from exc
+        raise not_understood(place.path, at, exc) from exc
     if lsns:
         first_lsn = lsns[0]
     return ExtentIndex(

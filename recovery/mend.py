@@ -128,7 +128,7 @@ def _place(data_dir: str, log_dir: str, path: str) -> tuple[str, str]:
 
 
 def forget_index(disk: Disk, path: str) -> None:
-    """What is in an extent is another matter once it was changed."""
+    """Delete the index of an extent that is changed."""
     directory, _, name = path.rpartition("/")
     number = extent_of(name)
     if number is not None and disk.exists(index := f"{directory}/{index_name(number)}"):

@@ -147,8 +147,10 @@ class Placed:
         return gone
 
     def _gaps_in(self, state: ControlState, needed: int) -> set[int]:
-        """Of a linear log a start wants all, from the head that the control file names, which may be an older one, to
-        the last one that is there: of those that are in no table it refuses a gap."""
+        """Note extents of a linear log that the table does not name and that are missing; those that a restart needs.
+
+        A start wants all from the head that the control file names, which may be an older one, to the last one there.
+        """
         named = {sequence for _, sequence in state.extents}
         there = [sequence for sequence in self.here if sequence not in self.archived]
         gone = set()

@@ -42,6 +42,8 @@ from typing import Any
 
 import attrs
 
+from logger import lsn as lsns
+from logger.errors import LogDamaged
 from logger.frame import Pieces
 
 QUEUE_PLACE = struct.Struct("<IQ")
@@ -494,3 +496,14 @@ def decode(kind: int, uow: int, body: memoryview) -> Record:
         case Kind.FILL:
             return Fill(len(body))
     raise ValueError(f"record kind {kind} is not known to this version")
+
+
+def not_understood(path: str, at: int, exc: BaseException, *, or_later: bool = False) -> LogDamaged:
+    """What to raise for a record at the LSN `at`, or one behind it, that is whole and that nobody here can decode."""
+    which = ", or one behind it," if or_later else ""
+    return LogDamaged(
+        f"the log record at {lsns.text(at)} in {path}{which} can't be understood ({exc}); it was written by a later "
+        f"version, or the file is not this log's: read it with that version, or restore the file from a backup",
+        path=path,
+        lsn=at,
+    )

@@ -64,13 +64,14 @@ class Remedy:
         made = self._made_anew(epoch, evidence)
         changes: list[Change] = [*made]
         anew = {change.path for change in made}
+        beyond = set() if placed.circular or not self.cut else set(self.beyond())
         moved = [(number, seen) for number, seen in sorted(placed.right.items()) if seen.number != number]
         back = [held for sequence, held in placed.archived.items() if needed <= sequence <= last]
-        changes += (PutCopy(placed.path_of(n), seen.path) for n, seen in moved + back if placed.path_of(n) not in anew)
+        there = [(placed.path_of(number), seen.path) for number, seen in moved + back if seen.path not in beyond]
+        changes += (PutCopy(path, source) for path, source in there if path not in anew)
         after = self._state_after(epoch, made)
-        kept = {placed.path_of(number) for number, _ in after.extents}
-        if self.cut and not placed.circular:
-            changes += (Remove(path) for path in self.beyond() if path not in kept)
+        kept = {placed.path_of(number) for number, _ in after.extents} | {change.path for change in changes}
+        changes += (Remove(path) for path in sorted(beyond - kept))
         changes += self._checkpoint_changes()
         twice = [after.encode(number).ljust(control.COPY, b"\0") for number in (1, 2)]
         changes.append(Put(control_path(self.log_directory), b"".join(twice)))

@@ -106,19 +106,12 @@ class _Examiner:
         self._drop_foreign_checkpoints()
         self.placed = Placed(self.disk, self.config, self.log_id, self.extent_bytes, self.files, state, self.note)
         found = self._end(state)
-        stale = self._older_than(found.chain, state) if state is not None and found is not None else ""
-        if stale:
-            self.note("control_stale", self.control, stale)
+        if state is not None and found is not None and found.chain.epoch > state.epoch:
+            self.note("control_stale", self.control, f"of epoch {state.epoch}, the log is at {found.chain.epoch}")
             state, found = None, self._end(None)
         if found is None:
             raise self._no_end(state)
         return self._plan(state, found)
-
-    def _older_than(self, chain: Chain, state: ControlState) -> str:
-        """What the log has that a control file always knows of, and this one does not; "" where there is nothing."""
-        if chain.epoch > state.epoch:
-            return f"of epoch {state.epoch}, the log is at {chain.epoch}"
-        return ""
 
     # ---- whose log it is
 

@@ -12,6 +12,7 @@ any other can't be told from half a unit of work, and is said to be one.
 
 import json
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
 import attrs
@@ -58,6 +59,19 @@ def known_from(record: Record) -> int | None:
     if "head" not in notes:
         return None
     return record.lsn if notes["head"] is None else lsns.parse(notes["head"])
+
+
+def last_head(at: int, first: int, extent_bytes: int, head_in: Callable[[int, int], int | None]) -> int | None:
+    """Where units of work that commit from the LSN `at` on may have begun: what the last checkpoint before it says.
+
+    None where the log, which reaches back to `first`, has no such checkpoint, or does not reach back to what it names.
+    `head_in(sequence, at)` tells what the last one says that began in this extent and before `at`; None: there is none.
+    """
+    for sequence in range(at // extent_bytes, first // extent_bytes - 1, -1):
+        head = head_in(sequence, at)
+        if head is not None:
+            return head if head >= first else None
+    return None
 
 
 def next_unit(record: Record) -> int | None:

@@ -40,16 +40,16 @@ class Uow:
     puts: list[Any] = attrs.Factory(list)  # runs of messages
     put_count: int = 0  # messages in them
     puts_logged: int = 0  # of these runs
-    gets: Any = attrs.Factory(list)  # a list; of one that `holds`, what has a list's `append` and `remove`
+    gets: Any = attrs.Factory(list)  # a list; of one `for_client`, what has a list's `append` and `remove`
     touched: dict[int, Any] = attrs.Factory(dict)  # queues that it has put persistent messages to, by number
     lost: dict[int, list[bytes]] = attrs.Factory(dict)  # calls left out as a queue is damaged: by number, the runs
     persistent: int = 0  # messages that it has put and got; counted where it has an xid, and may be rolled forward
     put_bytes: int = 0  # of those that it has put, encoded
-    held: int = 0  # the most bytes of log record that its calls take which are not logged yet
+    held_back: int = 0  # the most bytes of log record that its calls take which are not logged yet
     gets_logged: int = 0  # of its gets
     promise: int = 0  # log bytes reserved for its end
     ahead: int = 0  # of them, for calls that are still to come
-    holds: bool = False  # it locks messages for a client that has not acknowledged them: nothing of it is ever logged
+    for_client: bool = False  # it locks messages that a client has not acknowledged: nothing of it is ever logged
     evicted: bool = False  # rolled back by the queue manager, which its application does not know yet
     waiting: tuple[Any, ...] = ()  # who is to hear, by `set`, that it has ended or is prepared
 

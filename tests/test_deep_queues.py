@@ -1574,12 +1574,12 @@ def test_what_was_backed_out_makes_no_checkpoint_longer_than_other_messages() ->
     fill(world, range(2000), checkpoints=500)
     world.qm.put("A", b"new")
     world.qm.checkpoint()
-    before = len(world.qm._engine.state.queues["A"].line)
+    before = len(world.qm._engine.state.queues["A"].catalogue_line)
     with world.qm.begin() as unit:
         unit.get_many("A", 2000)
         unit.backout()
     world.qm.checkpoint()
-    assert len(world.qm._engine.state.queues["A"].line) < before + 200
+    assert len(world.qm._engine.state.queues["A"].catalogue_line) < before + 200
     world.crash(LOSE_ALL)
     assert [m.backout_count for m in world.qm.browse("A")] == [1] * 2000 + [0]
 

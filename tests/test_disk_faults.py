@@ -13,7 +13,7 @@ import pytest
 import qmgr
 from logger.disk import PAGE, PosixDisk, make_dirs
 from logger.errors import LogError
-from qmgr import creation, locations, mqsini
+from qmgr import creation, locations, mqsini, ownership
 from qmgr.creation import remove_tree
 from qmgr.errors import InUse
 from recovery.errors import RecoveryError
@@ -606,7 +606,7 @@ def test_a_creation_that_failed_takes_no_lock_from_who_creates_it_next(
         usual(*given)
         for path in (location.data_dir, location.log_dir):
             make_dirs(PosixDisk(), path)
-        others.append(creation.own(PosixDisk(), location, location.log_dir))
+        others.append(ownership.own(PosixDisk(), location, location.log_dir))
 
     usual = creation._unmake
     monkeypatch.setattr(creation, "_unmake", unmade)
@@ -616,7 +616,7 @@ def test_a_creation_that_failed_takes_no_lock_from_who_creates_it_next(
         qmgr.create(NAME, data_path=tmp_path)
     held.release()
     with pytest.raises(InUse):
-        creation.own(PosixDisk(), location, location.log_dir)
+        ownership.own(PosixDisk(), location, location.log_dir)
     others[0].release()
 
 

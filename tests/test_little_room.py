@@ -309,7 +309,9 @@ def test_row_52_what_a_checkpoint_moves_to_the_disk_takes_no_room_that_was_grant
     world.disk.before_effect = lambda kind, path: puts(kind, path) if path.endswith(".seg") else None
     world.qm.checkpoint()
     assert put > 1000
-    assert (world.qm._engine.state.queues["N"].held[0] > 4_000_000) is bool(before)  # they stay in memory, or are moved
+    assert (world.qm._engine.state.queues["N"].memory_bytes[0] > 4_000_000) is bool(
+        before
+    )  # they stay in memory, or are moved
     world.qm._engine.watchful = True
     world.qm.checkpoint()
     assert "AMQ9002" not in world.errors()
@@ -381,7 +383,9 @@ def test_row_52_an_end_without_room_for_what_it_has_to_keep_says_so() -> None:
     world.qm.alter_queue("H", buffer_size=1)
     world.qm.put_many("H", [BODY] * 20)
     world.qm.checkpoint()
-    assert not world.qm._engine.state.queues["H"].held[0]  # they are in a segment, which only the end would keep
+    assert not world.qm._engine.state.queues["H"].memory_bytes[
+        0
+    ]  # they are in a segment, which only the end would keep
     world.disk.fail("create", errno.ENOSPC, once=False, where=lambda path: path.endswith("amqalchk.fil.new"))
     with pytest.raises(qmgr.StorageFull, match=r"are lost \(H\)"):
         world.qm.end()

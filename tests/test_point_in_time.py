@@ -19,9 +19,9 @@ from logger import lsn as lsns
 from logger.disk import make_dirs, replace_file
 from logger.extent import file_name, linear_number
 from qmgr import ini, locations, repairing
-from qmgr.creation import own
 from qmgr.errors import AlreadyExists, Damaged, InUse, Mistake, Reason, Unavailable
 from qmgr.objects import mangle
+from qmgr.ownership import own
 from tests.conftest import SOAK
 from tests.model import Model
 from tests.qmgr.world import World, bodies

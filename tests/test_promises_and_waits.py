@@ -84,10 +84,10 @@ class Writing:
 
     def waits(self, call: Any) -> Call:
         """Make a call that waits for room in the buffer."""
-        before = len(self._log._large)
+        before = len(self._log._appenders)
         made = Call(call)
         self._calls.append(made)
-        until(lambda: len(self._log._large) > before)
+        until(lambda: len(self._log._appenders) > before)
         return made
 
     def forces(self, call: Any) -> Call:
@@ -254,7 +254,7 @@ def test_calls_that_a_unit_makes_while_those_before_wait_for_room_get_their_room
     first, last = (grows, other) if its_own else (other, grows)
     for n, call in enumerate((first.commit, lambda: grows.put("A", bytes(400_000))), 1):
         calls.append(Call(call))
-        until(lambda: len(log._large) == n)  # noqa: B023
+        until(lambda: len(log._appenders) == n)  # noqa: B023
     world.disk.before_effect = writes
     go.set()
     for made in calls:
@@ -505,7 +505,7 @@ def test_a_record_that_meets_the_end_of_its_extent_has_room_for_the_padding() ->
     fill(world, log.buffer.room - (extent - buffer.tail % extent) + 400)
     fits = bytes(log.buffer.room - log.cost(0) - 200)
     put = Call(lambda: world.qm.put("A", fits))
-    until(lambda: bool(log._large) or not put.is_alive())
+    until(lambda: bool(log._appenders) or not put.is_alive())
     writing.done()
     put.outcome()
     world.crash(LOSE_ALL)

@@ -16,10 +16,10 @@ from logger.errors import LogError
 from logger.history import History
 from qmgr import ini, life, locations, mqsini, published, stopped
 from qmgr.cli.command import ENDING, NAME_ERROR, NOT_AVAILABLE, UNEXPECTED, Failure, complain
-from qmgr.creation import remains
 from qmgr.errors import IniError, InUse, command_in
 from qmgr.life import Stage
 from qmgr.locations import Location
+from qmgr.missing import remains
 from qmgr.objects import NAME, is_mangled, unmangle
 from recovery import checkpoint
 from recovery.dump import ReaderOf
@@ -27,7 +27,7 @@ from recovery.errors import RecoveryError
 
 DISK = PosixDisk()
 CLOCK = SystemClock()
-PATIENCE = 20  # times that a command looks for what a running queue manager publishes
+LOOKS = 20  # times that a command looks for what a running queue manager publishes
 PAUSE = 0.1  # seconds between two of them
 STALE = 10.0  # seconds after which what was published is said to be old
 
@@ -157,7 +157,7 @@ def _has_daemon(location: Location) -> bool:
 
 def _await_start(location: Location) -> None:
     """A daemon that is starting lets nobody in yet."""
-    for _ in range(PATIENCE):
+    for _ in range(LOOKS):
         note = life.daemon(DISK, location)
         if note is None or note.stage is not Stage.STARTING:
             return
@@ -168,7 +168,7 @@ def standing(name: str, data_path: str | None) -> published.Picture:
     """How the queue manager stands: what its owner publishes, or what its files say when nobody runs it."""
     location = there(name, data_path)
     holder = None
-    for _ in range(PATIENCE):  # one that has just been started has not published anything yet
+    for _ in range(LOOKS):  # one that has just been started has not published anything yet
         holder = locations.running(location, DISK)
         if holder is None:
             return stopped.picture(DISK, CLOCK, location)

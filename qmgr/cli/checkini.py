@@ -13,10 +13,10 @@ from qmgr.cli import access
 from qmgr.cli.access import CLOCK, DISK
 from qmgr.cli.command import NAME_ERROR, UNEXPECTED, Command, Failure, Parser, absolute, complain
 from qmgr.configuration import Config
-from qmgr.creation import remains
 from qmgr.daemon.tls import outdated, server_context
 from qmgr.errors import IniError, NameError_
 from qmgr.ini_text import complaint
+from qmgr.missing import remains
 from qmgr.users import Users
 
 WRONG = 10

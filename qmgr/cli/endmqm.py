@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 def daemon_of(location: Location) -> Note:
     """What the daemon says that has the queue manager; ends the command where there is none."""
-    for _ in range(access.PATIENCE):  # in the moment in which it takes the lock it has not said anything yet
+    for _ in range(access.LOOKS):  # in the moment in which it takes the lock it has not said anything yet
         if (note := life.daemon(DISK, location)) is not None:
             return note
         if DISK.locked_by(life.path(location)) is None:

@@ -14,8 +14,8 @@ from qmgr.cli.command import (
     absolute,
     complain,
 )
-from qmgr.creation import away, unfinished
 from qmgr.errors import InUse
+from qmgr.missing import away, unfinished
 
 NEEDED = 10
 LOSS = 20

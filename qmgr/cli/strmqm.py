@@ -5,9 +5,9 @@ import argparse
 from qmgr import life, locations
 from qmgr.cli import access
 from qmgr.cli.command import Command, Failure, Parser
-from qmgr.creation import unknown
 from qmgr.daemon import starting
 from qmgr.life import Stage
+from qmgr.missing import unknown
 
 BAD_PARAMETER = 39
 

@@ -1,4 +1,4 @@
-"""Beats: one thread that tells clients whose calls take long that these are at work, as often as each wants to hear it.
+"""Beats: heartbeats. One thread tells clients whose calls take long that these are at work, as often as they want it.
 
 A client gives a daemon up that says nothing for long. Waits and the calls of operators may take longer than that; so
 may a look at much of the log. Nothing is told of what takes long for a reason of its own, such as a disk that hangs.
@@ -24,7 +24,7 @@ class Busy(Protocol):
 
 
 class Beats:
-    """Thread-safe."""
+    """Sends the heartbeats of one daemon. Thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

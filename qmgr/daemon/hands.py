@@ -1,4 +1,4 @@
-"""Hands: threads for calls that may take long, one for each at a time; who has done one is there for the next."""
+"""Hands: a pool of threads, as many as there are calls that may take long; an idle one stays a while for the next."""
 
 import threading
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def start_thread(work: Work, name: str) -> threading.Thread:
 
 
 class Hands:
-    """Thread-safe."""
+    """The pool of one daemon. Thread-safe."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -34,7 +34,7 @@ from qmgr.verbs import LONGEST_WAIT
 from qmgr.wire import ProtocolError
 
 LAST_ANSWERS = 2_000_000_000  # nanoseconds that calls which are under way have at the end
-A_MOMENT = 0.1  # seconds
+A_MOMENT_S = 0.1  # between two tries to take clients where descriptors have run out
 
 
 @attrs.frozen(kw_only=True)
@@ -106,13 +106,13 @@ class LocalListener:
                 if not in_need:
                     self._service.say("AMQ9207", peer=self._place.name, text=f"a connection can't be taken ({exc})")
                 in_need = True
-                self._service.clock.wait(threading.Event(), A_MOMENT)  # some will come back
+                self._service.clock.wait(threading.Event(), A_MOMENT_S)  # some will come back
 
     def _let_in(self, sock: Socket) -> None:
         """Hear in a thread of its own who it is. Raises OSError, RuntimeError, MemoryError."""
         handle = sock.dup()
         while (stranger := self._strangers.come(partial(sockets.hang_up, handle))) is None:
-            self._service.clock.wait(threading.Event(), A_MOMENT)
+            self._service.clock.wait(threading.Event(), A_MOMENT_S)
         self._unknown[sock] = stranger, handle
         start_thread(lambda: self._serve(sock), f"qmgr {self._place.name} client")
 

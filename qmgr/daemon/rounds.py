@@ -25,7 +25,7 @@ from qmgr.sockets import Gone
 ROUNDS = 8  # before a force, if there is enough to do
 LINGER = 100_000  # nanoseconds in which a client often has its next call: to sleep and be woken takes as long
 COMPANY = 32  # forces after the last one that several calls waited for
-PATIENCE = 250_000_000  # nanoseconds that others wait for a force
+PATIENCE_NS = 250_000_000  # that others wait for a force
 LAST_FORCE = 5.0  # seconds that it may take at the end
 Waiting = dict[Calls, Answer]  # for a force, to be told this then
 
@@ -47,7 +47,7 @@ class _Turn:
 
 
 class Rounds:
-    """Thread-safe."""
+    """The forces of one daemon, each shared by the calls that came together. Thread-safe."""
 
     def __init__(self, service: ServiceFace, beats: Beats) -> None:
         self._service = service
@@ -100,7 +100,7 @@ class Rounds:
     def relieve(self, turn: "_Turn", now: int) -> None:
         """Where a force keeps its thread for long another one serves the sockets that do not wait for that force."""
         with self._lock:
-            turn.due = turn.began + PATIENCE
+            turn.due = turn.began + PATIENCE_NS
             if turn.forcing and now < turn.due:
                 return
             turn.watched, turn.due = False, NEVER
@@ -187,7 +187,7 @@ class Rounds:
         with self._lock:
             watched, turn.watched, turn.forcing = turn.watched, True, True
         if not watched:
-            turn.due = turn.began + PATIENCE
+            turn.due = turn.began + PATIENCE_NS
             self._beats.add(turn)
         try:
             self._service.sessions.log_held()

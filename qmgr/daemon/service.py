@@ -14,12 +14,13 @@ from typing import Any, Protocol
 from logger.clock import Clock, SystemClock
 from logger.disk import Disk, Path, PosixDisk
 from qmgr import autoconfig, ini, locations, mqsini, sockets
-from qmgr.creation import refuse_root, unknown
 from qmgr.daemon import autorun
 from qmgr.daemon.admission import Admission
 from qmgr.errors import Mistake, MQError, Unavailable
 from qmgr.life import Life, Stage
 from qmgr.manager import QueueManager, start
+from qmgr.missing import unknown
+from qmgr.ownership import refuse_root
 from qmgr.session import Sessions
 
 MODES = ("quiesce", "immediate", "preemptive")

@@ -19,11 +19,11 @@ from typing import Any, NoReturn
 from logger.disk import NO_DESCRIPTORS, NO_SPACE, process_numbers, way_out
 from logger.errors import LogError
 from qmgr import locations
-from qmgr.creation import MORE_THREADS, NO_THREAD
 from qmgr.daemon.listeners import MAKERS
 from qmgr.daemon.process import Daemon, Teller
 from qmgr.daemon.service import Service
 from qmgr.errors import WHOSE, IniError, InUse, MQError, NameError_, Reason, command_in
+from qmgr.translated import MORE_THREADS, NO_THREAD
 from recovery.errors import RecoveryError
 
 DONE, RUNNING, UNKNOWN, LOG_NOT_AVAILABLE, STILL_USED, STOPPING = 0, 5, 16, 23, 24, 49

@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable
 
 from qmgr.errors import Mistake, Reason
-from qmgr.message import MAX_EXPIRY, MAX_GROUP, NO_ID, Message, Value
+from qmgr.message import MAX_EXPIRY, MAX_GROUP, NO_ID, Message, Value, value_text
 from qmgr.verbs import PutOptions
 
 PREFIX = "/queue/"
@@ -160,7 +160,7 @@ def message_headers(message: Message, wall_us: Callable[[], int]) -> dict[str, s
         headers[LAST_IN_GROUP] = "true" if message.last_in_group else "false"
     for name, value in message.properties.items():
         if name not in NO_PROPERTIES:
-            headers.setdefault(name, _said(value))
+            headers.setdefault(name, value_text(value))
     if message.correlation_id != NO_ID:
         headers.setdefault(CORRELATION_ID, id_text(message.correlation_id))
     if message.group_id is not None:
@@ -168,13 +168,3 @@ def message_headers(message: Message, wall_us: Callable[[], int]) -> dict[str, s
     if message.format.rstrip() == TEXT:
         headers.setdefault("content-type", "text/plain")
     return headers
-
-
-def _said(value: Value) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case bytes():
-            return value.hex()
-        case _:
-            return str(value)

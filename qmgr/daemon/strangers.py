@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 
 MOST = 200  # of one listener
-PATIENCE = 1_000_000_000  # nanoseconds that each may take to say something, whoever else comes
+PATIENCE_NS = 1_000_000_000  # that each may take to say something, whoever else comes
 
 
 class Stranger:
@@ -55,7 +55,7 @@ class Strangers:
         return new
 
     def _next_to_go(self, now: int) -> Stranger | None:
-        patient = [one for one in self._there if now - one.came >= PATIENCE]
+        patient = [one for one in self._there if now - one.came >= PATIENCE_NS]
         return next((one for one in patient if not one.spoken), patient[0] if patient else None)
 
     def leave(self, one: Stranger) -> None:

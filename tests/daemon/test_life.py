@@ -18,9 +18,9 @@ from logger.disk import PosixDisk
 from qmgr import life
 from qmgr.cli.endmqm import Ending
 from qmgr.client import Connection
-from qmgr.creation import own
 from qmgr.errors import MQError, NoMessageAvailable, Reason
 from qmgr.life import Stage
+from qmgr.ownership import own
 from tests.commands import ROOT
 from tests.conformance.nursery import halt
 from tests.daemon.daemons import PATIENCE, Daemons, wait_for

@@ -472,14 +472,14 @@ def test_an_appender_that_waits_for_room_is_told_although_its_leader_is_struck_i
 
     def append() -> None:
         with line.lock:
-            line._large.add(append)
+            line._appenders.add(append)
             while line._writing:
                 line.changed.wait()
-            line._large.remove(append)
+            line._appenders.remove(append)
 
     appender = threading.Thread(target=append, daemon=True)
     appender.start()
-    until(lambda: bool(line._large))
+    until(lambda: bool(line._appenders))
     told, strikes = line.changed.notify_all, [kind()]
 
     def struck() -> None:

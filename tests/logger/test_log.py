@@ -732,7 +732,7 @@ def test_who_goes_on_in_the_next_extent_waits_for_who_writes() -> None:
     assert hangs.wait(120)
     advancing = threading.Thread(target=advance, daemon=True)
     advancing.start()
-    while advancing.is_alive() and not log._large:
+    while advancing.is_alive() and not log._appenders:
         threading.Event().wait(0.001)
     go_on.set()
     forcing.join(120)
@@ -804,7 +804,7 @@ CALLS: dict[str, Callable[[Log], object]] = {
     "a small record": lambda log: put(log, b"lost"),
     "a large record": lambda log: put(log, bytes(100_000)),
     "a head": lambda log: log.move_head(log.state.head, log.durable),
-    "other files": lambda log: log.make_sure(),
+    "other files": lambda log: log.check_ours_as_leader(),
     "an end": lambda log: log.close(clean=True),
 }
 ANOTHER = "another process has started this queue manager"
@@ -864,7 +864,7 @@ def test_row_63_a_control_file_that_is_just_being_written_is_still_ours() -> Non
 
     def looks(kind: str, path: str) -> None:
         if kind == "sync" and path.endswith("amqhlctl.lfh"):
-            log.still_ours()
+            log.check_ours()
             looked.append(path)
 
     disk.before_effect = looks

@@ -28,9 +28,9 @@ except (AttributeError, OSError):
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks as long as the disk takes, however busy the machine is."""
-    monkeypatch.setattr(polled, "LONGEST", 600_000_000_000)
-    monkeypatch.setattr(polled, "TAKEN", 600_000_000_000)
-    monkeypatch.setattr(polled, "A_SLICE", 600_000_000_000)
+    monkeypatch.setattr(polled, "LONGEST_NS", 600_000_000_000)
+    monkeypatch.setattr(polled, "TAKEN_NS", 600_000_000_000)
+    monkeypatch.setattr(polled, "SLICE_NS", 600_000_000_000)
 
 
 class Asking(polled.Poller):
@@ -472,7 +472,7 @@ def test_where_the_disk_takes_long_it_is_tried_ever_less_often(
 ) -> None:
     shown, not_yet = poller._tail, NotYet()  # some disks have done it before anybody looks
     monkeypatch.setattr(poller, "_tail", not_yet)
-    monkeypatch.setattr(polled, "LONGEST", 0)
+    monkeypatch.setattr(polled, "LONGEST_NS", 0)
     pauses = []
     for number in range(1, 2000):
         if poller.write(file.fd, filled(number % 251), 0) == PAGE:
@@ -482,18 +482,18 @@ def test_where_the_disk_takes_long_it_is_tried_ever_less_often(
     poller._pause, poller._left_out = polled.MOST, 0
     poller.write(file.fd, filled(1), 0)
     assert (poller._pause, poller._left_out) == (polled.MOST, polled.MOST)
-    monkeypatch.setattr(polled, "LONGEST", 60_000_000_000)
+    monkeypatch.setattr(polled, "LONGEST_NS", 60_000_000_000)
     monkeypatch.setattr(poller, "_tail", shown)
     poller._pause, poller._left_out = 64, 0
-    for _ in range(polled.SURE):
+    for _ in range(polled.GOOD_RUN):
         assert poller._pause == 64
         poller.write(file.fd, filled(1), 0)
     assert (poller._pause, poller._left_out) == (32, 0)
     monkeypatch.setattr(poller, "_tail", not_yet)
-    monkeypatch.setattr(polled, "TAKEN", 0)
+    monkeypatch.setattr(polled, "TAKEN_NS", 0)
     poller.write(file.fd, filled(1), 0)
     assert (poller._pause, poller._left_out, poller._in_time) == (64, 32, 0)
-    monkeypatch.setattr(polled, "A_SLICE", 0)
+    monkeypatch.setattr(polled, "SLICE_NS", 0)
     poller._left_out = 0
     poller.write(file.fd, filled(1), 0)
     assert (poller._pause, poller._left_out) == (128, polled.MOST)

@@ -20,7 +20,7 @@ import pytest
 import qmgr
 from logger.disk import PosixDisk
 from logger.errors import LogError
-from qmgr import creation, locations, migration, pointintime, repairing
+from qmgr import locations, migration, ownership, pointintime, repairing
 from qmgr.cli import access, dspmq
 from qmgr.cli.command import Command, explain
 from qmgr.cli.main import commands, qm
@@ -318,7 +318,7 @@ def test_two_who_create_it_at_once_are_told_of_each_other(run: Run, data: Path):
     location = locations.find("QM1", str(data))
     for directory in (location.data_dir, location.log_dir):
         Path(directory).mkdir(parents=True)
-    owned = creation.own(PosixDisk(), location, location.log_dir)
+    owned = ownership.own(PosixDisk(), location, location.log_dir)
     done = run(f"crtmqm {SMALL} QM1")
     text = f"AMQ8146E: queue manager 'QM1' can't be created: pid {os.getpid()} is about to.\n"
     assert (done.returncode, done.stderr) == (40, text)

@@ -76,7 +76,7 @@ def test_they_are_got_in_their_order_whole_and_in_parts(monkeypatch: pytest.Monk
     assert got(world, 40) == numbers(5, 40)
     assert +parts == {"gets": 2, "batches": 4, "a part": 2}
     assert queue.depth == 15
-    assert queue.held[1] == held(queue)
+    assert queue.memory_bytes[1] == held(queue)
     world.crash(LOSE_ALL)
     assert got(world, 6) == numbers(45, 6)
     world.qm.checkpoint()
@@ -100,7 +100,7 @@ def test_those_that_a_segment_has_are_gone_there_too(monkeypatch: pytest.MonkeyP
     assert lane.placed == sum(item.weight for item in lane.behind if isinstance(item, Batch))
     size = segment.gone_bytes
     assert got(world, 13) == numbers(27, 13)
-    assert lane.placed == queue.held[1] == 0
+    assert lane.placed == queue.memory_bytes[1] == 0
     assert segment.gone_count == 40
     assert size < segment.gone_bytes <= segment.gone_bytes + segment.live_bytes
     world.crash(LOSE_ALL)
@@ -194,7 +194,7 @@ def test_blocks_are_got_in_parts_and_no_message_becomes_an_entry(
     ]
     assert got(world, 13) == numbers(7, 13)
     [lane] = queue._lanes.values()
-    assert (lane.paged, len(lane.line), queue.depth, queue.held[1]) == (40, 0, 40, 0)
+    assert (lane.paged, len(lane.line), queue.depth, queue.memory_bytes[1]) == (40, 0, 40, 0)
     assert +parts == {"gets": 2, "blocks": parts["blocks"]}
     assert sum(segment.gone_count for segment in queue.segments.values()) == 20
     world.crash(LOSE_ALL)
@@ -363,7 +363,7 @@ def one_life(rng: random.Random, delivery: str, deep: bool) -> None:
             there, locked, unit = sorted(there + locked), [], None
         assert queue.depth == len(there)
         if not deep and not locked:
-            assert queue.held[1] == held(queue)
+            assert queue.memory_bytes[1] == held(queue)
         for lane in queue._lanes.values():
             assert lane.placed == sum(one.weight for one in lane.behind if isinstance(one, Batch) and one.segment)
     if unit is not None:

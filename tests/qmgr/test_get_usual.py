@@ -38,7 +38,7 @@ def made(count: int = 5) -> tuple[World, qmgr.UnitOfWork]:
 def counts(world: World, unit: qmgr.UnitOfWork) -> dict[str, int]:
     """All that a get counts."""
     one, queue = unit._unit, world.qm._engine.state.queues["A"]
-    counted = {name: getattr(one, name) for name in ("put_count", "put_bytes", "held")}
+    counted = {name: getattr(one, name) for name in ("put_count", "put_bytes", "held_back")}
     return counted | {
         "promise": one.promise - one.ahead,
         "promised": world.qm._engine.log.space.promised - one.ahead,
@@ -136,7 +136,7 @@ def no_room_in_the_log(world: World, unit: qmgr.UnitOfWork) -> None:
 
 
 def no_more_held(world: World, unit: qmgr.UnitOfWork) -> None:
-    world.qm._engine._hold = unit._unit.held + GET_COST
+    world.qm._engine._hold = unit._unit.held_back + GET_COST
 
 
 def no_more_in_a_unit(world: World, unit: qmgr.UnitOfWork) -> None:
@@ -300,11 +300,11 @@ def test_room_is_promised_for_as_many_gets_as_there_were() -> None:
     one, engine = unit._unit, world.qm._engine
     for _ in range(64):
         assert another(unit) is not None
-    assert 0 < one.ahead <= one.held
+    assert 0 < one.ahead <= one.held_back
     assert one.promise == engine.promise_of(one) + one.ahead
     assert engine.log.space.promised == one.promise
     world.qm.put("B", b"of another, before which all that it has done is logged")
-    assert (one.held, one.ahead, one.promise) == (0, 0, engine.promise_of(one))
+    assert (one.held_back, one.ahead, one.promise) == (0, 0, engine.promise_of(one))
     for _ in range(500):
         unit.get("A")
     assert 0 < one.ahead <= AHEAD
@@ -409,9 +409,9 @@ def test_it_has_its_bounds() -> None:
         if engine.put_usual(one, "A", bytes(1000)) is None:
             break
         largest = max(largest, one.ahead)
-        assert one.held + one.ahead < engine._hold
+        assert one.held_back + one.ahead < engine._hold
     assert AHEAD - 2000 < largest <= AHEAD
-    assert one.held > engine._hold - AHEAD - 2000
+    assert one.held_back > engine._hold - AHEAD - 2000
 
 
 def test_another_order_of_delivery_is_heeded_at_once() -> None:
@@ -451,7 +451,7 @@ def test_what_would_not_survive_a_crash_is_left_to_the_long_way() -> None:
     assert unit.get("A").body == b"first"
     assert another(unit) is None
     assert [unit.get("A").body for _ in range(2)] == [b"second", b"third"]
-    assert unit._unit.held == GET_COST
+    assert unit._unit.held_back == GET_COST
 
 
 def test_a_refusal_is_heard_without_the_lock_which_a_forked_child_may_find_taken_for_ever() -> None:

@@ -19,8 +19,8 @@ from qmgr.ids import (
     Resident,
     Unindexed,
     kept_place,
+    with_bloom,
     with_more,
-    with_sieve,
 )
 from qmgr.segments import Segment
 
@@ -269,13 +269,13 @@ def test_the_arrays_of_a_segment_that_is_no_more_are_dropped() -> None:
 
 
 @given(st.sets(st.integers(0, (1 << 64) - 1), min_size=1))
-def test_a_sieve_lets_each_number_through_and_stops_most_others(numbers: set[int]) -> None:
-    made, shift, sieve = with_sieve(array("Q", sorted(numbers)))
-    marks = [mark for number in numbers for mark in (number >> shift, (number >> 32) % (8 * len(sieve)))]
-    assert all(sieve[mark >> 3] >> (mark & 7) & 1 for mark in marks)
-    assert sum(byte.bit_count() for byte in sieve) <= len(set(marks))
-    assert len(made) <= len(sieve) <= 2 * len(made)
-    assert len(sieve) * 8 << shift == 1 << 64
+def test_a_bloom_filter_lets_each_number_through_and_stops_most_others(numbers: set[int]) -> None:
+    made, shift, bloom = with_bloom(array("Q", sorted(numbers)))
+    marks = [mark for number in numbers for mark in (number >> shift, (number >> 32) % (8 * len(bloom)))]
+    assert all(bloom[mark >> 3] >> (mark & 7) & 1 for mark in marks)
+    assert sum(byte.bit_count() for byte in bloom) <= len(set(marks))
+    assert len(made) <= len(bloom) <= 2 * len(made)
+    assert len(bloom) * 8 << shift == 1 << 64
 
 
 STEP = st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(0, 5), st.integers(0, 9))

@@ -395,7 +395,7 @@ def test_row_65_an_appender_that_is_struck_while_it_waits_for_room_leaves_nobody
         calls.append(Call(partial(put, "A", bytes(40_000))))
         wait_for(lambda: log._waiting)  # noqa: B023
         calls.append(Call(partial(interrupted, tracer, partial(put, "A", bytes(50_000)))))
-        wait_for(lambda: log._large or not calls[-1].is_alive())  # noqa: B023
+        wait_for(lambda: log._appenders or not calls[-1].is_alive())  # noqa: B023
         go.set()
         for call in calls:
             call.join(HANGS)

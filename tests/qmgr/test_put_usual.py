@@ -27,7 +27,7 @@ def another(unit: qmgr.UnitOfWork, body: Any = b"another", name: Any = "A") -> b
 def counts(world: World, unit: qmgr.UnitOfWork) -> dict[str, int]:
     """All that a put counts."""
     one, queue, log = unit._unit, world.qm._engine.state.queues["A"], world.qm._engine.log
-    counted = {name: getattr(one, name) for name in ("put_count", "put_bytes", "held")}
+    counted = {name: getattr(one, name) for name in ("put_count", "put_bytes", "held_back")}
     ahead = sum(other.ahead for other in world.qm._engine.state.uows)
     counted |= {"promise": one.promise - one.ahead, "promised": log.space.promised - ahead}
     return counted | {
@@ -135,7 +135,7 @@ def no_room_in_the_log(world: World, unit: qmgr.UnitOfWork) -> None:
 
 
 def no_more_held(world: World, unit: qmgr.UnitOfWork) -> None:
-    world.qm._engine._hold = unit._unit.held + 300
+    world.qm._engine._hold = unit._unit.held_back + 300
 
 
 def no_more_in_a_unit(world: World, unit: qmgr.UnitOfWork) -> None:
@@ -459,7 +459,7 @@ def test_what_an_interrupted_call_was_promised_counts_for_the_next_one() -> None
     unit.put("A", b"first")
     world.qm.put("A", b"another")  # which logs it
     one = unit._unit
-    assert one.promise and not one.held
+    assert one.promise and not one.held_back
     with engine.lock:
         for cost in (500, 300):
             assert engine._goes_on(one, cost)

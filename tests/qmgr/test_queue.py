@@ -96,7 +96,7 @@ class Paged:
         for number in [number for number, segment in queue.segments.items() if not len(segment)]:
             del queue.segments[number]
             self.arrays.drop(number)
-        spill = ending or queue.held[0] > queue.buffers[0]
+        spill = ending or queue.memory_bytes[0] > queue.buffers[0]
         for persistent in (False, True) if spill else (True,):
             self._write(queue.fresh[persistent], persistent)
         queue.fresh = [] if spill else queue.fresh[0], []
@@ -164,7 +164,7 @@ class Paged:
 
     @property
     def held(self) -> int:
-        return sum(self.queue.held)
+        return sum(self.queue.memory_bytes)
 
 
 def kind_of(lane: Lane) -> tuple[int, bool]:
@@ -374,7 +374,7 @@ class Beside(Paged):
                 if e.persistent == kind and e.status != GONE
                 if not e.segment or e.status != READY
             )
-            assert self.queue.held[kind] <= self.buffer + stuck
+            assert self.queue.memory_bytes[kind] <= self.buffer + stuck
 
     def agrees(self, k: int, odd: bool) -> None:
         queue, expected = self.queue, self.order()
@@ -412,7 +412,9 @@ class Beside(Paged):
         for kind in (0, 1):
             entries = [*memory.values(), *(e for _, e in self.locked.values())]
             batched = [b for lane in self.lanes for b in lane.behind if isinstance(b, Batch)] if kind else []
-            assert queue.held[kind] == sum(size(e) for e in entries if e.persistent == kind) + weight([*batched])
+            assert queue.memory_bytes[kind] == sum(size(e) for e in entries if e.persistent == kind) + weight(
+                [*batched]
+            )
         cells = {(e.segment, e.cell) for e in queue._elsewhere.values() if e.segment}
         assert queue._held_cells <= cells, "a message would be passed over"
         for index in queue._by_id.values():

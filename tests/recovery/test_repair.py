@@ -773,6 +773,21 @@ def test_extents_swapped_one_of_which_no_control_file_knows() -> None:
     mended(life, "extents_swapped", model)
 
 
+def test_an_extent_behind_the_cut_lies_under_the_name_of_one_that_stays() -> None:
+    """It is not put back, as it goes; and the other one, whose name it had, stays."""
+    past = of("linear-killed")
+    life = past.fork()
+    last, first = max(past.sequences), min(past.sequences)
+    ahead, behind = past.sequences[first], past.sequences[last]
+    history, cut_off = life.disk.peek(ahead), life.disk.peek(behind)
+    life.disk.poke(ahead, cut_off)
+    life.disk.poke(behind, history)
+    life.disk.remove(past.sequences[last - 1])
+    done = cut(past, life, "extent_missing")
+    assert "extents_swapped" in rows(done)
+    assert DATA + past.extent_bytes == len(life.disk.peek(ahead)) and life.disk.peek(ahead) == history
+
+
 def test_extents_swapped_and_an_older_copy_is_in_the_right_place(killed: Past) -> None:
     """The one that has more of the log is taken, wherever it lies."""
     life = killed.fork()

@@ -687,7 +687,7 @@ class Crowd:
                 raise self.violation(f"{engine.log.space.promised} bytes are promised, not {promised}")
             for unit in engine.state.uows:
                 needed = engine.promise_of(unit) + unit.ahead
-                if unit.state is UowState.ACTIVE and (unit.held or unit.first_lsn) and unit.promise != needed:
+                if unit.state is UowState.ACTIVE and (unit.held_back or unit.first_lsn) and unit.promise != needed:
                     raise self.violation(f"{unit.promise} bytes are promised to {unit.number}, not {needed}")
         for unit in self.works:
             if unit.real is not None and not unit.outcome and unit.real.state is UowState.BACKED_OUT:

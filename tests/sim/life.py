@@ -270,10 +270,10 @@ class Life:
         if promised != sum(unit.promise for unit in units):
             raise Violation(f"{promised} bytes are promised, but {[u.promise for u in units]} to units\n{self.tell()}")
         for unit in units:
-            if unit.state is not UowState.ACTIVE or not (unit.held or unit.first_lsn):
+            if unit.state is not UowState.ACTIVE or not (unit.held_back or unit.first_lsn):
                 continue
             needed = engine.promise_of(unit) + unit.ahead
-            if unit.promise != needed or not 0 <= unit.ahead <= unit.held:
+            if unit.promise != needed or not 0 <= unit.ahead <= unit.held_back:
                 raise Violation(f"{unit.promise} bytes are promised to a unit that needs {needed}\n{self.tell()}")
 
     def settle(self) -> None:

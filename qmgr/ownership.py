@@ -1,0 +1,81 @@
+"""Owning a queue manager: a lock beside its data and one beside its log; who has it, and who may not."""
+
+import errno
+
+from logger.disk import Disk, Lock
+from logger.errors import LogInUse
+from qmgr.errors import InUse, Reason, Unavailable, command_in
+from qmgr.locations import Location
+from qmgr.missing import unknown
+
+LOG_LOCK = "qm.lock"
+
+
+def refuse_root(disk: Disk, path: str, name: str) -> None:
+    """Refuse root where the files are another user's, who could not open what root makes. Raises Unavailable (2035)."""
+    owner = disk.stranger(path)
+    if owner:
+        why = f"this is user {owner!r}'s, who could not open what root leaves there; be that user"
+        denied = PermissionError(errno.EPERM, why, path)
+        raise Unavailable(f"{why}: {path}", reason=Reason.NOT_AUTHORIZED, name=name) from denied
+
+
+class Ownership:
+    """The locks that make a queue manager ours: one beside its data, one beside its log."""
+
+    def __init__(self) -> None:
+        self.locks: list[Lock] = []
+
+    def astray(self) -> str:
+        """A directory that is not at its path any more; "" as long as each of them is."""
+        return next((lock.directory for lock in self.locks if not lock.in_place()), "")
+
+    def release(self) -> None:
+        for lock in self.locks:
+            lock.release()
+
+
+def own(
+    disk: Disk, location: Location, log_dir: str | None, held: Ownership | None = None, *, command: str = ""
+) -> Ownership:
+    """Own the queue manager until the locks are released or the process ends. Raises InUse, saying who has it.
+
+    The log, if there is one, has a lock of its own, since a copy of the data would lead to the same log. `command`: one
+    that works on the files, and does not run the queue manager.
+    """
+    held = held or Ownership()
+    try:
+        _lock(disk, location, location.lock, "", held, command)
+        if log_dir is not None:
+            lock_log(disk, location, log_dir, held, command=command)
+        return held
+    except FileNotFoundError:
+        held.release()
+        if disk.exists(location.data_dir):
+            raise
+        raise unknown(disk, location) from None  # it has just been deleted
+    except BaseException:
+        held.release()
+        raise
+
+
+def lock_log(disk: Disk, location: Location, log_dir: str, held: Ownership, *, command: str = "") -> None:
+    """Own the log in `log_dir` too. Raises InUse."""
+    _lock(disk, location, f"{log_dir}/{LOG_LOCK}", f"the log in {log_dir} of ", held, command)
+
+
+WHERE_IT_RUNS = "; end it in that process, or, where that is its daemon, use qmgr.connect or endmqm"
+
+
+def _lock(disk: Disk, location: Location, path: str, what: str, held: Ownership, command: str) -> None:
+    holder = f"{disk.process()} ({command})" if command else disk.process()
+    try:
+        disk.lock(path, holder, held.locks)
+    except LogInUse as exc:
+        at_work = command_in(exc.holder)
+        state, way = ("is being worked on", "") if at_work else ("is running already", WHERE_IT_RUNS)
+        raise InUse(
+            f"{what}queue manager {location.name!r} {state}: {exc.holder or 'another process'} holds it{way}",
+            holder=exc.holder,
+            name=location.name,
+        ) from None
