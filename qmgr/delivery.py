@@ -15,6 +15,8 @@ from qmgr.queue import Queue
 from qmgr.threads import this_thread
 from recovery.uows import Uow
 
+NO_BOUND = 1 << 62  # bytes
+
 
 @attrs.frozen(eq=False)
 class Delivery:
@@ -50,12 +52,15 @@ class Holder:
         self._engine = engine
         self._unit = engine.new_holder(owner, this_thread())
 
-    def take(self, queue: str, limit: int, watch: Watch | None = None) -> tuple[list[Delivery], int]:
+    def take(
+        self, queue: str, limit: int, watch: Watch | None = None, most_bytes: int = NO_BOUND
+    ) -> tuple[list[Delivery], int]:
         """Up to `limit` messages, and the LSN that must be safe before the client hears of them.
 
-        Where there is none, `watch` stands in line. Raises Inhibited, UnknownQueue, Unavailable (2161) …
+        Their bodies have `most_bytes`, or more by a part of the last one. Where there is none, `watch` stands in line.
+        Raises Inhibited, UnknownQueue, Unavailable (2161) …
         """
-        found_on, held, force = self._engine.hold(self._unit, queue, limit, watch)
+        found_on, held, force = self._engine.hold(self._unit, queue, limit, watch, most_bytes)
         return [Delivery(message, found_on, entry) for entry, message in held], force
 
     def leave(self, queue: str, watch: Watch) -> None:

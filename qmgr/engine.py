@@ -16,7 +16,7 @@ from logger.errors import LogError
 from qmgr import verbs
 from qmgr.due import Waiter
 from qmgr.entry import COPY, READY, Entry
-from qmgr.errors import Inhibited, Mistake, ObjectInUse, Reason, Unavailable
+from qmgr.errors import Inhibited, Mistake, MQError, ObjectInUse, Reason, Unavailable
 from qmgr.front import Front
 from qmgr.groups import in_logical_order
 from qmgr.holding import Holding
@@ -287,10 +287,13 @@ class Engine(Holding):
 
     # ---- messages that a client holds before it acknowledges them; see delivery.py
 
-    def hold(self, holder: Uow, name: Any, limit: int, waiter: Waiter | None) -> tuple[Queue, list[Held], int]:
+    def hold(
+        self, holder: Uow, name: Any, limit: int, waiter: Waiter | None, most_bytes: int
+    ) -> tuple[Queue, list[Held], int]:
         """Lock up to `limit` messages for the holder; nobody may hear of them before the log is safe up to the LSN.
 
-        Where there is none, `waiter` stands in line: it is set, once, when there may be one.
+        Their bodies have `most_bytes`, or more by a part of the last one. Where there is none, `waiter` stands in line:
+        it is set, once, when there may be one.
         """
         queue = self._known(name)
         moved = self.sift(name, limit, ANY, holder.owner, holder.thread) if queue.definition.backout_threshold else 0
@@ -299,17 +302,38 @@ class Engine(Holding):
                 self.check_not_ending()
                 if holder.state is not ACTIVE:  # its client is gone
                     return queue, [], moved
-                found = self._get_locked(holder, queue, limit, ANY, False)
-                if found is None:
-                    if waiter is not None:
-                        queue.waiters.stand(waiter)
-                        self._check_again()
-                    return queue, [], moved
-                if queue.waiters.line:  # it may have been woken for more than it takes
-                    queue.waiters.wake_one()
+                held, force = self._hold_some(holder, queue, limit, most_bytes)
+                if held:
+                    if queue.waiters.line:  # it may have been woken for more than it takes
+                        queue.waiters.wake_one()
+                elif waiter is not None:
+                    queue.waiters.stand(waiter)
+                    self._check_again()
         except LogError as exc:
             raise self.translated(exc) from exc
-        return queue, list(zip(found.entries, found.messages, strict=True)), max(moved, found.force)
+        return queue, held, max(moved, force)
+
+    def _hold_some(self, holder: Uow, queue: Queue, limit: int, most_bytes: int) -> tuple[list[Held], int]:
+        """As many at once as surely fit: what is looked at comes into memory. The lock is held."""
+        held: list[Held] = []
+        force = 0
+        while limit > 0 and most_bytes > 0:
+            few = min(limit, max(1, most_bytes // max(1, queue.max_length)))
+            try:
+                found = self._get_locked(holder, queue, few, ANY, False)
+            except (MQError, LogError):
+                if held:
+                    break  # the next call says so
+                raise
+            if found is None:
+                break
+            held += zip(found.entries, found.messages, strict=True)
+            force = max(force, found.force)
+            limit -= few
+            most_bytes -= sum(len(message.body) for message in found.messages)
+            if len(found.entries) < few:
+                break
+        return held, force
 
     def stand(self, name: Any, waiter: Waiter, unit: Uow | None, *, selective: bool) -> str:
         """Put the waiter in line: it is set when there may be a message, or the unit of work is over. Returns the

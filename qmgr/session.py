@@ -14,7 +14,7 @@ import attrs
 
 from logger.clock import Clock
 from logger.force import TRIES
-from qmgr.delivery import Delivery, Holder, Watch
+from qmgr.delivery import NO_BOUND, Delivery, Holder, Watch
 from qmgr.errors import Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.infos import LOCAL, Peer
 from qmgr.locations import Location
@@ -263,10 +263,13 @@ class Session:
             self._forget(unit)
             self._look_around()
 
-    def deliver(self, queue: str, limit: int, watch: Watch | None = None) -> tuple[list[Delivery], int]:
+    def deliver(
+        self, queue: str, limit: int, watch: Watch | None = None, most_bytes: int = NO_BOUND
+    ) -> tuple[list[Delivery], int]:
         """Hold up to `limit` messages for this client; where there is none, `watch` is woken, once, when one may be.
 
-        Then ask again. Whoever is in line and loses interest calls `unwatch`.
+        Their bodies have `most_bytes`, or more by a part of the last one. Then ask again. Whoever is in line and loses
+        interest calls `unwatch`.
         """
         try:
             self._require(GET, queue)
@@ -275,7 +278,7 @@ class Session:
                     return [], 0
                 if self._holder is None:
                     self._holder = Holder(self._engine, self.peer.owner)
-            return self._holder.take(queue, limit, watch)
+            return self._holder.take(queue, limit, watch, most_bytes)
         except BaseException:
             self._engine.pass_wake_on(queue)  # which brought the client here, perhaps
             raise

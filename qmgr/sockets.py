@@ -15,18 +15,22 @@ import socket
 import ssl
 import stat
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from qmgr.wire import LEAST, LENGTH, ProtocolError
 
 AT_ONCE = 64 << 10  # bytes: nearly all frames come with one call
+TLS_RECORD = 16 << 10  # bytes: TLS sends them whole or not at all
 PIECE = 256 << 10  # bytes by which a long frame is received, so that nobody can make us reserve what never comes
 LONGEST_POLL = (2**31 - 1) // 1000  # seconds, 24 days: poll takes no more
 LONGEST_NAME = 100  # bytes of the path of a Unix socket; the system takes a few more
 BACKLOG = 1024  # connections that the system keeps until they are accepted
 CONNECT = 30.0  # seconds that a connection may take
 TIMEVAL = struct.Struct("@ll")
+TCP_INFO = struct.Struct("=120xQ16xI")  # bytes that are acknowledged, bytes that are not sent yet
+HALF_CLOSED = getattr(select, "POLLRDHUP", 0)  # Linux
 CREDENTIALS = struct.Struct("3i")
 Ticks = Callable[[], int]  # nanoseconds, as `Clock.elapsed_ns`
 
@@ -130,6 +134,18 @@ def _more(sock: Socket, got: bytearray, size: int, deadline: int, ticks: Ticks |
     got += piece
 
 
+def send_patiently(sock: Socket, data: Any, seconds: float) -> None:
+    """Send all of it, if the other end never lets `seconds` go by without taking any; 0: for ever. Raises OSError.
+
+    A timeout of Python's `sendall` is one for everything, of `send` over TLS for all that it is given.
+    """
+    sock.settimeout(seconds or None)
+    most = TLS_RECORD if isinstance(sock, ssl.SSLSocket) else PIECE
+    left = memoryview(data)
+    while left:
+        left = left[sock.send(left[:most]) :]
+
+
 def send_at_once(sock: Socket, data: bytes) -> None:
     """Send a few bytes where nothing else waits to be sent, if that takes no waiting."""
     with contextlib.suppress(OSError):
@@ -153,9 +169,8 @@ class TlsSocket(ssl.SSLSocket):
 
     def sendall(self, data: Any, flags: int = 0) -> None:
         before = self.gettimeout()
-        self.settimeout(self.sending or None)
         try:
-            super().sendall(data, flags)
+            send_patiently(self, data, self.sending)
         finally:
             self.settimeout(before)
 
@@ -252,6 +267,28 @@ def is_open(sock: Socket) -> bool:
     except (OSError, ValueError):
         return False
     return not poll.poll(0)
+
+
+def has_left(sock: Socket) -> bool:
+    """Has the other end closed the connection, or its half of it, whatever it has sent before? False: not for sure."""
+    poll = select.poll()
+    try:
+        poll.register(sock, HALF_CLOSED)
+        return any(event & (HALF_CLOSED | select.POLLHUP | select.POLLERR) for _, event in poll.poll(0))
+    except (OSError, ValueError):
+        return True
+
+
+def outgoing(sock: Any) -> tuple[int, bool]:
+    """(bytes that the other end has taken so far, whether any wait to be sent), where the system tells: Linux."""
+    option = getattr(socket, "TCP_INFO", None)
+    if option is not None and sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            told = sock.getsockopt(socket.IPPROTO_TCP, option, TCP_INFO.size)
+            if len(told) == TCP_INFO.size:
+                taken, unsent = TCP_INFO.unpack(told)
+                return taken, bool(unsent)
+    return 0, False
 
 
 def say_no_more(sock: Socket) -> None:

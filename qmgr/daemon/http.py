@@ -188,24 +188,20 @@ class Connection:
 
     def _serve(self) -> bool:
         """Answer one request; False when it was the last. Raises OSError when the client is gone, or too slow."""
-        head = None
+        head, is_last = None, False
         try:
             head = self._head()
             if head is None:
                 return False
             response = self._answer(head)
         except BadRequest as exc:
-            response = _told(exc)
-            head = None  # where its body ends is not known, or it was not read
+            response, is_last = _told(exc), True  # where its body ends is not known, or it was not read
         except MQError as exc:
             response = failure(exc)
-            if (
-                self._session is None
-            ):  # it was not let in, and its body not read, which is not to be taken for a request
-                head = None
-        keep_alive = head is not None and head.keep_alive and not self._listener.refusing
+            is_last = self._session is None  # it was not let in, and its body not read: that is no request
+        keep_alive = head is not None and head.keep_alive and not is_last and not self._listener.refusing
         self._send(response.encode(keep_alive=keep_alive, without_body=head is not None and head.method == "HEAD"))
-        if head is None:
+        if is_last:
             self._linger()
         return keep_alive
 
@@ -224,8 +220,13 @@ class Connection:
         while (length := self._read.find(END)) < 0 or length > MOST_HEAD:
             if length > 0 or len(self._read) > MOST_HEAD:
                 raise BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the head is over {MOST_HEAD} bytes long")
-            if not self._more(within, MOST_HEAD):
-                return None
+            try:
+                if not self._more(within, MOST_HEAD):
+                    return None
+            except TimeoutError:
+                if not self._read:
+                    raise
+                raise _late("the head of the request was") from None
             if self._read.startswith(TLS):  # its client would wait until the time is up
                 raise bad("this listener speaks HTTP without TLS, and the client begins with TLS")
             check_begin(self._read)
@@ -239,8 +240,11 @@ class Connection:
         self._read = self._read[head.length :]
         within = self._seconds() + self._service.channels.idle_timeout
         while missing > 0:
-            if not self._more(within, min(missing, CHUNK)):
-                raise ConnectionError("the client is gone")
+            try:
+                if not self._more(within, min(missing, CHUNK)):
+                    raise ConnectionError("the client is gone")
+            except TimeoutError:
+                raise _late("the body of the request was") from None
             parts.append(self._read)
             missing -= len(self._read)
             self._read = b""
@@ -258,11 +262,12 @@ class Connection:
         return bool(data)
 
     def _send(self, data: bytes) -> None:
-        self._socket.settimeout(self._service.channels.idle_timeout)
-        self._socket.sendall(data)
+        sockets.send_patiently(self._socket, data, self._service.channels.idle_timeout)
 
     def gone(self) -> bool:
         """Has the client closed the connection, as far as can be seen? Asked while a call waits and when it is done."""
+        if sockets.has_left(self._socket):  # else what it has sent before that stands in front of it
+            return True
         self._socket.setblocking(False)
         try:
             if isinstance(self._socket, ssl.SSLSocket):  # which can't be looked into without reading
@@ -353,6 +358,10 @@ def _basic(credentials: str) -> tuple[str, str]:
     if scheme.lower() != "basic" or not colon:
         raise NotAuthorized("no user was named")
     return user, password
+
+
+def _late(what: str) -> BadRequest:
+    return BadRequest(HTTPStatus.REQUEST_TIMEOUT, f"{what} not complete in time (IdleTimeout, ConnectTimeout)")
 
 
 def _told(exc: BadRequest) -> Response:

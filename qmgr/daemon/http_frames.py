@@ -117,7 +117,9 @@ def _decoded(value: bytes) -> str:
 
 def _length(headers: Mapping[str, str], longest: int) -> int:
     if "transfer-encoding" in headers:
-        raise BadRequest(HTTPStatus.LENGTH_REQUIRED, "a body needs Content-Length; Transfer-Encoding is not supported")
+        raise BadRequest(
+            HTTPStatus.LENGTH_REQUIRED, "Transfer-Encoding is not supported; give the body a Content-Length"
+        )
     text = headers.get("content-length", "0")
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise bad("Content-Length is not a number")

@@ -10,6 +10,7 @@ client was known to be gone by then: whoever must not lose one browses first, or
 """
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from itertools import islice
@@ -284,11 +285,16 @@ def properties(text: str) -> dict[str, Value]:
         name, _, rest = part.strip().partition(";")
         value, _, kind = rest.rpartition(";")
         try:
-            found[unquote(name)] = _typed(value, kind.strip().lower())
+            name = unquote(name, errors="strict")
+            typed = _typed(value, kind.strip().lower())
         except ValueError:
+            kinds = "string, integer, float or boolean, and what is percent-encoded UTF-8"
             raise bad(
-                f"ibm-mq-usr is name;value;type, the type string, integer, float or boolean; not {part!r}"
+                f"{part.strip()!r} in ibm-mq-usr is no property; give name;value;type, the type {kinds}"
             ) from None
+        if name in found:
+            raise bad(f"ibm-mq-usr has property {name!r} twice; give it once")
+        found[name] = typed
     return found
 
 
@@ -298,9 +304,13 @@ def _typed(value: str, kind: str) -> Value:
     if kind in ("integer", "long", "short", "byte"):
         return int(value)
     if kind in ("float", "double"):
-        return float(value)
+        number = float(value)
+        if math.isinf(number) and "inf" not in value.lower():
+            raise ValueError(value)
+        return number
     if kind == "string":
-        return unquote(value[1:-1] if value[:1] == value[-1:] == '"' and len(value) > 1 else value)
+        text = value[1:-1] if value[:1] == value[-1:] == '"' and len(value) > 1 else value
+        return unquote(text, errors="strict")
     raise ValueError(kind)
 
 

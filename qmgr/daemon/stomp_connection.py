@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import attrs
 
+from qmgr import sockets
 from qmgr.daemon.loop import Forcer
 from qmgr.daemon.stomp_frames import DIALECTS, V12, Dialect, Frame, FrameError, Limits, Parser, encode
 from qmgr.daemon.strangers import Stranger, Strangers
@@ -116,7 +117,7 @@ class Connection(asyncio.Protocol):
         ),
         *("_out", "_out_size", "_parser", "_paused", "_pending", "_reading", "_refusal", "_socket", "_stalled"),
         "_stranger",
-        *("_transport", "_unsent", "_working"),
+        *("_transport", "_moved", "_working"),
     )
 
     def __init__(self, around: Surroundings, stranger: Stranger, refusal: MQError | None = None) -> None:
@@ -137,7 +138,7 @@ class Connection(asyncio.Protocol):
         self._deadline = 0.0  # to be connected by then; while closing, to be closed; 0: none
         self._began = 0.0  # when a frame began that is not there yet; 0: none
         self._stalled = 0.0  # since when the client reads nothing of what waits for it; 0: it does
-        self._unsent = 0  # bytes that waited then
+        self._moved = 0, 0  # `_progress` then
         self._held_up = False  # an answer from another thread is waited for
         self._paused = False  # more than HIGH_WATER bytes wait
         self._brings = False  # it is one that sends
@@ -414,8 +415,8 @@ class Connection(asyncio.Protocol):
         self._closing = True
         self._regulate()
         timing = self._around.timing
-        unsent = self._transport.get_write_buffer_size()
-        self._deadline = self._around.loop.time() + (timing.frame if unsent else timing.linger)
+        self._moved = self._progress()
+        self._deadline = self._around.loop.time() + (timing.frame if self._waits() else timing.linger)
         if self._transport.can_write_eof():
             with contextlib.suppress(OSError):  # the client has just gone
                 self._transport.write_eof()  # and read on: to close with bytes unread would throw away what was sent
@@ -441,7 +442,9 @@ class Connection(asyncio.Protocol):
         """Called every so often: is something overdue?"""
         timing = self._around.timing
         if self._deadline and now >= self._deadline:
-            if self._closing:
+            if self._closing and self._waits() and self._moved != (moved := self._progress()):
+                self._moved, self._deadline = moved, now + timing.frame
+            elif self._closing:
                 self.cut()
             else:
                 self._overdue(f"no CONNECT was accepted within {timing.connect:g} seconds")
@@ -455,12 +458,23 @@ class Connection(asyncio.Protocol):
 
     def _check_stalled(self, now: float) -> None:
         """Much waits for the client: does it read any of it?"""
-        unsent = self._transport.get_write_buffer_size()
-        if unsent != self._unsent:
-            self._stalled, self._unsent = now, unsent
+        moved = self._progress()
+        if moved != self._moved:
+            self._stalled, self._moved = now, moved
         elif now >= self._stalled + self._around.timing.frame:
             self._around.report(self.address, _broken(f"it has read nothing for {self._around.timing.frame:g} seconds"))
             self.cut()
+
+    def _progress(self) -> tuple[int, int]:
+        """Another one whenever the client has read: (bytes that wait here, bytes that it has taken).
+
+        Over TLS the first stands still, since what is encrypted waits elsewhere.
+        """
+        return self._transport.get_write_buffer_size(), sockets.outgoing(self._socket)[0]
+
+    def _waits(self) -> bool:
+        """Is there anything that the client has not let us send yet?"""
+        return bool(self._transport.get_write_buffer_size()) or sockets.outgoing(self._socket)[1]
 
     def _check_silent(self, now: float) -> None:
         """Is the client still there, and does it go on with what it has begun?"""

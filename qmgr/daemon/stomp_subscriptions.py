@@ -76,7 +76,6 @@ class Subscription:
         self._channel = group.channel
         self._session = group.session
         self._prefetch = prefetch
-        self._length = 0  # of the longest body of those that were taken last; 0: none was
         self._watch: Watch | None = None  # in line at the queue
         self._pumping = False
         self._ended = False
@@ -102,7 +101,7 @@ class Subscription:
             return
         watch = self._session.watch(self._wake)
         try:
-            taken, lsn = self._session.deliver(self.queue, room, watch)
+            taken, lsn = self._session.deliver(self.queue, room, watch, MOST_BYTES - self._group.bytes)
         except MQError:
             self._leave_line()  # and pass the word on, if it was for this one
             raise
@@ -113,7 +112,6 @@ class Subscription:
             lsn = max(lsn, self._session.accept(taken))
         self._coming += taken
         self._waiting += len(taken)
-        self._length = max(1, *[len(one.message.body) for one in taken])
         self._group.hold(taken)
         self._channel.after(lsn, lambda: self._forced(len(taken)))
 
@@ -166,8 +164,7 @@ class Subscription:
         group = self._group
         if group.full:
             return 0
-        fits = (MOST_BYTES - group.bytes) // self._length + 1 if self._length else 1
-        return min(BATCH, MOST_HELD - group.held, self._prefetch - len(self.sent), fits)
+        return min(BATCH, MOST_HELD - group.held, self._prefetch - len(self.sent))
 
     def _wake(self) -> None:
         """Called by any thread, under the queue manager's lock."""

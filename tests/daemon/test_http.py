@@ -6,6 +6,7 @@ import datetime
 import errno
 import http.client
 import json
+import os
 import shutil
 import socket
 import ssl
@@ -50,6 +51,13 @@ class Answer:
 Ask = Callable[..., Answer]
 
 
+def all_of(connection: socket.socket) -> bytes:
+    parts = []
+    while part := connection.recv(65536):
+        parts.append(part)
+    return b"".join(parts)
+
+
 class Server:
     """A listener, and clients of it."""
 
@@ -92,10 +100,7 @@ class Server:
         with socket.create_connection((self.host, self.port), timeout=30) as connection:
             connection.sendall(data)
             connection.shutdown(socket.SHUT_WR)
-            parts = []
-            while part := connection.recv(65536):
-                parts.append(part)
-            return b"".join(parts)
+            return all_of(connection)
 
     def end(self) -> None:
         self.listener.close()
@@ -269,6 +274,22 @@ def test_without_the_token_nothing_is_changed(server: Server) -> None:
     assert server.qm.queue("A").depth == 0
 
 
+@pytest.mark.parametrize("path", ["/nowhere", f"{ROOT}/A/messagelist", f"{ROOT}/NONE/message", f"{ROOT}/A/message?x=1"])
+def test_a_head_has_no_body_whatever_is_wrong(server: Server, path: str) -> None:
+    head, end, rest = server.raw(f"HEAD {path} HTTP/1.1\r\n\r\n".encode()).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 4") and end and rest == b""
+
+
+def test_properties_that_would_be_others_are_refused(server: Server) -> None:
+    for said in ("a;%ff;string", "%ff;x;string", "a;1e400;float", "a;1;integer,b;2;integer,a;3;integer"):
+        answer = server.ask("POST", f"{ROOT}/A/message", b"x", ibm_mq_usr=said)
+        told = json.loads(answer.body)["error"][0]
+        assert answer.status == 400 and told["action"].startswith("give "), told
+    assert server.qm.queue("A").depth == 0
+    assert server.ask("POST", f"{ROOT}/A/message", b"x", ibm_mq_usr="a;inf;float, b;%C3%A4;string").status == 201
+    assert server.qm.get("A").properties == {"a": float("inf"), "b": "\u00e4"}
+
+
 def test_a_get_waits_for_a_message(server: Server) -> None:
     call = Call(lambda: server.ask("DELETE", f"{ROOT}/A/message?wait=30000"))
     server.qm.put("A", b"late")
@@ -306,6 +327,67 @@ def test_a_message_for_a_client_that_is_gone_stays(server: Server) -> None:
         assert not deadline.wait(0.01)
     server.qm.put("A", b"x")
     assert server.ask("DELETE", f"{ROOT}/A/message").body == b"x"
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
+@pytest.mark.parametrize("more", [b"\r\n", b"GET /healthz HTTP/1.1\r\n\r\n" * 1000], ids=["a line", "requests"])
+def test_a_message_for_a_client_that_has_said_more_and_is_gone_stays(tmp_path: Path, more: bytes, tls: bool) -> None:
+    """Row 74. What it has said stands in front of the end of the connection, for who only looks."""
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("localhost")
+    server = Server(tmp_path, **({"tls_certificate": certificate, "tls_key": key} if tls else {}))
+    connection = socket.create_connection((server.host, server.port), timeout=30)
+    if tls:
+        context = ssl.create_default_context(cafile=authority.path)
+        connection = context.wrap_socket(connection, server_hostname="localhost")
+    with connection:
+        waits = f"DELETE {ROOT}/A/message?wait=86400000 HTTP/1.1\r\nibm-mq-rest-csrf-token: 1\r\n\r\n"
+        connection.sendall(waits.encode())
+        until(lambda: bool(server.qm._engine.state.queues["A"].waiters.line))
+        connection.sendall(more)
+    until(lambda: not len(server.face.sessions))
+    server.qm.put("A", b"x")
+    assert server.qm.get("A").body == b"x"
+    server.end()
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
+def test_row_75_who_reads_slowly_gets_all_of_it_however_long_that_takes(tmp_path: Path, tls: bool) -> None:
+    """Who reads nothing is given up."""
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("localhost")
+    options = {"tls_certificate": certificate, "tls_key": key} if tls else {}
+    server = Server(tmp_path, ChannelsConfig(idle_timeout=2), **options)
+    server.qm.alter(max_message_length=20_000_000)
+    server.qm.alter_queue("A", max_message_length=20_000_000)
+    body = os.urandom(1000) * 16_000
+
+    def connected() -> socket.socket:
+        plain = socket.socket()
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        plain.settimeout(30)
+        plain.connect((server.host, server.port))
+        context = ssl.create_default_context(cafile=authority.path)
+        return context.wrap_socket(plain, server_hostname="localhost") if tls else plain
+
+    wants = f"DELETE {ROOT}/A/message HTTP/1.1\r\nibm-mq-rest-csrf-token: 1\r\nConnection: close\r\n\r\n".encode()
+    server.qm.put("A", body, persistent=False)
+    with connected() as connection:
+        connection.sendall(wants)
+        said, step = bytearray(), threading.Event()
+        for _ in range(30):
+            while len(said) < 16_000_000 and (part := connection.recv(65536)):
+                said += part
+                if len(said) % 500_000 < len(part):
+                    break
+            step.wait(0.1)
+        said += all_of(connection)
+        assert bytes(said).endswith(body)
+    server.qm.put("A", body, persistent=False)
+    with connected() as connection:
+        connection.sendall(wants)
+        until(lambda: not len(server.face.sessions) and not server.qm.queue("A").depth)
+    server.end()
 
 
 def test_a_message_that_stays_is_not_told(server: Server) -> None:
@@ -558,7 +640,9 @@ def test_who_is_slow_or_says_nothing_is_closed_and_holds_up_nobody(tmp_path: Pat
     with socket.create_connection((server.host, server.port), timeout=30) as connection:
         connection.sendall(b"GET / HT")
         assert server.ask("GET", "/healthz").body == b"ok\n"
-        assert connection.recv(1) == b""
+        assert all_of(connection).startswith(b"HTTP/1.1 408")
+    with socket.create_connection((server.host, server.port), timeout=30) as connection:
+        assert all_of(connection) == b"", "nothing was asked"
     server.end()
 
 
@@ -568,7 +652,7 @@ def test_row_75_a_body_that_does_not_come_to_its_end_is_given_up(tmp_path: Path)
     head = f"POST {ROOT}/A/message HTTP/1.1\r\nibm-mq-rest-csrf-token: x\r\nContent-Length: 10\r\n\r\n"
     with socket.create_connection((server.host, server.port), timeout=30) as connection:
         connection.sendall(head.encode() + b"half")
-        assert connection.recv(1) == b""
+        assert all_of(connection).startswith(b"HTTP/1.1 408")
     assert server.qm.queue("A").depth == 0
     until(lambda: len(server.qm.sessions) == 0)
     server.end()
@@ -596,7 +680,7 @@ def test_there_are_no_more_connections_than_allowed(tmp_path: Path) -> None:
 
 
 def test_row_76_strangers_go_for_those_who_come_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strangers, "PATIENCE", 0)
+    monkeypatch.setattr(strangers, "PATIENCE_NS", 0)
     server = Server(tmp_path)
     server.listener.strangers._most = 3
     talks = http.client.HTTPConnection(server.host, server.port, timeout=30)
@@ -616,7 +700,7 @@ def test_row_76_strangers_go_for_those_who_come_later(tmp_path: Path, monkeypatc
 def test_row_76_who_goes_no_further_in_a_handshake_goes_for_those_who_come_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strangers, "PATIENCE", 0)
+    monkeypatch.setattr(strangers, "PATIENCE_NS", 0)
     certificate, key = Authority(tmp_path).issue("localhost")
     options = {"tls_certificate": certificate, "tls_key": key, "authentication": ("PLAIN",)}
     server = Server(tmp_path, ChannelsConfig(connect_timeout=3600), **options)

@@ -278,7 +278,7 @@ def test_where_a_force_takes_long_others_are_served(
     # Of other tests:
     others = {one for one in threading.enumerate() if one is not served.listener._clients.rounds._thread}
     raws = [Raw(served.path) for _ in range(3)]
-    monkeypatch.setattr(rounds, "PATIENCE", 1_000_000)
+    monkeypatch.setattr(rounds, "PATIENCE_NS", 1_000_000)
     monkeypatch.setattr(served.manager, "force", slow)
     for one in raws[:2]:
         one.calls.send(put())
@@ -306,7 +306,7 @@ def test_what_comes_before_an_answer_waits_for_it_also_where_another_thread_serv
     slow, at_work, go_on = slow_force(served)
     raw = Raw(served.path)
     all_there(served, 1)
-    monkeypatch.setattr(rounds, "PATIENCE", 1_000_000)
+    monkeypatch.setattr(rounds, "PATIENCE_NS", 1_000_000)
     with monkeypatch.context() as patched:
         patched.setattr(served.manager, "force", slow)
         raw.calls.send(put(b"first"))
@@ -334,7 +334,7 @@ def test_where_a_force_takes_long_and_there_is_no_other_thread_all_are_served_af
 
     raws = [Raw(served.path) for _ in range(2)]
     all_there(served, 2)
-    monkeypatch.setattr(rounds, "PATIENCE", 1_000_000)
+    monkeypatch.setattr(rounds, "PATIENCE_NS", 1_000_000)
     with monkeypatch.context() as patched:
         patched.setattr(served.manager, "force", slow)
         patched.setattr(rounds, "start_thread", none)

@@ -3,7 +3,9 @@
 import errno
 import gc
 import socket
+import ssl
 import struct
+import threading
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 from qmgr.daemon import stomp_connection, stomp_subscriptions
 from qmgr.daemon.stomp_connection import HEADERS
 from qmgr.daemon.stomp_subscriptions import MOST
+from tests.daemon.certificates import Authority
 from tests.daemon.stomp_world import QUICK, Client, Server, eventually, queue_manager, serving
 
 HASTY = attrs.evolve(QUICK, frame=0.3)
@@ -118,6 +121,18 @@ def test_large_messages_that_nobody_acknowledges_are_bounded_by_their_bytes(
     server.qm.put("B", b"y" * 600_000)
     client.ask("SUBSCRIBE", id="b", destination="B", ack="client-individual")
     assert len(client.message().body) == 600_000
+
+
+def test_large_messages_behind_small_ones_are_bounded_by_their_bytes_too(
+    server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes next may be as large as the queue takes, whatever came before."""
+    monkeypatch.setattr(stomp_subscriptions, "MOST_BYTES", 250_000)
+    server.qm.put_many("A", [b"s"] * 3 + [b"x" * 100_000] * 10)
+    server.qm.alter_queue("A", max_message_length=100_000)
+    client.ask("SUBSCRIBE", id="a", destination="A", ack="client-individual")
+    assert [len(client.message().body) for _ in range(6)] == [1, 1, 1, 100_000, 100_000, 100_000]
+    assert server.qm.queue("A").depth == 7
 
 
 def test_a_peer_that_is_gone_unheard_is_found_out_without_heart_beats(server: Server, client: Client) -> None:
@@ -308,6 +323,40 @@ def test_who_never_reads_is_cut_off_and_all_is_given_back(tmp_path: Path) -> Non
         assert len(server.bodies("A")) == 100
         assert sum(server.counts("A").values()) == 0 or max(server.counts("A").values()) == 1
         assert manager.queue("B").depth == 0
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
+def test_who_reads_slowly_gets_all_of_it_however_long_that_takes(tmp_path: Path, tls: bool) -> None:
+    """Row 75. What TLS has encrypted waits where nobody counts it."""
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("localhost")
+    given = {"tls_certificate": certificate, "tls_key": key} if tls else {}
+    timing = attrs.evolve(QUICK, frame=1.5)
+    with queue_manager(tmp_path, "A") as manager, serving(manager, timing, **given) as server:
+        manager.alter(max_message_length=20_000_000)
+        manager.alter_queue("A", max_message_length=20_000_000)
+        body, count = bytes(16_000_000), 2
+        for _ in range(count):
+            manager.put("A", body, persistent=False)
+        context = ssl.create_default_context(cafile=authority.path)
+        plain = socket.socket()
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)  # before it is connected: the window is small then
+        plain.settimeout(30)
+        plain.connect(("127.0.0.1", server.port))
+        with Client(context.wrap_socket(plain, server_hostname="localhost") if tls else plain) as client:
+            client.connect()
+            client.subscribe("A", ack="client")
+            said, step = bytearray(), threading.Event()
+            while len(said) < count * len(body):
+                before = len(said)
+                while len(said) < min(before + 500_000, count * len(body)):
+                    part = client.socket.recv(65536)
+                    assert part, "it was cut off"
+                    said += part
+                step.wait(0.1)
+            while said.count(b"\0\n") < count:
+                said += client.socket.recv(65536)
+        assert not [amq for amq, _ in server.service.said if amq == "AMQ9209"]
 
 
 def test_who_sends_and_never_reads_the_receipts_is_stopped(tmp_path: Path) -> None:

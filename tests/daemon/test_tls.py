@@ -2,7 +2,9 @@
 
 import datetime
 import ssl
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import attrs
@@ -17,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from qmgr import sockets
 from qmgr.configuration import ListenerConfig, Protocol
 from qmgr.daemon import certificates, tls
 from qmgr.errors import IniError
@@ -157,3 +160,27 @@ def test_a_certificate_whose_time_is_over_or_has_not_come_is_told(authority: Aut
         assert certificate in told and words in told
     both = list(tls.outdated(config, int(IN_2060.replace(year=3500).timestamp() * 1e6)))
     assert ["clients refuse it" in both[0], "no client's is taken" in both[1]] == [True, True]
+
+
+def test_row_75_a_reply_over_tls_may_take_any_time_as_long_as_it_is_read(authority: Authority, tmp_path: Path) -> None:
+    """Not if nothing of it is. Python's `sendall` has one bound for all of it."""
+    certificate, key = authority.issue("localhost")
+    ours, theirs = sockets.pair()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    known = ssl.create_default_context(cafile=authority.path)
+    step, size = threading.Event(), 4_000_000
+    with ThreadPoolExecutor(1) as threads:
+        shown = threads.submit(sockets.with_tls, theirs, known, 30.0, "localhost")
+        with sockets.with_tls(ours, context, 30.0) as server, shown.result() as client:
+            sockets.limit_send(server, 2.0)
+            sending = threads.submit(server.sendall, bytes(size))
+            client.settimeout(30)
+            for _ in range(32):  # longer than the bound
+                left = size // 32
+                while left:
+                    left -= len(client.recv(left))
+                step.wait(0.1)
+            sending.result(30)
+            with pytest.raises(TimeoutError):
+                server.sendall(bytes(size))

@@ -36,7 +36,7 @@ LOOKS: dict[str, Look] = {
     "get many": lambda qm, unit: shown(unit.get_many("A", 1)[0]),
     "get by id": lambda qm, unit: shown(unit.get("A", correlation_id=ID)),
     "the daemon's get": lambda qm, unit: got_now(qm, unit, ANY),
-    "a delivery": lambda qm, unit: qm._engine.hold(qm._engine.new_holder("", 0), "A", 1, None)[2],
+    "a delivery": lambda qm, unit: qm._engine.hold(qm._engine.new_holder("", 0), "A", 1, None, 1)[2],
 }
 
 
