@@ -33,7 +33,7 @@ def doubtful(
     """The files, by number, that may have the log from the LSN `at` on, where reading has ended. Raises OSError.
 
     `epoch`: of the records before it. `alone`: the state is that of the only whole copy of the control file; that it is
-    an older one is also known where there are records that it can't know of. `spares`: spare pages are written.
+    an older one is also known where there are records that it can't know of, be they beyond a gap. `spares`: spare pages are written.
 
     Before there is a record in a part of the log, the control file has said which file has that part. So of a crash
     alone no file has any that the control file does not know of.
@@ -50,6 +50,7 @@ def doubtful(
         return {
             n: Doubt.UNREADABLE for n in numbers if lost and border.has_lost_front(f"{directory}/{extent.file_name(n)}")
         }
+    border.alone |= any(border.knows_of_more(f"{directory}/{extent.file_name(n)}", n, table.get(n, 0)) for n in table)
     found = {n: border.doubt(f"{directory}/{extent.file_name(n)}", n, table.get(n)) for n in sorted(numbers)}
     return {number: doubt for number, doubt in found.items() if doubt is not None}
 
@@ -60,7 +61,7 @@ class _Border:
         self._state = state
         self._at = at
         self._epoch = epoch  # what earlier lives left was declared lost
-        self._alone = alone
+        self.alone = alone  # the control file may be an older copy, or is one
         self._is_ring = state.log_type is LogType.CIRCULAR
         self._seed = crc32(state.log_id)
         self.sequence = at // state.extent_bytes
@@ -84,6 +85,23 @@ class _Border:
         finally:
             file.close()
 
+    def knows_of_more(self, path: str, number: int, known: int) -> bool:
+        """Has this file records of a part beyond the next one, though the control file, if it is the latest, says that
+        it holds another? None has any before that says so.
+        """
+        if not self._disk.exists(path):
+            return False
+        file = self._disk.open_read(path)
+        try:
+            header = decode_header(file.read(0, PAGE))
+            if header is None or (header.log_id, header.number) != (self._state.log_id, number):
+                return False
+            if header.sequence <= max(known, self.sequence) or header.epoch < self._epoch:
+                return False
+            return latest_part(file, self._state.extent_bytes, self._seed)[0] == header.sequence
+        finally:
+            file.close()
+
     def has_lost_front(self, path: str) -> bool:
         """Is that the file that reading has ended in, and its front nothing but zeros?"""
         if not self._disk.exists(path):
@@ -97,11 +115,11 @@ class _Border:
             file.close()
 
     def _of_lost(self, known: int | None, doubt: Doubt) -> Doubt | None:
-        return doubt if self._alone and known is not None and known < self.sequence else None
+        return doubt if self.alone and known is not None and known < self.sequence else None
 
     def _of_another(self, file: File, header: ExtentHeader, known: int | None) -> Doubt | None:
         """About one that says that it holds another part."""
-        if not self._alone or known is None or known >= self.sequence:
+        if not self.alone or known is None or known >= self.sequence:
             return None
         if self._is_short(file):
             return Doubt.SHORT
@@ -118,14 +136,14 @@ class _Border:
         blank = is_blank(file, PAGE)
         if self._is_short(file):
             says = header is not None or has_records
-            return Doubt.SHORT if says or (self._alone and (known is not None or not blank)) else None
+            return Doubt.SHORT if says or (self.alone and (known is not None or not blank)) else None
         if has_records:
             return Doubt.UNREADABLE  # it was not read: its first frame is bad, or nobody takes its word
         if blank:
             return None  # as it was made, and no more
         if header is not None and known is None and self._is_ring and not is_blank(file, DATA):
             return Doubt.UNREADABLE  # it was new when it took this part
-        if self._alone and self._is_hidden(file, header):
+        if self.alone and self._is_hidden(file, header):
             return Doubt.UNREADABLE
         return None
 

@@ -207,8 +207,10 @@ def _counters(disk: Disk, location: Location) -> dict[str, int]:
 
 def _images(
     disk: Disk, location: Location, config: Config, state: ControlState, end: int
-) -> Callable[[], bytes] | None:
-    """What makes a checkpoint as of LSN `end`, of the images and definitions in the log; None where it lacks them."""
+) -> tuple[Callable[[], bytes], int] | None:
+    """What makes a checkpoint as of LSN `end`, of the images and definitions in the log, and the LSN that a restart
+    reads from then; None where the log lacks them.
+    """
     try:
         _, reader, start = at_rest.read_past(disk, config.log)
     except LogDamaged:
@@ -219,7 +221,10 @@ def _images(
         except LogDamaged:
             return None
     lacking = [place for _, place in found.queues.values() if place is None or place.media < start]
-    return None if lacking or not found.complete else lambda: _checkpoint_of(disk, location, config, state, found)
+    if lacking or not found.complete:
+        return None
+    head = min([found.until, *found.begun.values()])  # it may be before that of today
+    return lambda: _checkpoint_of(disk, location, config, state, found), head
 
 
 def _checkpoint_of(disk: Disk, location: Location, config: Config, state: ControlState, found: Survey) -> bytes:

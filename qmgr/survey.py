@@ -53,6 +53,7 @@ class Survey:
     pieces: list[dict[str, Any]] = attrs.Factory(list)  # of an image of the definitions that is not complete yet,
     since: list[tuple[records.Record, int, int]] = attrs.Factory(list)  # and what was read since its first one
     doubtful: dict[int, int] = attrs.Factory(dict)  # units of work that are prepared -> LSN of the record of that
+    begun: dict[int, int] = attrs.Factory(dict)  # units of work without an outcome -> LSN of their first record
 
     def take(self, record: records.Record, at: int, time: int) -> None:
         match record:
@@ -118,12 +119,16 @@ def survey(reader: LogReader, start: int, until: int, *, first_lsn: int) -> Surv
             if raw.lsn == first_lsn:
                 found.complete = raw.epoch == 1
             found.until, found.time, found.epoch = raw.end, raw.time, raw.epoch
+            if raw.kind in OUTCOME:
+                found.doubtful.pop(raw.uow, None)
+                found.begun.pop(raw.uow, None)
+                continue
+            if raw.uow:
+                found.begun.setdefault(raw.uow, raw.lsn)
             if raw.kind in TELLING:
                 found.take(decode(raw.kind, raw.uow, raw.body), raw.lsn, raw.time)
             elif raw.kind in DOUBT:
                 found.doubtful[raw.uow] = raw.lsn
-            elif raw.kind in OUTCOME:
-                found.doubtful.pop(raw.uow, None)
     except LogDamaged:
         if reader.end < until:  # else the damage lies behind all that is wanted
             raise

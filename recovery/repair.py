@@ -32,8 +32,9 @@ from recovery.remedy import CheckpointFile, End, Remedy
 Media = Callable[[list[bytes]], int]
 """The first LSN that media recovery needs by the catalogue of a checkpoint; 0: it has no image."""
 
-Images = Callable[[ControlState, int], Callable[[], bytes] | None]
-"""What makes a checkpoint file of media images, for the log that the state describes up to an LSN; None: they lack."""
+Images = Callable[[ControlState, int], tuple[Callable[[], bytes], int] | None]
+"""What makes a checkpoint file of media images, for the log that the state describes up to an LSN, and the LSN that a
+restart reads from then; None: they lack."""
 
 
 def no_images(state: ControlState, end: int) -> None:
@@ -232,10 +233,11 @@ class _Examiner:
         if state.log_type is LogType.CIRCULAR:
             return self._of_first_record(evidence, state)
         chain = self._follow(evidence, self._empty(state.head, 0), state)
-        make = self.images(state, chain.end)
-        if make is None:
+        found = self.images(state, chain.end)
+        if found is None:
             return None
-        used = CheckpointFile(f"{self.data_dir}/{checkpoint.NAME}", self._empty(chain.end, chain.time, state.head), [])
+        make, head = found
+        used = CheckpointFile(f"{self.data_dir}/{checkpoint.NAME}", self._empty(chain.end, chain.time, head), [])
         return End(used, chain, made=True, make=make)
 
     def _of_first_record(self, evidence: Evidence, state: ControlState | None) -> End | None:

@@ -695,6 +695,26 @@ def test_an_older_control_file_tells_nothing_of_the_newest_secondary() -> None:
     assert outcome(life) == "refused"
 
 
+@pytest.mark.parametrize("gone", [True, False])
+def test_an_older_control_file_and_what_follows_lies_beyond_a_gap(gone: bool) -> None:
+    """An extent has no record before the control file says that it holds that part."""
+    life = LogLife(3, WriteIntegrity.TRIPLE, primary_files=4)
+    size, path = life.config.extent_bytes, f"{life.config.path}/{control.NAME}"
+    life.append(3000)
+    life.force()
+    older = life.disk.peek(path)
+    for end in (2, 3):
+        up_to(life, end * size)
+    life.append(3000, reserve=False)
+    life.force()
+    next_part = life.log._extents.at(2).path
+    life.disk = life.disk.crash(KEEP_ALL)
+    life.disk.poke(path, older)
+    if gone:
+        life.disk.remove(next_part)
+    assert outcome(life) == ("refused" if gone else "all there")
+
+
 @pytest.mark.parametrize("log_type", LogType)
 def test_an_extent_that_a_copy_of_the_control_file_names_and_that_is_gone(log_type: LogType) -> None:
     """The other copy, which is lost, may have known that the log goes on there."""

@@ -24,21 +24,39 @@ def run(args: argparse.Namespace) -> int:
     for word in rights:
         if word[:1] not in ("+", "-") or word[1:].lower() not in WORDS:
             raise Failure(BAD_ARGUMENTS, "AMQ7076E", f"{word!r} is no right with + or - before it. {RIGHTS}")
+    add, remove = settled(rights)
     with access.running(name, args.data_path, offline=args.offline) as manager:
         if args.remove:
             manager.unauthorize(args.p, which)
         else:
-            add = [word[1:] for word in rights if word[0] == "+"]
-            remove = [word[1:] for word in rights if word[0] == "-"]
             manager.authorize(args.p, which, add=add, remove=remove)
     print("The setmqaut command completed successfully.")
     return 0
+
+
+def settled(rights: list[str]) -> tuple[list[str], list[str]]:
+    """(what to give, what to take away) where `-all +put` says of one right both: the word counts that means fewer."""
+    fewest: dict[str, dict[str, int]] = {"+": {}, "-": {}}
+    for word in rights:
+        verbs = WORDS[word[1:].lower()]
+        for verb in verbs:
+            fewest[word[0]][verb] = min(len(verbs), fewest[word[0]].get(verb, len(verbs)))
+    add, remove = fewest["+"], fewest["-"]
+    both = [verb for verb in add if add[verb] == remove.get(verb)]
+    if both:
+        raise Failure(BAD_ARGUMENTS, "AMQ7006E", f"right {both[0]} is to be given and taken away; say one of the two.")
+    most = len(WORDS["all"]) + 1
+    return (
+        [verb for verb in add if add[verb] < remove.get(verb, most)],
+        [verb for verb in remove if remove[verb] < add.get(verb, most)],
+    )
 
 
 COMMAND = Command(
     name="setmqaut",
     purpose="Give users who connect over a network rights on queues and the queue manager, or take them away.",
     notes=f"{RIGHTS}\n\nOf the profiles that match a queue, the most specific one that names the user decides. "
+    f"-all +put leaves put only: of two words that name a right the one counts that stands for fewer.\n\n"
     f"qm setuser adds users.",
     usage="[-m QMgrName] -t qmgr|queue [-n Profile] -p User (-remove | +right|-right ...)\n"
     "                [--offline] [--data-path dir]",

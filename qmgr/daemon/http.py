@@ -18,6 +18,7 @@ from typing import cast
 from qmgr import sockets
 from qmgr.configuration import ListenerConfig
 from qmgr.daemon import metrics
+from qmgr.daemon.hardship import Hardship
 from qmgr.daemon.http_frames import END, MOST_HEAD, BadRequest, Head, Response, bad, check_begin, parse
 from qmgr.daemon.http_messaging import Messaging, failure
 from qmgr.daemon.strangers import Stranger, Strangers
@@ -29,6 +30,7 @@ from qmgr.session import AllRights, Rights, ServiceFace, Session
 CHUNK = 65_536
 TLS = b"\x16\x03"  # how its first record begins
 PAUSE = 0.005  # seconds until it is asked again whether there is room
+REST = 0.1  # seconds before accepting is tried again
 LINGER = 2.0  # seconds for a client to hear why it was refused
 PORT = re.compile(":[0-9]*$")
 IPV6 = re.compile("[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*")  # without the brackets that it should have
@@ -64,15 +66,16 @@ class HttpListener:
         ).start()
 
     def _accept(self, listening: socket.socket) -> None:
+        service, name = self.service, self.config.name
+        hardship = Hardship(service.clock.elapsed_ns, lambda text: service.say("AMQ9213", text=text))
         while True:
             try:
                 accepted, address = listening.accept()
-            except OSError:
+            except OSError as exc:
                 if self._socket is None:
                     return
-                self.service.clock.wait(
-                    threading.Event(), 0.1
-                )  # descriptors have run out: those that are open may be closed
+                hardship.met(f"listener {name!r} can't accept: {exc}")  # descriptors: those that are open may be closed
+                service.clock.wait(threading.Event(), REST)
                 continue
             connection = Connection(self, accepted, f"{address[0]}:{address[1]}")
             with self._lock:

@@ -20,6 +20,7 @@ from qmgr.daemon.beats import Beats
 from qmgr.daemon.calls import Calls
 from qmgr.daemon.client import Client
 from qmgr.daemon.hands import start_thread
+from qmgr.daemon.hardship import Hardship
 from qmgr.daemon.rounds import Rounds
 from qmgr.daemon.strangers import Stranger, Strangers
 from qmgr.daemon.tls import certified, context_of, say_why
@@ -90,22 +91,20 @@ class LocalListener:
 
     def _accept(self) -> None:
         listening = self._listening
-        in_need = False  # of descriptors or threads: said once
+        service, name = self._service, self._place.name
+        hardship = Hardship(service.clock.elapsed_ns, lambda text: service.say("AMQ9207", peer=name, text=text))
         while listening is not None:
             sock = None
             try:
                 sock, _ = listening.accept()
                 self._let_in(sock)
-                in_need = False
             except (OSError, RuntimeError, MemoryError) as exc:  # a RuntimeError: the system has no more threads
                 if sock is not None:
                     self._known(sock)
                     sockets.close(sock)
                 if self._closed:
                     return
-                if not in_need:
-                    self._service.say("AMQ9207", peer=self._place.name, text=f"a connection can't be taken ({exc})")
-                in_need = True
+                hardship.met(f"a connection can't be taken ({exc})")
                 self._service.clock.wait(threading.Event(), A_MOMENT_S)  # some will come back
 
     def _let_in(self, sock: Socket) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from qmgr import sockets
 from qmgr.configuration import ListenerConfig
+from qmgr.daemon.hardship import Hardship
 from qmgr.daemon.loop import LoopThread, borrow, give_back
 from qmgr.daemon.stomp_commands import Shared, StompCommands
 from qmgr.daemon.stomp_connection import Connection, Surroundings, Timing
@@ -89,17 +90,15 @@ class StompListener:
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = self._around.loop
-        said = ""
+        service, name = self._service, self._config.name
+        hardship = Hardship(service.clock.elapsed_ns, lambda text: service.say("AMQ9213", text=text))
         while True:
             try:
                 client, _ = await loop.sock_accept(listening)
             except OSError as exc:  # no descriptors, say: those who are there are served on
-                if said != str(exc):
-                    said = str(exc)
-                    self._service.say("AMQ9213", text=f"listener {self._config.name!r} can't accept: {exc}")
+                hardship.met(f"listener {name!r} can't accept: {exc}")
                 await asyncio.sleep(REST)
                 continue
-            said = ""
             try:
                 while (stranger := self._strangers.come(client.close)) is None:
                     await asyncio.sleep(PAUSE)

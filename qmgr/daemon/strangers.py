@@ -7,7 +7,11 @@ only where all have, and none goes that has not had a moment to speak: many clie
 import threading
 from collections.abc import Callable
 
+from logger.disk import PosixDisk
+
 MOST = 200  # of one listener
+SHARE = 32  # of the descriptors of the process that they may have: a part, since there may be several listeners
+LEAST = 8
 PATIENCE_NS = 1_000_000_000  # that each may take to say something, whoever else comes
 
 
@@ -23,11 +27,14 @@ class Stranger:
 class Strangers:
     """Those of one listener. Thread-safe; `cut` is called by whoever brings a new one."""
 
-    def __init__(self, ticks: Callable[[], int], crowded: Callable[[], None], most: int = MOST) -> None:
-        """`ticks()` in nanoseconds; `crowded` is called when one has to go, once until there is room."""
+    def __init__(self, ticks: Callable[[], int], crowded: Callable[[], None], most: int = 0) -> None:
+        """`ticks()` in nanoseconds; `crowded` is called when one has to go, once until there is room.
+
+        `most`: of them at a time; 0: as many as there are descriptors for, and MOST at the most.
+        """
         self._ticks = ticks
         self._crowded = crowded
-        self._most = most
+        self._most = most or max(LEAST, min(MOST, PosixDisk().most_open() // SHARE))
         self._full = False
         self._there: dict[Stranger, None] = {}  # in the order in which they came
         self._lock = threading.Lock()

@@ -539,6 +539,38 @@ def test_checkpoints_older_than_the_log_and_the_images_have_all() -> None:
     mended(life, "checkpoints_lost_images_there", model)
 
 
+def test_a_unit_of_work_that_ended_behind_the_cut_had_begun_in_what_is_archived_by_now() -> None:
+    """The head was before it then, and is not any more."""
+    life = Life(LINEAR)
+    born(life)
+    life.record_image()
+    unit = life.begin()
+    life.put("A", size=9000, unit=unit)
+    life.checkpoint()
+    size = control.read(life.disk, CONTROL)[1].extent_bytes
+    for extents in (3, 4):
+        while life.qm.status().log.tail < extents * size:
+            life.put("A", size=9000)
+        if extents == 3:
+            life.put("A", size=9000, unit=life.begin())  # this one keeps the head before the cut, to the end
+            life.checkpoint()
+    early, place = life.model.copy(), life.qm.status().log.tail
+    life.put("B")
+    life.commit(unit)
+    for _ in range(2):
+        life.put("B", size=9000)
+        life.checkpoint()
+    life.keep_log("archive")
+    life.disk = life.disk.crash(KEEP_ALL)
+    assert not life.disk.exists(path_of(0)) and life.disk.exists(path_of(place // size - 1))
+    flip(life, path_of(place // size - 1), DATA + place % size + 60)
+    for path in (NEWEST, PREVIOUS):
+        life.disk.remove(path)
+    assert refused_by_start(life)
+    assert "extent_in_the_archive" in rows(check(life))
+    loses_what_is_accepted(life, early, "checkpoints_lost_images_there", place)
+
+
 def test_checkpoint_foreign(past: Past) -> None:
     life = past.fork()
     life.disk.poke(NEWEST, another(past).peek(NEWEST))
