@@ -33,7 +33,8 @@ def doubtful(
     """The files, by number, that may have the log from the LSN `at` on, where reading has ended. Raises OSError.
 
     `epoch`: of the records before it. `alone`: the state is that of the only whole copy of the control file; that it is
-    an older one is also known where there are records that it can't know of, be they beyond a gap. `spares`: spare pages are written.
+    an older one is also known where there are records that it can't know of, be they beyond a gap. `spares`: spare
+    pages are written.
 
     Before there is a record in a part of the log, the control file has said which file has that part. So of a crash
     alone no file has any that the control file does not know of.

@@ -166,6 +166,16 @@ def test_the_commands(tmp_path: Path, commands: Commands) -> None:
     assert run("dspmqaut", *on_manager)[1].split()[-6:] == list(VERBS)
     text = run("dspmqaut", "--offline", "-m", "QM1", "-t", "queue", "-n", "ORDERS.EU", "-p", "root")[1]
     assert text.split(":")[1].split() == ["inquire", "put", "get", "browse", "admin"]  # nobody connects to a queue
+    for said, left in (
+        (("-all", "+put"), "put"),
+        (("+get", "-all"), "get"),
+        (("+allmqi", "-alladm", "-get"), "put browse"),
+        (("-all",), ""),
+    ):
+        assert run("setmqaut", *aimed, *said)[0] == 0
+        assert run("dspmqaut", *aimed)[1].split(":")[1].split() == left.split()
+    code, text = run("setmqaut", *aimed, "+all", "-connect", "+connect")
+    assert (code, text) == (36, "AMQ7006E: right connect is to be given and taken away; say one of the two.\n")
     for wrong in (("+fly",), (), ("-remove", "+put")):
         code, text = run("setmqaut", *aimed, *wrong)
         assert code == 36, text
