@@ -106,6 +106,7 @@ class Command:
     bad_arguments: int = BAD_ARGUMENTS
     common_codes: Mapping[int, str] = attrs.field(factory=COMMON_CODES.copy)
     quiet: bool = False  # has -z
+    mixed: bool = False  # its words may stand between its options
     own_name: bool = True  # installed under its name too; else under `qm` only
 
     @property
@@ -142,7 +143,7 @@ class Command:
     def _run(self, words: Sequence[str]) -> int:
         parser = self.parser()
         parser.words = words
-        args = parser.parse_args(words)
+        args = parser.parse_intermixed_args(words) if self.mixed else parser.parse_args(words)
         try:
             return self.run(args)
         except (IniError, NameError_, NotAuthorized, ObjectInUse):

@@ -63,6 +63,7 @@ COMMAND = Command(
     example="setmqaut -m QM1 -t queue -n 'ORDERS.*' -p mia +put +browse",
     codes={NOT_AVAILABLE: access.NOT_THERE, **access.GOES, **WHERE_FULL},
     options=changes,
+    mixed=True,
     run=run,
 )
 

@@ -170,6 +170,7 @@ def test_the_commands(tmp_path: Path, commands: Commands) -> None:
         (("-all", "+put"), "put"),
         (("+get", "-all"), "get"),
         (("+allmqi", "-alladm", "-get"), "put browse"),
+        (("+put", "-browse", "+get"), "put get"),
         (("-all",), ""),
     ):
         assert run("setmqaut", *aimed, *said)[0] == 0
