@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from qmgr import Mistake
+from qmgr.errors import Mistake
 
 MOMENT = pa.timestamp("us", tz="UTC")
 TEXTS = pa.map_(pa.string(), pa.string())
