@@ -18,7 +18,7 @@ try:
     from pipeline.jobs import common
     from pipeline.jobs.common import Failure
 except (ModuleNotFoundError, Mistake) as exc:
-    sys.exit(f"AMQ6118S: {exc}")
+    sys.exit(f"AMQ6118S: {exc.sentence if isinstance(exc, Mistake) else exc}")
 
 PROGRAM = "python -m pipeline"
 CODES = """\

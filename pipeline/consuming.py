@@ -143,8 +143,7 @@ class Consuming:
                     work(rows, Effects(claimed.unit))
                 claimed.commit(told)
             except (SyncpointLimit, ResourceProblem, BackedOut) as exc:
-                text = str(exc).removesuffix(f" ({exc.reason.value} MQRC_{exc.reason.name})")
-                told_of = f"batch {batch_id} of queue {self.queue!r} was not consumed: {text}; {WAY_OUT}"
+                told_of = f"batch {batch_id} of queue {self.queue!r} was not consumed: {exc.sentence}; {WAY_OUT}"
                 raise MQError(told_of, reason=exc.reason, name=exc.name) from exc
 
     def _take(self, qm: Manager, unit: Unit, rows: "pa.Table", wanted: "list[Wanted]") -> "pa.Table":

@@ -219,8 +219,8 @@ class Part:
                 told = self._tell(batches, claimed.unit)
                 claimed.commit(told, life=self.life)
             except (SyncpointLimit, ResourceProblem, BackedOut) as exc:
-                text = str(exc).removesuffix(f" ({exc.reason.value} MQRC_{exc.reason.name})")
-                raise MQError(f"{self.key} was not put: {text}; {WAY_OUT}", reason=exc.reason, name=exc.name) from exc
+                text = f"{self.key} was not put: {exc.sentence}; {WAY_OUT}"
+                raise MQError(text, reason=exc.reason, name=exc.name) from exc
             return Put(self.key, told.rows)
 
     def _tell(self, batches: Iterable[pa.RecordBatch], unit: Unit | None) -> Fingerprint:

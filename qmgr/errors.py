@@ -98,6 +98,11 @@ class MQError(Exception):
         self.name = name
         super().__init__(f"{text} ({self.reason.value} MQRC_{self.reason.name})")
 
+    @property
+    def sentence(self) -> str:
+        """The text without the reason code at its end."""
+        return str(self).removesuffix(f" ({self.reason.value} MQRC_{self.reason.name})")
+
     def __reduce__(self) -> tuple[Any, ...]:
         """What is copied, or comes from another process, has its text already."""
         return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]

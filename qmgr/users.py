@@ -85,7 +85,7 @@ class Users:
         try:
             self._read()
         except IniError as exc:
-            return str(exc).removesuffix(f" ({Reason.OPTIONS_ERROR.value} MQRC_{Reason.OPTIONS_ERROR.name})")
+            return exc.sentence
         except OSError as exc:
             return f"AMQ6165E: {self._path} can't be read: {exc.strerror}; {way_out(exc).removesuffix(',')}."
         return ""

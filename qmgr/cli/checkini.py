@@ -75,24 +75,19 @@ def of_file(path: str) -> list[str]:
     if path.endswith("/mqs.ini"):
         return of_mqs_ini(path)
     text = read_whole(DISK, path)
-    wrong = [plain(exc) for exc in ini.complaints(text, path)]
+    wrong = [exc.sentence for exc in ini.complaints(text, path)]
     if wrong:
         return wrong
     found = ini.parse(text, path)
     overlays = autoconfig.files(DISK, found.auto_config.ini_config, ".ini")
     wrong = list(overlays.complaints)
-    wrong += [plain(exc) for exc in ini.complaints(text, path, [(content, name) for name, content in overlays.files])]
+    wrong += [exc.sentence for exc in ini.complaints(text, path, [(content, name) for name, content in overlays.files])]
     config = autoconfig.configuration(DISK, path)
     wrong += autoconfig.files(DISK, config.auto_config.mqsc_config, ".mqsc").complaints
     wrong += misfit(config, path)
     wrong += missing(config, path) or unusable(config)
     wrong += [f"AMQ7075W: {path}: {each} has no effect here." for each in config.ignored]
     return wrong + [f"AMQ7075W: {path}: {each}." for each in config.idle]
-
-
-def plain(exc: IniError) -> str:
-    """Without the reason code, which says nothing here."""
-    return str(exc).removesuffix(f" ({exc.reason.value} MQRC_{exc.reason.name})")
 
 
 def misfit(config: Config, path: str) -> list[str]:
@@ -103,7 +98,7 @@ def misfit(config: Config, path: str) -> list[str]:
             check_config(config.log, state)
         except NotAsConfigured as exc:
             line = ini.line_of(read_whole(DISK, path), path, "Log", exc.attribute)
-            return [plain(complaint("AMQ7076", path, line, f"{exc}."))]
+            return [complaint("AMQ7076", path, line, f"{exc}.").sentence]
     return []
 
 
@@ -128,7 +123,7 @@ def unusable(config: Config) -> list[str]:
             server_context(each)
             wrong += [f"AMQ9633E: {text}." for text in outdated(each, CLOCK.wall_us())]
         except IniError as exc:
-            wrong.append(plain(exc))
+            wrong.append(exc.sentence)
     return wrong
 
 
@@ -137,7 +132,7 @@ def of_mqs_ini(path: str) -> list[str]:
     try:
         listed = mqsini.read(DISK, path)
     except IniError as exc:
-        return [plain(exc)]
+        return [exc.sentence]
     return [
         f"AMQ7048W: {path}: queue manager {entry.name!r} is listed, and there is no {file}."
         for entry in listed.entries

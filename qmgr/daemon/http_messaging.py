@@ -49,7 +49,7 @@ def failure(exc: Exception) -> Response:
     """What went wrong, as IBM MQ's REST interface says it."""
     reason = exc.reason if isinstance(exc, MQError) else Reason.UNEXPECTED_ERROR
     status = exc.status if isinstance(exc, BadRequest) else status_of(exc)
-    what, _, way_out = str(exc).removesuffix(f" ({reason.value} MQRC_{reason.name})").partition("; ")
+    what, _, way_out = (exc.sentence if isinstance(exc, MQError) else str(exc)).partition("; ")
     said = {
         "type": "qmgr" if isinstance(exc, MQError) else "rest",
         "msgId": "AMQ8101S" if isinstance(exc, MQError) else "MQWB0001E",
