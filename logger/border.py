@@ -99,7 +99,8 @@ class _Border:
                 return False
             if header.sequence <= max(known, self.sequence) or header.epoch < self._epoch:
                 return False
-            return latest_part(file, self._state.extent_bytes, self._seed)[0] == header.sequence
+            part, epoch = latest_part(file, self._state.extent_bytes, self._seed)
+            return part == header.sequence and epoch >= self._epoch  # else a restart has declared them lost
         finally:
             file.close()
 

@@ -51,6 +51,7 @@ class Ring(Extents):
         return dropped
 
     def sweep(self) -> None:
+        swept = False
         for name in self._disk.list(self.directory):
             number = extent.number_of(name)
             if number is None or number in self._extents:
@@ -63,3 +64,6 @@ class Ring(Extents):
                 file.close()
             if header is None or (header.log_id == self._log_id and header.sequence == 0):
                 self._disk.unlink(path)
+                swept = True
+        if swept:
+            self._disk.sync_dir(self.directory)

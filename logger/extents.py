@@ -244,10 +244,11 @@ class Extents(ABC):
         any more: 0 is none.
 
         `table`: what the control file says. No header may be behind it, so those are left for now of which it says that
-        they hold something from there on.
+        they hold something from there on. The last one goes first: where a crash tears it, none behind claims a part by
+        which it would be missing.
         """
         said = dict(table)
-        for number in sorted(self._to_mend):
+        for number in sorted(self._to_mend, reverse=True):
             held = self._extents.get(number)
             if held is not None and max(held.sequence, said.get(number, 0)) < floor:
                 held.header = attrs.evolve(held.header, sequence=max(held.sequence, said.get(number, 0)), epoch=0)

@@ -245,8 +245,12 @@ class Line(Extents):
 
     def sweep(self) -> None:
         """Delete the files of numbers to come that hold no part of the log; any other may still be wanted."""
+        swept = False
         for number in self._numbers_on_disk():
             if number not in self._extents and self._ahead(number) < NUMBERS // 2:
                 header = self._look(number)
                 if header is None or not header.sequence:
                     self._disk.unlink(self.path_of(number))
+                    swept = True
+        if swept:
+            self._disk.sync_dir(self.directory)

@@ -313,10 +313,10 @@ def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None
             at_rest.delete(disk, log_dir)
             for path in (f"{log_dir}/{LOG_LOCK}", log_dir):
                 _remove_if_empty(disk, path)
-            _keep_removed(disk, log_dir)
+            keep_removed(disk, log_dir)
             mqsini.remove(disk, f"{location.data_root}/mqs.ini", name)  # listed longer, it would be taken for one away
             remove_tree(disk, location.data_dir, last=(location.deleted_ini.rpartition("/")[2], LOG_LOCK))
-            _keep_removed(disk, location.data_dir)
+            keep_removed(disk, location.data_dir)
         finally:
             lock.release()
 
@@ -357,7 +357,7 @@ def _remove_if_empty(disk: Disk, path: str) -> None:
         pass
 
 
-def _keep_removed(disk: Disk, path: str) -> None:
+def keep_removed(disk: Disk, path: str) -> None:
     """Make it durable that `path` is gone, if it is: what a crash brings back would be in the way of the next one."""
     parent = path.rpartition("/")[0] or "/"
     try:

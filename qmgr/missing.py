@@ -2,7 +2,7 @@
 
 from logger.disk import Disk, read_whole
 from qmgr import mqsini
-from qmgr.errors import IniError, Reason, Unavailable
+from qmgr.errors import IniError, Reason, Unavailable, command_in
 from qmgr.locations import Location
 from recovery import checkpoint
 from recovery.checkpoint import decode_file
@@ -63,6 +63,8 @@ def half(disk: Disk, location: Location) -> str:
     """What to say of a queue manager whose deletion or recovery was interrupted; "" of any other."""
     where = f"queue manager {location.name!r} in {location.data_root}"
     if disk.exists(location.deleted_ini):
+        if (holder := disk.locked_by(location.lock)) is not None and command_in(holder) == "dltmqm":
+            return f"{where} is being deleted: {holder} holds it"
         return f"the deletion of {where} was interrupted; repeat it (dltmqm)"
     return unfinished(disk, location)
 

@@ -23,7 +23,7 @@ from logger.progress import Progress, no_progress
 from logger.reader import LogReader
 from qmgr import ini, locations, mqsini
 from qmgr.configuration import AutoConfig
-from qmgr.creation import no_empty_dirs, remove_tree
+from qmgr.creation import keep_removed, no_empty_dirs, remove_tree
 from qmgr.errors import AlreadyExists, Mistake
 from qmgr.locations import Location
 from qmgr.missing import away, unfinished, unknown
@@ -106,8 +106,9 @@ def _nothing_half(disk: Disk, target: Location) -> Iterator[None]:
     except Exception:
         with contextlib.suppress(OSError):  # the disk may be what has failed
             if not disk.exists(target.ini):
-                for path in (target.log_dir, target.data_dir):
-                    remove_tree(disk, path, last=(LOG_LOCK,))
+                remove_tree(disk, target.log_dir)
+                keep_removed(disk, target.log_dir)  # before what says whose it is goes
+                remove_tree(disk, target.data_dir, last=(target.unfinished_ini.rpartition("/")[2], LOG_LOCK))
         raise
 
 

@@ -70,7 +70,7 @@ def deep(world: World, queue: str = "A") -> int:
 
 
 def memory(world: World, queue: str = "A") -> int:
-    return sum(inside(world.qm, queue).held)
+    return sum(inside(world.qm, queue).memory_bytes)
 
 
 # -- order ---------------------------------------------------------------------------------------------------------

@@ -963,3 +963,38 @@ def test_two_crashes_in_a_row_never_tear_both_spare_pages(before: int) -> None:
         life.histories, life.forced = [life.appended], 0  # what was seen after that moment did not happen
         cut_off = life.start
     life.start()
+
+
+def at_a_border(seed: int) -> None:
+    """Records that take two parts of the log, where one ends; crashes in their force, and in the starts after it."""
+    rng = random.Random(seed)
+    log_type = rng.choice(list(LogType))
+    life = LogLife(seed, WriteIntegrity.TRIPLE, log_type, primary_files=4, secondary_files=2, buffer_pages=256)
+    size = life.config.extent_bytes
+    for _ in range(4):
+        up_to(life, (life.log.buffer.tail // size + 1) * size)
+        life.disk.crash_after(rng.randint(1, 9), rng.choice([0.0, rng.random(), 1.0]))
+        try:
+            life.append(rng.choice([300_000, 500_000]), reserve=False)
+            life.force()
+        except (SimCrash, LogFailed):
+            pass
+        else:
+            return
+        life.disk = life.disk.crash(mixed(rng.randrange(1 << 30)))
+        for _ in range(rng.randint(0, 3)):
+            life.disk.crash_after(rng.randint(1, 12), rng.choice([0.0, rng.random(), 1.0]))
+            try:
+                life.start()
+                life.disk.no_crash()
+                break
+            except (SimCrash, LogFailed):
+                life.disk = life.disk.crash(mixed(rng.randrange(1 << 30)))
+        else:
+            life.start()
+
+
+@pytest.mark.parametrize("seed", [68, 384, 408, 538, *range(400 if SOAK else 20)])
+def test_rows_16_and_21_crashes_alone_refuse_no_start_where_a_record_takes_several_extents(seed: int) -> None:
+    """What a crash has torn, or kept though it was declared lost, is no part of the log that is missing."""
+    at_a_border(seed)

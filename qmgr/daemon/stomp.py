@@ -21,6 +21,7 @@ from qmgr.session import ServiceFace
 REST = 0.1  # seconds before accepting is tried again, where the process has no descriptors left
 FAREWELL = 0.5  # seconds at most for connections to close by themselves when the listener is closed
 PAUSE = 0.005  # seconds between two looks
+FOREVER = 1e9  # seconds
 
 
 class StompListener:
@@ -119,6 +120,7 @@ class StompListener:
                 client,
                 ssl=self._tls,
                 ssl_handshake_timeout=self._timing.connect if self._tls else None,
+                ssl_shutdown_timeout=FOREVER if self._tls else None,  # `Connection.tick` knows whether its client reads
             )
             self._somebody.set()
         except (OSError, ssl.SSLError) as exc:

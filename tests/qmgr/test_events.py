@@ -375,7 +375,7 @@ def test_a_log_without_room_drops_persistent_events_and_the_call_goes_on(
 
 def test_what_the_rights_of_a_user_refuse_is_told(world: World, qm: qmgr.QueueManager) -> None:
     qm.alter(authority_events=True)
-    rights = Admission(qm, world.disk, qm._location, qm._say).rights("eve")
+    rights = Admission(qm, world.disk, qm._location, qm.say).rights("eve")
     with pytest.raises(NotAuthorized):
         rights.require("get", "A")
     [event] = told(qm, QUEUE_MANAGER)

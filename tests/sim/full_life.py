@@ -310,9 +310,9 @@ class FullLife:
         if log.promised != sum(unit.promise for unit in units):
             raise self.violation(f"{log.promised} bytes are promised, but {[u.promise for u in units]} to units")
         for unit in units:
-            if unit.state is UowState.ACTIVE and (unit.held or unit.first_lsn):
+            if unit.state is UowState.ACTIVE and (unit.held_back or unit.first_lsn):
                 needed = engine.promise_of(unit) + unit.ahead
-                if unit.promise != needed or not 0 <= unit.ahead <= unit.held:
+                if unit.promise != needed or not 0 <= unit.ahead <= unit.held_back:
                     raise self.violation(f"{unit.promise} bytes are promised to a unit that needs {needed}")
         for name, queue in self.model.queues.items():
             info = engine.state.queues[name]
