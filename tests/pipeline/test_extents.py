@@ -276,7 +276,7 @@ def a_day() -> Works:
     return works
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=["day"])
 def day() -> tuple[Works, list[Row]]:
     works = a_day()
     return works, reference.rows(works.log(), works.disk)
