@@ -124,7 +124,7 @@ STANZAS: dict[str, tuple[Attribute, ...]] = {
         Attribute("CheckPointLogRecdMax", "tuning.checkpoint_log_records_max", Whole(1, 999_999_999),
                   "A checkpoint is taken after this many log records, or three times as many messages."),
         Attribute("CheckPointLogRecdMin", "tuning.checkpoint_log_records_min", Whole(0, 2000),
-                  "The timed checkpoint is left out after fewer log records than this."),
+                  "The timed checkpoint is left out after fewer log records than this; 0: after none."),
         Attribute("CheckPointWaitLen", "tuning.checkpoint_wait_minutes", Whole(5, 60),
                   "Minutes between timed checkpoints."),
         Attribute("DefaultQBufferSize", "tuning.default_q_buffer_size", Whole(1, 104_857_600),

@@ -234,7 +234,10 @@ class QueueManager(Operations):
         correlation_id: bytes | None = None,
         group_id: bytes | None = None,
     ) -> Iterator[Message]:
-        """Look at the messages that are there now and can be got, in that order, taking nothing away."""
+        """Look at the messages that are there now, in the order in which they can be got, taking nothing away.
+
+        One that a unit of work has got is passed over, unless that gives it back before its turn.
+        """
         return self._engine.browse(queue, check_selectors(message_id, correlation_id, group_id))
 
     def replay(self, queue: str | int, start: Where, end: Where | None = None) -> Replay:
