@@ -23,10 +23,11 @@ class LogDamaged(LogError):
 
     amq = "AMQ6767"
 
-    def __init__(self, text: str, *, path: str = "", lsn: int | None = None) -> None:
+    def __init__(self, text: str, *, path: str = "", lsn: int | None = None, durable: int = 0) -> None:
         super().__init__(text)
         self.path = path
         self.lsn = lsn
+        self.durable = durable  # up to where the log is known to have been; 0: it is not known
 
 
 class NotAsConfigured(LogDamaged):

@@ -284,6 +284,7 @@ class LogReader:
             f"read there any more; restore the file from a backup, or start from an older copy of the queue manager",
             path=path,
             lsn=self.end,
+            durable=witness,
         )
 
     def _check_spares(self) -> None:

@@ -21,6 +21,7 @@ from logger.reader import LogReader
 from logger.reader import Record as RawRecord
 from logger.space import Space
 from recovery import records
+from recovery.following import Following
 from recovery.records import Kind, Xid
 
 ReaderOf = Callable[[ControlState], LogReader]  # reads more of the log than what lies in its active directory
@@ -318,22 +319,25 @@ def dump(
     extent: int | None = None,
     names: Mapping[int, str] | None = None,
     reader: ReaderOf | None = None,
+    pause: Callable[[float], None] = lambda seconds: None,
 ) -> Iterator[DumpRecord]:
     """The records from the head, from `start_lsn`, or from the first one of an extent: of the head's with `base`.
 
     `extent` is the number of one; `end_lsn`: the last record to show; `names`: of queues, by number; `reader`: one
-    that also reads extents which the active directory does not have. Raises LogDamaged where no record begins at
-    `start_lsn`, and after the last good record when the log is damaged there.
+    that also reads extents which the active directory does not have; `pause(seconds)` waits for a queue manager that
+    writes meanwhile. Raises LogDamaged where no record begins at `start_lsn`, and after the last good record when the
+    log is damaged there.
     """
-    state, found = opened(disk, log_dir, reader)
+    found = Following(lambda: opened(disk, log_dir, reader), pause)
     try:
+        state = found.state
         first = _first(state, start_lsn, extent, base=base)
         if extent is not None and reader is None:
             _refuse_missing(disk, log_dir, extent)
         known = dict(names or {})
         begun = start_lsn is None
         shown = False
-        for raw in found.records(first, durable=max(state.durable, state.clean_end), resync=True):
+        for raw in found.records(first):
             if end_lsn is not None and raw.lsn > end_lsn:
                 return
             details = _details_of(raw, known)

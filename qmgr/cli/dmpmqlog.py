@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import threading
 
 from logger.at_rest import control_path
 from logger.config import LogType
@@ -29,6 +30,10 @@ def options(parser: Parser) -> None:
     )
     parser.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
     parser.add_argument("--json", action="store_true", help="one JSON object per line, the header first")
+
+
+def _pause(seconds: float) -> None:
+    access.CLOCK.wait(threading.Event(), seconds)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -59,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
         extent=args.n,
         names=names,
         reader=access.past(log_dir, config) if linear else None,
+        pause=_pause,
     )
     try:
         for record in wanted:

@@ -1,0 +1,63 @@
+"""Following: the records of a log that its queue manager may be writing meanwhile, up to where they went at first.
+
+What does not check out may be just about to be written, or be read in pieces that are of two moments. So it is looked
+at again, for a while, before it counts as damage. Reads files, never writes.
+"""
+
+from collections.abc import Callable, Iterator
+
+from logger import lsn
+from logger.config import LogType
+from logger.control import ControlState
+from logger.errors import LogDamaged, NotInLog
+from logger.reader import LogReader, Record
+
+LOOKS = 6  # at what does not check out, after the first one
+PAUSE = 0.004  # seconds before the second look; doubled before each further one
+Opened = Callable[[], tuple[ControlState, LogReader]]
+
+
+class Following:
+    """Reads one log once. `end` is known when `records` is exhausted."""
+
+    def __init__(self, opened: Opened, pause: Callable[[float], None]) -> None:
+        """`opened` gives what the control file says now, and a reader; `pause(seconds)`. Raises as `opened` does."""
+        self._opened = opened
+        self._pause = pause
+        self.state, self._reader = opened()
+        self.end = 0
+
+    def records(self, first: int) -> Iterator[Record]:
+        """The records from LSN `first` on, of which one may begin before. Raises LogDamaged, NotInLog, OSError."""
+        at, looks, enough = first, 0, 0
+        while True:
+            known = max(self.state.durable, self.state.clean_end)
+            try:
+                for record in self._reader.records(at, durable=known, resync=at == first):
+                    yield record
+                    at, looks = record.end, 0
+                self.end = self._reader.end
+                return
+            except LogDamaged as exc:
+                if enough and at >= enough:  # what has come since is for whoever reads next
+                    self.end = at
+                    return
+                if looks == LOOKS:
+                    raise
+                enough = enough or exc.durable
+            looks += 1
+            self._pause(PAUSE * 2 ** (looks - 1))
+            self._open_again(at)
+
+    def _open_again(self, at: int) -> None:
+        self._reader.close()
+        self.state, self._reader = self._opened()
+        begins = self.state.head // self.state.extent_bytes * self.state.extent_bytes
+        if self.state.log_type is LogType.CIRCULAR and at < begins:
+            raise NotInLog(
+                f"the log went round while it was read: what came at {lsn.text(at)} was written over, and it begins at "
+                f"{lsn.text(begins)} by now; read it again, or end the queue manager first"
+            )
+
+    def close(self) -> None:
+        self._reader.close()

@@ -1,0 +1,132 @@
+"""A log that is read while it is written: what does not check out is looked at again before it is damage."""
+
+import threading
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import qmgr
+from logger import at_rest
+from logger.control import ControlState
+from logger.disk import PAGE, PosixDisk
+from logger.errors import LogDamaged, NotInLog
+from logger.extent import DATA
+from logger.frame import FILL
+from logger.log import Log
+from logger.reader import LogReader
+from recovery import dump
+from recovery.following import LOOKS, PAUSE, Following
+from tests.logger.test_log import EXTENT, Full, append, made
+from tests.sim.disk import SimDisk
+from tests.sim.loss import KEEP_ALL
+
+PATH = "/log/active/S0000000.LOG"
+
+
+def written(count: int) -> tuple[SimDisk, Log, list[int]]:
+    """A log with so many records, each forced, and where they end."""
+    disk, log = made()
+    ends = []
+    for n in range(count):
+        ends.append(append(log, bytes([65 + n]) * 3000))
+        log.force(ends[-1])
+    return disk, log, ends
+
+
+def spoilt(disk: SimDisk, at: int) -> SimDisk:
+    """The log as somebody finds it who reads the page of an LSN before it is written, and later ones behind."""
+    copy = disk.snapshot(KEEP_ALL)
+    place = DATA + at - EXTENT
+    data = copy.peek(PATH)
+    copy.poke(PATH, data[:place] + bytes(PAGE) + data[place + PAGE :])
+    return copy
+
+
+class Looks:
+    """Each look finds the next of these."""
+
+    def __init__(self, *disks: SimDisk) -> None:
+        self.left = list(disks)
+        self.pauses: list[float] = []
+
+    def __call__(self) -> tuple[ControlState, LogReader]:
+        disk = self.left.pop(0) if len(self.left) > 1 else self.left[0]
+        return at_rest.read_only(disk, "/log")
+
+    def bodies(self) -> tuple[list[bytes], Following]:
+        following = Following(self, self.pauses.append)
+        found = following.records(following.state.head)
+        return [bytes(record.body[:1]) for record in found if record.kind != FILL], following
+
+
+def test_what_was_not_there_yet_is_read_when_it_is() -> None:
+    disk, _, ends = written(12)
+    looks = Looks(spoilt(disk, ends[2]), spoilt(disk, ends[2]), disk)
+    bodies, following = looks.bodies()
+    assert bodies == [bytes([65 + n]) for n in range(12)]
+    assert following.end == ends[-1] and looks.pauses == [PAUSE, 2 * PAUSE]
+
+
+def test_it_ends_where_the_log_went_when_that_was_met_first() -> None:
+    """Else whoever reads more slowly than others write would never come to an end."""
+    disk, log, ends = written(12)
+    first = spoilt(disk, ends[2])
+    for n in range(12, 24):
+        ends.append(append(log, bytes([65 + n]) * 3000))
+        log.force(ends[-1])
+    looks = Looks(first, spoilt(disk, ends[20]))
+    bodies, following = looks.bodies()
+    assert bodies == [bytes([65 + n]) for n in range(21)]
+    assert following.end == ends[20]
+
+
+def test_what_stays_so_is_damage() -> None:
+    disk, _, ends = written(12)
+    looks = Looks(spoilt(disk, ends[2]))
+    with pytest.raises(LogDamaged, match="is damaged at") as caught:
+        looks.bodies()
+    assert caught.value.lsn == ends[2] and caught.value.durable > ends[9]
+    assert looks.pauses == [PAUSE * 2**n for n in range(LOOKS)]
+
+
+def test_a_log_that_went_round_meanwhile_says_so() -> None:
+    disk, log, ends = written(12)
+    first = spoilt(disk, ends[2])
+    while log.buffer.tail < 3 * EXTENT:
+        try:
+            log.force(append(log, bytes(3000)))
+        except Full:
+            log.move_head(log.buffer.tail, log.buffer.tail)
+    log.move_head(log.buffer.tail, log.buffer.tail)
+    looks = Looks(first, disk)
+    with pytest.raises(NotInLog, match="went round while it was read"):
+        looks.bodies()
+
+
+@pytest.mark.parametrize("log_type", ["circular", "linear"])
+def test_records_of_a_queue_manager_at_work_are_told_one_after_the_other(tmp_path: Path, log_type: str) -> None:
+    qmgr.create("QM1", data_path=tmp_path, log_type=log_type)
+    over = threading.Event()
+
+    def pause(seconds: float) -> None:
+        over.wait(seconds)
+
+    def work() -> None:
+        while not over.is_set():
+            qm.put("A", bytes(200))
+            qm.get("A")
+
+    with qmgr.start("QM1", data_path=tmp_path) as qm:
+        qm.define_queue("A")
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(2):
+                found = list(dump.dump(PosixDisk(), f"{tmp_path}/log/QM1", pause=pause))
+                assert found and all(one.end <= other.lsn for one, other in pairwise(found))
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
