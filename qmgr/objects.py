@@ -19,8 +19,10 @@ def check_name(name: object, what: str, reason: Reason = Reason.OBJECT_NAME_ERRO
     """`name` when it can be one: 1 to 48 of A-Z a-z 0-9 . / _ %."""
     if isinstance(name, str) and NAME.fullmatch(name):
         return name
+    use = "use 1 to 48 of the characters A-Z a-z 0-9 . / _ %"
     raise NameError_(
-        f"{name!r} can't be the name of a {what}: use 1 to 48 of the characters A-Z a-z 0-9 . / _ %",
+        f"{name!r} can't be the name of a {what}: "
+        f"{use if isinstance(name, str) else f'give text (str), not {type(name).__name__}'}",
         reason=reason,
         name=str(name)[:48],
     )

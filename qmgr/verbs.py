@@ -259,7 +259,8 @@ def check_put(queue: Queue, size: int, count: int = 1) -> None:
         )
     if queue.depth + count > definition.max_depth:
         raise QueueFull(
-            f"queue {queue.name!r} holds {queue.depth} messages and max_depth is {definition.max_depth}",
+            f"queue {queue.name!r} holds {queue.depth} messages and max_depth is {definition.max_depth}; "
+            f"get some, or alter max_depth (MAXDEPTH)",
             name=queue.name,
         )
 

@@ -141,8 +141,13 @@ def started(name: str, data_path: str | None, timeout: float = 0) -> Iterator[Ma
 
 def still_runs(name: str, exc: InUse) -> Failure:
     """Of a command that wants the queue manager to have ended."""
-    text = f"queue manager {name!r} is running: {exc.holder or 'another process'} has it. End it first."
-    return Failure(NOT_AVAILABLE, "AMQ7005E", text)
+    return Failure(NOT_AVAILABLE, "AMQ7005E", held(name, exc))
+
+
+def held(name: str, exc: InUse) -> str:
+    if command_in(exc.holder):
+        return f"queue manager {name!r} is being worked on: {exc.holder} has it. Try again when that is done."
+    return f"queue manager {name!r} is running: {exc.holder or 'another process'} has it. End it first."
 
 
 def _owned(name: str, holder: str) -> Failure:

@@ -77,7 +77,7 @@ class Parser(argparse.ArgumentParser):
         if "required" in message and unknown:  # which may be what was meant
             message = f"unrecognized arguments: {' '.join(unknown)}"
         if theirs := [word for word in unknown if word in self.elsewhere]:
-            message = f"unrecognized arguments: {' '.join(theirs)} of IBM MQ is not provided here"
+            message = f"unrecognized arguments: {' '.join(theirs)} (IBM MQ's, and not provided here)"
         if message.startswith("unrecognized"):
             amq = "AMQ7075E"
         elif "required" in message or "expected" in message:

@@ -24,8 +24,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         qmgr.delete(args.name, data_path=args.data_path)
     except InUse as exc:
-        text = f"queue manager {args.name!r} is running: {exc.holder or 'another process'} has it. End it first."
-        raise Failure(RUNNING, "AMQ7005E", text) from exc
+        raise Failure(RUNNING, "AMQ7005E", access.held(args.name, exc)) from exc
     except Unavailable as exc:
         if exc.reason is not Reason.Q_MGR_NAME_ERROR:
             raise
