@@ -9,6 +9,7 @@ import errno
 import fcntl
 import mmap
 import os
+import posix
 import pwd
 import select
 import stat
@@ -35,8 +36,9 @@ DSYNC_HONOURED = {b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"f2fs"}  # RWF_D
 NO_FULL_SYNC = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY)  # what file systems say that have none
 FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)  # macOS, where fsync stops at the drive's own memory
 
-PWRITEV = getattr(os, "pwritev", None)
+PWRITEV = getattr(posix, "pwritev", None)
 MOUNTS = "/proc/self/mountinfo"  # Linux: what is mounted, a line each
+STATUS = "/proc/self/status"  # Linux: what there is to say of this process, a line each
 
 Buffer = bytes | bytearray | memoryview
 Path = str | os.PathLike[str]  # as callers may give one
@@ -222,16 +224,24 @@ os.register_at_fork(after_in_child=_pollers.clear)  # what the system keeps for 
 def _poller() -> "Poller | None":
     """None where the usual call is to be made.
 
-    So it is where somebody has put another one into its place, to see what is written or to hinder it.
+    So it is where somebody has put another one into its place, or traces this process, to see what is written or to
+    hinder it: he may not know this one.
     """
     if not _pollers:
         try:
             from logger.polled import Poller  # with ctypes: a tenth of the time that all else takes to import
 
-            _pollers.append(Poller())
+            _pollers.append(None if _is_traced() else Poller())
         except Exception:  # no such calls, no ctypes, or something forbids to use it
             _pollers.append(None)
     return _pollers[0] if os.pwritev is PWRITEV else None
+
+
+def _is_traced() -> bool:
+    """Does another process see each call of this one, as strace does?"""
+    with open(STATUS, "rb") as file:
+        said = dict(line.split(b":", 1) for line in file if b":" in line)
+    return int(said.get(b"TracerPid", b"0")) != 0
 
 
 def _is_only_looked_at(fd: int) -> bool:

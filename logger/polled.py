@@ -15,6 +15,7 @@ from time import perf_counter_ns
 from typing import Any
 
 CALLS = {"x86_64": (206, 207, 209, 208), "aarch64": (0, 1, 2, 4)}  # io_setup, io_destroy, io_submit, io_getevents
+WRITES = ("pwritev64v2", "pwritev2", "fdatasync")  # of the C library's, what Python calls; musl has no first one
 PWRITE = 1
 MAGIC = 0xA10A10A1
 SIZE, HEAD, TAIL, MAGIC_AT, LENGTH, EVENTS = 4, 8, 12, 16, 28, 32  # bytes of the ring that shows what is done
@@ -60,6 +61,31 @@ class _Done(ctypes.Structure):
     )
 
 
+class _Place(ctypes.Structure):
+    """The system's Dl_info: where a function of a library lies."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def _library(libc: ctypes.CDLL, name: str) -> int | None:
+    """Where the library begins that has this function for the whole process. Raises AttributeError: none has it."""
+    place = _Place()
+    libc.dladdr(getattr(libc, name), ctypes.byref(place))
+    base: int | None = place.base
+    return base
+
+
+def _is_between(libc: ctypes.CDLL) -> bool:
+    """Does another library write, or sync, in the place of the C library (LD_PRELOAD)? It is to see what is written."""
+    there = [name for name in WRITES if hasattr(libc, name)]
+    return {_library(libc, name) for name in there} != {_library(libc, "syscall")}
+
+
 def _is_mapped(libc: ctypes.CDLL, address: int) -> bool:
     """Has this process memory there? This writes nothing, and is refused where there is none."""
     return bool(libc.msync(ctypes.c_void_p(address), 1, MS_ASYNC) == 0)
@@ -74,6 +100,8 @@ class Poller:
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
         self._setup, self._destroy, self._submit, self._get_events = CALLS[platform.machine()]
         self._libc = libc = ctypes.CDLL(None, use_errno=True)
+        if _is_between(libc):
+            raise OSError(errno.ENOTSUP, "a library that came before the C library writes for this process")
         self._call, self._give_way = libc.syscall, libc.sched_yield  # each lets go of the GIL
         self._request = _Request(operation=PWRITE, flags=os.RWF_DSYNC)
         self._requests = ctypes.pointer(ctypes.pointer(self._request))

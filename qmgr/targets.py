@@ -138,10 +138,8 @@ class Remote:
             return sockets.with_tls(sock, self.tls, CONNECT, self.host)
         except OSError as exc:  # an SSLError is one
             sockets.close(sock)
-            hint = "; ca= names a file with who signs it" if isinstance(exc, ssl.SSLCertVerificationError) else ""
-            raise Unavailable(
-                f"no TLS with queue manager {self.name!r} at {place}: {exc}{hint}", name=self.name
-            ) from exc
+            text = f"no TLS with queue manager {self.name!r} at {place}: {exc}; {_way_to_tls(exc)}"
+            raise Unavailable(text, name=self.name) from exc
 
     def proof(self) -> tuple[str, sasl.Client | None]:
         """A password is never sent: SCRAM shows that we know it. Without one a certificate speaks for us."""
@@ -180,7 +178,18 @@ def find(name_or_url: str, data_path: Path | None, identity: Identity) -> Local 
     if url.username:
         user, password = unquote(url.username), unquote(url.password or "")
         identity = attrs.evolve(identity, user=user, password=password)
+    if identity.user and not identity.password:
+        raise Mistake(f"user {identity.user!r} has no password: give it too, as password= or in the URL")
+    if identity.password and not identity.user:
+        raise Mistake("there is a password and no user: give it too, as user= or in the URL")
     return Remote(name, host, port, _context(identity) if url.scheme == "qmgrs" else None, identity)
+
+
+def _way_to_tls(exc: OSError) -> str:
+    """What to do where a handshake has failed."""
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        return "ca= names a file with who signs it"
+    return f"where the listener has no certificate use qmgr://, {OTHERS}"
 
 
 def _bad(url: str, why: str) -> Mistake:

@@ -22,6 +22,9 @@ class Opening(Generic[C]):
         self._begin = begin
         self._made: C | None = None
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"not connected yet, so there is no {name!r}: use this as `async with`, or await it first")
+
     def __await__(self) -> Generator[Any, Any, C]:
         return self._begin().__await__()
 

@@ -87,6 +87,19 @@ def test_over_tls(tmp_path: Path) -> None:
         assert bodies(served.manager, "A") == []
 
 
+def test_what_is_not_awaited_yet_says_so(tmp_path: Path) -> None:
+    async def main() -> None:
+        opening = qmgr.aio.connect(NAME, data_path=tmp_path)
+        with pytest.raises(AttributeError, match="not connected yet, so there is no 'put': use this as `async with`"):
+            opening.put  # type: ignore[attr-defined]  # noqa: B018
+        connection = await opening
+        await connection.put("A", b"x")
+        await connection.close()
+
+    with serving(tmp_path):
+        asyncio.run(main())
+
+
 class Network:
     """What lies between a client and the daemon. It can lose an answer, and then the connection of it."""
 

@@ -325,6 +325,28 @@ def test_what_can_be_no_name_of_a_host_is_a_mistake() -> None:
             qmgr.connect(f"qmgr://mia:secret@{host}:1414/QM1")
 
 
+def test_tls_to_a_listener_without_a_certificate_says_what_to_use(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path) as served,
+        far(served) as place,
+        pytest.raises(Unavailable, match=r"no TLS with .*; where the listener has no certificate use qmgr://, or "),
+    ):
+        qmgr.connect(f"qmgrs://{place}")
+
+
+@pytest.mark.parametrize(
+    ("place", "options", "what"),
+    [
+        ("localhost:1", {"user": "mia"}, "user 'mia' has no password"),
+        ("mia@localhost:1", {}, "user 'mia' has no password"),
+        ("localhost:1", {"password": "secret"}, "there is a password and no user"),
+    ],
+)
+def test_half_of_who_one_is_is_a_mistake(place: str, options: dict[str, str], what: str) -> None:
+    with pytest.raises(Mistake, match=f"{what}: give it too, as "):
+        qmgr.connect(f"qmgr://{place}/QM1", **options)
+
+
 def test_the_error_log_hears_why_tls_fails_and_the_client_what_may_be_the_matter(tmp_path: Path) -> None:
     signer, theirs = Authority(tmp_path), tmp_path / "theirs"
     theirs.mkdir()

@@ -515,6 +515,43 @@ def test_a_call_that_somebody_has_put_in_the_place_of_the_systems_is_made(
     assert seen == [PAGE]
 
 
+def test_what_was_put_there_before_we_came_is_made_too() -> None:
+    code = """if True:
+        import os
+        pwritev = os.pwritev
+        os.pwritev = lambda *args: pwritev(*args)
+        from logger import disk
+        print(disk._poller())
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "None\n"
+
+
+@pytest.mark.parametrize(("tracer", "looks"), [("0", True), ("4711", False)])
+def test_a_process_that_is_traced_makes_the_usual_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tracer: str, looks: bool
+) -> None:
+    (tmp_path / "status").write_text(f"Name:\tpython\nTracerPid:\t{tracer}\nUid:\t0\t0\t0\t0\n")
+    monkeypatch.setattr(disks, "STATUS", f"{tmp_path}/status")
+    monkeypatch.setattr(disks, "_pollers", [])
+    assert (disks._poller() is not None) is looks
+
+
+@pytest.mark.parametrize(
+    ("name", "between"), [("fdatasync", False), ("Py_IsInitialized", True), ("no_such_function", False)]
+)
+def test_a_library_that_writes_in_the_place_of_the_c_library_is_let_see_it(
+    monkeypatch: pytest.MonkeyPatch, name: str, between: bool
+) -> None:
+    """Python has one of them here, as a library of LD_PRELOAD has the others."""
+    monkeypatch.setattr(polled, "WRITES", ("pwritev2", name))
+    if between:
+        with pytest.raises(OSError, match="a library that came before the C library writes for this process"):
+            polled.Poller()
+    else:
+        polled.Poller().close()
+
+
 def test_a_force_looks_for_its_end_unless_others_have_waited_lately(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
