@@ -1,6 +1,18 @@
-"""What a listener can't do for want of descriptors is said, and not a hundred times."""
+"""What a listener can't do for want of descriptors is said, and not a hundred times; and it goes on."""
 
+import errno
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qmgr.configuration import Protocol
+from qmgr.daemon import listeners
 from qmgr.daemon.hardship import QUIET_NS, Hardship
+from tests.daemon.faces import face, listening
+from tests.daemon.serving import LONG, until
 
 
 def test_it_is_said_once_until_there_was_none_for_a_while() -> None:
@@ -13,3 +25,35 @@ def test_it_is_said_once_until_there_was_none_for_a_while() -> None:
     now += 1
     hardship.met("again")
     assert said == ["first", "again"]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as asked:
+        port: int = asked.getsockname()[1]
+    return port
+
+
+@pytest.mark.parametrize("protocol", Protocol)
+def test_row_76_a_listener_without_descriptors_says_so_once_and_accepts_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: Protocol
+) -> None:
+    def none_left(self: socket.socket) -> Any:
+        refused.append(self)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    refused: list[socket.socket] = []
+    around, place = face(tmp_path), ("127.0.0.1", free_port())
+    listener = listeners.MAKERS[protocol](around, listening(protocol, port=place[1]))
+    listener.start()
+    with monkeypatch.context() as patch:
+        patch.setattr(socket.socket, "accept", none_left)
+        waiting = [socket.create_connection(place, timeout=LONG) for _ in range(3)]
+        until(lambda: len(refused) >= 5)
+    assert [text for amq, text in around.said if "Too many open files" in str(text)] == [around.said[0][1]]
+    for one in waiting:
+        one.sendall(b"what nobody speaks\r\n\r\n\0")
+        while one.recv(1000):  # an answer, and the end of the connection
+            pass
+        one.close()
+    listener.close()
+    around.manager.end("immediate")
