@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from qmgr.errors import Mistake, NotAuthorized, Reason
+from qmgr.errors import Mistake, NotAuthorized, Reason, UnknownQueue
 
 QUEUE, QMGR = "queue", "qmgr"
 VERBS = ("connect", "inquire", "put", "get", "browse", "admin")
@@ -139,6 +139,24 @@ def allowed(grants: Iterable[Grant], user: str, verb: str, name: str) -> bool:
     fitting = [one for one in own if one.kind == QUEUE and pattern(one.profile).fullmatch(name)]
     best = max(fitting, key=lambda one: specific(one.profile), default=None)
     return best is not None and (verb in best.rights or "admin" in best.rights)
+
+
+class Named(Protocol):
+    """Where the queues are: a queue manager, or a connection to one."""
+
+    def queue(self, name: str) -> Any: ...
+    def aliases(self) -> Iterable[Any]: ...
+
+
+def is_there(manager: Named, profile: str) -> bool:
+    """Is it a profile with wildcards, the queue manager (""), or the name of a queue or of an alias that is there?"""
+    if not profile or set("*?") & set(profile):
+        return True
+    try:
+        manager.queue(profile)
+    except UnknownQueue:
+        return any(alias.name == profile for alias in manager.aliases())
+    return True
 
 
 class Granting(Protocol):

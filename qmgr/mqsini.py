@@ -7,6 +7,7 @@ on text are pure; `add` and `remove` change the file at `path` under a lock, old
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import attrs
 
@@ -15,8 +16,10 @@ from logger.disk import Disk, make_dirs, read_whole, replace_file
 from logger.errors import LogInUse
 from qmgr.errors import IniError, InUse
 from qmgr.ini import INDENT, complaint, lines
+from qmgr.ini import parse as parse_qm_ini
 
 MANAGER = "QUEUEMANAGER"
+LOG_DEFAULTS, LOG_DEFAULT_PATH = "LOGDEFAULTS", "LOGDEFAULTPATH"
 DEFAULT = "DEFAULTQUEUEMANAGER"
 LOCK_TRIES = 200
 LOCK_PAUSE = 0.02  # seconds
@@ -75,6 +78,41 @@ def parse(text: str | bytes, path: str) -> MqsIni:
         elif stanza.name == DEFAULT:
             default = _required(stanza, "Name", path)
     return MqsIni(entries=tuple(entries.values()), default=default)
+
+
+def log_defaults(text: str | bytes, path: str) -> dict[str, Any]:
+    """What LogDefaults says of the logs of new queue managers, as `qmgr.create` takes it. Raises IniError.
+
+    It has the attributes of the stanza Log of a qm.ini, but for LogPath: LogDefaultPath is the directory above that.
+    """
+    stanzas = [stanza for stanza in _stanzas(text, path) if stanza.name == LOG_DEFAULTS and stanza.attributes]
+    if not stanzas:
+        return {}
+    first, last = stanzas[0].first, stanzas[-1].last
+    said, directory, inside = ["" for _ in range(last)], "", False  # each in its line, for what may be wrong with it
+    for line in lines(text, path):
+        if line.value is None:
+            inside = line.name.upper() == LOG_DEFAULTS
+        elif inside and line.name.upper() == LOG_DEFAULT_PATH:
+            directory = line.value
+        elif inside and line.name.upper() == "LOGPATH":
+            text = "LogPath is of one queue manager; LogDefaultPath is the directory above those of all."
+            raise complaint("AMQ7075", path, line.number, text)
+        elif inside:
+            said[line.number - 1] += f"{line.name}={line.value} "
+    said[first - 1] = "Log:"
+    log = parse_qm_ini("\n".join([*said, f"LogPath={directory or '/'}"]), path)
+    return {
+        "log_type": log.log.log_type.value,
+        "log_primary_files": log.log.primary_files,
+        "log_secondary_files": log.log.secondary_files,
+        "log_file_pages": log.log.file_pages,
+        "log_buffer_pages": log.log.buffer_pages,
+        "log_write_integrity": log.log.write_integrity.value,
+        "log_management": log.log_management.value,
+        "log_sync": log.log.sync.value,
+        "log_sync_interval": log.log.sync_interval_ms,
+    } | ({"log_path": directory} if directory else {})
 
 
 def with_entry(text: str, entry: Entry, path: str) -> str:
@@ -145,6 +183,11 @@ def _appended(text: str, stanza: list[str]) -> str:
 def read(disk: Disk, path: str) -> MqsIni:
     """What the file at `path` says; nothing, if there is none. Raises IniError and OSError."""
     return parse(read_whole(disk, path), path) if disk.exists(path) else MqsIni()
+
+
+def defaults(disk: Disk, path: str) -> dict[str, Any]:
+    """`log_defaults` of the file at `path`; nothing, if there is none. Raises IniError and OSError."""
+    return log_defaults(read_whole(disk, path), path) if disk.exists(path) else {}
 
 
 def add(disk: Disk, path: str, entry: Entry, *, default: bool = False, clock: Clock | None = None) -> None:

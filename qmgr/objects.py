@@ -85,8 +85,14 @@ def _queue_or_blank(_: object, attribute: "attrs.Attribute[str]", value: str) ->
         check_name(value, "queue")
 
 
-def _target(_: object, __: "attrs.Attribute[str]", value: str) -> None:
-    check_name(value, "queue")
+def _or_the_queues(check: Any) -> Any:
+    """None as well: that of the queue counts."""
+
+    def check_if_said(of: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+        if value is not None:
+            check(of, attribute, value)
+
+    return check_if_said
 
 
 def _expiry_cap(_: object, attribute: "attrs.Attribute[float | None]", value: float | None) -> None:
@@ -135,10 +141,12 @@ class AliasDefinition:
     """Another name for a queue. Attributes are those of DEFINE QALIAS, in words."""
 
     name: str
-    target: str = attrs.field(validator=_target)  # TARGET: the name of a queue, which need not be there
+    target: str = attrs.field(validator=_queue_or_blank)  # TARGET: the name of a queue, which need not be there
     description: str = attrs.field(default="", validator=_text(64))  # DESCR
     put_enabled: bool = attrs.field(default=True, validator=_flag)  # PUT
     get_enabled: bool = attrs.field(default=True, validator=_flag)  # GET
+    default_priority: int | None = attrs.field(default=None, validator=_or_the_queues(_whole(0, 9)))  # DEFPRTY
+    default_persistence: bool | None = attrs.field(default=None, validator=_or_the_queues(_flag))  # DEFPSIST
 
     def encode(self) -> bytes:
         return json.dumps(attrs.asdict(self, recurse=False)).encode()

@@ -70,6 +70,7 @@ class Puts(Definitions):
         queue = self.state.queues.get(name) if type(name) is str and self.refusal is None else None
         if queue is None or queue.damaged:  # few calls of our own: each costs a hundredth of a put
             queue = self._known(name, put=True)
+            options = verbs.with_defaults(self.state, name, options)
         descriptor, one_id = queue.plain, None
         if options or descriptor is None:
             descriptor, one_id = verbs.describe(queue, options, self._expires), verbs.given_id(options)
@@ -153,6 +154,8 @@ class Puts(Definitions):
     ) -> tuple[list[Message], int]:
         """Put messages as `put_many`, but do not wait for the disk: the LSN to force before anybody is told, or 0."""
         queue = self._known(name, put=True)
+        if queue.name != name:
+            options = verbs.with_defaults(self.state, name, options)
         descriptor = queue.plain
         if options or descriptor is None:
             descriptor = verbs.describe(queue, options, self._expires)

@@ -357,7 +357,9 @@ class Running(ABC):
             (restart, media), archive = self._retention.oldest(), self._retention.awaits_archiving()
             with self._engine.lock:
                 current = (self._log.safe - 1) // self._log.state.extent_bytes  # who hears of it copies those before
-                self._engine.events.extents(current, restart, media, archive, self.config.log.path, name_of)
+                self._engine.events.extents(
+                    current, restart, media, archive, f"{self.config.log.path}/active/", name_of
+                )
         self._engine.tell()
 
     @property

@@ -1,7 +1,7 @@
 """What calls ask for, checked against the state: may it be done, and what does it choose? Changes nothing."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 import attrs
 
@@ -52,11 +52,24 @@ def base_of(state: State, name: object) -> Queue:
             f"alias {name!r} stands for {alias.target!r}, which is an alias itself; alter it to a queue",
             name=alias.name,
         )
+    if not alias.target:
+        text = f"alias {name!r} stands for no queue yet; alter it"
+        raise UnknownQueue(text, reason=Reason.UNKNOWN_ALIAS_BASE_Q, name=alias.name)
     raise UnknownQueue(
         f"alias {name!r} stands for queue {alias.target!r}, which is not there; define it, or alter the alias",
         reason=Reason.UNKNOWN_ALIAS_BASE_Q,
         name=alias.name,
     )
+
+
+def with_defaults(state: State, name: str, options: "PutOptions") -> "PutOptions":
+    """The options of a put by this name of a queue, which may be an alias with defaults of its own."""
+    alias = state.aliases.get(name)
+    if alias is None:
+        return options
+    said = {"persistent": alias.default_persistence, "priority": alias.default_priority}
+    missing = {key: value for key, value in said.items() if value is not None and options.get(key) is None}
+    return cast("PutOptions", {**options, **missing}) if missing else options
 
 
 def check_alias(state: State, name: str, queue: Queue, *, put: bool) -> None:

@@ -1,9 +1,10 @@
 """crtmqm: create a queue manager."""
 
 import argparse
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import qmgr
+from qmgr import mqsini
 from qmgr.cli import access
 from qmgr.cli.command import (
     NOT_AVAILABLE,
@@ -35,7 +36,9 @@ LINEAR = {  # option -> LogManagement, and what it means
 
 def options(parser: Parser) -> None:
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("-lc", action="store_true", help="circular logging (the default)")
+    kind.add_argument(
+        "-lc", action="store_true", help="circular logging (the default, unless LogDefaults of mqs.ini says else)"
+    )
     for option, (_, text) in LINEAR.items():
         kind.add_argument(f"-{option}", action="store_true", help=text)
     for option, attribute, text in [
@@ -131,7 +134,8 @@ def _create(args: argparse.Namespace, data_path: str | None) -> None:
     if access.exists(args.name, data_path):
         raise _exists(args.name)
     access.registry(data_path)  # a damaged mqs.ini is better heard of before than after
-    asked = {
+    asked: dict[str, Any] = {
+        "log_path": args.ld,
         "log_primary_files": args.lp,
         "log_secondary_files": args.ls,
         "log_file_pages": args.lf,
@@ -144,13 +148,15 @@ def _create(args: argparse.Namespace, data_path: str | None) -> None:
     linear = next((management for option, (management, _) in LINEAR.items() if getattr(args, option)), None)
     if linear:
         asked |= {"log_type": "linear", "log_management": linear}
+    elif args.lc:
+        asked |= {"log_type": "circular", "log_management": "Manual"}
+    defaults = mqsini.defaults(access.DISK, f"{data_root(data_path)}/mqs.ini")
     try:
         qmgr.create(
             args.name,
             data_path=data_path,
-            log_path=args.ld,
             default=args.q,
-            **{keyword: value for keyword, value in asked.items() if value is not None},
+            **(defaults | {keyword: value for keyword, value in asked.items() if value is not None}),
         )
     except AlreadyExists as exc:
         raise Failure(EXISTS, "AMQ8110E", str(exc)) from exc

@@ -12,18 +12,19 @@ from qmgr.errors import MQError
 NOTHING = 128
 ALL = "*", "all"
 QUEUES = "queue", "q", "qlocal", "ql"
-DEFINITIONS = "qmgr", "catalog", "ctlg"
+ALIASES = "qalias", "qa"
+DEFINITIONS = "qmgr", "catalog", "ctlg", "syncfile"
 _OF_IBM_MQ = """
-    authinfo channel chl clntconn clcn clchltab listener lstr namelist nl process prcs qalias qa qmodel qm qremote qr
-    service srvc syncfile topic top
+    authinfo channel chl clntconn clcn clchltab listener lstr namelist nl process prcs qmodel qm qremote qr
+    service srvc topic top
 """
 ABSENT = tuple(_OF_IBM_MQ.split())  # types of IBM MQ that there are no objects of here
-TYPES = f"{', '.join(QUEUES + DEFINITIONS)}, or all (or '*')"
+TYPES = f"{', '.join(QUEUES + ALIASES + DEFINITIONS)}, or all (or '*')"
 
 
 def check_type(text: str) -> str:
     kind = text.lower()
-    if kind not in ALL + QUEUES + DEFINITIONS + ABSENT:
+    if kind not in ALL + QUEUES + ALIASES + DEFINITIONS + ABSENT:
         raise Failure(BAD_ARGUMENTS, "AMQ7076E", f"-t was given {text!r}; allowed: {TYPES}.")
     return kind
 
@@ -32,7 +33,15 @@ def queues(manager: Manager, kind: str, generic: str) -> list[str]:
     """The names of the queues that are meant."""
     if kind not in ALL + QUEUES:
         return []
-    names = [queue.name for queue in manager.queues()]
+    return _meant([queue.name for queue in manager.queues()], generic)
+
+
+def aliases(manager: Manager, kind: str, generic: str) -> list[str]:
+    """The names of the aliases that are meant: their definitions are with those of the queue manager."""
+    return _meant([alias.name for alias in manager.aliases()], generic) if kind in ALIASES else []
+
+
+def _meant(names: list[str], generic: str) -> list[str]:
     if generic.endswith("*"):
         return [name for name in names if name.startswith(generic[:-1])]
     return [name for name in names if name == generic]

@@ -40,8 +40,12 @@ def run(args: argparse.Namespace) -> int:
             except (NotImageRecoverable, Damaged) as exc:
                 tally.refused(exc)
                 queues.remove(exc.name)  # nothing was done: the same without it
-        if objects.definitions(args.t):
+        aliases = objects.aliases(manager, args.t, args.name)
+        if objects.definitions(args.t) or aliases:
             manager.record_definitions()
+        for alias in aliases:
+            tally.done(f"Media image for object {alias}, type qalias recorded.")
+        if objects.definitions(args.t):
             tally.done(f"Media image for object {name}, type qmgr recorded.")
         code = tally.end(name, args.t, args.name)
         if args.l:

@@ -3,7 +3,7 @@
 import argparse
 
 from qmgr.cli import access, objects
-from qmgr.cli.command import NOT_AVAILABLE, WHERE_FULL, Bar, Command, Parser
+from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, WHERE_FULL, Bar, Command, Failure, Parser
 from qmgr.errors import MediaImageMissing, MediaNotSupported, MQError, NotImageRecoverable, ObjectInUse
 
 NOT_RECOVERABLE = 28
@@ -21,11 +21,16 @@ CODES: dict[type[MQError], tuple[int, str]] = {
 def options(parser: Parser) -> None:
     parser.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
     parser.add_argument("-t", metavar="ObjectType", required=True, type=objects.check_type, help=objects.TYPES)
-    parser.add_argument("name", metavar="GenericObjName", help="a name, or its start and *")
+    parser.add_argument("name", metavar="GenericObjName", nargs="?", help="a name, or its start and *")
 
 
 def run(args: argparse.Namespace) -> int:
     name = access.named(args.m, args.data_path)
+    if args.name is None and not objects.definitions(args.t):
+        raise Failure(
+            BAD_ARGUMENTS, "AMQ7006E", f"-t {args.t} needs a name, or its start and *, which may be '*' alone."
+        )
+    args.name = args.name or "*"
     tally = objects.Tally(CODES, quiet=args.z)
     with access.started(name, args.data_path) as manager:
         for queue in objects.queues(manager, args.t, args.name):
@@ -36,8 +41,12 @@ def run(args: argparse.Namespace) -> int:
                     return tally.code
             else:
                 tally.done(f"Object {queue}, type qlocal recreated.")
-        if objects.definitions(args.t):
+        aliases = objects.aliases(manager, args.t, args.name)
+        if objects.definitions(args.t) or aliases:
             manager.checkpoint()  # which writes all definitions anew
+        for alias in aliases:
+            tally.done(f"Object {alias}, type qalias recreated.")
+        if objects.definitions(args.t):
             tally.done(f"Object {name}, type qmgr recreated.")
         return tally.end(name, args.t, args.name)
 

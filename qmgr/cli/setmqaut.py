@@ -2,10 +2,12 @@
 
 import argparse
 
-from qmgr.authority import WORDS
+from qmgr.authority import WORDS, is_there
 from qmgr.cli import access
 from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, WHERE_FULL, Command, Failure, Parser
 from qmgr.cli.rights import RIGHTS, options, profile
+
+UNKNOWN_OBJECT = 133
 
 
 def changes(parser: Parser) -> None:
@@ -29,6 +31,10 @@ def run(args: argparse.Namespace) -> int:
         if args.remove:
             manager.unauthorize(args.p, which)
         else:
+            if add and not is_there(manager, which):
+                raise Failure(
+                    UNKNOWN_OBJECT, "AMQ7085E", f"there is no queue {which!r} to give rights on; define it first."
+                )
             manager.authorize(args.p, which, add=add, remove=remove)
     print("The setmqaut command completed successfully.")
     return 0
@@ -61,7 +67,7 @@ COMMAND = Command(
     usage="[-m QMgrName] -t qmgr|queue [-n Profile] -p User (-remove | +right|-right ...)\n"
     "                [--offline] [--data-path dir]",
     example="setmqaut -m QM1 -t queue -n 'ORDERS.*' -p mia +put +browse",
-    codes={NOT_AVAILABLE: access.NOT_THERE, **access.GOES, **WHERE_FULL},
+    codes={NOT_AVAILABLE: access.NOT_THERE, **access.GOES, **WHERE_FULL, UNKNOWN_OBJECT: "there is no such queue"},
     options=changes,
     mixed=True,
     run=run,

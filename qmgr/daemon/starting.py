@@ -47,7 +47,7 @@ def explain(exc: BaseException) -> tuple[int, str]:
         return NAME_ERROR, f"AMQ7048E: {text}"
     if isinstance(exc, InUse):
         runs = not (command_in(exc.holder) or text.startswith("the log in"))
-        return (RUNNING, f"AMQ8041E: {text}") if runs else (STILL_USED, f"AMQ8146E: {text}")
+        return (RUNNING, f"AMQ7005E: {text}") if runs else (STILL_USED, f"AMQ8146E: {text}")
     if text.startswith("AMQ9218E"):
         return (NOT_AUTHORISED if isinstance(cause, PermissionError) else UNEXPECTED), text
     if isinstance(cause, LogError | RecoveryError):

@@ -44,6 +44,7 @@ class Refused(Exception):
 
     def __init__(self, number: str, text: str) -> None:
         super().__init__(f"{number}: {text}")
+        self.number = number
 
 
 def not_found(name: str, hint: str = "") -> Refused:

@@ -8,7 +8,7 @@ from logger.config import LogType
 from logger.extent import file_name, linear_number
 from qmgr import qmstatus
 from qmgr.authority import Grant
-from qmgr.infos import ConnectionInfo, QueueInfo, TransactionInfo
+from qmgr.infos import LOCAL, ConnectionInfo, QueueInfo, TransactionInfo
 from qmgr.mqsc import grammar
 from qmgr.mqsc.values import BLANK
 from qmgr.objects import AliasDefinition
@@ -102,7 +102,7 @@ def queue_manager(manager: "QueueManager") -> Fields:
 def queue_manager_status(manager: "QueueManager") -> Fields:
     shown = qmstatus.fields(manager.picture())
     none = {"CHINIT": "STOPPED", "CMDSERV": "STOPPED", "STANDBY": "NOPERMIT"}  # there are no such servers here
-    none |= dict.fromkeys(("UNICLUS", "INSTNAME", "QMFSENC"), BLANK)
+    none |= dict.fromkeys(("UNICLUS", "INSTDESC", "INSTNAME", "INSTPATH", "QMFSENC"), BLANK)
     return {"TYPE": "QMGR", **none, **shown, "CONNS": str(len(manager.connections()))}
 
 
@@ -142,12 +142,14 @@ def _connection(manager: "QueueManager", one: ConnectionInfo) -> dict[str, str]:
     process = re.fullmatch(r"pid (\d+)", peer.application)
     return {
         "CONN": connection_name(one.number),
+        **dict.fromkeys(grammar.CONN_SHOWS, BLANK),
         "EXTCONN": external_name(manager),
+        "ASTATE": "NONE",
         "PID": process[1] if process else str(peer.process or "") or BLANK,
         "TID": "*",
         "APPLTAG": BLANK if process else peer.application or BLANK,
         "APPLTYPE": "USER" if one.number else "SYSTEM",
-        "CHANNEL": peer.channel or BLANK,
+        "CHANNEL": BLANK if peer.channel == LOCAL else peer.channel or BLANK,  # as in IBM MQ: it comes by none
         "CONNAME": peer.address or BLANK,
         "USERID": peer.user or BLANK,
     }

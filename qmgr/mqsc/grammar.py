@@ -2,17 +2,19 @@
 
 An attribute is a line here and nothing anywhere else. Those of IBM MQ that have no effect here are listed too, so that
 scripts which name them run: `idle` takes only the value that MQ has by default, since another one would be a promise
-that nobody keeps; `harmless` takes any of its values, since nobody relies on them. Neither is stored.
+that nobody keeps; `harmless` takes any of its values, since nobody relies on them. Neither is stored. The default of
+one is that of IBM MQ: whoever says something else is told that it has no effect.
 """
 
 import enum
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
 from qmgr import authority
-from qmgr.mqsc.values import Flag, Name, OneOf, Pattern, Tenths, Text, Value, Whole, WholeOr, Words
+from qmgr.mqsc.values import Flag, Inherited, Name, OneOf, Pattern, Tenths, Text, Value, Whole, WholeOr, Words
 from qmgr.objects import MAX_MESSAGE_LENGTH, UNLIMITED
 
 YES_NO = Flag("YES", "NO")
@@ -110,13 +112,15 @@ QLOCAL = table(
     harmless("MONQ", OFF_ON, "QMGR"),
     harmless("STATQ", OFF_ON, "QMGR"),
     harmless("ACCTQ", OFF_ON, "QMGR"),
-    harmless("MAXFSIZE", WholeOr("DEFAULT"), None),
-    harmless("CUSTOM", Text(128), ""),
+    idle("MAXFSIZE", WholeOr("DEFAULT"), None),
+    harmless("CUSTOM", Text(128), ""),  # but for what `custom` finds in it
 )
 
 QALIAS = table(
     *COMMON,
-    attribute("TARGET", Name(blank=False), "target"),
+    attribute("TARGET", Name(), "target", ""),
+    attribute("DEFPRTY", Inherited(Whole(0, 9)), "default_priority", None),
+    attribute("DEFPSIST", Inherited(YES_NO), "default_persistence", None),
     idle("TARGTYPE", OneOf("QUEUE", "TOPIC"), "QUEUE"),
     idle("CLUSTER", Name(), ""),
     idle("CLUSNL", Name(), ""),
@@ -124,13 +128,11 @@ QALIAS = table(
     idle("CAPEXPRY", Tenths(), None),
     harmless("CLWLPRTY", Whole(0, 9), 0),
     harmless("CLWLRANK", Whole(0, 9), 0),
-    harmless("DEFPRTY", Whole(0, 9), 0),
-    harmless("DEFPSIST", YES_NO, False),
     harmless("DEFBIND", OneOf("OPEN", "NOTFIXED", "GROUP"), "OPEN"),
     harmless("DEFPRESP", OneOf("SYNC", "ASYNC"), "SYNC"),
     harmless("DEFREADA", OneOf("NO", "YES", "DISABLED"), "NO"),
     harmless("PROPCTL", OneOf("COMPAT", "ALL", "FORCE", "NONE"), "COMPAT"),
-    harmless("CUSTOM", Text(128), ""),
+    idle("CUSTOM", Text(128), ""),
 )
 
 QMGR = table(
@@ -154,11 +156,44 @@ QMGR = table(
     idle("CONFIGEV", ENABLED, False),
     idle("CMDEV", OneOf("DISABLED", "ENABLED", "NODISPLAY"), "DISABLED"),
     idle("CHLEV", OneOf("DISABLED", "ENABLED", "EXCEPTION"), "DISABLED"),
-    idle("CHLAUTH", ENABLED, False),
-    idle("PSMODE", OneOf("DISABLED", "COMPAT", "ENABLED"), "DISABLED"),
+    idle("SSLEV", ENABLED, False),
+    idle("BRIDGEEV", ENABLED, False),
+    idle("CHADEV", ENABLED, False),
+    idle("CHAD", ENABLED, False),
     idle("DEFXMITQ", Name(), ""),
-    idle("CONNAUTH", Name(), ""),
-    idle("CCSID", Whole(1, 65_535), 1208),
+    idle("REPOS", Name(), ""),
+    idle("REPOSNL", Name(), ""),
+    idle("PARENT", Name(), ""),
+    idle("SSLFIPS", YES_NO, False),
+    idle("SUITEB", OneOf("NONE", "128_BIT", "192_BIT"), "NONE"),
+    idle("CERTVPOL", OneOf("ANY", "RFC5280", "NONE"), "ANY"),
+    idle("MAXPROPL", WholeOr("NOLIMIT"), None),
+    idle("XRCAP", YES_NO, False),
+    harmless("CHLAUTH", ENABLED, True),  # who comes over a network has the rights that were given here, and no other
+    harmless("CONNAUTH", Text(48), "SYSTEM.DEFAULT.AUTHINFO.IDPWOS"),
+    harmless("PSMODE", OneOf("DISABLED", "COMPAT", "ENABLED"), "ENABLED"),  # there are no topics to be used
+    harmless("PSCLUS", ENABLED, True),
+    harmless("CCSID", Whole(1, 65_535), 1208),
+    harmless("ACTIVREC", OneOf("MSG", "QUEUE", "DISABLED"), "MSG"),
+    harmless("ROUTEREC", OneOf("MSG", "QUEUE", "DISABLED"), "MSG"),
+    harmless("SCHINIT", OneOf("QMGR", "MANUAL"), "QMGR"),
+    harmless("SCMDSERV", OneOf("QMGR", "MANUAL"), "QMGR"),
+    harmless("IPADDRV", OneOf("IPV4", "IPV6"), "IPV4"),
+    harmless("REVDNS", ENABLED, True),
+    harmless("CHADEXIT", Text(128), ""),
+    harmless("CLWLDATA", Text(32), ""),
+    harmless("CLWLEXIT", Text(128), ""),
+    harmless("CLWLLEN", Whole(0, UNLIMITED), 100),
+    harmless("CLWLMRUC", Whole(1, UNLIMITED), UNLIMITED),
+    harmless("CLWLUSEQ", OneOf("LOCAL", "ANY"), "LOCAL"),
+    harmless("DEFCLXQ", OneOf("SCTQ", "CHANNEL"), "SCTQ"),
+    harmless("CERTLABL", Text(64), ""),
+    harmless("SSLKEYR", Text(256), ""),
+    harmless("KEYRPWD", Text(2048), ""),
+    harmless("INITKEY", Text(2048), ""),
+    harmless("SSLCRLNL", Name(), ""),
+    harmless("SSLCRYP", Text(256), ""),
+    harmless("SSLRKEYC", Whole(0, UNLIMITED), 0),
     harmless("MARKINT", WholeOr("NOLIMIT"), 5000),
     harmless("TRIGINT", Whole(0, UNLIMITED), UNLIMITED),
     harmless("TREELIFE", Whole(0, 604_000), 1800),
@@ -168,15 +203,42 @@ QMGR = table(
     harmless("PSSYNCPT", OneOf("IFPER", "YES"), "IFPER"),
     harmless("MONQ", OFF_ON, "OFF"),
     harmless("MONCHL", OFF_ON, "OFF"),
+    harmless("MONACLS", OFF_ON, "QMGR"),
     harmless("STATQ", OFF_ON, "OFF"),
     harmless("STATCHL", OFF_ON, "OFF"),
+    harmless("STATACLS", OFF_ON, "QMGR"),
     harmless("STATMQI", OneOf("OFF", "ON"), "OFF"),
     harmless("STATINT", Whole(0, 604_800), 1800),
     harmless("ACCTQ", OFF_ON, "OFF"),
     harmless("ACCTMQI", OneOf("OFF", "ON"), "OFF"),
     harmless("ACCTINT", Whole(0, 604_800), 1800),
+    harmless("ACCTCONO", ENABLED, False),
+    harmless("ACTVTRC", OneOf("OFF", "ON"), "OFF"),
+    harmless("ACTVCONO", ENABLED, False),
     harmless("CUSTOM", Text(128), ""),
 )
+
+
+def custom(text: str) -> Mapping[str, Any]:
+    """What CUSTOM of a local queue sets: CAPEXPRY, which had no attribute of its own before 9.4. Raises ValueError."""
+    found = re.fullmatch(r" *CAPEXPRY *\( *(\w+) *\) *", text, re.IGNORECASE)
+    return {} if found is None else {"expiry_cap": Tenths().read(found[1].upper())}
+
+
+_SYSTEM = """
+    ACCTCONO ACCTINT ACCTMQI ACCTQ ACTIVREC ACTVCONO ACTVTRC CCSID CERTVPOL COMMANDQ CONNAUTH CUSTOM DEADQ DEFXMITQ
+    DESCR DISTL IMGINTVL IMGLOGLN IMGRCOVO IMGRCOVQ IMGSCHED MARKINT MAXHANDS MAXMSGL MAXPRTY MAXPROPL MAXUMSGS MONCHL
+    MONQ PLATFORM ROUTEREC SCMDSERV STATCHL STATINT STATMQI STATQ SUITEB SYNCPT TRIGINT XRCAP
+"""
+# keywords of DISPLAY QMGR and DISPLAY QSTATUS that stand for several attributes
+QMGR_GROUPS = {
+    "EVENT": [word for word in QMGR if word.endswith("EV")],
+    "CLUSTER": [word for word in QMGR if word.startswith(("CLWL", "REPOS"))] + ["DEFCLXQ"],
+    "PUBSUB": ["PARENT", "PSCLUS", "PSMODE", "PSNPMSG", "PSNPRES", "PSRTYCNT", "PSSYNCPT", "TREELIFE"],
+    "CHINIT": [word for word in QMGR if word.startswith(("CHAD", "SSL"))] + ["CHLAUTH", "IPADDRV", "SCHINIT"],
+    "SYSTEM": _SYSTEM.split(),
+}
+MONITOR = ("MSGAGE", "LGETDATE", "LGETTIME", "LPUTDATE", "LPUTTIME", "MONQ", "QTIME")
 
 # shown, and never set; what is blank is not known here
 QUEUE_SHOWS = ("CURDEPTH", "IPPROCS", "OPPROCS", "DEFTYPE", "CRDATE", "CRTIME", "ALTDATE", "ALTTIME")
@@ -192,7 +254,8 @@ HANDLE_SHOWS = (
 )
 CONN_SHOWS = (
     *("EXTCONN", "PID", "TID", "APPLTAG", "APPLTYPE", "CHANNEL", "CONNAME", "USERID", "UOWLOG", "UOWSTDA", "UOWSTTI"),
-    *("UOWLOGDA", "UOWLOGTI", "URTYPE", "EXTURID", "QMURID", "UOWSTATE"),
+    *("UOWLOGDA", "UOWLOGTI", "URTYPE", "EXTURID", "QMURID", "UOWSTATE", "APPLDESC", "ASTATE", "CLIENTID", "CONNOPTS"),
+    "CONNTAG",
 )
 CONN_HANDLE_SHOWS = ("OBJNAME", "OBJTYPE", "HSTATE", "OPENOPTS", "QMURID")
 LOG_SHOWS = (
@@ -202,7 +265,19 @@ LOG_SHOWS = (
 )
 BARE = frozenset({"SYNCPT", *(each.word for each in QLOCAL.values() if each.opposite)})  # shown without parentheses
 QMSTATUS_SHOWS = (
-    *("STATUS", "CONNS", "CHINIT", "CMDSERV", "STANDBY", "UNICLUS", "INSTNAME", "STARTDA", "STARTTI"),
+    *(
+        "STATUS",
+        "CONNS",
+        "CHINIT",
+        "CMDSERV",
+        "STANDBY",
+        "UNICLUS",
+        "INSTDESC",
+        "INSTNAME",
+        "INSTPATH",
+        "STARTDA",
+        "STARTTI",
+    ),
     *LOG_SHOWS,
     *("QMFSSZ", "QMFSUSE", "DATFSSZ", "DATFSUSE", "DATPATH", "QMFSENC"),
 )
@@ -275,9 +350,10 @@ class Reduction:
         return str(value)
 
 
+DELETING = {"IGNSTATE": YES_NO, "AUTHREC": YES_NO}
 LIKE = {"LIKE": Name(blank=False), "REPLACE": None, "NOREPLACE": None}
 FORCE = {"FORCE": None}  # IBM MQ alters what is open with FORCE only; here nothing is held open
-TYPES = ("QLOCAL", "QALIAS", "ALL")
+TYPES = ("QLOCAL", "QALIAS", "QREMOTE", "QMODEL", "QCLUSTER", "ALL")
 
 # rights of users that come over a network: setmqaut, dspmqaut
 AUTHREC = {
@@ -295,8 +371,8 @@ COMMANDS = {
         row("ALTER", "QLOCAL", naming=Naming.NAME, settings=QLOCAL, options=FORCE),
         row("ALTER", "QALIAS", naming=Naming.NAME, settings=QALIAS, options=FORCE),
         row("ALTER", "QMGR", settings=QMGR, options=FORCE),
-        row("DELETE", "QLOCAL", naming=Naming.NAME, options={"PURGE": None, "NOPURGE": None}),
-        row("DELETE", "QALIAS", naming=Naming.NAME),
+        row("DELETE", "QLOCAL", naming=Naming.NAME, options={"PURGE": None, "NOPURGE": None} | DELETING),
+        row("DELETE", "QALIAS", naming=Naming.NAME, options=DELETING),
         row("CLEAR", "QLOCAL", naming=Naming.NAME),
         row("DISPLAY", "QLOCAL", naming=Naming.GENERIC, shows=(*QLOCAL, *QUEUE_SHOWS)),
         row("DISPLAY", "QALIAS", naming=Naming.GENERIC, shows=(*QALIAS, *ALIAS_SHOWS)),
@@ -305,16 +381,16 @@ COMMANDS = {
             "QUEUE",
             naming=Naming.GENERIC,
             shows=tuple(dict.fromkeys((*QLOCAL, *QALIAS, *QUEUE_SHOWS))),
-            options={"TYPE": OneOf(*TYPES)},
+            options={"TYPE": OneOf(*TYPES), "CLUSINFO": None},
         ),
         row(
             "DISPLAY",
             "QSTATUS",
             naming=Naming.GENERIC,
             shows=tuple(dict.fromkeys((*STATUS_SHOWS, *HANDLE_SHOWS))),
-            options={"TYPE": OneOf("QUEUE", "HANDLE")},
+            options={"TYPE": OneOf("QUEUE", "HANDLE"), "MONITOR": None},
         ),
-        row("DISPLAY", "QMGR", shows=(*QMGR, *QMGR_SHOWS)),
+        row("DISPLAY", "QMGR", shows=(*QMGR, *QMGR_SHOWS), options=dict.fromkeys(QMGR_GROUPS)),
         row("DISPLAY", "QMSTATUS", shows=QMSTATUS_SHOWS, options={"TYPE": OneOf("QMGR"), "LOG": None}),
         row(
             "DISPLAY",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from logger.config import LogType
 from logger.errors import LogError
+from qmgr import authority
 from qmgr.errors import AlreadyExists, Mistake, MQError, UnknownQueue
 from qmgr.infos import QueueInfo
 from qmgr.mqsc import answers, display, grammar
@@ -104,8 +105,25 @@ class Interpreter:
         return _done(statement, grammar.QLOCAL, "AMQ8008I", "Queue changed.")
 
     def _delete_queue(self, statement: Statement) -> Answer:
-        self._local(statement.name)
-        self._manager.delete_queue(statement.name, purge="PURGE" in statement.options)
+        def delete() -> None:
+            self._local(statement.name)
+            self._manager.delete_queue(statement.name, purge="PURGE" in statement.options)
+
+        return self._deleted(statement, delete)
+
+    def _deleted(self, statement: Statement, delete: Callable[[], None]) -> Answer:
+        """Delete an object, and the rights that were given on just that."""
+        try:
+            delete()
+        except (UnknownQueue, Refused) as exc:
+            missing = isinstance(exc, UnknownQueue) or exc.number == answers.NOT_FOUND
+            if not missing or not statement.options.get("IGNSTATE"):
+                raise
+        if statement.options.get("AUTHREC", True):
+            for grant in self._manager.attributes.authorities:
+                if grant.profile == statement.name:
+                    with contextlib.suppress(Mistake):  # somebody else was faster
+                        self._manager.unauthorize(grant.user, grant.profile)
         return said("AMQ8007I", "Queue deleted.")
 
     def _clear(self, statement: Statement) -> Answer:
@@ -137,8 +155,6 @@ class Interpreter:
         like = statement.options.get("LIKE")
         of = _attributes(self._alias(like), table) if like else _defaults(table)
         wanted = of | settings
-        if not wanted.get("target"):
-            raise Refused(answers.NEEDED, "DEFINE QALIAS needs TARGET(queue), or LIKE(alias).")
         if self._locals(statement.name):
             raise Refused(answers.OTHER_TYPE, f"Object {statement.name} exists, and is a local queue.")
         self._define(statement, self._manager.define_alias, self._manager.alter_alias, wanted)
@@ -152,9 +168,11 @@ class Interpreter:
         return _done(statement, grammar.QALIAS, "AMQ8008I", "Queue changed.")
 
     def _delete_alias(self, statement: Statement) -> Answer:
-        self._alias(statement.name)
-        self._manager.delete_alias(statement.name)
-        return said("AMQ8007I", "Queue deleted.")
+        def delete() -> None:
+            self._alias(statement.name)
+            self._manager.delete_alias(statement.name)
+
+        return self._deleted(statement, delete)
 
     def _is_alias(self, name: str) -> bool:
         return any(alias.name == name for alias in self._manager.aliases())
@@ -221,7 +239,10 @@ class Interpreter:
         add, remove = options.get("AUTHADD", ()), options.get("AUTHRMV", ())
         if not add and not remove:
             raise Refused(answers.NEEDED, "SET AUTHREC needs AUTHADD, AUTHRMV or both.")
-        self._manager.authorize(options["PRINCIPAL"], _profile(statement), add=add, remove=remove)
+        profile = _profile(statement)
+        if add and not authority.is_there(self._manager, profile):
+            raise answers.not_found(profile, "rights on one queue are given when it is there")
+        self._manager.authorize(options["PRINCIPAL"], profile, add=add, remove=remove)
         return said("AMQ8862I", "Authority record set.")
 
     def _refresh_rights(self, statement: Statement) -> Answer:
@@ -249,11 +270,11 @@ class Interpreter:
         kind = {"QLOCAL": "QLOCAL", "QALIAS": "QALIAS"}.get(statement.row.object, statement.options.get("TYPE", "ALL"))
         found: list[Fields] = []
         damage = []
-        if kind != "QALIAS":
+        if kind in ("QLOCAL", "ALL"):
             for info in self._locals(statement.name):
                 found.append(display.queue(info))
                 damage += _damage(info)
-        if kind != "QLOCAL":
+        if kind in ("QALIAS", "ALL"):
             aliases = self._manager.aliases()
             found += [display.alias(alias) for alias in aliases if fits(alias.name, statement.name)]
         found.sort(key=lambda fields: fields["QUEUE"])
@@ -274,7 +295,8 @@ class Interpreter:
         if not infos:
             raise answers.not_found(statement.name)
         found = [display.queue_status(info, display.media(self._manager, info.name)) for info in infos]
-        shown = _shown(statement, display.QSTATUS, first, found, always=("CURDEPTH",))
+        more = grammar.MONITOR if "MONITOR" in statement.options else ()
+        shown = _shown(statement, display.QSTATUS, first, found, always=("CURDEPTH",), more=more)
         if not shown:
             raise Refused(answers.NO_STATUS, "Queue Status not found.")
         damage = [line for info in infos for line in _damage(info)]
@@ -282,7 +304,10 @@ class Interpreter:
 
     def _display_manager(self, statement: Statement) -> Answer:
         found = [display.queue_manager(self._manager)]
-        shown = _shown(statement, display.QMGR, ("QMNAME",), found, sort=True)
+        more = tuple(
+            word for group, words in grammar.QMGR_GROUPS.items() if group in statement.options for word in words
+        )
+        shown = _shown(statement, display.QMGR, ("QMNAME",), found, more=more, sort=True)
         return records(shown) if shown else Answer((str(answers.not_found(self._manager.name)),), done=False)
 
     def _display_status(self, statement: Statement) -> Answer:
@@ -331,12 +356,16 @@ def _python(statement: Statement, table: grammar.Table) -> dict[str, Any]:
             default, asked = row.value.show(row.default), row.value.show(value)
             shown = (default, asked) if row.opposite else (f"{word}({default})", f"{word}({asked})")
             raise Refused(answers.NO_EFFECT, f"{shown[1]} has no effect here; only {shown[0]} is accepted.")
-    return {table[word].python: value for word, value in statement.settings.items() if table[word].python}
+    settings = {table[word].python: value for word, value in statement.settings.items() if table[word].python}
+    try:
+        return {**grammar.custom(statement.settings.get("CUSTOM", "")), **settings}
+    except ValueError as exc:
+        raise Refused(answers.NEEDED, f"CAPEXPRY of CUSTOM is {exc}.") from None
 
 
 def _defaults(table: grammar.Table) -> dict[str, Any]:
     """Of an object that MQSC defines: those of IBM MQ."""
-    return {row.python: row.default for row in table.values() if row.python and row.word != "TARGET"}
+    return {row.python: row.default for row in table.values() if row.python}
 
 
 def _attributes(definition: object, table: grammar.Table) -> dict[str, Any]:
@@ -353,7 +382,7 @@ def _without_effect(statement: Statement, table: grammar.Table) -> list[str]:
     idle = [
         table[word].value.show(value) if table[word].opposite else word
         for word, value in statement.settings.items()
-        if not table[word].python
+        if not table[word].python and value != table[word].default and not (word == "CUSTOM" and grammar.custom(value))
     ]
     return [f"AMQ9052I: Accepted and without effect here: {', '.join(idle)}."] if idle else []
 

@@ -1,7 +1,7 @@
 """Lines of MQSC become commands: comments and blank lines go, continued lines are joined. Knows no command.
 
 A line that begins with `*` is a comment. `+` at the end of a line goes on at the first character of the next line that
-is not blank, `-` at its first column. A command that goes on at the end of the text ends there.
+is not blank, `-` at its first column. A command that goes on at the end of the text lacks its rest, and is none.
 """
 
 from collections.abc import Iterator
@@ -65,12 +65,16 @@ class Lines:
         if len(line) > LONGEST_LINE:
             self._fault = self._fault or f"line {self._number} is longer than {LONGEST_LINE} characters"
         self._from_the_first_column = goes_on and joiner == "-"
-        return None if goes_on else self.end()
+        return None if goes_on else self._made()
 
     def end(self) -> Command | None:
         """There are no more lines: the command that was to go on."""
         if not self._places:
             return None
+        self._fault = self._fault or f"line {self._number} says that the command goes on, and there is no more"
+        return self._made()
+
+    def _made(self) -> Command:
         fault = self._fault
         if len(self._text) > LONGEST_COMMAND:
             fault = fault or f"the command is longer than {LONGEST_COMMAND} characters"

@@ -8,7 +8,7 @@ import attrs
 
 from qmgr.mqsc import grammar
 from qmgr.mqsc.grammar import COMMANDS, Naming, Row
-from qmgr.mqsc.source import Command
+from qmgr.mqsc.source import LONGEST_LINE, Command
 from qmgr.mqsc.tokens import Kind, Parameter, SyntaxFault, Token, parameters
 from qmgr.mqsc.values import Name, Value, Words, either
 from qmgr.mqsc.where import COMPARE, Condition
@@ -33,7 +33,7 @@ class Statement:
 def parse(command: Command) -> Statement:
     """What the command asks for. Raises SyntaxFault."""
     if command.fault:
-        raise SyntaxFault(0, command.fault)
+        raise SyntaxFault(len(command.text) if len(command.text) <= LONGEST_LINE else 0, command.fault)
     words = parameters(command.text)
     if not words:
         raise SyntaxFault(len(command.text), "a command was expected")
@@ -142,7 +142,7 @@ class _Statement:
         """What may have been meant, or what there is."""
         row = self.row
         known = [*row.options, *(["ALL", "WHERE"] if row.shows else []), *row.settings, *row.shows]
-        near = difflib.get_close_matches(name[:MOST_OF_A_WORD], known, cutoff=NEAR)
+        near = difflib.get_close_matches(name[:MOST_OF_A_WORD], [word for word in known if word != name], cutoff=NEAR)
         if near:
             return f"did you mean {either(near)}?"
         return f"it has {', '.join(known)}" if known else "it has no keywords"
@@ -214,12 +214,11 @@ def _alone(word: Parameter) -> None:
 
 
 def _read(word: Parameter, value: Value) -> Any:
-    if isinstance(value, Words) and word.values:
-        token, text = word.values[-1], ",".join(token.value for token in word.values)
-    else:
-        token = _one(word)
-        text = token.value
+    several = isinstance(value, Words) and word.values
+    read = []
     try:
-        return value.read(text)
+        for token in word.values or () if several else [_one(word)]:
+            read.append(value.read(token.value))
+        return tuple(each for some in read for each in some) if several else read[0]
     except ValueError as exc:
         raise SyntaxFault(token.end, f"{word.name} is {token.text!r}; allowed: {exc}") from None

@@ -140,6 +140,22 @@ class Name:
 
 
 @attrs.frozen
+class Inherited:
+    """A value, or blank, which is None in Python: that of the queue which is meant counts."""
+
+    value: Value
+
+    def read(self, text: str) -> Any:
+        try:
+            return None if not text.strip() else self.value.read(text)
+        except ValueError as exc:
+            raise ValueError(f"{exc}, or ' '") from None
+
+    def show(self, value: Any) -> str:
+        return BLANK if value is None else self.value.show(value)
+
+
+@attrs.frozen
 class Pattern:
     """Text that fits a pattern."""
 

@@ -128,9 +128,8 @@ def test_what_has_no_effect_is_told_without_running_it(run: Run, data: Path) -> 
         assert (code, out.splitlines()[3:]) == (
             10,
             [
-                "AMQ9052I: Accepted and without effect here: SHARE.",
                 "AMQ9051E: TRIGGER has no effect here; only NOTRIGGER is accepted.",
-                "AMQ9052I: Accepted and without effect here: CHLAUTH, CHLEV.",
+                "AMQ9052I: Accepted and without effect here: CHLAUTH.",
                 "4 MQSC commands read.",
                 "No commands have a syntax error.",
                 "One valid MQSC command could not be processed.",

@@ -83,7 +83,7 @@ def test_the_place_is_that_in_the_lines_as_they_were_typed(text: str, line: int,
 def test_lines_and_commands_have_a_length() -> None:
     blanks = " " * LONGEST_LINE
     assert f"line 2 is longer than {LONGEST_LINE}" in mqsc.check(f"ping +\n qmgr{blanks}x").text
-    many = "ping qmgr +\n" + "x +\n" * (LONGEST_COMMAND // 2)
+    many = "ping qmgr +\n" + "x +\n" * (LONGEST_COMMAND // 2) + "x"
     assert "the command is longer than" in mqsc.check(many).text
 
 

@@ -309,3 +309,37 @@ def test_checkpoints_of_earlier_versions_are_read(world: World, qm: qmgr.QueueMa
     for name in ("depth_max_event", "depth_high_event", "depth_low_event"):
         del fields[name]
     assert qmgr.objects.decode_definition(json.dumps(fields).encode()) == qmgr.objects.QueueDefinition(name="A", id=1)
+
+
+def test_a_put_by_an_alias_takes_its_defaults_and_else_those_of_the_queue(world: World, qm: qmgr.QueueManager) -> None:
+    """As IBM MQ: the default of the first name on the way to the queue counts."""
+    qm.alter_queue("A", default_persistence=False, default_priority=3)
+    qm.define_alias("KEEPS", "A", default_persistence=True, default_priority=7)
+    qm.define_alias("ALSO", "A")
+    with qm.begin() as unit:
+        put = [qm.put("KEEPS", b"1"), unit.put("KEEPS", b"2"), *qm.put_many("KEEPS", [b"3"])]
+        put += [*unit.put_many("KEEPS", [b"4"]), qm.put("KEEPS", b"5", priority=None, persistent=None)]
+        unit.send("KEEPS", b"6")
+    assert [(one.persistent, one.priority) for one in put] == [(True, 7)] * 5
+    assert [(one.persistent, one.priority) for one in qm.browse("A")] == [(True, 7)] * 6
+    said = qm.put("KEEPS", b"said", persistent=False), qm.put("KEEPS", b"said", priority=1)
+    assert [(one.persistent, one.priority) for one in said] == [(False, 7), (True, 1)]
+    others = qm.put("ALSO", b"else"), qm.put("A", b"else")
+    assert [(one.persistent, one.priority) for one in others] == [(False, 3)] * 2
+    qm.alter_alias("KEEPS", default_persistence=None)
+    assert qm.put("KEEPS", b"7").persistent is False
+    world.crash()
+    assert sorted(bodies(world.qm, "A")) == [b"1", b"2", b"3", b"4", b"5", b"6", b"said"]
+    [also, keeps] = world.qm.aliases()
+    assert (also.default_persistence, also.default_priority) == (None, None)
+    assert (keeps.default_persistence, keeps.default_priority) == (None, 7)
+    for wrong in ({"default_priority": 10}, {"default_persistence": "YES"}):
+        with pytest.raises(Mistake, match=r"default_p.* is .*; allowed: "):
+            world.qm.alter_alias("KEEPS", **wrong)
+
+
+def test_an_alias_that_stands_for_nothing_yet(qm: qmgr.QueueManager) -> None:
+    qm.define_alias("LATER", "")
+    assert reason(lambda: qm.put("LATER", b"x")) is Reason.UNKNOWN_ALIAS_BASE_Q
+    qm.alter_alias("LATER", target="A")
+    assert qm.put("LATER", b"x").queue == "A"

@@ -231,7 +231,7 @@ def test_extents_of_a_linear_log() -> None:
         "currentLogExtentName": "S0000000.LOG",
         "restartLogExtentName": "S0000000.LOG",
         "mediaLogExtentName": "S0000000.LOG",
-        "logPath": "/data/log/QM1",
+        "logPath": "/data/log/QM1/active/",
     }
     for _ in range(14):
         qm.put("A", bytes(30_000))

@@ -138,3 +138,22 @@ def test_an_edit_waits_for_another_and_then_says_who_has_the_file():
     held.release()
     mqsini.add(disk, PATH, QM1, clock=clock)
     assert mqsini.read(disk, PATH).entries == (QM1,)
+
+
+def test_log_defaults_are_what_new_logs_have():
+    assert mqsini.log_defaults("", PATH) == {}
+    assert mqsini.log_defaults("LogDefaults:\nQueueManager:\n  Name=a\n  Prefix=/d\n  Directory=a\n", PATH) == {}
+    assert mqsini.log_defaults(FOREIGN, PATH)["log_path"] == "/var/mqm/log"
+    said = mqsini.log_defaults(
+        "# mine\nLogDefaults:\n  LogPrimaryFiles=5\n  LogType=LINEAR\n  LogFilePages=256\n", PATH
+    )
+    assert said == mqsini.log_defaults("LogDefaults:\nLogType=LINEAR LogFilePages=256 LogPrimaryFiles=5", PATH)
+    assert (said["log_primary_files"], said["log_file_pages"], said["log_type"]) == (5, 256, "LINEAR")
+    assert said["log_secondary_files"] == 2
+    assert "log_path" not in said
+
+
+def test_what_is_wrong_with_log_defaults_is_told_with_its_line():
+    for line, what in (("LogPrimaryFiles=1", "2 to 510"), ("LogPath=/x", "LogPath"), ("Foo=1", "Foo")):
+        with pytest.raises(IniError, match=f"{PATH}, line 3.*{what}"):
+            mqsini.log_defaults(f"# a\nLogDefaults:\n{line}\n", PATH)
