@@ -292,6 +292,7 @@ def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None
     location = locations.find(name, data_path)
     with translated(name, "deleted"):
         if not disk.exists(location.ini) and not disk.exists(location.deleted_ini):
+            keep_deleted(disk, location)
             raise unknown(disk, location)
         refuse_root(disk, f"{location.data_root}/mqs.ini", name)
         mqsini.read(disk, f"{location.data_root}/mqs.ini")  # it can be taken out there, or nothing is done
@@ -355,6 +356,12 @@ def _remove_if_empty(disk: Disk, path: str) -> None:
             _rmdir_if_empty(disk, path)
     except FileNotFoundError:
         pass
+
+
+def keep_deleted(disk: Disk, location: Location) -> None:
+    """Before anybody hears that there is no such queue manager: whoever deleted it may have been killed too early."""
+    for path in (location.deleted_ini, location.data_dir):
+        keep_removed(disk, path)
 
 
 def keep_removed(disk: Disk, path: str) -> None:

@@ -213,6 +213,8 @@ def _edit(disk: Disk, path: str, change: Callable[[str], str], clock: Clock | No
         after = change(before.decode("utf-8")).encode("utf-8")
         if after != before:
             replace_file(disk, path, after)
+        else:  # whoever changed it so may have been killed before it was kept
+            disk.sync_dir(disk.real_path(path).rsplit("/", 1)[0])
 
 
 @contextlib.contextmanager

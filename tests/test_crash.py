@@ -436,6 +436,25 @@ def test_row_11_a_deletion_that_is_cut_off_can_be_repeated() -> None:
             qmgr.create("QM", data_path="/data", log_file_pages=64, disk=found)
 
 
+def test_row_11_who_hears_that_there_is_no_such_queue_manager_never_finds_it_again() -> None:
+    """A deletion is killed, and repeated; then the machine loses its power."""
+    made = SimDisk()
+    qmgr.create("QM", data_path="/data", log_file_pages=64, disk=made)
+    for moment in range(1, 50):
+        for loss in (LOSE_ALL, mixed(moment)):
+            found = made.snapshot(KEEP_ALL)
+            found.crash_after(moment)
+            with contextlib.suppress(SimCrash):
+                qmgr.delete("QM", data_path="/data", disk=found)
+            found = found.crash(KEEP_ALL)
+            with contextlib.suppress(qmgr.Unavailable):
+                qmgr.delete("QM", data_path="/data", disk=found)
+            found = found.crash(loss)
+            with pytest.raises(qmgr.Unavailable, match="create it first"):
+                qmgr.start("QM", data_path="/data", disk=found, clock=SimClock(), background=False)
+            qmgr.create("QM", data_path="/data", log_file_pages=64, disk=found)
+
+
 @EVERY_LOG
 def test_row_11_a_removed_file_that_is_back_changes_nothing(setup: Setup) -> None:
     """Faults 11: a deleted queue stays deleted, its old messages stay gone, also when the name is used again."""

@@ -6,6 +6,7 @@ import qmgr
 from qmgr import locations
 from qmgr.cli import access
 from qmgr.cli.command import Command, Failure, Parser
+from qmgr.creation import keep_deleted
 from qmgr.errors import InUse, Reason, Unavailable
 
 RUNNING = 5
@@ -19,6 +20,8 @@ def options(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     location = locations.find(args.name, args.data_path)
     if not access.DISK.exists(location.deleted_ini):  # of a deletion that was interrupted
+        if not access.DISK.exists(location.ini):
+            keep_deleted(access.DISK, location)
         access.known(args.name, args.data_path, code=UNKNOWN, amq="AMQ8118E")
     access.registry(args.data_path)  # a damaged mqs.ini is better heard of before than after
     try:
