@@ -14,6 +14,7 @@ from logger.extents import Extents
 from logger.history import History, belongs
 from logger.linear import REUSABLE, Line
 from logger.reader import LogReader, Settled, at_once
+from logger.undone import DIRECTORY as UNDONE
 
 
 def control_path(directory: str) -> str:
@@ -103,6 +104,11 @@ def delete(disk: Disk, directory: str) -> None:
     for held in (active_path(directory), f"{directory}/archive"):
         if _is_of_another(disk, directory, held):
             continue
+        for undone in filter(UNDONE.fullmatch, disk.list(held)):
+            for name in filter(belongs, disk.list(f"{held}/{undone}")):
+                disk.unlink(f"{held}/{undone}/{name}")
+            if not disk.list(f"{held}/{undone}"):
+                disk.rmdir(f"{held}/{undone}")
         for name in disk.list(held):
             if belongs(name) or REUSABLE.fullmatch(name) or claims.MARK.fullmatch(name):
                 disk.unlink(f"{held}/{name}")

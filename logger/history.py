@@ -117,7 +117,7 @@ class History:
         found: dict[int, list[tuple[bool, Place]]] = {}
         self.damaged = []
         self._unread = {}
-        gone = self._look(found, lambda number: not _before(number, since), all_or_nothing)
+        gone = self._look(found, lambda number: not is_before(number, since), all_or_nothing)
         for _ in range(LOOKS):
             if not gone:
                 break
@@ -330,7 +330,7 @@ class History:
                     read_header(self._disk, path)
 
 
-def _before(number: int, sequence: int) -> bool:
+def is_before(number: int, sequence: int) -> bool:
     """Is the file of this number one of the past, seen from this sequence? Numbers begin again some day."""
     return sequence > 0 and (number - linear_number(sequence)) % NUMBERS >= NUMBERS // 2
 

@@ -41,6 +41,16 @@ class ArchivedNotices:
         else:
             self._disk.sync_dir(self._path.rpartition("/")[0])  # who noted it may have been killed before his sync
 
+    def forget_from(self, sequence: int) -> None:
+        """Extents from this sequence on are still to be written: what was noted of them is of a past that was cut off.
+
+        Raises OSError.
+        """
+        ranges = [(first, min(last, sequence - 1)) for first, last in self._ranges if first < sequence]
+        if ranges != self._ranges:
+            replace_file(self._disk, self._path, json.dumps(self._said(ranges)).encode())
+            self._ranges = ranges
+
     def _said(self, ranges: list[tuple[int, int]]) -> dict[str, Any]:
         said = {"log_id": self._log_id, "archived": [list(one) for one in ranges]}
         return said | {"crc": crc32(json.dumps(said).encode())}

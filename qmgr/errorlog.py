@@ -64,6 +64,11 @@ MESSAGES = {
         "{path} still has {count} extents of this log, and ArchivePath is {text} now: they are not read. Move them "
         "there, or to the active log directory, or change ArchivePath back.",
     ),
+    "AMQ9018": (
+        "W",
+        "The archive had {count} extents from beyond the end of the log: it was put back from an older copy, and they "
+        "are of a past that was undone. They lie in {path} now, and nobody reads them.",
+    ),
     "AMQ9017": ("W", "Puts are refused, so that checkpoints can be written: {text}"),
     "AMQ9016": ("E", "Clients that have to say who they are will be refused: {text}"),
     "AMQ9014": ("W", "The archive of the log of queue manager {qmgr!r} is away: {text}."),

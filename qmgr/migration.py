@@ -91,6 +91,8 @@ class _Migration:
         self._rehearse(values)
         if control.read(self._disk, control_path(directory))[1].log_type is LogType.CIRCULAR:
             self._forget_images(directory)  # a change to circular may have been killed before it did
+        if management is not None:  # first: what is left to be done then a run without options knows
+            self._write_ini({"LogManagement": management.value})
         migrate.to_linear(self._disk, directory)
         self._write_ini(values)
 

@@ -29,7 +29,7 @@ from qmgr.locations import Location
 from qmgr.missing import away, unfinished, unknown
 from qmgr.ownership import LOG_LOCK, lock_log, own, refuse_root
 from qmgr.resource import Resource
-from qmgr.survey import Survey, rebuilt, survey
+from qmgr.survey import Survey, past_damage, rebuilt, survey
 from qmgr.translated import translated
 from qmgr.units import rolled_forward
 from recovery.checkpoint import Checkpoint, encode_file, put_in_place, read_files, write_new
@@ -139,15 +139,20 @@ class _Recovery:
         state, reader, start = self._opened()
         with contextlib.closing(reader):
             end, damage = _readable_to(reader, state)
-            if until is None:
-                last, found_later = self._last_before(reader, start, end, moment)
-            else:
-                last, found_later = until, until <= end
+
+            def look(start: int) -> tuple[Survey, bool, int]:
+                if until is None:
+                    last, found_later = self._last_before(reader, start, end, moment)
+                else:
+                    last, found_later = until, until <= end
+                return survey(reader, start, min(last, end), first_lsn=state.extent_bytes), found_later, last
+
+            size, head = state.extent_bytes, state.head if state.log_type is LogType.LINEAR else 0
+            (found, found_later, last), start, old = past_damage(look, start, reader, extent_bytes=size, head=head)
             if damage is not None and not found_later:
                 raise damage  # it may lie before what is wanted
             if last > end:
                 raise Mistake(f"the log ends at {lsns.text(end)}, so {lsns.text(last)} is not in it")
-            found = survey(reader, start, last, first_lsn=state.extent_bytes)
             beginning = start == state.extent_bytes
             if not state.epoch:
                 raise Mistake("its log holds nothing yet: the queue manager was never started")
@@ -160,6 +165,8 @@ class _Recovery:
                 with _nothing_half(self._disk, self._target):
                     return self._build(found, reader, state)
             except NotRecoverable as exc:
+                if old is not None:
+                    raise old from exc
                 if beginning:
                     raise
                 missing = "circular logging has overwritten them"

@@ -25,7 +25,7 @@ from qmgr.ownership import own, refuse_root
 from qmgr.resource import Resource
 from qmgr.segments import segments_below
 from qmgr.stopped import media_lsn
-from qmgr.survey import Survey, rebuilt, survey
+from qmgr.survey import Survey, past_damage, rebuilt, survey
 from qmgr.translated import translated
 from recovery import mend
 from recovery.checkpoint import Checkpoint, encode_file
@@ -216,8 +216,15 @@ def _images(
     except LogDamaged:
         return None
     with contextlib.closing(reader):
+        size = state.extent_bytes
         try:
-            found = survey(reader, start, end, first_lsn=state.extent_bytes)
+            found, start, _ = past_damage(
+                lambda start: survey(reader, start, end, first_lsn=size),
+                start,
+                reader,
+                extent_bytes=size,
+                head=state.head,
+            )
         except LogDamaged:
             return None
     lacking = [place for _, place in found.queues.values() if place is None or place.media < start]

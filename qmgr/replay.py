@@ -179,7 +179,7 @@ class _Scan:
         self._history = self._log.history()
         self._places = self._history.places()
         head = state.head // self._extent_bytes
-        if head not in self._places:
+        if head not in self._places and head * self._extent_bytes < self._durable:  # else nothing of it is written yet
             path = self._history.name(head)
             raise LogDamaged(f"log extent {path} can't be read; mend the disk, and try again", path=path)
         self._first = self._history.reaches_back_to(head) * self._extent_bytes  # from there on all is there
@@ -220,8 +220,8 @@ class _Scan:
         """Behind what the replay begins. Raises Mistake, BookmarkTooOld."""
         if isinstance(start, datetime.datetime):
             self._since_us = _moment(start, "start")
-            taken = self._places[self._first // self._extent_bytes].taken
-            if self._since_us < taken and not self._is_all():
+            place = self._places.get(self._first // self._extent_bytes)
+            if place is not None and self._since_us < place.taken and not self._is_all():
                 raise self._too_old(f"the moment {start.isoformat()}")
             return Bookmark(self._first_since(self._since_us))
         if start == OLDEST:

@@ -24,15 +24,16 @@ from logger.clock import Clock
 from logger.compressed import codec
 from logger.config import LogConfig, LogType
 from logger.disk import Disk, make_dirs, way_out
-from logger.errors import LogError
+from logger.errors import LogDamaged, LogError
 from logger.extent import file_name, linear_number, number_of
 from logger.history import History, Place
 from logger.log import Log
 from logger.notices import ArchivedNotices
 from logger.progress import GiveWay, Progress
+from logger.undone import put_aside
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog
-from qmgr.errors import IniError, MediaNotSupported, Mistake, ObjectInUse, Unavailable
+from qmgr.errors import IniError, MediaNotSupported, Mistake, ObjectInUse, Reason, Unavailable
 from qmgr.ini import LogManagement
 from recovery import extent_index
 from recovery.errors import QueueDamaged
@@ -41,6 +42,7 @@ POLICY_NS = 10_000_000_000  # between looks whether an extent is old enough, at 
 REST = 50  # times as long as a look took, the next one waits
 MOST_EXTENTS = 999_999_999  # that anybody asks to be removed
 LONGEST_IDLE = 15 * 60 * 1_000_000_000  # nanoseconds that a reader who does not read keeps what it has still to read
+LONG_AGO = 1  # microseconds since 1970-01-01: when a message was put that can be read nowhere but in the log
 PAUSE = 6  # times as long as a piece of work took, others go on before the next one
 LONGEST_PAUSE = 0.25  # seconds
 
@@ -72,6 +74,7 @@ class Retention:
         self._readers: weakref.WeakSet[Reading] = weakref.WeakSet()  # one that is forgotten needs nothing
         self._deciding = threading.Lock()  # held from the decision that an extent can go until it is gone
         self._working = threading.Lock()  # somebody moves or deletes extents
+        self._noting = threading.Lock()  # somebody notes that extents are archived
         self._next_look_ns = 0
         self._disk = disk
         self._indexed = 0  # the sequence before which no extent has to be looked at for an index
@@ -79,12 +82,14 @@ class Retention:
             config, log_id = engine.log.config, engine.log.state.log_id
             self._check_archive(disk, config.archive_directory, active_path(config.path))
             self._history = engine.log.history()
+            self._put_undone_aside(disk, config.archive_directory)
             self._name_old_archives(disk, config)
             self.away = engine.log.archive_away()
             if self.away:
                 errors.say("AMQ9014", text=self.away)
             self._archive = Archive(disk, self._history, config.archive_directory)
             self._notices = ArchivedNotices(disk, config.path, log_id)
+            self._notices.forget_from(engine.log.buffer.tail // config.extent_bytes)
             if policy.compress_after is not None:
                 self._try_codec()
 
@@ -98,6 +103,20 @@ class Retention:
                 make_dirs(disk, archive)
             except OSError as exc:
                 self._errors.say("AMQ9007", text=f"ArchivePath can't be used ({exc}): {way_out(exc)} or correct it")
+
+    def _put_undone_aside(self, disk: Disk, archive: str) -> None:
+        """Nobody is to read what the archive has of a past that a backup has undone. Raises Unavailable."""
+        size = self._log.state.extent_bytes
+        head, current = min(self._checkpointer.heads) // size, self._log.buffer.tail // size
+        try:
+            moved = put_aside(disk, self._history, archive, head=head, current=current, epoch=self._log.epoch)
+        except (LogDamaged, OSError) as exc:
+            where = f"extents from {name_of(head)} on in the archive {archive}"
+            text = f"the {where} are of another past, or can't be read, and can't be put aside ({exc})"
+            way = "move them away, or let the queue manager's user write there, and start it again"
+            raise Unavailable(f"{text}; {way}", reason=Reason.FILE_SYSTEM_ERROR, name=self._engine.name) from exc
+        if moved:
+            self._errors.say("AMQ9018", count=len(moved), path=moved[0].rpartition("/")[0])
 
     def _name_old_archives(self, disk: Disk, config: LogConfig) -> None:
         """Say which directories were the archive before and still have extents of this log, which nobody reads."""
@@ -189,6 +208,8 @@ class Retention:
             written = last_written(copies)
             # Where the clock was set back an extent seems older than its own beginning: nobody knows, so it is kept.
             later = [s for s, at in written.items() if at >= oldest_us or at < copies[s][0].taken]
+            if oldest_us > self._clock.wall_us():
+                later = list(copies)  # it was set back since, and that may have been in any of them
             needed["an undelivered message"] = min(later, default=needed["restart"])
         return needed
 
@@ -198,8 +219,11 @@ class Retention:
         with self._engine.lock:
             queues = list(self._engine.state.by_id.values())
         for queue in queues:
-            with self._engine.lock, contextlib.suppress(QueueDamaged, OSError):
-                found += queue.put_times()
+            try:
+                with self._engine.lock:
+                    found += [LONG_AGO] if queue.damaged else queue.put_times()
+            except (QueueDamaged, OSError):
+                found.append(LONG_AGO)
         with self._engine.lock:
             found += [entry.put_time for unit in self._engine.state.uows for _, entry in unit.gets]
         return min(found, default=0)
@@ -408,7 +432,8 @@ class Retention:
         if held[number] >= current:
             raise Mistake(f"log extent {name} is being written; it can be archived when the next one is")
         self._log.sync((held[number] + 1) * self._log.state.extent_bytes)  # else it may be written after a crash
-        self._notices.add(1 if all_before else held[number], held[number])
+        with self._noting:
+            self._notices.add(1 if all_before else held[number], held[number])
 
     def advance(self) -> None:
         """Go on in the next extent, so that this one can be archived (RESET QMGR TYPE(ADVANCELOG))."""

@@ -4,7 +4,8 @@ It is complete where the log reaches back to its very beginning, or holds an ima
 """
 
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import attrs
 
@@ -30,6 +31,7 @@ from recovery.errors import NotRecoverable
 from recovery.image import Place
 from recovery.records import Kind, decode
 
+T = TypeVar("T")
 TELLING = {
     *(Kind.DEFINE, Kind.DELETE, Kind.IMAGE_END, Kind.QMGR, Kind.CATALOG, Kind.DEFINE_ALIAS, Kind.DELETE_ALIAS),
 }
@@ -133,6 +135,24 @@ def survey(reader: LogReader, start: int, until: int, *, first_lsn: int) -> Surv
         if reader.end < until:  # else the damage lies behind all that is wanted
             raise
     return found
+
+
+def past_damage(
+    look: Callable[[int], T], start: int, reader: LogReader, *, extent_bytes: int, head: int
+) -> tuple[T, int, LogDamaged | None]:
+    """What `look(start)` reads; where an extent before the head is damaged, from behind it, as if it were missing.
+
+    Where it was begun then, and the damage. Raises LogDamaged for the extents from the head on.
+    """
+    damage = None
+    while True:
+        try:
+            return look(start), start, damage
+        except LogDamaged as exc:
+            damage = damage or exc
+            start = max(start, reader.end // extent_bytes * extent_bytes) + extent_bytes
+            if start > head:
+                raise damage from None
 
 
 def rebuilt(found: Survey, like: Store, reader: LogReader, progress: Progress = no_progress) -> Rebuild:

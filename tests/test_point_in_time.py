@@ -952,6 +952,34 @@ def test_damage_of_the_active_log_behind_the_moment_does_not_matter(how: str) ->
     assert not life.disk.exists("/no"), "empty directories are left"
 
 
+@pytest.mark.parametrize("compressed", [False, True])
+def test_damage_before_the_images_does_not_matter(compressed: bool) -> None:
+    """It is as if the extent were missing; and where that was needed, the damage is what is told."""
+    life = furnished(attrs.evolve(LINEAR, primary_files=3))
+    life.start()
+    marks = [life.qm.status().log.tail]
+    for number in range(100):
+        life.qm.put("A", bytes(9000))
+        life.qm.get("A")
+        if number == 60:
+            life.qm.record_image()
+            life.qm.record_definitions()
+        marks.append(life.qm.status().log.tail)
+    life.qm.checkpoint()
+    life.qm.checkpoint()
+    if compressed:
+        assert life.qm.compress_log().done
+    life.qm.end()
+    extent = 64 * 4096
+    path = f"{LOG}/{NAME}/active/S{marks[20] // extent - 1:07d}.LOG{'.gz' if compressed else ''}"
+    data = bytearray(life.disk.peek(path))
+    data[len(data) // 2] ^= 255
+    life.disk.poke(path, bytes(data))
+    recover(life, "/then", lsn=marks[80])
+    with pytest.raises(Damaged, match=path):
+        recover(life, "/no", lsn=marks[50])
+
+
 def test_damage_behind_the_moment_does_not_matter() -> None:
     """A record that can't be read any more: what was before it can be built, whatever it says itself."""
     life = furnished(attrs.evolve(LINEAR, primary_files=3))

@@ -20,7 +20,7 @@ from qmgr.migration import migrate_log
 from recovery import checkpoint
 from tests.conftest import SOAK
 from tests.qmgr.world import SMALL
-from tests.sim.disk import SimDisk
+from tests.sim.disk import SimCrash, SimDisk
 from tests.sim.life import DATA, LOG, NAME, Life, Lookout, Setup
 from tests.sim.loss import DATA_ONLY, KEEP_ALL, LOSE_ALL, NAMES_ONLY, Loss, mixed
 from tests.test_crash import born, laps, work_on
@@ -569,3 +569,21 @@ def test_where_qm_ini_is_a_link_what_it_leads_to_is_changed(tmp_path: Path) -> N
     ini.symlink_to(kept)
     migrate_log("QM1", data_path=tmp_path, log_type="linear")
     assert ini.is_symlink() and "LogType=LINEAR" in kept.read_text()
+
+
+def test_a_run_without_options_completes_what_was_begun_with_its_log_management() -> None:
+    completed = 0
+    for moment in range(1, 60):
+        life = ended(CIRCULAR, long=False)
+        life.disk.crash_after(moment)
+        try:
+            migrate(life, log_type="linear", log_management="Automatic")
+        except SimCrash:
+            life.disk = life.disk.crash(KEEP_ALL)
+        else:
+            break
+        migrate(life)
+        text = life.disk.peek(INI).decode()
+        completed += "LogType=LINEAR" in text
+        assert ("LogType=LINEAR" not in text) or "LogManagement=Automatic" in text
+    assert completed > 2

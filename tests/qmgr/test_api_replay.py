@@ -581,6 +581,23 @@ def test_an_archive_of_a_later_past_than_that_of_a_queue_manager_put_back_is_not
         fill(qm, 2)
 
 
+def test_a_head_in_an_extent_that_nothing_was_written_to_is_no_damage() -> None:
+    """The disk has room for no more extents, and no record has followed the last one that was ended."""
+    world = World(log_type="linear", log_primary_files=3)
+    world.qm.define_queue("A")
+    world.disk.capacity = world.disk.used + 20_000
+    world.clock.advance(2)
+    world.qm.look_around()
+    world.qm.advance_log()
+    world.qm.advance_log()
+    world.qm.checkpoint()
+    log = world.qm._log
+    assert log.state.head == log.buffer.tail
+    assert log.state.head % log.state.extent_bytes == 0
+    for start in ("oldest", "now", datetime.datetime.fromtimestamp(0, datetime.UTC)):
+        assert list(world.qm.replay("A", start)) == []
+
+
 def test_an_error_at_any_read_leaves_nothing_out_and_tells_nothing_twice(world: World) -> None:
     history = a_history(world)
     world.qm.archive_log()

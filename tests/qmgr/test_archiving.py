@@ -1,10 +1,13 @@
 """Archiving in a queue manager that runs: what is moved stays readable, what is needed stays, whatever crashes."""
 
 import threading
+import time
 
 import pytest
 
 import qmgr
+from logger import notices
+from logger.disk import Disk, replace_file
 from logger.extent import file_name, linear_number
 from qmgr.errors import MediaNotSupported, Mistake, Unavailable
 from qmgr.retention import LONGEST_PAUSE, PAUSE, Pace
@@ -134,6 +137,44 @@ def test_a_message_that_a_unit_of_work_has_got_is_undelivered_until_that_commits
     held = made.qm.remove_log(older_than=0).held
     assert held is not None
     assert "an undelivered message" not in held.gates
+
+
+def undelivered(jump: int) -> World:
+    """A message that no image has, put by a clock that has jumped, many extents ago."""
+    made = World(log_type="linear", log_primary_files=4, log_secondary_files=2)
+    for queue in ("A", "B"):
+        made.qm.define_queue(queue, image_recoverable="NO")
+    made.clock.jump_wall(jump)
+    made.qm.put("A", b"undelivered")
+    made.clock.jump_wall(-jump)
+    for _ in range(8):
+        made.clock.advance(10)
+        made.qm.advance_log()
+        made.qm.put("B", b"x")
+        made.qm.get("B")
+        made.qm.checkpoint()
+        made.qm.checkpoint()
+    made.qm.record_image()
+    made.qm.checkpoint()
+    made.qm.checkpoint()
+    return made
+
+
+@pytest.mark.parametrize("jump", [0, 1_000_000])
+def test_a_message_whose_queue_is_damaged_or_whose_time_is_to_come_holds_what_has_it(jump: int) -> None:
+    """The log is then the last place where it can be read; and a clock that was set back tells nothing of its age."""
+    made = undelivered(jump)
+    for damaged in (False, True):
+        if damaged:
+            made.qm.end()
+            for path in made.disk.files(f"{DATA}/qmgrs/{NAME}/queues/A"):
+                made.disk.remove(path)
+            made.start()
+            assert made.qm.queue("A").damaged
+        out = made.qm.remove_log(older_than=0)
+        assert out.held is not None
+        assert (out.done, "an undelivered message" in out.held.gates) == ((), True)
+        assert [each.message.body for each in made.qm.replay("A", "oldest")] == [b"undelivered"]
 
 
 def test_the_policy_leaves_what_a_restart_needs_where_it_is() -> None:
@@ -312,6 +353,32 @@ def test_extents_that_were_reported_as_archived_are_used_again_the_others_wait()
     for name in ("S0000099.LOG", "R0000001.LOG", "x"):
         with pytest.raises(Mistake, match="there is no log extent"):
             made.qm.note_archived(name)
+
+
+def test_all_that_report_extents_at_once_are_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each writes the file while the others have read it."""
+
+    def slowly(disk: Disk, path: str, data: bytes) -> None:
+        time.sleep(0.01)
+        replace_file(disk, path, data)
+
+    monkeypatch.setattr(notices, "replace_file", slowly)
+    made = world(LogManagement="Archive")
+    numbers = [sequence - 1 for sequence in sequences(made)[1:-1:2]]  # so no two of them go together
+    assert len(numbers) > 3
+    gate = threading.Barrier(len(numbers))
+
+    def report(number: int) -> None:
+        gate.wait()
+        made.qm.note_archived(f"S{number:07d}.LOG")
+
+    threads = [threading.Thread(target=report, args=(number,)) for number in numbers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    made.crash(LOSE_ALL)
+    assert all(made.qm._retention._notices.covers(number + 1) for number in numbers)
 
 
 @pytest.mark.parametrize("management", ["Automatic", "Archive"])

@@ -35,7 +35,7 @@ def test_to_linear_elsewhere_and_back(run: Run, data: Path, made: Path, tmp_path
     done = run(f"migmqlog -m QM1 -lla -ld {tmp_path}/fast")
     assert (done.returncode, done.stderr) == (0, "")
     ini = data / "qmgrs" / "QM1" / "qm.ini"
-    assert f"{ini} says LogType=LINEAR now.\n{ini} says LogManagement=Automatic now." in done.stdout
+    assert f"{ini} says LogManagement=Automatic now.\n{ini} says LogType=LINEAR now." in done.stdout
     assert f"The log is in {tmp_path}/fast/QM1 now." in done.stdout
     assert not made.exists()
     assert f"LogPath={tmp_path}/fast/QM1" in ini.read_text()

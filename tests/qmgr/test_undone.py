@@ -1,0 +1,167 @@
+"""A log that was put back from an older copy, and an archive that was not: what that has of the other past is aside."""
+
+import errno
+
+import pytest
+
+import qmgr
+from logger.disk import make_dirs
+from qmgr import repairing
+from tests.qmgr.world import DATA, NAME, World
+from tests.sim.disk import SimCrash, SimDisk
+from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
+
+LOG = f"{DATA}/log/{NAME}"
+ARCHIVE = f"{LOG}/archive"
+
+
+def put(world: World, queue: str, tag: str, count: int) -> None:
+    for number in range(count):
+        world.qm.put(queue, f"{tag} {number} ".encode() + b"x" * 2000)
+
+
+def settled(world: World) -> None:
+    """What no restart needs lies before both checkpoints."""
+    for _ in range(3):
+        world.qm.checkpoint()
+
+
+def archived(world: World, *, compress: bool) -> None:
+    settled(world)
+    world.qm._retention.index_extents()
+    world.qm.archive_log()
+    if compress:
+        world.qm.compress_log()
+
+
+def put_back(world: World, *, compress: bool = False) -> SimDisk:
+    """A past of B that is undone by a backup of the moment before it, of all but the archive."""
+    for queue in ("A", "B"):
+        world.qm.define_queue(queue)
+    put(world, "B", "common", 150)
+    world.qm.end()
+    before = world.disk.snapshot(KEEP_ALL)
+    world.start()
+    put(world, "B", "undone", 350)
+    archived(world, compress=compress)
+    world.qm.end()
+    make_dirs(before, ARCHIVE)
+    before.sync_dir(LOG)
+    for path in world.disk.files(ARCHIVE):
+        before.poke(path, world.disk.peek(path))
+    before.sync_dir(ARCHIVE)
+    return before
+
+
+def aside(disk: SimDisk) -> list[str]:
+    return sorted(path.rpartition("/")[2] for path in disk.files(ARCHIVE) if "/undone." in path)
+
+
+def bodies(messages: object) -> list[str]:
+    return [message.body.decode().rpartition(" ")[0] for message in messages]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_nothing_of_it_is_replayed_or_recreated_or_put_in_the_place_of_what_is_new(compress: bool) -> None:
+    world = World(log_type="linear", log_secondary_files=2)
+    world.disk = put_back(world, compress=compress)
+    there = {path.rpartition("/")[2] for path in world.disk.files(ARCHIVE) if not path.endswith((".IDX", ".log-id"))}
+    world.start()
+    assert set(aside(world.disk)) == there - {name for name in there if "S0000000" in name}  # that one both pasts have
+    put(world, "A", "new", 200)
+    archived(world, compress=compress)
+    told = bodies(each.message for each in world.qm.replay("A", "oldest"))
+    assert told == [f"new {number}" for number in range(200)]
+    assert all("undone" not in one for one in bodies(each.message for each in world.qm.replay("B", "oldest")))
+    for queue in ("A", "B"):
+        before = bodies(world.qm.browse(queue))
+        for path in world.disk.files(f"{DATA}/qmgrs/{NAME}/queues/{queue}"):
+            world.disk.remove(path)
+        world.qm.recreate(queue)
+        assert bodies(world.qm.browse(queue)) == before
+    archived(world, compress=not compress)
+    assert all("undone" not in one for one in bodies(each.message for each in world.qm.replay("B", "oldest")))
+    world.qm.end()
+    qmgr.delete(NAME, data_path=DATA, disk=world.disk)
+    assert world.disk.files(LOG) == []
+
+
+def test_it_is_put_aside_whatever_crashes_meanwhile() -> None:
+    world = World(log_type="linear", log_secondary_files=2)
+    made = put_back(world)
+    names = sorted(path.rpartition("/")[2] for path in made.files(ARCHIVE) if path.endswith(".LOG"))[1:]
+    assert len(names) > 2
+    for moment in range(1, 60):
+        for loss in (LOSE_ALL, mixed(moment)):
+            world.disk = made.snapshot(KEEP_ALL)
+            world.disk.crash_after(moment)
+            try:
+                world.start()
+            except (SimCrash, qmgr.MQError):
+                world.crash(loss)
+            else:
+                world.disk.no_crash()
+            assert aside(world.disk) == names
+            assert not [path for path in world.disk.files(LOG) if path.endswith(".IDX") and "S0000000" not in path]
+
+
+def test_copies_that_somebody_made_by_hand_stay_while_they_are_true() -> None:
+    world = World(log_type="linear", log_primary_files=8, log_management="Archive")
+    world.qm.define_queue("A")
+    put(world, "A", "here", 400)
+    world.disk = world.disk.crash(KEEP_ALL)  # a restart needs all of it
+    make_dirs(world.disk, ARCHIVE)
+    active = [path for path in world.disk.files(f"{LOG}/active") if "/S" in path and path.endswith(".LOG")]
+    copies = {path: path.replace("/active/", "/archive/") for path in active[:3]}
+    for path, copy in copies.items():
+        world.disk.poke(copy, world.disk.peek(path))
+    data = bytearray(world.disk.peek(active[2]))
+    data[50_000] ^= 1
+    world.disk.poke(copies[active[2]], bytes(data))
+    world.start()
+    assert aside(world.disk) == [active[2].rpartition("/")[2]]
+    assert len(list(world.qm.replay("A", "oldest"))) == 400
+
+
+def test_an_archive_where_nothing_can_be_put_aside_refuses_the_start() -> None:
+    world = World(log_type="linear", log_secondary_files=2)
+    world.disk = put_back(world)
+    world.disk.fail("rename", errno.EACCES, where=lambda path: path.startswith(ARCHIVE))
+    with pytest.raises(
+        qmgr.Unavailable, match=r"from S0000001.LOG on in the archive .* another past, .* move them away"
+    ):
+        world.start()
+    world.disk.heal()
+    world.start()
+    assert aside(world.disk)
+
+
+def test_a_repair_after_that_takes_nothing_of_it() -> None:
+    world = World(log_type="linear", log_secondary_files=2)
+    world.disk = put_back(world)
+    world.start()
+    unit = world.qm.begin()
+    unit.put("A", b"holds the head")
+    put(world, "B", "new", 100)
+    needed = world.qm._retention.oldest()[0]
+    assert needed in aside(world.disk)
+    world.disk = world.disk.crash(KEEP_ALL)
+    world.disk.remove(f"{LOG}/active/{needed}")
+    world.disk.sync_dir(f"{LOG}/active")
+    found = repairing.check(NAME, data_path=DATA, disk=world.disk)
+    assert found.examination.lost is not None, "it is not in the archive"
+
+
+def test_extents_that_are_written_anew_after_a_cut_are_not_reported_as_archived() -> None:
+    world = World(log_type="linear", log_primary_files=8, log_management="Archive")
+    world.qm.define_queue("A")
+    put(world, "A", "here", 700)
+    current = int(world.qm._retention.current()[1:8])
+    assert current > 3
+    world.qm.note_archived(f"S{current - 1:07d}.LOG", all_before=True)
+    notices = world.qm._retention._notices
+    assert notices.covers(current)  # sequences begin with 1, numbers with 0
+    notices.forget_from(3)
+    assert [notices.covers(sequence) for sequence in (1, 2, 3, current)] == [True, True, False, False]
+    world.crash(LOSE_ALL)
+    assert [world.qm._retention._notices.covers(sequence) for sequence in (2, 3)] == [True, False]
