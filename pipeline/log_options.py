@@ -44,6 +44,7 @@ class Asked:
     end: Place = LATEST
     max_bytes: int | None = None
     pushdown: bool | None = None  # as it is safe with this version of Spark
+    loaded: int | None = None  # up to where the log was durable when a DataFrame was made; None: not known
 
     def log(self, disk: Disk | None = None) -> LogFiles:
         """Where the log lies now. Raises LogError, MQError, OSError."""

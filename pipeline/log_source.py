@@ -7,13 +7,15 @@ a record says that of `pipeline/rows.py`.
 import sys
 from importlib.util import find_spec
 
+import attrs
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from logger.errors import LogError
 from pipeline.log_options import LATEST, asked, ddl, target_of
 from pipeline.log_stream import UnlimitedLogStream
 from pipeline.log_table import LogTable, PushedLogTable
-from qmgr.errors import Mistake
+from qmgr.errors import Mistake, MQError
 
 PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"  # Spark's planner of sources that may be given filters
 
@@ -25,6 +27,10 @@ SAFE = hasattr(DataSourceReader, "pushLimit")
 class LogSource(DataSource):
     """Made by Spark, in a process of its own, for each table or stream."""
 
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._loaded = _end_now(options)
+
     @classmethod
     def name(cls) -> str:
         return "qmgr.log"
@@ -34,7 +40,7 @@ class LogSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Raises Mistake for wrong options or columns."""
-        options = asked(self.options)
+        options = attrs.evolve(asked(self.options), loaded=self._loaded)
         wanted = SAFE if options.pushdown is None else options.pushdown
         made = PushedLogTable if wanted and _may_be_pushed() else LogTable
         return made(options, target_of(schema))
@@ -49,6 +55,18 @@ class LogSource(DataSource):
         from pipeline.limited_log_stream import LimitedLogStream
 
         return LimitedLogStream(options, target_of(schema))
+
+
+def _end_now(options: dict[str, str]) -> int | None:
+    """Where the log ends: each use of a DataFrame is to show the same, and Spark plans each anew.
+
+    None where that can't be told: whoever plans says why.
+    """
+    try:
+        given = asked(options)
+        return given.log().end() if given.end == LATEST else None
+    except (MQError, LogError, OSError, ValueError):
+        return None
 
 
 def _may_be_pushed() -> bool:

@@ -69,6 +69,8 @@ class LogTable(DataSourceReader):
     def planned(self, disk: Disk | None = None) -> list[InputPartition]:
         log = self.asked.log(disk)
         last = log.end(disk=disk)
+        if self.asked.loaded is not None:
+            last = min(last, self.asked.loaded)
         start = lsn_of(self.asked.start, log, disk, last)
         end = last if self.asked.end == LATEST else min(last, lsn_of(self.asked.end, log, disk))
         if self.asked.end != LATEST and end < start:

@@ -57,6 +57,8 @@ class Manifest:
 def decode(data: bytes) -> Manifest:
     """Raises ValueError, KeyError, TypeError for what is no manifest that this version knows."""
     fields: dict[str, Any] = json.loads(data)
+    if not isinstance(fields, dict) or "version" not in fields:
+        raise ValueError("it says no version")
     if fields.pop("version") != VERSION:
         raise ValueError("it was written by a later version")
     fields["runs"] = tuple(Run(**run) for run in fields["runs"])

@@ -253,9 +253,11 @@ class QueueWriter(DataSourceArrowWriter):
         self.patience = seconds(options, "attemptTimeout", marks.PATIENCE)
         self.batch = whole(options, "batchId", 0)
         named = lowered(options).get("writeid")
-        if self.batch and not named:
+        if "batchid" in lowered(options) and not named:
             raise Mistake("option batchId numbers the batches of a writing, and option writeId says of which")
         self.query = f"write {named or PosixDisk().entropy(16).hex()}"
+        if named and self.reach.queue:  # the same rows for another queue are another writing
+            self.query += f" to {self.reach.queue}"
         self.life = None if named else A_DAY
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Put:

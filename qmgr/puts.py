@@ -192,7 +192,8 @@ class Puts(Definitions):
         """May there be so many messages at all? What is there already is looked at later."""
         room = queue.definition.max_depth
         if count > room:
-            raise QueueFull(f"queue {queue.name!r} takes {room} messages (max_depth), not {count}", name=queue.name)
+            text = f"queue {queue.name!r} takes {room} messages (max_depth), not {count}; put fewer, or alter MAXDEPTH"
+            raise QueueFull(text, name=queue.name)
         size = body_bytes + HEAD.size * count
         if descriptor.persistent and size > self.log.space.largest:
             raise self._too_much(size, queue)

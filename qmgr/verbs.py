@@ -78,9 +78,10 @@ def check_alias(state: State, name: str, queue: Queue, *, put: bool) -> None:
     if alias is None or alias.target != queue.name:
         raise UnknownQueue(f"{name!r} stands for queue {queue.name!r} no more", reason=Reason.Q_DELETED, name=name)
     if put and not alias.put_enabled:
-        raise Inhibited(f"puts to alias {name!r} are disabled", name=name)
+        raise Inhibited(f"puts to alias {name!r} are disabled; {ENABLE} PUT(ENABLED)", name=name)
     if not put and not alias.get_enabled:
-        raise Inhibited(f"gets from alias {name!r} are disabled", name=name, reason=Reason.GET_INHIBITED)
+        text = f"gets from alias {name!r} are disabled; {ENABLE} GET(ENABLED)"
+        raise Inhibited(text, name=name, reason=Reason.GET_INHIBITED)
 
 
 def local_queue(state: State, name: object) -> Queue:
@@ -108,6 +109,7 @@ def damaged(queue: Queue) -> Damaged:
 
 
 MANY_EXPIRED = 1000  # messages whose time is over that a get looks at before others have the lock
+ENABLE = "if that is not on purpose alter it to"
 LONGEST_WAIT = 1e9  # seconds: more is for ever, since the system can't wait for centuries
 
 
@@ -256,17 +258,17 @@ def check_put(queue: Queue, size: int, count: int = 1) -> None:
     if queue.deleted:
         raise UnknownQueue(f"queue {queue.name!r} was deleted", reason=Reason.Q_DELETED, name=queue.name)
     if not definition.put_enabled:
-        raise Inhibited(f"puts to queue {queue.name!r} are disabled", name=queue.name)
+        raise Inhibited(f"puts to queue {queue.name!r} are disabled; {ENABLE} PUT(ENABLED)", name=queue.name)
     if size > definition.max_message_length:
         raise MessageTooBig(
             f"a message of {size} bytes is longer than the {definition.max_message_length} (max_message_length) that "
-            f"queue {queue.name!r} takes",
+            f"queue {queue.name!r} takes; make it shorter, or alter max_message_length (MAXMSGL)",
             name=queue.name,
         )
     if size > queue.max_length:
         raise MessageTooBig(
             f"a message of {size} bytes is longer than the {queue.max_length} (max_message_length) that the queue "
-            f"manager takes",
+            f"manager takes; make it shorter, or alter max_message_length (MAXMSGL) of the queue manager",
             reason=Reason.MSG_TOO_BIG_FOR_Q_MGR,
             name=queue.name,
         )
@@ -284,7 +286,8 @@ def check_get(queue: Queue) -> None:
     if queue.deleted:
         raise UnknownQueue(f"queue {queue.name!r} was deleted", reason=Reason.Q_DELETED, name=queue.name)
     if not queue.definition.get_enabled:
-        raise Inhibited(f"gets from queue {queue.name!r} are disabled", name=queue.name, reason=Reason.GET_INHIBITED)
+        text = f"gets from queue {queue.name!r} are disabled; {ENABLE} GET(ENABLED)"
+        raise Inhibited(text, name=queue.name, reason=Reason.GET_INHIBITED)
 
 
 def check_unit(unit: Uow, count: int, most: int) -> None:

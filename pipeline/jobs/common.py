@@ -121,11 +121,12 @@ def log_path(text: str) -> str:
 
 
 Place = int | datetime.datetime  # an LSN, or a moment
+LONGEST_NUMBER = 40  # digits, and so much of a text is shown
 
 
 def place(text: str) -> Place:
     """An LSN or a moment. Raises Failure for anything else."""
-    if text.isascii() and text.isdigit():
+    if text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER:
         return int(text)
     with contextlib.suppress(ValueError):
         return lsns.parse(text)
@@ -133,7 +134,8 @@ def place(text: str) -> Place:
         at = datetime.datetime.fromisoformat(text)
     except ValueError:
         raise Failure(
-            f"{text!r} is no LSN and no moment; write 0:0:4615:42406, or 2026-11-21T14:30:00, in UTC or with +hh:mm."
+            f"{text[:LONGEST_NUMBER]!r} is no LSN and no moment; write 0:0:4615:42406, or 2026-11-21T14:30:00, in UTC "
+            f"or with +hh:mm."
         ) from None
     try:
         return at.astimezone(datetime.UTC) if at.tzinfo else at.replace(tzinfo=datetime.UTC)

@@ -24,7 +24,7 @@ from logger import lsn as lsns
 from pipeline import extents, manifest, session
 from pipeline.extents import LogFiles
 from pipeline.jobs import common, output, written
-from pipeline.jobs.common import DIFFERENT, GOOD, Failure, say, step
+from pipeline.jobs.common import DIFFERENT, GOOD, LONGEST_NUMBER, Failure, say, step
 from pipeline.manifest import Manifest, Run
 from pipeline.report import TEXT, Report
 
@@ -55,8 +55,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def at_once(text: str) -> int:
     """Bytes. Raises Failure."""
-    if not (text.isascii() and text.isdigit() and int(text)):
-        raise Failure(f"--at-once was given {text!r}; it is a number of bytes above 0.")
+    if not (text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER and int(text)):
+        raise Failure(f"--at-once was given {text[:LONGEST_NUMBER]!r}; it is a number of bytes above 0.")
     return int(text)
 
 

@@ -198,4 +198,4 @@ def _marked(folder: str) -> tuple[str | None, frozenset[str]]:
         said = json.loads(read_whole(disk, path))
         return str(said["job"]), frozenset(map(str, said["names"]))
     except (ValueError, KeyError, TypeError) as exc:
-        raise Failure(f"{path} can't be read: {exc}; name another --out.") from None
+        raise Failure(f"{path} is not what a job has written there ({exc}); name another --out.") from None

@@ -467,3 +467,26 @@ def test_a_table_is_read_while_the_queue_manager_works(tmp_path: Path) -> None:
             assert len(puts) == (hour + 1) * logs.A_TIME
             qm.archive_log()
             qm.compress_log()
+
+
+def test_each_use_of_a_table_shows_what_there_was_when_it_was_loaded(spark: "SparkSession", tmp_path: Path) -> None:
+    qmgr.create(NAME, data_path=tmp_path, **logs.LINEAR)
+    with qmgr.start(NAME, data_path=tmp_path) as qm:
+        qm.define_queue("A")
+        qm.put("A", b"1")
+
+        def load() -> "DataFrame":
+            return spark.read.format("qmgr.log").options(qmgr=NAME).load(str(tmp_path))
+
+        def counts(log: "DataFrame") -> tuple[int, ...]:
+            puts = log.where("kind = 'PUT'")
+            return log.count(), puts.count(), log.select("lsn").count(), log.where("kind = 'DEFINE'").count()
+
+        log = load()
+        qm.put_many("A", [b"2"] * 10)
+        before = counts(log)
+        assert before[1] == 1
+        qm.put_many("A", [b"3"] * 10)
+        assert counts(log) == before
+        assert log.count() == before[0]
+        assert counts(load())[1] == 21

@@ -255,5 +255,5 @@ def test_one_job_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", '{"job": "flow"}'])
 def test_a_marker_that_can_not_be_understood_is_told(text: str, tmp_path: Path) -> None:
     (tmp_path / output.MARKER).write_text(text)
-    with pytest.raises(Failure, match=r"job\.json can't be read: .*; name another --out"):
+    with pytest.raises(Failure, match=r"job\.json is not what a job has written there .*; name another --out"):
         run(tmp_path, "one")
