@@ -219,7 +219,7 @@ QMGR = table(
 )
 
 
-def custom(text: str) -> Mapping[str, Any]:
+def custom(text: str) -> dict[str, Any]:
     """What CUSTOM of a local queue sets: CAPEXPRY, which had no attribute of its own before 9.4. Raises ValueError."""
     found = re.fullmatch(r" *CAPEXPRY *\( *(\w+) *\) *", text, re.IGNORECASE)
     return {} if found is None else {"expiry_cap": Tenths().read(found[1].upper())}
@@ -265,19 +265,8 @@ LOG_SHOWS = (
 )
 BARE = frozenset({"SYNCPT", *(each.word for each in QLOCAL.values() if each.opposite)})  # shown without parentheses
 QMSTATUS_SHOWS = (
-    *(
-        "STATUS",
-        "CONNS",
-        "CHINIT",
-        "CMDSERV",
-        "STANDBY",
-        "UNICLUS",
-        "INSTDESC",
-        "INSTNAME",
-        "INSTPATH",
-        "STARTDA",
-        "STARTTI",
-    ),
+    *("STATUS", "CONNS", "CHINIT", "CMDSERV", "STANDBY", "UNICLUS", "INSTDESC", "INSTNAME", "INSTPATH", "STARTDA"),
+    "STARTTI",
     *LOG_SHOWS,
     *("QMFSSZ", "QMFSUSE", "DATFSSZ", "DATFSUSE", "DATPATH", "QMFSENC"),
 )

@@ -358,9 +358,14 @@ def _python(statement: Statement, table: grammar.Table) -> dict[str, Any]:
             raise Refused(answers.NO_EFFECT, f"{shown[1]} has no effect here; only {shown[0]} is accepted.")
     settings = {table[word].python: value for word, value in statement.settings.items() if table[word].python}
     try:
-        return {**grammar.custom(statement.settings.get("CUSTOM", "")), **settings}
+        return _custom(statement, table) | settings
     except ValueError as exc:
         raise Refused(answers.NEEDED, f"CAPEXPRY of CUSTOM is {exc}.") from None
+
+
+def _custom(statement: Statement, table: grammar.Table) -> dict[str, Any]:
+    """What CUSTOM says that is to be set. Raises ValueError."""
+    return grammar.custom(statement.settings.get("CUSTOM", "")) if table is grammar.QLOCAL else {}
 
 
 def _defaults(table: grammar.Table) -> dict[str, Any]:
@@ -382,7 +387,9 @@ def _without_effect(statement: Statement, table: grammar.Table) -> list[str]:
     idle = [
         table[word].value.show(value) if table[word].opposite else word
         for word, value in statement.settings.items()
-        if not table[word].python and value != table[word].default and not (word == "CUSTOM" and grammar.custom(value))
+        if not table[word].python
+        and value != table[word].default
+        and not (word == "CUSTOM" and _custom(statement, table))
     ]
     return [f"AMQ9052I: Accepted and without effect here: {', '.join(idle)}."] if idle else []
 

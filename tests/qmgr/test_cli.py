@@ -901,3 +901,24 @@ def test_who_may_not_do_that_is_not_authorised_and_made_no_mistake_in_words(caps
 
     assert attrs.evolve(dspmq.COMMAND, run=refused).main([]) == 119
     assert capsys.readouterr().err == "AMQ7077E: this user may not connect (2035 MQRC_NOT_AUTHORIZED)\n"
+
+
+def test_crtmqm_takes_what_log_defaults_says_unless_it_is_told_otherwise(run: Run, data: Path, tmp_path: Path) -> None:
+    data.mkdir(exist_ok=True)
+    said = f"LogType=LINEAR\n   LogManagement=Automatic\n   LogFilePages=64\n   LogDefaultPath={tmp_path}/fast"
+    (data / "mqs.ini").write_text(f"LogDefaults:\n   {said}\n")
+    assert run("crtmqm QM1").returncode == 0
+    assert run(f"crtmqm -lc -lf 128 -ld {tmp_path}/slow QM2").returncode == 0
+    texts = [(data / "qmgrs" / name / "qm.ini").read_text() for name in ("QM1", "QM2")]
+    for text, wanted in zip(
+        texts,
+        (
+            ("LogType=LINEAR", "LogManagement=Automatic", "LogFilePages=64", f"LogPath={tmp_path}/fast/QM1/"),
+            ("LogType=CIRCULAR", "LogManagement=Manual", "LogFilePages=128", f"LogPath={tmp_path}/slow/QM2/"),
+        ),
+        strict=True,
+    ):
+        assert [line for line in wanted if f"   {line}\n" not in text] == []
+    (data / "mqs.ini").write_text("LogDefaults:\n   LogFilePages=1\n")
+    refused = run("crtmqm QM3")
+    assert refused.returncode == 39 and f"{data}/mqs.ini, line 2: value '1' of attribute LogFilePages" in refused.stderr
