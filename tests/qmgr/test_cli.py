@@ -921,4 +921,4 @@ def test_crtmqm_takes_what_log_defaults_says_unless_it_is_told_otherwise(run: Ru
         assert [line for line in wanted if f"   {line}\n" not in text] == []
     (data / "mqs.ini").write_text("LogDefaults:\n   LogFilePages=1\n")
     refused = run("crtmqm QM3")
-    assert refused.returncode == 39 and f"{data}/mqs.ini, line 2: value '1' of attribute LogFilePages" in refused.stderr
+    assert refused.returncode == 71 and f"{data}/mqs.ini, line 2: value '1' of attribute LogFilePages" in refused.stderr
