@@ -37,7 +37,7 @@ from logger.compressed import CHUNK, NEW, Compression, compress, compression_of,
 from logger.disk import Disk, File, make_and_keep_dirs, read_whole, replace_file, way_out
 from logger.errors import ArchiveFailed, LogDamaged, LogError
 from logger.extent import NUMBERS, linear_number
-from logger.history import INDEX, History, belongs, extent_of, index_name, read_header
+from logger.history import INDEX, History, belongs, extent_of, index_name, is_before, read_header
 from logger.progress import GiveWay, Progress, no_pause, no_progress
 
 NeededFrom = Callable[[], Mapping[str, int]]
@@ -63,6 +63,44 @@ def _is_before(path: str, sequence: int) -> bool:
     """Does the file's name say that its part of the log comes before this sequence? Others may be being made."""
     number = extent_of(name_in(path))
     return number is not None and 0 < (linear_number(sequence) - number) % NUMBERS < NUMBERS // 2
+
+
+def undone_in(disk: Disk, history: History, *, since: int, current: int) -> frozenset[str]:
+    """The files in the archive that are of another past; see `undone.py`. Raises LogDamaged, OSError.
+
+    `since`: the sequence where a restart begins; `current`: the one that is written. Indexes in the active directory
+    from there on may be of that past too, and go: they are made again.
+    """
+    active = history.directories[0]
+    for name in disk.list(active):
+        index = INDEX.fullmatch(name)
+        if index is not None and not is_before(int(index[1]), since):
+            with contextlib.suppress(FileNotFoundError):
+                disk.unlink(f"{active}/{name}")
+    every = History(disk, history.directories, history.log_id, history.extent_bytes, heeds_undone=False)
+    found = set()
+    for sequence, places in every.copies(since=since).items():
+        mine = next((place for place in places if directory_of(place.path) == active), None)
+        for place in places if sequence >= since else ():
+            true = mine is not None and sequence < current and _same(disk, mine.path, place.path)
+            if directory_of(place.path) != active and not true:
+                found.add(name_in(place.path))
+    return frozenset(found)
+
+
+def _same(disk: Disk, mine: str, other: str) -> bool:
+    """Do both files hold the same extent, byte by byte?"""
+    with contextlib.closing(_open(disk, mine)) as one, contextlib.closing(_open(disk, other)) as two:
+        size = one.size()
+        with contextlib.suppress(LogDamaged):
+            return two.size() == size and all(
+                one.read(at, CHUNK) == two.read(at, CHUNK) for at in range(0, size, CHUNK)
+            )
+    return False
+
+
+def _open(disk: Disk, path: str) -> File:
+    return disk.open_read(path) if compression_of(path) is None else open_compressed(disk, path)
 
 
 class Archive:
@@ -250,12 +288,15 @@ class _Work:
         try:
             write(source, made)
             self._compare(step, made)
+            self._drop_index_of_another_past(source, directory)
             disk.rename(made, target)
         except Exception:
             with contextlib.suppress(OSError):
                 disk.unlink(made)
             raise
         disk.sync_dir(directory)
+        if directory != self._history.directories[0]:
+            self._history.show(name_in(target))
         self._take_index_along(source, directory)
         self._drop([source])
 
@@ -325,6 +366,14 @@ class _Work:
             f"{step.paths[0]} can't be {DONE[step.action]}: {step.target} holds {whose}; move that file away, and give "
             f"each queue manager an ArchivePath of its own"
         )
+
+    def _drop_index_of_another_past(self, source: str, directory: str) -> None:
+        """What lies beside the new file must not be of the one that was there."""
+        number = extent_of(name_in(source))
+        assert number is not None
+        index = f"{directory}/{index_name(number)}"
+        if directory_of(source) != directory and self._disk.exists(index):
+            self._disk.unlink(index)
 
     def _take_index_along(self, source: str, directory: str) -> None:
         number = extent_of(name_in(source))

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable
 
-from logger import claims, control, extent, notices
+from logger import claims, control, extent, notices, undone
 from logger.circular import Ring
 from logger.config import LogConfig, LogType
 from logger.control import ControlState
@@ -14,7 +14,6 @@ from logger.extents import Extents
 from logger.history import History, belongs
 from logger.linear import REUSABLE, Line
 from logger.reader import LogReader, Settled, at_once
-from logger.undone import DIRECTORY as UNDONE
 
 
 def control_path(directory: str) -> str:
@@ -104,17 +103,17 @@ def delete(disk: Disk, directory: str) -> None:
     for held in (active_path(directory), f"{directory}/archive"):
         if _is_of_another(disk, directory, held):
             continue
-        for undone in filter(UNDONE.fullmatch, disk.list(held)):
-            for name in filter(belongs, disk.list(f"{held}/{undone}")):
-                disk.unlink(f"{held}/{undone}/{name}")
-            if not disk.list(f"{held}/{undone}"):
-                disk.rmdir(f"{held}/{undone}")
         for name in disk.list(held):
             if belongs(name) or REUSABLE.fullmatch(name) or claims.MARK.fullmatch(name):
                 disk.unlink(f"{held}/{name}")
         if disk.exists(held) and not disk.list(held):
             disk.rmdir(held)
-    for path in (control_path(directory), f"{directory}/{notices.NAME}", f"{directory}/{claims.USED}"):
+    for path in (
+        control_path(directory),
+        f"{directory}/{notices.NAME}",
+        f"{directory}/{undone.NAME}",
+        f"{directory}/{claims.USED}",
+    ):
         if disk.exists(path):
             disk.unlink(path)
     for kept in (active_path(directory), f"{directory}/archive", directory):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
-from logger import extent, lsn
+from logger import extent, lsn, undone
 from logger.compressed import NEW, CompressedFile, Compression, ReadOnly, compression_of, read_table
 from logger.control import ControlState
 from logger.crc import crc32
@@ -90,8 +90,10 @@ class History:
         log_id: bytes,
         extent_bytes: int,
         newest: Callable[[], int] | None = None,
+        heeds_undone: bool = True,
     ) -> None:
-        """`directories`: the active one first. `newest`: the sequence that is being written by now.
+        """`directories`: the active one first. `newest`: the sequence that is being written by now. `heeds_undone`:
+        what the log knows to be of another past is left out.
 
         What is archived and said to be of a later one is of another past: the log was put back from an older copy.
         """
@@ -101,6 +103,9 @@ class History:
         self.extent_bytes = extent_bytes
         self._newest = newest
         self._known: dict[int, Place] = {}
+        self._log_directory = self.directories[0].rpartition("/")[0]
+        self._heeds_undone = heeds_undone
+        self._hidden = undone.NOTHING
         self.damaged: list[str] = []  # files of extents that were cut or damaged, as of the last look
         self._unread: dict[int, OSError] = {}  # by the number in the name: what the disk could not read then
 
@@ -115,6 +120,9 @@ class History:
         name that was not listed, is looked for again.
         """
         found: dict[int, list[tuple[bool, Place]]] = {}
+        self._hidden = (
+            undone.read(self._disk, self._log_directory, self.log_id) if self._heeds_undone else undone.NOTHING
+        )
         self.damaged = []
         self._unread = {}
         gone = self._look(found, lambda number: not is_before(number, since), all_or_nothing)
@@ -155,6 +163,12 @@ class History:
                 if place is not None:
                     found.setdefault(place.sequence, []).append((place.form is Form.COMPRESSED, place))
         return listed - there
+
+    def show(self, name: str) -> None:
+        """The file of this name in the archive is of this past from now on. Raises OSError, LogDamaged."""
+        known = undone.read(self._disk, self._log_directory, self.log_id)
+        if name in known.names:
+            undone.write(self._disk, self._log_directory, self.log_id, attrs.evolve(known, names=known.names - {name}))
 
     def places(self) -> dict[int, Place]:
         """Where to read each sequence, rising; looks at the directories anew. Raises OSError."""
@@ -274,8 +288,11 @@ class History:
         fits = header.number == extent_of(name) == linear_number(header.sequence)
         if not fits or header.sequence < 1:
             return None
-        if directory != self.directories[0] and self._newest is not None and header.sequence > self._newest():
-            return None
+        if directory != self.directories[0]:
+            if self._newest is not None and header.sequence > self._newest():
+                return None
+            if self._hidden.hides(name, header.sequence):
+                return None
         if size < DATA + self.extent_bytes:
             self.damaged.append(path)
             return None
@@ -325,7 +342,10 @@ class History:
         """Raise LogDamaged when the sequence is there, compressed, and can't be read."""
         for directory in self.directories:
             for kind in Compression:
-                path = f"{directory}/{file_name(linear_number(sequence))}{kind.suffix}"
+                name = f"{file_name(linear_number(sequence))}{kind.suffix}"
+                path = f"{directory}/{name}"
+                if directory != self.directories[0] and self._hidden.hides(name, sequence):
+                    continue
                 with contextlib.suppress(FileNotFoundError):
                     read_header(self._disk, path)
 

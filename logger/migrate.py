@@ -12,7 +12,7 @@ import contextlib
 
 import attrs
 
-from logger import control, extent, lsn, notices
+from logger import control, extent, lsn, notices, undone
 from logger.at_rest import active_path, control_path, read_only, read_page
 from logger.claims import USED
 from logger.config import LogType
@@ -25,7 +25,7 @@ from logger.linear import REUSABLE
 
 CHUNK = 1 << 20
 MOVED_FROM = "moved.from"
-BESIDE = (notices.NAME, USED)  # what lies beside the control file, of a linear log
+BESIDE = (notices.NAME, undone.NAME, USED)  # what lies beside the control file, of a linear log
 DIRECTORIES = ("active", "archive")  # what lies in a log directory besides the control file
 
 

@@ -1,70 +1,70 @@
-"""Undone: extents in the archive that are of another past, put out of the way before anybody reads them.
+"""Undone: what an archive has of another past of the log, as the log remembers it, so that nobody reads that.
 
 A log that is put back from an older copy finds an archive that went on. What that has from beyond the copy has the
 right log id and sequences, often the same epoch, and for the extent in which the copy was made the same header: nothing
 in the files tells it from what is going to be written. But only extents before the head of each checkpoint are
 archived, and a start begins at the head of one. So whatever the archive has from there on is of another past, unless it
-is what the active directory has too: a copy that somebody made by hand. Indexes from there on are made again.
+is what the active directory has too: a copy that somebody made by hand.
+
+Nothing is moved or deleted for that: the archive may be the one of a queue manager of which this is a copy. The log
+remembers the names, in `amqharch.und` beside its control file, until it archives an extent under such a name itself.
+
+JSON: `log_id` in hexadecimal; `names`; `since`, a sequence from which on nothing in the archive counts, as it could not
+be looked at, or 0; and `crc`, the CRC-32 of these as text.
 """
 
-import contextlib
-import re
+import json
+from typing import Any
 
-from logger.compressed import CHUNK, compression_of, open_compressed
-from logger.disk import Disk, File, make_and_keep_dirs
+import attrs
+
+from logger.crc import crc32
+from logger.disk import Disk, read_whole, replace_file
 from logger.errors import LogDamaged
-from logger.history import INDEX, History, Place, is_before
 
-DIRECTORY = re.compile(r"undone\.\d+")  # in the archive; the number is the epoch of the start that made it
+NAME = "amqharch.und"
 
 
-def put_aside(disk: Disk, history: History, archive: str, *, head: int, current: int, epoch: int) -> list[str]:
-    """Move what is of another past to a directory of its own; the new paths, of no more than there is.
+@attrs.frozen
+class Undone:
+    """The files of an archive that count for nothing."""
 
-    `head`: the sequence where a restart begins; `current`: the one that is written. Raises OSError, LogDamaged.
-    """
-    active = history.directories[0]
-    for directory in history.directories:
-        for name in disk.list(directory):
-            index = INDEX.fullmatch(name)
-            if index is not None and not is_before(int(index[1]), head):
-                with contextlib.suppress(FileNotFoundError):
-                    disk.unlink(f"{directory}/{name}")
-    if not disk.exists(archive):
-        return []
-    moved: list[str] = []
-    every = History(disk, history.directories, history.log_id, history.extent_bytes)
-    for sequence, places in every.copies(since=head).items():
-        if sequence < head:
-            continue
-        mine = next((place for place in places if _directory(place) == active), None)
-        for place in places:
-            if _directory(place) == archive and (mine is None or sequence >= current or not _same(disk, mine, place)):
-                aside = f"{archive}/undone.{epoch}"
-                if not moved:
-                    make_and_keep_dirs(disk, aside)
-                moved.append(f"{aside}/{place.path.rpartition('/')[2]}")
-                disk.rename(place.path, moved[-1])
-    for directory in {path.rpartition("/")[0] for path in moved}:
+    names: frozenset[str] = frozenset()
+    since: int = 0
+
+    def hides(self, name: str, sequence: int) -> bool:
+        return name in self.names or 0 < self.since <= sequence
+
+
+NOTHING = Undone()
+
+
+def read(disk: Disk, directory: str, log_id: bytes) -> Undone:
+    """What the log in `directory` remembers. Raises LogDamaged where that can't be told, OSError."""
+    path = f"{directory}/{NAME}"
+    if not disk.exists(path):
+        return NOTHING
+    try:
+        said = json.loads(read_whole(disk, path))
+        known = Undone(frozenset(map(str, said["names"])), int(said["since"]))
+        if said == _said(known, log_id):
+            return known
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    text = f"{path} is damaged, which says what the archive has of a past that a backup has undone"
+    raise LogDamaged(f"{text}; restore it, or delete it if no backup was put back while the archive stayed", path=path)
+
+
+def write(disk: Disk, directory: str, log_id: bytes, known: Undone) -> None:
+    """Remember that from now on, durably. Raises OSError."""
+    path = f"{directory}/{NAME}"
+    if known != NOTHING:
+        replace_file(disk, path, json.dumps(_said(known, log_id)).encode())
+    elif disk.exists(path):
+        disk.unlink(path)
         disk.sync_dir(directory)
-    disk.sync_dir(archive)  # also where a start before this one was killed too early
-    return moved
 
 
-def _directory(place: Place) -> str:
-    return place.path.rpartition("/")[0]
-
-
-def _same(disk: Disk, mine: Place, other: Place) -> bool:
-    """Do both files hold the same extent, byte by byte?"""
-    with contextlib.closing(disk.open_read(mine.path)) as one, contextlib.closing(_open(disk, other)) as two:
-        size = one.size()
-        with contextlib.suppress(LogDamaged):
-            return two.size() == size and all(
-                one.read(at, CHUNK) == two.read(at, CHUNK) for at in range(0, size, CHUNK)
-            )
-    return False
-
-
-def _open(disk: Disk, place: Place) -> File:
-    return disk.open_read(place.path) if compression_of(place.path) is None else open_compressed(disk, place.path)
+def _said(known: Undone, log_id: bytes) -> dict[str, Any]:
+    said = {"log_id": log_id.hex(), "names": sorted(known.names), "since": known.since}
+    return said | {"crc": crc32(json.dumps(said).encode())}

@@ -255,9 +255,9 @@ class QueueWriter(DataSourceArrowWriter):
         named = lowered(options).get("writeid")
         if "batchid" in lowered(options) and not named:
             raise Mistake("option batchId numbers the batches of a writing, and option writeId says of which")
-        self.query = f"write {named or PosixDisk().entropy(16).hex()}"
-        if named and self.reach.queue:  # the same rows for another queue are another writing
-            self.query += f" to {self.reach.queue}"
+        # The same rows for another queue are another writing.
+        name = named or PosixDisk().entropy(16).hex()
+        self.query = f"write to {self.reach.queue or marks.ALL}: {name}"
         self.life = None if named else A_DAY
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Put:

@@ -370,7 +370,7 @@ def keep_removed(disk: Disk, path: str) -> None:
     try:
         disk.sync_dir(parent)
     except OSError as exc:
-        if exc.errno not in (*NOBODY_MAKES, errno.ENOENT):
+        if exc.errno not in (*NOBODY_MAKES, errno.ENOENT, errno.ENOTDIR):
             raise
 
 

@@ -66,8 +66,8 @@ MESSAGES = {
     ),
     "AMQ9018": (
         "W",
-        "The archive had {count} extents from beyond the end of the log: it was put back from an older copy, and they "
-        "are of a past that was undone. They lie in {path} now, and nobody reads them.",
+        "The archive {path} has {count} files from beyond the end of the log: it was put back from an older copy, and "
+        "they are of a past that was undone. Nobody reads them; move them away, or delete them.",
     ),
     "AMQ9017": ("W", "Puts are refused, so that checkpoints can be written: {text}"),
     "AMQ9016": ("E", "Clients that have to say who they are will be refused: {text}"),

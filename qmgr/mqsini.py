@@ -100,7 +100,7 @@ def log_defaults(text: str | bytes, path: str) -> dict[str, Any]:
             raise complaint("AMQ7075", path, line.number, text)
         elif inside:
             said[line.number - 1] += f"{line.name}={line.value} "
-    said[first - 1] = "Log:"
+    said[first - 1] = f"Log: {said[first - 1]}"
     log = parse_qm_ini("\n".join([*said, f"LogPath={directory or '/'}"]), path)
     return {
         "log_type": log.log.log_type.value,

@@ -16,24 +16,25 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from logger import claims
-from logger.archive import Archive, Outcome
+import attrs
+
+from logger import claims, undone
+from logger.archive import Archive, Outcome, undone_in
 from logger.archive_plan import DONE, Action, ArchivePolicy, Plan, last_written
 from logger.at_rest import active_path
 from logger.clock import Clock
 from logger.compressed import codec
 from logger.config import LogConfig, LogType
 from logger.disk import Disk, make_dirs, way_out
-from logger.errors import LogDamaged, LogError
+from logger.errors import ArchiveFailed, LogDamaged, LogError
 from logger.extent import file_name, linear_number, number_of
 from logger.history import History, Place
 from logger.log import Log
 from logger.notices import ArchivedNotices
 from logger.progress import GiveWay, Progress
-from logger.undone import put_aside
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog
-from qmgr.errors import IniError, MediaNotSupported, Mistake, ObjectInUse, Reason, Unavailable
+from qmgr.errors import IniError, MediaNotSupported, Mistake, ObjectInUse, Unavailable
 from qmgr.ini import LogManagement
 from recovery import extent_index
 from recovery.errors import QueueDamaged
@@ -76,13 +77,14 @@ class Retention:
         self._working = threading.Lock()  # somebody moves or deletes extents
         self._noting = threading.Lock()  # somebody notes that extents are archived
         self._next_look_ns = 0
+        self._unseen = False  # the archive could not be looked at since the start
         self._disk = disk
         self._indexed = 0  # the sequence before which no extent has to be looked at for an index
         if self._linear:
             config, log_id = engine.log.config, engine.log.state.log_id
             self._check_archive(disk, config.archive_directory, active_path(config.path))
             self._history = engine.log.history()
-            self._put_undone_aside(disk, config.archive_directory)
+            self._remember_undone(disk, config)
             self._name_old_archives(disk, config)
             self.away = engine.log.archive_away()
             if self.away:
@@ -104,19 +106,35 @@ class Retention:
             except OSError as exc:
                 self._errors.say("AMQ9007", text=f"ArchivePath can't be used ({exc}): {way_out(exc)} or correct it")
 
-    def _put_undone_aside(self, disk: Disk, archive: str) -> None:
-        """Nobody is to read what the archive has of a past that a backup has undone. Raises Unavailable."""
-        size = self._log.state.extent_bytes
-        head, current = min(self._checkpointer.heads) // size, self._log.buffer.tail // size
+    def _remember_undone(self, disk: Disk, config: LogConfig) -> None:
+        """Find what the archive has of a past that a backup has undone, before anybody reads it.
+
+        What can't be looked at now counts for nothing until it can be; the queue manager works without it.
+        """
+        log_id, size = self._log.state.log_id, self._log.state.extent_bytes
+        known = undone.read(disk, config.path, log_id)
+        head = min(self._checkpointer.heads) // size
+        since = min(known.since, head) if known.since else head
         try:
-            moved = put_aside(disk, self._history, archive, head=head, current=current, epoch=self._log.epoch)
+            names = undone_in(disk, self._history, since=since, current=self._log.buffer.tail // size)
+            found = undone.Undone(known.names | names, 0)
+            if self._log.archive_away():
+                found = attrs.evolve(found, since=since)
         except (LogDamaged, OSError) as exc:
-            where = f"extents from {name_of(head)} on in the archive {archive}"
-            text = f"the {where} are of another past, or can't be read, and can't be put aside ({exc})"
-            way = "move them away, or let the queue manager's user write there, and start it again"
-            raise Unavailable(f"{text}; {way}", reason=Reason.FILE_SYSTEM_ERROR, name=self._engine.name) from exc
-        if moved:
-            self._errors.say("AMQ9018", count=len(moved), path=moved[0].rpartition("/")[0])
+            found = attrs.evolve(known, since=since)
+            self._errors.say("AMQ9007", text=f"the archive can't be looked at ({exc}): what it has is not read for now")
+        if found != known:
+            undone.write(disk, config.path, log_id, found)
+        self._unseen = bool(found.since)
+        if found.names - known.names:
+            self._errors.say("AMQ9018", count=len(found.names), path=config.archive_directory)
+
+    def _look_again(self) -> None:
+        """Nothing may be archived before it is known what the archive has. Raises ArchiveFailed, LogError, OSError."""
+        if self._unseen:
+            self._remember_undone(self._disk, self._log.config)
+        if self._unseen:
+            raise ArchiveFailed(f"the archive {self._log.config.archive_directory} can't be looked at; mend that first")
 
     def _name_old_archives(self, disk: Disk, config: LogConfig) -> None:
         """Say which directories were the archive before and still have extents of this log, which nobody reads."""
@@ -294,6 +312,7 @@ class Retention:
         worked = False
         try:
             with self._working:
+                self._look_again()
                 kept = self._archive.keep(
                     policy,
                     now_us=self._clock.wall_us(),
@@ -380,6 +399,7 @@ class Retention:
                 "with LogManagement=Automatic extents are reused as soon as nothing needs them, so an archive would "
                 "have gaps; set LogManagement=Manual or Archive"
             )
+        self._look_again()
         needed = self._needed_to_remove()
         return self._archive.plan(
             action,

@@ -119,6 +119,8 @@ class Interpreter:
             missing = isinstance(exc, UnknownQueue) or exc.number == answers.NOT_FOUND
             if not missing or not statement.options.get("IGNSTATE"):
                 raise
+        if authority.is_there(self._manager, statement.name):
+            raise Refused(answers.OTHER_TYPE, f"Object {statement.name} exists, and is of another type.")
         if statement.options.get("AUTHREC", True):
             for grant in self._manager.attributes.authorities:
                 if grant.profile == statement.name:

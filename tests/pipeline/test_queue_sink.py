@@ -238,9 +238,9 @@ def test_a_batch_of_fewer_partitions_than_were_put_is_refused_by_the_driver(
         writer.commit([put], 0)
     writer.commit([put, Put(Key("query q", "1"), 1)], 0)
     named = QueueWriter(said(tmp_path, writeId="w"), typed("body STRING"), False)
-    written = [part(tmp_path, Key("write w to A", number)).put([rows(["x"])]) for number in "01"]
+    written = [part(tmp_path, Key("write to A: w", number)).put([rows(["x"])]) for number in "01"]
     named.commit([*written])
-    with pytest.raises(Mistake, match="batch 0 of write w to A has 1 parts"):
+    with pytest.raises(Mistake, match="batch 0 of write to A: w has 1 parts"):
         named.commit([written[0]])
 
 
@@ -487,7 +487,7 @@ def test_writers_are_made_of_options_and_sent_to_workers(tmp_path: Path) -> None
     schema = typed("body STRING")
     options = said(tmp_path, attemptTimeout="30", writeid="w", batchId="7")
     writer = pickle.loads(pickle.dumps(QueueWriter(options, schema, False)))
-    assert (writer.query, writer.batch, writer.patience, writer.life) == ("write w to A", 7, 30.0, None)
+    assert (writer.query, writer.batch, writer.patience, writer.life) == ("write to A: w", 7, 30.0, None)
     assert writer.reach == reach(options)
     fresh = [QueueWriter(said(tmp_path), schema, False) for _ in range(2)]
     assert fresh[0].query != fresh[1].query and fresh[0].life == queue_sink.A_DAY
@@ -568,7 +568,7 @@ def test_a_job_of_spark_that_is_repeated_puts_once(
     assert {one.body for one in found} == texts and len(found) == 30
     assert {(one.priority, dict(one.properties)["n"]) for one in found} == {(0, "x"), (1, "x")}
     told = [(mark.key.query, mark.key.part, mark.messages) for mark in marks.listed(qm)]
-    assert told == [("write job 1 to A", part, 10) for part in "012"]
+    assert told == [("write to A: job 1", part, 10) for part in "012"]
     qm.define_queue("OTHER")
     writer.options(queue="OTHER").save()  # which is another writing, as in a foreachBatch that puts rows to two queues
     assert sorted(one.body for one in qm.browse("OTHER")) == sorted(texts) and qm.queue("A").depth == 30

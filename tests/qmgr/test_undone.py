@@ -1,11 +1,13 @@
-"""A log that was put back from an older copy, and an archive that was not: what that has of the other past is aside."""
+"""A log that was put back from an older copy, and an archive that was not: nobody reads the other past that it has."""
 
 import errno
 
 import pytest
 
 import qmgr
+from logger import claims, undone
 from logger.disk import make_dirs
+from logger.errors import LogError
 from qmgr import repairing
 from tests.qmgr.world import DATA, NAME, World
 from tests.sim.disk import SimCrash, SimDisk
@@ -53,8 +55,8 @@ def put_back(world: World, *, compress: bool = False) -> SimDisk:
     return before
 
 
-def aside(disk: SimDisk) -> list[str]:
-    return sorted(path.rpartition("/")[2] for path in disk.files(ARCHIVE) if "/undone." in path)
+def hidden(world: World) -> list[str]:
+    return sorted(undone.read(world.disk, LOG, world.qm._log.state.log_id).names)
 
 
 def bodies(messages: object) -> list[str]:
@@ -67,7 +69,7 @@ def test_nothing_of_it_is_replayed_or_recreated_or_put_in_the_place_of_what_is_n
     world.disk = put_back(world, compress=compress)
     there = {path.rpartition("/")[2] for path in world.disk.files(ARCHIVE) if not path.endswith((".IDX", ".log-id"))}
     world.start()
-    assert set(aside(world.disk)) == there - {name for name in there if "S0000000" in name}  # that one both pasts have
+    assert set(hidden(world)) == {name for name in there if "S0000000" not in name}  # that one both pasts have
     put(world, "A", "new", 200)
     archived(world, compress=compress)
     told = bodies(each.message for each in world.qm.replay("A", "oldest"))
@@ -80,17 +82,17 @@ def test_nothing_of_it_is_replayed_or_recreated_or_put_in_the_place_of_what_is_n
         world.qm.recreate(queue)
         assert bodies(world.qm.browse(queue)) == before
     archived(world, compress=not compress)
+    assert 0 < len(hidden(world)) <= len(there) - 1
+    assert "S0000001.LOG.gz" not in hidden(world), "each is replaced in its turn"
     assert all("undone" not in one for one in bodies(each.message for each in world.qm.replay("B", "oldest")))
     world.qm.end()
     qmgr.delete(NAME, data_path=DATA, disk=world.disk)
     assert world.disk.files(LOG) == []
 
 
-def test_it_is_put_aside_whatever_crashes_meanwhile() -> None:
+def test_it_is_known_whatever_crashes_meanwhile() -> None:
     world = World(log_type="linear", log_secondary_files=2)
     made = put_back(world)
-    names = sorted(path.rpartition("/")[2] for path in made.files(ARCHIVE) if path.endswith(".LOG"))[1:]
-    assert len(names) > 2
     for moment in range(1, 60):
         for loss in (LOSE_ALL, mixed(moment)):
             world.disk = made.snapshot(KEEP_ALL)
@@ -101,8 +103,33 @@ def test_it_is_put_aside_whatever_crashes_meanwhile() -> None:
                 world.crash(loss)
             else:
                 world.disk.no_crash()
-            assert aside(world.disk) == names
-            assert not [path for path in world.disk.files(LOG) if path.endswith(".IDX") and "S0000000" not in path]
+            assert hidden(world) == ["S0000001.LOG", "S0000002.LOG", "S0000003.LOG"]
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_what_is_archived_under_such_a_name_counts_whatever_crashes_meanwhile(compress: bool) -> None:
+    world = World(log_type="linear", log_secondary_files=2)
+    world.disk = put_back(world, compress=compress)
+    world.start()
+    put(world, "A", "new", 200)
+    settled(world)
+    world.qm.end()
+    made, expected = world.disk, [f"new {number}" for number in range(200)]
+    for moment in range(1, 90, 2):
+        world.disk = made.snapshot(KEEP_ALL)
+        world.start()
+        world.disk.crash_after(moment)
+        try:
+            archived(world, compress=compress)
+        except (SimCrash, qmgr.MQError, LogError):
+            world.crash(mixed(moment))
+        else:
+            world.disk.no_crash()
+        for _ in range(2):
+            assert bodies(each.message for each in world.qm.replay("A", "oldest")) == expected
+            told = bodies(each.message for each in world.qm.replay("B", "oldest"))
+            assert told == [f"common {number}" for number in range(150)]
+            archived(world, compress=compress)
 
 
 def test_copies_that_somebody_made_by_hand_stay_while_they_are_true() -> None:
@@ -119,21 +146,38 @@ def test_copies_that_somebody_made_by_hand_stay_while_they_are_true() -> None:
     data[50_000] ^= 1
     world.disk.poke(copies[active[2]], bytes(data))
     world.start()
-    assert aside(world.disk) == [active[2].rpartition("/")[2]]
+    assert hidden(world) == [active[2].rpartition("/")[2]]
     assert len(list(world.qm.replay("A", "oldest"))) == 400
 
 
-def test_an_archive_where_nothing_can_be_put_aside_refuses_the_start() -> None:
+@pytest.mark.parametrize("kind", ["list", "read"])
+def test_an_archive_that_can_not_be_looked_at_counts_for_nothing_until_it_can(kind: str) -> None:
+    """The start goes on without it, nothing is archived, and nothing of the other past is told, then or later."""
     world = World(log_type="linear", log_secondary_files=2)
     world.disk = put_back(world)
-    world.disk.fail("rename", errno.EACCES, where=lambda path: path.startswith(ARCHIVE))
-    with pytest.raises(
-        qmgr.Unavailable, match=r"from S0000001.LOG on in the archive .* another past, .* move them away"
-    ):
-        world.start()
-    world.disk.heal()
+    if kind == "list":
+        kept = {path: world.disk.peek(path) for path in world.disk.files(ARCHIVE)}
+        for path in kept:
+            world.disk.remove(path)
+        world.disk.rmdir(ARCHIVE)  # it is not mounted
+        world.disk.poke(f"{LOG}/{claims.USED}", f"{ARCHIVE}\n".encode())
+    else:
+        world.disk.fail("read", errno.EIO, once=False, where=lambda path: path.startswith(ARCHIVE))
     world.start()
-    assert aside(world.disk)
+    put(world, "A", "new", 200)
+    settled(world)
+    with pytest.raises((qmgr.MQError, LogError)):
+        world.qm.archive_log()
+    if kind == "list":
+        make_dirs(world.disk, ARCHIVE)
+        for path, data in kept.items():
+            world.disk.poke(path, data)
+    world.disk.heal()
+    for _ in range(2):
+        told = bodies(each.message for each in world.qm.replay("B", "oldest"))
+        assert [one for one in told if "undone" in one] == []
+        archived(world, compress=False)
+    assert bodies(each.message for each in world.qm.replay("A", "oldest")) == [f"new {n}" for n in range(200)]
 
 
 def test_a_repair_after_that_takes_nothing_of_it() -> None:
@@ -144,7 +188,7 @@ def test_a_repair_after_that_takes_nothing_of_it() -> None:
     unit.put("A", b"holds the head")
     put(world, "B", "new", 100)
     needed = world.qm._retention.oldest()[0]
-    assert needed in aside(world.disk)
+    assert needed in hidden(world)
     world.disk = world.disk.crash(KEEP_ALL)
     world.disk.remove(f"{LOG}/active/{needed}")
     world.disk.sync_dir(f"{LOG}/active")
@@ -161,7 +205,12 @@ def test_extents_that_are_written_anew_after_a_cut_are_not_reported_as_archived(
     world.qm.note_archived(f"S{current - 1:07d}.LOG", all_before=True)
     notices = world.qm._retention._notices
     assert notices.covers(current)  # sequences begin with 1, numbers with 0
-    notices.forget_from(3)
-    assert [notices.covers(sequence) for sequence in (1, 2, 3, current)] == [True, True, False, False]
+    notices.add(current + 1, current + 9)  # as of a log that was cut off before them
     world.crash(LOSE_ALL)
-    assert [world.qm._retention._notices.covers(sequence) for sequence in (2, 3)] == [True, False]
+    notices = world.qm._retention._notices
+    assert [notices.covers(sequence) for sequence in (1, current, current + 1, current + 9)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
