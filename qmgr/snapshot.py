@@ -104,7 +104,8 @@ class _QueueSnapshot:
         if segments.surplus(self.segments) <= (SLACK if spare is None else 0):
             return
         for kind in (NON_PERSISTENT, PERSISTENT):
-            groups, more = _plan(self.of_kind(kind), spare)
+            last = spare is not None and not self._fresh[kind]  # nothing is appended to it now, and room is scarce
+            groups, more = _plan(self.of_kind(kind), spare, last=last)
             self.put_off = self.put_off or more or bool(groups and not rewrite)
             self.plan += groups if rewrite else []
 
@@ -215,11 +216,11 @@ def _of_batches(priority: int, batches: list[tuple[Batch, Alike]]) -> Iterator[_
         yield _Few(priority, items, bodies[few], heads[few], sequences[few], bytes(len(heads[few])))
 
 
-def _plan(live: list[Segment], spare: int | None) -> tuple[list[list[Segment]], bool]:
+def _plan(live: list[Segment], spare: int | None, *, last: bool) -> tuple[list[list[Segment]], bool]:
     """(groups of segments to rewrite, whether there are more than one checkpoint should rewrite).
 
     The segments, all of one kind, of which at least half is gone. Each group is of neighbours, and becomes one new
-    segment. With `spare` only where that is room for the new one.
+    segment. With `spare` only where that is room for the new one. `last`: also the one that is appended to.
     """
     if not segments.surplus(live):
         return [], False
@@ -227,7 +228,7 @@ def _plan(live: list[Segment], spare: int | None) -> tuple[list[list[Segment]], 
     groups: list[list[Segment]] = []
     size = total = 0  # of the last group, and of all
     before = None
-    for segment in live if _is_full(live[-1]) else live[:-1]:
+    for segment in live if last or _is_full(live[-1]) else live[:-1]:
         more = segment.live_bytes
         if 2 * more <= segment.length and (spare is None or more <= spare):
             if total >= AT_ONCE:

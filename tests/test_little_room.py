@@ -3,6 +3,7 @@
 Only a checkpoint gives back what messages held that have been got. So puts end before the disk does, and nothing else.
 """
 
+import contextlib
 import errno
 from collections import Counter
 from typing import Any
@@ -123,6 +124,29 @@ def test_row_52_gets_make_room_on_a_disk_that_is_full(
     world.crash(LOSE_ALL)
     assert world.qm.queue("A").depth == put.total() - got + again
     assert world.qm.get("B").body == b"open"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("crash", [None, KEEP_ALL, LOSE_ALL])
+def test_row_52_the_segment_that_is_appended_to_is_rewritten_too_where_room_is_scarce(crash: Any) -> None:
+    """Else a queue of less than one segment would give nothing back before its last message is got."""
+    world = World()
+    world.qm.define_queue("A")
+    world.disk.capacity = world.disk.used + 1_500_000
+    put = fill(world)
+    world.qm.checkpoint()
+    world.disk.capacity = world.disk.used + 200_000  # somebody else has taken some
+    left = put // 20
+    assert len(world.qm.get_many("A", put - left)) == put - left
+    for _ in range(20):
+        world.clock.advance(2)
+        with contextlib.suppress(qmgr.ResourceProblem):
+            world.qm.put("A", b"one more")
+            break
+    else:
+        raise AssertionError("nothing was given back")
+    if crash is not None:
+        world.crash(crash)
+    assert [len(message.body) for message in world.qm.browse("A")] == [len(BODY)] * left + [len(b"one more")]
 
 
 def test_row_52_messages_of_a_unit_that_was_under_way_at_the_last_checkpoint_have_their_room() -> None:
