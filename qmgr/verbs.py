@@ -109,7 +109,7 @@ def damaged(queue: Queue) -> Damaged:
 
 
 MANY_EXPIRED = 1000  # messages whose time is over that a get looks at before others have the lock
-ENABLE = "if that is not on purpose alter it to"
+ENABLE = "try again later, or alter it to"
 LONGEST_WAIT = 1e9  # seconds: more is for ever, since the system can't wait for centuries
 
 
