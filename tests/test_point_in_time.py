@@ -22,6 +22,8 @@ from qmgr import ini, locations, repairing
 from qmgr.errors import AlreadyExists, Damaged, InUse, Mistake, Reason, Unavailable
 from qmgr.objects import mangle
 from qmgr.ownership import own
+from recovery import checkpoint
+from recovery.diagnosis import Does
 from tests.conftest import SOAK
 from tests.model import Model
 from tests.qmgr.world import World, bodies
@@ -978,6 +980,11 @@ def test_damage_before_the_images_does_not_matter(compressed: bool) -> None:
     recover(life, "/then", lsn=marks[80])
     with pytest.raises(Damaged, match=path):
         recover(life, "/no", lsn=marks[50])
+    for name in (checkpoint.NAME, checkpoint.PREVIOUS):  # a repair builds all from the images too
+        life.disk.remove(f"{DATA}/qmgrs/{NAME}/{name}")
+    found = repairing.check(NAME, data_path=DATA, disk=life.disk).examination
+    assert [one.row.name for one in found.findings if one.row.does is Does.REBUILD] == ["checkpoints_lost_images_there"]
+    assert found.lost is None
 
 
 def test_damage_behind_the_moment_does_not_matter() -> None:

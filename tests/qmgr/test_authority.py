@@ -175,6 +175,10 @@ def test_the_commands(tmp_path: Path, commands: Commands) -> None:
     ):
         assert run("setmqaut", *aimed, *said)[0] == 0
         assert run("dspmqaut", *aimed)[1].split(":")[1].split() == left.split()
+    nowhere = "--offline", "-m", "QM1", "-t", "queue", "-n", "ORDER.EU", "-p", "mia"  # as written by mistake
+    code, text = run("setmqaut", *nowhere, "+put")
+    assert (code, text) == (133, "AMQ7085E: there is no queue 'ORDER.EU' to give rights on; define it first.\n")
+    assert run("setmqaut", *nowhere, "-put")[0] == 0  # of what was deleted, too
     code, text = run("setmqaut", *aimed, "+all", "-connect", "+connect")
     assert (code, text) == (36, "AMQ7006E: right connect is to be given and taken away; say one of the two.\n")
     for wrong in (("+fly",), (), ("-remove", "+put")):

@@ -134,6 +134,7 @@ def made(run: Run, data: Path) -> Path:
             manager.define_queue(queue)
             manager.put(queue, queue.encode())
         manager.define_queue("OTHER", image_recoverable="NO")
+        manager.define_alias("ALSO", "QL.A")
     return data
 
 
@@ -240,6 +241,9 @@ BOTH = [("QL.A", QUEUE), ("QL.B", QUEUE)]
         ("-t '*' 'QL*'", [*BOTH, ("QM1", "qmgr")], 0, ""),
         ("-t qmgr '*'", [("QM1", "qmgr")], 0, ""),
         ("-t ctlg '*'", [("QM1", "qmgr")], 0, ""),
+        ("-t syncfile", [("QM1", "qmgr")], 0, ""),
+        ("-t qa ALSO", [("ALSO", "qalias")], 0, ""),
+        ("-t qalias 'QL*'", [], 128, "AMQ7085E: queue manager 'QM1' has no object 'QL*' of type qalias."),
         ("-t ql NONE", [], 128, "AMQ7085E: queue manager 'QM1' has no object 'NONE' of type ql."),
         ("-t ql ql.a", [], 128, "AMQ7085E"),
         ("-t channel '*'", [], 128, "AMQ7085E"),
