@@ -1,6 +1,7 @@
 """What calls ask for, checked against the state: may it be done, and what does it choose? Changes nothing."""
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypedDict, cast
 
 import attrs
@@ -288,6 +289,15 @@ def check_get(queue: Queue) -> None:
     if not queue.definition.get_enabled:
         text = f"gets from queue {queue.name!r} are disabled; {ENABLE} GET(ENABLED)"
         raise Inhibited(text, name=queue.name, reason=Reason.GET_INHIBITED)
+
+
+@contextlib.contextmanager
+def waiting_at(name: str) -> Iterator[None]:
+    """A get that waits has found the queue: when there is none of the name any more, it was deleted (2052)."""
+    try:
+        yield
+    except UnknownQueue as exc:
+        raise UnknownQueue(f"queue {name!r} was deleted", reason=Reason.Q_DELETED, name=name) from exc
 
 
 def check_unit(unit: Uow, count: int, most: int) -> None:

@@ -12,13 +12,12 @@ from typing import Any, Generic, Self, TypeVar
 from qmgr.aio.connection import Connection
 from qmgr.aio.units import to_the_end
 from qmgr.delivery import Watch
-from qmgr.errors import Reason, UnknownQueue
 from qmgr.manager import QueueManager as InProcess
 from qmgr.manager import UnitOfWork
 from qmgr.message import Message
 from qmgr.replay import Replay, Replayed, Where
 from qmgr.threads import this_thread
-from qmgr.verbs import GetOptions, PutOptions, Wanted, check_wait, wanted
+from qmgr.verbs import GetOptions, PutOptions, Wanted, check_wait, waiting_at, wanted
 from recovery.records import Xid
 from recovery.uows import Uow
 
@@ -130,13 +129,11 @@ class Inside:
         selective = wanted(options).selective
         while not found and (deadline is None or self._loop.time() < deadline):
             try:
-                async with asyncio.timeout_at(deadline):
-                    found = await self._in_line(unit, queue, call, selective)
+                with waiting_at(queue):
+                    async with asyncio.timeout_at(deadline):
+                        found = await self._in_line(unit, queue, call, selective)
             except TimeoutError:
                 break
-            except UnknownQueue as exc:  # it was there before
-                text = f"queue {queue!r} was deleted"
-                raise UnknownQueue(text, reason=Reason.Q_DELETED, name=queue) from exc
         return found or await to_the_end(self.run(call))
 
     async def _in_line(

@@ -20,7 +20,7 @@ from qmgr.message import Message
 from qmgr.replay import Replay, Replayed
 from qmgr.session import ADMIN, ServiceFace
 from qmgr.sockets import Gone, Socket
-from qmgr.verbs import GetOptions, PutOptions, check_wait, wanted
+from qmgr.verbs import GetOptions, PutOptions, check_wait, waiting_at, wanted
 from qmgr.wire import OK, Begun, ProtocolError, Request
 from recovery.records import Xid
 from recovery.uows import ACTIVE, COMMITTED, PREPARED
@@ -390,7 +390,7 @@ class Calls:
         seconds = check_wait(None if wait == wire.FOR_EVER else wait)
         deadline = None if seconds is None else clock.elapsed_ns() + int(seconds * 1e9)
         word = threading.Event()
-        with self._watcher.watching(self.sock, word.set) as self._watch, self._taking_long():
+        with waiting_at(name), self._watcher.watching(self.sock, word.set) as self._watch, self._taking_long():
             watch = self._watch
             while not (watch.gone or self._client.closed or self._session.quiescing):
                 waiter = _Waiter(word)
