@@ -6,6 +6,7 @@ import pytest
 
 import qmgr
 from logger import claims, undone
+from logger.archive import undone_in
 from logger.disk import make_dirs
 from logger.errors import LogError
 from qmgr import repairing
@@ -214,3 +215,20 @@ def test_extents_that_are_written_anew_after_a_cut_are_not_reported_as_archived(
         False,
         False,
     ]
+
+
+def test_a_copy_of_what_the_log_writes_next_is_of_another_past_also_where_the_active_log_has_it_too() -> None:
+    """As after all files but the control file and the checkpoints of an older copy were left where they were."""
+    world = World(log_type="linear", log_primary_files=8)
+    world.qm.define_queue("A")
+    put(world, "A", "here", 700)
+    history = world.qm._log.history()
+    active, names = history.directories[0], sorted(history.copies())
+    assert len(names) > 4
+    first, *_, ahead, _ = names
+    make_dirs(world.disk, ARCHIVE)
+    for sequence in (first, ahead):
+        path = history.copies()[sequence][0].path
+        world.disk.poke(path.replace(active, ARCHIVE), world.disk.peek(path))
+    found = undone_in(world.disk, history, since=first, current=ahead)
+    assert found == {history.copies()[ahead][0].path.rpartition("/")[2]}
