@@ -106,8 +106,8 @@ class Extent:
 
     def take_sequence(self, sequence: int, epoch: int, time: int) -> None:
         """From now on the extent holds this part of the stream; the disk hears of it before the first record."""
+        self.header_written = False  # first: see `Extents.table`
         self.header = attrs.evolve(self.header, sequence=sequence, epoch=epoch, time=time)
-        self.header_written = False
 
     def write_header(self) -> None:
         """Write the header, wipe the spare pages, sync: records lie only in an extent that says what it is."""

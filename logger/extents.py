@@ -18,6 +18,8 @@ from logger.extent import Extent, ExtentHeader, decode_header, file_name, is_bla
 from logger.progress import GiveWay, no_pause
 from logger.reader import latest_part
 
+Table = tuple[tuple[int, int], ...]
+
 
 class Extents(ABC):
     """The extent files of one log, and which sequence each of them holds."""
@@ -35,12 +37,15 @@ class Extents(ABC):
     def __len__(self) -> int:
         return len(self._extents)
 
-    def table(self, floor: int = 0) -> tuple[tuple[int, int], ...]:
-        """(file number, sequence) of every extent, as the control file keeps it.
+    def table(self, said: Table = (), floor: int = 0) -> Table:
+        """(file number, sequence) of every extent, as the control file keeps it. Others may go on meanwhile.
 
+        `said`: what it says so far. Of an extent whose header is still to be written it goes on to say that.
         `floor`: the sequence that holds the head. A linear log leaves out what is before it.
         """
-        return tuple((number, extent.sequence) for number, extent in sorted(self._extents.items()))
+        before = dict(said)
+        held = ((number, one.sequence, one) for number, one in sorted(self._extents.items()))
+        return tuple((number, holds if one.header_written else before.get(number, 0)) for number, holds, one in held)
 
     def headers(self) -> list[ExtentHeader]:
         """What each extent is."""

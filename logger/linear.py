@@ -13,7 +13,7 @@ from logger import control, extent
 from logger.disk import File
 from logger.errors import LogDamaged
 from logger.extent import NUMBERS, Extent, ExtentHeader, file_name, linear_number
-from logger.extents import Extents
+from logger.extents import Extents, Table
 from logger.history import SUFFIXES, extent_of, index_name
 from logger.progress import GiveWay, no_pause
 
@@ -161,8 +161,8 @@ class Line(Extents):
         self._last = sequence
         return taken
 
-    def table(self, floor: int = 0) -> tuple[tuple[int, int], ...]:
-        held = [(number, one.sequence) for number, one in list(self._extents.items())]  # others may add to them
+    def table(self, said: Table = (), floor: int = 0) -> Table:
+        held = super().table(said, floor)
         return tuple((number, sequence) for number, sequence in held if sequence >= floor or not sequence)
 
     def retire(self, floor: int) -> None:

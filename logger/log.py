@@ -258,12 +258,13 @@ class Log(Writer):
         finally:
             with self.lock:
                 self._stop(LogClosed("the log is closed: the queue manager has ended"))
-            self._control.close()
+            with self._telling:
+                self._control.close()
             self._extents.close()
 
     def _name_end(self) -> None:
         """What was synced, not the buffer's tail: a call that comes late may still append."""
-        self._write_control(attrs.evolve(self._now(), clean_end=self.durable))
+        self._tell(clean_end=self.durable)
 
     # ---- appending; the caller holds the lock
 
@@ -398,20 +399,25 @@ class Log(Writer):
             return True
 
     def move_head(self, head: int, checkpoint: int) -> None:
-        """A checkpoint at LSN `checkpoint` is complete, and a restart needs nothing before `head`."""
+        """A checkpoint at LSN `checkpoint` is complete, and a restart needs nothing before `head`.
+
+        Others force the log meanwhile; only who begins an extent waits until the control file has been written.
+        """
         assert head <= checkpoint <= self.durable
 
+        if self._failure is not None:
+            raise self._failure
         floor = self.floor_of(head)
         sequence = floor // self._extent_bytes
-
-        def move() -> None:
-            table = self._extents.table(sequence)
-            self._write_control(attrs.evolve(self._now(), head=head, checkpoint=checkpoint, extents=table))
+        try:
+            self._tell(sequence, head=head, checkpoint=checkpoint)
+        except OSError as exc:
             with self.lock:
-                self._extents.retire(sequence)
-                self.space.set_floor(floor, len(self._extents))
-
-        self._exclusively(move)
+                failure = self._failure or self._fail(exc)
+            raise failure from exc
+        with self.lock:
+            self._extents.retire(sequence)
+            self.space.set_floor(floor, len(self._extents))
 
     def provide(self, has_room: Callable[[], bool] = lambda: True) -> int:
         """Have as many extents as there are primaries, while there is room; how many were made. Raises OSError."""
@@ -476,7 +482,7 @@ class Log(Writer):
                     return
                 space.set_files(len(self._extents))
                 dropped.append(held)
-            self._write_control(self._now())
+            self._tell()
 
         with self._growing:  # nobody makes a file of the same name before this one is gone
             self._exclusively(release)

@@ -4,7 +4,9 @@ After a failed write or sync nobody knows what reached the disk: the log closes 
 """
 
 import contextlib
+import threading
 from collections.abc import Callable
+from typing import Any
 
 import attrs
 
@@ -51,7 +53,8 @@ class Writer(GroupCommit):
     __slots__ = (
         *("_always", "_began", "_clock", "_config", "_control", "_disk", "_elapsed_ns", "_extent_bytes", "_extents"),
         *("_image", "_imaged", "_only_home", "_output", "_seed", "_small", "_spare", "_state", "_stats"),
-        *("_sure_until", "_triple", "_unsynced", "_unsynced_spare", "astray", "buffer", "durable", "epoch", "space"),
+        *("_sure_until", "_telling", "_triple", "_unsynced", "_unsynced_spare", "astray", "buffer", "durable", "epoch"),
+        "space",
     )
 
     buffer: LogBuffer
@@ -64,6 +67,7 @@ class Writer(GroupCommit):
         self._config = config
         self._control = control
         self._state = control.state
+        self._telling = threading.Lock()  # held while the control file is written
         self._extents = extents
         self._stats = LogStats()
         self._seed = crc32(control.state.log_id)
@@ -290,7 +294,7 @@ class Writer(GroupCommit):
             for held in output.new_extents:
                 if not held.header_written:  # which the control file may know of by now
                     held.write_header()
-            self._write_control(self._now())
+            self._tell()
         unsynced = self._unsynced
         if output.guard is not None:
             held, image = output.guard
@@ -349,8 +353,17 @@ class Writer(GroupCommit):
                 f"this process has {self.epoch}) while this one was stopped or had lost its lock; it writes no more"
             )
 
-    def _now(self) -> ControlState:
-        return attrs.evolve(self._state, extents=self._extents.table(), durable=max(self.durable, self._state.durable))
+    def _tell(self, floor: int = 0, **changes: Any) -> None:
+        """Have the control file say what is so by now, and `changes`; `floor`: see `Extents.table`.
+
+        Who does not lead may say this too, while others write to the log. It may not wait for the lock, which somebody
+        may hold who waits for this. Raises OSError.
+        """
+        with self._telling:
+            said = self._state
+            table = self._extents.table(said.extents, floor)
+            now = attrs.evolve(said, extents=table, durable=max(self.durable, said.durable), **changes)
+            self._write_control(now)
 
     def _write_control(self, state: ControlState) -> None:
         self.check_ours()

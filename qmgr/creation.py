@@ -36,7 +36,7 @@ from qmgr.errors import (
 from qmgr.ini import AutoConfig, Config, LogManagement, Tuning
 from qmgr.locations import Location
 from qmgr.missing import away, half, lacks_ini_only, unknown
-from qmgr.objects import QmgrDefinition, with_attributes
+from qmgr.objects import QmgrDefinition, check_flag, with_attributes
 from qmgr.ownership import LOG_LOCK, Ownership, lock_log, own, refuse_root
 from qmgr.translated import translated
 from recovery import checkpoint
@@ -77,6 +77,7 @@ def create(
     AlreadyExists (2100), Mistake, Unavailable when the disk is full or can't be written.
     """
     disk = disk or PosixDisk()
+    check_flag(default, "default")
     location = locations.find(name, data_path, log_path=log_path)
     try:
         config = Config(

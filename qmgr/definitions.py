@@ -8,7 +8,7 @@ import attrs
 from logger.errors import LogError
 from qmgr import verbs
 from qmgr.errors import AliasOfAlias, AlreadyExists, Mistake, ObjectInUse, Reason, UnknownQueue
-from qmgr.objects import AliasDefinition, QmgrDefinition, QueueDefinition, check_name, with_attributes
+from qmgr.objects import AliasDefinition, QmgrDefinition, QueueDefinition, check_flag, check_name, with_attributes
 from qmgr.units import Units
 from recovery.records import AlterQmgr, Define, DefineAlias, Delete, DeleteAlias, Record
 
@@ -97,8 +97,7 @@ class Definitions(Units):
             return Delete(queue.id)
 
         check_name(name, "queue")
-        if not isinstance(purge, bool):
-            raise Mistake(f"purge is True or False, not {purge!r}", reason=Reason.OPTIONS_ERROR)
+        check_flag(purge, "purge")
         self._change(record)
 
     # ---- aliases

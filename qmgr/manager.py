@@ -22,7 +22,7 @@ from qmgr.infos import ConnectionInfo, Peer, QueueInfo
 from qmgr.locations import Location
 from qmgr.message import Message
 from qmgr.mqsc import MqscResult
-from qmgr.objects import AliasDefinition
+from qmgr.objects import AliasDefinition, check_flag
 from qmgr.operations import Operations
 from qmgr.outcome import outcome
 from qmgr.replay import Replay, Where
@@ -443,6 +443,7 @@ def start(
     IniError, Damaged when its files can't be believed, Unavailable when there is none of that name.
     """
     disk = disk or PosixDisk()
+    check_flag(background, "background")
     location = locations.find(name, data_path)
     manager = None
     try:

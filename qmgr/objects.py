@@ -59,6 +59,13 @@ def _whole(low: int, high: int) -> Any:
     return check
 
 
+def check_flag(value: object, name: str) -> bool:
+    """Raises Mistake (2046)."""
+    if not isinstance(value, bool):
+        raise Mistake(f"{name} is True or False, not {value!r}", reason=Reason.OPTIONS_ERROR)
+    return value
+
+
 def _flag(_: object, attribute: "attrs.Attribute[bool]", value: bool) -> None:
     if not isinstance(value, bool):
         raise _refuse(attribute.name, value, "True or False")

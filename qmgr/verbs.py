@@ -23,7 +23,7 @@ from qmgr.errors import (
 )
 from qmgr.ids import CORRELATION_ID, GROUP_ID, MESSAGE_ID
 from qmgr.message import NO_ID, NO_PROPERTIES, Descriptor
-from qmgr.objects import check_name
+from qmgr.objects import check_flag, check_name
 from qmgr.queue import Queue
 from qmgr.state import State
 from recovery.uows import ACTIVE, BACKED_OUT, PREPARED, Uow
@@ -188,14 +188,14 @@ def wanted(options: GetOptions) -> Wanted:
     ids = check_selectors(options.get("message_id"), options.get("correlation_id"), options.get("group_id"))
     if options.keys() <= IDS:
         return ids if ids.selective else ANY
-    complete = check_flag(options, "all_available")
+    complete = _flag_of(options, "all_available")
     said = Wanted(
         message_id=ids.message_id,
         correlation_id=ids.correlation_id,
         group_id=ids.group_id,
-        logical_order=check_flag(options, "logical_order") or complete,
+        logical_order=_flag_of(options, "logical_order") or complete,
         all_available=complete,
-        backout_requeue=check_flag(options, "backout_requeue"),
+        backout_requeue=_flag_of(options, "backout_requeue"),
     )
     by_id = ids.message_id is not None or ids.correlation_id is not None
     if said.logical_order and (by_id or said.backout_requeue):
@@ -204,11 +204,9 @@ def wanted(options: GetOptions) -> Wanted:
     return said if said.selective or said.backout_requeue else ANY
 
 
-def check_flag(options: Mapping[str, Any], name: str) -> bool:
+def _flag_of(options: Mapping[str, Any], name: str) -> bool:
     value = options.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise Mistake(f"{name} is True or False, not {value!r}", reason=Reason.OPTIONS_ERROR)
-    return bool(value)
+    return value is not None and check_flag(value, name)
 
 
 def given_id(options: PutOptions) -> bytes | None:

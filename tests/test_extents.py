@@ -62,7 +62,7 @@ def check_extents(life: Life) -> None:
     for sequence in range(min(needed.values()), last + 1):
         assert there[linear_number(sequence)] == sequence, f"{sequence}, needed from {needed}, is not there"
     assert all(sequence == 0 or linear_number(sequence) == number for number, sequence in there.items())
-    line = life.qm._log._extents.table()
+    line = life.qm._log._extents.table(state.extents)
     assert set(state.extents) <= set(line)
     ahead = [number for number, sequence in line if not sequence]
     following = [linear_number(last + 1 + n) for n in range(len(ahead))]

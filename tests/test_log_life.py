@@ -238,7 +238,7 @@ class LinearLife(LogLife):
         last = max(extents.sequences(), default=self.highest)
         assert last >= self.highest
         self.highest = max(self.highest, (self.forced - 1) // self.config.extent_bytes)  # others a crash may take back
-        ahead = sorted(number for number, sequence in extents.table() if not sequence)
+        ahead = sorted(header.number for header in extents.headers() if not header.sequence)
         assert ahead == list(range(linear_number(last + 1), linear_number(last + 1) + len(ahead)))
 
     def step(self) -> None:

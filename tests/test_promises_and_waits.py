@@ -10,7 +10,6 @@ import attrs
 import pytest
 
 import qmgr
-from logger.control import ControlState
 from logger.frame import HEADER
 from qmgr import Xid
 from qmgr.message import describe
@@ -425,7 +424,7 @@ def test_a_call_that_comes_to_its_turn_when_the_log_is_closed_leaves_one_that_ca
     world = world_with("A")
     world.qm.put("A", b"there")
     engine, log, main = world.qm._engine, world.qm._engine.log, threading.current_thread()
-    real_step, force, now = getattr(engine, step), log.force, log._now
+    real_step, force, name_end = getattr(engine, step), log.force, log._name_end
     real_close = log.close
     passed, go, closes, closed = (threading.Event() for _ in range(4))
 
@@ -440,11 +439,11 @@ def test_a_call_that_comes_to_its_turn_when_the_log_is_closed_leaves_one_that_ca
         assert threading.current_thread() is main or closed.wait(120)
         force(target)
 
-    def says() -> ControlState:
+    def names_end() -> None:
         if closes.is_set():
             go.set()
             until(lambda: log.buffer.tail > log.durable or not call.is_alive())
-        return now()
+        name_end()
 
     def close(*, clean: bool) -> None:
         closes.set()
@@ -453,7 +452,7 @@ def test_a_call_that_comes_to_its_turn_when_the_log_is_closed_leaves_one_that_ca
     monkeypatch.setattr(log, "close", close)
     monkeypatch.setattr(engine, step, passes)
     monkeypatch.setattr(log, "force", forces)
-    monkeypatch.setattr(log, "_now", says)
+    monkeypatch.setattr(log, "_name_end", names_end)
     call = Call(lambda: world.qm.get("A") if how == "get" else world.qm.put("A", b"late"))
     assert passed.wait(120)
     world.qm.end("immediate")

@@ -1,7 +1,7 @@
 """A checkpoint holds the state as of one moment, and is written while work goes on: neither takes from the other.
 
-Before each change of a queue's files, or of the checkpoint file, a call is made, as another thread may make it there;
-then the machine is lost, and once more when the checkpoint is complete.
+Before each change of a queue's files, of the checkpoint file or of the control file, a call is made, as another thread
+may make it there; then the machine is lost, and once more when the checkpoint is complete.
 """
 
 import random
@@ -29,7 +29,7 @@ def checkpoint_while(life: Life, work: Callable[[], None]) -> None:
 
     def look(kind: str, path: str) -> None:
         nonlocal working
-        if not working and (path.endswith(".seg") or "amqalchk" in path):
+        if not working and (path.endswith(".seg") or "amqalchk" in path or "amqhlctl" in path):
             working = True
             work()
             working = False

@@ -191,6 +191,46 @@ def test_row_21_many_laps(integrity: WriteIntegrity) -> None:
     assert log.buffer.tail > 3 * 3 * EXTENT
 
 
+@pytest.mark.parametrize("log_type", LogType)
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_21_and_42_the_head_moves_while_the_leader_writes_and_begins_extents(log_type: LogType, seed: int) -> None:
+    """Who moves it does not lead, so each of the leader's effects may lie before or behind that; a crash at any."""
+    disk, log = made(log_type=log_type)
+    safe: list[tuple[int, bytes]] = []
+    last = b""
+    looks = extents = 0
+
+    def look(kind: str, path: str) -> None:
+        nonlocal looks, extents
+        if not forces or log._telling.locked():
+            return
+        extents += path.endswith(".LOG") and log._output is not None and bool(log._output.new_extents)
+        head = safe[-5][0]
+        log.move_head(head, head)
+        looks += 1
+        if looks % 8 == seed:
+            for loss in (LOSE_ALL, KEEP_ALL, mixed(looks)):
+                found, _ = begun(disk.snapshot(loss), log_type=log_type)
+                there = [body for at, body in safe if at >= head]
+                assert found in (there, [*there, last])
+
+    forces = False
+    disk.before_effect = look
+    for n in range(130):
+        last = b"%d " % n + bytes([n]) * 9000
+        with log.lock:
+            assert log.reserve(log.cost(len(last)), 0)
+            at = log.append(300, 0, 0, last)
+        forces = n >= 8
+        log.force(log.buffer.tail)
+        forces = False
+        safe.append((at, last))
+        if log.space.can_grow() and not log.space.fits(log.buffer.tail, 2 * EXTENT, 0):
+            assert log.grow()
+    assert looks > 100
+    assert extents > 2
+
+
 @pytest.mark.parametrize("integrity", [WriteIntegrity.TRIPLE, WriteIntegrity.SINGLE])
 @pytest.mark.parametrize("before", [[4048], [4048, 500]], ids=["at a border", "in a page"])
 def test_row_07_a_spare_page_that_outlived_the_pages_before_it_hides_nothing_later(
@@ -410,6 +450,27 @@ def test_row_47_a_clean_end_names_the_exact_end() -> None:
         disk.poke(path, disk.peek(path)[:PAGE] + bytes(2 * PAGE) + disk.peek(path)[3 * PAGE :])
     with pytest.raises(LogDamaged, match="is damaged at"):
         begun(disk)
+
+
+@pytest.mark.interpreted
+def test_the_end_that_the_control_file_names_is_what_was_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that comes late may still append."""
+    disk, log = made()
+    put(log, b"in time")
+    synced, name_end = log.buffer.tail, log._name_end
+
+    def names_end() -> None:
+        with log.lock:
+            assert log.reserve(log.cost(4), 0)
+            log.append(1, 0, 0, b"late")
+        name_end()
+
+    monkeypatch.setattr(log, "_name_end", names_end)
+    log.close(clean=True)
+    assert log.buffer.tail > synced
+    bodies, again = begun(disk)
+    assert bodies == [b"in time"]
+    assert again.buffer.tail == synced
 
 
 def test_row_46_damage_in_the_middle_is_not_the_torn_tail() -> None:

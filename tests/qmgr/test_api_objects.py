@@ -334,6 +334,17 @@ def test_a_path_that_can_not_be_one_is_a_mistake(path: Any) -> None:
             qmgr.create("QM9", **{option: path})
 
 
+@pytest.mark.parametrize("value", ["no", 1, None])
+def test_the_default_queue_manager_and_its_threads_are_a_matter_of_true_and_false(value: Any) -> None:
+    world = World()
+    with pytest.raises(qmgr.Mistake, match="default is True or False"):
+        qmgr.create("QM9", data_path=DATA, disk=world.disk, default=value)
+    world.qm.end()
+    with pytest.raises(qmgr.Mistake, match="background is True or False"):
+        qmgr.start(NAME, data_path=DATA, disk=world.disk, background=value)
+    world.start()
+
+
 def test_only_true_purges() -> None:
     world = World()
     world.qm.define_queue("A")
