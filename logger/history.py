@@ -259,10 +259,11 @@ class History:
         for path in self.damaged:
             if extent_of(path.rpartition("/")[2]) == linear_number(sequence):
                 begins = sequence * self.extent_bytes
-                way = "" if compression_of(path) is None else "; or decompress it, if qm has not compressed it"
+                way = "" if any(one < sequence for one in self._known) else ", or move it away to do without it"
+                way += "" if compression_of(path) is None else "; or decompress it, if qm has not compressed it"
                 raise LogDamaged(
                     f"log extent {path} was cut, or is damaged, and it holds the log from {lsn.text(begins)}; restore "
-                    f"it from a backup, or move it away to do without it{way}",
+                    f"it from a backup{way}",
                     path=path,
                     lsn=begins,
                 )

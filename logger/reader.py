@@ -170,6 +170,7 @@ class LogReader:
         self.end = self.stopped = self.epoch = self.time = 0
         at = start
         parts: list[bytes] = []
+        about = 0, 0, 0  # kind, unit of work and time of the record whose parts these are
         first = start
         while True:
             if at >= until:
@@ -186,6 +187,8 @@ class LogReader:
                 continue
             if bool(this.flags & frame.BEGIN) == bool(parts):
                 break  # a record that was abandoned when its rest was lost
+            if parts and (this.kind, this.uow, this.time) != about:
+                break  # it is the rest of another one
             self.epoch = this.epoch
             at = this.end
             if this.flags == frame.WHOLE:
@@ -195,7 +198,7 @@ class LogReader:
                 first = at
                 continue
             if not parts:
-                first = this.lsn
+                first, about = this.lsn, (this.kind, this.uow, this.time)
             parts.append(bytes(this.body))
             if this.flags & frame.END:
                 body = memoryview(b"".join(parts))

@@ -15,7 +15,7 @@ from itertools import pairwise
 import attrs
 import numpy as np
 
-from logger import control
+from logger import control, lsn
 from logger.claims import USED
 from logger.config import LogType
 from logger.control import ControlState
@@ -35,6 +35,7 @@ from pipeline.windows import (
     Stretch,
     Window,
     begins,
+    continues,
     last_record,
     lsns_of,
     stretches,
@@ -141,15 +142,16 @@ class LogFiles:
 
         That record, and many before it, may have been written and not been synced yet: so all is synced that is not
         known to be durable. `since`: an end that was told before, from which on to look; never is the end before
-        that. Raises LogDamaged, LogError, OSError.
+        that. Raises LogDamaged, also where it ends before what the control file says was durable; LogError, OSError.
         """
         disk = disk or PosixDisk()
         log = self.now(disk)
+        durable = log.durable(disk)  # before the look: a queue manager that runs goes on
         with contextlib.closing(log.extents(disk)) as extents:
-            found = _end(log, extents, since)
+            found = _end(log, extents, since, durable)
             if since is not None and found <= since:
                 return since
-            proven = log.durable(disk) if since is None else since
+            proven = durable if since is None else since
             if not proven:
                 proven = _told_durable(extents, 0, found)
             if _synced(log, disk, min(proven, found), found):
@@ -254,8 +256,8 @@ def _batches(extents: Extents, start: int, end: int, chosen: Wanted = ALL) -> It
         yield of_window(window) if isinstance(window, Window) else of_record(window)
 
 
-def _end(log: LogFiles, extents: Extents, since: int | None) -> int:
-    """Where the last whole record ends."""
+def _end(log: LogFiles, extents: Extents, since: int | None, durable: int) -> int:
+    """Where the last whole record ends. Raises LogDamaged where that is before the LSN `durable`."""
     size = log.extent_bytes
     sequences = log.sequences(extents.history) if since is None else []
     at = since if since is not None else sequences[-1] * size
@@ -267,7 +269,7 @@ def _end(log: LogFiles, extents: Extents, since: int | None) -> int:
             begins = last_record(extents, at) if resync else None  # it is much faster to look for that first
             if begins is not None:
                 at, resync = begins, False
-            for record in extents.reader().records(at, resync=resync):
+            for record in extents.reader().records(at, durable=durable, resync=resync):
                 found = record.end
             if found or not resync or at // size - 1 not in sequences:
                 return found or at
@@ -578,10 +580,16 @@ def plan(
     start = max(start, filters.low_lsn or 0)
     end = end if filters.high_lsn is None else min(end, filters.high_lsn)
     parts: list[Part] = []
+    before: ExtentIndex | None = None
     with contextlib.closing(log.extents(disk)) as extents:
+        first = start // log.extent_bytes
         while start < end:
-            stop = min(end, (start // log.extent_bytes + 1) * log.extent_bytes)
-            index = extents.index(start // log.extent_bytes)
+            sequence = start // log.extent_bytes
+            stop = min(end, (sequence + 1) * log.extent_bytes)
+            index = extents.index(sequence)
+            if sequence > first:
+                _refuse_rest_of_another(extents, sequence, before, index)
+            before = index
             if index is None:
                 parts.append(Part(log, start, stop, stop - start))
             else:
@@ -609,6 +617,36 @@ def divided(log: LogFiles, start: int, end: int, disk: Disk | None = None, *, na
             parts.append(Part(log, start, stop, stop - start))
             start = stop
     return parts
+
+
+def _refuse_rest_of_another(
+    extents: Extents, sequence: int, before: ExtentIndex | None, index: ExtentIndex | None
+) -> None:
+    """Raise LogDamaged where an extent begins with the rest of a record that the one before it has no beginning of.
+
+    `before` and `index` are what is told of both. An index may be of another past than its extent, so it is the frames
+    that decide; and where nothing is told of either, it takes reading both to know, which is left to others.
+    """
+    size = extents.history.extent_bytes
+    at = sequence * size
+    if before is None and index is None:
+        return
+    if (before is not None and not 0 < before.end_lsn <= at) or (index is not None and index.first_lsn == at):
+        return
+    reader = extents.reader()
+    try:
+        if not continues(extents, at) or any(record.end > at for record in reader.records(at - size, resync=True)):
+            return
+    except LogDamaged:
+        if reader.stopped != at:
+            raise
+    path, other = extents.place(sequence).path, extents.place(sequence - 1).path
+    raise LogDamaged(
+        f"{path} begins at {lsn.text(at)} with the rest of a record, and {other} does not have its beginning: they are "
+        f"of two pasts of the log, as after a backup was put back; put the right files there",
+        path=path,
+        lsn=at,
+    )
 
 
 def _divided(log: LogFiles, index: ExtentIndex, start: int, end: int, chosen: Wanted) -> Iterator[Part]:

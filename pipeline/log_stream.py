@@ -89,14 +89,20 @@ class LogStream(DataSourceStreamReader):
         return self._told
 
     def lsn(self, offset: Offset) -> int:
-        """Raises Mistake for an offset in another log."""
+        """Raises Mistake for an offset in another log, and for what is none."""
+        at = offset.get("lsn") if isinstance(offset, dict) else None
+        if not isinstance(at, int) or at < 0:
+            raise Mistake(
+                f"the query's checkpoint has {offset!r} for an offset in the log, which is none: its files are "
+                f"damaged; put them back, or begin a query with a new checkpoint"
+            )
         log_id = self.log().log_id.hex()
         if offset.get("log", log_id) != log_id:
             raise Mistake(
                 f"the query's checkpoint is of another log than the one in {self.log().directories[0]}: the queue "
                 f"manager was made anew, or recovered to a point in time; begin a query with a new checkpoint"
             )
-        return int(offset["lsn"])
+        return at
 
     def between(self, start: Offset, end: Offset) -> tuple[int, int]:
         """The LSNs of two offsets that Spark has kept. Raises Mistake, LogDamaged."""

@@ -26,7 +26,7 @@ PAUSE = 0.004  # seconds before the second look; doubled before each further one
 OPEN = 3  # files at a time
 INDEXES = 32  # that this process keeps
 
-_indexes: dict[tuple[bytes, int, int], ExtentIndex] = {}
+_indexes: dict[tuple[bytes, str, int], ExtentIndex] = {}  # by path: two copies of a log may have two pasts
 
 
 @attrs.define
@@ -56,7 +56,7 @@ class Extents:
     def index(self, sequence: int) -> ExtentIndex | None:
         """What is in the extent, if that is told beside it."""
         place = self.place(sequence)
-        key = self.history.log_id, sequence, place.taken
+        key = self.history.log_id, place.path, place.taken
         found = _indexes.pop(key, None)
         if found is None:
             found = extent_index.load(self.disk, place, self.history.log_id)

@@ -286,6 +286,12 @@ def begins(extents: Extents, at: int) -> bool:
     return True
 
 
+def continues(extents: Extents, at: int) -> bool:
+    """Does a frame seem to begin at `at` that does not begin a record? Nothing is checked."""
+    header = extents.view(at // extents.history.extent_bytes).read(at, frame.HEADER.size)
+    return frame.lsn_at(header) == at and not header[FLAGS_AT] & frame.BEGIN
+
+
 def _is_frame(view: ExtentView, at: int, seed: int) -> bool:
     """Does a frame begin at this LSN?"""
     length = frame.length_at(view.read(at, frame.HEADER.size), 0, at)

@@ -1,5 +1,6 @@
 """Extents: finding a log, its beginning and its durable end, dividing it; what is damaged or missing is named."""
 
+import copy
 import errno
 import gzip
 import itertools
@@ -35,7 +36,7 @@ from tests.pipeline.reference import Row
 from tests.pipeline.works import ACTIVE, Works, index, told, told_of
 from tests.qmgr.world import DATA, NAME, World
 from tests.sim.disk import SimDisk
-from tests.sim.loss import LOSE_ALL
+from tests.sim.loss import KEEP_ALL, LOSE_ALL
 
 STEPS = ["put", "one", "unit", "many", "long", "begin", "prepare", "put_many", "fill", "image", "one", "get"]
 
@@ -683,10 +684,18 @@ def test_first_extents_that_are_there_and_can_not_be_read_are_not_passed_over(ho
             content = bytes(FRONT + 64) + content[FRONT + 64 :]
         disk.poke(path, content)
     log = extents.find(ACTIVE, disk=disk)
-    with pytest.raises(LogDamaged, match=re.escape(path)):
+    with pytest.raises(LogDamaged, match=f"{re.escape(path)} .* move it away to do without it"):
         log.first(disk)
     disk.remove(path)
     assert log.first(disk) == 3 * log.extent_bytes
+
+
+def test_no_one_is_told_to_do_without_an_extent_between_others() -> None:
+    disk = a_log().world.disk
+    path = f"{ACTIVE}/S0000002.LOG"
+    disk.poke(path, disk.peek(path)[:-8192])
+    with pytest.raises(LogDamaged, match=rf"{path} was cut, .*; restore it from a backup$"):
+        folder(disk).first(disk)
 
 
 def test_a_missing_extent_is_named() -> None:
@@ -711,6 +720,92 @@ def test_a_missing_extent_is_named() -> None:
         told_of(parts[0], disk)
     disk.poke(f"{ACTIVE}/S0000002.LOG", good)
     assert log.first(disk) == 3 * log.extent_bytes
+
+
+def test_a_log_that_ends_before_what_was_durable_is_refused() -> None:
+    """Its newest extents are missing, or were cut; a folder of extents alone can't know."""
+    works = a_log()
+    disk, log = works.world.disk, works.log()
+    end, earlier = log.end(disk=disk), log.last_before(3 * log.extent_bytes, disk)
+    assert earlier is not None
+    newest = (end - 1) // log.extent_bytes
+    path = f"{ACTIVE}/{file_name(newest - 1)}"
+    good = disk.peek(path)
+    disk.poke(path, good[:FRONT] + bytes(len(good) - FRONT))
+    for since in (None, earlier.end):
+        with pytest.raises(LogDamaged, match=rf"{path} is damaged at .* durable up to {re.escape(lsns.text(end))}"):
+            log.end(since, disk)
+    for gone in (newest, newest - 1):
+        for later in range(gone, newest + 9):
+            if disk.exists(f"{ACTIVE}/{file_name(later - 1)}"):
+                disk.remove(f"{ACTIVE}/{file_name(later - 1)}")
+        for since in (None, earlier.end):
+            with pytest.raises(LogDamaged, match=rf"{file_name(gone - 1)} is missing") as caught:
+                log.end(since, disk)
+            assert caught.value.lsn == gone * log.extent_bytes
+    assert folder(disk).end(disk=disk) <= (newest - 1) * log.extent_bytes
+
+
+def two_pasts(one: Callable[[qmgr.QueueManager], None], other: Callable[[qmgr.QueueManager], None]) -> list[SimDisk]:
+    """A log and a copy of it, each of which has gone on in its own way at another time; both with indexes."""
+    works = Works()
+    works.stop()
+    disks = []
+    for go_on in one, other:
+        works.world.clock.advance(60)
+        world = copy.copy(works.world)
+        world.disk = works.world.disk.snapshot(KEEP_ALL)
+        world.start()
+        go_on(world.qm)
+        world.qm.end()
+        assert {row["body_length"] for row in rows_of(folder(world.disk), world.disk)} >= {400_000}
+        disks.append(world.disk)
+    return disks
+
+
+def mix(disk: SimDisk, other: SimDisk, indexes: str) -> None:
+    """The first extent stays; all others, and what is there of their indexes, are those of another past."""
+    for path in other.files(ACTIVE):
+        if not path.startswith(f"{ACTIVE}/S0000000"):
+            disk.poke(path, other.peek(path))
+    for path in disk.files(ACTIVE):
+        if path.endswith(".IDX") and path[-5] not in indexes:
+            disk.remove(path)
+
+
+def put_large(qm: qmgr.QueueManager) -> None:
+    for _ in range(5):
+        qm.put("A", bytes(400_000))
+
+
+def rows_of(log: LogFiles, disk: SimDisk) -> list[Row]:
+    """Read anew, whatever this process knows of another past."""
+    opened._indexes.clear()
+    extents._known.clear()
+    parts = extents.plan(log, log.first(disk), log.end(disk=disk), disk=disk)
+    return [row for part in parts for row in told_of(part, disk)]
+
+
+@pytest.mark.parametrize("indexes", ["01", "0", "1"])
+def test_the_rest_of_a_record_of_another_past_is_not_passed_over(indexes: str) -> None:
+    """The extent before it ends with a whole record, so that each of the two by itself is as it should be."""
+
+    def advance_first(qm: qmgr.QueueManager) -> None:
+        qm.advance_log()
+        put_large(qm)
+
+    disk, other = two_pasts(advance_first, put_large)
+    mix(disk, other, indexes)
+    with pytest.raises(LogDamaged, match=r"S0000001\.LOG begins at .* with the rest of a record, and .*S0000000\.LOG"):
+        rows_of(folder(disk), disk)
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_no_message_is_put_together_of_two_pasts(indexed: bool) -> None:
+    disk, other = two_pasts(put_large, put_large)
+    mix(disk, other, indexes="0123456789" if indexed else "")
+    with pytest.raises(LogDamaged, match=r"S0000001\.LOG (is damaged|begins) at"):
+        rows_of(folder(disk), disk)
 
 
 def test_a_missing_extent_of_a_folder_is_to_be_put_into_directories_that_are_there() -> None:

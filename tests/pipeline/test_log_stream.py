@@ -403,6 +403,12 @@ def test_the_offset_of_another_log_is_refused(past: Path, tmp_path: Path) -> Non
         stream(tmp_path).latestOffset(stream(past).initialOffset(), ReadAllAvailable())
 
 
+@pytest.mark.parametrize("offset", [{"lsn": "abc"}, {"lsn": None}, {}, [], {"lsn": -8}, {"lsn": 1.5}])
+def test_what_is_no_offset_is_refused(past: Path, offset: Any) -> None:
+    with pytest.raises(Mistake, match=r"the query's checkpoint has .* which is none"):
+        stream(past).latestOffset(offset, ReadAllAvailable())
+
+
 def test_an_older_copy_of_the_log_is_refused(past: Path, tmp_path: Path) -> None:
     reader = stream(past)
     end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
@@ -510,6 +516,9 @@ def test_an_older_copy_is_refused_by_a_query_that_is_to_end_and_where_a_batch_is
 
 def test_extents_that_are_gone_are_refused_by_a_query_that_is_to_end(past: Path, tmp_path: Path) -> None:
     log = logs.copy(past, tmp_path / "log")
+    control = log / "amqhlctl.lfh"
+    told = control.read_bytes()
+    control.unlink()  # which says what was durable
     reader = LimitedLogStream(asked({"path": str(log)}), ARROW)
     reader.prepareForTriggerAvailableNow()
     end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
@@ -521,6 +530,9 @@ def test_extents_that_are_gone_are_refused_by_a_query_that_is_to_end(past: Path,
         again.latestOffset(end, ReadAllAvailable())
     with pytest.raises(LogDamaged, match="it is an older copy"):
         stream_of(log, reader).latestOffset(end, ReadAllAvailable())
+    control.write_bytes(told)
+    with pytest.raises(LogDamaged, match=r"S0000001\.LOG is missing"):
+        LimitedLogStream(asked({"path": str(log)}), ARROW).prepareForTriggerAvailableNow()
 
 
 def stream_of(log: Path, seen: LimitedLogStream) -> LimitedLogStream:
