@@ -31,7 +31,11 @@ SMALL = {
 QUICK: list[tuple[str, str, list[str]]] = [
     ("daemon", "stomp", ["STOMP, transactions of 10 sends, one client"]),
     ("deep", "memory", ["resident, 1,000 × 256 bytes queued"]),
-    ("deep", "select", ["get by correlation id among 1,000, beyond a plain get"]),
+    (
+        "deep",
+        "select",
+        [f"get by correlation id among 1,000, beyond {what}" for what in ("a raw sync of 2 KiB", "a plain get")],
+    ),
     (
         "linear",
         "logtype",
