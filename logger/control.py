@@ -112,6 +112,7 @@ class ControlFile:
         self._number, self.state = read(disk, path)
         self.path = path
         self._file: File = disk.open(path)
+        self._failed: OSError | None = None
         try:
             self._file.sync()  # the newest copy may be in memory only: who wrote it was killed before it was synced
             disk.forget(path)  # or his sync failed, and this one wrote nothing
@@ -122,12 +123,18 @@ class ControlFile:
             raise
 
     def write(self, state: ControlState) -> None:
-        """Make `state` durable in the older copy. Raises OSError."""
+        """Make `state` durable in the older copy. Raises OSError, and from then on always: as a log does."""
+        if self._failed is not None:
+            raise self._failed
         number = self._number + 1
         data = state.encode(number)
         assert len(data) <= COPY, "511 extents fit into a copy"
-        self._file.write(COPY * ((number - 1) % 2), data)
-        self._file.sync()
+        try:
+            self._file.write(COPY * ((number - 1) % 2), data)
+            self._file.sync()
+        except OSError as exc:
+            self._failed = exc
+            raise
         self._number, self.state, self.alone = number, state, False
 
     def taken_over(self) -> int:

@@ -413,7 +413,7 @@ class Log(Writer):
             self._tell(sequence, head=head, checkpoint=checkpoint)
         except OSError as exc:
             with self.lock:
-                failure = self._failure or self._fail(exc)
+                failure = self._fail(exc)
             raise failure from exc
         with self.lock:
             self._extents.retire(sequence)

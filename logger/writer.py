@@ -67,7 +67,7 @@ class Writer(GroupCommit):
         self._config = config
         self._control = control
         self._state = control.state
-        self._telling = threading.Lock()  # held while the control file is written
+        self._telling = threading.Lock()  # held while the control file, or the header of an extent, is written
         self._extents = extents
         self._stats = LogStats()
         self._seed = crc32(control.state.log_id)
@@ -291,10 +291,11 @@ class Writer(GroupCommit):
         if began > self._sure_until:
             self.check_ours()
         if output.new_extents:
-            for held in output.new_extents:
-                if not held.header_written:  # which the control file may know of by now
-                    held.write_header()
-            self._tell()
+            with self._telling:  # no header is torn by a crash that tears a copy of the control file, too: `border.py`
+                for held in output.new_extents:
+                    if not held.header_written:  # which the control file may know of by now
+                        held.write_header()
+                self._say()
         unsynced = self._unsynced
         if output.guard is not None:
             held, image = output.guard
@@ -354,16 +355,18 @@ class Writer(GroupCommit):
             )
 
     def _tell(self, floor: int = 0, **changes: Any) -> None:
+        """As `_say`, for anybody, while others write to the log."""
+        with self._telling:
+            self._say(floor, **changes)
+
+    def _say(self, floor: int = 0, **changes: Any) -> None:
         """Have the control file say what is so by now, and `changes`; `floor`: see `Extents.table`.
 
-        Who does not lead may say this too, while others write to the log. It may not wait for the lock, which somebody
-        may hold who waits for this. Raises OSError.
+        `_telling` is held. This may not wait for the lock, which somebody may hold who waits for that. Raises OSError.
         """
-        with self._telling:
-            said = self._state
-            table = self._extents.table(said.extents, floor)
-            now = attrs.evolve(said, extents=table, durable=max(self.durable, said.durable), **changes)
-            self._write_control(now)
+        said = self._state
+        table = self._extents.table(said.extents, floor)
+        self._write_control(attrs.evolve(said, extents=table, durable=max(self.durable, said.durable), **changes))
 
     def _write_control(self, state: ControlState) -> None:
         self.check_ours()

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logger import at_rest, lsn
+from logger.at_rest import control_path
 from logger.config import LogConfig, LogSync, LogType, WriteIntegrity
 from logger.disk import PAGE
 from logger.errors import LogClosed, LogDamaged, LogError, LogFailed
@@ -202,6 +203,8 @@ def test_rows_21_and_42_the_head_moves_while_the_leader_writes_and_begins_extent
 
     def look(kind: str, path: str) -> None:
         nonlocal looks, extents
+        assert log.space.floor == log.floor_of(log.state.head), "it is durable before others may have the extent"
+        assert log._extents.holds(log.state.head // EXTENT)
         if not forces or log._telling.locked():
             return
         extents += path.endswith(".LOG") and log._output is not None and bool(log._output.new_extents)
@@ -229,6 +232,64 @@ def test_rows_21_and_42_the_head_moves_while_the_leader_writes_and_begins_extent
             assert log.grow()
     assert looks > 100
     assert extents > 2
+
+
+@pytest.mark.parametrize("log_type", LogType)
+def test_row_42_no_crash_tears_both_a_header_and_a_copy_of_the_control_file(log_type: LogType) -> None:
+    """Where the log ends at a border it could not be told then from a part of the log that is lost."""
+    disk, log = made(log_type=log_type)
+    log.force(append(log, b"first"))
+    here = {"control": threading.Event(), "header": threading.Event()}
+    syncs = {"control": 0, "header": 0}
+    met = []
+
+    def look(kind: str, path: str) -> None:
+        taken = [] if log._output is None else log._output.new_extents
+        header = any(extent.path == path and not extent.header_written for extent in taken)
+        what = "control" if path == control_path("/log") else "header" if header else ""
+        if kind == "sync" and what:
+            other = here["header" if what == "control" else "control"]
+            syncs[what] += 1
+            here[what].set()
+            met.append(other.wait(0.02))
+            here[what].clear()
+
+    def moves() -> None:
+        while not over.is_set():
+            log.move_head(log.durable, log.durable)
+
+    over = threading.Event()
+    disk.before_effect = look
+    mover = threading.Thread(target=moves)
+    mover.start()
+    while min(syncs.values()) < 6:
+        try:
+            log.force(append(log, bytes(9000)))
+        except Full:
+            log.provide()
+            over.wait(0.001)  # until the head has moved
+    over.set()
+    mover.join(60)
+    assert not any(met)
+
+
+def test_a_control_file_that_could_not_be_written_is_never_written_again() -> None:
+    """Whoever waited to write it next, as a leader that has begun an extent, hears of it before he writes anything."""
+    disk, log = made()
+    log.force(append(log, b"first"))
+    disk.fail("sync", errno.EIO, where=control_path("/log").__eq__)
+    with pytest.raises(OSError, match="Input/output error"):
+        log._tell()
+    before = disk.peek(control_path("/log"))
+    with pytest.raises(OSError, match="Input/output error"):
+        log._tell()
+    assert disk.peek(control_path("/log")) == before
+    with pytest.raises(LogFailed) as caught:
+        log.move_head(log.durable, log.durable)
+    with pytest.raises(LogFailed, match=re.escape(str(caught.value))):
+        log.force(log.buffer.tail + 8)
+    with pytest.raises(LogFailed, match=re.escape(str(caught.value))):
+        log.move_head(log.durable, log.durable)
 
 
 @pytest.mark.parametrize("integrity", [WriteIntegrity.TRIPLE, WriteIntegrity.SINGLE])
