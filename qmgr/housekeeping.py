@@ -46,8 +46,8 @@ def _hindrance(exc: OSError | LogDamaged) -> str:
 
 
 def for_rewrites(total: int) -> int:
-    """The bytes of a disk of so many that puts leave, to rewrite a segment of which most is gone."""
-    return min(4 << 20, total // 16)
+    """The bytes of a disk of so many that puts leave, to rewrite a segment of which half is gone."""
+    return min(10 << 20, total // 16)  # segments have 16 MiB, and what one checkpoint appends beyond that
 
 
 class Housekeeper:

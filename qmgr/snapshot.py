@@ -93,6 +93,7 @@ class _QueueSnapshot:
         self.empty = [number for number, s in queue.segments.items() if not (len(s) or queue.damaged)]
         self.plan: list[list[Segment]] = []
         self.put_off = False  # there is more to rewrite, which is for the next checkpoint
+        self.no_room = False  # for some of it
         if not queue.damaged:
             self._make_plan(rewrite, spare)
         self.rewrites: list[_Rewrite] = []
@@ -105,8 +106,9 @@ class _QueueSnapshot:
             return
         for kind in (NON_PERSISTENT, PERSISTENT):
             last = spare is not None and not self._fresh[kind]  # nothing is appended to it now, and room is scarce
-            groups, more = _plan(self.of_kind(kind), spare, last=last)
+            groups, more, no_room = _plan(self.of_kind(kind), spare, last=last)
             self.put_off = self.put_off or more or bool(groups and not rewrite)
+            self.no_room = self.no_room or no_room
             self.plan += groups if rewrite else []
 
     def new_segments(self) -> int:
@@ -168,15 +170,21 @@ class _QueueSnapshot:
     def _still_there(self, kind: int) -> Items:
         return still_there(self._fresh[kind])
 
-    def settle(self) -> None:
-        """All is written, and in its place. The lock is held."""
+    def settle(self, *, gives_back: bool) -> None:
+        """All is written, and in its place. The lock is held.
+
+        What had no room is tried again by the next checkpoint, which comes soon if this one or the next `gives_back`
+        files.
+        """
         queue = self.queue
         queue.end_snapshot()
+        queue.left_over = segments.surplus(self.segments)
         if self.put_off and (self.rewrites or not self.plan):  # if no rewrite worked, another try would not either
             queue.left_over = 0
             queue.changed = True
-        else:
-            queue.left_over = segments.surplus(self.segments)
+        elif self.no_room:
+            queue.left_over *= not gives_back
+            queue.changed = True
         if self.unspilled:
             queue.fresh = self._still_there(0) + queue.fresh[0], queue.fresh[1]
         for copy in self.segments:
@@ -216,23 +224,27 @@ def _of_batches(priority: int, batches: list[tuple[Batch, Alike]]) -> Iterator[_
         yield _Few(priority, items, bodies[few], heads[few], sequences[few], bytes(len(heads[few])))
 
 
-def _plan(live: list[Segment], spare: int | None, *, last: bool) -> tuple[list[list[Segment]], bool]:
-    """(groups of segments to rewrite, whether there are more than one checkpoint should rewrite).
+def _plan(live: list[Segment], spare: int | None, *, last: bool) -> tuple[list[list[Segment]], bool, bool]:
+    """(groups of segments to rewrite, whether there are more than one checkpoint should rewrite, or has room for).
 
     The segments, all of one kind, of which at least half is gone. Each group is of neighbours, and becomes one new
     segment. With `spare` only where that is room for the new one. `last`: also the one that is appended to.
     """
     if not segments.surplus(live):
-        return [], False
+        return [], False, False
     most = segments.LARGEST if spare is None else min(spare, segments.LARGEST)
     groups: list[list[Segment]] = []
     size = total = 0  # of the last group, and of all
     before = None
+    no_room = False
     for segment in live if last or _is_full(live[-1]) else live[:-1]:
         more = segment.live_bytes
-        if 2 * more <= segment.length and (spare is None or more <= spare):
+        gone = 2 * more <= segment.length
+        if gone and spare is not None and more > spare:
+            no_room = True
+        elif gone:
             if total >= AT_ONCE:
-                return groups, True
+                return groups, True, no_room
             if not groups or groups[-1][-1] is not before or size + more > most:
                 groups.append([])
                 size = 0
@@ -240,7 +252,7 @@ def _plan(live: list[Segment], spare: int | None, *, last: bool) -> tuple[list[l
             size += more
             total += more
         before = segment
-    return groups, False
+    return groups, False, no_room
 
 
 def _is_full(segment: Segment) -> bool:
@@ -262,7 +274,8 @@ class StateSnapshot:
         self._changed: dict[int, _QueueSnapshot] = {}
         self._lines: dict[int, bytes] = {}
         self._order = list(state.by_id.values())
-        spare = state.to_spare() if state.scarce else None
+        room = state.to_spare()
+        spare = room if state.scarce or room < segments.LARGEST else None
         for queue in self._order:
             if queue.changed or (spare is not None and segments.surplus(queue.segments.values())):
                 queue.changed = False
@@ -354,6 +367,7 @@ class StateSnapshot:
     def _rewrite(self, snapshot: _QueueSnapshot, group: list[Segment]) -> None:
         """Write what is there of these segments to a new one. Where that is not possible they stay."""
         if not self._state.take_room(sum(segment.live_bytes for segment in group), True):
+            snapshot.no_room = True
             return
         number = next(self._numbers, None)
         if number is None:
@@ -408,6 +422,8 @@ class StateSnapshot:
 
     def finish(self, lock: threading.Lock) -> None:
         self._state.gave_up = False
+        rewritten = any(snapshot.rewrites for snapshot in self._changed.values())
+        gives_back = rewritten or self._freed > 0 or self._state.doomed_bytes > 0
         for snapshot in self._changed.values():
             queue = snapshot.queue
             with lock:
@@ -425,7 +441,7 @@ class StateSnapshot:
                 if more:
                     self._state.give_way()
             with lock:
-                snapshot.settle()
+                snapshot.settle(gives_back=gives_back)
                 if snapshot.found is not None and not queue.damaged:
                     self._state.damage(queue, snapshot.found)
                 if queue.deleted:

@@ -13,8 +13,8 @@ import pytest
 
 import qmgr
 from logger.disk import PAGE
-from qmgr import segments
-from tests.qmgr.world import World
+from qmgr import housekeeping, segments, snapshot, store
+from tests.qmgr.world import DATA, NAME, World
 from tests.sim.disk import SimDisk, SimFile
 from tests.sim.loss import KEEP_ALL, LOSE_ALL
 
@@ -147,6 +147,49 @@ def test_row_52_the_segment_that_is_appended_to_is_rewritten_too_where_room_is_s
     if crash is not None:
         world.crash(crash)
     assert [len(message.body) for message in world.qm.browse("A")] == [len(BODY)] * left + [len(b"one more")]
+
+
+@pytest.mark.parametrize("kept", [2, 3, 4])
+def test_row_52_segments_are_rewritten_one_by_one_where_there_is_room_for_no_more(
+    kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each makes room for the next ones; so the space of a queue comes to what it has where there is room."""
+    monkeypatch.setattr(segments, "LARGEST", 400_000)
+    monkeypatch.setattr(segments, "SMALL", 10_000)
+    monkeypatch.setattr(snapshot, "SLACK", 400_000)
+    monkeypatch.setattr(store, "WORTH_IT", 200_000)
+    monkeypatch.setattr(housekeeping, "for_rewrites", lambda total: 250_000)
+    world = World()
+    world.qm.define_queue("A", buffer_size=5000)
+    world.disk.capacity = world.disk.used + 10_000_000
+    put = fill(world)
+    others = world.disk.capacity - world.disk.used - 50_000
+    world.disk.capacity -= others  # somebody else takes them for now
+    ids = [message.message_id for message in world.qm.browse("A")]
+    left = [one for number, one in enumerate(ids) if number % 10 < kept]
+    for one in set(ids) - set(left):
+        world.qm.get("A", message_id=one)
+
+    def held() -> int:
+        return sum(len(world.disk.peek(path)) for path in world.disk.files(f"{DATA}/qmgrs/{NAME}/queues/A"))
+
+    live = len(left) * (len(BODY) + 116)
+    bound = 2 * live + 400_000 + 200_000 + 50_000
+    assert put > 900
+    assert held() > bound
+    world.disk.capacity += others
+    for _ in range(30):
+        world.clock.advance(2)
+        world.qm._housekeeper.work()
+        with contextlib.suppress(qmgr.ResourceProblem):
+            world.qm.get("A", message_id=world.qm.put("A", b"one more").message_id)
+    assert live < held() <= bound
+    count = world.qm._checkpointer.count
+    world.clock.advance(100)
+    world.qm._housekeeper.work()
+    assert world.qm._checkpointer.count == count, "no more is tried in vain"
+    world.crash(LOSE_ALL)
+    assert [message.message_id for message in world.qm.browse("A")] == left
 
 
 def test_row_52_messages_of_a_unit_that_was_under_way_at_the_last_checkpoint_have_their_room() -> None:
